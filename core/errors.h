@@ -1,5 +1,6 @@
-// Errors that users see. Every problem that a user can cause is an exception whose text says what was expected and
-// what was found; main() turns the type into the exit code of the command. Programmer errors use assert.
+// Errors that users see. Every problem that a user can cause is an exception whose text says what was
+// expected and what was found; main() turns the type into the exit code of the command. Programmer errors use
+// assert.
 #pragma once
 
 #include <sstream>
@@ -8,7 +9,8 @@
 
 namespace tapeformer {
 
-// A problem that ends a command with its own exit code; any other exception is a failure while running (exit 1).
+// A problem that ends a command with its own exit code; any other exception is a failure while running (exit
+// 1).
 class ConfigError : public std::invalid_argument {  // exit 2: command line or config
   using std::invalid_argument::invalid_argument;
 };

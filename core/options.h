@@ -1,5 +1,6 @@
-// Typed, documented options: one declaration of name, type, default, range and help serves validation, --help, resolved
-// configs and did-you-mean. The config schema and the parameters of an attention kind are both lists of OptionSpec.
+// Typed, documented options: one declaration of name, type, default, range and help serves validation,
+// --help, resolved configs and did-you-mean. The config schema and the parameters of an attention kind are
+// both lists of OptionSpec.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +12,16 @@
 
 namespace tapeformer {
 
-using OptionValue = std::variant<bool, int64_t, double, std::string, std::vector<double>, std::vector<std::string>>;
+using OptionValue =
+    std::variant<bool, int64_t, double, std::string, std::vector<double>, std::vector<std::string>>;
 
 struct OptionSpec {
   std::string name;
-  OptionValue default_value;                                // its alternative is the option's type
-  std::string help;                                         // one line
-  double min = -std::numeric_limits<double>::infinity();    // inclusive; numbers only
-  double max = std::numeric_limits<double>::infinity();     // inclusive; numbers only
-  std::vector<std::string> choices = {};                    // strings only; empty: any text
+  OptionValue default_value;                              // its alternative is the option's type
+  std::string help;                                       // one line
+  double min = -std::numeric_limits<double>::infinity();  // inclusive; numbers only
+  double max = std::numeric_limits<double>::infinity();   // inclusive; numbers only
+  std::vector<std::string> choices = {};                  // strings only; empty: any text
 };
 
 // Values by name, complete: every option of the specification is present.

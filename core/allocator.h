@@ -1,0 +1,58 @@
+// The caching allocator of a device. Blocks that are released go to a free list of their size class and serve
+// the next request of that class, so a training step allocates from the system only once. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "core/device.h"
+
+namespace tapeformer {
+
+struct MemoryStats {
+  int64_t active = 0;       // bytes in live tensors
+  int64_t cached = 0;       // bytes kept for reuse
+  int64_t peak = 0;         // highest value of active since reset_peak()
+  int64_t allocations = 0;  // requests served so far, from the cache or the system
+};
+
+class CachingAllocator {
+ public:
+  static constexpr size_t kAlignment = 64;
+
+  explicit CachingAllocator(int64_t limit) : limit_(limit) {}
+  CachingAllocator(const CachingAllocator&) = delete;
+  CachingAllocator& operator=(const CachingAllocator&) = delete;
+
+  // At least `bytes` bytes, aligned to kAlignment; nullptr for none. Throws OutOfMemory with the figures.
+  void* allocate(int64_t bytes);
+  void release(void* block, int64_t bytes) noexcept;
+
+  MemoryStats stats() const;
+  void reset_peak();
+  // Gives cached blocks back to the system.
+  void trim();
+  // Bytes that live tensors may use together (default: the machine's memory).
+  void set_limit(int64_t bytes);
+  int64_t limit() const { return limit_; }
+
+ private:
+  struct SizeClass {
+    int64_t bytes;
+    size_t index;
+  };
+  static SizeClass size_class(int64_t bytes);
+  void trim_locked();
+
+  mutable std::mutex mutex_;
+  std::vector<std::vector<void*>> free_;  // by size class
+  MemoryStats stats_;
+  int64_t limit_;
+};
+
+// The allocator of a device, made on first use and never destroyed.
+CachingAllocator& allocator(Device device = kCpu);
+
+}  // namespace tapeformer

@@ -1,0 +1,14 @@
+#include "core/rng.h"
+
+namespace tapeformer {
+
+// The key is one Philox block of the seed and the FNV-1a hash of the name: fixed by definition, unlike
+// std::hash.
+RandomStream::RandomStream(uint64_t seed, std::string_view name, uint64_t step) : step_(step) {
+  uint64_t hash = 0xCBF29CE484222325;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+  const PhiloxBlock mixed = philox4x32(seed, hash, 0);
+  key_ = (uint64_t{mixed[0]} << 32) | mixed[1];
+}
+
+}  // namespace tapeformer

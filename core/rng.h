@@ -1,0 +1,76 @@
+// Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
+// 3"). A number is a pure function of (seed, stream name, step, element), so a replay draws the same numbers
+// on any device, thread count or block size.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace tapeformer {
+
+using PhiloxBlock = std::array<uint32_t, 4>;
+
+inline PhiloxBlock philox4x32(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
+  constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
+  constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
+  auto c0 = static_cast<uint32_t>(counter_low), c1 = static_cast<uint32_t>(counter_low >> 32);
+  auto c2 = static_cast<uint32_t>(counter_high), c3 = static_cast<uint32_t>(counter_high >> 32);
+  auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = uint64_t{kMultiplier0} * c0;
+    const uint64_t product1 = uint64_t{kMultiplier1} * c2;
+    const uint32_t n0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ k0;
+    const uint32_t n2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ k1;
+    c1 = static_cast<uint32_t>(product1);
+    c3 = static_cast<uint32_t>(product0);
+    c0 = n0;
+    c2 = n2;
+    k0 += kWeyl0;
+    k1 += kWeyl1;
+  }
+  return {c0, c1, c2, c3};
+}
+
+// A named stream at a step. Element i of it is the same number wherever it is drawn.
+class RandomStream {
+ public:
+  RandomStream() = default;
+  RandomStream(uint64_t seed, std::string_view name, uint64_t step = 0);
+
+  // The stream of another step.
+  RandomStream at_step(uint64_t step) const {
+    RandomStream other = *this;
+    other.step_ = step;
+    return other;
+  }
+  uint64_t key() const { return key_; }
+  uint64_t step() const { return step_; }
+
+  PhiloxBlock block(uint64_t index) const { return philox4x32(key_, index, step_); }
+  // Uniform in the open interval (0, 1), with 53 random bits.
+  double uniform(uint64_t i) const {
+    const PhiloxBlock bits = block(i);
+    const uint64_t word = (uint64_t{bits[0]} << 32) | bits[1];
+    return (static_cast<double>(word >> 11) + 0.5) * 0x1p-53;
+  }
+  // Standard normal, by the Box–Muller transform.
+  double normal(uint64_t i) const {
+    const PhiloxBlock bits = block(i);
+    const double u = (static_cast<double>(((uint64_t{bits[0]} << 32) | bits[1]) >> 11) + 0.5) * 0x1p-53;
+    const double angle = 0x1p-32 * 6.283185307179586 * bits[2];
+    return std::sqrt(-2 * std::log(u)) * std::cos(angle);
+  }
+  // Uniform integer in [0, n), n > 0 (bias below n / 2^64).
+  uint64_t below(uint64_t i, uint64_t n) const {
+    const PhiloxBlock bits = block(i);
+    return ((uint64_t{bits[0]} << 32) | bits[1]) % n;
+  }
+
+ private:
+  uint64_t key_ = 0;
+  uint64_t step_ = 0;
+};
+
+}  // namespace tapeformer

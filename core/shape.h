@@ -1,0 +1,46 @@
+// Shapes and strides: short fixed-capacity lists of int64 sizes, copied by value without heap memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+namespace tapeformer {
+
+class Shape {
+ public:
+  static constexpr int kMaxRank = 6;
+
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> sizes);
+  static Shape filled(int rank, int64_t value);
+
+  int rank() const { return rank_; }
+  // Size of a dimension; negative dimensions count from the end. Unchecked.
+  int64_t operator[](int dim) const { return sizes_[static_cast<size_t>(dim < 0 ? dim + rank_ : dim)]; }
+  int64_t& operator[](int dim) { return sizes_[static_cast<size_t>(dim < 0 ? dim + rank_ : dim)]; }
+  const int64_t* begin() const { return sizes_.data(); }
+  const int64_t* end() const { return sizes_.data() + rank_; }
+
+  // Product of the sizes; throws ShapeError when negative or beyond int64 (in bytes of the widest dtype).
+  int64_t numel() const;
+  void append(int64_t size);
+  // Strides, in elements, of a contiguous tensor of this shape.
+  Shape contiguous_strides() const;
+  std::string to_string() const;  // "(2, 3)"
+
+  bool operator==(const Shape& other) const;
+
+ private:
+  std::array<int64_t, kMaxRank> sizes_{};
+  int rank_ = 0;
+};
+
+// The shape that both broadcast to by the rules of NumPy; throws ShapeError naming both.
+Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
+
+// Dimension counted from the front; throws ShapeError when out of range.
+int normalize_dim(const char* op, int dim, int rank);
+
+}  // namespace tapeformer

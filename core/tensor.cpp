@@ -1,0 +1,165 @@
+#include "core/tensor.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/allocator.h"
+#include "core/threads.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kCopyGrain = 1 << 16;
+
+// Row r of the matrix that a tensor becomes when all dimensions but the last are rows: its offset in
+// elements.
+int64_t row_offset(const Shape& shape, const Shape& strides, int64_t row) {
+  int64_t offset = 0;
+  for (int dim = shape.rank() - 2; dim >= 0; --dim) {
+    offset += (row % shape[dim]) * strides[dim];
+    row /= shape[dim];
+  }
+  return offset;
+}
+
+template <class To, class From>
+To convert(From value) {
+  if constexpr (std::is_same_v<From, BFloat16>)
+    return convert<To>(static_cast<float>(value));
+  else if constexpr (std::is_same_v<To, BFloat16>)
+    return BFloat16(static_cast<float>(value));
+  else
+    return static_cast<To>(value);
+}
+
+template <class To, class From>
+void copy_rows(const Tensor& target, const Tensor& source) {
+  const Shape& shape = target.shape();
+  const int64_t columns = shape.rank() ? shape[-1] : 1;
+  const int64_t rows = columns ? target.numel() / columns : 0;
+  const int64_t to_stride = shape.rank() ? target.strides()[-1] : 1;
+  const int64_t from_stride = shape.rank() ? source.strides()[-1] : 1;
+  To* const to = target.data<To>();
+  const From* const from = source.data<From>();
+  parallel_for(rows, std::max<int64_t>(kCopyGrain / std::max<int64_t>(columns, 1), 1),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t row = begin; row < end; ++row) {
+                   To* const to_row = to + row_offset(shape, target.strides(), row);
+                   const From* const from_row = from + row_offset(shape, source.strides(), row);
+                   if (std::is_same_v<To, From> && to_stride == 1 && from_stride == 1) {
+                     std::memcpy(static_cast<void*>(to_row), from_row,
+                                 static_cast<size_t>(columns) * sizeof(To));
+                   } else {
+                     for (int64_t i = 0; i < columns; ++i)
+                       to_row[i * to_stride] = convert<To>(from_row[i * from_stride]);
+                   }
+                 }
+               });
+}
+
+}  // namespace
+
+Storage::Storage(int64_t bytes, Device device)
+    : data_(allocator(device).allocate(bytes)), bytes_(bytes), device_(device) {}
+
+Storage::~Storage() {
+  allocator(device_).release(data_, bytes_);
+}
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  const int64_t numel = shape.numel();
+  auto body = std::make_unique<Body>();
+  body->storage = Shared<Storage>(new Storage(numel * size_of(dtype), device));
+  body->dtype = dtype;
+  body->shape = shape;
+  body->strides = shape.contiguous_strides();
+  body->numel = numel;
+  return Tensor(body.release());
+}
+
+Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
+  Tensor tensor = empty(shape, dtype, device);
+  auto* const bytes = static_cast<char*>(tensor.raw());
+  parallel_for(tensor.bytes(), kCopyGrain * 4, [&](int64_t begin, int64_t end) {
+    std::memset(bytes + begin, 0, static_cast<size_t>(end - begin));
+  });
+  return tensor;
+}
+
+Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
+  Tensor tensor = empty(shape, dtype, device);
+  tensor.fill(value);
+  return tensor;
+}
+
+bool Tensor::is_contiguous() const {
+  int64_t expected = 1;
+  for (int dim = rank() - 1; dim >= 0; --dim) {
+    if (size(dim) != 1 && strides()[dim] != expected) return numel() == 0;
+    expected *= size(dim);
+  }
+  return true;
+}
+
+double Tensor::item() const {
+  check(numel() == 1, "item", "needs one element, not shape ", shape().to_string());
+  return to_vector()[0];
+}
+
+std::vector<double> Tensor::to_vector() const {
+  const Tensor plain = to(DType::float64);
+  return {plain.data<double>(), plain.data<double>() + numel()};
+}
+
+Tensor Tensor::view(const Shape& shape, const Shape& strides, int64_t offset) const {
+  auto body = std::make_unique<Body>();
+  body->storage = body_->storage;
+  body->dtype = dtype();
+  body->shape = shape;
+  body->strides = strides;
+  body->offset = body_->offset + offset;
+  body->numel = shape.numel();
+  return Tensor(body.release());
+}
+
+Tensor Tensor::view(const Shape& shape) const {
+  check(shape.numel() == numel(), "view", "shape ", this->shape().to_string(), " cannot become ",
+        shape.to_string());
+  check(is_contiguous(), "view", "the tensor of shape ", this->shape().to_string(), " is not contiguous");
+  return view(shape, shape.contiguous_strides());
+}
+
+Tensor Tensor::to(DType dtype) const {
+  Tensor out = empty(shape(), dtype, device());
+  out.copy_from(*this);
+  return out;
+}
+
+void Tensor::copy_from(const Tensor& source) const {
+  check(shape() == source.shape(), "copy_from", "shape ", source.shape().to_string(), " into ",
+        shape().to_string());
+  check(device().is_cpu() && source.device().is_cpu(), "copy_from", "both tensors must be on the CPU");
+  if (numel() == 0) return;
+  // Contiguous on both sides: one long row.
+  if (is_contiguous() && source.is_contiguous() && rank() != 1 && dtype() == source.dtype())
+    return view({numel()}).copy_from(source.view({numel()}));
+  visit_any(dtype(), [&](auto to) {
+    visit_any(source.dtype(), [&](auto from) { copy_rows<decltype(to), decltype(from)>(*this, source); });
+  });
+}
+
+void Tensor::fill(double value) const {
+  const Tensor one = [&] {
+    Tensor scalar = empty({1}, DType::float64);
+    *scalar.data<double>() = value;
+    return scalar;
+  }();
+  copy_from(one.view(shape(), Shape::filled(rank(), 0)));
+}
+
+void Tensor::wrong_dtype(DType asked) const {
+  throw ShapeError(concat_text("tensor of shape ", shape().to_string(), " holds ", name_of(dtype()), ", not ",
+                               name_of(asked)));
+}
+
+}  // namespace tapeformer

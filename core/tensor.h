@@ -1,0 +1,166 @@
+// Tensor: a cheap value handle on shared storage, with shape, strides (in elements), offset, dtype and
+// device. Copies of a handle share the data; views share the storage. Everything here moves data only: what
+// is differentiated lives in ops/. Handles may be copied and dropped on any thread; the data itself is not
+// synchronised.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/device.h"
+#include "core/dtype.h"
+#include "core/shape.h"
+
+namespace tapeformer {
+
+// A pointer to an object that counts its owners in a member `std::atomic<int> owners`.
+template <class T>
+class Shared {
+ public:
+  Shared() = default;
+  explicit Shared(T* object) : object_(object) { acquire(); }
+  Shared(const Shared& other) : object_(other.object_) { acquire(); }
+  Shared(Shared&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Shared& operator=(Shared other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Shared() {
+    if (object_ && object_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1) delete object_;
+  }
+  T* get() const { return object_; }
+  T* operator->() const { return object_; }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  void acquire() {
+    if (object_) object_->owners.fetch_add(1, std::memory_order_relaxed);
+  }
+  T* object_ = nullptr;
+};
+
+// Bytes from the device's allocator, released with the last owner.
+class Storage {
+ public:
+  Storage(int64_t bytes, Device device);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  std::atomic<int> owners{0};
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+
+ private:
+  void* data_;
+  int64_t bytes_;
+  Device device_;
+};
+
+// What a higher layer hangs on a tensor (autograd: its place on the tape). Lives and dies with the tensor's
+// body.
+class TensorAttachment {
+ public:
+  TensorAttachment() = default;
+  TensorAttachment(const TensorAttachment&) = delete;
+  TensorAttachment& operator=(const TensorAttachment&) = delete;
+  virtual ~TensorAttachment() = default;
+};
+
+class Tensor {
+ public:
+  Tensor() = default;
+
+  // New tensors. `empty` leaves the elements unset. Errors: ShapeError for impossible shapes, OutOfMemory.
+  static Tensor empty(const Shape& shape, DType dtype = DType::float32, Device device = kCpu);
+  static Tensor zeros(const Shape& shape, DType dtype = DType::float32, Device device = kCpu);
+  static Tensor full(const Shape& shape, double value, DType dtype = DType::float32, Device device = kCpu);
+  static Tensor empty_like(const Tensor& other) {
+    return empty(other.shape(), other.dtype(), other.device());
+  }
+  static Tensor zeros_like(const Tensor& other) {
+    return zeros(other.shape(), other.dtype(), other.device());
+  }
+  // A CPU tensor with a copy of the values.
+  template <class T>
+  static Tensor from(const std::vector<T>& values, const Shape& shape);
+
+  bool defined() const { return static_cast<bool>(body_); }
+  const Shape& shape() const { return body_->shape; }
+  const Shape& strides() const { return body_->strides; }
+  int64_t size(int dim) const { return body_->shape[dim]; }
+  int rank() const { return body_->shape.rank(); }
+  int64_t numel() const { return body_->numel; }
+  int64_t bytes() const { return numel() * size_of(dtype()); }
+  DType dtype() const { return body_->dtype; }
+  Device device() const { return body_->storage->device(); }
+  bool is_contiguous() const;
+
+  // First element. data<T>() throws ShapeError when T is not the dtype.
+  void* raw() const { return static_cast<char*>(body_->storage->data()) + body_->offset * size_of(dtype()); }
+  template <class T>
+  T* data() const {
+    if (kDTypeOf<T> != dtype()) [[unlikely]]
+      wrong_dtype(kDTypeOf<T>);
+    return static_cast<T*>(raw());
+  }
+  // The only element, converted to double. CPU tensors.
+  double item() const;
+  // All elements in row-major order, converted to double. CPU tensors.
+  std::vector<double> to_vector() const;
+
+  // A view of the same storage; offset in elements from this tensor's first element. Unchecked beyond the
+  // storage size.
+  Tensor view(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
+  // Same elements, other shape; the tensor must be contiguous.
+  Tensor view(const Shape& shape) const;
+  // A handle on the same data with a body of its own, so without the attachment.
+  Tensor alias() const { return view(shape(), strides()); }
+  // Contiguous copies.
+  Tensor clone() const { return to(dtype()); }
+  Tensor to(DType dtype) const;
+
+  // Overwrites the elements.
+  void copy_from(const Tensor& source) const;  // same shape; converts the dtype
+  void fill(double value) const;
+
+  // Identity of the body: equal for copies of one handle only.
+  const void* id() const { return body_.get(); }
+  long use_count() const { return body_ ? body_->owners.load() : 0; }
+  bool owns_storage_alone() const { return body_->storage->owners.load() == 1; }
+  TensorAttachment* attachment() const { return body_->attachment.get(); }
+  void attach(std::unique_ptr<TensorAttachment> attachment) const {
+    body_->attachment = std::move(attachment);
+  }
+
+ private:
+  struct Body {
+    std::atomic<int> owners{0};
+    DType dtype = DType::float32;
+    Shape shape;
+    Shape strides;
+    int64_t offset = 0;
+    int64_t numel = 0;
+    Shared<Storage> storage;
+    std::unique_ptr<TensorAttachment> attachment;
+  };
+  explicit Tensor(Body* body) : body_(body) {}
+  [[noreturn]] void wrong_dtype(DType asked) const;
+
+  Shared<Body> body_;
+};
+
+template <class T>
+Tensor Tensor::from(const std::vector<T>& values, const Shape& shape) {
+  check(static_cast<int64_t>(values.size()) == shape.numel(), "Tensor::from", values.size(),
+        " values for shape ", shape.to_string());
+  Tensor tensor = empty(shape, kDTypeOf<T>);
+  std::copy(values.begin(), values.end(), tensor.data<T>());
+  return tensor;
+}
+
+}  // namespace tapeformer

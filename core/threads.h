@@ -1,0 +1,36 @@
+// One pool of threads, OpenMP's, shared with OpenBLAS (the OpenMP build of OpenBLAS is required).
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tapeformer {
+
+// Threads that parallel_for and OpenBLAS use from now on; 0 means all processors of this process.
+void set_threads(int count);
+inline int threads() {
+  return omp_get_max_threads();
+}
+
+// Calls f(begin, end) on disjoint ranges that cover [0, n), in parallel when n exceeds `grain`. Ranges depend
+// on n, grain and the number of threads only. f must not throw. Nested calls run in the calling thread.
+template <class F>
+void parallel_for(int64_t n, int64_t grain, F&& f) {
+  const int64_t wanted = std::min<int64_t>(threads(), (n + grain - 1) / std::max<int64_t>(grain, 1));
+  if (wanted <= 1 || omp_in_parallel()) {
+    if (n > 0) f(int64_t{0}, n);
+    return;
+  }
+#pragma omp parallel num_threads(static_cast <int>(wanted))
+  {
+    const int64_t team = omp_get_num_threads();
+    const int64_t self = omp_get_thread_num();
+    const int64_t begin = n * self / team;
+    const int64_t end = n * (self + 1) / team;
+    if (begin < end) f(begin, end);
+  }
+}
+
+}  // namespace tapeformer
