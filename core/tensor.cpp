@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "core/allocator.h"
 #include "core/threads.h"
@@ -32,8 +33,10 @@ To convert(From value) {
     return static_cast<To>(value);
 }
 
-template <class To, class From>
-void copy_rows(const Tensor& target, const Tensor& source) {
+// Calls f(target row, source row, columns, target stride, source stride) for every row of two tensors of one
+// shape.
+template <class To, class From, class F>
+void for_each_row(const Tensor& target, const Tensor& source, F&& f) {
   const Shape& shape = target.shape();
   const int64_t columns = shape.rank() ? shape[-1] : 1;
   const int64_t rows = columns ? target.numel() / columns : 0;
@@ -43,18 +46,37 @@ void copy_rows(const Tensor& target, const Tensor& source) {
   const From* const from = source.data<From>();
   parallel_for(rows, std::max<int64_t>(kCopyGrain / std::max<int64_t>(columns, 1), 1),
                [&](int64_t begin, int64_t end) {
-                 for (int64_t row = begin; row < end; ++row) {
-                   To* const to_row = to + row_offset(shape, target.strides(), row);
-                   const From* const from_row = from + row_offset(shape, source.strides(), row);
-                   if (std::is_same_v<To, From> && to_stride == 1 && from_stride == 1) {
-                     std::memcpy(static_cast<void*>(to_row), from_row,
-                                 static_cast<size_t>(columns) * sizeof(To));
-                   } else {
-                     for (int64_t i = 0; i < columns; ++i)
-                       to_row[i * to_stride] = convert<To>(from_row[i * from_stride]);
-                   }
-                 }
+                 for (int64_t row = begin; row < end; ++row)
+                   f(to + row_offset(shape, target.strides(), row),
+                     from + row_offset(shape, source.strides(), row), columns, to_stride, from_stride);
                });
+}
+
+template <class To, class From>
+void copy_row(To* to, const From* from, int64_t columns, int64_t to_stride, int64_t from_stride) {
+  if (std::is_same_v<To, From> && to_stride == 1 && from_stride == 1) {
+    std::memcpy(static_cast<void*>(to), from, static_cast<size_t>(columns) * sizeof(To));
+  } else {
+    for (int64_t i = 0; i < columns; ++i) to[i * to_stride] = convert<To>(from[i * from_stride]);
+  }
+}
+
+template <class T>
+void add_row(T* to, const T* from, int64_t columns, int64_t to_stride, int64_t from_stride) {
+  if (to_stride == 1 && from_stride == 1) {
+#pragma omp simd
+    for (int64_t i = 0; i < columns; ++i) to[i] += from[i];
+  } else {
+    for (int64_t i = 0; i < columns; ++i) to[i * to_stride] += from[i * from_stride];
+  }
+}
+
+// Two contiguous tensors of one shape as rows of bounded length, so that rows can be shared out among
+// threads.
+Tensor as_rows(const Tensor& tensor) {
+  constexpr int64_t kRow = 4096;
+  const int64_t numel = tensor.numel();
+  return numel % kRow == 0 ? tensor.view({numel / kRow, kRow}) : tensor.view({numel});
 }
 
 }  // namespace
@@ -140,11 +162,30 @@ void Tensor::copy_from(const Tensor& source) const {
         shape().to_string());
   check(device().is_cpu() && source.device().is_cpu(), "copy_from", "both tensors must be on the CPU");
   if (numel() == 0) return;
-  // Contiguous on both sides: one long row.
-  if (is_contiguous() && source.is_contiguous() && rank() != 1 && dtype() == source.dtype())
-    return view({numel()}).copy_from(source.view({numel()}));
-  visit_any(dtype(), [&](auto to) {
-    visit_any(source.dtype(), [&](auto from) { copy_rows<decltype(to), decltype(from)>(*this, source); });
+  const bool plain = is_contiguous() && source.is_contiguous();
+  const Tensor to = plain ? as_rows(*this) : *this;
+  const Tensor from = plain ? as_rows(source) : source;
+  visit_any(to.dtype(), [&](auto to_tag) {
+    visit_any(from.dtype(), [&](auto from_tag) {
+      using To = decltype(to_tag);
+      using From = decltype(from_tag);
+      for_each_row<To, From>(to, from, copy_row<To, From>);
+    });
+  });
+}
+
+void Tensor::add_from(const Tensor& source) const {
+  check(shape() == source.shape() && dtype() == source.dtype(), "add_from", "shape ",
+        source.shape().to_string(), " ", name_of(source.dtype()), " into ", shape().to_string(), " ",
+        name_of(dtype()));
+  check(device().is_cpu() && source.device().is_cpu(), "add_from", "both tensors must be on the CPU");
+  if (numel() == 0) return;
+  const bool plain = is_contiguous() && source.is_contiguous();
+  const Tensor to = plain ? as_rows(*this) : *this;
+  const Tensor from = plain ? as_rows(source) : source;
+  visit_floating("add_from", dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    for_each_row<T, T>(to, from, add_row<T>);
   });
 }
 

@@ -1,0 +1,39 @@
+#include "autograd/recompute.h"
+
+#include <algorithm>
+
+namespace tapeformer {
+
+Tensor recompute(const Segment& segment, const std::vector<Tensor>& inputs,
+                 const std::vector<Tensor>& parameters) {
+  std::vector<Tensor> detached;
+  for (const Tensor& input : inputs) detached.push_back(detach(input));
+  Tensor result;
+  {
+    const NoGrad no_grad;
+    result = detach(segment(detached));
+  }
+  // One parameter is enough to have the node recorded when no input requires a gradient.
+  std::vector<Tensor> sources = inputs;
+  const auto trainable = std::find_if(parameters.begin(), parameters.end(), requires_grad);
+  if (trainable != parameters.end()) sources.push_back(*trainable);
+  return record("recompute", result, sources,
+                [segment, detached, count = sources.size()](const Tensor& g, Needs needs) {
+                  std::vector<Tensor> leaves;
+                  for (size_t i = 0; i < detached.size(); ++i) {
+                    leaves.push_back(detach(detached[i]));
+                    if (needs[static_cast<int>(i)]) require_grad(leaves.back());
+                  }
+                  Tensor replayed;
+                  {
+                    const RecordingScope record_again(true);
+                    replayed = segment(leaves);
+                  }
+                  backward(replayed, g);
+                  Gradients gradients(count);
+                  for (size_t i = 0; i < leaves.size(); ++i) gradients[i] = gradient(leaves[i]);
+                  return gradients;
+                });
+}
+
+}  // namespace tapeformer

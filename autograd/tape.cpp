@@ -1,0 +1,274 @@
+#include "autograd/tape.h"
+
+#include <algorithm>
+#include <exception>
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kNone = -1;
+
+// target += value, in place where no other handle sees the data.
+void accumulate(Tensor& target, Tensor value) {
+  auto exclusive = [](const Tensor& t) {
+    return t.use_count() == 1 && t.owns_storage_alone() && t.is_contiguous();
+  };
+  if (!target.defined()) {
+    target = std::move(value);
+  } else if (exclusive(target)) {
+    target.add_from(value);
+  } else if (exclusive(value)) {
+    value.add_from(target);
+    target = std::move(value);
+  } else {
+    Tensor sum = target.clone();
+    sum.add_from(value);
+    target = std::move(sum);
+  }
+}
+
+// Where the gradient of an input goes: to a node, to a leaf, or nowhere.
+struct Edge {
+  int64_t node = kNone;
+  Tensor leaf;
+  Shape shape;
+  DType dtype{};
+
+  bool wanted() const { return node != kNone || leaf.defined(); }
+};
+
+struct Node {
+  const char* op = "";
+  GradientFunction gradient_function;
+  std::vector<Edge> inputs;
+  Tensor gradient;     // of the result, while a sweep is under way
+  int32_t owners = 0;  // the result's body, the edges of later nodes, and a gradient that waits
+  bool freed = false;  // swept without retain
+};
+
+class Tape {
+ public:
+  // A sweep inside a gradient function (recompute) must not run nodes of the sweep around it: it stops at the
+  // floor.
+  int64_t floor = 0;
+
+  int64_t push(Node node) {
+    nodes_.push_back(std::move(node));
+    return end() - 1;
+  }
+  Node& operator[](int64_t id) { return nodes_[static_cast<size_t>(id - base_)]; }
+  int64_t begin() const { return base_; }
+  int64_t end() const { return base_ + static_cast<int64_t>(nodes_.size()); }
+  int64_t alive() const {
+    return std::count_if(nodes_.begin(), nodes_.end(), [](const Node& n) { return n.owners > 0; });
+  }
+
+  void retain(int64_t id) { ++(*this)[id].owners; }
+
+  // Gives up one owner of a node. Dropping a node drops what its gradient function captured, which may
+  // release further nodes: those wait in a list, so the depth of the graph never becomes depth of the stack.
+  void release(int64_t id) {
+    if (--(*this)[id].owners > 0) return;
+    waiting_.push_back(id);
+    if (draining_) return;
+    draining_ = true;
+    while (!waiting_.empty()) {
+      const int64_t next = waiting_.back();
+      waiting_.pop_back();
+      clear((*this)[next]);
+    }
+    draining_ = false;
+    while (!nodes_.empty() && nodes_.back().owners == 0) nodes_.pop_back();
+    while (!nodes_.empty() && nodes_.front().owners == 0) {
+      nodes_.pop_front();
+      ++base_;
+    }
+  }
+
+  // Adds to the gradient that waits for a node, which keeps the node until the sweep reaches it.
+  void deliver(int64_t id, Tensor gradient) {
+    if (!(*this)[id].gradient.defined()) retain(id);
+    accumulate((*this)[id].gradient, std::move(gradient));
+  }
+
+  // Drops what a node holds, but not its place.
+  void clear(Node& node) {
+    const GradientFunction function = std::move(node.gradient_function);
+    const std::vector<Edge> inputs = std::move(node.inputs);
+    node.inputs.clear();
+    node.freed = true;
+    for (const Edge& edge : inputs)
+      if (edge.node != kNone) release(edge.node);
+  }
+
+ private:
+  std::deque<Node> nodes_;
+  int64_t base_ = 0;  // id of nodes_.front()
+  std::vector<int64_t> waiting_;
+  bool draining_ = false;
+};
+
+// Never destroyed, because tensors of static lifetime may outlive every thread-local object.
+Tape& this_tape() {
+  thread_local Tape* const tape = new Tape;
+  return *tape;
+}
+
+thread_local bool recording_enabled = true;
+
+// A leaf that wants a gradient, or the result of a recorded op.
+class TapeEntry final : public TensorAttachment {
+ public:
+  TapeEntry() = default;
+  TapeEntry(Tape& tape, int64_t id) : node(id), tape_(&tape) { tape.retain(id); }
+  ~TapeEntry() override {
+    if (node != kNone) tape_->release(node);
+  }
+  bool is_leaf() const { return node == kNone; }
+
+  const int64_t node = kNone;
+  Tensor leaf_gradient;
+
+ private:
+  Tape* tape_ = nullptr;
+};
+
+TapeEntry* entry_of(const Tensor& tensor) {
+  return tensor.defined() ? static_cast<TapeEntry*>(tensor.attachment()) : nullptr;
+}
+
+void check_gradient(const char* op, size_t input, const Edge& edge, const Tensor& gradient) {
+  check(gradient.shape() == edge.shape && gradient.dtype() == edge.dtype, op, "gradient of input ", input,
+        " has shape ", gradient.shape().to_string(), " ", name_of(gradient.dtype()), ", expected ",
+        edge.shape.to_string(), " ", name_of(edge.dtype));
+}
+
+// Runs one node's gradient function and hands the results on.
+void sweep_node(Tape& tape, int64_t id, bool retain) {
+  const char* const op = tape[id].op;
+  check(!tape[id].freed, op,
+        "this part of the tape was freed by an earlier backward(); sweep with retain to keep it");
+  uint32_t needs = 0;
+  const size_t inputs = tape[id].inputs.size();
+  for (size_t i = 0; i < inputs; ++i) needs |= uint32_t{tape[id].inputs[i].wanted()} << i;
+  Gradients gradients = tape[id].gradient_function(std::exchange(tape[id].gradient, {}), Needs(needs));
+  check(gradients.size() == inputs, op, "returned ", gradients.size(), " gradients for ", inputs, " inputs");
+  for (size_t i = 0; i < inputs; ++i) {
+    const Edge& edge = tape[id].inputs[i];
+    if (!gradients[i].defined() || !edge.wanted()) continue;
+    check_gradient(op, i, edge, gradients[i]);
+    if (edge.node != kNone)
+      tape.deliver(edge.node, std::move(gradients[i]));
+    else
+      accumulate(entry_of(edge.leaf)->leaf_gradient, std::move(gradients[i]));
+  }
+  if (!retain) tape.clear(tape[id]);
+}
+
+// Sweeps from node `last` down to the floor; leaves no waiting gradient behind, whatever a gradient function
+// throws.
+void sweep(Tape& tape, int64_t last, bool retain) {
+  const int64_t floor = tape.floor;
+  std::exception_ptr failure;
+  for (int64_t id = last; id >= std::max(floor, tape.begin()); --id) {
+    if (id >= tape.end() || !tape[id].gradient.defined()) continue;
+    try {
+      tape.floor = id + 1;
+      if (!failure) sweep_node(tape, id, retain);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    tape[id].gradient = {};
+    tape.release(id);
+  }
+  tape.floor = floor;
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+
+bool recording() {
+  return recording_enabled;
+}
+
+RecordingScope::RecordingScope(bool enabled) : previous_(recording_enabled) {
+  recording_enabled = enabled;
+}
+RecordingScope::~RecordingScope() {
+  recording_enabled = previous_;
+}
+
+bool requires_grad(const Tensor& tensor) {
+  return entry_of(tensor) != nullptr;
+}
+
+const Tensor& require_grad(const Tensor& tensor) {
+  check(is_floating(tensor.dtype()), "require_grad", "needs a floating dtype, not ", name_of(tensor.dtype()));
+  if (!requires_grad(tensor)) tensor.attach(std::make_unique<TapeEntry>());
+  return tensor;
+}
+
+Tensor gradient(const Tensor& leaf) {
+  const TapeEntry* const entry = entry_of(leaf);
+  return entry ? entry->leaf_gradient : Tensor{};
+}
+
+void set_gradient(const Tensor& leaf, const Tensor& value) {
+  TapeEntry* const entry = entry_of(leaf);
+  check(entry && entry->is_leaf(), "set_gradient", "the tensor is not a leaf that requires a gradient");
+  entry->leaf_gradient = value;
+}
+
+int64_t tape_size() {
+  return this_tape().alive();
+}
+
+void backward(const Tensor& result, const Tensor& cotangent, BackwardOptions options) {
+  TapeEntry* const entry = entry_of(result);
+  check(entry != nullptr, "backward", "the result does not depend on any tensor that requires a gradient");
+  check(cotangent.defined() || result.numel() == 1, "backward", "a result of shape ",
+        result.shape().to_string(), " needs a cotangent of that shape");
+  check(!cotangent.defined() || (cotangent.shape() == result.shape() && cotangent.dtype() == result.dtype()),
+        "backward", "cotangent of shape ", cotangent.defined() ? cotangent.shape().to_string() : "",
+        " does not match the result's ", result.shape().to_string(), " ", name_of(result.dtype()));
+  Tensor seed = cotangent.defined() ? cotangent.alias()
+                                    : Tensor::full(result.shape(), 1, result.dtype(), result.device());
+  const NoGrad no_grad;
+  if (entry->is_leaf()) return accumulate(entry->leaf_gradient, std::move(seed));
+  Tape& tape = this_tape();
+  tape.deliver(entry->node, std::move(seed));
+  sweep(tape, entry->node, options.retain);
+}
+
+namespace tape {
+
+bool should_record(std::span<const Tensor* const> inputs) {
+  return recording_enabled &&
+         std::any_of(inputs.begin(), inputs.end(), [](const Tensor* input) { return requires_grad(*input); });
+}
+
+void push(const char* op, const Tensor& result, std::span<const Tensor* const> inputs,
+          GradientFunction gradient) {
+  check(!requires_grad(result), op, "the result is already on the tape");
+  Tape& tape = this_tape();
+  Node node;
+  node.op = op;
+  node.gradient_function = std::move(gradient);
+  node.inputs.reserve(inputs.size());
+  for (const Tensor* input : inputs) {
+    Edge& edge = node.inputs.emplace_back();
+    const TapeEntry* const entry = entry_of(*input);
+    if (!entry) continue;
+    edge.shape = input->shape();
+    edge.dtype = input->dtype();
+    edge.node = entry->node;
+    if (entry->is_leaf())
+      edge.leaf = *input;
+    else
+      tape.retain(entry->node);
+  }
+  result.attach(std::make_unique<TapeEntry>(tape, tape.push(std::move(node))));
+}
+
+}  // namespace tape
+
+}  // namespace tapeformer

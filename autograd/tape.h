@@ -1,0 +1,132 @@
+// The tape: what ops did, in order, so that backward() can sweep it from the end.
+//
+// Each thread records on a tape of its own, a sequence of nodes in creation order. A node holds the op's
+// gradient function, where each of its inputs came from, and how many tensors and later nodes still need it;
+// a node that nobody needs is dropped, so a forward pass whose result is thrown away leaves nothing behind.
+// Sweeping and dropping are loops over indices: no depth of graph overflows the stack. A recorded tensor
+// belongs to the thread that recorded it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace tapeformer {
+
+// Gradients with respect to the inputs of an op, in their order. An undefined tensor means zero.
+using Gradients = std::vector<Tensor>;
+
+// Which inputs of the op need a gradient; an op may skip the work for the others.
+class Needs {
+ public:
+  explicit Needs(uint32_t bits) : bits_(bits) {}
+  bool operator[](int input) const { return (bits_ >> input) & 1; }
+
+ private:
+  uint32_t bits_;
+};
+
+// A move-only function (Tensor gradient, Needs) -> Gradients.
+class GradientFunction {
+ public:
+  GradientFunction() = default;
+  template <class F>
+  explicit GradientFunction(F&& f) : call_(std::make_unique<Holder<std::decay_t<F>>>(std::forward<F>(f))) {}
+  explicit operator bool() const { return static_cast<bool>(call_); }
+  Gradients operator()(const Tensor& gradient, Needs needs) const { return call_->run(gradient, needs); }
+
+ private:
+  struct Base {
+    virtual ~Base() = default;
+    virtual Gradients run(const Tensor& gradient, Needs needs) = 0;
+  };
+  template <class F>
+  struct Holder final : Base {
+    explicit Holder(F f) : function(std::move(f)) {}
+    Gradients run(const Tensor& gradient, Needs needs) override {
+      if constexpr (std::is_invocable_v<F, const Tensor&, Needs>)
+        return function(gradient, needs);
+      else
+        return function(gradient);
+    }
+    F function;
+  };
+  std::unique_ptr<Base> call_;
+};
+
+// True while ops on this thread are recorded (the default).
+bool recording();
+// Switches recording off, or back on, for a scope.
+class RecordingScope {
+ public:
+  explicit RecordingScope(bool enabled);
+  ~RecordingScope();
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
+
+ private:
+  bool previous_;
+};
+class NoGrad : public RecordingScope {
+ public:
+  NoGrad() : RecordingScope(false) {}
+};
+
+// True for a leaf that asks for a gradient and for every recorded result that depends on one.
+bool requires_grad(const Tensor& tensor);
+// Makes the tensor a leaf whose gradient backward() accumulates; floating dtypes only. Returns the tensor.
+const Tensor& require_grad(const Tensor& tensor);
+// The accumulated gradient of a leaf; undefined before the first backward().
+Tensor gradient(const Tensor& leaf);
+void set_gradient(const Tensor& leaf, const Tensor& value);
+// A handle on the same data that the tape does not know.
+inline Tensor detach(const Tensor& tensor) {
+  return tensor.alias();
+}
+
+struct BackwardOptions {
+  bool retain = false;  // keep the tape for another sweep
+};
+// Sweeps the tape from `result`, adding d(sum(result * cotangent)) / d(leaf) to the gradient of every leaf.
+// Without a cotangent the result must be a scalar (one element). Errors: ShapeError when the result is not
+// recorded, when its part of the tape was freed by an earlier sweep, or when the cotangent does not match in
+// shape or dtype.
+void backward(const Tensor& result, const Tensor& cotangent = {}, BackwardOptions options = {});
+
+// Nodes alive on this thread's tape (for tests and leak checks).
+int64_t tape_size();
+
+namespace tape {
+
+// True when an op with these inputs must be recorded.
+bool should_record(std::span<const Tensor* const> inputs);
+void push(const char* op, const Tensor& result, std::span<const Tensor* const> inputs,
+          GradientFunction gradient);
+
+}  // namespace tape
+
+// Records `result` as the op's output: `gradient` maps the gradient of the result to those of the inputs.
+// Each must have its input's shape and dtype. Returns the result. Capture by value only what the gradient
+// needs.
+template <class F>
+Tensor record(const char* op, Tensor result, std::initializer_list<const Tensor*> inputs, F&& gradient) {
+  const std::span<const Tensor* const> span(inputs.begin(), inputs.size());
+  if (tape::should_record(span)) tape::push(op, result, span, GradientFunction(std::forward<F>(gradient)));
+  return result;
+}
+template <class F>
+Tensor record(const char* op, Tensor result, const std::vector<Tensor>& inputs, F&& gradient) {
+  std::vector<const Tensor*> pointers;
+  for (const Tensor& input : inputs) pointers.push_back(&input);
+  if (tape::should_record(pointers))
+    tape::push(op, result, pointers, GradientFunction(std::forward<F>(gradient)));
+  return result;
+}
+
+}  // namespace tapeformer
