@@ -12,23 +12,24 @@ namespace tapeformer {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
+inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0xCD9E8D57;
+inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9, kPhiloxWeyl1 = 0xBB67AE85;
+
 inline PhiloxBlock philox4x32(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
-  constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
-  constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
   auto c0 = static_cast<uint32_t>(counter_low), c1 = static_cast<uint32_t>(counter_low >> 32);
   auto c2 = static_cast<uint32_t>(counter_high), c3 = static_cast<uint32_t>(counter_high >> 32);
   auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const uint64_t product0 = uint64_t{kMultiplier0} * c0;
-    const uint64_t product1 = uint64_t{kMultiplier1} * c2;
+    const uint64_t product0 = uint64_t{kPhiloxMultiplier0} * c0;
+    const uint64_t product1 = uint64_t{kPhiloxMultiplier1} * c2;
     const uint32_t n0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ k0;
     const uint32_t n2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ k1;
     c1 = static_cast<uint32_t>(product1);
     c3 = static_cast<uint32_t>(product0);
     c0 = n0;
     c2 = n2;
-    k0 += kWeyl0;
-    k1 += kWeyl1;
+    k0 += kPhiloxWeyl0;
+    k1 += kPhiloxWeyl1;
   }
   return {c0, c1, c2, c3};
 }
@@ -49,6 +50,11 @@ class RandomStream {
   uint64_t step() const { return step_; }
 
   PhiloxBlock block(uint64_t index) const { return philox4x32(key_, index, step_); }
+  // The 16 bits that decide whether dropout keeps element i: eight elements share a block.
+  uint16_t bits16(uint64_t i) const {
+    const PhiloxBlock bits = block(i / 8);
+    return static_cast<uint16_t>(bits[(i % 8) / 2] >> (16 * (i % 2)));
+  }
   // Uniform in the open interval (0, 1), with 53 random bits.
   double uniform(uint64_t i) const {
     const PhiloxBlock bits = block(i);

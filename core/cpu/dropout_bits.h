@@ -1,0 +1,14 @@
+// Dropout masks for vector loops.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dropout.h"
+
+namespace tapeformer::cpu {
+
+// multipliers[i] = 0 or mask.scale() for element first + i, i in [0, count).
+template <class T>
+void dropout_multipliers(const DropoutMask& mask, int64_t first, int64_t count, T* multipliers);
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,288 @@
+#include "ops/kernels/elementwise.h"
+
+#include <cmath>
+
+#include "core/cpu/dropout_bits.h"
+#include "core/cpu/vector_math.h"
+#include "core/threads.h"
+
+namespace tapeformer {
+
+struct Negate {
+  template <class T>
+  static T value(T x) {
+    return -x;
+  }
+  template <class T>
+  static T slope(T, T) {
+    return -1;
+  }
+};
+struct Exp {
+  template <class T>
+  static T value(T x) {
+    return vmath::exp(x);
+  }
+  template <class T>
+  static T slope(T, T y) {
+    return y;
+  }
+};
+struct Log {
+  template <class T>
+  static T value(T x) {
+    return vmath::log(x);
+  }
+  template <class T>
+  static T slope(T x, T) {
+    return 1 / x;
+  }
+};
+struct Sqrt {
+  template <class T>
+  static T value(T x) {
+    return std::sqrt(x);
+  }
+  template <class T>
+  static T slope(T, T y) {
+    return T(0.5) / y;
+  }
+};
+struct Square {
+  template <class T>
+  static T value(T x) {
+    return x * x;
+  }
+  template <class T>
+  static T slope(T x, T) {
+    return 2 * x;
+  }
+};
+struct Relu {
+  template <class T>
+  static T value(T x) {
+    return x > 0 ? x : T{0};
+  }
+  template <class T>
+  static T slope(T x, T) {
+    return x > 0 ? T{1} : T{0};
+  }
+};
+struct Gelu {
+  static constexpr double kSqrtHalf = 0.70710678118654752440, kInvSqrtTwoPi = 0.39894228040143267794;
+  template <class T>
+  static T cdf(T x) {
+    return T(0.5) * (1 + vmath::erf(x * T(kSqrtHalf)));
+  }
+  template <class T>
+  static T value(T x) {
+    return x * cdf(x);
+  }
+  template <class T>
+  static T slope(T x, T) {
+    return cdf(x) + x * T(kInvSqrtTwoPi) * vmath::exp(T(-0.5) * x * x);
+  }
+};
+struct Elu {
+  template <class T>
+  static T value(T x) {
+    return x > 0 ? x : vmath::expm1(x);
+  }
+  template <class T>
+  static T slope(T x, T y) {
+    return x > 0 ? T{1} : y + 1;
+  }
+};
+struct Sigmoid {
+  template <class T>
+  static T value(T x) {
+    return vmath::sigmoid(x);
+  }
+  template <class T>
+  static T slope(T, T y) {
+    return y * (1 - y);
+  }
+};
+struct Tanh {
+  template <class T>
+  static T value(T x) {
+    return vmath::tanh(x);
+  }
+  template <class T>
+  static T slope(T, T y) {
+    return 1 - y * y;
+  }
+};
+struct Softplus {
+  template <class T>
+  static T value(T x) {
+    return vmath::softplus(x);
+  }
+  template <class T>
+  static T slope(T x, T) {
+    return vmath::sigmoid(x);
+  }
+};
+struct Add {
+  template <class T>
+  static T value(T a, T b) {
+    return a + b;
+  }
+  template <class T>
+  static T slope_a(T, T) {
+    return 1;
+  }
+  template <class T>
+  static T slope_b(T, T) {
+    return 1;
+  }
+};
+struct Subtract {
+  template <class T>
+  static T value(T a, T b) {
+    return a - b;
+  }
+  template <class T>
+  static T slope_a(T, T) {
+    return 1;
+  }
+  template <class T>
+  static T slope_b(T, T) {
+    return -1;
+  }
+};
+struct Multiply {
+  template <class T>
+  static T value(T a, T b) {
+    return a * b;
+  }
+  template <class T>
+  static T slope_a(T, T b) {
+    return b;
+  }
+  template <class T>
+  static T slope_b(T a, T) {
+    return a;
+  }
+};
+struct Divide {
+  template <class T>
+  static T value(T a, T b) {
+    return a / b;
+  }
+  template <class T>
+  static T slope_a(T, T b) {
+    return 1 / b;
+  }
+  template <class T>
+  static T slope_b(T a, T b) {
+    return -a / (b * b);
+  }
+};
+
+namespace cpu {
+namespace {
+
+constexpr int64_t kGrain = 1 << 15;
+
+}  // namespace
+
+template <class Function, class T>
+void unary_forward(const T* x, T* y, int64_t n) {
+  parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) y[i] = Function::value(x[i]);
+  });
+}
+
+template <class Function, class T>
+void unary_backward(const T* g, const T* x, const T* y, T* gx, int64_t n) {
+  parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) gx[i] = g[i] * Function::slope(x[i], y[i]);
+  });
+}
+
+template <class Function, class T>
+void binary_forward(const T* a, const T* b, T* y, int64_t n) {
+  parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) y[i] = Function::value(a[i], b[i]);
+  });
+}
+
+template <class Function, class T>
+void binary_backward(const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n) {
+  parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
+    if (ga) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) ga[i] = g[i] * Function::slope_a(a[i], b[i]);
+    }
+    if (gb) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) gb[i] = g[i] * Function::slope_b(a[i], b[i]);
+    }
+  });
+}
+
+template <class T>
+void affine(const T* x, T scale, T offset, T* y, int64_t n) {
+  parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) y[i] = scale * x[i] + offset;
+  });
+}
+
+template <class T>
+void dropout_forward(const T* x, const DropoutMask& mask, T* y, int64_t n) {
+  constexpr int64_t kPiece = 1024;
+  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
+    T multipliers[kPiece];
+    for (int64_t first = begin; first < end; first += kPiece) {
+      const int64_t count = std::min(kPiece, end - first);
+      dropout_multipliers(mask, first, count, multipliers);
+#pragma omp simd
+      for (int64_t i = 0; i < count; ++i) y[first + i] = x[first + i] * multipliers[i];
+    }
+  });
+}
+
+#define TAPEFORMER_UNARY(Function)                                                                   \
+  template void unary_forward<Function>(const float*, float*, int64_t);                              \
+  template void unary_forward<Function>(const double*, double*, int64_t);                            \
+  template void unary_backward<Function>(const float*, const float*, const float*, float*, int64_t); \
+  template void unary_backward<Function>(const double*, const double*, const double*, double*, int64_t)
+#define TAPEFORMER_BINARY(Function)                                                                      \
+  template void binary_forward<Function>(const float*, const float*, float*, int64_t);                   \
+  template void binary_forward<Function>(const double*, const double*, double*, int64_t);                \
+  template void binary_backward<Function>(const float*, const float*, const float*, float*, float*,      \
+                                          int64_t);                                                      \
+  template void binary_backward<Function>(const double*, const double*, const double*, double*, double*, \
+                                          int64_t)
+
+// A macro, because explicit instantiation of a list has no other form.
+TAPEFORMER_UNARY(Negate);
+TAPEFORMER_UNARY(Exp);
+TAPEFORMER_UNARY(Log);
+TAPEFORMER_UNARY(Sqrt);
+TAPEFORMER_UNARY(Square);
+TAPEFORMER_UNARY(Relu);
+TAPEFORMER_UNARY(Gelu);
+TAPEFORMER_UNARY(Elu);
+TAPEFORMER_UNARY(Sigmoid);
+TAPEFORMER_UNARY(Tanh);
+TAPEFORMER_UNARY(Softplus);
+TAPEFORMER_BINARY(Add);
+TAPEFORMER_BINARY(Subtract);
+TAPEFORMER_BINARY(Multiply);
+TAPEFORMER_BINARY(Divide);
+#undef TAPEFORMER_UNARY
+#undef TAPEFORMER_BINARY
+
+template void affine(const float*, float, float, float*, int64_t);
+template void affine(const double*, double, double, double*, int64_t);
+template void dropout_forward(const float*, const DropoutMask&, float*, int64_t);
+template void dropout_forward(const double*, const DropoutMask&, double*, int64_t);
+
+}  // namespace cpu
+}  // namespace tapeformer

@@ -1,0 +1,58 @@
+#include "ops/kernels/gemm.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+
+#include "core/threads.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+CBLAS_TRANSPOSE flag(bool transpose) {
+  return transpose ? CblasTrans : CblasNoTrans;
+}
+
+blasint size(int64_t value) {
+  return static_cast<blasint>(value);
+}
+
+}  // namespace
+
+template <class T>
+void gemm(const Gemm<T>& p) {
+  if (p.m == 0 || p.n == 0) return;
+  // BLAS wants positive leading dimensions even where k is 0.
+  const auto lda = size(std::max<int64_t>(p.lda, 1)), ldb = size(std::max<int64_t>(p.ldb, 1));
+  if constexpr (sizeof(T) == 4)
+    cblas_sgemm(CblasRowMajor, flag(p.transpose_a), flag(p.transpose_b), size(p.m), size(p.n), size(p.k),
+                p.alpha, p.a, lda, p.b, ldb, p.beta, p.c, size(p.ldc));
+  else
+    cblas_dgemm(CblasRowMajor, flag(p.transpose_a), flag(p.transpose_b), size(p.m), size(p.n), size(p.k),
+                p.alpha, p.a, lda, p.b, ldb, p.beta, p.c, size(p.ldc));
+}
+
+template <class T>
+void batched_gemm(const Gemm<T>& first, int64_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c) {
+  auto run = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      Gemm<T> product = first;
+      product.a += i * stride_a;
+      product.b += i * stride_b;
+      product.c += i * stride_c;
+      gemm(product);
+    }
+  };
+  // Few large products leave the threads to BLAS, many small ones are shared out.
+  if (count < threads())
+    run(0, count);
+  else
+    parallel_for(count, 1, run);
+}
+
+template void gemm(const Gemm<float>&);
+template void gemm(const Gemm<double>&);
+template void batched_gemm(const Gemm<float>&, int64_t, int64_t, int64_t, int64_t);
+template void batched_gemm(const Gemm<double>&, int64_t, int64_t, int64_t, int64_t);
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,66 @@
+#include "ops/kernels/index.h"
+
+#include <algorithm>
+
+#include "core/threads.h"
+
+namespace tapeformer::cpu {
+
+template <class T>
+void gather_middle(const IndexShape& s, const T* x, const int64_t* index, T* y) {
+  parallel_for(s.outer, std::max<int64_t>((1 << 14) / std::max<int64_t>(s.count * s.inner, 1), 1),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t o = begin; o < end; ++o)
+                   for (int64_t c = 0; c < s.count; ++c)
+                     for (int64_t i = 0; i < s.inner; ++i) {
+                       const int64_t at = (o * s.count + c) * s.inner + i;
+                       y[at] = x[(o * s.size + index[at]) * s.inner + i];
+                     }
+               });
+}
+
+template <class T>
+void scatter_add_middle(const IndexShape& s, const T* x, const int64_t* index, T* y) {
+  parallel_for(s.outer, std::max<int64_t>((1 << 14) / std::max<int64_t>(s.count * s.inner, 1), 1),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t o = begin; o < end; ++o)
+                   for (int64_t c = 0; c < s.count; ++c)
+                     for (int64_t i = 0; i < s.inner; ++i) {
+                       const int64_t at = (o * s.count + c) * s.inner + i;
+                       y[(o * s.size + index[at]) * s.inner + i] += x[at];
+                     }
+               });
+}
+
+template <class T>
+void gather_rows(const T* table, const int64_t* index, T* y, int64_t count, int64_t dim) {
+  parallel_for(count, std::max<int64_t>((1 << 15) / std::max<int64_t>(dim, 1), 1),
+               [=](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i) std::copy_n(table + index[i] * dim, dim, y + i * dim);
+               });
+}
+
+// Threads own columns, so rows that repeat add up in one order and without atomics.
+template <class T>
+void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t count, int64_t dim) {
+  const int64_t grain = count * dim < (1 << 15) ? dim : 16;
+  parallel_for(dim, grain, [=](int64_t begin, int64_t end) {
+    for (int64_t i = 0; i < count; ++i) {
+      T* const row = table + index[i] * dim;
+      const T* const from = g + i * dim;
+#pragma omp simd
+      for (int64_t d = begin; d < end; ++d) row[d] += from[d];
+    }
+  });
+}
+
+template void gather_middle(const IndexShape&, const float*, const int64_t*, float*);
+template void gather_middle(const IndexShape&, const double*, const int64_t*, double*);
+template void scatter_add_middle(const IndexShape&, const float*, const int64_t*, float*);
+template void scatter_add_middle(const IndexShape&, const double*, const int64_t*, double*);
+template void gather_rows(const float*, const int64_t*, float*, int64_t, int64_t);
+template void gather_rows(const double*, const int64_t*, double*, int64_t, int64_t);
+template void scatter_add_rows(const float*, const int64_t*, float*, int64_t, int64_t);
+template void scatter_add_rows(const double*, const int64_t*, double*, int64_t, int64_t);
+
+}  // namespace tapeformer::cpu

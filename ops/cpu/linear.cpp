@@ -1,0 +1,187 @@
+#include "ops/kernels/linear.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/cpu/dropout_bits.h"
+#include "core/cpu/scratch.h"
+#include "core/cpu/vector_math.h"
+#include "core/threads.h"
+#include "ops/kernels/gemm.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+constexpr int64_t kBlockRows = 512;  // rows of a product whose epilogue runs while they are in the cache
+constexpr int64_t kGrainRows = 32;   // rows that make a second thread worth waking
+
+constexpr double kSqrtHalf = 0.70710678118654752440;
+constexpr double kInvSqrtTwoPi = 0.39894228040143267794;
+
+// Bias, activation and dropout of one row.
+template <class T>
+void finish_row(T* y, const T* bias, Epilogue epilogue, T* pre, const T* multipliers, int64_t n) {
+  if (bias) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] += bias[i];
+  }
+  if (epilogue == Epilogue::relu) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] = y[i] > 0 ? y[i] : T{0};
+  } else if (epilogue == Epilogue::gelu) {
+    std::copy_n(y, n, pre);
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] *= T(0.5) * (1 + vmath::erf(y[i] * T(kSqrtHalf)));
+  }
+  if (multipliers) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] *= multipliers[i];
+  }
+}
+
+// Gradient with respect to x wᵀ + bias, of one row. For relu, y > 0 says both that the unit was on and that
+// dropout kept it, so no random number is drawn again.
+template <class T>
+void start_row(const T* g, const T* y, const T* pre, Epilogue epilogue, T scale, const T* multipliers, T* out,
+               int64_t n) {
+  if (epilogue == Epilogue::relu) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) out[i] = y[i] > 0 ? g[i] * scale : T{0};
+    return;
+  }
+  if (multipliers) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) out[i] = g[i] * multipliers[i];
+  } else {
+    std::copy_n(g, n, out);
+  }
+  if (epilogue == Epilogue::gelu) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      const T x = pre[i];
+      const T cdf = T(0.5) * (1 + vmath::erf(x * T(kSqrtHalf)));
+      out[i] *= cdf + x * T(kInvSqrtTwoPi) * vmath::exp(T(-0.5) * x * x);
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias, Epilogue epilogue,
+                    const DropoutMask& dropout, T* pre, T* y) {
+  const int64_t in = shape.in, out = shape.out;
+  parallel_for(shape.rows, kGrainRows, [&](int64_t first, int64_t last) {
+    Scratch<T> multipliers(dropout.active() ? out : 0);
+    for (int64_t row = first; row < last; row += kBlockRows) {
+      const int64_t rows = std::min(kBlockRows, last - row);
+      gemm(Gemm<T>{.transpose_b = true,
+                   .m = rows,
+                   .n = out,
+                   .k = in,
+                   .a = x + row * in,
+                   .lda = in,
+                   .b = w,
+                   .ldb = in,
+                   .c = y + row * out,
+                   .ldc = out});
+      for (int64_t r = row; r < row + rows; ++r) {
+        if (dropout.active()) dropout_multipliers(dropout, r * out, out, multipliers.data());
+        finish_row(y + r * out, bias, epilogue, pre ? pre + r * out : nullptr, multipliers.data(), out);
+      }
+    }
+  });
+}
+
+template <class T>
+void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* w, Epilogue epilogue,
+                     const DropoutMask& dropout, const T* pre, const T* y, T* gx, T* gw, T* gbias) {
+  const int64_t in = shape.in, out = shape.out;
+  const bool plain = epilogue == Epilogue::none && !dropout.active();
+  const T scale = dropout.active() ? static_cast<T>(dropout.scale()) : T{1};
+  const bool draw = dropout.active() && epilogue != Epilogue::relu;
+
+  // Every thread sums the weight gradients of its rows; the sums are added in the order of the threads.
+  const int64_t parts =
+      std::max<int64_t>(std::min<int64_t>(threads(), (shape.rows + kGrainRows - 1) / kGrainRows), 1);
+  Scratch<T> partial_gw(gw ? (parts - 1) * out * in : 0);
+  Scratch<T> partial_gbias(gbias ? parts * out : 0);
+  if (gbias) std::fill_n(partial_gbias.data(), parts * out, T{0});
+  if (gw && shape.rows == 0) std::fill_n(gw, out * in, T{0});
+
+  parallel_for(parts, 1, [&](int64_t part_begin, int64_t part_end) {
+    Scratch<T> multipliers(draw ? out : 0);
+    Scratch<T> buffer(plain ? 0 : kBlockRows * out);
+    for (int64_t part = part_begin; part < part_end; ++part) {
+      const int64_t first = shape.rows * part / parts, last = shape.rows * (part + 1) / parts;
+      T* const my_gw = part == 0 ? gw : partial_gw.data() + (part - 1) * out * in;
+      T* const my_gbias = partial_gbias.data() + part * out;
+      for (int64_t row = first; row < last; row += kBlockRows) {
+        const int64_t rows = std::min(kBlockRows, last - row);
+        const T* gz = g + row * out;
+        if (!plain) {
+          for (int64_t r = 0; r < rows; ++r) {
+            const int64_t at = (row + r) * out;
+            if (draw) dropout_multipliers(dropout, at, out, multipliers.data());
+            start_row(g + at, y ? y + at : nullptr, pre ? pre + at : nullptr, epilogue, scale,
+                      multipliers.data(), buffer.data() + r * out, out);
+          }
+          gz = buffer.data();
+        }
+        if (gx)
+          gemm(Gemm<T>{.m = rows,
+                       .n = in,
+                       .k = out,
+                       .a = gz,
+                       .lda = out,
+                       .b = w,
+                       .ldb = in,
+                       .c = gx + row * in,
+                       .ldc = in});
+        if (gw)
+          gemm(Gemm<T>{.transpose_a = true,
+                       .m = out,
+                       .n = in,
+                       .k = rows,
+                       .a = gz,
+                       .lda = out,
+                       .b = x + row * in,
+                       .ldb = in,
+                       .beta = row == first ? T{0} : T{1},
+                       .c = my_gw,
+                       .ldc = in});
+        if (gbias)
+          for (int64_t r = 0; r < rows; ++r) {
+            const T* const gz_row = gz + r * out;
+#pragma omp simd
+            for (int64_t i = 0; i < out; ++i) my_gbias[i] += gz_row[i];
+          }
+      }
+    }
+  });
+
+  if (gw)
+    parallel_for(out * in, 1 << 15, [&](int64_t begin, int64_t end) {
+      for (int64_t part = 1; part < parts; ++part) {
+        const T* const from = partial_gw.data() + (part - 1) * out * in;
+#pragma omp simd
+        for (int64_t i = begin; i < end; ++i) gw[i] += from[i];
+      }
+    });
+  if (gbias) {
+    std::fill_n(gbias, out, T{0});
+    for (int64_t part = 0; part < parts; ++part)
+      for (int64_t i = 0; i < out; ++i) gbias[i] += partial_gbias.data()[part * out + i];
+  }
+}
+
+template void linear_forward(const LinearShape&, const float*, const float*, const float*, Epilogue,
+                             const DropoutMask&, float*, float*);
+template void linear_forward(const LinearShape&, const double*, const double*, const double*, Epilogue,
+                             const DropoutMask&, double*, double*);
+template void linear_backward(const LinearShape&, const float*, const float*, const float*, Epilogue,
+                              const DropoutMask&, const float*, const float*, float*, float*, float*);
+template void linear_backward(const LinearShape&, const double*, const double*, const double*, Epilogue,
+                              const DropoutMask&, const double*, const double*, double*, double*, double*);
+
+}  // namespace tapeformer::cpu

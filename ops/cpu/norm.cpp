@@ -1,0 +1,124 @@
+#include "ops/kernels/norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/cpu/dropout_bits.h"
+#include "core/cpu/scratch.h"
+#include "core/threads.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+constexpr int64_t kGrainElements = 1 << 14;
+
+int64_t grain_rows(int64_t dim) {
+  return std::max<int64_t>(kGrainElements / std::max<int64_t>(dim, 1), 1);
+}
+
+// normalized = (sum - mean) / std of one row; returns 1 / std. Two passes: no cancellation.
+template <class T>
+T normalize_row(const T* sum, T* normalized, int64_t dim, double eps) {
+  T total = 0;
+#pragma omp simd reduction(+ : total)
+  for (int64_t i = 0; i < dim; ++i) total += sum[i];
+  const T mean = total / static_cast<T>(dim);
+  T squares = 0;
+#pragma omp simd reduction(+ : squares)
+  for (int64_t i = 0; i < dim; ++i) squares += (sum[i] - mean) * (sum[i] - mean);
+  const T inverse = 1 / std::sqrt(squares / static_cast<T>(dim) + static_cast<T>(eps));
+#pragma omp simd
+  for (int64_t i = 0; i < dim; ++i) normalized[i] = (sum[i] - mean) * inverse;
+  return inverse;
+}
+
+// Gradient of one row with respect to the sum that was normalised; adds to the gradients of weight and bias.
+template <class T>
+void row_backward(const T* g, const T* normalized, const T* weight, T inverse, T* gx, T* gweight, T* gbias,
+                  int64_t dim) {
+  T mean_g = 0, mean_gn = 0;
+#pragma omp simd reduction(+ : mean_g, mean_gn)
+  for (int64_t i = 0; i < dim; ++i) {
+    const T gw = g[i] * weight[i];
+    mean_g += gw;
+    mean_gn += gw * normalized[i];
+    gweight[i] += g[i] * normalized[i];
+    gbias[i] += g[i];
+  }
+  mean_g /= static_cast<T>(dim);
+  mean_gn /= static_cast<T>(dim);
+#pragma omp simd
+  for (int64_t i = 0; i < dim; ++i) gx[i] = inverse * (g[i] * weight[i] - mean_g - normalized[i] * mean_gn);
+}
+
+}  // namespace
+
+template <class T>
+void layer_norm_forward(int64_t rows, int64_t dim, const T* x, const T* branch, const DropoutMask& dropout,
+                        const T* weight, const T* bias, double eps, T* y, T* normalized, T* inverse_std) {
+  parallel_for(rows, grain_rows(dim), [&](int64_t begin, int64_t end) {
+    Scratch<T> sum(branch ? dim : 0), multipliers(dropout.active() ? dim : 0), spare(normalized ? 0 : dim);
+    for (int64_t row = begin; row < end; ++row) {
+      const T* source = x + row * dim;
+      if (branch) {
+        const T* const b = branch + row * dim;
+        if (dropout.active()) {
+          dropout_multipliers(dropout, row * dim, dim, multipliers.data());
+#pragma omp simd
+          for (int64_t i = 0; i < dim; ++i) sum.data()[i] = source[i] + b[i] * multipliers.data()[i];
+        } else {
+#pragma omp simd
+          for (int64_t i = 0; i < dim; ++i) sum.data()[i] = source[i] + b[i];
+        }
+        source = sum.data();
+      }
+      T* const n = normalized ? normalized + row * dim : spare.data();
+      const T inverse = normalize_row(source, n, dim, eps);
+      if (inverse_std) inverse_std[row] = inverse;
+      T* const out = y + row * dim;
+#pragma omp simd
+      for (int64_t i = 0; i < dim; ++i) out[i] = n[i] * weight[i] + bias[i];
+    }
+  });
+}
+
+template <class T>
+void layer_norm_backward(int64_t rows, int64_t dim, const T* g, const T* normalized, const T* inverse_std,
+                         const T* weight, const DropoutMask& dropout, T* gx, T* gbranch, T* gweight,
+                         T* gbias) {
+  const int64_t parts = std::max<int64_t>(std::min<int64_t>(threads(), rows / grain_rows(dim)), 1);
+  Scratch<T> partial(2 * parts * dim);
+  std::fill_n(partial.data(), 2 * parts * dim, T{0});
+  parallel_for(parts, 1, [&](int64_t part_begin, int64_t part_end) {
+    Scratch<T> multipliers(gbranch && dropout.active() ? dim : 0);
+    for (int64_t part = part_begin; part < part_end; ++part)
+      for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; ++row) {
+        T* const gx_row = gx + row * dim;
+        row_backward(g + row * dim, normalized + row * dim, weight, inverse_std[row], gx_row,
+                     partial.data() + 2 * part * dim, partial.data() + (2 * part + 1) * dim, dim);
+        if (!multipliers.data()) continue;
+        dropout_multipliers(dropout, row * dim, dim, multipliers.data());
+#pragma omp simd
+        for (int64_t i = 0; i < dim; ++i) gbranch[row * dim + i] = gx_row[i] * multipliers.data()[i];
+      }
+  });
+  auto collect = [&](int64_t which, T* out) {
+    if (!out) return;
+    std::fill_n(out, dim, T{0});
+    for (int64_t part = 0; part < parts; ++part)
+      for (int64_t i = 0; i < dim; ++i) out[i] += partial.data()[(2 * part + which) * dim + i];
+  };
+  collect(0, gweight);
+  collect(1, gbias);
+}
+
+template void layer_norm_forward(int64_t, int64_t, const float*, const float*, const DropoutMask&,
+                                 const float*, const float*, double, float*, float*, float*);
+template void layer_norm_forward(int64_t, int64_t, const double*, const double*, const DropoutMask&,
+                                 const double*, const double*, double, double*, double*, double*);
+template void layer_norm_backward(int64_t, int64_t, const float*, const float*, const float*, const float*,
+                                  const DropoutMask&, float*, float*, float*, float*);
+template void layer_norm_backward(int64_t, int64_t, const double*, const double*, const double*,
+                                  const double*, const DropoutMask&, double*, double*, double*, double*);
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,102 @@
+#include "ops/kernels/reduce.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/threads.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+constexpr int64_t kGrain = 1 << 14;  // elements that make a second thread worth waking
+
+int64_t grain_of(int64_t size, int64_t inner) {
+  return std::max<int64_t>(kGrain / std::max<int64_t>(size * inner, 1), 1);
+}
+
+template <class T>
+double sum_row(const T* x, int64_t size) {
+  double total = 0;
+#pragma omp simd reduction(+ : total)
+  for (int64_t i = 0; i < size; ++i) total += static_cast<double>(x[i]);
+  return total;
+}
+
+// A long vector in fixed pieces, so that the result does not depend on the number of threads.
+template <class T>
+double sum_long(const T* x, int64_t size) {
+  const int64_t pieces = (size + kGrain - 1) / kGrain;
+  std::vector<double> partial(static_cast<size_t>(pieces));
+  parallel_for(pieces, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p)
+      partial[static_cast<size_t>(p)] = sum_row(x + p * kGrain, std::min(kGrain, size - p * kGrain));
+  });
+  return sum_row(partial.data(), pieces);
+}
+
+}  // namespace
+
+template <class T>
+void sum_middle(const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
+  if (outer == 1 && inner == 1) {
+    *out = static_cast<T>(sum_long(x, size));
+    return;
+  }
+  if (inner == 1) {
+    parallel_for(outer, grain_of(size, 1), [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) out[o] = static_cast<T>(sum_row(x + o * size, size));
+    });
+    return;
+  }
+  // Columns are shared out among threads; each is summed from top to bottom.
+  constexpr int64_t kColumns = 256;
+  const int64_t strips = (inner + kColumns - 1) / kColumns;
+  parallel_for(outer * strips, grain_of(size, std::min(inner, kColumns)), [&](int64_t begin, int64_t end) {
+    double total[kColumns];
+    for (int64_t strip = begin; strip < end; ++strip) {
+      const int64_t o = strip / strips, first = strip % strips * kColumns;
+      const int64_t count = std::min(kColumns, inner - first);
+      std::fill_n(total, count, 0.0);
+      for (int64_t s = 0; s < size; ++s) {
+        const T* const row = x + (o * size + s) * inner + first;
+#pragma omp simd
+        for (int64_t i = 0; i < count; ++i) total[i] += static_cast<double>(row[i]);
+      }
+      for (int64_t i = 0; i < count; ++i) out[o * inner + first + i] = static_cast<T>(total[i]);
+    }
+  });
+}
+
+template <class T>
+void max_middle(const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner) {
+  parallel_for(outer, grain_of(size, inner), [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o)
+      for (int64_t i = 0; i < inner; ++i) {
+        const T* const column = x + o * size * inner + i;
+        int64_t best = 0;
+        for (int64_t s = 1; s < size; ++s)
+          if (column[s * inner] > column[best * inner]) best = s;
+        out[o * inner + i] = column[best * inner];
+        index[o * inner + i] = best;
+      }
+  });
+}
+
+template <class T>
+void scatter_middle(const T* g, const int64_t* index, T* gx, int64_t outer, int64_t size, int64_t inner) {
+  parallel_for(outer, grain_of(size, inner), [&](int64_t begin, int64_t end) {
+    std::fill(gx + begin * size * inner, gx + end * size * inner, T{0});
+    for (int64_t o = begin; o < end; ++o)
+      for (int64_t i = 0; i < inner; ++i)
+        gx[(o * size + index[o * inner + i]) * inner + i] = g[o * inner + i];
+  });
+}
+
+template void sum_middle(const float*, float*, int64_t, int64_t, int64_t);
+template void sum_middle(const double*, double*, int64_t, int64_t, int64_t);
+template void max_middle(const float*, float*, int64_t*, int64_t, int64_t, int64_t);
+template void max_middle(const double*, double*, int64_t*, int64_t, int64_t, int64_t);
+template void scatter_middle(const float*, const int64_t*, float*, int64_t, int64_t, int64_t);
+template void scatter_middle(const double*, const int64_t*, double*, int64_t, int64_t, int64_t);
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,115 @@
+#include "ops/kernels/softmax.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/cpu/vector_math.h"
+#include "core/threads.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+int64_t grain_rows(int64_t classes) {
+  return std::max<int64_t>((1 << 13) / std::max<int64_t>(classes, 1), 1);
+}
+
+template <class F>
+void for_rows(int64_t rows, int64_t classes, F&& f) {
+  parallel_for(rows, grain_rows(classes), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) f(row);
+  });
+}
+
+// The row's maximum, or 0 where every element is -inf.
+template <class T>
+T row_shift(const T* x, int64_t classes) {
+  T largest = -std::numeric_limits<T>::infinity();
+#pragma omp simd reduction(max : largest)
+  for (int64_t i = 0; i < classes; ++i) largest = x[i] > largest ? x[i] : largest;
+  return std::isinf(largest) ? T{0} : largest;
+}
+
+}  // namespace
+
+template <class T>
+void row_logsumexp(const T* x, T* lse, int64_t rows, int64_t classes) {
+  for_rows(rows, classes, [=](int64_t row) {
+    const T* const r = x + row * classes;
+    const T shift = row_shift(r, classes);
+    T total = 0;
+#pragma omp simd reduction(+ : total)
+    for (int64_t i = 0; i < classes; ++i) total += vmath::exp(r[i] - shift);
+    lse[row] = std::log(total) + shift;
+  });
+}
+
+template <class T>
+void row_softmax(const T* x, T* y, int64_t rows, int64_t classes) {
+  for_rows(rows, classes, [=](int64_t row) {
+    const T* const r = x + row * classes;
+    T* const out = y + row * classes;
+    const T shift = row_shift(r, classes);
+    T total = 0;
+#pragma omp simd reduction(+ : total)
+    for (int64_t i = 0; i < classes; ++i) {
+      out[i] = vmath::exp(r[i] - shift);
+      total += out[i];
+    }
+    const T inverse = total > 0 ? 1 / total : T{0};
+#pragma omp simd
+    for (int64_t i = 0; i < classes; ++i) out[i] *= inverse;
+  });
+}
+
+template <class T>
+void row_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
+  for_rows(rows, classes, [=](int64_t row) {
+    T dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (int64_t i = row * classes; i < (row + 1) * classes; ++i) dot += g[i] * y[i];
+#pragma omp simd
+    for (int64_t i = row * classes; i < (row + 1) * classes; ++i) gx[i] = y[i] * (g[i] - dot);
+  });
+}
+
+template <class T>
+void row_log_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
+  for_rows(rows, classes, [=](int64_t row) {
+    T total = 0;
+#pragma omp simd reduction(+ : total)
+    for (int64_t i = row * classes; i < (row + 1) * classes; ++i) total += g[i];
+#pragma omp simd
+    for (int64_t i = row * classes; i < (row + 1) * classes; ++i) gx[i] = g[i] - vmath::exp(y[i]) * total;
+  });
+}
+
+template <class T>
+void cross_entropy_backward(const T* x, const T* lse, const int64_t* targets, const T* scale, T* gx,
+                            int64_t rows, int64_t classes) {
+  for_rows(rows, classes, [=](int64_t row) {
+    T* const out = gx + row * classes;
+    if (scale[row] == 0) {
+      std::fill_n(out, classes, T{0});
+      return;
+    }
+#pragma omp simd
+    for (int64_t i = 0; i < classes; ++i) out[i] = vmath::exp(x[row * classes + i] - lse[row]) * scale[row];
+    out[targets[row]] -= scale[row];
+  });
+}
+
+template void row_logsumexp(const float*, float*, int64_t, int64_t);
+template void row_logsumexp(const double*, double*, int64_t, int64_t);
+template void row_softmax(const float*, float*, int64_t, int64_t);
+template void row_softmax(const double*, double*, int64_t, int64_t);
+template void row_softmax_backward(const float*, const float*, float*, int64_t, int64_t);
+template void row_softmax_backward(const double*, const double*, double*, int64_t, int64_t);
+template void row_log_softmax_backward(const float*, const float*, float*, int64_t, int64_t);
+template void row_log_softmax_backward(const double*, const double*, double*, int64_t, int64_t);
+template void cross_entropy_backward(const float*, const float*, const int64_t*, const float*, float*,
+                                     int64_t, int64_t);
+template void cross_entropy_backward(const double*, const double*, const int64_t*, const double*, double*,
+                                     int64_t, int64_t);
+
+}  // namespace tapeformer::cpu

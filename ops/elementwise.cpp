@@ -1,0 +1,166 @@
+#include "ops/elementwise.h"
+
+#include "ops/kernels/elementwise.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+Tensor dense(const Tensor& x) {
+  return x.is_contiguous() ? x : x.clone();
+}
+
+template <class Function>
+Tensor unary(const char* op, const Tensor& x_any) {
+  const Tensor x = contiguous(x_any);
+  const Tensor y = Tensor::empty_like(x);
+  on_device(x.device(), op, [&] {
+    visit_floating(op, x.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::unary_forward<Function>(x.data<T>(), y.data<T>(), x.numel());
+    });
+  });
+  return record(op, y, {&x}, [op, x = detach(x), y = detach(y)](const Tensor& gradient) {
+    const Tensor g = dense(gradient);
+    const Tensor gx = Tensor::empty_like(x);
+    on_device(x.device(), op, [&] {
+      visit_floating(op, x.dtype(), [&](auto tag) {
+        using T = decltype(tag);
+        cpu::unary_backward<Function>(g.data<T>(), x.data<T>(), y.data<T>(), gx.data<T>(), x.numel());
+      });
+    });
+    return Gradients{gx};
+  });
+}
+
+template <class Function>
+Tensor binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
+  check(a_any.dtype() == b_any.dtype(), op, name_of(a_any.dtype()), " and ", name_of(b_any.dtype()));
+  const Shape shape =
+      a_any.shape() == b_any.shape() ? a_any.shape() : broadcast_shapes(op, a_any.shape(), b_any.shape());
+  const Tensor a = contiguous(broadcast_to(a_any, shape)), b = contiguous(broadcast_to(b_any, shape));
+  const Tensor y = Tensor::empty_like(a);
+  on_device(a.device(), op, [&] {
+    visit_floating(op, a.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::binary_forward<Function>(a.data<T>(), b.data<T>(), y.data<T>(), y.numel());
+    });
+  });
+  return record(op, y, {&a, &b}, [op, a = detach(a), b = detach(b)](const Tensor& gradient, Needs needs) {
+    const Tensor g = dense(gradient);
+    Gradients gradients(2);
+    for (int i = 0; i < 2; ++i)
+      if (needs[i]) gradients[static_cast<size_t>(i)] = Tensor::empty_like(a);
+    on_device(a.device(), op, [&] {
+      visit_floating(op, a.dtype(), [&](auto tag) {
+        using T = decltype(tag);
+        cpu::binary_backward<Function>(g.data<T>(), a.data<T>(), b.data<T>(),
+                                       needs[0] ? gradients[0].data<T>() : nullptr,
+                                       needs[1] ? gradients[1].data<T>() : nullptr, a.numel());
+      });
+    });
+    return gradients;
+  });
+}
+
+// scale x + offset, unrecorded.
+Tensor affine_of(const Tensor& x_any, double scale, double offset) {
+  const Tensor x = dense(x_any);
+  const Tensor y = Tensor::empty_like(x);
+  on_device(x.device(), "affine", [&] {
+    visit_floating("affine", x.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::affine(x.data<T>(), static_cast<T>(scale), static_cast<T>(offset), y.data<T>(), x.numel());
+    });
+  });
+  return y;
+}
+
+Tensor apply_mask(const Tensor& x_any, const DropoutMask& mask) {
+  const Tensor x = dense(x_any);
+  const Tensor y = Tensor::empty_like(x);
+  on_device(x.device(), "dropout", [&] {
+    visit_floating("dropout", x.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::dropout_forward(x.data<T>(), mask, y.data<T>(), x.numel());
+    });
+  });
+  return y;
+}
+
+}  // namespace
+
+// A sum hands its gradient on unchanged: no copy.
+Tensor add(const Tensor& a, const Tensor& b) {
+  if (!(a.shape() == b.shape())) {
+    const Shape shape = broadcast_shapes("add", a.shape(), b.shape());
+    return add(broadcast_to(a, shape), broadcast_to(b, shape));
+  }
+  Tensor y;
+  {
+    const NoGrad no_grad;
+    y = binary<Add>("add", a, b);
+  }
+  return record("add", y, {&a, &b}, [](const Tensor& g) { return Gradients{g, g}; });
+}
+
+Tensor sub(const Tensor& a, const Tensor& b) {
+  return binary<Subtract>("sub", a, b);
+}
+Tensor mul(const Tensor& a, const Tensor& b) {
+  return binary<Multiply>("mul", a, b);
+}
+Tensor div(const Tensor& a, const Tensor& b) {
+  return binary<Divide>("div", a, b);
+}
+
+Tensor add(const Tensor& a, double b) {
+  return record("add", affine_of(a, 1, b), {&a}, [](const Tensor& g) { return Gradients{g}; });
+}
+Tensor mul(const Tensor& a, double b) {
+  return record("mul", affine_of(a, b, 0), {&a},
+                [b](const Tensor& g) { return Gradients{affine_of(g, b, 0)}; });
+}
+
+Tensor neg(const Tensor& x) {
+  return unary<Negate>("neg", x);
+}
+Tensor exp(const Tensor& x) {
+  return unary<Exp>("exp", x);
+}
+Tensor log(const Tensor& x) {
+  return unary<Log>("log", x);
+}
+Tensor sqrt(const Tensor& x) {
+  return unary<Sqrt>("sqrt", x);
+}
+Tensor square(const Tensor& x) {
+  return unary<Square>("square", x);
+}
+Tensor relu(const Tensor& x) {
+  return unary<Relu>("relu", x);
+}
+Tensor gelu(const Tensor& x) {
+  return unary<Gelu>("gelu", x);
+}
+Tensor elu(const Tensor& x) {
+  return unary<Elu>("elu", x);
+}
+Tensor sigmoid(const Tensor& x) {
+  return unary<Sigmoid>("sigmoid", x);
+}
+Tensor tanh(const Tensor& x) {
+  return unary<Tanh>("tanh", x);
+}
+Tensor softplus(const Tensor& x) {
+  return unary<Softplus>("softplus", x);
+}
+
+Tensor dropout(const Tensor& x, const DropoutMask& mask) {
+  check(mask.p >= 0 && mask.p < 1, "dropout", "probability ", mask.p, " is not in [0, 1)");
+  if (!mask.active()) return x;
+  return record("dropout", apply_mask(x, mask), {&x},
+                [mask](const Tensor& g) { return Gradients{apply_mask(g, mask)}; });
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,31 @@
+// Elementwise functions. Two operands broadcast together by the rules of NumPy; dtypes must agree.
+#pragma once
+
+#include "autograd/tape.h"
+#include "core/dropout.h"
+
+namespace tapeformer {
+
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+Tensor add(const Tensor& a, double b);
+Tensor mul(const Tensor& a, double b);
+
+Tensor neg(const Tensor& x);
+Tensor exp(const Tensor& x);
+Tensor log(const Tensor& x);  // natural logarithm
+Tensor sqrt(const Tensor& x);
+Tensor square(const Tensor& x);
+Tensor relu(const Tensor& x);  // gradient 0 at 0
+Tensor gelu(const Tensor& x);  // x Φ(x), the exact form
+Tensor elu(const Tensor& x);   // x > 0 ? x : exp(x) - 1
+Tensor sigmoid(const Tensor& x);
+Tensor tanh(const Tensor& x);
+Tensor softplus(const Tensor& x);  // log(1 + exp(x)) without overflow
+
+// x with each element kept with probability 1 - p and divided by it (core/dropout.h); x itself when p is 0.
+Tensor dropout(const Tensor& x, const DropoutMask& mask);
+
+}  // namespace tapeformer

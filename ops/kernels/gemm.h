@@ -1,0 +1,30 @@
+// Matrix products of row-major matrices: c (m, n) = alpha op(a) op(b) + beta c, where op(a) is (m, k) and
+// op(b) (k, n).
+#pragma once
+
+#include <cstdint>
+
+namespace tapeformer::cpu {
+
+template <class T>
+struct Gemm {
+  bool transpose_a = false, transpose_b = false;
+  int64_t m = 0, n = 0, k = 0;
+  T alpha = 1;
+  const T* a = nullptr;
+  int64_t lda = 0;
+  const T* b = nullptr;
+  int64_t ldb = 0;
+  T beta = 0;  // 0: c is not read
+  T* c = nullptr;
+  int64_t ldc = 0;
+};
+
+// Inside a parallel region the product runs in the calling thread.
+template <class T>
+void gemm(const Gemm<T>& product);
+// `count` products whose matrices lie at constant distances, given in elements (0: shared).
+template <class T>
+void batched_gemm(const Gemm<T>& first, int64_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c);
+
+}  // namespace tapeformer::cpu

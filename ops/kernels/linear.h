@@ -1,0 +1,27 @@
+// y (rows, out) = dropout(activation(x (rows, in) wᵀ + bias)), w (out, in), bias (out,) or null.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dropout.h"
+
+namespace tapeformer::cpu {
+
+enum class Epilogue { none, relu, gelu };
+
+struct LinearShape {
+  int64_t rows, in, out;
+};
+
+// `pre`, (rows, out) or null, receives x wᵀ + bias, which the gradient of gelu needs.
+template <class T>
+void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias, Epilogue epilogue,
+                    const DropoutMask& dropout, T* pre, T* y);
+
+// Gradients from g (rows, out); each of gx (rows, in), gw (out, in), gbias (out,) may be null. `y` is read
+// for relu, `pre` for gelu.
+template <class T>
+void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* w, Epilogue epilogue,
+                     const DropoutMask& dropout, const T* pre, const T* y, T* gx, T* gw, T* gbias);
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,25 @@
+// Row-wise softmax of (rows, classes).
+#pragma once
+
+#include <cstdint>
+
+namespace tapeformer::cpu {
+
+// Log-sum-exp per row.
+template <class T>
+void row_logsumexp(const T* x, T* lse, int64_t rows, int64_t classes);
+// y = exp(x - max) / sum; zeros in rows of -inf.
+template <class T>
+void row_softmax(const T* x, T* y, int64_t rows, int64_t classes);
+// gx = y (g - sum(g y))
+template <class T>
+void row_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t classes);
+// gx = g - exp(y) sum(g), where y is the log-softmax
+template <class T>
+void row_log_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t classes);
+// gx = (softmax - one-hot of the target) * scale[row]; classes of rows with scale 0 are zero.
+template <class T>
+void cross_entropy_backward(const T* x, const T* lse, const int64_t* targets, const T* scale, T* gx,
+                            int64_t rows, int64_t classes);
+
+}  // namespace tapeformer::cpu

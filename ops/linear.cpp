@@ -1,0 +1,78 @@
+#include "ops/linear.h"
+
+#include "ops/kernels/linear.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+cpu::Epilogue epilogue_of(Activation activation) {
+  switch (activation) {
+    case Activation::relu:
+      return cpu::Epilogue::relu;
+    case Activation::gelu:
+      return cpu::Epilogue::gelu;
+    case Activation::none:
+      break;
+  }
+  return cpu::Epilogue::none;
+}
+
+template <class T>
+T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
+
+void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check(weight.rank() == 2 && x.rank() >= 1 && x.size(-1) == weight.size(1), "linear", "input ",
+        x.shape().to_string(), " does not fit weight ", weight.shape().to_string(), " (out, in)");
+  check(!bias.defined() || bias.shape() == Shape{weight.size(0)}, "linear", "bias ",
+        bias.defined() ? bias.shape().to_string() : "", " does not fit weight ", weight.shape().to_string());
+  check(x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype()), "linear", "input is ",
+        name_of(x.dtype()), ", weight ", name_of(weight.dtype()));
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Activation activation,
+              const DropoutMask& dropout) {
+  check_arguments(input, weight, bias);
+  const Tensor x = contiguous(input);
+  const cpu::LinearShape shape{x.numel() / std::max<int64_t>(x.size(-1), 1), x.size(-1), weight.size(0)};
+  Shape result_shape = x.shape();
+  result_shape[-1] = shape.out;
+  const Tensor y = Tensor::empty(result_shape, x.dtype(), x.device());
+  const std::vector<Tensor> inputs = bias.defined() ? std::vector{x, weight, bias} : std::vector{x, weight};
+  const bool keep_pre = activation == Activation::gelu;
+  const Tensor pre = keep_pre ? Tensor::empty_like(y) : Tensor{};
+  const cpu::Epilogue epilogue = epilogue_of(activation);
+  on_device(x.device(), "linear", [&] {
+    visit_floating("linear", x.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::linear_forward(shape, x.data<T>(), weight.data<T>(), data_or_null<T>(bias), epilogue, dropout,
+                          data_or_null<T>(pre), y.data<T>());
+    });
+  });
+  const Tensor kept_y = activation == Activation::relu ? detach(y) : Tensor{};
+  return record("linear", y, inputs,
+                [=, x = detach(x), weight = detach(weight), count = inputs.size()](const Tensor& gradient,
+                                                                                   Needs needs) {
+                  const Tensor g = gradient.is_contiguous() ? gradient : gradient.clone();
+                  Gradients gradients(count);
+                  if (needs[0]) gradients[0] = Tensor::empty_like(x);
+                  if (needs[1]) gradients[1] = Tensor::empty_like(weight);
+                  if (count > 2 && needs[2]) gradients[2] = Tensor::empty({shape.out}, x.dtype(), x.device());
+                  on_device(x.device(), "linear", [&] {
+                    visit_floating("linear", x.dtype(), [&](auto tag) {
+                      using T = decltype(tag);
+                      cpu::linear_backward(shape, g.data<T>(), x.data<T>(), weight.data<T>(), epilogue,
+                                           dropout, data_or_null<T>(pre), data_or_null<T>(kept_y),
+                                           data_or_null<T>(gradients[0]), data_or_null<T>(gradients[1]),
+                                           count > 2 ? data_or_null<T>(gradients[2]) : nullptr);
+                    });
+                  });
+                  return gradients;
+                });
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,72 @@
+#include "ops/matmul.h"
+
+#include "ops/kernels/gemm.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+// Leading dimensions of a matrix stack.
+Shape batch_of(const Shape& shape) {
+  Shape batch;
+  for (int i = 0; i + 2 < shape.rank(); ++i) batch.append(shape[i]);
+  return batch;
+}
+
+Shape with_matrix(Shape batch, int64_t rows, int64_t columns) {
+  batch.append(rows);
+  batch.append(columns);
+  return batch;
+}
+
+// Product of stacks that have the same batch shape, unrecorded.
+Tensor product(const Tensor& a_any, const Tensor& b_any, MatmulOptions options) {
+  const Tensor a = a_any.is_contiguous() ? a_any : a_any.clone();
+  const Tensor b = b_any.is_contiguous() ? b_any : b_any.clone();
+  const int64_t m = a.size(options.transpose_a ? -1 : -2), k = a.size(options.transpose_a ? -2 : -1);
+  const int64_t n = b.size(options.transpose_b ? -2 : -1);
+  const Shape batch = batch_of(a.shape());
+  const Tensor out = Tensor::empty(with_matrix(batch, m, n), a.dtype(), a.device());
+  on_device(a.device(), "matmul", [&] {
+    visit_floating("matmul", a.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::Gemm<T> gemm{
+          .transpose_a = options.transpose_a, .transpose_b = options.transpose_b, .m = m, .n = n, .k = k};
+      gemm.a = a.data<T>();
+      gemm.lda = a.size(-1);
+      gemm.b = b.data<T>();
+      gemm.ldb = b.size(-1);
+      gemm.c = out.data<T>();
+      gemm.ldc = n;
+      cpu::batched_gemm(gemm, batch.numel(), m * k, k * n, m * n);
+    });
+  });
+  return out;
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a_in, const Tensor& b_in, MatmulOptions options) {
+  check(a_in.rank() >= 2 && b_in.rank() >= 2, "matmul", "needs matrices, not shapes ",
+        a_in.shape().to_string(), " and ", b_in.shape().to_string());
+  check(a_in.dtype() == b_in.dtype(), "matmul", name_of(a_in.dtype()), " times ", name_of(b_in.dtype()));
+  check(a_in.size(options.transpose_a ? -2 : -1) == b_in.size(options.transpose_b ? -1 : -2), "matmul",
+        "inner sizes differ: ", a_in.shape().to_string(), options.transpose_a ? " transposed" : "", " times ",
+        b_in.shape().to_string(), options.transpose_b ? " transposed" : "");
+  const Shape batch = broadcast_shapes("matmul", batch_of(a_in.shape()), batch_of(b_in.shape()));
+  const Tensor a = broadcast_to(a_in, with_matrix(batch, a_in.size(-2), a_in.size(-1)));
+  const Tensor b = broadcast_to(b_in, with_matrix(batch, b_in.size(-2), b_in.size(-1)));
+  const Tensor out = product(a, b, options);
+  return record("matmul", out, {&a, &b},
+                [a = detach(a), b = detach(b), options](const Tensor& g, Needs needs) {
+                  // With A = op(a) and B = op(b): dA = G Bᵀ and dB = Aᵀ G, each transposed again where op
+                  // transposes.
+                  const bool ta = options.transpose_a, tb = options.transpose_b;
+                  Gradients gradients(2);
+                  if (needs[0]) gradients[0] = ta ? product(b, g, {tb, true}) : product(g, b, {false, !tb});
+                  if (needs[1]) gradients[1] = tb ? product(g, a, {true, ta}) : product(a, g, {!ta, false});
+                  return gradients;
+                });
+}
+
+}  // namespace tapeformer

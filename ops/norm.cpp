@@ -1,0 +1,71 @@
+#include "ops/norm.h"
+
+#include "ops/kernels/norm.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+void check_arguments(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check(x.rank() >= 1 && weight.shape() == Shape{x.size(-1)} && bias.shape() == weight.shape(), op, "input ",
+        x.shape().to_string(), " does not fit weight ", weight.shape().to_string(), " and bias ",
+        bias.shape().to_string());
+  check(x.dtype() == weight.dtype() && x.dtype() == bias.dtype(), op, "input is ", name_of(x.dtype()),
+        ", weight ", name_of(weight.dtype()), ", bias ", name_of(bias.dtype()));
+}
+
+// Shared by both forms: an undefined branch means none.
+Tensor normalize(const char* op, const Tensor& input, const Tensor& branch_input, const Tensor& weight,
+                 const Tensor& bias, const DropoutMask& dropout, double eps) {
+  check_arguments(op, input, weight, bias);
+  const bool has_branch = branch_input.defined();
+  const Tensor x = contiguous(input);
+  const Tensor branch = has_branch ? contiguous(branch_input) : Tensor{};
+  const std::vector<Tensor> inputs =
+      has_branch ? std::vector{x, weight, bias, branch} : std::vector{x, weight, bias};
+  const int64_t dim = x.size(-1), rows = x.numel() / std::max<int64_t>(dim, 1);
+  const Tensor y = Tensor::empty_like(x);
+  const bool keep = recording() && (requires_grad(x) || requires_grad(weight) || requires_grad(bias) ||
+                                    requires_grad(branch));
+  const Tensor normalized = keep ? Tensor::empty_like(x) : Tensor{};
+  const Tensor inverse_std = keep ? Tensor::empty({rows}, x.dtype(), x.device()) : Tensor{};
+  on_device(x.device(), op, [&] {
+    visit_floating(op, x.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::layer_norm_forward(rows, dim, x.data<T>(), has_branch ? branch.data<T>() : nullptr, dropout,
+                              weight.data<T>(), bias.data<T>(), eps, y.data<T>(),
+                              keep ? normalized.data<T>() : nullptr, keep ? inverse_std.data<T>() : nullptr);
+    });
+  });
+  return record(op, y, inputs, [=, weight = detach(weight)](const Tensor& gradient, Needs needs) {
+    const Tensor g = gradient.is_contiguous() ? gradient : gradient.clone();
+    const Tensor gx = Tensor::empty_like(normalized), gweight = Tensor::empty_like(weight),
+                 gbias = Tensor::empty_like(weight);
+    const bool separate = has_branch && needs[3] && dropout.active();
+    const Tensor gbranch = separate ? Tensor::empty_like(normalized) : gx;
+    on_device(g.device(), op, [&] {
+      visit_floating(op, g.dtype(), [&](auto tag) {
+        using T = decltype(tag);
+        cpu::layer_norm_backward(rows, dim, g.data<T>(), normalized.data<T>(), inverse_std.data<T>(),
+                                 weight.data<T>(), dropout, gx.data<T>(),
+                                 separate ? gbranch.data<T>() : nullptr, gweight.data<T>(), gbias.data<T>());
+      });
+    });
+    return has_branch ? Gradients{gx, gweight, gbias, gbranch} : Gradients{gx, gweight, gbias};
+  });
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  return normalize("layer_norm", x, {}, weight, bias, {}, eps);
+}
+
+Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
+                           const DropoutMask& dropout, double eps) {
+  check(x.shape() == branch.shape() && x.dtype() == branch.dtype(), "residual_layer_norm", "input ",
+        x.shape().to_string(), " and branch ", branch.shape().to_string(), " differ");
+  return normalize("residual_layer_norm", x, branch, weight, bias, dropout, eps);
+}
+
+}  // namespace tapeformer

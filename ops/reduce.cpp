@@ -1,0 +1,125 @@
+#include "ops/reduce.h"
+
+#include "ops/elementwise.h"
+#include "ops/kernels/reduce.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+// A tensor as (outer, size, inner) around the dimension that is reduced.
+struct Split {
+  int64_t outer = 1, size = 1, inner = 1;
+  Shape kept;     // with the dimension as size 1
+  Shape dropped;  // without it
+};
+
+Split split_at(const Shape& shape, int dim) {
+  Split split;
+  split.kept = shape;
+  split.kept[dim] = 1;
+  split.size = shape[dim];
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i < dim) split.outer *= shape[i];
+    if (i > dim) split.inner *= shape[i];
+    if (i != dim) split.dropped.append(shape[i]);
+  }
+  return split;
+}
+
+// Unrecorded sum of one dimension, kept as size 1.
+Tensor sum_dim(const Tensor& x, int dim) {
+  const Tensor source = x.is_contiguous() ? x : x.clone();
+  const Split split = split_at(x.shape(), dim);
+  const Tensor out = Tensor::empty(split.kept, x.dtype(), x.device());
+  on_device(x.device(), "sum", [&] {
+    visit_floating("sum", x.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::sum_middle(source.data<T>(), out.data<T>(), split.outer, split.size, split.inner);
+    });
+  });
+  return out;
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x) {
+  return reshape(sum(reshape(x, {-1}), 0), {});
+}
+
+Tensor sum(const Tensor& x, int dim, bool keep_dim) {
+  dim = normalize_dim("sum", dim, x.rank());
+  const Split split = split_at(x.shape(), dim);
+  const Tensor out = sum_dim(x, dim).view(keep_dim ? split.kept : split.dropped);
+  return record("sum", out, {&x}, [shape = x.shape(), kept = split.kept](const Tensor& g) {
+    return Gradients{broadcast_to((g.is_contiguous() ? g : g.clone()).view(kept), shape)};
+  });
+}
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  check(shape.rank() <= x.rank() && broadcast_shapes("sum_to", shape, x.shape()) == x.shape(), "sum_to",
+        "shape ", x.shape().to_string(), " is no broadcast of ", shape.to_string());
+  Tensor out = x;
+  while (out.rank() > shape.rank()) out = sum(out, 0);
+  for (int i = 0; i < shape.rank(); ++i)
+    if (shape[i] != out.size(i)) out = sum(out, i, true);
+  return out;
+}
+
+Tensor mean(const Tensor& x) {
+  return mul(sum(x), 1.0 / static_cast<double>(x.numel()));
+}
+
+Tensor mean(const Tensor& x, int dim, bool keep_dim) {
+  const double count = static_cast<double>(x.size(normalize_dim("mean", dim, x.rank())));
+  return mul(sum(x, dim, keep_dim), 1.0 / count);
+}
+
+Tensor max(const Tensor& x, int dim, bool keep_dim) {
+  dim = normalize_dim("max", dim, x.rank());
+  const Tensor source = x.is_contiguous() ? x : x.clone();
+  const Split split = split_at(x.shape(), dim);
+  check(split.size > 0, "max", "dimension ", dim, " of shape ", x.shape().to_string(), " is empty");
+  const Shape shape = keep_dim ? split.kept : split.dropped;
+  const Tensor out = Tensor::empty(shape, x.dtype(), x.device());
+  const Tensor index = Tensor::empty(shape, DType::int64, x.device());
+  on_device(x.device(), "max", [&] {
+    visit_floating("max", x.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::max_middle(source.data<T>(), out.data<T>(), index.data<int64_t>(), split.outer, split.size,
+                      split.inner);
+    });
+  });
+  return record("max", out, {&x}, [index, split, whole = x.shape()](const Tensor& g) {
+    const Tensor dense = g.is_contiguous() ? g : g.clone();
+    const Tensor gx = Tensor::empty(whole, g.dtype(), g.device());
+    on_device(g.device(), "max", [&] {
+      visit_floating("max", g.dtype(), [&](auto tag) {
+        using T = decltype(tag);
+        cpu::scatter_middle(dense.data<T>(), index.data<int64_t>(), gx.data<T>(), split.outer, split.size,
+                            split.inner);
+      });
+    });
+    return Gradients{gx};
+  });
+}
+
+Tensor argmax(const Tensor& x) {
+  check(x.rank() >= 1 && x.size(-1) > 0, "argmax", "the last dimension of shape ", x.shape().to_string(),
+        " is empty");
+  const Tensor source = x.is_contiguous() ? x : x.clone();
+  const Split split = split_at(x.shape(), x.rank() - 1);
+  const Tensor out = Tensor::empty(split.dropped, x.dtype(), x.device());
+  const Tensor index = Tensor::empty(split.dropped, DType::int64, x.device());
+  on_device(x.device(), "argmax", [&] {
+    visit_floating("argmax", x.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::max_middle(source.data<T>(), out.data<T>(), index.data<int64_t>(), split.outer, split.size,
+                      split.inner);
+    });
+  });
+  return index;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,153 @@
+#include "ops/view.h"
+
+#include "ops/reduce.h"
+
+namespace tapeformer {
+namespace {
+
+Shape with_size(Shape shape, int dim, int64_t size) {
+  shape[dim] = size;
+  return shape;
+}
+
+// The view of `count` elements of one dimension from `begin` on, unrecorded.
+Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t count) {
+  return x.view(with_size(x.shape(), dim, count), x.strides(), begin * x.strides()[dim]);
+}
+
+}  // namespace
+
+Tensor contiguous(const Tensor& x) {
+  if (x.is_contiguous()) return x;
+  return record("contiguous", x.clone(), {&x}, [](const Tensor& g) { return Gradients{g}; });
+}
+
+Tensor cast(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  check(is_floating(dtype) || !requires_grad(x), "cast", "a tensor that requires a gradient cannot become ",
+        name_of(dtype));
+  return record("cast", x.to(dtype), {&x},
+                [from = x.dtype()](const Tensor& g) { return Gradients{g.to(from)}; });
+}
+
+Tensor reshape(const Tensor& x, Shape shape) {
+  int64_t known = 1;
+  int inferred = -1;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] != -1) {
+      known *= shape[i];
+    } else {
+      check(inferred == -1, "reshape", "more than one size of ", shape.to_string(), " is -1");
+      inferred = i;
+    }
+  }
+  if (inferred >= 0) {
+    check(known > 0 && x.numel() % known == 0, "reshape", "shape ", x.shape().to_string(), " cannot become ",
+          shape.to_string());
+    shape[inferred] = x.numel() / known;
+  }
+  check(shape.numel() == x.numel(), "reshape", "shape ", x.shape().to_string(), " cannot become ",
+        shape.to_string());
+  const Tensor source = contiguous(x);
+  return record("reshape", source.view(shape), {&source}, [from = x.shape()](const Tensor& g) {
+    return Gradients{(g.is_contiguous() ? g : g.clone()).view(from)};
+  });
+}
+
+Tensor permute(const Tensor& x, const Shape& order) {
+  check(order.rank() == x.rank(), "permute", "order ", order.to_string(), " for shape ",
+        x.shape().to_string());
+  Shape shape = x.shape(), strides = x.strides(), inverse = Shape::filled(x.rank(), -1);
+  for (int i = 0; i < order.rank(); ++i) {
+    const int from = normalize_dim("permute", static_cast<int>(order[i]), x.rank());
+    check(inverse[from] == -1, "permute", "order ", order.to_string(), " names a dimension twice");
+    inverse[from] = i;
+    shape[i] = x.size(from);
+    strides[i] = x.strides()[from];
+  }
+  return record("permute", x.view(shape, strides), {&x},
+                [inverse](const Tensor& g) { return Gradients{permute(g, inverse)}; });
+}
+
+Tensor transpose(const Tensor& x, int dim0, int dim1) {
+  Shape order;
+  for (int i = 0; i < x.rank(); ++i) order.append(i);
+  std::swap(order[normalize_dim("transpose", dim0, x.rank())],
+            order[normalize_dim("transpose", dim1, x.rank())]);
+  return permute(x, order);
+}
+
+Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
+  dim = normalize_dim("slice", dim, x.rank());
+  const int64_t size = x.size(dim);
+  if (begin < 0) begin += size;
+  if (end < 0) end += size;
+  check(0 <= begin && begin <= end && end <= size, "slice", "[", begin, ", ", end,
+        ") is out of range for dimension ", dim, " of shape ", x.shape().to_string());
+  return record("slice", narrow(x, dim, begin, end - begin), {&x},
+                [shape = x.shape(), dim, begin](const Tensor& g) {
+                  const Tensor gx = Tensor::zeros(shape, g.dtype(), g.device());
+                  narrow(gx, dim, begin, g.size(dim)).copy_from(g);
+                  return Gradients{gx};
+                });
+}
+
+Tensor broadcast_to(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  check(x.rank() <= shape.rank() && broadcast_shapes("broadcast_to", x.shape(), shape) == shape,
+        "broadcast_to", "shape ", x.shape().to_string(), " does not broadcast to ", shape.to_string());
+  Shape strides = Shape::filled(shape.rank(), 0);
+  for (int i = 1; i <= x.rank(); ++i)
+    if (x.size(-i) != 1) strides[-i] = x.strides()[-i];
+  return record("broadcast_to", x.view(shape, strides), {&x},
+                [from = x.shape()](const Tensor& g) { return Gradients{sum_to(g, from)}; });
+}
+
+Tensor concat(const std::vector<Tensor>& parts, int dim) {
+  check(!parts.empty(), "concat", "needs at least one tensor");
+  const Tensor& first = parts[0];
+  dim = normalize_dim("concat", dim, first.rank());
+  int64_t total = 0;
+  for (const Tensor& part : parts) {
+    check(part.rank() == first.rank() &&
+              with_size(part.shape(), dim, 0) == with_size(first.shape(), dim, 0) &&
+              part.dtype() == first.dtype(),
+          "concat", "shapes ", first.shape().to_string(), " and ", part.shape().to_string(),
+          " do not join along dimension ", dim);
+    total += part.size(dim);
+  }
+  const Tensor out = Tensor::empty(with_size(first.shape(), dim, total), first.dtype(), first.device());
+  std::vector<int64_t> sizes;
+  int64_t begin = 0;
+  for (const Tensor& part : parts) {
+    narrow(out, dim, begin, part.size(dim)).copy_from(part);
+    sizes.push_back(part.size(dim));
+    begin += part.size(dim);
+  }
+  return record("concat", out, parts, [dim, sizes](const Tensor& g) {
+    Gradients gradients;
+    int64_t offset = 0;
+    for (const int64_t size : sizes) {
+      gradients.push_back(narrow(g, dim, offset, size).clone());
+      offset += size;
+    }
+    return gradients;
+  });
+}
+
+Tensor stack(const std::vector<Tensor>& parts, int dim) {
+  check(!parts.empty(), "stack", "needs at least one tensor");
+  dim = normalize_dim("stack", dim, parts[0].rank() + 1);
+  std::vector<Tensor> expanded;
+  for (const Tensor& part : parts) {
+    Shape shape;
+    for (int i = 0; i <= part.rank(); ++i) {
+      if (i == dim) shape.append(1);
+      if (i < part.rank()) shape.append(part.size(i));
+    }
+    expanded.push_back(reshape(part, shape));
+  }
+  return concat(expanded, dim);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,163 @@
+#include "tests/support/op_table.h"
+
+#include "ops/elementwise.h"
+#include "ops/index.h"
+#include "ops/linear.h"
+#include "ops/matmul.h"
+#include "ops/norm.h"
+#include "ops/reduce.h"
+#include "ops/softmax.h"
+#include "ops/view.h"
+#include "tests/support/random.h"
+
+namespace tapeformer::test {
+namespace {
+
+using Inputs = std::vector<Tensor>;
+
+void add_elementwise(std::vector<OpCase>& table) {
+  const Shape shape{3, 31};
+  auto unary = [&](const char* name, Tensor (*op)(const Tensor&), const Tensor& x) {
+    table.push_back({name, [op](const Inputs& in) { return op(in[0]); }, {x}});
+  };
+  unary("neg", neg, normal(shape));
+  unary("exp", exp, normal(shape));
+  unary("log", log, uniform(shape, 0.2, 3));
+  unary("sqrt", sqrt, uniform(shape, 0.2, 3));
+  unary("square", square, normal(shape));
+  unary("relu", relu, away_from_zero(shape));
+  unary("gelu", gelu, normal(shape));
+  unary("elu", elu, away_from_zero(shape));
+  unary("sigmoid", sigmoid, normal(shape));
+  unary("tanh", tanh, normal(shape));
+  unary("softplus", softplus, normal(shape));
+  auto binary = [&](const char* name, Tensor (*op)(const Tensor&, const Tensor&), const Tensor& a,
+                    const Tensor& b) {
+    table.push_back({name, [op](const Inputs& in) { return op(in[0], in[1]); }, {a, b}});
+  };
+  binary("add", add, normal(shape, 1), normal(shape, 2));
+  binary("sub, broadcast", sub, normal({4, 1, 3}, 1), normal({5, 1}, 2));
+  binary("mul, broadcast", mul, normal({3}, 1), normal({2, 1}, 2));
+  binary("div", div, normal(shape, 1), away_from_zero(shape, 2));
+  binary("add, scalar", add, normal({}, 1), normal({2, 3}, 2));
+  table.push_back(
+      {"mul and add of a number", [](const Inputs& in) { return add(mul(in[0], -1.5), 2); }, {normal({33})}});
+  table.push_back({"dropout",
+                   [](const Inputs& in) {
+                     return dropout(in[0], {0.4, RandomStream(3, "drop")});
+                   },
+                   {normal({3, 45})}});
+  table.push_back({"elementwise, zero length",
+                   [](const Inputs& in) { return mul(exp(in[0]), in[0]); },
+                   {normal({0, 3})}});
+}
+
+void add_views(std::vector<OpCase>& table) {
+  const Tensor x = normal({2, 3, 5});
+  table.push_back({"reshape", [](const Inputs& in) { return square(reshape(in[0], {5, -1})); }, {x}});
+  table.push_back({"permute", [](const Inputs& in) { return square(permute(in[0], {2, 0, 1})); }, {x}});
+  table.push_back({"transpose and reshape",
+                   [](const Inputs& in) { return square(reshape(transpose(in[0], 0, -1), {-1})); },
+                   {x}});
+  table.push_back(
+      {"slice", [](const Inputs& in) { return square(slice(slice(in[0], 1, 1, 3), -1, -4, -1)); }, {x}});
+  table.push_back({"slice, empty", [](const Inputs& in) { return square(slice(in[0], 1, 2, 2)); }, {x}});
+  table.push_back({"broadcast_to",
+                   [](const Inputs& in) {
+                     return square(broadcast_to(in[0], {4, 2, 3, 5}));
+                   },
+                   {normal({3, 1})}});
+  table.push_back({"concat",
+                   [](const Inputs& in) {
+                     return square(concat({in[0], in[1], in[0]}, 1));
+                   },
+                   {x, normal({2, 1, 5}, 2)}});
+  table.push_back({"stack",
+                   [](const Inputs& in) {
+                     return square(stack({in[0], in[1]}, 1));
+                   },
+                   {x, normal({2, 3, 5}, 2)}});
+  const Tensor index =
+      Tensor::from<int64_t>({2, 0, 0, 1, 2, 2, 1, 1, 0, 2, 1, 0, 0, 0, 1, 2, 1, 1, 0, 2}, {2, 2, 5});
+  table.push_back({"gather", [index](const Inputs& in) { return square(gather(in[0], 1, index)); }, {x}});
+  table.push_back({"scatter_add",
+                   [index](const Inputs& in) { return square(scatter_add(in[0], 1, index, in[1])); },
+                   {x, normal({2, 2, 5}, 3)}});
+  const Tensor rows = Tensor::from<uint8_t>({3, 0, 3, 1}, {2, 2});
+  table.push_back(
+      {"embedding", [rows](const Inputs& in) { return square(embedding(in[0], rows)); }, {normal({4, 7})}});
+}
+
+void add_reductions(std::vector<OpCase>& table) {
+  const Tensor x = normal({3, 7, 5});
+  for (int dim = 0; dim < 3; ++dim) {
+    const std::string suffix = ", dimension " + std::to_string(dim);
+    table.push_back({"sum" + suffix, [dim](const Inputs& in) { return square(sum(in[0], dim)); }, {x}});
+    table.push_back(
+        {"mean" + suffix, [dim](const Inputs& in) { return square(mean(in[0], dim, true)); }, {x}});
+    table.push_back({"max" + suffix, [dim](const Inputs& in) { return square(max(in[0], dim)); }, {x}});
+  }
+  table.push_back({"sum of all", [](const Inputs& in) { return square(sum(in[0])); }, {x}});
+  table.push_back({"mean of all", [](const Inputs& in) { return square(mean(in[0])); }, {x}});
+  table.push_back({"softmax", [](const Inputs& in) { return softmax(in[0]); }, {x}});
+  table.push_back({"log_softmax", [](const Inputs& in) { return log_softmax(in[0]); }, {x}});
+  table.push_back({"logsumexp", [](const Inputs& in) { return logsumexp(in[0]); }, {x}});
+  const Tensor targets = Tensor::from<int64_t>({0, 4, 2, 2, 1}, {5});
+  const Tensor weights = Tensor::from<uint8_t>({1, 1, 0, 1, 0}, {5});
+  table.push_back(
+      {"cross_entropy", [=](const Inputs& in) { return cross_entropy(in[0], targets); }, {normal({5, 6})}});
+  table.push_back({"cross_entropy, weights",
+                   [=](const Inputs& in) { return cross_entropy(in[0], targets, weights); },
+                   {normal({5, 6})}});
+}
+
+void add_products(std::vector<OpCase>& table) {
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true})
+      table.push_back({concat_text("matmul", ta ? " transposed" : "", " times", tb ? " transposed" : ""),
+                       [ta, tb](const Inputs& in) {
+                         return matmul(in[0], in[1], {ta, tb});
+                       },
+                       {ta ? normal({3, 1, 4, 2}, 1) : normal({3, 1, 2, 4}, 1),
+                        tb ? normal({5, 7, 4}, 2) : normal({5, 4, 7}, 2)}});
+  table.push_back({"matmul, inner size 0",
+                   [](const Inputs& in) { return matmul(in[0], in[1]); },
+                   {normal({2, 0}), normal({0, 3})}});
+  const Tensor x = normal({2, 5, 7}, 1), weight = normal({9, 7}, 2), bias = normal({9}, 3);
+  const std::pair<const char*, Activation> activations[] = {
+      {"none", Activation::none}, {"relu", Activation::relu}, {"gelu", Activation::gelu}};
+  for (const auto& [name, activation] : activations)
+    for (const double p : {0.0, 0.3})
+      table.push_back({concat_text("linear, ", name, ", dropout ", p),
+                       [activation = activation, p](const Inputs& in) {
+                         return linear(in[0], in[1], in[2], activation, {p, RandomStream(5, "linear")});
+                       },
+                       {x, weight, bias}});
+  table.push_back(
+      {"linear without bias", [](const Inputs& in) { return linear(in[0], in[1], {}); }, {x, weight}});
+  table.push_back({"linear, no rows",
+                   [](const Inputs& in) { return linear(in[0], in[1], in[2]); },
+                   {normal({0, 7}), weight, bias}});
+  table.push_back({"layer_norm",
+                   [](const Inputs& in) { return layer_norm(in[0], in[1], in[2]); },
+                   {x, uniform({7}, 0.5, 1.5), normal({7}, 4)}});
+  for (const double p : {0.0, 0.3})
+    table.push_back({concat_text("residual_layer_norm, dropout ", p),
+                     [p](const Inputs& in) {
+                       return residual_layer_norm(in[0], in[3], in[1], in[2], {p, RandomStream(5, "norm")});
+                     },
+                     {x, uniform({7}, 0.5, 1.5), normal({7}, 4), normal({2, 5, 7}, 5)}});
+}
+
+}  // namespace
+
+std::vector<OpCase> op_table() {
+  std::vector<OpCase> table;
+  add_elementwise(table);
+  add_views(table);
+  add_reductions(table);
+  add_products(table);
+  return table;
+}
+
+}  // namespace tapeformer::test

@@ -1,0 +1,21 @@
+// One row per op: a function of float64 tensors and inputs for it. The rows drive the gradient checks, the
+// comparison of float32 with float64, and, on machines that have one, of a device with the CPU.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace tapeformer::test {
+
+struct OpCase {
+  std::string name;
+  std::function<Tensor(const std::vector<Tensor>&)> function;
+  std::vector<Tensor> inputs;  // floating ones are float64
+};
+
+std::vector<OpCase> op_table();
+
+}  // namespace tapeformer::test

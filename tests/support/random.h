@@ -1,0 +1,50 @@
+// Random tensors for tests: a pure function of the shape and the salt.
+#pragma once
+
+#include "core/rng.h"
+#include "core/tensor.h"
+
+namespace tapeformer::test {
+
+// Standard normal float64 (or another floating dtype) elements.
+inline Tensor normal(const Shape& shape, int salt = 0, DType dtype = DType::float64) {
+  const Tensor tensor = Tensor::empty(shape, DType::float64);
+  const RandomStream stream(1234, "test", static_cast<uint64_t>(salt));
+  for (int64_t i = 0; i < tensor.numel(); ++i)
+    tensor.data<double>()[i] = stream.normal(static_cast<uint64_t>(i));
+  return dtype == DType::float64 ? tensor : tensor.to(dtype);
+}
+
+// Uniform in [low, high).
+inline Tensor uniform(const Shape& shape, double low, double high, int salt = 0,
+                      DType dtype = DType::float64) {
+  const Tensor tensor = Tensor::empty(shape, DType::float64);
+  const RandomStream stream(4321, "test", static_cast<uint64_t>(salt));
+  for (int64_t i = 0; i < tensor.numel(); ++i)
+    tensor.data<double>()[i] = low + (high - low) * stream.uniform(static_cast<uint64_t>(i));
+  return dtype == DType::float64 ? tensor : tensor.to(dtype);
+}
+
+// Elements of magnitude in [0.1, 1.1): away from the kink at zero.
+inline Tensor away_from_zero(const Shape& shape, int salt = 0) {
+  const Tensor tensor = uniform(shape, 0.1, 1.1, salt);
+  const RandomStream sign(99, "sign", static_cast<uint64_t>(salt));
+  for (int64_t i = 0; i < tensor.numel(); ++i)
+    if (sign.uniform(static_cast<uint64_t>(i)) < 0.5) tensor.data<double>()[i] *= -1;
+  return tensor;
+}
+
+// Largest absolute difference of two tensors of one shape; infinite when shapes differ or a value is not a
+// number.
+inline double max_difference(const Tensor& a, const Tensor& b) {
+  if (!(a.shape() == b.shape())) return INFINITY;
+  const auto x = a.to_vector(), y = b.to_vector();
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double difference = x[i] == y[i] ? 0 : std::abs(x[i] - y[i]);
+    if (!(difference <= worst)) worst = std::isnan(difference) ? INFINITY : difference;
+  }
+  return worst;
+}
+
+}  // namespace tapeformer::test
