@@ -1,0 +1,57 @@
+// The autoregressive model of "Transformers are RNNs" (section 4.2): bytes or symbols in, a distribution of the next one
+// out. Value embedding concatenated with fixed position features, causal encoder, linear predictor. Images end in a
+// mixture of logistics, other sequences in a softmax over the vocabulary.
+#pragma once
+
+#include <string>
+
+#include "core/batch.h"
+#include "models/encoder.h"
+#include "models/positions.h"
+
+namespace tapeformer {
+
+enum class Head { logistic_mixture, categorical };
+enum class Positions { sinusoidal, grid };
+
+struct AutoregressiveOptions {
+  EncoderOptions encoder;
+  Head head = Head::logistic_mixture;
+  int64_t vocabulary = 256;  // distinct input tokens; outputs too with the categorical head
+  int64_t mixtures = 10;
+  int64_t max_length = 0;  // positions, that is input tokens, of the longest sequence
+  int64_t value_dim = 0;   // width of the value embedding; the rest of the width holds positions. 0: half
+  Positions positions = Positions::sinusoidal;
+  ImageLayout layout;  // for grid positions
+
+  int64_t value_width() const { return value_dim > 0 ? value_dim : encoder.width() / 2; }
+  int64_t outputs() const { return head == Head::logistic_mixture ? 3 * mixtures : vocabulary; }
+};
+
+class AutoregressiveModel final : public Module {
+ public:
+  // Throws ConfigError when sizes contradict each other.
+  explicit AutoregressiveModel(const AutoregressiveOptions& options);
+
+  // inputs (batch, length) integer; result (batch, length, outputs): position t describes token t + 1.
+  // Errors: ShapeError when the length exceeds max_length.
+  Tensor forward(const Tensor& inputs, const ForwardContext& context) const;
+  // Mean negative log-likelihood in nats per counted token of batch.tokens[:, 1:], a scalar.
+  Tensor loss(const Batch& batch, const ForwardContext& context) const;
+  // The share of counted tokens whose most probable value is right; categorical head only.
+  double accuracy(const Batch& batch) const;
+
+  const AutoregressiveOptions& options() const { return options_; }
+
+  Embedding value_embedding;
+  Encoder encoder;
+  Linear predictor;
+  Tensor positions;  // (max_length, width - value_width), fixed
+
+ private:
+  Tensor flat_loss(const Tensor& outputs, const Batch& batch) const;
+
+  AutoregressiveOptions options_;
+};
+
+}  // namespace tapeformer

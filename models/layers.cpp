@@ -1,0 +1,38 @@
+#include "models/layers.h"
+
+#include <cmath>
+
+#include "ops/index.h"
+#include "ops/norm.h"
+
+namespace tapeformer {
+
+Linear::Linear(int64_t in, int64_t out) {
+  const double bound = 1 / std::sqrt(static_cast<double>(in));
+  add_parameter("weight", weight, {out, in}, uniform_init(bound));
+  add_parameter("bias", bias, {out}, uniform_init(bound));
+}
+
+Tensor Linear::forward(const Tensor& x, Activation activation, const DropoutMask& dropout) const {
+  return linear(x, weight, bias, activation, dropout);
+}
+
+Embedding::Embedding(int64_t count, int64_t dim) { add_parameter("weight", weight, {count, dim}, normal_init(1)); }
+
+Tensor Embedding::forward(const Tensor& index) const { return embedding(weight, index); }
+
+LayerNorm::LayerNorm(int64_t dim) {
+  add_parameter("weight", weight, {dim}, constant_init(1));
+  add_parameter("bias", bias, {dim}, constant_init(0));
+}
+
+Tensor LayerNorm::forward(const Tensor& x) const { return layer_norm(x, weight, bias); }
+Tensor LayerNorm::forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const {
+  return residual_layer_norm(x, branch, weight, bias, dropout);
+}
+
+Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout) const {
+  return linear2.forward(linear1.forward(x, activation_, hidden_dropout));
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,52 @@
+// The small layers, with PyTorch's parameter names and default initialisation.
+#pragma once
+
+#include "models/module.h"
+#include "ops/linear.h"
+
+namespace tapeformer {
+
+// activation(x weightᵀ + bias); weight (out, in) and bias (out,) drawn from U(-1/√in, 1/√in).
+class Linear final : public Module {
+ public:
+  Linear(int64_t in, int64_t out);
+  Tensor forward(const Tensor& x, Activation activation = Activation::none, const DropoutMask& dropout = {}) const;
+
+  Tensor weight, bias;
+};
+
+// Rows of weight (count, dim), drawn from N(0, 1).
+class Embedding final : public Module {
+ public:
+  Embedding(int64_t count, int64_t dim);
+  Tensor forward(const Tensor& index) const;
+
+  Tensor weight;
+};
+
+// Layer normalisation with weight 1 and bias 0 at the start, eps 1e-5.
+class LayerNorm final : public Module {
+ public:
+  explicit LayerNorm(int64_t dim);
+  Tensor forward(const Tensor& x) const;
+  // forward(x + dropout(branch)), fused
+  Tensor forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
+
+  Tensor weight, bias;
+};
+
+// linear2(dropout(activation(linear1 x)))
+class FeedForward {
+ public:
+  FeedForward(int64_t dim, int64_t hidden, Activation activation)
+      : linear1(dim, hidden), linear2(hidden, dim), activation_(activation) {}
+  Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout) const;
+  Activation activation() const { return activation_; }
+
+  Linear linear1, linear2;
+
+ private:
+  Activation activation_;
+};
+
+}  // namespace tapeformer

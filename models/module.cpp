@@ -1,0 +1,77 @@
+#include "models/module.h"
+
+namespace tapeformer {
+namespace {
+
+template <class F>
+Initializer elementwise_init(F draw) {
+  return [draw](const Tensor& parameter, const RandomStream& stream) {
+    for (int64_t i = 0; i < parameter.numel(); ++i)
+      parameter.data<double>()[i] = draw(stream, static_cast<uint64_t>(i));
+  };
+}
+
+}  // namespace
+
+Initializer uniform_init(double bound) {
+  return elementwise_init([bound](const RandomStream& stream, uint64_t i) { return bound * (2 * stream.uniform(i) - 1); });
+}
+Initializer normal_init(double std) {
+  return elementwise_init([std](const RandomStream& stream, uint64_t i) { return std * stream.normal(i); });
+}
+Initializer constant_init(double value) {
+  return [value](const Tensor& parameter, const RandomStream&) { parameter.fill(value); };
+}
+
+void Module::add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer) {
+  tensor = Tensor::zeros(shape);
+  require_grad(tensor);
+  entries_.push_back({std::move(name), &tensor, std::move(initializer)});
+}
+
+void Module::add_buffer(std::string name, Tensor& tensor) { entries_.push_back({std::move(name), &tensor, {}}); }
+
+void Module::visit(const std::string& prefix, const std::function<void(const std::string&, const Entry&)>& f) const {
+  for (const Entry& entry : entries_) f(prefix + entry.name, entry);
+  for (const auto& [name, child] : children_) child->visit(name.empty() ? prefix : prefix + name + ".", f);
+}
+
+NamedTensors Module::parameters() const {
+  NamedTensors list;
+  visit("", [&](const std::string& name, const Entry& entry) {
+    if (entry.initializer) list.emplace_back(name, *entry.tensor);
+  });
+  return list;
+}
+
+NamedTensors Module::buffers() const {
+  NamedTensors list;
+  visit("", [&](const std::string& name, const Entry& entry) {
+    if (!entry.initializer) list.emplace_back(name, *entry.tensor);
+  });
+  return list;
+}
+
+void Module::initialize(uint64_t seed) const {
+  visit("", [&](const std::string& name, const Entry& entry) {
+    if (!entry.initializer) return;
+    const Tensor values = Tensor::zeros(entry.tensor->shape(), DType::float64);
+    entry.initializer(values, RandomStream(seed, "init " + name));
+    entry.tensor->copy_from(values);
+  });
+}
+
+void Module::convert(DType dtype) {
+  visit("", [&](const std::string&, const Entry& entry) {
+    *entry.tensor = entry.tensor->to(dtype);
+    if (entry.initializer) require_grad(*entry.tensor);
+  });
+}
+
+int64_t parameter_count(const Module& module) {
+  int64_t count = 0;
+  for (const auto& [name, tensor] : module.parameters()) count += tensor.numel();
+  return count;
+}
+
+}  // namespace tapeformer

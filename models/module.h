@@ -1,0 +1,76 @@
+// Module: a part of a model that owns named parameters and buffers and other modules.
+//
+// Modules are built once, registered with their parents by name, and stay where they are (no copies, no moves). The
+// full name of a parameter is the path to it: "layers.0.attention.query_projection.weight". Forward passes are pure
+// functions of their inputs, the parameters and a ForwardContext.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "core/dropout.h"
+
+namespace tapeformer {
+
+// What a forward pass depends on besides its inputs.
+struct ForwardContext {
+  bool training = false;  // dropout on
+  uint64_t seed = 0;      // of dropout and other random draws
+  uint64_t step = 0;      // which draw: a replay with the same step repeats it
+
+  // The mask of a place in the model, given by its full name.
+  DropoutMask dropout(double p, const std::string& place) const {
+    return training && p > 0 ? DropoutMask{p, RandomStream(seed, place, step)} : DropoutMask{};
+  }
+};
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+// Fills a new float64 parameter from a stream that belongs to its full name.
+using Initializer = std::function<void(const Tensor& parameter, const RandomStream& stream)>;
+
+Initializer uniform_init(double bound);  // U(-bound, bound)
+Initializer normal_init(double std);     // N(0, std²)
+Initializer constant_init(double value);
+
+class Module {
+ public:
+  Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+  virtual ~Module() = default;
+
+  // Every parameter of this module and its children, in order of registration, as leaves that require gradients.
+  NamedTensors parameters() const;
+  // Tensors that belong to the model but are neither trained nor saved (sinusoidal positions).
+  NamedTensors buffers() const;
+  // Sets every parameter from its initialiser; the values depend on the seed and the parameter's name only.
+  void initialize(uint64_t seed) const;
+  // Converts parameters and buffers, which become new tensors without gradients.
+  void convert(DType dtype);
+
+ protected:
+  // Members register themselves in the constructor; `tensor` is a member that lives as long as the module.
+  void add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
+  void add_buffer(std::string name, Tensor& tensor);
+  // A child without a name puts its parameters among those of the parent.
+  void add_child(std::string name, Module& child) { children_.emplace_back(std::move(name), &child); }
+
+ private:
+  struct Entry {
+    std::string name;
+    Tensor* tensor;
+    Initializer initializer;  // none: a buffer
+  };
+  void visit(const std::string& prefix, const std::function<void(const std::string&, const Entry&)>& f) const;
+
+  std::vector<Entry> entries_;
+  std::vector<std::pair<std::string, Module*>> children_;
+};
+
+// Number of trainable numbers.
+int64_t parameter_count(const Module& module);
+
+}  // namespace tapeformer
