@@ -22,13 +22,16 @@ const AutoregressiveOptions& checked(const AutoregressiveOptions& options) {
 
 Tensor make_positions(const AutoregressiveOptions& options) {
   const int64_t dim = options.encoder.width() - options.value_width();
-  const Tensor table = options.positions == Positions::grid ? grid_positions(options.layout, options.max_length, dim)
-                                                            : sinusoidal_positions(options.max_length, dim);
+  const Tensor table = options.positions == Positions::grid
+                           ? grid_positions(options.layout, options.max_length, dim)
+                           : sinusoidal_positions(options.max_length, dim);
   return table.to(DType::float32);
 }
 
 // The tokens that are predicted, (batch * length,) int64.
-Tensor flat_targets(const Tensor& tokens) { return reshape(slice(tokens, 1, 1, tokens.size(1)), {-1}); }
+Tensor flat_targets(const Tensor& tokens) {
+  return reshape(slice(tokens, 1, 1, tokens.size(1)), {-1});
+}
 
 }  // namespace
 
@@ -45,11 +48,12 @@ AutoregressiveModel::AutoregressiveModel(const AutoregressiveOptions& options)
 }
 
 Tensor AutoregressiveModel::forward(const Tensor& inputs, const ForwardContext& context) const {
-  check(inputs.rank() == 2 && inputs.size(1) <= options_.max_length, "model", "inputs ", inputs.shape().to_string(),
-        " must be (batch, length) with length at most ", options_.max_length);
+  check(inputs.rank() == 2 && inputs.size(1) <= options_.max_length, "model", "inputs ",
+        inputs.shape().to_string(), " must be (batch, length) with length at most ", options_.max_length);
   const Tensor values = value_embedding.forward(inputs);
   const Tensor places = slice(positions, 0, 0, inputs.size(1));
-  const Tensor x = concat({values, broadcast_to(places, {inputs.size(0), inputs.size(1), places.size(1)})}, -1);
+  const Tensor x =
+      concat({values, broadcast_to(places, {inputs.size(0), inputs.size(1), places.size(1)})}, -1);
   return predictor.forward(encoder.forward(x, {.causal = true, .key_lengths = {}}, context));
 }
 

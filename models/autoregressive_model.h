@@ -1,6 +1,6 @@
-// The autoregressive model of "Transformers are RNNs" (section 4.2): bytes or symbols in, a distribution of the next one
-// out. Value embedding concatenated with fixed position features, causal encoder, linear predictor. Images end in a
-// mixture of logistics, other sequences in a softmax over the vocabulary.
+// The autoregressive model of "Transformers are RNNs" (section 4.2): bytes or symbols in, a distribution of
+// the next one out. Value embedding concatenated with fixed position features, causal encoder, linear
+// predictor. Images end in a mixture of logistics, other sequences in a softmax over the vocabulary.
 #pragma once
 
 #include <string>

@@ -46,12 +46,14 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, std::string place)
   add_child("norm2", norm2);
 }
 
-Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const {
+Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask,
+                             const ForwardContext& context) const {
   const DropoutMask attention_mask = context.dropout(dropout_, place_ + ".attention");
   const DropoutMask hidden_mask = context.dropout(dropout_, place_ + ".hidden");
   const DropoutMask out_mask = context.dropout(dropout_, place_ + ".out");
   if (pre_norm) {
-    const Tensor y = add(x, dropout(attention.forward(norm1.forward(x), mask, context, place_), attention_mask));
+    const Tensor y =
+        add(x, dropout(attention.forward(norm1.forward(x), mask, context, place_), attention_mask));
     return add(y, dropout(feedforward.forward(norm2.forward(y), hidden_mask), out_mask));
   }
   const Tensor y = norm1.forward(x, attention.forward(x, mask, context, place_), attention_mask);
@@ -73,7 +75,8 @@ Tensor Encoder::forward(const Tensor& x, const AttentionMask& mask, const Forwar
     if (options_.recompute && recording()) {
       std::vector<Tensor> parameters;
       for (const auto& [name, tensor] : layer->parameters()) parameters.push_back(tensor);
-      y = recompute([&layer = *layer, mask, context](const std::vector<Tensor>& in) { return layer.forward(in[0], mask, context); },
+      y = recompute([&layer = *layer, mask,
+                     context](const std::vector<Tensor>& in) { return layer.forward(in[0], mask, context); },
                     {y}, parameters);
     } else {
       y = layer->forward(y, mask, context);

@@ -1,5 +1,5 @@
-// The Transformer encoder (Vaswani et al. 2017) over any attention kind: post-norm as in "Transformers are RNNs", or
-// pre-norm, with a final layer norm in both cases.
+// The Transformer encoder (Vaswani et al. 2017) over any attention kind: post-norm as in "Transformers are
+// RNNs", or pre-norm, with a final layer norm in both cases.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,8 @@ class MultiHeadAttention final : public Module {
  public:
   explicit MultiHeadAttention(const EncoderOptions& options);
   // x (batch, length, width); result of the same shape.
-  Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context, const std::string& place) const;
+  Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
+                 const std::string& place) const;
 
   const Attention& kind() const { return *attention_; }
   bool shares_query_and_key() const { return shared_; }

@@ -17,16 +17,22 @@ Tensor Linear::forward(const Tensor& x, Activation activation, const DropoutMask
   return linear(x, weight, bias, activation, dropout);
 }
 
-Embedding::Embedding(int64_t count, int64_t dim) { add_parameter("weight", weight, {count, dim}, normal_init(1)); }
+Embedding::Embedding(int64_t count, int64_t dim) {
+  add_parameter("weight", weight, {count, dim}, normal_init(1));
+}
 
-Tensor Embedding::forward(const Tensor& index) const { return embedding(weight, index); }
+Tensor Embedding::forward(const Tensor& index) const {
+  return embedding(weight, index);
+}
 
 LayerNorm::LayerNorm(int64_t dim) {
   add_parameter("weight", weight, {dim}, constant_init(1));
   add_parameter("bias", bias, {dim}, constant_init(0));
 }
 
-Tensor LayerNorm::forward(const Tensor& x) const { return layer_norm(x, weight, bias); }
+Tensor LayerNorm::forward(const Tensor& x) const {
+  return layer_norm(x, weight, bias);
+}
 Tensor LayerNorm::forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const {
   return residual_layer_norm(x, branch, weight, bias, dropout);
 }

@@ -10,7 +10,8 @@ namespace tapeformer {
 class Linear final : public Module {
  public:
   Linear(int64_t in, int64_t out);
-  Tensor forward(const Tensor& x, Activation activation = Activation::none, const DropoutMask& dropout = {}) const;
+  Tensor forward(const Tensor& x, Activation activation = Activation::none,
+                 const DropoutMask& dropout = {}) const;
 
   Tensor weight, bias;
 };

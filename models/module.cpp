@@ -14,7 +14,8 @@ Initializer elementwise_init(F draw) {
 }  // namespace
 
 Initializer uniform_init(double bound) {
-  return elementwise_init([bound](const RandomStream& stream, uint64_t i) { return bound * (2 * stream.uniform(i) - 1); });
+  return elementwise_init(
+      [bound](const RandomStream& stream, uint64_t i) { return bound * (2 * stream.uniform(i) - 1); });
 }
 Initializer normal_init(double std) {
   return elementwise_init([std](const RandomStream& stream, uint64_t i) { return std * stream.normal(i); });
@@ -29,9 +30,12 @@ void Module::add_parameter(std::string name, Tensor& tensor, const Shape& shape,
   entries_.push_back({std::move(name), &tensor, std::move(initializer)});
 }
 
-void Module::add_buffer(std::string name, Tensor& tensor) { entries_.push_back({std::move(name), &tensor, {}}); }
+void Module::add_buffer(std::string name, Tensor& tensor) {
+  entries_.push_back({std::move(name), &tensor, {}});
+}
 
-void Module::visit(const std::string& prefix, const std::function<void(const std::string&, const Entry&)>& f) const {
+void Module::visit(const std::string& prefix,
+                   const std::function<void(const std::string&, const Entry&)>& f) const {
   for (const Entry& entry : entries_) f(prefix + entry.name, entry);
   for (const auto& [name, child] : children_) child->visit(name.empty() ? prefix : prefix + name + ".", f);
 }

@@ -1,8 +1,8 @@
 // Module: a part of a model that owns named parameters and buffers and other modules.
 //
-// Modules are built once, registered with their parents by name, and stay where they are (no copies, no moves). The
-// full name of a parameter is the path to it: "layers.0.attention.query_projection.weight". Forward passes are pure
-// functions of their inputs, the parameters and a ForwardContext.
+// Modules are built once, registered with their parents by name, and stay where they are (no copies, no
+// moves). The full name of a parameter is the path to it: "layers.0.attention.query_projection.weight".
+// Forward passes are pure functions of their inputs, the parameters and a ForwardContext.
 #pragma once
 
 #include <functional>
@@ -42,7 +42,8 @@ class Module {
   Module& operator=(const Module&) = delete;
   virtual ~Module() = default;
 
-  // Every parameter of this module and its children, in order of registration, as leaves that require gradients.
+  // Every parameter of this module and its children, in order of registration, as leaves that require
+  // gradients.
   NamedTensors parameters() const;
   // Tensors that belong to the model but are neither trained nor saved (sinusoidal positions).
   NamedTensors buffers() const;

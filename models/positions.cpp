@@ -32,7 +32,8 @@ Tensor grid_positions(const ImageLayout& layout, int64_t length, int64_t dim) {
     const int64_t coordinates[] = {pixel / layout.width, pixel % layout.width, next % layout.channels};
     for (int64_t axis = 0; axis < axes; ++axis) {
       const int64_t begin = dim * axis / axes, end = dim * (axis + 1) / axes;
-      write_sinusoids(table.data<double>() + p * dim + begin, end - begin, static_cast<double>(coordinates[axis]), kBase);
+      write_sinusoids(table.data<double>() + p * dim + begin, end - begin,
+                      static_cast<double>(coordinates[axis]), kBase);
     }
   }
   return table;

@@ -13,13 +13,15 @@ void Attention::step(const Tensor&, const Tensor&, const Tensor&, AttentionState
 }
 
 const std::vector<AttentionKind>& attention_kinds() {
-  static const auto* const kinds = new std::vector<AttentionKind>{linear_attention_kind(), softmax_attention_kind()};
+  static const auto* const kinds =
+      new std::vector<AttentionKind>{linear_attention_kind(), softmax_attention_kind()};
   return *kinds;
 }
 
 const AttentionKind& attention_kind(const std::string& name) {
   const auto& kinds = attention_kinds();
-  const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const AttentionKind& kind) { return kind.name == name; });
+  const auto found =
+      std::find_if(kinds.begin(), kinds.end(), [&](const AttentionKind& kind) { return kind.name == name; });
   if (found != kinds.end()) return *found;
   std::vector<std::string> names;
   std::string list;

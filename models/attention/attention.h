@@ -1,5 +1,5 @@
-// Attention kinds: what turns queries, keys and values into results. A kind is registered by name with its typed
-// parameters and capabilities; configs name it by string, and models know this interface only.
+// Attention kinds: what turns queries, keys and values into results. A kind is registered by name with its
+// typed parameters and capabilities; configs name it by string, and models know this interface only.
 #pragma once
 
 #include <functional>
@@ -51,14 +51,16 @@ class Attention {
   Attention& operator=(const Attention&) = delete;
   virtual ~Attention() = default;
 
-  // q (batch, q_length, heads, dim), k (batch, k_length, heads, dim), v (batch, k_length, heads, value_dim); result
-  // (batch, q_length, heads, value_dim). `place` names the layer for random draws.
+  // q (batch, q_length, heads, dim), k (batch, k_length, heads, dim), v (batch, k_length, heads, value_dim);
+  // result (batch, q_length, heads, value_dim). `place` names the layer for random draws.
   virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& place) const = 0;
 
-  // Decoding, for recurrent kinds only. One token: q, k (batch, heads, dim), v and out (batch, heads, value_dim).
+  // Decoding, for recurrent kinds only. One token: q, k (batch, heads, dim), v and out (batch, heads,
+  // value_dim).
   virtual std::unique_ptr<AttentionState> make_state(const StateShape& shape) const;
-  virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state, const Tensor& out) const;
+  virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
+                    const Tensor& out) const;
 };
 
 struct AttentionKind {

@@ -1,0 +1,22 @@
+// Discretised mixture of logistics (ops/logistic_mixture.h) on parameters (rows, 3 * mixtures).
+#pragma once
+
+#include <cstdint>
+
+#include "core/rng.h"
+
+namespace tapeformer::cpu {
+
+inline constexpr int64_t kMaxMixtures = 64;
+
+// nll (rows,): negative log-likelihoods of targets in [0, levels). gradient (rows, 3 * mixtures), or null:
+// their derivatives, times scale[row].
+template <class T>
+void logistic_mixture(int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
+                      const int64_t* targets, const T* scale, T* nll, T* gradient);
+
+template <class T>
+void sample_logistic_mixture(int64_t rows, int64_t mixtures, const T* parameters, const RandomStream& stream,
+                             int64_t first, bool elu_scale, uint8_t* out);
+
+}  // namespace tapeformer::cpu

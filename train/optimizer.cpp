@@ -1,0 +1,111 @@
+#include "train/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/optimizer_step.h"
+
+namespace tapeformer {
+namespace {
+
+StepRule radam_rule(const OptimizerConfig& config, double lr, double t) {
+  const double beta1 = config.betas[0], beta2 = config.betas[1];
+  StepRule rule{.momentum = beta1,
+                .gain = 1 - beta1,
+                .beta2 = beta2,
+                .shrink = 1 - lr * config.weight_decay,
+                .eps = config.eps};
+  const double power = std::pow(beta2, t), correction1 = 1 - std::pow(beta1, t);
+  const double rho_inf = 2 / (1 - beta2) - 1, rho = rho_inf - 2 * t * power / (1 - power);
+  rule.adaptive = rho >= 5;
+  rule.step_size = lr / correction1;
+  if (rule.adaptive)
+    rule.step_size *=
+        std::sqrt((1 - power) * (rho - 4) / (rho_inf - 4) * (rho - 2) / rho * rho_inf / (rho_inf - 2));
+  return rule;
+}
+
+// Adam and AdamW differ in where the weight decay goes.
+StepRule adam_rule(const OptimizerConfig& config, double lr, double t, bool decoupled) {
+  const double beta1 = config.betas[0], beta2 = config.betas[1];
+  StepRule rule{.momentum = beta1, .gain = 1 - beta1, .beta2 = beta2, .eps = config.eps, .adaptive = true};
+  (decoupled ? rule.shrink : rule.l2) = decoupled ? 1 - lr * config.weight_decay : config.weight_decay;
+  rule.step_size = lr / (1 - std::pow(beta1, t));
+  rule.second_scale = 1 / std::sqrt(1 - std::pow(beta2, t));
+  return rule;
+}
+
+StepRule rule_of(const OptimizerConfig& config, double lr, int64_t step) {
+  const auto t = static_cast<double>(step);
+  if (config.kind == "radam") return radam_rule(config, lr, t);
+  if (config.kind == "adam" || config.kind == "adamw")
+    return adam_rule(config, lr, t, config.kind == "adamw");
+  if (config.kind == "sgd") return {.momentum = config.momentum, .l2 = config.weight_decay, .step_size = lr};
+  throw ConfigError("unknown optimizer \"" + config.kind + "\"");
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const OptimizerConfig& config, Named parameters)
+    : config_(config), parameters_(std::move(parameters)) {
+  rule_of(config_, config_.lr, 1);  // an unknown kind fails here
+  for (const auto& [name, parameter] : parameters_) {
+    first_.push_back(Tensor::zeros_like(parameter));
+    second_.push_back(config_.kind == "sgd" ? Tensor{} : Tensor::zeros_like(parameter));
+    if (config_.ema > 0) averages_.push_back(parameter.clone());
+  }
+}
+
+double Optimizer::step(double lr, double gradient_scale) {
+  std::vector<ParameterSlot> slots;
+  std::vector<Tensor> gradients;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& parameter = parameters_[i].second;
+    const Tensor g = gradient(parameter);
+    if (!g.defined()) continue;
+    gradients.push_back(g.is_contiguous() ? g : g.clone());
+    slots.push_back({parameter, gradients.back(), first_[i], second_[i]});
+  }
+  const std::vector<double> squares = squared_norms(gradients);
+  double total = 0;
+  for (const double square : squares) total += square;
+  const double norm = std::sqrt(total) * std::abs(gradient_scale);
+  auto clip_factor = [&](double of) {
+    return config_.clip_norm > 0 ? std::min(1.0, config_.clip_norm / (of + 1e-6)) : 1.0;
+  };
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const double own = std::sqrt(squares[i]) * std::abs(gradient_scale);
+    slots[i].gradient_scale = gradient_scale * clip_factor(config_.clip == "per_tensor" ? own : norm);
+  }
+  optimizer_step(slots, rule_of(config_, lr, ++steps_));
+  for (size_t i = 0; i < averages_.size(); ++i) {
+    // Early averages follow the weights closely, so that the start is forgotten.
+    const double decay =
+        std::min(config_.ema, (1.0 + static_cast<double>(steps_)) / (10.0 + static_cast<double>(steps_)));
+    average_into(averages_[i], parameters_[i].second, decay);
+  }
+  for (const auto& [name, parameter] : parameters_) set_gradient(parameter, {});
+  return norm;
+}
+
+void Optimizer::swap_average() {
+  for (size_t i = 0; i < averages_.size(); ++i) {
+    const Tensor& parameter = parameters_[i].second;
+    const Tensor weights = parameter.clone();
+    parameter.copy_from(averages_[i]);
+    averages_[i].copy_from(weights);
+  }
+}
+
+Optimizer::Named Optimizer::state() const {
+  Named state;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const std::string& name = parameters_[i].first;
+    state.emplace_back("first." + name, first_[i]);
+    if (second_[i].defined()) state.emplace_back("second." + name, second_[i]);
+    if (has_average()) state.emplace_back("average." + name, averages_[i]);
+  }
+  return state;
+}
+
+}  // namespace tapeformer
