@@ -6,18 +6,6 @@
 namespace tapeformer {
 namespace {
 
-cpu::Epilogue epilogue_of(Activation activation) {
-  switch (activation) {
-    case Activation::relu:
-      return cpu::Epilogue::relu;
-    case Activation::gelu:
-      return cpu::Epilogue::gelu;
-    case Activation::none:
-      break;
-  }
-  return cpu::Epilogue::none;
-}
-
 template <class T>
 T* data_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<T>() : nullptr;
@@ -45,11 +33,10 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
   const std::vector<Tensor> inputs = bias.defined() ? std::vector{x, weight, bias} : std::vector{x, weight};
   const bool keep_pre = activation == Activation::gelu;
   const Tensor pre = keep_pre ? Tensor::empty_like(y) : Tensor{};
-  const cpu::Epilogue epilogue = epilogue_of(activation);
   on_device(x.device(), "linear", [&] {
     visit_floating("linear", x.dtype(), [&](auto tag) {
       using T = decltype(tag);
-      cpu::linear_forward(shape, x.data<T>(), weight.data<T>(), data_or_null<T>(bias), epilogue, dropout,
+      cpu::linear_forward(shape, x.data<T>(), weight.data<T>(), data_or_null<T>(bias), activation, dropout,
                           data_or_null<T>(pre), y.data<T>());
     });
   });
@@ -65,7 +52,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
                   on_device(x.device(), "linear", [&] {
                     visit_floating("linear", x.dtype(), [&](auto tag) {
                       using T = decltype(tag);
-                      cpu::linear_backward(shape, g.data<T>(), x.data<T>(), weight.data<T>(), epilogue,
+                      cpu::linear_backward(shape, g.data<T>(), x.data<T>(), weight.data<T>(), activation,
                                            dropout, data_or_null<T>(pre), data_or_null<T>(kept_y),
                                            data_or_null<T>(gradients[0]), data_or_null<T>(gradients[1]),
                                            count > 2 ? data_or_null<T>(gradients[2]) : nullptr);

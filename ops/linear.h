@@ -3,10 +3,9 @@
 
 #include "autograd/tape.h"
 #include "core/dropout.h"
+#include "ops/kernels/linear.h"
 
 namespace tapeformer {
-
-enum class Activation { none, relu, gelu };  // gelu: the exact form, x Φ(x)
 
 // dropout(activation(x weightᵀ + bias)).
 // x (…, in), weight (out, in), bias (out,) or undefined; result (…, out). Errors: ShapeError naming the

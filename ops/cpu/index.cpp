@@ -54,6 +54,16 @@ void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t count,
   });
 }
 
+template <class T, class Index>
+void embed_rows(const T* table, const Index* tokens, const T* position_row, T* out, int64_t batch, int64_t value_dim,
+                int64_t position_dim) {
+  for (int64_t b = 0; b < batch; ++b) {
+    T* const row = out + b * (value_dim + position_dim);
+    std::copy_n(table + static_cast<int64_t>(tokens[b]) * value_dim, value_dim, row);
+    std::copy_n(position_row, position_dim, row + value_dim);
+  }
+}
+
 template void gather_middle(const IndexShape&, const float*, const int64_t*, float*);
 template void gather_middle(const IndexShape&, const double*, const int64_t*, double*);
 template void scatter_add_middle(const IndexShape&, const float*, const int64_t*, float*);
@@ -62,5 +72,12 @@ template void gather_rows(const float*, const int64_t*, float*, int64_t, int64_t
 template void gather_rows(const double*, const int64_t*, double*, int64_t, int64_t);
 template void scatter_add_rows(const float*, const int64_t*, float*, int64_t, int64_t);
 template void scatter_add_rows(const double*, const int64_t*, double*, int64_t, int64_t);
+
+template void embed_rows(const float*, const uint8_t*, const float*, float*, int64_t, int64_t, int64_t);
+template void embed_rows(const float*, const int32_t*, const float*, float*, int64_t, int64_t, int64_t);
+template void embed_rows(const float*, const int64_t*, const float*, float*, int64_t, int64_t, int64_t);
+template void embed_rows(const double*, const uint8_t*, const double*, double*, int64_t, int64_t, int64_t);
+template void embed_rows(const double*, const int32_t*, const double*, double*, int64_t, int64_t, int64_t);
+template void embed_rows(const double*, const int64_t*, const double*, double*, int64_t, int64_t, int64_t);
 
 }  // namespace tapeformer::cpu

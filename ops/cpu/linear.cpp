@@ -14,21 +14,23 @@ namespace {
 
 constexpr int64_t kBlockRows = 512;  // rows of a product whose epilogue runs while they are in the cache
 constexpr int64_t kGrainRows = 32;   // rows that make a second thread worth waking
+constexpr int64_t kFewRows = 4;
+constexpr int64_t kGrainProducts = 1 << 17;  // multiplications that do, with few rows
 
 constexpr double kSqrtHalf = 0.70710678118654752440;
 constexpr double kInvSqrtTwoPi = 0.39894228040143267794;
 
 // Bias, activation and dropout of one row.
 template <class T>
-void finish_row(T* y, const T* bias, Epilogue epilogue, T* pre, const T* multipliers, int64_t n) {
+void finish_row(T* y, const T* bias, Activation activation, T* pre, const T* multipliers, int64_t n) {
   if (bias) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] += bias[i];
   }
-  if (epilogue == Epilogue::relu) {
+  if (activation == Activation::relu) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] = y[i] > 0 ? y[i] : T{0};
-  } else if (epilogue == Epilogue::gelu) {
+  } else if (activation == Activation::gelu) {
     std::copy_n(y, n, pre);
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] *= T(0.5) * (1 + vmath::erf(y[i] * T(kSqrtHalf)));
@@ -42,9 +44,9 @@ void finish_row(T* y, const T* bias, Epilogue epilogue, T* pre, const T* multipl
 // Gradient with respect to x wᵀ + bias, of one row. For relu, y > 0 says both that the unit was on and that
 // dropout kept it, so no random number is drawn again.
 template <class T>
-void start_row(const T* g, const T* y, const T* pre, Epilogue epilogue, T scale, const T* multipliers, T* out,
+void start_row(const T* g, const T* y, const T* pre, Activation activation, T scale, const T* multipliers, T* out,
                int64_t n) {
-  if (epilogue == Epilogue::relu) {
+  if (activation == Activation::relu) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) out[i] = y[i] > 0 ? g[i] * scale : T{0};
     return;
@@ -55,7 +57,7 @@ void start_row(const T* g, const T* y, const T* pre, Epilogue epilogue, T scale,
   } else {
     std::copy_n(g, n, out);
   }
-  if (epilogue == Epilogue::gelu) {
+  if (activation == Activation::gelu) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
       const T x = pre[i];
@@ -65,16 +67,52 @@ void start_row(const T* g, const T* y, const T* pre, Epilogue epilogue, T scale,
   }
 }
 
+// Few rows, as in decoding: dot products that stream the weights once, four outputs at a time so that the additions of
+// one do not wait for each other. BLAS would repack the weights first.
+template <class T>
+void multiply_few_rows(const LinearShape& shape, const T* x, const T* w, T* y) {
+  constexpr int64_t kOutputs = 4;
+  const int64_t in = shape.in, out = shape.out;
+  const int64_t groups = (out + kOutputs - 1) / kOutputs;
+  const int64_t grain = std::max<int64_t>(kGrainProducts / std::max<int64_t>(in * shape.rows * kOutputs, 1), 1);
+  parallel_for(groups, grain, [=](int64_t begin, int64_t end) {
+    for (int64_t group = begin; group < end; ++group) {
+      const int64_t first = group * kOutputs, count = std::min(kOutputs, out - first);
+      const T* const w0 = w + first * in;
+      const T* const w1 = w0 + (count > 1 ? in : 0);
+      const T* const w2 = w0 + (count > 2 ? 2 * in : 0);
+      const T* const w3 = w0 + (count > 3 ? 3 * in : 0);
+      for (int64_t row = 0; row < shape.rows; ++row) {
+        const T* const xr = x + row * in;
+        T sums[kOutputs] = {};
+        T s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3)
+        for (int64_t i = 0; i < in; ++i) {
+          s0 += xr[i] * w0[i];
+          s1 += xr[i] * w1[i];
+          s2 += xr[i] * w2[i];
+          s3 += xr[i] * w3[i];
+        }
+        sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
+        std::copy_n(sums, count, y + row * out + first);
+      }
+    }
+  });
+}
+
 }  // namespace
 
 template <class T>
-void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias, Epilogue epilogue,
+void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias, Activation activation,
                     const DropoutMask& dropout, T* pre, T* y) {
   const int64_t in = shape.in, out = shape.out;
+  const bool few = shape.rows <= kFewRows;
+  if (few) multiply_few_rows(shape, x, w, y);
   parallel_for(shape.rows, kGrainRows, [&](int64_t first, int64_t last) {
     Scratch<T> multipliers(dropout.active() ? out : 0);
     for (int64_t row = first; row < last; row += kBlockRows) {
       const int64_t rows = std::min(kBlockRows, last - row);
+      if (!few)
       gemm(Gemm<T>{.transpose_b = true,
                    .m = rows,
                    .n = out,
@@ -87,19 +125,19 @@ void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* b
                    .ldc = out});
       for (int64_t r = row; r < row + rows; ++r) {
         if (dropout.active()) dropout_multipliers(dropout, r * out, out, multipliers.data());
-        finish_row(y + r * out, bias, epilogue, pre ? pre + r * out : nullptr, multipliers.data(), out);
+        finish_row(y + r * out, bias, activation, pre ? pre + r * out : nullptr, multipliers.data(), out);
       }
     }
   });
 }
 
 template <class T>
-void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* w, Epilogue epilogue,
+void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* w, Activation activation,
                      const DropoutMask& dropout, const T* pre, const T* y, T* gx, T* gw, T* gbias) {
   const int64_t in = shape.in, out = shape.out;
-  const bool plain = epilogue == Epilogue::none && !dropout.active();
+  const bool plain = activation == Activation::none && !dropout.active();
   const T scale = dropout.active() ? static_cast<T>(dropout.scale()) : T{1};
-  const bool draw = dropout.active() && epilogue != Epilogue::relu;
+  const bool draw = dropout.active() && activation != Activation::relu;
 
   // Every thread sums the weight gradients of its rows; the sums are added in the order of the threads.
   const int64_t parts =
@@ -123,7 +161,7 @@ void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* 
           for (int64_t r = 0; r < rows; ++r) {
             const int64_t at = (row + r) * out;
             if (draw) dropout_multipliers(dropout, at, out, multipliers.data());
-            start_row(g + at, y ? y + at : nullptr, pre ? pre + at : nullptr, epilogue, scale,
+            start_row(g + at, y ? y + at : nullptr, pre ? pre + at : nullptr, activation, scale,
                       multipliers.data(), buffer.data() + r * out, out);
           }
           gz = buffer.data();
@@ -175,13 +213,13 @@ void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* 
   }
 }
 
-template void linear_forward(const LinearShape&, const float*, const float*, const float*, Epilogue,
+template void linear_forward(const LinearShape&, const float*, const float*, const float*, Activation,
                              const DropoutMask&, float*, float*);
-template void linear_forward(const LinearShape&, const double*, const double*, const double*, Epilogue,
+template void linear_forward(const LinearShape&, const double*, const double*, const double*, Activation,
                              const DropoutMask&, double*, double*);
-template void linear_backward(const LinearShape&, const float*, const float*, const float*, Epilogue,
+template void linear_backward(const LinearShape&, const float*, const float*, const float*, Activation,
                               const DropoutMask&, const float*, const float*, float*, float*, float*);
-template void linear_backward(const LinearShape&, const double*, const double*, const double*, Epilogue,
+template void linear_backward(const LinearShape&, const double*, const double*, const double*, Activation,
                               const DropoutMask&, const double*, const double*, double*, double*, double*);
 
 }  // namespace tapeformer::cpu

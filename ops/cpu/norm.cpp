@@ -16,7 +16,20 @@ int64_t grain_rows(int64_t dim) {
   return std::max<int64_t>(kGrainElements / std::max<int64_t>(dim, 1), 1);
 }
 
-// normalized = (sum - mean) / std of one row; returns 1 / std. Two passes: no cancellation.
+// sum = x + dropout(branch) for the elements from `first` on.
+template <class T>
+void add_branch(const T* x, const T* branch, const DropoutMask& dropout, int64_t first, T* multipliers, T* sum, int64_t dim) {
+  if (dropout.active()) {
+    dropout_multipliers(dropout, first, dim, multipliers);
+#pragma omp simd
+    for (int64_t i = 0; i < dim; ++i) sum[i] = x[i] + branch[i] * multipliers[i];
+  } else {
+#pragma omp simd
+    for (int64_t i = 0; i < dim; ++i) sum[i] = x[i] + branch[i];
+  }
+}
+
+// normalized = (sum - mean) / std of one row, in place if wanted; returns 1 / std. Two passes: no cancellation.
 template <class T>
 T normalize_row(const T* sum, T* normalized, int64_t dim, double eps) {
   T total = 0;
@@ -57,25 +70,17 @@ template <class T>
 void layer_norm_forward(int64_t rows, int64_t dim, const T* x, const T* branch, const DropoutMask& dropout,
                         const T* weight, const T* bias, double eps, T* y, T* normalized, T* inverse_std) {
   parallel_for(rows, grain_rows(dim), [&](int64_t begin, int64_t end) {
-    Scratch<T> sum(branch ? dim : 0), multipliers(dropout.active() ? dim : 0), spare(normalized ? 0 : dim);
+    Scratch<T> multipliers(dropout.active() ? dim : 0);
     for (int64_t row = begin; row < end; ++row) {
+      T* const out = y + row * dim;
+      T* const n = normalized ? normalized + row * dim : out;
       const T* source = x + row * dim;
       if (branch) {
-        const T* const b = branch + row * dim;
-        if (dropout.active()) {
-          dropout_multipliers(dropout, row * dim, dim, multipliers.data());
-#pragma omp simd
-          for (int64_t i = 0; i < dim; ++i) sum.data()[i] = source[i] + b[i] * multipliers.data()[i];
-        } else {
-#pragma omp simd
-          for (int64_t i = 0; i < dim; ++i) sum.data()[i] = source[i] + b[i];
-        }
-        source = sum.data();
+        add_branch(source, branch + row * dim, dropout, row * dim, multipliers.data(), n, dim);
+        source = n;
       }
-      T* const n = normalized ? normalized + row * dim : spare.data();
       const T inverse = normalize_row(source, n, dim, eps);
       if (inverse_std) inverse_std[row] = inverse;
-      T* const out = y + row * dim;
 #pragma omp simd
       for (int64_t i = 0; i < dim; ++i) out[i] = n[i] * weight[i] + bias[i];
     }

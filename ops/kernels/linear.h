@@ -5,9 +5,11 @@
 
 #include "core/dropout.h"
 
-namespace tapeformer::cpu {
+namespace tapeformer {
 
-enum class Epilogue { none, relu, gelu };
+enum class Activation { none, relu, gelu };  // gelu: the exact form, x Φ(x)
+
+namespace cpu {
 
 struct LinearShape {
   int64_t rows, in, out;
@@ -15,13 +17,14 @@ struct LinearShape {
 
 // `pre`, (rows, out) or null, receives x wᵀ + bias, which the gradient of gelu needs.
 template <class T>
-void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias, Epilogue epilogue,
+void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias, Activation activation,
                     const DropoutMask& dropout, T* pre, T* y);
 
 // Gradients from g (rows, out); each of gx (rows, in), gw (out, in), gbias (out,) may be null. `y` is read
 // for relu, `pre` for gelu.
 template <class T>
-void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* w, Epilogue epilogue,
+void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* w, Activation activation,
                      const DropoutMask& dropout, const T* pre, const T* y, T* gx, T* gw, T* gbias);
 
-}  // namespace tapeformer::cpu
+}  // namespace cpu
+}  // namespace tapeformer

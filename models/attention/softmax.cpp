@@ -1,0 +1,54 @@
+#include "models/attention/attention.h"
+#include "ops/softmax_attention.h"
+
+namespace tapeformer {
+namespace {
+
+class State final : public AttentionState {
+ public:
+  explicit State(const StateShape& s)
+      : cache{Tensor::zeros({s.batch, s.capacity, s.heads, s.dim}, s.dtype, s.device),
+              Tensor::zeros({s.batch, s.capacity, s.heads, s.value_dim}, s.dtype, s.device), 0} {}
+  void reset() override { cache.length = 0; }
+  int64_t bytes() const override { return cache.keys.bytes() + cache.values.bytes(); }
+
+  KeyValueCache cache;
+};
+
+// Scaled dot-product attention (Vaswani et al. 2017).
+class SoftmaxKind final : public Attention {
+ public:
+  explicit SoftmaxKind(double dropout) : dropout_(dropout) {}
+
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
+                 const ForwardContext& context, const std::string& place) const override {
+    const DropoutMask weights = context.dropout(dropout_, place + ".weights");
+    SoftmaxAttentionOptions options;
+    options.causal = mask.causal;
+    options.key_lengths = mask.key_lengths;
+    options.dropout = weights.p;
+    options.dropout_stream = weights.stream;
+    return softmax_attention(q, k, v, options);
+  }
+  std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {
+    return std::make_unique<State>(shape);
+  }
+  void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state, const Tensor& out) const override {
+    softmax_attention_step(q, k, v, static_cast<State&>(state).cache, out);
+  }
+
+ private:
+  double dropout_;
+};
+
+}  // namespace
+
+AttentionKind softmax_attention_kind() {
+  return {.name = "softmax",
+          .help = "softmax(q kᵀ / √dim) v, block by block: quadratic time, linear memory",
+          .capabilities = {.causal = true, .length_masks = true, .cross_lengths = true, .recurrent = true},
+          .options = {},
+          .make = [](const OptionValues&, double dropout) { return std::make_unique<SoftmaxKind>(dropout); }};
+}
+
+}  // namespace tapeformer

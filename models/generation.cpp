@@ -1,0 +1,83 @@
+#include "models/generation.h"
+
+#include <cmath>
+
+#include "models/decoder.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+// Draws the tokens after position t from the parameters (batch, outputs) into tokens (batch,) uint8.
+class Sampler {
+ public:
+  Sampler(const AutoregressiveOptions& model, const GenerationOptions& options)
+      : head_(model.head), options_(options), stream_(options.seed, "generate") {}
+
+  void draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const {
+    const RandomStream stream = stream_.at_step(static_cast<uint64_t>(t));
+    if (head_ == Head::logistic_mixture)
+      return sample_logistic_mixture(parameters, stream, options_.first_sequence, tokens, options_.scale);
+    const int64_t classes = parameters.size(1);
+    visit_floating("generate", parameters.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      for (int64_t b = 0; b < tokens.numel(); ++b)
+        tokens.data<uint8_t>()[b] = draw_class(parameters.data<T>() + b * classes, classes, stream, b);
+    });
+  }
+
+ private:
+  // The Gumbel-max trick; without noise when greedy.
+  template <class T>
+  uint8_t draw_class(const T* logits, int64_t classes, const RandomStream& stream, int64_t b) const {
+    int64_t best = 0;
+    double best_score = -INFINITY;
+    for (int64_t c = 0; c < classes; ++c) {
+      const auto element = static_cast<uint64_t>((options_.first_sequence + b) * classes + c);
+      const double noise = options_.greedy ? 0 : -std::log(-std::log(stream.uniform(element)));
+      const double score = static_cast<double>(logits[c]) + noise;
+      if (score > best_score) {
+        best_score = score;
+        best = c;
+      }
+    }
+    return static_cast<uint8_t>(best);
+  }
+
+  Head head_;
+  GenerationOptions options_;
+  RandomStream stream_;
+};
+
+}  // namespace
+
+Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length, const GenerationOptions& options) {
+  check(prefix.rank() == 2 && prefix.size(1) >= 1 && prefix.size(1) <= length, "generate", "prefix ",
+        prefix.shape().to_string(), " must be (batch, given) with 1 to ", length, " given tokens");
+  check(length <= model.options().max_length + 1, "generate", "length ", length, " is beyond the model's ",
+        model.options().max_length + 1);
+  check(model.options().vocabulary <= 256, "generate", "only vocabularies of bytes can be drawn");
+  const NoGrad no_grad;
+  const int64_t batch = prefix.size(0), given = prefix.size(1);
+  const Sampler sampler(model.options(), options);
+  // Sequences are kept position by position, so that the tokens of a step lie next to each other.
+  const Tensor columns = Tensor::zeros({length, batch}, DType::uint8);
+  columns.view({given, batch}, columns.strides()).copy_from(transpose(prefix, 0, 1));
+  auto column = [&](int64_t t) { return columns.view({batch}, {1}, t * batch); };
+  if (options.mode == GenerationMode::recurrent) {
+    Decoder decoder(model, batch);
+    for (int64_t t = 0; t + 1 < length; ++t) {
+      const Tensor& parameters = decoder.step(column(t));
+      if (t + 1 >= given) sampler.draw(parameters, t, column(t + 1));
+    }
+  } else {
+    for (int64_t t = given - 1; t + 1 < length; ++t) {
+      const Tensor seen = columns.view({batch, t + 1}, {1, batch}).clone();
+      const Tensor outputs = model.forward(seen, {});
+      sampler.draw(contiguous(slice(outputs, 1, t, t + 1)).view({batch, outputs.size(2)}), t, column(t + 1));
+    }
+  }
+  return columns.view({batch, length}, {1, batch}).clone();
+}
+
+}  // namespace tapeformer
