@@ -51,12 +51,16 @@ std::optional<fs::path> locate_set(const KnownSet& set, const std::string& data_
 
 fs::path require_set(const KnownSet& set, const std::string& data_dir) {
   if (const auto folder = locate_set(set, data_dir)) return *folder;
+  throw DataError(missing_set_text(set, candidate_folders(set, data_dir)));
+}
+
+std::string missing_set_text(const KnownSet& set, const std::vector<fs::path>& looked_in) {
   std::string text = concat_text(set.name, ": data set not found; looked in");
-  for (const fs::path& folder : candidate_folders(set, data_dir)) {
+  for (const fs::path& folder : looked_in) {
     std::error_code ignored;
     text += "\n  " + folder.string() + (fs::exists(folder, ignored) ? "" : " (no such folder)");
   }
-  throw DataError(concat_text(text, "\nto get it: ", set.how_to_get));
+  return concat_text(text, "\nto get it: ", set.how_to_get);
 }
 
 std::optional<fs::path> locate_file(const fs::path& folder, std::string_view name) {

@@ -23,6 +23,9 @@ std::optional<std::filesystem::path> locate_set(const KnownSet& set, const std::
 // The same; DataError with every place looked in and how to get the set when there is none.
 std::filesystem::path require_set(const KnownSet& set, const std::string& data_dir);
 
+// What that error says.
+std::string missing_set_text(const KnownSet& set, const std::vector<std::filesystem::path>& looked_in);
+
 // folder/name, or else folder/name.gz, if it exists.
 std::optional<std::filesystem::path> locate_file(const std::filesystem::path& folder, std::string_view name);
 
