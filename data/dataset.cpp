@@ -1,0 +1,70 @@
+#include "data/dataset.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/options.h"
+#include "data/catalogue.h"
+#include "data/copy_task.h"
+#include "data/images.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kByteValues = 256;
+
+class ImageDataset : public Dataset {
+ public:
+  explicit ImageDataset(ImageSet images) : images_(std::move(images)) {
+    info_ = {images_.name,   images_.split, kByteValues,     images_.pixels.size(1) - 1,
+             images_.height, images_.width, images_.channels};
+  }
+
+  const DatasetInfo& info() const override { return info_; }
+  int64_t size() const override { return images_.pixels.size(0); }
+
+  Batch batch(std::span<const int64_t> indices) const override {
+    check_indices(indices);
+    const auto count = static_cast<int64_t>(indices.size());
+    const int64_t dims = images_.pixels.size(1);
+    Batch batch;
+    batch.tokens = Tensor::empty({count, dims}, DType::uint8);
+    batch.labels = Tensor::empty({count}, DType::int64);
+    const auto* pixels = images_.pixels.data<uint8_t>();
+    const auto* labels = images_.labels.data<int64_t>();
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t index = indices[static_cast<size_t>(i)];
+      std::memcpy(batch.tokens.data<uint8_t>() + i * dims, pixels + index * dims, static_cast<size_t>(dims));
+      batch.labels.data<int64_t>()[i] = labels[index];
+    }
+    return batch;
+  }
+
+ private:
+  ImageSet images_;
+  DatasetInfo info_;
+};
+
+}  // namespace
+
+void Dataset::check_indices(std::span<const int64_t> indices) const {
+  const int64_t count = size();
+  for (const int64_t index : indices)
+    check(index >= 0 && index < count, "Dataset::batch", "index ", index, " is outside the ", count,
+          " examples of ", info().name, " ", info().split);
+}
+
+std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
+  std::vector<std::string> names = {"copy"};
+  for (const KnownSet& set : known_sets()) names.emplace_back(set.name);
+  if (std::find(names.begin(), names.end(), options.name) == names.end())
+    throw ConfigError(unknown_name_text(options.name, "a data set", names));
+  if (options.name == "copy")
+    return std::make_shared<CopyTask>(
+        CopyTaskOptions{options.split, options.max_length, options.symbols, options.limit, options.seed});
+  return std::make_shared<ImageDataset>(
+      load_images(options.name, options.split,
+                  ImageOptions{options.data_dir, options.validation, options.limit, options.downscale}));
+}
+
+}  // namespace tapeformer

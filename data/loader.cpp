@@ -1,0 +1,96 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/rng.h"
+
+namespace tapeformer {
+
+std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t count) {
+  const RandomStream stream(seed, "shuffle", static_cast<uint64_t>(epoch));
+  std::vector<int64_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[stream.below(i, i)]);
+  return order;
+}
+
+Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
+    : dataset_(std::move(dataset)), options_(options) {
+  const int64_t size = dataset_->size(), batch = options_.batch_size;
+  const std::string set = dataset_->info().name + " " + dataset_->info().split;
+  if (batch < 1) throw ConfigError(concat_text("batch size ", batch, ", expected at least 1"));
+  if (size < 1) throw ConfigError(concat_text(set, " has no examples"));
+  if (options_.last == LastBatch::drop && batch > size)
+    throw ConfigError(concat_text("batch size ", batch, " is larger than the ", size, " examples of ", set,
+                                  "; lower data.batch_size or raise data.limit"));
+  batches_per_epoch_ = size / batch + (options_.last == LastBatch::keep && size % batch != 0);
+}
+
+std::vector<int64_t> Loader::indices_at(int64_t step) const {
+  check(step >= 0, "Loader", "step ", step, " is negative");
+  const int64_t first = step % batches_per_epoch_ * options_.batch_size;
+  const int64_t count = std::min(options_.batch_size, dataset_->size() - first);
+  std::vector<int64_t> indices(static_cast<size_t>(count));
+  if (!options_.shuffle) {
+    std::iota(indices.begin(), indices.end(), first);
+    return indices;
+  }
+  const Order order = order_of(step / batches_per_epoch_);
+  std::copy_n(order->begin() + first, count, indices.begin());
+  return indices;
+}
+
+Loader::Order Loader::order_of(int64_t epoch) const {
+  const std::lock_guard lock(mutex_);
+  if (epoch != kept_epoch_) {
+    kept_order_ =
+        std::make_shared<const std::vector<int64_t>>(epoch_order(options_.seed, epoch, dataset_->size()));
+    kept_epoch_ = epoch;
+  }
+  return kept_order_;
+}
+
+Prefetcher::Prefetcher(std::shared_ptr<const Loader> loader, int64_t first, int64_t last, size_t depth)
+    : loader_(std::move(loader)),
+      depth_(std::max<size_t>(depth, 1)),
+      thread_([this, first, last](const std::stop_token& stop) { produce(stop, first, last); }) {}
+
+std::optional<Batch> Prefetcher::next() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !ready_.empty() || done_; });
+  if (ready_.empty()) {
+    if (failure_) std::rethrow_exception(failure_);
+    return std::nullopt;
+  }
+  Batch batch = std::move(ready_.front());
+  ready_.pop_front();
+  lock.unlock();
+  changed_.notify_all();
+  return batch;
+}
+
+void Prefetcher::produce(const std::stop_token& stop, int64_t first, int64_t last) {
+  std::exception_ptr failure;
+  try {
+    for (int64_t step = first; step < last; ++step) {
+      std::unique_lock lock(mutex_);
+      if (!changed_.wait(lock, stop, [&] { return ready_.size() < depth_; })) return;
+      lock.unlock();
+      if (stop.stop_requested()) return;
+      Batch batch = loader_->batch_at(step);
+      lock.lock();
+      ready_.push_back(std::move(batch));
+      lock.unlock();
+      changed_.notify_all();
+    }
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const std::lock_guard lock(mutex_);
+  failure_ = failure;
+  done_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace tapeformer

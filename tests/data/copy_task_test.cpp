@@ -1,0 +1,103 @@
+#include "data/copy_task.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <set>
+
+#include "tests/support/temp_dir.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+std::vector<int64_t> first_indices(int64_t count) {
+  std::vector<int64_t> indices(static_cast<size_t>(count));
+  std::iota(indices.begin(), indices.end(), 0);
+  return indices;
+}
+
+std::vector<double> tokens_of(const CopyTaskOptions& options, int64_t index) {
+  return CopyTask(options).batch(std::vector<int64_t>{index}).tokens.to_vector();
+}
+
+}  // namespace
+
+TEST_CASE("an example is s 0 s 0 .. with the mask on the separator and the copy") {
+  const CopyTask task({});
+  constexpr int64_t kCount = 2000, kLength = 128;
+  const Batch batch = task.batch(first_indices(kCount));
+  CHECK(batch.tokens.shape() == Shape{kCount, kLength + 1});
+  CHECK(batch.tokens.dtype() == DType::uint8);
+  CHECK(batch.mask.shape() == Shape{kCount, kLength});
+  CHECK(!batch.labels.defined());
+
+  std::array<int64_t, 129> lengths{};
+  std::array<int64_t, 11> symbols{};
+  bool right = true;
+  for (int64_t i = 0; i < kCount; ++i) {
+    const uint8_t* tokens = batch.tokens.data<uint8_t>() + i * (kLength + 1);
+    const uint8_t* mask = batch.mask.data<uint8_t>() + i * kLength;
+    const int64_t n = std::find(tokens, tokens + kLength, 0) - tokens;
+    ++lengths[static_cast<size_t>(n)];
+    for (int64_t t = 0; t <= kLength; ++t) {
+      const uint8_t expected = t < n ? tokens[t] : t > n && t <= 2 * n ? tokens[t - n - 1] : 0;
+      right = right && tokens[t] == expected && tokens[t] <= 10;
+      // Position t predicts token t + 1: the separator is token n, the copy tokens n + 1 to 2n.
+      if (t < kLength) right = right && mask[t] == (t + 1 >= n && t + 1 <= 2 * n);
+      if (t < n) ++symbols[tokens[t]];
+    }
+  }
+  CHECK(right);
+  for (int64_t n = 0; n <= kLength; ++n) {
+    CAPTURE(n);
+    const int64_t count = lengths[static_cast<size_t>(n)];
+    CHECK((n >= 32 && n <= 62 ? count > 30 && count < 105 : count == 0));  // 64.5 expected, 5 sigma
+  }
+  const double total = std::accumulate(symbols.begin(), symbols.end(), 0.0);
+  for (size_t s = 1; s <= 10; ++s)
+    CHECK(static_cast<double>(symbols[s]) / total == doctest::Approx(0.1).epsilon(0.05));
+}
+
+TEST_CASE("an example depends on seed, split and index only") {
+  const CopyTaskOptions train{.seed = 5};
+  CHECK(tokens_of(train, 7) == tokens_of(train, 7));
+  std::set<std::vector<double>> different = {
+      tokens_of(train, 7), tokens_of(train, 8), tokens_of({.seed = 6}, 7),
+      tokens_of({.split = "valid", .seed = 5}, 7), tokens_of({.split = "test", .seed = 5}, 7)};
+  CHECK(different.size() == 5);
+  // The order and size of the batch and the size of the set do not matter.
+  const CopyTask task({.count = 10, .seed = 5});
+  const Batch batch = task.batch(std::vector<int64_t>{3, 7, 3});
+  CHECK(batch.tokens.view({129}, {1}, 129).to_vector() == tokens_of(train, 7));
+  CHECK(batch.tokens.view({129}, {1}, 258).to_vector() == tokens_of(train, 3));
+}
+
+TEST_CASE("other lengths and vocabularies") {
+  for (const int64_t max_length : {8, 9, 10, 31, 33, 1000}) {
+    CAPTURE(max_length);
+    const Batch batch = CopyTask({.max_length = max_length, .symbols = 300}).batch(first_indices(50));
+    CHECK(batch.tokens.dtype() == DType::int64);
+    bool right = true;
+    for (int64_t i = 0; i < 50; ++i) {
+      const int64_t* tokens = batch.tokens.data<int64_t>() + i * (max_length + 1);
+      const int64_t n = std::find(tokens, tokens + max_length, 0) - tokens;
+      right = right && n >= max_length / 4 && 2 * n + 4 <= max_length && tokens[2 * n] == tokens[n - 1] &&
+              tokens[2 * n + 1] == 0;
+    }
+    CHECK(right);
+  }
+}
+
+TEST_CASE("copy options out of range are config errors") {
+  const auto error = [](const CopyTaskOptions& options) {
+    return message_of<ConfigError>([&] { CopyTask task(options); });
+  };
+  CHECK(error({.max_length = 7}) == "copy: max_length 7, expected at least 8");
+  CHECK(error({.symbols = 0}) == "copy: 0 symbols, expected at least 1");
+  CHECK(error({.count = -1}) == "copy: -1 examples, expected 0 (for all) or more");
+  CHECK(error({.split = "trian"}) == "\"trian\" is not a split; did you mean \"train\"?");
+}

@@ -1,0 +1,65 @@
+#include "data/dataset.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/data/support.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+TEST_CASE("an image set as a data set") {
+  const TempDir dir;
+  write_tiny_mnist(dir / "mnist", 25, 7);
+  DatasetOptions options;
+  options.name = "mnist";
+  options.data_dir = dir.path().string();
+  options.validation = 5;
+  options.limit = 12;
+  const auto dataset = make_dataset(options);
+  CHECK(dataset->size() == 12);
+  const DatasetInfo& info = dataset->info();
+  CHECK(info.name == "mnist");
+  CHECK(info.split == "train");
+  CHECK(info.vocabulary == 256);
+  CHECK(info.length == 23);
+  CHECK(info.height == 4);
+  CHECK(info.width == 6);
+  CHECK(info.channels == 1);
+
+  const Batch batch = dataset->batch(std::vector<int64_t>{11, 0, 11});
+  CHECK(batch.tokens.shape() == Shape{3, 24});
+  CHECK(batch.tokens.dtype() == DType::uint8);
+  CHECK(!batch.mask.defined());
+  CHECK(batch.labels.to_vector() == std::vector<double>{1, 0, 1});
+  CHECK(batch.tokens.data<uint8_t>()[23] == (12 * 24 - 1) * 7 % 251);
+  CHECK(batch.tokens.data<uint8_t>()[24 + 23] == 23 * 7 % 251);
+  CHECK(dataset->batch(std::vector<int64_t>{}).tokens.shape() == Shape{0, 24});
+  CHECK_THROWS_WITH_AS(dataset->batch(std::vector<int64_t>{3, 12}),
+                       "Dataset::batch: index 12 is outside the 12 examples of mnist train", ShapeError);
+  CHECK_THROWS_AS(dataset->batch(std::vector<int64_t>{-1}), ShapeError);
+}
+
+TEST_CASE("the copy task as a data set") {
+  DatasetOptions options;
+  options.name = "copy";
+  CHECK(make_dataset(options)->size() == 640000);
+  options.split = "test";
+  options.max_length = 64;
+  options.symbols = 5;
+  const auto dataset = make_dataset(options);
+  CHECK(dataset->size() == 1000);
+  CHECK(dataset->info().split == "test");
+  CHECK(dataset->info().vocabulary == 6);
+  CHECK(dataset->info().length == 64);
+  CHECK(dataset->info().height == 0);
+  options.limit = 3;
+  CHECK(make_dataset(options)->size() == 3);
+  CHECK_THROWS_AS(make_dataset(options)->batch(std::vector<int64_t>{3}), ShapeError);
+}
+
+TEST_CASE("an unknown data set is a config error with a suggestion") {
+  DatasetOptions options;
+  options.name = "cifar-10";
+  CHECK_THROWS_WITH_AS(make_dataset(options), "\"cifar-10\" is not a data set; did you mean \"cifar10\"?",
+                       ConfigError);
+}

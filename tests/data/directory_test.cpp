@@ -1,0 +1,74 @@
+#include "data/directory.h"
+
+#include <doctest/doctest.h>
+
+#include "core/errors.h"
+#include "tests/data/support.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+using Paths = std::vector<std::filesystem::path>;
+
+}  // namespace
+
+TEST_CASE("the order of data directories") {
+  const KnownSet& mnist = known_set("mnist");
+  const ScopedVariable own("TAPEFORMER_DATA", "/own"), xdg("XDG_DATA_HOME", "/xdg"), home("HOME", "/home/me");
+  CHECK(candidate_folders(mnist, "") == Paths{"/own/mnist", "/xdg/tapeformer/mnist"});
+  CHECK(candidate_folders(mnist, "named") == Paths{"named/mnist"});
+  CHECK(candidate_folders(known_set("fashion-mnist"), "named") ==
+        Paths{"named/fashion-mnist", "/usr/share/datasets/fashion-mnist"});
+  {
+    const ScopedVariable none("TAPEFORMER_DATA", std::nullopt), relative("XDG_DATA_HOME", "relative");
+    CHECK(candidate_folders(mnist, "") == Paths{"/home/me/.local/share/tapeformer/mnist"});
+  }
+}
+
+TEST_CASE("the first folder with a file of the set is taken, and an empty one is passed over") {
+  const TempDir dir;
+  const ScopedVariable own("TAPEFORMER_DATA", (dir / "own").string());
+  const ScopedVariable xdg("XDG_DATA_HOME", (dir / "xdg").string());
+  std::filesystem::create_directories(dir / "own" / "mnist");
+  CHECK(locate_set(known_set("mnist"), "") == std::nullopt);
+  write_tiny_mnist(dir / "xdg" / "tapeformer" / "mnist", 1, 1);
+  CHECK(require_set(known_set("mnist"), "") == dir / "xdg" / "tapeformer" / "mnist");
+  write_tiny_mnist(dir / "own" / "mnist", 1, 1);
+  CHECK(require_set(known_set("mnist"), "") == dir / "own" / "mnist");
+  // A directory that the user named is not second-guessed.
+  CHECK(locate_set(known_set("mnist"), (dir / "elsewhere").string()) == std::nullopt);
+}
+
+TEST_CASE("a missing set is a data error with every place looked in and how to get it") {
+  const TempDir dir;
+  const ScopedVariable own("TAPEFORMER_DATA", (dir / "own").string());
+  const ScopedVariable xdg("XDG_DATA_HOME", (dir / "xdg").string());
+  std::filesystem::create_directories(dir / "own" / "cifar10");
+  const std::string message = message_of<DataError>([] { require_set(known_set("cifar10"), ""); });
+  CHECK(contains(message,
+                 "cifar10: data set not found; looked in\n  " + (dir / "own/cifar10").string() + "\n"));
+  CHECK(contains(message, (dir / "xdg/tapeformer/cifar10").string() + " (no such folder)\n"));
+  CHECK(contains(message, "to get it: download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"));
+  for (const KnownSet& set : known_sets()) CHECK(!set.how_to_get.empty());
+  CHECK(
+      contains(std::string(known_set("fashion-mnist").how_to_get), "apt-get install dataset-fashion-mnist"));
+}
+
+TEST_CASE("files are found unpacked or as .gz, and a missing one is named") {
+  const TempDir dir;
+  write_file(dir / "a.gz", std::string("x"));
+  CHECK(require_file(dir.path(), "a") == dir / "a.gz");
+  write_file(dir / "a", std::string("x"));
+  CHECK(require_file(dir.path(), "a") == dir / "a");
+  CHECK(message_of<DataError>([&] { require_file(dir.path(), "b"); }) ==
+        (dir / "b").string() + ": no such file, neither plain nor as b.gz");
+}
+
+TEST_CASE("an unknown set is a config error with a suggestion") {
+  CHECK(message_of<ConfigError>([] { known_set("fashion_mnist"); }) ==
+        "\"fashion_mnist\" is not a data set; did you mean \"fashion-mnist\"?");
+  CHECK(message_of<ConfigError>([] { known_set("zzzzzzzzzzzz"); }) ==
+        "\"zzzzzzzzzzzz\" is not a data set; there are mnist, fashion-mnist, cifar10");
+}

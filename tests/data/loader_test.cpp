@@ -1,0 +1,170 @@
+#include "data/loader.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <map>
+#include <set>
+
+#include "tests/support/temp_dir.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+// Example i is the token i; asking for example `bad` fails.
+class Counting : public Dataset {
+ public:
+  explicit Counting(int64_t size, int64_t bad = -1) : size_(size), bad_(bad) {
+    info_.name = "counting";
+    info_.split = "train";
+  }
+  const DatasetInfo& info() const override { return info_; }
+  int64_t size() const override { return size_; }
+  Batch batch(std::span<const int64_t> indices) const override {
+    ++batches;
+    for (const int64_t index : indices)
+      if (index == bad_) throw DataError("example " + std::to_string(index) + " is bad");
+    Batch batch;
+    batch.tokens =
+        Tensor::from(std::vector<int64_t>(indices.begin(), indices.end()), {int64_t(indices.size()), 1});
+    return batch;
+  }
+  mutable std::atomic<int> batches{0};
+
+ private:
+  DatasetInfo info_;
+  int64_t size_, bad_;
+};
+
+Loader counting_loader(int64_t size, const LoaderOptions& options) {
+  return Loader(std::make_shared<Counting>(size), options);
+}
+
+std::vector<int64_t> epoch_of(const Loader& loader, int64_t epoch) {
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < loader.batches_per_epoch(); ++i)
+    for (const int64_t index : loader.indices_at(epoch * loader.batches_per_epoch() + i))
+      all.push_back(index);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("training drops the rest of an epoch, evaluation keeps it") {
+  const Loader drop = counting_loader(10, {.batch_size = 4, .shuffle = false});
+  CHECK(drop.batches_per_epoch() == 2);
+  CHECK(drop.indices_at(1) == std::vector<int64_t>{4, 5, 6, 7});
+  CHECK(drop.indices_at(2) == std::vector<int64_t>{0, 1, 2, 3});
+  const Loader keep = counting_loader(10, {.batch_size = 4, .shuffle = false, .last = LastBatch::keep});
+  CHECK(keep.batches_per_epoch() == 3);
+  CHECK(keep.indices_at(2) == std::vector<int64_t>{8, 9});
+  CHECK(keep.indices_at(3) == std::vector<int64_t>{0, 1, 2, 3});
+  CHECK(keep.batch_at(2).tokens.to_vector() == std::vector<double>{8, 9});
+  // Exactly divisible: both alike.
+  CHECK(counting_loader(8, {.batch_size = 4}).batches_per_epoch() == 2);
+  CHECK(counting_loader(8, {.batch_size = 4, .last = LastBatch::keep}).batches_per_epoch() == 2);
+}
+
+TEST_CASE("a shuffled epoch visits every example once, in an order of its own") {
+  const Loader loader = counting_loader(100, {.batch_size = 7, .seed = 3, .last = LastBatch::keep});
+  std::set<std::vector<int64_t>> orders;
+  for (int64_t epoch = 0; epoch < 20; ++epoch) {
+    const std::vector<int64_t> order = epoch_of(loader, epoch);
+    CHECK(order.size() == 100);
+    CHECK(std::set<int64_t>(order.begin(), order.end()).size() == 100);
+    orders.insert(order);
+  }
+  orders.insert(epoch_of(counting_loader(100, {.batch_size = 7, .seed = 4, .last = LastBatch::keep}), 0));
+  CHECK(orders.size() == 21);
+}
+
+TEST_CASE("every permutation is equally likely") {
+  std::map<std::vector<int64_t>, int> count;
+  for (int64_t epoch = 0; epoch < 24000; ++epoch) ++count[epoch_order(1, epoch, 4)];
+  CHECK(count.size() == 24);
+  for (const auto& [order, times] : count) CHECK(std::abs(times - 1000) < 160);  // 5 sigma
+}
+
+TEST_CASE("a batch is a pure function of its step, whatever was asked before") {
+  const LoaderOptions options{.batch_size = 6, .seed = 9};
+  const Loader straight = counting_loader(50, options);
+  std::vector<std::vector<int64_t>> expected;
+  for (int64_t step = 0; step < 40; ++step) expected.push_back(straight.indices_at(step));
+  const Loader resumed = counting_loader(50, options);
+  for (const int64_t step : {39, 17, 38, 0, 16, 39})
+    CHECK(resumed.indices_at(step) == expected[size_t(step)]);
+}
+
+TEST_CASE("threads that share a loader get the right batches") {
+  const Loader loader = counting_loader(50, {.batch_size = 6, .seed = 9});
+  std::vector<std::vector<int64_t>> expected;
+  for (int64_t step = 0; step < 400; ++step) expected.push_back(loader.indices_at(step));
+  std::atomic<int> wrong{0};
+  {
+    std::vector<std::jthread> threads;
+    for (int id = 0; id < 4; ++id)
+      threads.emplace_back([&, id] {
+        for (int64_t i = 0; i < 400; ++i) {
+          const int64_t step = (i * (2 * id + 1)) % 400;
+          wrong += loader.indices_at(step) != expected[static_cast<size_t>(step)];
+        }
+      });
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("batches of one, and sets no larger than a batch") {
+  const Loader one = counting_loader(3, {.batch_size = 1, .shuffle = false});
+  CHECK(one.batches_per_epoch() == 3);
+  CHECK(one.batch_at(5).tokens.to_vector() == std::vector<double>{2});
+  CHECK(counting_loader(1, {.batch_size = 1}).indices_at(7) == std::vector<int64_t>{0});
+  CHECK(counting_loader(4, {.batch_size = 4}).batches_per_epoch() == 1);
+  CHECK(counting_loader(3, {.batch_size = 4, .last = LastBatch::keep}).indices_at(0).size() == 3);
+
+  const auto error = [](int64_t size, int64_t batch, LastBatch last) {
+    return message_of<ConfigError>([&] { counting_loader(size, {.batch_size = batch, .last = last}); });
+  };
+  CHECK(error(3, 4, LastBatch::drop) ==
+        "batch size 4 is larger than the 3 examples of counting train; lower data.batch_size or raise "
+        "data.limit");
+  CHECK(error(3, 0, LastBatch::keep) == "batch size 0, expected at least 1");
+  CHECK(error(0, 1, LastBatch::keep) == "counting train has no examples");
+}
+
+TEST_CASE("a prefetcher gives the batches of the loader from any step, and then nothing") {
+  const auto loader =
+      std::make_shared<Loader>(std::make_shared<Counting>(50), LoaderOptions{.batch_size = 6, .seed = 2});
+  for (const size_t depth : {0, 1, 3}) {
+    Prefetcher prefetcher(loader, 5, 25, depth);
+    for (int64_t step = 5; step < 25; ++step)
+      CHECK(prefetcher.next()->tokens.to_vector() == loader->batch_at(step).tokens.to_vector());
+    CHECK(!prefetcher.next());
+    CHECK(!prefetcher.next());
+  }
+}
+
+TEST_CASE("a prefetcher stays within its depth and stops when dropped") {
+  const auto dataset = std::make_shared<Counting>(50);
+  const auto loader = std::make_shared<Loader>(dataset, LoaderOptions{.batch_size = 5});
+  {
+    Prefetcher prefetcher(loader, 0, 1000, 3);
+    for (int i = 0; i < 10; ++i) REQUIRE(prefetcher.next());
+    while (dataset->batches < 13) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK(dataset->batches == 13);
+  }
+  for (int i = 0; i < 200; ++i) Prefetcher prefetcher(loader);  // dropped at once, without an end
+  CHECK(loader.use_count() == 1);
+}
+
+TEST_CASE("an exception of the thread reaches the consumer after the batches before it") {
+  const auto loader = std::make_shared<Loader>(std::make_shared<Counting>(50, 13),
+                                               LoaderOptions{.batch_size = 5, .shuffle = false});
+  Prefetcher prefetcher(loader);
+  CHECK(prefetcher.next()->tokens.to_vector()[0] == 0);
+  CHECK(prefetcher.next()->tokens.to_vector()[0] == 5);
+  CHECK_THROWS_WITH_AS(prefetcher.next(), "example 13 is bad", DataError);
+  CHECK_THROWS_WITH_AS(prefetcher.next(), "example 13 is bad", DataError);
+}

@@ -1,0 +1,87 @@
+// Small data files made by the tests.
+#pragma once
+
+#include <stdlib.h>
+#include <zlib.h>
+
+#include <cstdlib>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "data/file.h"
+#include "tests/support/temp_dir.h"
+
+namespace tapeformer::test {
+
+// gzip of the bytes, as gzip(1) would write it.
+inline Bytes gzipped(const Bytes& bytes) {
+  z_stream stream{};
+  if (deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+    throw std::runtime_error("deflateInit2");
+  Bytes packed(deflateBound(&stream, bytes.size()) + 64);
+  stream.next_in = const_cast<Bytef*>(bytes.data());
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = packed.data();
+  stream.avail_out = static_cast<uInt>(packed.size());
+  if (deflate(&stream, Z_FINISH) != Z_STREAM_END) throw std::runtime_error("deflate");
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
+}
+
+// An IDX file: the given header and as many payload bytes as wanted, value i being i * 7 modulo 251.
+inline Bytes idx_bytes(uint32_t magic, const std::vector<uint32_t>& sizes, size_t payload) {
+  Bytes bytes;
+  const auto append = [&](uint32_t word) {
+    for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<uint8_t>(word >> shift));
+  };
+  append(magic);
+  for (const uint32_t size : sizes) append(size);
+  for (size_t i = 0; i < payload; ++i) bytes.push_back(static_cast<uint8_t>(i * 7 % 251));
+  return bytes;
+}
+
+// Four files of the MNIST layout, with `train` and `test` images of height x width; label i is i modulo 10.
+inline void write_tiny_mnist(const std::filesystem::path& folder, uint32_t train, uint32_t test,
+                             uint32_t height = 4, uint32_t width = 6) {
+  for (const auto& [prefix, count] : {std::pair{"train", train}, std::pair{"t10k", test}}) {
+    const std::string start = (folder / prefix).string();
+    write_file(start + "-images-idx3-ubyte.gz",
+               gzipped(idx_bytes(0x803, {count, height, width}, size_t{count} * height * width)));
+    Bytes labels = idx_bytes(0x801, {count}, 0);
+    for (uint32_t i = 0; i < count; ++i) labels.push_back(static_cast<uint8_t>(i % 10));
+    write_file(start + "-labels-idx1-ubyte", labels);
+  }
+}
+
+// An environment variable set (or unset, without a value) while this lives.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const std::optional<std::string>& value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    assign(value);
+  }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+  ~ScopedVariable() { assign(old_); }
+
+ private:
+  void assign(const std::optional<std::string>& value) {
+    if (value)
+      setenv(name_, value->c_str(), 1);
+    else
+      unsetenv(name_);
+  }
+  const char* name_;
+  std::optional<std::string> old_;
+};
+
+// Whether the real set is under $TAPEFORMER_DATA; tests that need it are skipped without.
+inline bool have_real(const std::string& set) {
+  const char* directory = std::getenv("TAPEFORMER_DATA");
+  return directory && std::filesystem::exists(std::filesystem::path(directory) / set);
+}
+
+}  // namespace tapeformer::test

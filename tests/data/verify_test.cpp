@@ -1,0 +1,95 @@
+#include "data/verify.h"
+
+#include <doctest/doctest.h>
+
+#include "core/errors.h"
+#include "data/gzip.h"
+#include "tests/data/support.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+TEST_CASE("list says of every set where it is, or where it was looked for") {
+  const TempDir dir;
+  write_tiny_mnist(dir / "mnist", 2, 2);
+  std::filesystem::remove(dir / "mnist" / "t10k-labels-idx1-ubyte");
+  const std::vector<SetReport> reports = list_sets(dir.path().string());
+  REQUIRE(reports.size() == known_sets().size());
+  for (const SetReport& report : reports) {
+    CAPTURE(report.name);
+    CHECK(report.looked_in.front() == dir / report.name);
+    if (report.name == "mnist") {
+      CHECK(report.folder == dir / "mnist");
+      CHECK(report.files.at(0).path == dir / "mnist" / "train-images-idx3-ubyte.gz");
+      CHECK(report.files.at(0).problem.empty());
+      CHECK(report.files.at(3).problem == "t10k-labels-idx1-ubyte: missing");
+      CHECK(!report.good());
+    } else if (report.name == "cifar10") {
+      CHECK(!report.folder);
+      CHECK(report.files.size() == 6);
+      CHECK(!report.good());
+    }
+  }
+}
+
+TEST_CASE("verify finds what differs, is corrupt or is missing, and names each file") {
+  const TempDir dir;
+  const auto folder = dir / "mnist";
+  write_tiny_mnist(folder, 2, 2);
+  write_file(folder / "t10k-images-idx3-ubyte.gz", Bytes{0x1F, 0x8B, 8});
+  std::filesystem::remove(folder / "t10k-labels-idx1-ubyte");
+  const SetReport report = verify_set("mnist", dir.path().string());
+  CHECK(!report.good());
+  CHECK(report.files.at(1).bytes == 10);
+  const std::string message = message_of<DataError>([&] { require_good(report); });
+  CHECK(contains(message, "mnist: not as published, in " + folder.string() + "\n"));
+  CHECK(contains(message, (folder / "train-labels-idx1-ubyte").string() +
+                              ": expected 60008 bytes with CRC-32 e0cb4ad2, found 10 bytes with CRC-32 "));
+  CHECK(contains(message, "t10k-images-idx3-ubyte.gz: the gzip data ends early"));
+  CHECK(contains(message, "t10k-labels-idx1-ubyte: missing"));
+}
+
+TEST_CASE("verify of a set that is nowhere, and of one that nobody knows") {
+  const TempDir dir;
+  const SetReport report = verify_set("cifar10", dir.path().string());
+  CHECK(contains(message_of<DataError>([&] { require_good(report); }),
+                 "cifar10: data set not found; looked in\n  " + (dir / "cifar10").string()));
+  CHECK_THROWS_AS(verify_set("cifar11", ""), ConfigError);
+}
+
+TEST_CASE("the Debian package's Fashion-MNIST verifies; one changed byte does not") {
+  const TempDir dir;
+  const SetReport package = verify_set("fashion-mnist", dir.path().string());
+  CHECK(package.good());
+  CHECK_NOTHROW(require_good(package));
+  // Unpacked copies are as good.
+  for (const FileReport& file : package.files) {
+    Bytes bytes = read_unpacked(file.path, 1 << 30);
+    write_file(dir / "fashion-mnist" / file.name, bytes);
+  }
+  CHECK(verify_set("fashion-mnist", dir.path().string()).good());
+  const auto labels = dir / "fashion-mnist" / "t10k-labels-idx1-ubyte";
+  std::string bytes = read_file(labels);
+  bytes[5000] ^= 1;
+  write_file(labels, bytes);
+  const SetReport changed = verify_set("fashion-mnist", dir.path().string());
+  CHECK(
+      contains(changed.files.at(3).problem, "expected 10008 bytes with CRC-32 80142c1f, found 10008 bytes"));
+  CHECK(changed.files.at(0).problem.empty());
+}
+
+TEST_CASE("the real MNIST verifies") {
+  if (!have_real("mnist")) {
+    MESSAGE("skipped: no mnist in $TAPEFORMER_DATA");
+    return;
+  }
+  CHECK_NOTHROW(require_good(verify_set("mnist", "")));
+}
+
+TEST_CASE("the real CIFAR-10 verifies") {
+  if (!have_real("cifar10")) {
+    MESSAGE("skipped: no cifar10 in $TAPEFORMER_DATA");
+    return;
+  }
+  CHECK_NOTHROW(require_good(verify_set("cifar10", "")));
+}
