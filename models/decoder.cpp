@@ -6,7 +6,9 @@ namespace tapeformer {
 namespace {
 
 // A (batch, heads, head_dim) buffer seen as (batch, width).
-Tensor flat(const Tensor& x) { return x.view({x.size(0), x.size(1) * x.size(2)}); }
+Tensor flat(const Tensor& x) {
+  return x.view({x.size(0), x.size(1) * x.size(2)});
+}
 
 }  // namespace
 
@@ -14,7 +16,8 @@ Decoder::Decoder(const AutoregressiveModel& model, int64_t batch) : model_(model
   const EncoderOptions& o = model.encoder.options();
   const Tensor& like = model.predictor.weight;
   check(batch > 0, "Decoder", "batch ", batch, " must be positive");
-  const StateShape shape{batch, o.heads, o.head_dim, o.head_dim, model.options().max_length, like.dtype(), like.device()};
+  const StateShape shape{batch,        o.heads,      o.head_dim, o.head_dim, model.options().max_length,
+                         like.dtype(), like.device()};
   for (const auto& layer : model.encoder.layers) states_.push_back(layer->attention.kind().make_state(shape));
   auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
   for (Tensor* t : {&x_, &y_, &branch_}) *t = buffer({batch, o.width()});
@@ -75,7 +78,8 @@ void Decoder::run_layer(const EncoderLayer& layer, AttentionState& state) {
 }
 
 const Tensor& Decoder::step(const Tensor& tokens) {
-  check(tokens.shape() == Shape{batch_}, "Decoder", "tokens ", tokens.shape().to_string(), " for a batch of ", batch_);
+  check(tokens.shape() == Shape{batch_}, "Decoder", "tokens ", tokens.shape().to_string(), " for a batch of ",
+        batch_);
   embed_into(model_.value_embedding.weight, tokens, model_.positions, position_, x_);
   for (size_t i = 0; i < states_.size(); ++i) run_layer(*model_.encoder.layers[i], *states_[i]);
   layer_norm_into(x_, {}, model_.encoder.norm.weight, model_.encoder.norm.bias, y_);

@@ -1,7 +1,8 @@
-// Decoding one token at a time: the recurrent form of an AutoregressiveModel (Katharopoulos et al. 2020, section 3.4).
+// Decoding one token at a time: the recurrent form of an AutoregressiveModel (Katharopoulos et al. 2020,
+// section 3.4).
 //
-// A Decoder borrows the model's weights, owns the attention states and every intermediate buffer of a batch, and is
-// made once: a step allocates nothing. Its results equal those of the parallel form to rounding.
+// A Decoder borrows the model's weights, owns the attention states and every intermediate buffer of a batch,
+// and is made once: a step allocates nothing. Its results equal those of the parallel form to rounding.
 #pragma once
 
 #include <memory>
@@ -13,12 +14,13 @@ namespace tapeformer {
 
 class Decoder {
  public:
-  // The model must outlive the decoder. Throws std::invalid_argument when the attention kind has no recurrent form.
+  // The model must outlive the decoder. Throws std::invalid_argument when the attention kind has no recurrent
+  // form.
   Decoder(const AutoregressiveModel& model, int64_t batch);
 
-  // Takes token number position() of every sequence, (batch,) uint8 or int64 inside the vocabulary (unchecked), and
-  // returns the parameters of the next token's distribution, (batch, outputs), valid until the next step.
-  // Errors: ShapeError beyond the longest sequence.
+  // Takes token number position() of every sequence, (batch,) uint8 or int64 inside the vocabulary
+  // (unchecked), and returns the parameters of the next token's distribution, (batch, outputs), valid until
+  // the next step. Errors: ShapeError beyond the longest sequence.
   const Tensor& step(const Tensor& tokens);
   void reset();
 
@@ -35,10 +37,10 @@ class Decoder {
   int64_t batch_;
   int64_t position_ = 0;
   std::vector<std::unique_ptr<AttentionState>> states_;
-  Tensor x_, y_, branch_;                    // (batch, width)
-  Tensor query_, key_, value_, attended_;    // (batch, heads, head_dim)
+  Tensor x_, y_, branch_;                                      // (batch, width)
+  Tensor query_, key_, value_, attended_;                      // (batch, heads, head_dim)
   Tensor query_flat_, key_flat_, value_flat_, attended_flat_;  // the same as (batch, width)
-  Tensor hidden_, hidden_scratch_, output_;  // (batch, feedforward), (batch, outputs)
+  Tensor hidden_, hidden_scratch_, output_;                    // (batch, feedforward), (batch, outputs)
 };
 
 }  // namespace tapeformer

@@ -8,19 +8,23 @@ namespace tapeformer {
 
 enum class GenerationMode {
   recurrent,  // one step of the recurrent form per token
-  recompute   // the whole prefix again for every token: works with every attention kind, the paper's softmax baseline
+  recompute   // the whole prefix again for every token: works with every attention kind, the paper's softmax
+              // baseline
 };
 
 struct GenerationOptions {
   GenerationMode mode = GenerationMode::recurrent;
   uint64_t seed = 0;
-  int64_t first_sequence = 0;  // number of the batch's first sequence: draws do not depend on how batches are cut
+  int64_t first_sequence =
+      0;  // number of the batch's first sequence: draws do not depend on how batches are cut
   SamplingScale scale = SamplingScale::elu;
   bool greedy = false;  // categorical head: the most probable token
 };
 
-// Continues prefix (batch, given) uint8, given >= 1, to (batch, length) uint8. Token t + 1 of sequence s is drawn from
-// elements that depend on (seed, s, t) only. Errors: ShapeError for an empty prefix or a length beyond the model's.
-Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length, const GenerationOptions& options);
+// Continues prefix (batch, given) uint8, given >= 1, to (batch, length) uint8. Token t + 1 of sequence s is
+// drawn from elements that depend on (seed, s, t) only. Errors: ShapeError for an empty prefix or a length
+// beyond the model's.
+Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
+                const GenerationOptions& options);
 
 }  // namespace tapeformer

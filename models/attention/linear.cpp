@@ -23,8 +23,8 @@ class LinearKind final : public Attention {
  public:
   explicit LinearKind(double eps) { options_.eps = eps; }
 
-  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask, const ForwardContext&,
-                 const std::string&) const override {
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
+                 const ForwardContext&, const std::string&) const override {
     LinearAttentionOptions options = options_;
     options.causal = mask.causal;
     options.key_lengths = mask.key_lengths;
@@ -33,7 +33,8 @@ class LinearKind final : public Attention {
   std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {
     return std::make_unique<State>(shape);
   }
-  void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state, const Tensor& out) const override {
+  void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
+            const Tensor& out) const override {
     linear_attention_step(q, k, v, static_cast<State&>(state).value, out, options_);
   }
 
@@ -44,11 +45,15 @@ class LinearKind final : public Attention {
 }  // namespace
 
 AttentionKind linear_attention_kind() {
-  return {.name = "linear",
-          .help = "φ(q)ᵀ Σ φ(k) vᵀ / φ(q)ᵀ Σ φ(k) with φ(x) = elu(x) + 1: linear in the length",
-          .capabilities = {.causal = true, .length_masks = true, .cross_lengths = true, .recurrent = true},
-          .options = {{.name = "eps", .default_value = 1e-6, .help = "added to the denominator", .min = 0, .max = 1}},
-          .make = [](const OptionValues& options, double) { return std::make_unique<LinearKind>(options.get<double>("eps")); }};
+  return {
+      .name = "linear",
+      .help = "φ(q)ᵀ Σ φ(k) vᵀ / φ(q)ᵀ Σ φ(k) with φ(x) = elu(x) + 1: linear in the length",
+      .capabilities = {.causal = true, .length_masks = true, .cross_lengths = true, .recurrent = true},
+      .options =
+          {{.name = "eps", .default_value = 1e-6, .help = "added to the denominator", .min = 0, .max = 1}},
+      .make = [](const OptionValues& options, double) {
+        return std::make_unique<LinearKind>(options.get<double>("eps"));
+      }};
 }
 
 }  // namespace tapeformer

@@ -33,7 +33,8 @@ class SoftmaxKind final : public Attention {
   std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {
     return std::make_unique<State>(shape);
   }
-  void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state, const Tensor& out) const override {
+  void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
+            const Tensor& out) const override {
     softmax_attention_step(q, k, v, static_cast<State&>(state).cache, out);
   }
 

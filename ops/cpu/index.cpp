@@ -55,8 +55,8 @@ void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t count,
 }
 
 template <class T, class Index>
-void embed_rows(const T* table, const Index* tokens, const T* position_row, T* out, int64_t batch, int64_t value_dim,
-                int64_t position_dim) {
+void embed_rows(const T* table, const Index* tokens, const T* position_row, T* out, int64_t batch,
+                int64_t value_dim, int64_t position_dim) {
   for (int64_t b = 0; b < batch; ++b) {
     T* const row = out + b * (value_dim + position_dim);
     std::copy_n(table + static_cast<int64_t>(tokens[b]) * value_dim, value_dim, row);

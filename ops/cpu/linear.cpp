@@ -44,8 +44,8 @@ void finish_row(T* y, const T* bias, Activation activation, T* pre, const T* mul
 // Gradient with respect to x wᵀ + bias, of one row. For relu, y > 0 says both that the unit was on and that
 // dropout kept it, so no random number is drawn again.
 template <class T>
-void start_row(const T* g, const T* y, const T* pre, Activation activation, T scale, const T* multipliers, T* out,
-               int64_t n) {
+void start_row(const T* g, const T* y, const T* pre, Activation activation, T scale, const T* multipliers,
+               T* out, int64_t n) {
   if (activation == Activation::relu) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) out[i] = y[i] > 0 ? g[i] * scale : T{0};
@@ -67,14 +67,15 @@ void start_row(const T* g, const T* y, const T* pre, Activation activation, T sc
   }
 }
 
-// Few rows, as in decoding: dot products that stream the weights once, four outputs at a time so that the additions of
-// one do not wait for each other. BLAS would repack the weights first.
+// Few rows, as in decoding: dot products that stream the weights once, four outputs at a time so that the
+// additions of one do not wait for each other. BLAS would repack the weights first.
 template <class T>
 void multiply_few_rows(const LinearShape& shape, const T* x, const T* w, T* y) {
   constexpr int64_t kOutputs = 4;
   const int64_t in = shape.in, out = shape.out;
   const int64_t groups = (out + kOutputs - 1) / kOutputs;
-  const int64_t grain = std::max<int64_t>(kGrainProducts / std::max<int64_t>(in * shape.rows * kOutputs, 1), 1);
+  const int64_t grain =
+      std::max<int64_t>(kGrainProducts / std::max<int64_t>(in * shape.rows * kOutputs, 1), 1);
   parallel_for(groups, grain, [=](int64_t begin, int64_t end) {
     for (int64_t group = begin; group < end; ++group) {
       const int64_t first = group * kOutputs, count = std::min(kOutputs, out - first);
@@ -113,16 +114,16 @@ void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* b
     for (int64_t row = first; row < last; row += kBlockRows) {
       const int64_t rows = std::min(kBlockRows, last - row);
       if (!few)
-      gemm(Gemm<T>{.transpose_b = true,
-                   .m = rows,
-                   .n = out,
-                   .k = in,
-                   .a = x + row * in,
-                   .lda = in,
-                   .b = w,
-                   .ldb = in,
-                   .c = y + row * out,
-                   .ldc = out});
+        gemm(Gemm<T>{.transpose_b = true,
+                     .m = rows,
+                     .n = out,
+                     .k = in,
+                     .a = x + row * in,
+                     .lda = in,
+                     .b = w,
+                     .ldb = in,
+                     .c = y + row * out,
+                     .ldc = out});
       for (int64_t r = row; r < row + rows; ++r) {
         if (dropout.active()) dropout_multipliers(dropout, r * out, out, multipliers.data());
         finish_row(y + r * out, bias, activation, pre ? pre + r * out : nullptr, multipliers.data(), out);

@@ -18,7 +18,8 @@ int64_t grain_rows(int64_t dim) {
 
 // sum = x + dropout(branch) for the elements from `first` on.
 template <class T>
-void add_branch(const T* x, const T* branch, const DropoutMask& dropout, int64_t first, T* multipliers, T* sum, int64_t dim) {
+void add_branch(const T* x, const T* branch, const DropoutMask& dropout, int64_t first, T* multipliers,
+                T* sum, int64_t dim) {
   if (dropout.active()) {
     dropout_multipliers(dropout, first, dim, multipliers);
 #pragma omp simd
@@ -29,7 +30,8 @@ void add_branch(const T* x, const T* branch, const DropoutMask& dropout, int64_t
   }
 }
 
-// normalized = (sum - mean) / std of one row, in place if wanted; returns 1 / std. Two passes: no cancellation.
+// normalized = (sum - mean) / std of one row, in place if wanted; returns 1 / std. Two passes: no
+// cancellation.
 template <class T>
 T normalize_row(const T* sum, T* normalized, int64_t dim, double eps) {
   T total = 0;

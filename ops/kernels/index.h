@@ -25,7 +25,7 @@ void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t count,
 
 // out (batch, value_dim + position_dim): table[tokens[b]], then position_row
 template <class T, class Index>
-void embed_rows(const T* table, const Index* tokens, const T* position_row, T* out, int64_t batch, int64_t value_dim,
-                int64_t position_dim);
+void embed_rows(const T* table, const Index* tokens, const T* position_row, T* out, int64_t batch,
+                int64_t value_dim, int64_t position_dim);
 
 }  // namespace tapeformer::cpu

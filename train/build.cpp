@@ -1,0 +1,89 @@
+#include "train/build.h"
+
+#include "core/log.h"
+#include "core/threads.h"
+
+namespace tapeformer {
+namespace {
+
+EncoderOptions encoder_options(const Config& config) {
+  const ModelConfig& m = config.model;
+  EncoderOptions options;
+  options.layers = m.layers;
+  options.heads = m.heads;
+  options.head_dim = m.head_dim;
+  options.feedforward = m.feedforward;
+  options.attention = m.attention;
+  options.attention_options = config.attention;
+  options.dropout = m.dropout;
+  options.attention_dropout = m.attention_dropout;
+  options.pre_norm = m.norm == "pre";
+  options.activation = m.activation == "gelu" ? Activation::gelu : Activation::relu;
+  options.recompute = m.recompute;
+  return options;
+}
+
+}  // namespace
+
+AttentionCatalogue attention_catalogue() {
+  AttentionCatalogue catalogue;
+  for (const AttentionKind& kind : attention_kinds()) catalogue.names.push_back(kind.name);
+  catalogue.options = [](const std::string& name) { return attention_kind(name).options; };
+  return catalogue;
+}
+
+std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
+                                          const std::string& data_dir) {
+  const DataConfig& d = config.data;
+  DatasetOptions options;
+  options.name = d.dataset;
+  options.split = split;
+  options.data_dir = data_dir;
+  options.limit = split == "train" ? d.limit : d.eval_limit;
+  options.validation = d.validation;
+  options.downscale = d.downscale;
+  options.seed = static_cast<uint64_t>(config.run.seed);
+  options.max_length = d.max_length;
+  options.symbols = d.symbols;
+  return make_dataset(options);
+}
+
+std::string evaluation_split(const Config& config) {
+  return config.data.validation > 0 ? "valid" : "test";
+}
+
+std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data) {
+  const bool image = config.model.type == "image";
+  if (image && data.channels == 0)
+    throw ConfigError("model.type = \"image\" needs images, and data.dataset = \"" + config.data.dataset +
+                      "\" has none; use model.type = \"sequence\"");
+  AutoregressiveOptions options;
+  options.encoder = encoder_options(config);
+  options.head = image ? Head::logistic_mixture : Head::categorical;
+  options.vocabulary = data.vocabulary;
+  options.mixtures = config.model.mixtures;
+  options.max_length = data.length;
+  options.value_dim = config.model.value_dim;
+  options.positions = config.model.positions == "grid" ? Positions::grid : Positions::sinusoidal;
+  options.layout = {data.height, data.width, data.channels};
+  auto model = std::make_unique<AutoregressiveModel>(options);
+  model->initialize(static_cast<uint64_t>(config.run.seed));
+  return model;
+}
+
+Device prepare_machine(const RunConfig& run) {
+  set_threads(static_cast<int>(run.threads));
+  if (run.precision != "float32")
+    throw ConfigError("run.precision = \"" + run.precision +
+                      "\" needs the CUDA backend; this build computes in float32");
+  if (run.device == "auto") {
+    log_info("device cpu: this build has no CUDA backend");
+    return kCpu;
+  }
+  const Device device = Device::parse(run.device);
+  if (!device.is_cpu())
+    throw DeviceError("device " + run.device + " is not available: this build has no CUDA backend");
+  return device;
+}
+
+}  // namespace tapeformer

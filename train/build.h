@@ -1,0 +1,31 @@
+// From a Config to the objects of a run: data set splits and the model.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "data/dataset.h"
+#include "models/autoregressive_model.h"
+#include "train/config.h"
+
+namespace tapeformer {
+
+// The attention kinds as the config knows them.
+AttentionCatalogue attention_catalogue();
+
+// One split of the config's data set: "train" (limited by data.limit), or "valid" or "test" (by
+// data.eval_limit).
+std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
+                                          const std::string& data_dir);
+
+// The split that training evaluates on: "valid" when examples are held out, else "test".
+std::string evaluation_split(const Config& config);
+
+// A model for the data, with its weights set from run.seed. Throws ConfigError when config and data do not
+// fit.
+std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data);
+
+// Sets threads and checks the device. Throws DeviceError (device unavailable) and ConfigError.
+Device prepare_machine(const RunConfig& run);
+
+}  // namespace tapeformer

@@ -1,0 +1,44 @@
+#include "train/evaluate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numbers>
+#include <numeric>
+
+namespace tapeformer {
+namespace {
+
+double counted_tokens(const Batch& batch) {
+  if (!batch.mask.defined()) return static_cast<double>(batch.tokens.size(0) * (batch.tokens.size(1) - 1));
+  const auto weights = batch.mask.to_vector();
+  return std::accumulate(weights.begin(), weights.end(), 0.0);
+}
+
+}  // namespace
+
+Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
+                    int64_t limit) {
+  const auto start = std::chrono::steady_clock::now();
+  const NoGrad no_grad;
+  const bool categorical = model.options().head == Head::categorical;
+  Evaluation result;
+  result.split = dataset.info().split;
+  result.examples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
+  double nats = 0, right = 0, tokens = 0;
+  for (int64_t first = 0; first < result.examples; first += batch_size) {
+    std::vector<int64_t> indices(static_cast<size_t>(std::min(batch_size, result.examples - first)));
+    std::iota(indices.begin(), indices.end(), first);
+    const Batch batch = dataset.batch(indices);
+    const double count = counted_tokens(batch);
+    nats += model.loss(batch, {}).item() * count;
+    if (categorical) right += model.accuracy(batch) * count;
+    tokens += count;
+  }
+  result.nats_per_dim = tokens > 0 ? nats / tokens : 0;
+  result.bits_per_dim = result.nats_per_dim / std::numbers::ln2;
+  if (categorical) result.accuracy = tokens > 0 ? right / tokens : 0;
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,22 @@
+// Evaluation of an autoregressive model on a data set.
+#pragma once
+
+#include "data/dataset.h"
+#include "models/autoregressive_model.h"
+
+namespace tapeformer {
+
+struct Evaluation {
+  std::string split;
+  int64_t examples = 0;
+  double nats_per_dim = 0;  // mean negative log-likelihood of the counted tokens
+  double bits_per_dim = 0;  // the same over ln 2
+  double accuracy = -1;     // share of right symbols; -1 for models of images
+  double seconds = 0;
+};
+
+// The first `limit` examples (0: all), in order, without dropout. Every counted token weighs the same.
+Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
+                    int64_t limit = 0);
+
+}  // namespace tapeformer
