@@ -1,0 +1,127 @@
+// The run configuration: one typed, validated struct made from a TOML file, the files it extends and --set
+// options. The schema (train/config_schema.cpp) declares every key once; validation, help, did-you-mean and
+// the resolved file all come from it. Nothing else in the program reads TOML. Structs are plain values owned
+// by the caller.
+//
+// Errors: ConfigError lists every problem of all files and --set options at once, one per line, in the form
+// "file:line:column: message" ("--set table.key: message" for the command line).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/options.h"
+
+namespace tapeformer {
+
+struct RunConfig {
+  std::string name;  // default: the stem of the config file
+  int64_t seed = 1;
+  std::string device = "auto";  // auto | cpu | cuda | cuda:N
+  std::string precision = "float32";
+  int64_t threads = 0;  // 0: all cores
+};
+
+struct DataConfig {
+  std::string dataset = "mnist";
+  int64_t batch_size = 10;
+  bool shuffle = true;
+  int64_t limit = 0;         // 0: all training examples
+  int64_t eval_limit = 0;    // 0: all evaluation examples
+  int64_t downscale = 1;     // averages blocks of k x k pixels
+  int64_t validation = 0;    // examples held out from the end of the training split
+  int64_t max_length = 128;  // copy task
+  int64_t symbols = 10;      // copy task
+};
+
+struct ModelConfig {
+  std::string type = "image";
+  std::string attention = "linear";  // a kind of the catalogue
+  int64_t layers = 8;
+  int64_t heads = 8;
+  int64_t head_dim = 32;
+  int64_t feedforward = 1024;
+  double dropout = 0.1;
+  double attention_dropout = 0.0;
+  int64_t mixtures = 10;
+  int64_t value_dim = 0;  // 0: half the width
+  std::string norm = "post";
+  std::string activation = "relu";
+  std::string positions = "sinusoidal";
+  bool recompute = false;
+};
+
+struct OptimizerConfig {
+  std::string kind = "radam";
+  double lr = 1e-4;
+  std::vector<double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double momentum = 0.9;
+  double clip_norm = 0;  // 0: none
+  std::string clip = "global";
+  double ema = 0;  // 0: no average of the weights
+};
+
+struct ScheduleConfig {
+  std::string kind = "constant";
+  int64_t warmup_steps = 0;
+  std::vector<int64_t> step_at;  // increasing
+  double factor = 0.1;
+  double final_lr_ratio = 0;
+  int64_t patience = 10;
+};
+
+// Exactly one of steps and epochs is positive.
+struct TrainConfig {
+  int64_t steps = 0;
+  double epochs = 0;
+  int64_t accumulate = 1;
+  int64_t eval_every = 0;        // 0: only at the end
+  int64_t checkpoint_every = 0;  // 0: only at the end
+  int64_t log_every = 10;
+  int64_t keep_last = 3;
+  double time_limit_minutes = 0;  // 0: none
+  int64_t eval_batch_size = 0;    // 0: data.batch_size
+  int64_t dropout_steps = 0;      // steps after which dropout is off; 0: never
+};
+
+struct Config {
+  RunConfig run;
+  DataConfig data;
+  ModelConfig model;
+  OptionValues attention;  // complete for model.attention
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  TrainConfig train;
+};
+
+// What the config needs to know of the attention kinds; `options` is called with names of the list only.
+struct AttentionCatalogue {
+  std::vector<std::string> names;
+  std::function<std::vector<OptionSpec>(const std::string&)> options;
+};
+
+// Reads the file, the files that it extends (`extends = "base.toml"`, relative to the extending file) and the
+// --set options ("table.key=value", a TOML value or a bare word). Later layers win key by key: base, file,
+// --set. Two kinds of key follow each other instead of mixing: a layer that changes model.attention drops the
+// inherited [attention] table, and a layer that sets only one of train.steps and train.epochs drops the
+// inherited other one.
+Config load_config(const std::string& path, const std::vector<std::string>& sets,
+                   const AttentionCatalogue& catalogue);
+
+// The resolved file: every key, exact values; load_config of it gives the same Config.
+std::string to_toml(const Config& config);
+
+// All tables and keys with type, default, range and help, as text for a terminal.
+std::string config_help(const AttentionCatalogue& catalogue);
+
+// Names ("table.key") of the keys in which two configs differ, in schema order.
+std::vector<std::string> differing_keys(const Config& a, const Config& b);
+
+// One value as TOML text by its name "table.key"; throws std::out_of_range for an unknown name.
+std::string config_value_text(const Config& config, const std::string& name);
+
+}  // namespace tapeformer

@@ -1,0 +1,44 @@
+#include "train/config_check.h"
+
+#include <algorithm>
+
+#include "core/errors.h"
+#include "train/config_value.h"
+
+namespace tapeformer {
+
+void check_config(const Config& config, const std::function<ConfigPosition(const std::string&)>& where,
+                  std::vector<ConfigProblem>& problems) {
+  const auto require = [&](bool condition, const std::string& name, const std::string& message) {
+    if (!condition) problems.push_back({where(name), name + ": " + message});
+  };
+  const auto& [run, data, model, attention, optimizer, schedule, train] = config;
+
+  require(train.steps == 0 || train.epochs == 0, "train.epochs",
+          "both train.steps and train.epochs are set, expected exactly one");
+  require(train.steps > 0 || train.epochs > 0, "train.steps",
+          "neither train.steps nor train.epochs is set, expected one above 0");
+
+  const bool symbols = data.dataset == "copy";
+  require(symbols == (model.type == "sequence"), "model.type",
+          "data set " + quoted(data.dataset) + " needs type " + quoted(symbols ? "sequence" : "image") +
+              ", got " + quoted(model.type));
+  const int64_t side = data.dataset == "cifar10" ? 32 : 28;
+  require(symbols || side % data.downscale == 0, "data.downscale",
+          concat_text(data.downscale, " does not divide images of ", side, " x ", side));
+  require(!symbols || model.positions != "grid", "model.positions", "\"grid\" needs a data set of images");
+
+  const int64_t width = model.heads * model.head_dim;
+  require(
+      model.value_dim < width, "model.value_dim",
+      concat_text("expected less than the width (heads x head_dim = ", width, "), got ", model.value_dim));
+
+  require(schedule.kind != "step" || !schedule.step_at.empty(), "schedule.step_at",
+          "schedule \"step\" needs at least one step");
+  require(std::is_sorted(schedule.step_at.begin(), schedule.step_at.end(), std::less_equal<>()),
+          "schedule.step_at", "expected increasing steps");
+  require(schedule.kind != "plateau" || train.eval_every > 0, "schedule.kind",
+          "\"plateau\" needs evaluations: set train.eval_every");
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,242 @@
+#include "train/config_schema.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "train/config_value.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr double kLargestSize = 1 << 20;  // keeps every product of sizes far from overflow
+
+template <class T>
+OptionValue to_option(const T& value) {
+  if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+    return std::vector<double>(value.begin(), value.end());
+  else
+    return value;
+}
+
+template <class T>
+T from_option(const OptionValue& value) {
+  if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+    const auto& numbers = std::get<std::vector<double>>(value);
+    return {numbers.begin(), numbers.end()};
+  } else {
+    return std::get<T>(value);
+  }
+}
+
+// Adds the keys of one table; types and defaults come from the members of the struct.
+template <class Section>
+class TableSchema {
+ public:
+  TableSchema(std::vector<SchemaKey>& keys, std::string table, Section Config::*section)
+      : keys_(keys), table_(std::move(table)), section_(section) {}
+
+  template <class T>
+  SchemaKey& add(const char* name, T Section::*member, const char* help) {
+    SchemaKey key;
+    key.table = table_;
+    key.get = [section = section_, member](const Config& config) {
+      return to_option(config.*section.*member);
+    };
+    key.set = [section = section_, member](Config& config, const OptionValue& value) {
+      config.*section.*member = from_option<T>(value);
+    };
+    key.spec.name = name;
+    key.spec.default_value = key.get(Config{});
+    key.spec.help = help;
+    key.whole = std::is_same_v<T, std::vector<int64_t>>;
+    keys_.push_back(std::move(key));
+    return keys_.back();
+  }
+
+ private:
+  std::vector<SchemaKey>& keys_;
+  std::string table_;
+  Section Config::*section_;
+};
+
+std::string device_problem(const OptionValue& value) {
+  const auto& device = std::get<std::string>(value);
+  if (device == "auto" || device == "cpu" || device == "cuda") return "";
+  const std::string index = device.starts_with("cuda:") ? device.substr(5) : "";
+  const bool digits =
+      !index.empty() && index.size() <= 3 && index.find_first_not_of("0123456789") == std::string::npos;
+  return digits ? "" : "expected \"auto\", \"cpu\", \"cuda\" or \"cuda:N\", got " + quoted(device);
+}
+
+// The name becomes a folder under runs/.
+std::string name_problem(const OptionValue& value) {
+  const auto& name = std::get<std::string>(value);
+  const bool bad = name == "." || name == ".." || name.size() > 200 ||
+                   std::any_of(name.begin(), name.end(), [](unsigned char c) { return c == '/' || c < 32; });
+  return bad ? "expected a name that can be a folder, got " + quoted(name) : "";
+}
+
+void add_run(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "run", &Config::run);
+  table.add("name", &RunConfig::name, "name of the run and of its folder; empty: the config file's name")
+      .problem = name_problem;
+  table.add("seed", &RunConfig::seed, "seed of all random numbers").at_least(0);
+  table.add("device", &RunConfig::device, "auto, cpu, cuda or cuda:N").problem = device_problem;
+  table.add("precision", &RunConfig::precision, "arithmetic of the model")
+      .one_of({"float32", "float64", "bfloat16"});
+  table.add("threads", &RunConfig::threads, "CPU threads; 0: all cores").range(0, 4096);
+}
+
+void add_data(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "data", &Config::data);
+  table.add("dataset", &DataConfig::dataset, "data set")
+      .one_of({"mnist", "fashion-mnist", "cifar10", "copy"});
+  table.add("batch_size", &DataConfig::batch_size, "sequences per batch").range(1, kLargestSize);
+  table.add("shuffle", &DataConfig::shuffle, "new order in every epoch");
+  table.add("limit", &DataConfig::limit, "training examples to use; 0: all").at_least(0);
+  table.add("eval_limit", &DataConfig::eval_limit, "evaluation examples to use; 0: all").at_least(0);
+  table.add("downscale", &DataConfig::downscale, "average blocks of k x k pixels")
+      .one_of_integers({1, 2, 4, 7});
+  table.add("validation", &DataConfig::validation, "examples held out from the end of the training split")
+      .at_least(0);
+  table.add("max_length", &DataConfig::max_length, "copy task: sequence length").range(8, kLargestSize);
+  table.add("symbols", &DataConfig::symbols, "copy task: symbols besides the separator").range(1, 65535);
+}
+
+void add_model(std::vector<SchemaKey>& keys, const std::vector<std::string>& attention_names) {
+  TableSchema table(keys, "model", &Config::model);
+  table.add("type", &ModelConfig::type, "image: bytes with a mixture of logistics; sequence: symbols")
+      .one_of({"image", "sequence"});
+  table.add("attention", &ModelConfig::attention, "attention kind; its parameters stand in [attention]")
+      .one_of(attention_names);
+  table.add("layers", &ModelConfig::layers, "encoder layers").range(1, 10000);
+  table.add("heads", &ModelConfig::heads, "attention heads").range(1, 4096);
+  table.add("head_dim", &ModelConfig::head_dim, "dimensions of a head; the width is heads x head_dim")
+      .range(1, 4096);
+  table.add("feedforward", &ModelConfig::feedforward, "hidden dimensions of the feed-forward block")
+      .range(1, kLargestSize);
+  table.add("dropout", &ModelConfig::dropout, "dropout of residual branches and feed-forward").below_one();
+  table.add("attention_dropout", &ModelConfig::attention_dropout, "dropout of attention weights").below_one();
+  table.add("mixtures", &ModelConfig::mixtures, "logistics per modelled byte").range(1, 4096);
+  table
+      .add("value_dim", &ModelConfig::value_dim,
+           "dimensions of the value embedding, positions take the rest of the width; 0: half the width")
+      .range(0, kLargestSize);
+  table.add("norm", &ModelConfig::norm, "layer norm after or before each block").one_of({"post", "pre"});
+  table.add("activation", &ModelConfig::activation, "activation of the feed-forward block")
+      .one_of({"relu", "gelu"});
+  table
+      .add("positions", &ModelConfig::positions, "sinusoidal over the index, or over row, column and channel")
+      .one_of({"sinusoidal", "grid"});
+  table.add("recompute", &ModelConfig::recompute, "recompute each layer in backward to save memory");
+}
+
+void add_optimizer(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "optimizer", &Config::optimizer);
+  table.add("kind", &OptimizerConfig::kind, "optimizer").one_of({"radam", "adam", "adamw", "sgd"});
+  table.add("lr", &OptimizerConfig::lr, "learning rate").at_least(0);
+  auto& betas = table.add("betas", &OptimizerConfig::betas, "decay of the first and second moment");
+  betas.below_one();
+  betas.count = 2;
+  table.add("eps", &OptimizerConfig::eps, "added to the root of the second moment").at_least(0);
+  table
+      .add("weight_decay", &OptimizerConfig::weight_decay,
+           "decoupled decay of all parameters (radam, adamw); added to the gradient (adam, sgd)")
+      .at_least(0);
+  table.add("momentum", &OptimizerConfig::momentum, "momentum of sgd").below_one();
+  table.add("clip_norm", &OptimizerConfig::clip_norm, "largest gradient norm; 0: no clipping").at_least(0);
+  table.add("clip", &OptimizerConfig::clip, "norm over all gradients, or of each tensor by itself")
+      .one_of({"global", "per_tensor"});
+  table.add("ema", &OptimizerConfig::ema, "decay of the moving average of the weights; 0: none").below_one();
+}
+
+void add_schedule(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "schedule", &Config::schedule);
+  table.add("kind", &ScheduleConfig::kind, "learning rate over time")
+      .one_of({"constant", "step", "cosine", "plateau"});
+  table.add("warmup_steps", &ScheduleConfig::warmup_steps, "linear rise from 0 over the first steps")
+      .at_least(0);
+  table.add("step_at", &ScheduleConfig::step_at, "step: steps at which the rate is multiplied by factor")
+      .at_least(1);
+  table.add("factor", &ScheduleConfig::factor, "step, plateau: factor of each drop").range(0, 1);
+  table
+      .add("final_lr_ratio", &ScheduleConfig::final_lr_ratio, "cosine, plateau: lowest rate as a share of lr")
+      .range(0, 1);
+  table.add("patience", &ScheduleConfig::patience, "plateau: evaluations without gain before a drop")
+      .at_least(0);
+}
+
+void add_train(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "train", &Config::train);
+  table.add("steps", &TrainConfig::steps, "length in optimizer steps; this or epochs").at_least(0);
+  table.add("epochs", &TrainConfig::epochs, "length in passes over the training data; this or steps")
+      .range(0, 1e9);
+  table.add("accumulate", &TrainConfig::accumulate, "batches per optimizer step").range(1, kLargestSize);
+  table.add("eval_every", &TrainConfig::eval_every, "steps between evaluations; 0: only at the end")
+      .at_least(0);
+  table
+      .add("checkpoint_every", &TrainConfig::checkpoint_every,
+           "steps between checkpoints; 0: only at the end")
+      .at_least(0);
+  table.add("log_every", &TrainConfig::log_every, "steps between lines of metrics.jsonl").at_least(1);
+  table.add("keep_last", &TrainConfig::keep_last, "checkpoints to keep besides the best one").at_least(1);
+  table
+      .add("time_limit_minutes", &TrainConfig::time_limit_minutes,
+           "stop with a checkpoint after this time; 0: no limit")
+      .at_least(0);
+  table.add("eval_batch_size", &TrainConfig::eval_batch_size, "batch of evaluations; 0: data.batch_size")
+      .range(0, kLargestSize);
+  table.add("dropout_steps", &TrainConfig::dropout_steps, "steps after which dropout is off; 0: never")
+      .at_least(0);
+}
+
+}  // namespace
+
+SchemaKey& SchemaKey::range(double min, double max) {
+  spec.min = min;
+  spec.max = max;
+  return *this;
+}
+
+SchemaKey& SchemaKey::at_least(double min) {
+  spec.min = min;
+  return *this;
+}
+
+SchemaKey& SchemaKey::below_one() {
+  return range(0, std::nextafter(1.0, 0.0));
+}
+
+SchemaKey& SchemaKey::one_of(std::vector<std::string> choices) {
+  spec.choices = std::move(choices);
+  return *this;
+}
+
+SchemaKey& SchemaKey::one_of_integers(std::vector<int64_t> choices) {
+  problem = [choices = std::move(choices)](const OptionValue& value) -> std::string {
+    const int64_t number = std::get<int64_t>(value);
+    if (std::find(choices.begin(), choices.end(), number) != choices.end()) return "";
+    std::string text = "expected one of";
+    for (int64_t choice : choices) text += (choice == choices.front() ? " " : ", ") + std::to_string(choice);
+    return text + ", got " + std::to_string(number);
+  };
+  return *this;
+}
+
+std::vector<std::string> config_tables() {
+  return {"run", "data", "model", "attention", "optimizer", "schedule", "train"};
+}
+
+std::vector<SchemaKey> config_schema(const std::vector<std::string>& attention_names) {
+  std::vector<SchemaKey> keys;
+  add_run(keys);
+  add_data(keys);
+  add_model(keys, attention_names);
+  add_optimizer(keys);
+  add_schedule(keys);
+  add_train(keys);
+  return keys;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,85 @@
+#include <stdexcept>
+
+#include "train/config.h"
+#include "train/config_schema.h"
+#include "train/config_value.h"
+
+namespace tapeformer {
+namespace {
+
+// A list of whole numbers of an attention kind is a list of doubles; only the schema knows integer lists.
+std::string table_text(const Config& config, const std::string& table, const std::vector<SchemaKey>& schema) {
+  std::string text;
+  if (table == "attention") {
+    for (const auto& [name, value] : config.attention.all())
+      text += name + " = " + option_text(value, false) + "\n";
+    return text;
+  }
+  for (const auto& key : schema)
+    if (key.table == table) text += key.spec.name + " = " + option_text(key.get(config), key.whole) + "\n";
+  return text;
+}
+
+std::string help_line(const OptionSpec& spec, const ListForm& form) {
+  return "  " + spec.name + " = " + option_text(spec.default_value, form.whole) + "\n      " + spec.help +
+         " (" + describe_expected(spec, form) + ")\n";
+}
+
+}  // namespace
+
+std::string to_toml(const Config& config) {
+  const auto schema = config_schema({});
+  std::string text;
+  for (const auto& table : config_tables()) {
+    if (!text.empty()) text += "\n";
+    text += "[" + table + "]\n" + table_text(config, table, schema);
+  }
+  return text;
+}
+
+std::string config_help(const AttentionCatalogue& catalogue) {
+  const auto schema = config_schema(catalogue.names);
+  std::string text =
+      "extends = \"base.toml\"\n      file, relative to this one, whose keys this file changes\n";
+  for (const auto& table : config_tables()) {
+    if (table == "attention") {
+      for (const auto& kind : catalogue.names) {
+        text += "\n[attention]  # where model.attention = " + quoted(kind) + "\n";
+        for (const auto& spec : catalogue.options(kind)) text += help_line(spec, {});
+      }
+      continue;
+    }
+    text += "\n[" + table + "]\n";
+    for (const auto& key : schema)
+      if (key.table == table) text += help_line(key.spec, {key.whole, key.count});
+  }
+  return text;
+}
+
+std::vector<std::string> differing_keys(const Config& a, const Config& b) {
+  const auto schema = config_schema({});
+  std::vector<std::string> names;
+  for (const auto& table : config_tables()) {
+    for (const auto& key : schema)
+      if (key.table == table && key.get(a) != key.get(b)) names.push_back(key.name());
+    if (table != "attention") continue;
+    auto either = a.attention.all();
+    either.insert(b.attention.all().begin(), b.attention.all().end());
+    for (const auto& entry : either) {
+      const auto in_a = a.attention.all().find(entry.first), in_b = b.attention.all().find(entry.first);
+      const bool both = in_a != a.attention.all().end() && in_b != b.attention.all().end();
+      if (!both || in_a->second != in_b->second) names.push_back("attention." + entry.first);
+    }
+  }
+  return names;
+}
+
+std::string config_value_text(const Config& config, const std::string& name) {
+  for (const auto& key : config_schema({}))
+    if (key.name() == name) return option_text(key.get(config), key.whole);
+  const std::string prefix = "attention.";
+  if (!name.starts_with(prefix)) throw std::out_of_range("no config key " + name);
+  return option_text(config.attention.all().at(name.substr(prefix.size())), false);
+}
+
+}  // namespace tapeformer
