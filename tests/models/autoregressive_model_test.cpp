@@ -1,0 +1,115 @@
+#include "models/autoregressive_model.h"
+
+#include <doctest/doctest.h>
+
+#include "autograd/gradcheck.h"
+#include "core/allocator.h"
+#include "tests/models/small_model.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+// Finite differences of the loss by every parameter: the parameters are overwritten in place, so gradcheck's copies
+// are not used.
+double parameter_gradient_error(const AutoregressiveModel& model, const Batch& batch, const ForwardContext& context) {
+  backward(model.loss(batch, context));
+  double worst = 0;
+  for (const auto& [name, parameter] : model.parameters()) {
+    const Tensor analytic = gradient(parameter);
+    REQUIRE_MESSAGE(analytic.defined(), name);
+    double largest = 1e-8, error = 0;
+    for (int64_t i = 0; i < parameter.numel(); i += 1 + parameter.numel() / 40) {
+      const NoGrad no_grad;
+      double* const value = parameter.data<double>() + i;
+      const double saved = *value, h = 1e-5;
+      auto loss_at = [&](double offset) {
+        *value = saved + offset;
+        return model.loss(batch, context).item();
+      };
+      const double numeric = (8 * (loss_at(h) - loss_at(-h)) - (loss_at(2 * h) - loss_at(-2 * h))) / (12 * h);
+      *value = saved;
+      const double exact = analytic.data<double>()[i];
+      largest = std::max({largest, std::abs(numeric), std::abs(exact)});
+      error = std::max(error, std::abs(numeric - exact));
+    }
+    CAPTURE(name);
+    CHECK(error / largest < 1e-6);
+    worst = std::max(worst, error / largest);
+  }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("gradients of the whole two-layer model pass the check, dropout on") {
+  for (const char* attention : {"linear", "softmax"})
+    for (const bool pre_norm : {false, true})
+      for (const Head head : {Head::logistic_mixture, Head::categorical}) {
+        CAPTURE(attention);
+        CAPTURE(pre_norm);
+        AutoregressiveOptions options = small_options(attention, head);
+        options.encoder.pre_norm = pre_norm;
+        options.encoder.dropout = 0.2;
+        options.encoder.activation = Activation::gelu;  // no kinks
+        AutoregressiveModel model(options);
+        model.initialize(3);
+        model.convert(DType::float64);
+        const Batch batch{random_tokens(2, 12, options.vocabulary), {}, {}};
+        parameter_gradient_error(model, batch, {.training = true, .seed = 5, .step = 2});
+      }
+}
+
+TEST_CASE("recomputing activations changes neither loss nor gradients, and saves memory") {
+  AutoregressiveOptions options = small_options("linear");
+  options.encoder.dropout = 0.2;
+  options.encoder.layers = 6;
+  const Batch batch{random_tokens(64, 12, 256), {}, {}};
+  const ForwardContext context{.training = true, .seed = 5, .step = 2};
+  std::vector<double> results[2];
+  int64_t peaks[2];
+  for (const bool recompute : {false, true}) {
+    options.encoder.recompute = recompute;
+    AutoregressiveModel model(options);
+    model.initialize(3);
+    const int64_t before = allocator().stats().active;
+    allocator().reset_peak();
+    const Tensor loss = model.loss(batch, context);
+    peaks[recompute] = allocator().stats().active - before;
+    backward(loss);
+    results[recompute].push_back(loss.item());
+    for (const auto& [name, parameter] : model.parameters())
+      for (const double g : gradient(parameter).to_vector()) results[recompute].push_back(g);
+  }
+  CHECK(results[0] == results[1]);
+  CHECK(peaks[1] < peaks[0] / 3);
+}
+
+TEST_CASE("the future does not reach the past") {
+  for (const char* attention : {"linear", "softmax"}) {
+    AutoregressiveModel model(small_options(attention));
+    model.initialize(1);
+    const Tensor tokens = random_tokens(1, 11, 256);
+    const Tensor before = model.forward(tokens, {});
+    tokens.data<uint8_t>()[7] ^= 0x55;
+    const Tensor after = model.forward(tokens, {});
+    const int64_t width = before.size(2);
+    for (int64_t i = 0; i < 7 * width; ++i) REQUIRE(before.data<float>()[i] == after.data<float>()[i]);
+    CHECK(before.data<float>()[7 * width] != after.data<float>()[7 * width]);
+  }
+}
+
+TEST_CASE("zero-length sequences, batches of one, and sequences that are too long") {
+  AutoregressiveModel model(small_options("linear"));
+  model.initialize(1);
+  CHECK(model.forward(Tensor::zeros({2, 0}, DType::uint8), {}).shape() == Shape{2, 0, 6});
+  CHECK(model.loss({random_tokens(1, 2, 256), {}, {}}, {}).numel() == 1);
+  CHECK_THROWS_WITH_AS(model.forward(Tensor::zeros({2, 12}, DType::uint8), {}),
+                       "model: inputs (2, 12) must be (batch, length) with length at most 11", ShapeError);
+  AutoregressiveOptions bad = small_options("linear");
+  bad.value_dim = 8;
+  CHECK_THROWS_AS(AutoregressiveModel{bad}, ConfigError);
+  CHECK_THROWS_WITH(attention_kind("liner"), "unknown attention kind \"liner\" (known: linear, softmax); did you mean \"linear\"?");
+}

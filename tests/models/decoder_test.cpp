@@ -1,0 +1,89 @@
+#include "models/decoder.h"
+
+#include <doctest/doctest.h>
+
+#include "core/allocator.h"
+#include "models/generation.h"
+#include "tests/models/small_model.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+double parallel_against_recurrent(AutoregressiveModel& model, int64_t batch) {
+  const Tensor tokens = random_tokens(batch, 11, model.options().vocabulary);
+  const NoGrad no_grad;
+  const Tensor parallel = model.forward(tokens, {});
+  Decoder decoder(model, batch);
+  double worst = 0;
+  for (int repeat = 0; repeat < 2; ++repeat) {  // again after reset()
+    for (int64_t t = 0; t < 11; ++t) {
+      const Tensor column = tokens.view({batch}, {11}, t).clone();
+      const Tensor& outputs = decoder.step(column);
+      const Tensor expected = parallel.view({batch, parallel.size(2)}, {parallel.strides()[0], 1}, t * parallel.size(2));
+      worst = std::max(worst, max_difference(outputs, expected));
+    }
+    decoder.reset();
+  }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("recurrent decoding of the whole model equals its parallel form") {
+  for (const char* attention : {"linear", "softmax"})
+    for (const bool pre_norm : {false, true})
+      for (const Activation activation : {Activation::relu, Activation::gelu}) {
+        CAPTURE(attention);
+        AutoregressiveOptions options = small_options(attention);
+        options.encoder.pre_norm = pre_norm;
+        options.encoder.activation = activation;
+        AutoregressiveModel model(options);
+        model.initialize(4);
+        for (const int64_t batch : {1, 3, 9}) CHECK(parallel_against_recurrent(model, batch) < 1e-5);
+        model.convert(DType::float64);
+        for (const int64_t batch : {1, 3, 9}) CHECK(parallel_against_recurrent(model, batch) < 1e-12);
+      }
+}
+
+TEST_CASE("a decoding step allocates nothing") {
+  for (const char* attention : {"linear", "softmax"}) {
+    AutoregressiveModel model(small_options(attention));
+    model.initialize(1);
+    Decoder decoder(model, 5);
+    const Tensor tokens = Tensor::zeros({5}, DType::uint8);
+    decoder.step(tokens);
+    const int64_t before = allocator().stats().allocations;
+    for (int i = 0; i < 5; ++i) decoder.step(tokens);
+    CHECK(allocator().stats().allocations == before);
+  }
+}
+
+TEST_CASE("the state of linear attention does not grow, and steps beyond the longest sequence are errors") {
+  AutoregressiveModel model(small_options("linear"));
+  model.initialize(1);
+  Decoder decoder(model, 2);
+  CHECK(decoder.state_bytes() == 2 * 2 * 2 * (4 * 4 + 4) * 4);
+  const Tensor tokens = Tensor::zeros({2}, DType::uint8);
+  for (int i = 0; i < 11; ++i) decoder.step(tokens);
+  CHECK_THROWS_WITH_AS(decoder.step(tokens), "embed_into: position 11 is beyond the longest sequence, 11", ShapeError);
+}
+
+TEST_CASE("both ways of generating draw the same images, however batches are cut") {
+  for (const char* attention : {"linear", "softmax"}) {
+    AutoregressiveModel model(small_options(attention));
+    model.initialize(4);
+    model.convert(DType::float64);  // so that rounding does not change a draw
+    const Tensor prefix = random_tokens(4, 3, 256);
+    const Tensor recurrent = generate(model, prefix, 12, {.seed = 9});
+    const Tensor recompute = generate(model, prefix, 12, {.mode = GenerationMode::recompute, .seed = 9});
+    CHECK(recurrent.to_vector() == recompute.to_vector());
+    const Tensor second_half = prefix.view({2, 3}, {3, 1}, 6);
+    const Tensor cut = generate(model, second_half, 12, {.seed = 9, .first_sequence = 2});
+    CHECK(cut.to_vector() == recurrent.view({2, 12}, {12, 1}, 24).to_vector());
+    CHECK(generate(model, prefix, 12, {.seed = 10}).to_vector() != recurrent.to_vector());
+    CHECK(recurrent.view({4, 3}, {12, 1}).to_vector() == prefix.to_vector());
+  }
+}

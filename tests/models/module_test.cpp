@@ -1,0 +1,69 @@
+#include "models/module.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "models/layers.h"
+#include "models/positions.h"
+#include "tests/models/small_model.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+TEST_CASE("the paper's models have the paper's number of parameters") {
+  AutoregressiveOptions options;
+  options.encoder.attention_options = OptionValues(attention_kind("linear").options);
+  options.max_length = 783;
+  CHECK(parameter_count(AutoregressiveModel(options)) == 6'359'070);
+  options.encoder.layers = 16;
+  options.max_length = 3071;
+  CHECK(parameter_count(AutoregressiveModel(options)) == 12'677'150);
+}
+
+TEST_CASE("parameters carry the names of the contract") {
+  const AutoregressiveModel model(small_options("linear"));
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : model.parameters()) names.push_back(name);
+  const std::vector<std::string> expected_start = {
+      "value_embedding.weight", "layers.0.attention.query_projection.weight", "layers.0.attention.query_projection.bias",
+      "layers.0.attention.key_projection.weight"};
+  CHECK(std::vector<std::string>(names.begin(), names.begin() + 4) == expected_start);
+  for (const char* name : {"layers.1.linear1.weight", "layers.1.linear2.bias", "layers.0.norm1.weight", "norm.bias",
+                           "predictor.weight", "layers.1.attention.out_projection.bias"})
+    CHECK(std::count(names.begin(), names.end(), name) == 1);
+  CHECK(model.buffers().size() == 1);
+}
+
+TEST_CASE("initialisation is PyTorch's default and a function of seed and name only") {
+  const Linear layer(100, 400);
+  layer.initialize(1);
+  double largest = 0, square = 0;
+  for (const double w : layer.weight.to_vector()) {
+    largest = std::max(largest, std::abs(w));
+    square += w * w / 40000;
+  }
+  CHECK(largest <= 0.1);
+  CHECK(largest > 0.0999);
+  CHECK(square == doctest::Approx(0.01 / 3).epsilon(0.03));
+  const Linear other(100, 400);
+  other.initialize(1);
+  CHECK(other.weight.to_vector() == layer.weight.to_vector());
+  other.initialize(2);
+  CHECK(other.weight.to_vector() != layer.weight.to_vector());
+  const Embedding embedding(256, 128);
+  embedding.initialize(1);
+  double variance = 0;
+  for (const double w : embedding.weight.to_vector()) variance += w * w / (256 * 128);
+  CHECK(variance == doctest::Approx(1).epsilon(0.03));
+}
+
+TEST_CASE("position features") {
+  const Tensor s = sinusoidal_positions(50, 8);
+  CHECK(s.data<double>()[3 * 8 + 2] == doctest::Approx(std::sin(3 / std::pow(10000, 2 / 8.0))));
+  CHECK(s.data<double>()[3 * 8 + 3] == doctest::Approx(std::cos(3 / std::pow(10000, 2 / 8.0))));
+  const Tensor g = grid_positions({4, 5, 1}, 19, 8);
+  // Position 6 predicts byte 7: row 1, column 2.
+  CHECK(g.data<double>()[6 * 8] == doctest::Approx(std::sin(1.0)));
+  CHECK(g.data<double>()[6 * 8 + 4] == doctest::Approx(std::sin(2.0)));
+}

@@ -1,0 +1,28 @@
+// A two-layer model small enough for finite differences.
+#pragma once
+
+#include "models/autoregressive_model.h"
+
+namespace tapeformer::test {
+
+inline AutoregressiveOptions small_options(const std::string& attention, Head head = Head::logistic_mixture) {
+  AutoregressiveOptions options;
+  options.encoder = {.layers = 2, .heads = 2, .head_dim = 4, .feedforward = 12, .attention = attention};
+  options.encoder.attention_options = OptionValues(attention_kind(attention).options);
+  options.head = head;
+  options.vocabulary = head == Head::categorical ? 7 : 256;
+  options.mixtures = 2;
+  options.max_length = 11;
+  return options;
+}
+
+// Bytes (batch, length) below `vocabulary`, a pure function of the salt.
+inline Tensor random_tokens(int64_t batch, int64_t length, int64_t vocabulary, uint64_t salt = 0) {
+  const Tensor tokens = Tensor::empty({batch, length}, DType::uint8);
+  const RandomStream stream(77, "tokens", salt);
+  for (int64_t i = 0; i < tokens.numel(); ++i)
+    tokens.data<uint8_t>()[i] = static_cast<uint8_t>(stream.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocabulary)));
+  return tokens;
+}
+
+}  // namespace tapeformer::test

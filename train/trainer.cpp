@@ -1,0 +1,265 @@
+#include "train/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "core/allocator.h"
+#include "core/log.h"
+#include "ops/elementwise.h"
+#include "train/checkpoint.h"
+
+namespace tapeformer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Keys that may change between a run and its continuation: they say how long, how often and where, not what.
+bool may_change(const std::string& key) {
+  static const auto* const kKeys = new std::vector<std::string>{
+      "run.threads",     "run.device",      "run.name",         "train.steps",          "train.epochs",         "train.eval_every",
+      "train.log_every", "train.keep_last", "data.eval_limit", "train.checkpoint_every", "train.eval_batch_size", "train.time_limit_minutes"};
+  return std::find(kKeys->begin(), kKeys->end(), key) != kKeys->end();
+}
+
+int64_t total_steps(const Config& config, const Loader& loader) {
+  const TrainConfig& t = config.train;
+  if (t.steps > 0) return t.steps;
+  const double steps = t.epochs * static_cast<double>(loader.batches_per_epoch()) / static_cast<double>(t.accumulate);
+  return std::max<int64_t>(static_cast<int64_t>(std::llround(steps)), 1);
+}
+
+double bits(double nats) { return nats / std::numbers::ln2; }
+
+}  // namespace
+
+Trainer::Trainer(Config config, TrainerOptions options)
+    : config_(std::move(config)), options_(std::move(options)), best_loss_(std::numeric_limits<double>::infinity()) {
+  prepare_machine(config_.run);
+  const auto training_set = make_split(config_, "train", options_.data_dir);
+  evaluation_set_ = make_split(config_, evaluation_split(config_), options_.data_dir);
+  loader_ = std::make_shared<const Loader>(
+      training_set, LoaderOptions{.batch_size = config_.data.batch_size,
+                                  .shuffle = config_.data.shuffle,
+                                  .seed = static_cast<uint64_t>(config_.run.seed)});
+  total_steps_ = total_steps(config_, *loader_);
+  model_ = make_model(config_, training_set->info());
+  optimizer_ = std::make_unique<Optimizer>(config_.optimizer, model_->parameters());
+  schedule_ = std::make_unique<Schedule>(config_.schedule, total_steps_);
+}
+
+Trainer::~Trainer() = default;
+
+// The checkpoint's model holds the averaged weights where there are any, so that whoever loads it evaluates those; the
+// weights that training continues from are then the optimizer's "average.…", exchanged.
+NamedTensors Trainer::optimizer_tensors() const { return optimizer_->state(); }
+
+void Trainer::start_new_run() {
+  if (std::filesystem::exists(options_.run_dir) && !std::filesystem::is_empty(options_.run_dir))
+    throw ConfigError("run directory " + options_.run_dir.string() +
+                      " is not empty: continue it with --resume, or name another with --run-dir or run.name");
+  std::filesystem::create_directories(options_.run_dir);
+  replace_file((options_.run_dir / "config.toml").string(), to_toml(config_));
+}
+
+void Trainer::resume() {
+  const auto checkpoint = find_checkpoint(options_.run_dir);
+  if (!checkpoint) {
+    log_info("no checkpoint in ", options_.run_dir.string(), ": starting from the beginning");
+    if (std::filesystem::exists(options_.run_dir / "metrics.jsonl")) std::filesystem::remove(options_.run_dir / "metrics.jsonl");
+    std::filesystem::create_directories(options_.run_dir);
+    replace_file((options_.run_dir / "config.toml").string(), to_toml(config_));
+    return;
+  }
+  const Config before = load_config((*checkpoint / "config.toml").string(), {}, attention_catalogue());
+  std::string contradictions;
+  for (const std::string& key : differing_keys(before, config_))
+    if (!may_change(key))
+      contradictions += "\n  " + key + " = " + config_value_text(config_, key) + ", but the checkpoint has " +
+                        config_value_text(before, key);
+  if (!contradictions.empty())
+    throw ConfigError("cannot resume from " + checkpoint->string() + " with another config:" + contradictions);
+
+  load_tensors(*checkpoint / "model.safetensors", model_->parameters());
+  load_tensors(*checkpoint / "optimizer.safetensors", optimizer_tensors());
+  optimizer_->swap_average();
+  const auto state = nlohmann::json::parse(read_file((*checkpoint / "state.json").string()));
+  step_ = saved_step_ = state.at("step").get<int64_t>();
+  optimizer_->set_steps(state.at("optimizer_steps").get<int64_t>());
+  if (!state.at("best_loss").is_null()) best_loss_ = state.at("best_loss").get<double>();
+  seconds_ = state.at("seconds").get<double>();
+  schedule_->state = {state.at("plateau_factor").get<double>(), state.at("plateau_best").get<double>(),
+                      state.at("plateau_bad_evaluations").get<int64_t>()};
+  drop_metrics_after((options_.run_dir / "metrics.jsonl").string(), step_);
+  log_info("resumed from ", checkpoint->string(), " at step ", step_, " of ", total_steps_);
+}
+
+Batch Trainer::next_batch(int64_t micro_step) {
+  if (!prefetcher_)
+    prefetcher_ = std::make_unique<Prefetcher>(loader_, micro_step, total_steps_ * config_.train.accumulate);
+  auto batch = prefetcher_->next();
+  check(batch.has_value(), "trainer", "no batch for step ", micro_step);
+  return std::move(*batch);
+}
+
+void Trainer::check_finite(double loss, int64_t micro_step) const {
+  if (std::isfinite(loss)) return;
+  std::string examples;
+  for (const int64_t index : loader_->indices_at(micro_step)) examples += (examples.empty() ? "" : ", ") + std::to_string(index);
+  throw DivergedError(concat_text("the loss is ", loss, " at step ", step_, ", training examples ", examples,
+                                  saved_step_ >= 0 ? concat_text("; the checkpoint of step ", saved_step_, " is kept")
+                                                   : std::string("; no checkpoint was written before"),
+                                  ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm."));
+}
+
+Trainer::Step Trainer::train_step() {
+  const int64_t micro_steps = config_.train.accumulate;
+  const int64_t dropout_steps = config_.train.dropout_steps;
+  Step done;
+  for (int64_t micro = 0; micro < micro_steps; ++micro) {
+    const int64_t number = step_ * micro_steps + micro;
+    const Batch batch = next_batch(number);
+    const ForwardContext context{.training = dropout_steps == 0 || step_ < dropout_steps,
+                                 .seed = static_cast<uint64_t>(config_.run.seed),
+                                 .step = static_cast<uint64_t>(number)};
+    const Tensor loss = model_->loss(batch, context);
+    const double value = loss.item();
+    check_finite(value, number);
+    backward(loss);
+    done.loss += value / static_cast<double>(micro_steps);
+    done.tokens += batch.tokens.size(0) * (batch.tokens.size(1) - 1);
+  }
+  done.lr = config_.optimizer.lr * schedule_->factor(step_);
+  done.grad_norm = optimizer_->step(done.lr, 1 / static_cast<double>(micro_steps));
+  ++step_;
+  return done;
+}
+
+void Trainer::report(const Step& step) {
+  const bool last = step_ == total_steps_;
+  const bool images = model_->options().head == Head::logistic_mixture;
+  const double speed = interval_seconds_ > 0 ? static_cast<double>(interval_tokens_) / interval_seconds_ : 0;
+  progress_->update({.step = step_,
+                     .loss = step.loss,
+                     .bits_per_dim = images ? bits(step.loss) : -1,
+                     .tokens_per_second = speed,
+                     .memory_bytes = allocator().stats().peak});
+  if (!due(config_.train.log_every) && !last) return;
+  metrics_->write({{"step", step_},
+                   {"split", "train"},
+                   {"loss_nats", step.loss},
+                   {"bits_per_dim", bits(step.loss)},
+                   {"lr", step.lr},
+                   {"grad_norm", step.grad_norm},
+                   {"tokens_per_second", speed},
+                   {"seconds", seconds_},
+                   {"memory_bytes", allocator().stats().peak}});
+  interval_tokens_ = 0;
+  interval_seconds_ = 0;
+}
+
+void Trainer::evaluate_now() {
+  optimizer_->swap_average();
+  const int64_t batch = config_.train.eval_batch_size > 0 ? config_.train.eval_batch_size : config_.data.batch_size;
+  evaluation_ = evaluate(*model_, *evaluation_set_, batch);
+  optimizer_->swap_average();
+  const Evaluation& e = *evaluation_;
+  schedule_->observe(e.nats_per_dim);
+  MetricRecord record{{"step", step_},
+                      {"split", e.split},
+                      {"loss_nats", e.nats_per_dim},
+                      {"bits_per_dim", e.bits_per_dim},
+                      {"examples", e.examples},
+                      {"seconds", e.seconds}};
+  if (e.accuracy >= 0) record.emplace_back("accuracy", e.accuracy);
+  metrics_->write(record);
+  std::string text = concat_text("step ", step_, ": ", e.split, " ", e.nats_per_dim, " nats, ", e.bits_per_dim, " bits/dim");
+  if (e.accuracy >= 0) text += concat_text(", accuracy ", 100 * e.accuracy, " %");
+  progress_->message(concat_text(text, " (", e.examples, " examples, ", duration_text(e.seconds), ")"));
+}
+
+// A disk that is full must not end a run that can go on: the old checkpoint is intact, and the next one may succeed.
+void Trainer::save(bool best) {
+  const nlohmann::ordered_json state{{"step", step_},
+                                     {"optimizer_steps", optimizer_->steps()},
+                                     {"best_loss", best_loss_},
+                                     {"seconds", seconds_},
+                                     {"plateau_factor", schedule_->state.plateau_factor},
+                                     {"plateau_best", schedule_->state.best_loss},
+                                     {"plateau_bad_evaluations", schedule_->state.bad_evaluations}};
+  optimizer_->swap_average();
+  CheckpointContents contents{.step = step_,
+                              .model = model_->parameters(),
+                              .optimizer = optimizer_tensors(),
+                              .state_json = state.dump(2) + "\n",
+                              .config_toml = to_toml(config_)};
+  try {
+    save_checkpoint(options_.run_dir, contents, {.best = best, .keep_last = config_.train.keep_last});
+    saved_step_ = step_;
+  } catch (const std::exception& error) {
+    optimizer_->swap_average();
+    if (step_ == total_steps_) throw;
+    progress_->message(concat_text("checkpoint of step ", step_, " failed, training goes on: ", error.what()));
+    return;
+  }
+  optimizer_->swap_average();
+}
+
+TrainResult Trainer::run() {
+  if (options_.resume) resume();
+  else start_new_run();
+  metrics_ = std::make_unique<MetricsWriter>((options_.run_dir / "metrics.jsonl").string());
+  progress_ = std::make_unique<Progress>(std::cerr, progress_style(options_.quiet), step_, total_steps_);
+  const StopSignals signals;
+  TrainResult result{.total_steps = total_steps_};
+  const double limit = config_.train.time_limit_minutes * 60;
+  while (step_ < total_steps_ && !result.time_is_up) {
+    const auto start = Clock::now();
+    const Step step = train_step();
+    const double took = seconds_since(start);
+    seconds_ += took;
+    interval_seconds_ += took;
+    interval_tokens_ += step.tokens;
+    report(step);
+    result.stop_signal = signals.requested();
+    if (result.stop_signal) break;
+    result.time_is_up = limit > 0 && seconds_ >= limit;
+    const bool last = step_ == total_steps_ || result.time_is_up;
+    bool best = false;
+    if (due(config_.train.eval_every) || last) {
+      evaluate_now();
+      best = evaluation_->nats_per_dim < best_loss_;
+      if (best) best_loss_ = evaluation_->nats_per_dim;
+    }
+    if (best || due(config_.train.checkpoint_every) || last) save(best);
+  }
+  if (result.stop_signal) save(false);
+  progress_->finish();
+  result.step = step_;
+  result.evaluation = evaluation_;
+  result.best_loss = best_loss_;
+  result.seconds = seconds_;
+  return result;
+}
+
+DryRun Trainer::dry_run() {
+  total_steps_ = std::max<int64_t>(total_steps_, 2);
+  DryRun report{.parameters = parameter_count(*model_),
+                .total_steps = total_steps_,
+                .training_examples = loader_->dataset().size(),
+                .evaluation_examples = evaluation_set_->size()};
+  allocator().reset_peak();
+  train_step();
+  const auto start = Clock::now();
+  report.loss = train_step().loss;
+  report.seconds_per_step = seconds_since(start);
+  report.memory_bytes = allocator().stats().peak;
+  report.seconds_in_all = report.seconds_per_step * static_cast<double>(report.total_steps);
+  return report;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,99 @@
+// The training loop: one batch, one sweep of the tape, one optimizer step, until the steps are done, the time limit has
+// passed or a signal asks to stop; in between progress, metrics, evaluations and checkpoints in the run directory.
+//
+// A Trainer owns everything of a run. Every random draw is a function of (seed, step), so the run directory's last
+// checkpoint continues exactly as if the process had not stopped.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/loader.h"
+#include "train/build.h"
+#include "train/evaluate.h"
+#include "train/metrics.h"
+#include "train/optimizer.h"
+#include "train/progress.h"
+#include "train/schedule.h"
+#include "train/signals.h"
+
+namespace tapeformer {
+
+struct TrainerOptions {
+  std::filesystem::path run_dir;
+  std::string data_dir;
+  bool resume = false;  // continue from the last checkpoint of run_dir, if there is one
+  bool quiet = false;   // no progress
+};
+
+struct TrainResult {
+  int64_t step = 0;
+  int64_t total_steps = 0;
+  std::optional<Evaluation> evaluation;  // the last one
+  double best_loss = 0;                  // lowest evaluation loss, nats
+  double seconds = 0;                    // of training, over all resumptions, without evaluations
+  int stop_signal = 0;                   // the signal that ended the run early, or 0
+  bool time_is_up = false;
+};
+
+struct DryRun {
+  int64_t parameters = 0, total_steps = 0, training_examples = 0, evaluation_examples = 0;
+  int64_t memory_bytes = 0;  // peak of one step
+  double loss = 0, seconds_per_step = 0, seconds_in_all = 0;
+};
+
+class Trainer {
+ public:
+  // Loads data, builds the model and, when resuming, the state of the last checkpoint. Throws ConfigError for a run
+  // directory that is taken or that belongs to a contradicting config, DataError, CheckpointError.
+  Trainer(Config config, TrainerOptions options);
+  ~Trainer();
+
+  // Trains to the end. Throws DivergedError for a loss that is no finite number; the last checkpoint stays.
+  TrainResult run();
+  // Two steps (the second is timed) without writing anything.
+  DryRun dry_run();
+
+  const AutoregressiveModel& model() const { return *model_; }
+
+ private:
+  struct Step {
+    double loss = 0, grad_norm = 0, lr = 0;
+    int64_t tokens = 0;
+  };
+
+  void start_new_run();
+  void resume();
+  Step train_step();
+  Batch next_batch(int64_t micro_step);
+  void check_finite(double loss, int64_t micro_step) const;
+  void report(const Step& step);
+  void evaluate_now();
+  void save(bool best);
+  bool due(int64_t every) const { return every > 0 && step_ % every == 0; }
+  NamedTensors optimizer_tensors() const;
+
+  Config config_;
+  TrainerOptions options_;
+  std::shared_ptr<const Dataset> evaluation_set_;
+  std::shared_ptr<const Loader> loader_;
+  std::unique_ptr<Prefetcher> prefetcher_;
+  std::unique_ptr<AutoregressiveModel> model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Schedule> schedule_;
+  std::unique_ptr<MetricsWriter> metrics_;
+  std::unique_ptr<Progress> progress_;
+
+  int64_t step_ = 0, total_steps_ = 0, saved_step_ = -1;
+  double best_loss_, seconds_ = 0;
+  std::optional<Evaluation> evaluation_;
+
+  // Since the last report.
+  int64_t interval_tokens_ = 0;
+  double interval_seconds_ = 0;
+};
+
+}  // namespace tapeformer
