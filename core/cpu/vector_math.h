@@ -9,60 +9,92 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/cpu/vector.h"
+
 namespace tapeformer::vmath {
 
 namespace detail {
 
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
+// exp(-104) rounds to 0, exp(89) overflows. Defined elsewhere: a compiler that sees the values folds the
+// clamped cases into branches and selects, which cost half as much again as the whole function.
+extern const float kExpLow, kExpHigh;
+
+template <class V>
+struct IntegerOf;
+template <>
+struct IntegerOf<float> {
+  using type = int32_t;
+};
+template <>
+struct IntegerOf<cpu::Vector<float>> {
+  using type = cpu::Vector<int32_t>;
+};
+template <class V>
+using Integer = typename IntegerOf<V>::type;
+
 // c0 + x (c1 + x (c2 + …))
-[[gnu::always_inline]] inline float polynomial(float, float c) {
+template <class V>
+[[gnu::always_inline]] inline float polynomial(V, float c) {
   return c;
 }
-template <class... Rest>
-[[gnu::always_inline]] inline float polynomial(float x, float c, Rest... rest) {
+template <class V, class... Rest>
+[[gnu::always_inline]] inline V polynomial(V x, float c, Rest... rest) {
   return polynomial(x, rest...) * x + c;
 }
 
 // 2^n for -127 < n < 128.
-[[gnu::always_inline]] inline float power_of_two(int32_t n) {
-  return std::bit_cast<float>((n + 127) << 23);
+template <class V>
+[[gnu::always_inline]] inline V power_of_two(Integer<V> n) {
+  return std::bit_cast<V>((n + 127) << 23);
 }
 
-// x = n ln 2 + r with |r| <= ln 2 / 2, for |x| < 200.
+// x, clamped to where exp is finite and not zero, = n ln 2 + r with |r| <= ln 2 / 2.
+template <class V>
 struct ReducedExponent {
-  float r;
-  float square_term;  // exp(r) - 1 - r
-  int32_t n;
+  V r;
+  V square_term;  // exp(r) - 1 - r
+  Integer<V> n;
 };
-[[gnu::always_inline]] inline ReducedExponent reduce_exponent(float x) {
+template <class V>
+[[gnu::always_inline]] inline ReducedExponent<V> reduce_exponent(V x) {
   constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits
   constexpr float kLn2High = 0x1.62e400p-1f, kLn2Low = 0x1.7f7d1cp-20f;
-  const float shifted = x * 0x1.715476p+0f + kRound;
-  const float n = shifted - kRound;
-  const float r = (x - n * kLn2High) - n * kLn2Low;
-  const float q = polynomial(r, 0.5f, 0.166665435f, 0.0416662805f, 0.00836658292f, 0.00139464485f);
-  return {r, r * r * q, std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound)};
+  const V low = V{} + kExpLow, high = V{} + kExpHigh;
+  x = x < low ? low : x;
+  x = x > high ? high : x;
+  const V shifted = x * 0x1.715476p+0f + kRound;
+  const V n = shifted - kRound;
+  const V r = (x - n * kLn2High) - n * kLn2Low;
+  const V q = polynomial(r, 0.5f, 0.166665435f, 0.0416662805f, 0.00836658292f, 0.00139464485f);
+  return {r, r * r * q, std::bit_cast<Integer<V>>(shifted) - std::bit_cast<int32_t>(kRound)};
 }
 
-// log(x) + tail / x for x >= 0 of any size; tail is far smaller than x.
-[[gnu::always_inline]] inline float log_with_tail(float x, float tail) {
+template <class V>
+[[gnu::always_inline]] inline V exp(V x) {
+  const auto [r, square_term, n] = reduce_exponent(x);
+  const Integer<V> half = n >> 1;  // in two steps, because 2^n itself may overflow
+  return (1.0f + (r + square_term)) * power_of_two<V>(half) * power_of_two<V>(n - half);
+}
+
+// log(x) + tail / x for normal positive x; tail is far smaller than x.
+[[gnu::always_inline]] inline float log_of_normal(float x, float tail, float exponent_shift = 0.0f) {
   constexpr int32_t kSqrtHalf = 0x3F3504F3;
-  const bool subnormal = x < 0x1p-126f;
-  const float scaled = x * 0x1p23f;
-  const auto bits = std::bit_cast<int32_t>(subnormal ? scaled : x);
+  constexpr float kLn2High = 0x1.62e400p-1f, kLn2Low = 0x1.7f7d1cp-20f;
+  const auto bits = std::bit_cast<int32_t>(x);
   const int32_t k = (bits - kSqrtHalf) >> 23;
   const float mantissa = std::bit_cast<float>(bits - (k << 23));  // in [sqrt(1/2), sqrt(2))
-  const int32_t tail_exponent = 127 - k;
-  const float f =
-      (mantissa - 1.0f) + tail * std::bit_cast<float>((tail_exponent < 1 ? 1 : tail_exponent) << 23);
+  const float f = (mantissa - 1.0f) + tail * std::bit_cast<float>((127 - (k < 127 ? k : 126)) << 23);
   const float p = polynomial(f, 0.333333313f, -0.250008225f, 0.200012282f, -0.166233361f, 0.142017186f,
                              -0.131603658f, 0.127619669f, -0.0763448924f);
-  const auto n = static_cast<float>(subnormal ? k - 23 : k);
-  constexpr float kLn2High = 0x1.62e400p-1f, kLn2Low = 0x1.7f7d1cp-20f;
+  const float n = static_cast<float>(k) + exponent_shift;
   const float square = f * f;
-  float y = (f - (0.5f * square - square * f * p)) + n * kLn2Low;
-  y += n * kLn2High;
+  return ((f - (0.5f * square - square * f * p)) + n * kLn2Low) + n * kLn2High;
+}
+
+// What log gives outside the positive finite numbers.
+[[gnu::always_inline]] inline float with_log_limits(float y, float x) {
   y = x == 0.0f ? -kInf : y;
   y = x == kInf ? kInf : y;
   return x >= 0.0f ? y : std::numeric_limits<float>::quiet_NaN();
@@ -71,41 +103,41 @@ struct ReducedExponent {
 }  // namespace detail
 
 [[gnu::always_inline]] inline float exp(float x) {
-  x = x < -104.0f ? -104.0f : x;  // exp(-104) rounds to 0, exp(89) overflows
-  x = x > 89.0f ? 89.0f : x;
-  const auto [r, square_term, n] = detail::reduce_exponent(x);
-  const int32_t half = n >> 1;  // in two steps, because 2^n itself may overflow
-  return (1.0f + (r + square_term)) * detail::power_of_two(half) * detail::power_of_two(n - half);
+  return detail::exp(x);
+}
+[[gnu::always_inline]] inline cpu::Vector<float> exp(cpu::Vector<float> x) {
+  return detail::exp(x);
 }
 
 // exp(x) - 1, accurate around 0.
 [[gnu::always_inline]] inline float expm1(float x) {
-  const float given = x;
-  x = x < -104.0f ? -104.0f : x;
-  x = x > 89.0f ? 89.0f : x;
   const auto [r, square_term, n] = detail::reduce_exponent(x);
   const int32_t half = n >> 1;
-  const float low = detail::power_of_two(half), high = detail::power_of_two(n - half);
+  const auto low = detail::power_of_two<float>(half), high = detail::power_of_two<float>(n - half);
   const float y = ((r + square_term) * low + (low - 1.0f / high)) * high;
-  return given == 0.0f ? given : y;
+  return x == 0.0f ? x : y;
 }
 
 [[gnu::always_inline]] inline float log(float x) {
-  return detail::log_with_tail(x, 0.0f);
+  const bool subnormal = x < 0x1p-126f;
+  const float scaled = x * 0x1p23f;
+  const float y = detail::log_of_normal(subnormal ? scaled : x, 0.0f, subnormal ? -23.0f : 0.0f);
+  return detail::with_log_limits(y, x);
 }
 
 // log(1 + x), accurate around 0.
 [[gnu::always_inline]] inline float log1p(float x) {
   const float w = 1.0f + x;
   const float lost = std::fabs(x) > 1.0f ? 1.0f - (w - x) : x - (w - 1.0f);
-  const float y = detail::log_with_tail(w, w < 0x1p30f ? lost : 0.0f);
+  const float y = detail::with_log_limits(detail::log_of_normal(w, w < 0x1p30f ? lost : 0.0f), w);
   return x == 0.0f ? x : y;
 }
 
 // log(1 + exp(x)); -softplus(-x) is the log of the sigmoid.
 [[gnu::always_inline]] inline float softplus(float x) {
-  const float tail = log1p(exp(-std::fabs(x)));
-  return (x < 0.0f ? 0.0f : x) + tail;
+  const float e = exp(-std::fabs(x));
+  const float w = 1.0f + e;
+  return (x < 0.0f ? 0.0f : x) + detail::log_of_normal(w, e - (w - 1.0f));
 }
 
 // 1 / (1 + exp(-x))
@@ -134,6 +166,10 @@ struct ReducedExponent {
 
 inline double exp(double x) {
   return std::exp(x);
+}
+inline cpu::Vector<double> exp(cpu::Vector<double> x) {
+  for (int lane = 0; lane < static_cast<int>(cpu::kLanes<double>); ++lane) x[lane] = std::exp(x[lane]);
+  return x;
 }
 inline double expm1(double x) {
   return std::expm1(x);

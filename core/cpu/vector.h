@@ -1,0 +1,47 @@
+// Vectors of 32 bytes (8 floats, 4 doubles), for kernels that keep a tile of a matrix in registers. On
+// machines with shorter vectors the compiler splits them.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace tapeformer::cpu {
+
+inline constexpr int64_t kVectorBytes = 32;
+template <class T>
+inline constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(T));
+
+namespace detail {
+template <class T>
+struct VectorOf {
+  typedef T type [[gnu::vector_size(kVectorBytes)]];
+};
+}  // namespace detail
+template <class T>
+using Vector = typename detail::VectorOf<T>::type;
+
+// Unaligned.
+template <class T>
+[[gnu::always_inline]] inline Vector<T> load(const T* source) {
+  Vector<T> v;
+  std::memcpy(&v, source, sizeof(v));
+  return v;
+}
+template <class T>
+[[gnu::always_inline]] inline void store(T* target, Vector<T> v) {
+  std::memcpy(target, &v, sizeof(v));
+}
+template <class T>
+[[gnu::always_inline]] inline T sum(Vector<T> v) {
+  T total = 0;
+  for (int lane = 0; lane < static_cast<int>(kLanes<T>); ++lane) total += v[lane];
+  return total;
+}
+
+// Smallest multiple of the vector length that is not below n.
+template <class T>
+constexpr int64_t padded(int64_t n) {
+  return (n + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+}
+
+}  // namespace tapeformer::cpu
