@@ -41,8 +41,8 @@ constexpr std::array<KnownSet, 3> kSets{{
      "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/ into such a folder",
      "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"},
     {"cifar10", "photographs, 32 x 32 colour, 50,000 train and 10,000 test", kCifar10Files, "",
-     "download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz and unpack its .bin files into such a "
-     "folder",
+     "in such a folder, run: curl -L https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz | tar xz "
+     "--strip-components=1",
      ""},
 }};
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "core/errors.h"
+#include "data/download.h"
 
 namespace tapeformer {
 namespace {
@@ -60,7 +61,9 @@ std::string missing_set_text(const KnownSet& set, const std::vector<fs::path>& l
     std::error_code ignored;
     text += "\n  " + folder.string() + (fs::exists(folder, ignored) ? "" : " (no such folder)");
   }
-  return concat_text(text, "\nto get it: ", set.how_to_get);
+  text += "\nto get it: ";
+  if (can_download() && !set.url.empty()) text += concat_text("tapeformer data fetch ", set.name, ", or ");
+  return text.append(set.how_to_get);
 }
 
 std::optional<fs::path> locate_file(const fs::path& folder, std::string_view name) {

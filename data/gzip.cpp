@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <limits>
+#include <iomanip>
 
 #include "core/errors.h"
 
@@ -21,10 +21,7 @@ class UnpackingReader {
  public:
   explicit UnpackingReader(const std::filesystem::path& path)
       : name_(path.string()), file_(path, std::ios::binary) {
-    std::error_code error;
-    const auto status = std::filesystem::status(path, error);
-    if (!std::filesystem::exists(status)) throw DataError(name_ + ": no such file");
-    if (!std::filesystem::is_regular_file(status)) throw DataError(name_ + ": is not a regular file");
+    require_regular_file(path);
     if (!file_) throw DataError(name_ + ": cannot be opened: " + std::strerror(errno));
     fill();
     packed_ = at_magic();
@@ -110,6 +107,12 @@ class UnpackingReader {
 
 }  // namespace
 
+std::string Digest::to_string() const {
+  std::ostringstream text;
+  text << bytes << " bytes with CRC-32 " << std::hex << std::setfill('0') << std::setw(8) << crc32;
+  return text.str();
+}
+
 Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes) {
   UnpackingReader reader(path);
   Bytes bytes;
@@ -137,10 +140,10 @@ Digest digest_unpacked(const std::filesystem::path& path) {
   UnpackingReader reader(path);
   Bytes piece(kPieceBytes);
   Digest digest;
-  auto checksum = crc32(0, nullptr, 0);
+  auto checksum = ::crc32(0, nullptr, 0);
   while (const size_t count = reader.read(piece.data(), piece.size())) {
     digest.bytes += static_cast<int64_t>(count);
-    checksum = crc32(checksum, piece.data(), static_cast<uInt>(count));
+    checksum = ::crc32(checksum, piece.data(), static_cast<uInt>(count));
   }
   digest.crc32 = static_cast<uint32_t>(checksum);
   return digest;

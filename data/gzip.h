@@ -4,6 +4,8 @@
 // early, is corrupt or is followed by something else, and for contents beyond the bound.
 #pragma once
 
+#include <string>
+
 #include "data/file.h"
 
 namespace tapeformer {
@@ -20,6 +22,7 @@ struct Digest {
   uint32_t crc32 = 0;
 
   bool operator==(const Digest&) const = default;
+  std::string to_string() const;  // "10 bytes with CRC-32 0123abcd"
 };
 Digest digest_unpacked(const std::filesystem::path& path);
 

@@ -97,7 +97,7 @@ Tensor downscale_images(const Tensor& pixels, int64_t height, int64_t width, int
         pixels.shape().to_string());
   if (k == 1) return pixels;
   const int64_t rows = height / k, columns = width / k;
-  const Tensor out = Tensor::empty({pixels.size(0), rows * columns * channels}, DType::uint8);
+  Tensor out = Tensor::empty({pixels.size(0), rows * columns * channels}, DType::uint8);
   const auto* source = pixels.data<uint8_t>();
   auto* target = out.data<uint8_t>();
   const auto average = [&](const uint8_t* block) {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "data/gzip.h"
+#include "data/file.h"
 
 namespace tapeformer {
 namespace {
@@ -54,7 +54,7 @@ void write_png(const std::filesystem::path& path, const Tensor& image) {
 }
 
 Tensor read_png(const std::filesystem::path& path) {
-  const Bytes bytes = read_unpacked(path, kMaxFileBytes);
+  const Bytes bytes = read_bytes(path, kMaxFileBytes);
   const auto fail = [&](const char* reason) -> void {
     throw DataError(concat_text(path.string(), ": expected a PNG image: ", reason));
   };
@@ -64,7 +64,7 @@ Tensor read_png(const std::filesystem::path& path) {
   if (height > kMaxSide || width > kMaxSide || height * width > kMaxPixels) fail("it is too large");
   const bool colour = (png.image.format & PNG_FORMAT_FLAG_COLOR) != 0;
   png.image.format = colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
-  const Tensor image = Tensor::empty({height, width, colour ? 3 : 1}, DType::uint8);
+  Tensor image = Tensor::empty({height, width, colour ? 3 : 1}, DType::uint8);
   const png_color black{0, 0, 0};
   if (!png_image_finish_read(&png.image, &black, image.raw(), 0, nullptr)) fail(png.image.message);
   return image;

@@ -1,7 +1,6 @@
 #include "data/verify.h"
 
 #include <algorithm>
-#include <iomanip>
 
 #include "core/errors.h"
 #include "data/directory.h"
@@ -10,41 +9,25 @@
 namespace tapeformer {
 namespace {
 
-std::string digest_text(const Digest& digest) {
-  std::ostringstream text;
-  text << digest.bytes << " bytes with CRC-32 " << std::hex << std::setfill('0') << std::setw(8)
-       << digest.crc32;
-  return text.str();
+// Where the file is, if anywhere; what is in it is not looked at.
+FileReport find_file(const KnownFile& known, const std::optional<std::filesystem::path>& folder) {
+  FileReport file;
+  file.name = known.name;
+  file.expected_bytes = known.bytes;
+  file.expected_crc32 = known.crc32;
+  if (folder) file.path = locate_file(*folder, known.name).value_or("");
+  if (file.path.empty()) file.problem = file.name + ": missing";
+  return file;
 }
 
-SetReport find(const KnownSet& set, const std::string& data_dir) {
-  SetReport report{std::string(set.name),       std::string(set.title),
-                   std::string(set.how_to_get), candidate_folders(set, data_dir),
-                   locate_set(set, data_dir),   {}};
-  for (const KnownFile& known : set.files) {
-    FileReport file;
-    file.name = known.name;
-    file.expected_bytes = known.bytes;
-    file.expected_crc32 = known.crc32;
-    if (report.folder) file.path = locate_file(*report.folder, known.name).value_or("");
-    if (file.path.empty()) file.problem = file.name + ": missing";
-    report.files.push_back(std::move(file));
-  }
+SetReport report_of(const KnownSet& set, const std::string& data_dir) {
+  SetReport report;
+  report.name = set.name;
+  report.title = set.title;
+  report.how_to_get = set.how_to_get;
+  report.looked_in = candidate_folders(set, data_dir);
+  report.folder = locate_set(set, data_dir);
   return report;
-}
-
-void read_and_compare(FileReport& file) {
-  try {
-    const Digest expected{file.expected_bytes, file.expected_crc32};
-    const Digest found = digest_unpacked(file.path);
-    file.bytes = found.bytes;
-    file.crc32 = found.crc32;
-    if (found != expected)
-      file.problem = concat_text(file.path.string(), ": expected ", digest_text(expected), ", found ",
-                                 digest_text(found));
-  } catch (const DataError& error) {
-    file.problem = error.what();
-  }
 }
 
 }  // namespace
@@ -56,14 +39,35 @@ bool SetReport::good() const {
 
 std::vector<SetReport> list_sets(const std::string& data_dir) {
   std::vector<SetReport> reports;
-  for (const KnownSet& set : known_sets()) reports.push_back(find(set, data_dir));
+  for (const KnownSet& set : known_sets()) {
+    reports.push_back(report_of(set, data_dir));
+    for (const KnownFile& file : set.files)
+      reports.back().files.push_back(find_file(file, reports.back().folder));
+  }
   return reports;
 }
 
+FileReport verify_file(const KnownFile& known, const std::optional<std::filesystem::path>& folder) {
+  FileReport file = find_file(known, folder);
+  if (file.path.empty()) return file;
+  const Digest expected{known.bytes, known.crc32};
+  try {
+    const Digest found = digest_unpacked(file.path);
+    file.bytes = found.bytes;
+    file.crc32 = found.crc32;
+    if (found != expected)
+      file.problem =
+          concat_text(file.path.string(), ": expected ", expected.to_string(), ", found ", found.to_string());
+  } catch (const DataError& error) {
+    file.problem = error.what();
+  }
+  return file;
+}
+
 SetReport verify_set(const std::string& name, const std::string& data_dir) {
-  SetReport report = find(known_set(name), data_dir);
-  for (FileReport& file : report.files)
-    if (!file.path.empty()) read_and_compare(file);
+  const KnownSet& set = known_set(name);
+  SetReport report = report_of(set, data_dir);
+  for (const KnownFile& file : set.files) report.files.push_back(verify_file(file, report.folder));
   return report;
 }
 

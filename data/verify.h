@@ -16,7 +16,7 @@ struct FileReport {
   std::filesystem::path path;  // where it was found, perhaps as .gz; empty: missing
   int64_t expected_bytes = 0;  // of the unpacked contents
   uint32_t expected_crc32 = 0;
-  int64_t bytes = 0;  // what was found; verify_set only
+  int64_t bytes = 0;  // what was found; not filled by list_sets
   uint32_t crc32 = 0;
   std::string problem;  // empty: nothing wrong was found
 };
@@ -31,6 +31,9 @@ struct SetReport {
 
 // Every known set: presence only, no contents are read.
 std::vector<SetReport> list_sets(const std::string& data_dir);
+
+// One file of a set, in its folder.
+FileReport verify_file(const KnownFile& file, const std::optional<std::filesystem::path>& folder);
 
 // One set: every byte is read and compared with the known size and checksum. Unreadable and corrupt files are
 // problems in the report. Throws ConfigError for an unknown name.

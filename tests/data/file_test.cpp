@@ -5,6 +5,7 @@
 
 #include <csignal>
 
+#include "core/errors.h"
 #include "tests/data/support.h"
 
 using namespace tapeformer;
@@ -66,4 +67,13 @@ TEST_CASE("write_atomically fails with the path and the reason, and keeps the ol
   CHECK(contains(message, "cannot write " + (dir / "file").string() + ": File too large"));
   CHECK(read_file(dir / "file") == "\7");
   CHECK(entries(dir.path()) == 2);
+}
+
+TEST_CASE("read_bytes reads a whole file within its bound") {
+  const TempDir dir;
+  write_file(dir / "file", Bytes{1, 2, 3});
+  CHECK(read_bytes(dir / "file", 3) == Bytes{1, 2, 3});
+  CHECK(message_of<DataError>([&] { read_bytes(dir / "file", 2); }) ==
+        (dir / "file").string() + ": holds 3 bytes, expected at most 2");
+  CHECK(contains(message_of<DataError>([&] { read_bytes(dir / "none", 2); }), "none: no such file"));
 }

@@ -1,0 +1,173 @@
+#include "data/fetch.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "core/errors.h"
+#include "data/download.h"
+#include "tests/data/support.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+const char* const kPackage = "/usr/share/datasets/fashion-mnist";
+
+// Serves the files of a folder at 127.0.0.1; anything else is 404, except /broken, which is 500. A request
+// for NAME?cut announces the file but sends half of it.
+class TinyServer {
+ public:
+  explicit TinyServer(std::filesystem::path folder) : folder_(std::move(folder)) {
+    listener_ = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener_, 8) != 0 ||
+        getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0)
+      throw std::runtime_error("no server");
+    url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    thread_ = std::jthread([this] { serve(); });
+  }
+  TinyServer(const TinyServer&) = delete;
+  TinyServer& operator=(const TinyServer&) = delete;
+  ~TinyServer() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+  std::string url;
+
+ private:
+  void serve() const {
+    for (int client; (client = accept(listener_, nullptr, nullptr)) >= 0; close(client)) {
+      std::string request;
+      char buffer[1024];
+      while (!contains(request, "\r\n\r\n")) {
+        const ssize_t count = recv(client, buffer, sizeof buffer, 0);
+        if (count <= 0) break;
+        request.append(buffer, static_cast<size_t>(count));
+      }
+      const size_t start = request.find('/') + 1;
+      answer(client, request.substr(start, request.find(' ', start) - start));
+    }
+  }
+  void answer(int client, std::string name) const {
+    const bool cut = name.ends_with("?cut");
+    if (cut) name.resize(name.size() - 4);
+    const bool found = std::filesystem::is_regular_file(folder_ / name);
+    const std::string body = found ? read_file(folder_ / name) : "no";
+    const char* status = found ? "200 OK" : name == "broken" ? "500 Oops" : "404 Not Found";
+    const std::string text =
+        concat_text("HTTP/1.1 ", status, "\r\nConnection: close\r\nContent-Length: ", body.size(), "\r\n\r\n",
+                    body.substr(0, body.size() / (cut ? 2 : 1)));
+    for (size_t sent = 0; sent < text.size();) {
+      const ssize_t count = send(client, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+      if (count <= 0) return;
+      sent += static_cast<size_t>(count);
+    }
+  }
+
+  std::filesystem::path folder_;
+  int listener_;
+  std::jthread thread_;
+};
+
+size_t entries(const std::filesystem::path& folder) {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+std::string fetch_error(const std::string& name, const std::filesystem::path& data_dir,
+                        const std::string& from) {
+  return message_of<DataError>([&] { fetch_set(name, data_dir.string(), from); });
+}
+
+}  // namespace
+
+TEST_CASE("fetch from a folder: files that verify arrive, bad ones are replaced, good ones are left alone") {
+  const TempDir dir;
+  const auto folder = dir / "data" / "fashion-mnist";
+  const auto data_dir = dir / "data";
+  const SetReport report =
+      fetch_set("fashion-mnist", data_dir.string(), std::string("file://") + kPackage + "/");
+  CHECK(report.good());
+  CHECK(report.folder == folder);
+  CHECK(entries(folder) == 4);
+
+  write_file(folder / "t10k-labels-idx1-ubyte", std::string("not the labels"));
+  const auto images = folder / "train-images-idx3-ubyte.gz";
+  const auto written = std::filesystem::last_write_time(images);
+  CHECK(fetch_set("fashion-mnist", data_dir.string(), kPackage).good());
+  CHECK(entries(folder) == 4);
+  CHECK(std::filesystem::last_write_time(images) == written);
+}
+
+TEST_CASE("fetch keeps nothing that is not as published") {
+  const TempDir dir;
+  write_tiny_mnist(dir / "source", 2, 2);
+  const auto data_dir = dir / "data";
+  const std::string first = (dir / "source" / "train-images-idx3-ubyte.gz").string();
+  const std::string error = fetch_error("mnist", data_dir, (dir / "source").string());
+  CHECK(
+      contains(error, first + ": expected 47040016 bytes with CRC-32 e9f4d8b3, found 64 bytes with CRC-32"));
+  CHECK(entries(data_dir / "mnist") == 0);
+
+  std::string whole = read_file(std::string(kPackage) + "/train-images-idx3-ubyte.gz");
+  write_file(first, whole.substr(0, whole.size() - 5));
+  CHECK(contains(fetch_error("fashion-mnist", data_dir, (dir / "source").string()),
+                 "the gzip data ends early"));
+  CHECK(entries(data_dir / "fashion-mnist") == 0);
+}
+
+TEST_CASE("fetch says what is missing and how to get what it cannot") {
+  const TempDir dir;
+  CHECK(contains(fetch_error("mnist", dir.path(), (dir / "none").string()),
+                 (dir / "none" / "train-images-idx3-ubyte").string() + ": no such file, neither"));
+  CHECK(contains(fetch_error("cifar10", dir.path(), ""),
+                 "to get it: in such a folder, run: curl -L https://www.cs.toronto.edu"));
+  CHECK_THROWS_AS(fetch_set("minst", dir.path().string()), ConfigError);
+  write_file(dir / "file", std::string("x"));
+  CHECK(
+      contains(message_of<std::runtime_error>([&] { fetch_set("mnist", (dir / "file").string(), kPackage); }),
+               "cannot make " + (dir / "file" / "mnist").string()));
+}
+
+TEST_CASE("fetch over http") {
+  if (!can_download()) {
+    MESSAGE("skipped: built without libcurl");
+    return;
+  }
+  const ScopedVariable no_proxy("no_proxy", "127.0.0.1");
+  const TempDir dir;
+  const TinyServer server(kPackage);
+  CHECK(fetch_set("fashion-mnist", dir.path().string(), server.url).good());
+  CHECK(contains(fetch_error("cifar10", dir.path(), server.url), "data_batch_1.bin: no such file, neither"));
+}
+
+TEST_CASE("downloads that fail, end early or are too long name the URL and the reason") {
+  if (!can_download()) {
+    MESSAGE("skipped: built without libcurl");
+    return;
+  }
+  const ScopedVariable no_proxy("no_proxy", "127.0.0.1");
+  std::string url;
+  {
+    const TinyServer server(kPackage);
+    url = server.url + "/t10k-labels-idx1-ubyte.gz";
+    const auto error = [](const std::string& address, int64_t max_bytes) {
+      return message_of<DataError>([&] { download(address, max_bytes); });
+    };
+    CHECK(download(url, 5125)->size() == 5125);
+    CHECK(!download(server.url + "/none", 100));
+    CHECK(error(url, 5124) == url + ": expected at most 5124 bytes, found more");
+    CHECK(contains(error(url + "?cut", 10000), url + "?cut: cannot be downloaded: "));
+    CHECK(contains(error(server.url + "/broken", 10000), "the server answers 500"));
+  }
+  CHECK(contains(message_of<DataError>([&] { download(url, 10000); }), url + ": cannot be downloaded: "));
+}
