@@ -87,7 +87,9 @@ void write_file_synced(const std::string& path, std::string_view text) {
 }
 
 void sync_folder(const std::string& path) {
-  File(path, O_RDONLY | O_DIRECTORY).sync();
+  const File folder(path, O_RDONLY | O_DIRECTORY);
+  // Some network file systems cannot sync folders and say so with EINVAL.
+  if (::fsync(folder.descriptor()) != 0 && errno != EINVAL) throw FileError("sync", path);
 }
 
 void rename_path(const std::string& from, const std::string& to) {
