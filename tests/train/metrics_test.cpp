@@ -1,0 +1,49 @@
+#include "train/metrics.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/train/config_fixture.h"
+
+using namespace tapeformer;
+
+TEST_CASE("metrics: one object a line in the given order, read back exactly") {
+  TempFolder folder;
+  const std::string path = folder.path("metrics.jsonl");
+  MetricsWriter writer(path);
+  writer.write({{"step", int64_t{1}}, {"split", "train"}, {"loss_nats", 0.1 + 0.2}});
+  CHECK(read_file(path) == "{\"step\":1,\"split\":\"train\",\"loss_nats\":0.30000000000000004}\n");
+  writer.write({{"step", int64_t{2}}, {"grad_norm", std::numeric_limits<double>::infinity()}});
+  MetricsWriter(path).write({{"step", int64_t{3}}});
+
+  const auto records = read_metrics(path);
+  REQUIRE(records.size() == 3);
+  CHECK(std::get<double>(records[0][2].second) == 0.1 + 0.2);
+  CHECK(std::get<std::string>(records[0][1].second) == "train");
+  CHECK(std::isnan(metric_number(records[1], "grad_norm", 0)));
+  CHECK(metric_number(records[2], "step", -1) == 3);
+  CHECK(metric_number(records[2], "loss_nats", -1) == -1);
+}
+
+TEST_CASE("metrics: a resume drops later steps and half-written lines, and nothing else") {
+  TempFolder folder;
+  const std::string kept = "{\"step\":1}\n{\"note\":\"é\"}\n{\"step\":10,\"x\":1.50}\n";
+  const auto path = folder.write("metrics.jsonl", kept + "{\"step\":11}\nnonsense\n{\"step\":12");
+  drop_metrics_after(path, 10);
+  CHECK(read_file(path) == kept);
+  MetricsWriter(path).write({{"step", int64_t{11}}});
+  CHECK(read_metrics(path).size() == 4);
+  drop_metrics_after(folder.path("none.jsonl"), 10);
+  CHECK_FALSE(std::filesystem::exists(folder.path("none.jsonl")));
+}
+
+TEST_CASE("metrics: a broken line is an error with its number, an unfinished last one is skipped") {
+  TempFolder folder;
+  const auto path = folder.write("metrics.jsonl", "{\"step\":1}\n{\"step\":");
+  CHECK(read_metrics(path).size() == 1);
+  folder.write("metrics.jsonl", "{\"step\":1}\n{\"step\":\n");
+  CHECK_THROWS_WITH_AS(read_metrics(path), (path + ":2: expected a JSON object").c_str(), DataError);
+  CHECK_THROWS_AS(read_metrics(folder.path("none")), FileError);
+}

@@ -1,0 +1,59 @@
+#include "train/progress.h"
+
+#include <doctest/doctest.h>
+
+#include <sstream>
+
+using namespace tapeformer;
+
+TEST_CASE("progress: plain lines every ten seconds, with ETA of this process only") {
+  std::ostringstream out;
+  double now = 100;
+  Progress progress(out, ProgressStyle::plain, 50, 150, [&] { return now; });
+  now = 110;
+  progress.update({60, 0.5, 0.72134752, 12345, 3 << 20});
+  CHECK(out.str() == "step 60/150  loss 0.5000  0.7213 bits/dim  12.3k tokens/s  ETA 1:30  3.0 MiB\n");
+  now = 115;
+  progress.update({65});
+  CHECK(out.str().find("step 65") == std::string::npos);
+  now = 120;
+  progress.update({70});
+  CHECK(out.str().find("step 70/150  loss 0.0000  0 tokens/s") != std::string::npos);
+  now = 121;
+  progress.update({150});
+  CHECK(out.str().find("step 150/150") != std::string::npos);
+}
+
+TEST_CASE("progress: a terminal line is rewritten and messages do not tear it") {
+  std::ostringstream out;
+  {
+    Progress progress(out, ProgressStyle::terminal, 0, 0, [] { return 0.0; });
+    progress.update({1});
+    progress.message("checkpoint written");
+  }
+  const std::string line = "step 1  loss 0.0000  0 tokens/s  0 B";
+  CHECK(out.str() == "\r" + line + "\x1b[K\rcheckpoint written\x1b[K\n" + line + "\n");
+}
+
+TEST_CASE("progress: silent says nothing") {
+  std::ostringstream out;
+  {
+    Progress progress(out, ProgressStyle::silent, 0, 10);
+    progress.update({10});
+    progress.message("x");
+  }
+  CHECK(out.str().empty());
+  CHECK(progress_style(true) == ProgressStyle::silent);
+}
+
+TEST_CASE("durations, counts and bytes as text") {
+  CHECK(duration_text(7.4) == "7s");
+  CHECK(duration_text(185) == "3:05");
+  CHECK(duration_text(3723) == "1:02:03");
+  CHECK(duration_text(2 * 86400 + 3 * 3600) == "2d 03:00:00");
+  CHECK(duration_text(1.0 / 0.0) == "?");
+  CHECK(count_text(950) == "950");
+  CHECK(count_text(4.5e6) == "4.5M");
+  CHECK(bytes_text(512) == "512 B");
+  CHECK(bytes_text(int64_t{5} << 40) == "5.0 TiB");
+}

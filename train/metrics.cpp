@@ -1,0 +1,87 @@
+#include "train/metrics.h"
+
+#include <fcntl.h>
+
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Calls f(line, number) for every line that has its end.
+template <class F>
+void for_each_line(const std::string& text, F&& f) {
+  int64_t number = 0;
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+    f(std::string_view(text).substr(begin, end - begin), ++number);
+}
+
+MetricValue value_of(const Json& json, const std::string& where) {
+  if (json.is_null()) return std::numeric_limits<double>::quiet_NaN();
+  if (json.is_number_integer()) return json.get<int64_t>();
+  if (json.is_number()) return json.get<double>();
+  if (json.is_string()) return json.get<std::string>();
+  throw DataError(where + ": expected numbers and strings, got " + json.type_name());
+}
+
+}  // namespace
+
+MetricsWriter::MetricsWriter(const std::string& path) : file_(path, O_WRONLY | O_CREAT | O_APPEND) {}
+
+void MetricsWriter::write(const MetricRecord& record) {
+  Json json = Json::object();
+  for (const auto& [name, value] : record)
+    std::visit([&, &key = name](const auto& v) { json[key] = v; }, value);
+  const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const size_t before = file_.size();
+  try {
+    file_.write(line.data(), line.size());
+  } catch (const FileError&) {
+    file_.truncate(before);  // else the next record would continue half a line
+    throw;
+  }
+}
+
+void drop_metrics_after(const std::string& path, int64_t step) {
+  if (!std::filesystem::exists(path)) return;
+  const std::string text = read_file(path);
+  std::string kept;
+  for_each_line(text, [&](std::string_view line, int64_t) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (!json.is_object()) return;
+    const auto found = json.find("step");
+    if (found != json.end() && found->is_number() && found->get<double>() > static_cast<double>(step)) return;
+    kept.append(line).append("\n");
+  });
+  if (kept != text) replace_file(path, kept);
+}
+
+std::vector<MetricRecord> read_metrics(const std::string& path) {
+  std::vector<MetricRecord> records;
+  for_each_line(read_file(path), [&](std::string_view line, int64_t number) {
+    const std::string where = path + ":" + std::to_string(number);
+    const Json json = Json::parse(line, nullptr, false);
+    if (!json.is_object()) throw DataError(where + ": expected a JSON object");
+    MetricRecord record;
+    for (const auto& [name, value] : json.items()) record.emplace_back(name, value_of(value, where));
+    records.push_back(std::move(record));
+  });
+  return records;
+}
+
+double metric_number(const MetricRecord& record, const std::string& field, double missing) {
+  for (const auto& [name, value] : record) {
+    if (name != field) continue;
+    if (auto integer = std::get_if<int64_t>(&value)) return static_cast<double>(*integer);
+    if (auto number = std::get_if<double>(&value)) return *number;
+  }
+  return missing;
+}
+
+}  // namespace tapeformer

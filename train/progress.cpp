@@ -1,0 +1,123 @@
+#include "train/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <ostream>
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr double kTerminalInterval = 0.1;  // seconds
+constexpr double kPlainInterval = 10;
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <class... Args>
+std::string format(const char* pattern, Args... args) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, pattern, args...);
+  return buffer;
+}
+
+// A line that wraps could not be rewritten.
+size_t terminal_width() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : 120u;
+}
+
+}  // namespace
+
+ProgressStyle progress_style(bool quiet) {
+  if (quiet) return ProgressStyle::silent;
+  return isatty(STDERR_FILENO) ? ProgressStyle::terminal : ProgressStyle::plain;
+}
+
+Progress::Progress(std::ostream& out, ProgressStyle style, int64_t first_step, int64_t total_steps,
+                   Clock clock)
+    : out_(out),
+      style_(style),
+      first_step_(first_step),
+      total_steps_(total_steps),
+      clock_(clock ? std::move(clock) : Clock(steady_seconds)),
+      started_(clock_()) {}
+
+std::string Progress::text_of(const ProgressSample& sample, double now) const {
+  std::string text = concat_text("step ", sample.step);
+  if (total_steps_ > 0) text += concat_text("/", total_steps_);
+  text += format("  loss %.4f", sample.loss);
+  if (sample.bits_per_dim >= 0) text += format("  %.4f bits/dim", sample.bits_per_dim);
+  text += concat_text("  ", count_text(sample.tokens_per_second), " tokens/s");
+  const auto done = static_cast<double>(sample.step - first_step_);
+  if (total_steps_ > 0 && done > 0) {
+    const double left = static_cast<double>(total_steps_ - sample.step);
+    text += concat_text("  ETA ", duration_text((now - started_) / done * left));
+  }
+  return text + concat_text("  ", bytes_text(sample.memory_bytes));
+}
+
+void Progress::update(const ProgressSample& sample) {
+  if (style_ == ProgressStyle::silent) return;
+  const double now = clock_();
+  const double interval = style_ == ProgressStyle::terminal ? kTerminalInterval : kPlainInterval;
+  if (now - shown_ < interval && sample.step != total_steps_) return;
+  shown_ = now;
+  line_ = text_of(sample, now);
+  if (style_ == ProgressStyle::terminal) {
+    line_ = line_.substr(0, terminal_width());
+    out_ << "\r" << line_ << "\x1b[K" << std::flush;
+  } else {
+    out_ << line_ << std::endl;
+    line_.clear();
+  }
+}
+
+void Progress::message(const std::string& text) {
+  if (style_ == ProgressStyle::silent) return;
+  if (line_.empty())
+    out_ << text << std::endl;
+  else
+    out_ << "\r" << text << "\x1b[K\n" << line_ << std::flush;
+}
+
+void Progress::finish() {
+  if (!line_.empty()) out_ << std::endl;
+  line_.clear();
+}
+
+std::string duration_text(double seconds) {
+  if (!(seconds >= 0) || seconds > 1e9) return "?";
+  const auto whole = static_cast<long long>(std::llround(seconds));
+  const long long minutes = whole / 60 % 60, hours = whole / 3600 % 24, days = whole / 86400;
+  if (whole < 60) return format("%llds", whole);
+  if (whole < 3600) return format("%lld:%02lld", minutes, whole % 60);
+  if (days == 0) return format("%lld:%02lld:%02lld", hours, minutes, whole % 60);
+  return format("%lldd %02lld:%02lld:%02lld", days, hours, minutes, whole % 60);
+}
+
+std::string count_text(double count) {
+  if (count >= 1e6) return format("%.1fM", count / 1e6);
+  return count >= 1e3 ? format("%.1fk", count / 1e3) : format("%.0f", count);
+}
+
+std::string bytes_text(int64_t bytes) {
+  const char* const units[] = {"KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  auto value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  while (value >= 1024 && unit < 3) {
+    value /= 1024;
+    ++unit;
+  }
+  return format("%.1f %s", value, units[unit]);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,60 @@
+// Progress of a training run on standard error: one line that is rewritten on a terminal, a plain line every
+// few seconds elsewhere, nothing with --quiet. Not thread-safe; it belongs to the training loop.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <string>
+
+namespace tapeformer {
+
+struct ProgressSample {
+  int64_t step = 0;
+  double loss = 0;               // nats per prediction
+  double bits_per_dim = -1;      // negative: not shown
+  double tokens_per_second = 0;  // of the last interval
+  int64_t memory_bytes = 0;      // peak of live tensors
+};
+
+enum class ProgressStyle { silent, plain, terminal };
+
+// What standard error is, or silent.
+ProgressStyle progress_style(bool quiet);
+
+class Progress {
+ public:
+  using Clock = std::function<double()>;  // seconds since any fixed moment
+
+  // `first_step` is the step that a resumed run starts from; `total_steps` 0: unknown, no ETA.
+  Progress(std::ostream& out, ProgressStyle style, int64_t first_step, int64_t total_steps, Clock clock = {});
+  ~Progress() { finish(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // Shows the sample if the last one is long enough ago; the first and the final step always.
+  void update(const ProgressSample& sample);
+  // A message of its own line, which the progress line neither tears nor covers.
+  void message(const std::string& text);
+  // Ends the rewritten line. Later updates start a new one.
+  void finish();
+
+ private:
+  std::string text_of(const ProgressSample& sample, double now) const;
+
+  std::ostream& out_;
+  ProgressStyle style_;
+  int64_t first_step_, total_steps_;
+  Clock clock_;
+  double started_, shown_ = -1e300;
+  std::string line_;  // on the terminal now, without its end
+};
+
+// "7s", "3:05", "1:02:03", "2d 03:00:00"
+std::string duration_text(double seconds);
+// "950", "12.3k", "4.5M"
+std::string count_text(double count);
+// "512 B", "3.4 MiB", "1.2 GiB"
+std::string bytes_text(int64_t bytes);
+
+}  // namespace tapeformer
