@@ -1,16 +1,17 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numbers>
 
 #include "core/allocator.h"
 #include "core/log.h"
 #include "ops/elementwise.h"
-#include "train/checkpoint.h"
 
 namespace tapeformer {
 namespace {
@@ -54,48 +55,56 @@ Trainer::Trainer(Config config, TrainerOptions options)
 
 Trainer::~Trainer() = default;
 
-// The checkpoint's model holds the averaged weights where there are any, so that whoever loads it evaluates those; the
-// weights that training continues from are then the optimizer's "average.…", exchanged.
-NamedTensors Trainer::optimizer_tensors() const { return optimizer_->state(); }
-
 void Trainer::start_new_run() {
   if (std::filesystem::exists(options_.run_dir) && !std::filesystem::is_empty(options_.run_dir))
     throw ConfigError("run directory " + options_.run_dir.string() +
                       " is not empty: continue it with --resume, or name another with --run-dir or run.name");
+  prepare_run_dir();
+}
+
+void Trainer::prepare_run_dir() const {
   std::filesystem::create_directories(options_.run_dir);
+  remove_unfinished_checkpoints(options_.run_dir.string());
+  drop_metrics_after(metrics_path(), step_);
   replace_file((options_.run_dir / "config.toml").string(), to_toml(config_));
 }
 
+std::string Trainer::metrics_path() const { return (options_.run_dir / "metrics.jsonl").string(); }
+
 void Trainer::resume() {
-  const auto checkpoint = find_checkpoint(options_.run_dir);
-  if (!checkpoint) {
-    log_info("no checkpoint in ", options_.run_dir.string(), ": starting from the beginning");
-    if (std::filesystem::exists(options_.run_dir / "metrics.jsonl")) std::filesystem::remove(options_.run_dir / "metrics.jsonl");
-    std::filesystem::create_directories(options_.run_dir);
-    replace_file((options_.run_dir / "config.toml").string(), to_toml(config_));
-    return;
+  const std::string run_dir = options_.run_dir.string();
+  if (checkpoint_steps(run_dir).empty()) {
+    log_info("no checkpoint in ", run_dir, ": starting from the beginning");
+    return prepare_run_dir();
   }
-  const Config before = load_config((*checkpoint / "config.toml").string(), {}, attention_catalogue());
+  const Checkpoint checkpoint(find_checkpoint(run_dir, false));
+  const Config before = load_config(checkpoint.config_path(), {}, attention_catalogue());
   std::string contradictions;
   for (const std::string& key : differing_keys(before, config_))
     if (!may_change(key))
       contradictions += "\n  " + key + " = " + config_value_text(config_, key) + ", but the checkpoint has " +
                         config_value_text(before, key);
   if (!contradictions.empty())
-    throw ConfigError("cannot resume from " + checkpoint->string() + " with another config:" + contradictions);
+    throw ConfigError("cannot resume from " + checkpoint.folder() + " with another config:" + contradictions);
 
-  load_tensors(*checkpoint / "model.safetensors", model_->parameters());
-  load_tensors(*checkpoint / "optimizer.safetensors", optimizer_tensors());
+  checkpoint.load_model(model_->parameters());
+  checkpoint.load_optimizer(optimizer_->state());
   optimizer_->swap_average();
-  const auto state = nlohmann::json::parse(read_file((*checkpoint / "state.json").string()));
+  load_state(checkpoint);
+  prepare_run_dir();
+  log_info("resumed from ", checkpoint.folder(), " at step ", step_, " of ", total_steps_);
+}
+
+void Trainer::load_state(const Checkpoint& checkpoint) try {
+  const auto state = nlohmann::json::parse(checkpoint.state_json());
   step_ = saved_step_ = state.at("step").get<int64_t>();
   optimizer_->set_steps(state.at("optimizer_steps").get<int64_t>());
   if (!state.at("best_loss").is_null()) best_loss_ = state.at("best_loss").get<double>();
   seconds_ = state.at("seconds").get<double>();
   schedule_->state = {state.at("plateau_factor").get<double>(), state.at("plateau_best").get<double>(),
                       state.at("plateau_bad_evaluations").get<int64_t>()};
-  drop_metrics_after((options_.run_dir / "metrics.jsonl").string(), step_);
-  log_info("resumed from ", checkpoint->string(), " at step ", step_, " of ", total_steps_);
+} catch (const nlohmann::json::exception& error) {
+  throw CheckpointError(checkpoint.folder() + "/state.json: " + error.what());
 }
 
 Batch Trainer::next_batch(int64_t micro_step) {
@@ -182,40 +191,43 @@ void Trainer::evaluate_now() {
   progress_->message(concat_text(text, " (", e.examples, " examples, ", duration_text(e.seconds), ")"));
 }
 
+// The checkpoint's model holds the averaged weights where there are any, so that whoever loads it evaluates those; the
+// weights that training continues from are saved exchanged with them, as the optimizer's "average.NAME".
 // A disk that is full must not end a run that can go on: the old checkpoint is intact, and the next one may succeed.
-void Trainer::save(bool best) {
+void Trainer::save(bool best, bool must_succeed) {
   const nlohmann::ordered_json state{{"step", step_},
                                      {"optimizer_steps", optimizer_->steps()},
-                                     {"best_loss", best_loss_},
+                                     {"best_loss", std::isfinite(best_loss_) ? nlohmann::json(best_loss_) : nlohmann::json()},
                                      {"seconds", seconds_},
                                      {"plateau_factor", schedule_->state.plateau_factor},
                                      {"plateau_best", schedule_->state.best_loss},
                                      {"plateau_bad_evaluations", schedule_->state.bad_evaluations}};
+  const auto as_map = [](const NamedTensors& list) { return std::map<std::string, Tensor>(list.begin(), list.end()); };
+  const std::string run_dir = options_.run_dir.string();
   optimizer_->swap_average();
-  CheckpointContents contents{.step = step_,
-                              .model = model_->parameters(),
-                              .optimizer = optimizer_tensors(),
-                              .state_json = state.dump(2) + "\n",
-                              .config_toml = to_toml(config_)};
+  std::exception_ptr failure;
   try {
-    save_checkpoint(options_.run_dir, contents, {.best = best, .keep_last = config_.train.keep_last});
+    save_checkpoint(run_dir, step_,
+                    {as_map(model_->parameters()), as_map(optimizer_->state()), state.dump(2) + "\n", to_toml(config_)});
+    if (best) mark_best_checkpoint(run_dir, step_);
+    prune_checkpoints(run_dir, config_.train.keep_last);
     saved_step_ = step_;
-  } catch (const std::exception& error) {
-    optimizer_->swap_average();
-    if (step_ == total_steps_) throw;
-    progress_->message(concat_text("checkpoint of step ", step_, " failed, training goes on: ", error.what()));
-    return;
+  } catch (const CheckpointError& error) {
+    failure = std::current_exception();
+    progress_->message(concat_text("checkpoint of step ", step_, " failed: ", error.what()));
   }
   optimizer_->swap_average();
+  if (failure && must_succeed) std::rethrow_exception(failure);
 }
 
 TrainResult Trainer::run() {
   if (options_.resume) resume();
   else start_new_run();
-  metrics_ = std::make_unique<MetricsWriter>((options_.run_dir / "metrics.jsonl").string());
+  metrics_ = std::make_unique<MetricsWriter>(metrics_path());
   progress_ = std::make_unique<Progress>(std::cerr, progress_style(options_.quiet), step_, total_steps_);
   const StopSignals signals;
-  TrainResult result{.total_steps = total_steps_};
+  TrainResult result;
+  result.total_steps = total_steps_;
   const double limit = config_.train.time_limit_minutes * 60;
   while (step_ < total_steps_ && !result.time_is_up) {
     const auto start = Clock::now();
@@ -235,9 +247,9 @@ TrainResult Trainer::run() {
       best = evaluation_->nats_per_dim < best_loss_;
       if (best) best_loss_ = evaluation_->nats_per_dim;
     }
-    if (best || due(config_.train.checkpoint_every) || last) save(best);
+    if (best || due(config_.train.checkpoint_every) || last) save(best, last);
   }
-  if (result.stop_signal) save(false);
+  if (result.stop_signal) save(false, true);
   progress_->finish();
   result.step = step_;
   result.evaluation = evaluation_;

@@ -13,6 +13,7 @@
 
 #include "data/loader.h"
 #include "train/build.h"
+#include "train/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
@@ -67,14 +68,16 @@ class Trainer {
 
   void start_new_run();
   void resume();
+  void load_state(const Checkpoint& checkpoint);
+  void prepare_run_dir() const;
+  std::string metrics_path() const;
   Step train_step();
   Batch next_batch(int64_t micro_step);
   void check_finite(double loss, int64_t micro_step) const;
   void report(const Step& step);
   void evaluate_now();
-  void save(bool best);
+  void save(bool best, bool must_succeed);
   bool due(int64_t every) const { return every > 0 && step_ % every == 0; }
-  NamedTensors optimizer_tensors() const;
 
   Config config_;
   TrainerOptions options_;

@@ -7,7 +7,12 @@ namespace tapeformer::test {
 
 inline AutoregressiveOptions small_options(const std::string& attention, Head head = Head::logistic_mixture) {
   AutoregressiveOptions options;
-  options.encoder = {.layers = 2, .heads = 2, .head_dim = 4, .feedforward = 12, .attention = attention};
+  options.encoder = {};
+  options.encoder.layers = 2;
+  options.encoder.heads = 2;
+  options.encoder.head_dim = 4;
+  options.encoder.feedforward = 12;
+  options.encoder.attention = attention;
   options.encoder.attention_options = OptionValues(attention_kind(attention).options);
   options.head = head;
   options.vocabulary = head == Head::categorical ? 7 : 256;

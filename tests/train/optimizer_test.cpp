@@ -1,0 +1,93 @@
+#include "train/optimizer.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "tests/support/random.h"
+#include "train/schedule.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+TEST_CASE("RAdam follows its definition: five momentum steps, then rectified ones, eps beside the uncorrected root") {
+  OptimizerConfig config;
+  config.lr = 0.1;
+  config.weight_decay = 0.01;
+  config.eps = 1e-3;  // large enough that its place matters
+  const Tensor parameter = require_grad(Tensor::from<double>({0.7}, {1}));
+  Optimizer optimizer(config, {{"p", parameter}});
+  double p = 0.7, m = 0, v = 0;
+  const double b1 = 0.9, b2 = 0.999;
+  for (int t = 1; t <= 12; ++t) {
+    const double g = std::cos(t);
+    set_gradient(parameter, Tensor::from<double>({g}, {1}));
+    optimizer.step(config.lr);
+    m = b1 * m + (1 - b1) * g;
+    v = b2 * v + (1 - b2) * g * g;
+    p *= 1 - config.lr * config.weight_decay;
+    const double inf = 2 / (1 - b2) - 1, rho = inf - 2 * t * std::pow(b2, t) / (1 - std::pow(b2, t));
+    CHECK((rho >= 5) == (t >= 6));
+    if (rho >= 5) {
+      const double r = std::sqrt((rho - 4) * (rho - 2) * inf / ((inf - 4) * (inf - 2) * rho));
+      p -= config.lr * r * std::sqrt(1 - std::pow(b2, t)) / (1 - std::pow(b1, t)) * m / (std::sqrt(v) + config.eps);
+    } else {
+      p -= config.lr / (1 - std::pow(b1, t)) * m;
+    }
+    CHECK(parameter.item() == doctest::Approx(p).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("clipping scales all gradients together or each by itself") {
+  for (const bool per_tensor : {false, true}) {
+    OptimizerConfig config;
+    config.kind = "sgd";
+    config.momentum = 0;
+    config.clip_norm = 1;
+    config.clip = per_tensor ? "per_tensor" : "global";
+    const Tensor a = require_grad(Tensor::zeros({2}, DType::float64)), b = require_grad(Tensor::zeros({1}, DType::float64));
+    set_gradient(a, Tensor::from<double>({3, 4}, {2}));
+    set_gradient(b, Tensor::from<double>({12}, {1}));
+    Optimizer optimizer(config, {{"a", a}, {"b", b}});
+    CHECK(optimizer.step(1) == doctest::Approx(13));
+    const double norm = per_tensor ? 5 : 13;
+    CHECK(a.to_vector()[1] == doctest::Approx(-4 / norm).epsilon(1e-6));
+    CHECK(b.to_vector()[0] == doctest::Approx(per_tensor ? -1 : -12 / 13.0).epsilon(1e-6));
+    CHECK_FALSE(gradient(a).defined());
+  }
+}
+
+TEST_CASE("the average of the weights is exchanged and exchanged back") {
+  OptimizerConfig config;
+  config.kind = "sgd";
+  config.ema = 0.5;
+  const Tensor p = require_grad(Tensor::from<double>({1}, {1}));
+  Optimizer optimizer(config, {{"p", p}});
+  set_gradient(p, Tensor::from<double>({1}, {1}));
+  optimizer.step(0.5);
+  const double weights = p.item();
+  optimizer.swap_average();
+  const double decay = std::min(0.5, 2.0 / 11);
+  CHECK(p.item() == doctest::Approx(decay * 1 + (1 - decay) * weights));
+  optimizer.swap_average();
+  CHECK(p.item() == weights);
+}
+
+TEST_CASE("schedules") {
+  Schedule step({.kind = "step", .warmup_steps = 4, .step_at = {10, 20}, .factor = 0.1}, 30);
+  CHECK(step.factor(0) == 0.25);
+  CHECK(step.factor(3) == 1);
+  CHECK(step.factor(9) == 1);
+  CHECK(step.factor(10) == doctest::Approx(0.1));
+  CHECK(step.factor(25) == doctest::Approx(0.01));
+  Schedule cosine({.kind = "cosine", .warmup_steps = 0, .step_at = {}, .final_lr_ratio = 0.2}, 100);
+  CHECK(cosine.factor(0) == 1);
+  CHECK(cosine.factor(50) == doctest::Approx(0.6));
+  CHECK(cosine.factor(100) == doctest::Approx(0.2));
+  Schedule plateau({.kind = "plateau", .step_at = {}, .factor = 0.5, .patience = 2}, 100);
+  plateau.observe(1.0);
+  plateau.observe(1.1);
+  CHECK(plateau.factor(5) == 1);
+  plateau.observe(1.2);
+  CHECK(plateau.factor(5) == 0.5);
+}

@@ -1,0 +1,185 @@
+#include "train/trainer.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <thread>
+
+#include "tests/support/temp_dir.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A small model on the copy task: no data files needed.
+Config tiny_config(int64_t steps) {
+  Config config;
+  config.run.name = "tiny";
+  config.run.device = "cpu";
+  config.run.threads = 1;
+  config.data = {.dataset = "copy", .batch_size = 4, .eval_limit = 8, .max_length = 16};
+  config.model.type = "sequence";
+  config.model.layers = 2;
+  config.model.heads = 2;
+  config.model.head_dim = 8;
+  config.model.feedforward = 32;
+  config.model.dropout = 0.1;
+  config.attention = OptionValues(attention_kind("linear").options);
+  config.optimizer.lr = 1e-3;
+  config.optimizer.ema = 0.9;
+  config.schedule.kind = "cosine";
+  config.train.steps = steps;
+  config.train.checkpoint_every = 5;
+  config.train.eval_every = 10;
+  config.train.log_every = 1;
+  return config;
+}
+
+TrainResult train(const Config& config, const fs::path& run_dir, bool resume = false) {
+  return Trainer(config, {.run_dir = run_dir, .data_dir = "", .resume = resume, .quiet = true}).run();
+}
+
+std::string bytes_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  REQUIRE_MESSAGE(file.good(), path.string());
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void check_same_final_state(const fs::path& a, const fs::path& b, const std::string& step) {
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"})
+    CHECK(bytes_of(a / "checkpoints" / step / name) == bytes_of(b / "checkpoints" / step / name));
+}
+
+}  // namespace
+
+TEST_CASE("the same seed and threads give an identical run") {
+  const TempDir dir;
+  train(tiny_config(12), dir.path() / "a");
+  train(tiny_config(12), dir.path() / "b");
+  check_same_final_state(dir.path() / "a", dir.path() / "b", "step-00000012");
+  Config other = tiny_config(12);
+  other.run.seed = 2;
+  train(other, dir.path() / "c");
+  CHECK(bytes_of(dir.path() / "a/checkpoints/latest/model.safetensors") !=
+        bytes_of(dir.path() / "c/checkpoints/latest/model.safetensors"));
+}
+
+TEST_CASE("a run stopped by SIGTERM wherever it is and resumed equals an uninterrupted one, byte for byte") {
+  const TempDir dir;
+  const Config config = tiny_config(60);
+  train(config, dir.path() / "whole");
+  int stops = 0;
+  TrainResult result;
+  const auto old = signal(SIGTERM, SIG_IGN);  // outside of a run the signal does nothing
+  for (int attempt = 0; attempt < 50 && result.step < 60; ++attempt) {
+    std::thread killer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20 * (attempt + 1)));
+      kill(getpid(), SIGTERM);
+    });
+    result = train(config, dir.path() / "parts", true);
+    killer.join();
+    stops += result.stop_signal == SIGTERM;
+  }
+  signal(SIGTERM, old);
+  CHECK(result.step == 60);
+  CHECK(stops >= 1);
+  check_same_final_state(dir.path() / "whole", dir.path() / "parts", "step-00000060");
+  const auto whole = read_metrics((dir.path() / "whole/metrics.jsonl").string());
+  const auto parts = read_metrics((dir.path() / "parts/metrics.jsonl").string());
+  REQUIRE(whole.size() == parts.size());
+  for (size_t i = 0; i < whole.size(); ++i)
+    for (const char* field : {"step", "loss_nats", "grad_norm", "lr"})
+      CHECK(metric_number(whole[i], field, -1) == metric_number(parts[i], field, -1));
+}
+
+TEST_CASE("a run that is cut after a checkpoint continues from it") {
+  const TempDir dir;
+  train(tiny_config(20), dir.path() / "whole");
+  train(tiny_config(20), dir.path() / "cut");
+  // What a kill -9 between steps 10 and 15 would have left.
+  for (const char* step : {"step-00000015", "step-00000020"}) fs::remove_all(dir.path() / "cut/checkpoints" / step);
+  fs::remove(dir.path() / "cut/checkpoints/latest");
+  fs::create_directory_symlink("step-00000010", dir.path() / "cut/checkpoints/latest");
+  CHECK(train(tiny_config(20), dir.path() / "cut", true).step == 20);
+  check_same_final_state(dir.path() / "whole", dir.path() / "cut", "step-00000020");
+}
+
+TEST_CASE("resuming with a config that contradicts the checkpoint names every key") {
+  const TempDir dir;
+  train(tiny_config(5), dir.path() / "run");
+  Config other = tiny_config(9);  // more steps are allowed
+  other.model.layers = 3;
+  other.optimizer.lr = 0.5;
+  const std::string text = message_of<ConfigError>([&] { train(other, dir.path() / "run", true); });
+  CHECK(contains(text, "model.layers = 3, but the checkpoint has 2"));
+  CHECK(contains(text, "optimizer.lr = 0.5, but the checkpoint has 0.001"));
+  CHECK_FALSE(contains(text, "train.steps"));
+  CHECK_THROWS_AS(train(tiny_config(5), dir.path() / "run"), ConfigError);  // without resume: the folder is taken
+}
+
+TEST_CASE("a loss that is no number ends the run, names step and examples, and keeps the last checkpoint") {
+  const TempDir dir;
+  Config config = tiny_config(40);
+  config.optimizer.kind = "sgd";
+  config.optimizer.lr = 1e25;
+  config.optimizer.ema = 0;
+  config.schedule.kind = "constant";
+  config.schedule.warmup_steps = 0;
+  config.train.checkpoint_every = 1;
+  config.train.eval_every = 0;
+  try {
+    train(config, dir.path() / "run");
+    FAIL("the run did not diverge");
+  } catch (const DivergedError& error) {
+    CHECK(contains(error.what(), "training examples"));
+    CHECK(contains(error.what(), "at step 1"));
+    CHECK(contains(error.what(), "the checkpoint of step 1 is kept"));
+  }
+  CHECK(fs::exists(dir.path() / "run/checkpoints/latest/model.safetensors"));
+}
+
+TEST_CASE("accumulating two half batches equals one batch") {
+  const TempDir dir;
+  Config whole = tiny_config(3);
+  whole.model.dropout = 0;
+  whole.data.shuffle = false;
+  whole.data.dataset = "fashion-mnist";
+  whole.data.downscale = 7;
+  whole.model.type = "image";
+  Config halves = whole;
+  halves.data.batch_size = 2;
+  halves.train.accumulate = 2;
+  train(whole, dir.path() / "whole");
+  train(halves, dir.path() / "halves");
+  const auto a = read_metrics((dir.path() / "whole/metrics.jsonl").string());
+  const auto b = read_metrics((dir.path() / "halves/metrics.jsonl").string());
+  for (size_t i = 0; i < 3; ++i)
+    CHECK(metric_number(a[i], "loss_nats", -1) == doctest::Approx(metric_number(b[i], "loss_nats", -2)).epsilon(1e-5));
+}
+
+TEST_CASE("a dry run writes nothing and reports what a run would take") {
+  const TempDir dir;
+  Trainer trainer(tiny_config(1), {.run_dir = dir.path() / "run", .data_dir = "", .resume = false, .quiet = true});
+  const DryRun report = trainer.dry_run();
+  CHECK(report.parameters == parameter_count(trainer.model()));
+  CHECK(report.memory_bytes > 0);
+  CHECK(std::isfinite(report.loss));
+  CHECK_FALSE(fs::exists(dir.path() / "run"));
+}
+
+TEST_CASE("the time limit ends a run with a checkpoint") {
+  const TempDir dir;
+  Config config = tiny_config(1000000);
+  config.train.time_limit_minutes = 0.2 / 60;
+  config.train.eval_every = 0;
+  config.train.checkpoint_every = 0;
+  const TrainResult result = train(config, dir.path() / "run");
+  CHECK(result.time_is_up);
+  CHECK(result.step > 0);
+  CHECK(fs::exists(dir.path() / "run/checkpoints/latest/state.json"));
+}
