@@ -38,6 +38,15 @@ template <class T>
   return total;
 }
 
+// Keeps a loaded vector in a register: the compiler would rather load it again at each use, and loads are
+// what a tile of multiply-adds is short of.
+template <class V>
+[[gnu::always_inline]] inline void keep_in_register([[maybe_unused]] V& v) {
+#ifdef __AVX__
+  asm("" : "+x"(v));
+#endif
+}
+
 // Smallest multiple of the vector length that is not below n.
 template <class T>
 constexpr int64_t padded(int64_t n) {

@@ -1,0 +1,31 @@
+// What the attention ops share: checks of their inputs, and access to them through strides.
+#pragma once
+
+#include "core/tensor.h"
+#include "ops/kernels/attention.h"
+
+namespace tapeformer {
+
+// Throws ShapeError unless q (batch, query_length, heads, dim), k (batch, key_length, heads, dim), v (batch,
+// key_length, heads, value_dim) fit each other in shape, dtype and device and dim, value_dim > 0.
+void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v);
+// The same for one token: q, k (batch, heads, dim), v and out (batch, heads, value_dim), last dimensions
+// contiguous.
+void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
+                          const Tensor& out);
+// key_lengths as a contiguous (batch,) int64 tensor of values in [0, key_length]; undefined stays undefined.
+Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, int64_t batch, int64_t key_length);
+
+// The tensor itself when its last dimension is contiguous, else a contiguous copy (recorded).
+Tensor contiguous_features(const Tensor& x);
+
+// x (batch, length, heads, dim), or (batch, heads, dim) for one token.
+template <class T>
+AttentionRows<T> attention_rows(const Tensor& x) {
+  const Shape& strides = x.strides();
+  T* const data = x.data<std::remove_const_t<T>>();
+  if (x.rank() == 3) return {data, strides[0], 0, strides[1]};
+  return {data, strides[0], strides[1], strides[2]};
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,139 @@
+// Feature maps of linear attention, and the way of rows into the panels of outer_product_scan.h and back.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/cpu/vector_math.h"
+#include "ops/cpu/outer_product_scan.h"
+#include "ops/kernels/linear_attention.h"
+
+namespace tapeformer::cpu {
+
+// Each map gives y = phi(x), and phi'(x) from y alone. NaN stays NaN.
+struct EluPlusOne {
+  template <class V>
+  static V value(V x) {
+    const V zero{};
+    const V e = vmath::exp(x > zero ? zero : x);
+    return x > zero ? x + 1 : e;
+  }
+  template <class V>
+  static V slope(V y) {
+    const V one = V{} + 1;
+    return y > one ? one : y;
+  }
+};
+struct Relu {
+  template <class V>
+  static V value(V x) {
+    return x < V{} ? V{} : x;
+  }
+  template <class V>
+  static V slope(V y) {
+    return y > V{} ? V{} + 1 : V{};
+  }
+};
+struct SquaredRelu {
+  template <class V>
+  static V value(V x) {
+    return x < V{} ? V{} : x * x;
+  }
+  template <class V>
+  static V slope(V y) {
+    for (size_t lane = 0; lane < sizeof(V) / sizeof(y[0]); ++lane) y[lane] = 2 * std::sqrt(y[lane]);
+    return y;
+  }
+};
+struct Exponential {
+  template <class V>
+  static V value(V x) {
+    return vmath::exp(x);
+  }
+  template <class V>
+  static V slope(V y) {
+    return y;
+  }
+};
+
+template <class F>
+void visit_feature_map(FeatureMap map, F&& f) {
+  switch (map) {
+    case FeatureMap::elu_plus_one:
+      return f(EluPlusOne{});
+    case FeatureMap::relu:
+      return f(Relu{});
+    case FeatureMap::squared_relu:
+      return f(SquaredRelu{});
+    case FeatureMap::exponential:
+      return f(Exponential{});
+  }
+}
+
+// Up to a whole vector; missing elements are zero.
+template <class T>
+Vector<T> load_some(const T* source, int64_t count) {
+  if (count >= kLanes<T>) return load(source);
+  Vector<T> v{};
+  std::memcpy(&v, source, static_cast<size_t>(count) * sizeof(T));
+  return v;
+}
+template <class T>
+void store_some(T* target, Vector<T> v, int64_t count) {
+  if (count >= kLanes<T>)
+    store(target, v);
+  else
+    std::memcpy(target, &v, static_cast<size_t>(count) * sizeof(T));
+}
+// v with zeros from element `count` on.
+template <class T>
+Vector<T> keep_some(Vector<T> v, int64_t count) {
+  return count >= kLanes<T> ? v : load_some(reinterpret_cast<const T*>(&v), count);
+}
+
+// Rows of some heads of one token after another. The heads lie next to each other as a rule, so loops finish
+// a token before they go on.
+template <class T>
+struct TokenRows {
+  T* data = nullptr;
+  int64_t token_stride = 0, head_stride = 0, heads = 0, dim = 0;
+
+  T* row(int64_t token, int64_t head) const { return data + token * token_stride + head * head_stride; }
+};
+
+// f(row pointer, head, token, index into the head's panels, elements left in the row) for every vector of the
+// first `count` tokens.
+template <class T, class F>
+[[gnu::always_inline]] inline void for_vectors(TokenRows<T> rows, int64_t count, F&& f) {
+  using Element = std::remove_const_t<T>;
+  for (int64_t t = 0; t < count; ++t)
+    for (int64_t head = 0; head < rows.heads; ++head) {
+      T* const row = rows.row(t, head);
+      for (int64_t i = 0; i < rows.dim; i += kLanes<Element>)
+        f(row + i, head, t, panel_index<Element>(t, i), rows.dim - i);
+    }
+}
+
+// panels = phi(x), padded with zeros to whole vectors; a head's panels take panel_size(dim) elements.
+template <class T>
+void map_features(FeatureMap map, TokenRows<const T> x, int64_t count, T* panels) {
+  const int64_t size = panel_size<T>(x.dim);
+  visit_feature_map(map, [&](auto phi) {
+    for_vectors(x, count, [&](const T* row, int64_t head, int64_t, int64_t at, int64_t left) {
+      store(panels + head * size + at, keep_some<T>(phi.value(load_some(row, left)), left));
+    });
+  });
+}
+
+// gx = g phi'(x), where `features` holds phi(x) and g the gradient of phi(x), both in panels.
+template <class T>
+void features_backward(FeatureMap map, const T* features, const T* g, int64_t count, TokenRows<T> gx) {
+  const int64_t size = panel_size<T>(gx.dim);
+  visit_feature_map(map, [&](auto phi) {
+    for_vectors(gx, count, [&](T* row, int64_t head, int64_t, int64_t at, int64_t left) {
+      store_some<T>(row, load(g + head * size + at) * phi.slope(load(features + head * size + at)), left);
+    });
+  });
+}
+
+}  // namespace tapeformer::cpu

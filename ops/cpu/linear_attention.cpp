@@ -1,0 +1,339 @@
+#include "ops/kernels/linear_attention.h"
+
+#include <omp.h>
+
+#include "core/cpu/scratch.h"
+#include "core/threads.h"
+#include "ops/cpu/feature_map.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+// Tokens [begin, begin + count) of a sequence.
+struct Chunk {
+  int64_t begin, count;
+};
+
+template <class F>
+void for_chunks(int64_t length, F&& f) {
+  for (int64_t begin = 0; begin < length; begin += kChunk) f(Chunk{begin, std::min(kChunk, length - begin)});
+}
+template <class F>
+void for_chunks_backwards(int64_t length, F&& f) {
+  for (int64_t begin = (length - 1) / kChunk * kChunk; begin >= 0 && length > 0; begin -= kChunk)
+    f(Chunk{begin, std::min(kChunk, length - begin)});
+}
+
+// Memory of a head in a block that holds one after another.
+template <class T>
+struct PerHead {
+  T* data = nullptr;
+  int64_t stride = 0;
+  T* operator[](int64_t head) const { return data + head * stride; }
+};
+
+// Works on some heads of a sequence at a time, because their rows lie side by side in memory, with the
+// working memory of one thread: a chunk and the states of each head, whatever the length. With z the sum of
+// the keys' features and dn = g / d, dd = -(g . out) / d the gradients of the numerator and the denominator
+// of out, the states are
+//   key_value   phi(k) v^T; for the gradient of v, phi(q) dn^T
+//   value_key   v phi(k)^T, and z, for the gradient of q
+//   dn_query    dn phi(q)^T, and the sum of dd phi(q), for the gradient of k
+template <class T>
+class HeadGroup {
+ public:
+  HeadGroup(const LinearAttentionShape& shape, int64_t group, AttentionRows<const T> q,
+            AttentionRows<const T> k, AttentionRows<const T> v)
+      : s_(shape), q_(q), k_(k), v_(v), group_(group) {}
+
+  // Divides up the working memory; returns how many elements it takes.
+  int64_t use(T* memory) {
+    int64_t used = 0;
+    auto take = [&](int64_t elements) {
+      const PerHead<T> taken{memory ? memory + used : nullptr,
+                             (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T>};
+      used += group_ * taken.stride;
+      return taken;
+    };
+    for (PerHead<T>* panel : {&queries_, &keys_, &features_gradient_}) *panel = take(panel_size<T>(s_.dim));
+    for (PerHead<T>* panel : {&values_, &dn_, &result_}) *panel = take(panel_size<T>(s_.value_dim));
+    for (PerHead<T>* row : {&dd_, &inverse_, &ones_}) *row = take(kChunk);
+    partial_dots_ = take(kChunk * kLanes<T>);
+    states_ = take(0);
+    for (PerHead<T>* sum : {&key_sum_, &query_sum_}) *sum = take(padded<T>(s_.dim));
+    for (PerHead<T>* state : {&value_key_, &dn_query_}) *state = take(s_.value_dim * padded<T>(s_.dim));
+    key_value_ = take(s_.dim * padded<T>(s_.value_dim));
+    state_elements_ = memory ? memory + used - states_.data : 0;
+    return used;
+  }
+
+  // Moves on to heads [head, head + group) of a sequence, with empty states.
+  void select(int64_t batch, int64_t head) {
+    batch_ = batch;
+    head_ = head;
+    heads_ = std::min(group_, s_.heads - head);
+    counted_keys_ = s_.key_lengths ? s_.key_lengths[batch] : s_.key_length;
+    std::fill_n(ones_.data, group_ * ones_.stride, T{1});
+    std::fill_n(states_.data, state_elements_, T{0});
+  }
+
+  // Writes rows of out and, where wanted, denominators (batch, heads, query_length).
+  void forward(AttentionRows<T> out, T* denominators) {
+    if (!s_.causal)
+      for_chunks(counted_keys_, [&](Chunk c) {
+        load_keys_and_values(c);
+        for (int64_t h = 0; h < heads_; ++h) attend<ScanMode::update>(c, h);
+      });
+    for_chunks(s_.query_length, [&](Chunk c) {
+      if (s_.causal) load_keys_and_values(c);
+      map_features(s_.feature_map, rows(q_, c, s_.dim), c.count, queries_.data);
+      for (int64_t h = 0; h < heads_; ++h) {
+        if (s_.causal)
+          attend<ScanMode::update_then_read>(c, h);
+        else
+          attend<ScanMode::read>(c, h);
+        if (denominators)
+          for (int64_t t = 0; t < c.count; ++t)
+            denominators[(batch_ * s_.heads + head_ + h) * s_.query_length + c.begin + t] =
+                1 / inverse_[h][t];
+      }
+      for_vectors(rows(out, c, s_.value_dim), c.count,
+                  [&](T* row, int64_t head, int64_t t, int64_t at, int64_t left) {
+                    store_some<T>(row, inverse_[head][t] * load(result_[head] + at), left);
+                  });
+    });
+  }
+
+  void backward(AttentionRows<const T> out, const T* denominators, AttentionRows<const T> g,
+                AttentionRows<T> gq, AttentionRows<T> gk, AttentionRows<T> gv) {
+    auto load_queries_and_gradients = [&](Chunk c) {
+      map_features(s_.feature_map, rows(q_, c, s_.dim), c.count, queries_.data);
+      load_gradients(c, rows(out, c, s_.value_dim), denominators, rows(g, c, s_.value_dim));
+    };
+    const bool keys_or_values = gk.data || gv.data;
+    if (s_.causal) {
+      if (gq.data)
+        for_chunks(s_.query_length, [&](Chunk c) {
+          load_keys_and_values(c);
+          load_queries_and_gradients(c);
+          query_gradient<ScanMode::update_then_read>(c, gq);
+        });
+      if (keys_or_values)
+        for_chunks_backwards(s_.key_length, [&](Chunk c) {
+          load_keys_and_values(c);
+          load_queries_and_gradients(c);
+          key_gradient<ScanMode::update_then_read>(c, gk);
+          value_gradient<ScanMode::update_then_read>(c, gv);
+        });
+      return;
+    }
+    if (gq.data)
+      for_chunks(counted_keys_, [&](Chunk c) {
+        load_keys_and_values(c);
+        query_gradient<ScanMode::update>(c, gq);
+      });
+    for_chunks(s_.query_length, [&](Chunk c) {
+      load_queries_and_gradients(c);
+      query_gradient<ScanMode::read>(c, gq);
+      key_gradient<ScanMode::update>(c, gk);
+      value_gradient<ScanMode::update>(c, gv);
+    });
+    if (keys_or_values)
+      for_chunks(s_.key_length, [&](Chunk c) {
+        load_keys_and_values(c);
+        key_gradient<ScanMode::read>(c, gk);
+        value_gradient<ScanMode::read>(c, gv);
+      });
+  }
+
+ private:
+  template <class U>
+  TokenRows<U> rows(AttentionRows<U> tensor, Chunk c, int64_t dim) const {
+    return {tensor.row(batch_, c.begin, head_), tensor.length_stride, tensor.head_stride, heads_, dim};
+  }
+  static void clear(T* panel, int64_t elements) { std::fill_n(panel, panel_size<T>(elements), T{0}); }
+
+  // Keys of the chunk that count; the others have features zero.
+  int64_t counted(Chunk c) const { return std::clamp<int64_t>(counted_keys_ - c.begin, 0, c.count); }
+
+  void load_keys_and_values(Chunk c) {
+    const int64_t count = counted(c);
+    if (count < c.count) std::fill_n(keys_.data, heads_ * keys_.stride, T{0});
+    map_features(s_.feature_map, rows(k_, c, s_.dim), count, keys_.data);
+    for_vectors(rows(v_, c, s_.value_dim), c.count,
+                [&](const T* row, int64_t head, int64_t, int64_t at, int64_t left) {
+                  store(values_[head] + at, load_some(row, left));
+                });
+  }
+
+  void load_gradients(Chunk c, TokenRows<const T> out, const T* denominators, TokenRows<const T> g) {
+    for (int64_t t = 0; t < c.count; ++t)
+      for (int64_t h = 0; h < heads_; ++h) {
+        const T inverse = 1 / denominators[(batch_ * s_.heads + head_ + h) * s_.query_length + c.begin + t];
+        const T *const g_row = g.row(t, h), *const out_row = out.row(t, h);
+        Vector<T> dot{};
+        for (int64_t i = 0; i < g.dim; i += kLanes<T>) {
+          const Vector<T> x = load_some(g_row + i, g.dim - i);
+          dot += x * load_some(out_row + i, g.dim - i);
+          store(dn_[h] + panel_index<T>(t, i), inverse * x);
+        }
+        dd_[h][t] = -sum<T>(dot) * inverse;
+      }
+  }
+
+  // The numerator of the chunk's results into result_, the inverse denominators into inverse_.
+  template <ScanMode kMode>
+  void attend(Chunk c, int64_t h) {
+    constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
+    if (kRead) clear(result_[h], s_.value_dim);
+    outer_product_scan<kMode>(key_value_[h], s_.dim, s_.value_dim,
+                              {keys_[h], values_[h], queries_[h], result_[h]}, c.count);
+    T* const dots = partial_dots_[h];
+    if (kRead) std::fill_n(dots, c.count * kLanes<T>, T{0});
+    for (int64_t i = 0; i < s_.dim; i += kLanes<T>) {
+      Vector<T> z = load(key_sum_[h] + i);
+      for (int64_t t = 0; t < c.count; ++t) {
+        const int64_t at = panel_index<T>(t, i);
+        if constexpr (kUpdate) z += load(keys_[h] + at);
+        if constexpr (kRead)
+          store(dots + t * kLanes<T>, load(dots + t * kLanes<T>) + load(queries_[h] + at) * z);
+      }
+      store(key_sum_[h] + i, z);
+    }
+    if constexpr (kRead)
+      for (int64_t t = 0; t < c.count; ++t)
+        inverse_[h][t] = 1 / (sum<T>(load(dots + t * kLanes<T>)) + static_cast<T>(s_.eps));
+  }
+
+  // The gradients of the chunk, as far as the mode goes, into the rows of a tensor; nothing where it has no
+  // data.
+  template <ScanMode kMode>
+  void query_gradient(Chunk c, AttentionRows<T> gq) {
+    if (!gq.data) return;
+    for (int64_t h = 0; h < heads_; ++h) {
+      T* const result = features_gradient_[h];
+      clear(result, s_.dim);
+      outer_product_scan<kMode>(value_key_[h], s_.value_dim, s_.dim, {values_[h], keys_[h], dn_[h], result},
+                                c.count);
+      row_scan<kMode>(key_sum_[h], s_.dim, {ones_[h], keys_[h], dd_[h], result}, c.count);
+    }
+    if constexpr (kMode != ScanMode::update)
+      features_backward(s_.feature_map, queries_.data, features_gradient_.data, c.count, rows(gq, c, s_.dim));
+  }
+
+  template <ScanMode kMode>
+  void key_gradient(Chunk c, AttentionRows<T> gk) {
+    if (!gk.data) return;
+    for (int64_t h = 0; h < heads_; ++h) {
+      T* const result = features_gradient_[h];
+      clear(result, s_.dim);
+      outer_product_scan<kMode, -1>(dn_query_[h], s_.value_dim, s_.dim,
+                                    {dn_[h], queries_[h], values_[h], result}, c.count);
+      row_scan<kMode, -1>(query_sum_[h], s_.dim, {dd_[h], queries_[h], ones_[h], result}, c.count);
+    }
+    if constexpr (kMode == ScanMode::update) return;
+    const TokenRows<T> target = rows(gk, c, s_.dim);
+    const int64_t count = counted(c);
+    features_backward(s_.feature_map, keys_.data, features_gradient_.data, count, target);
+    for (int64_t t = count; t < c.count; ++t)
+      for (int64_t h = 0; h < heads_; ++h) std::fill_n(target.row(t, h), s_.dim, T{0});
+  }
+
+  template <ScanMode kMode>
+  void value_gradient(Chunk c, AttentionRows<T> gv) {
+    if (!gv.data) return;
+    for (int64_t h = 0; h < heads_; ++h) {
+      clear(result_[h], s_.value_dim);
+      outer_product_scan<kMode, -1>(key_value_[h], s_.dim, s_.value_dim,
+                                    {queries_[h], dn_[h], keys_[h], result_[h]}, c.count);
+    }
+    if constexpr (kMode != ScanMode::update)
+      for_vectors(rows(gv, c, s_.value_dim), c.count,
+                  [&](T* row, int64_t head, int64_t, int64_t at, int64_t left) {
+                    store_some<T>(row, load(result_[head] + at), left);
+                  });
+  }
+
+  const LinearAttentionShape& s_;
+  const AttentionRows<const T> q_, k_, v_;
+  const int64_t group_;  // heads that there is memory for
+  int64_t batch_ = 0, head_ = 0, heads_ = 0, counted_keys_ = 0;
+  PerHead<T> queries_, keys_, features_gradient_;  // panels of dim
+  PerHead<T> values_, dn_, result_;                // panels of value_dim
+  PerHead<T> dd_, inverse_, ones_, partial_dots_;  // per token of the chunk
+  PerHead<T> states_;                              // where the states begin
+  PerHead<T> key_sum_, query_sum_;                 // (dim,)
+  PerHead<T> value_key_, dn_query_, key_value_;    // (value_dim, dim) twice, (dim, value_dim)
+  int64_t state_elements_ = 0;
+};
+
+// How many heads of a sequence a task takes: as many as leave every thread the same work.
+int64_t group_size(int64_t batch, int64_t heads) {
+  constexpr int64_t kMaxGroup = 8;
+  int64_t best = 1, best_work = batch * heads + kMaxGroup;
+  for (int64_t group = 1; group <= std::min(kMaxGroup, heads); ++group) {
+    const int64_t tasks = batch * ((heads + group - 1) / group);
+    const int64_t work = (tasks + threads() - 1) / threads() * group;
+    if (work <= best_work) {
+      best = group;
+      best_work = work;
+    }
+  }
+  return best;
+}
+
+// Calls f(group) for all heads of all sequences, in parallel.
+template <class T, class F>
+void for_groups(const LinearAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> k,
+                AttentionRows<const T> v, F&& f) {
+  if (s.batch == 0 || s.heads == 0) return;
+  const int64_t heads = group_size(s.batch, s.heads), groups = (s.heads + heads - 1) / heads;
+  const int64_t size = HeadGroup<T>(s, heads, q, k, v).use(nullptr);
+  const Scratch<T> memory(size * threads());
+  parallel_for(s.batch * groups, 1, [&](int64_t begin, int64_t end) {
+    HeadGroup<T> group(s, heads, q, k, v);
+    group.use(memory.data() + size * omp_get_thread_num());
+    for (int64_t i = begin; i < end; ++i) {
+      group.select(i / groups, i % groups * heads);
+      f(group);
+    }
+  });
+}
+
+}  // namespace
+
+template <class T>
+void linear_attention_forward(const LinearAttentionShape& s, AttentionRows<const T> q,
+                              AttentionRows<const T> k, AttentionRows<const T> v, T* out, T* denominators) {
+  const AttentionRows<T> target = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
+  for_groups(s, q, k, v, [&](HeadGroup<T>& group) { group.forward(target, denominators); });
+}
+
+template <class T>
+void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<const T> q,
+                               AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
+                               const T* denominators, AttentionRows<const T> g,
+                               LinearAttentionGradients<T> gradients) {
+  const AttentionRows<const T> result = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
+  const AttentionRows<T> gq = contiguous_rows(gradients.gq, s.query_length, s.heads, s.dim);
+  const AttentionRows<T> gk = contiguous_rows(gradients.gk, s.key_length, s.heads, s.dim);
+  const AttentionRows<T> gv = contiguous_rows(gradients.gv, s.key_length, s.heads, s.value_dim);
+  for_groups(s, q, k, v, [&](HeadGroup<T>& group) { group.backward(result, denominators, g, gq, gk, gv); });
+}
+
+template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const float>,
+                                       AttentionRows<const float>, AttentionRows<const float>, float*,
+                                       float*);
+template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const double>,
+                                       AttentionRows<const double>, AttentionRows<const double>, double*,
+                                       double*);
+template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const float>,
+                                        AttentionRows<const float>, AttentionRows<const float>, const float*,
+                                        const float*, AttentionRows<const float>,
+                                        LinearAttentionGradients<float>);
+template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const double>,
+                                        AttentionRows<const double>, AttentionRows<const double>,
+                                        const double*, const double*, AttentionRows<const double>,
+                                        LinearAttentionGradients<double>);
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,96 @@
+#include <array>
+
+#include "core/threads.h"
+#include "ops/cpu/feature_map.h"
+#include "ops/kernels/linear_attention.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+// State rows whose features are worked out at a time.
+constexpr int64_t kBlock = 64;
+
+// Passes `rows` rows of the state through the step, for kVectors vectors of columns: row r gets k[r] v, then
+// out gets q[r] times the row.
+template <int kVectors, class T>
+void step_columns(T* state, int64_t width, int64_t rows, const T* q, const T* k, const T* v, T* out) {
+  Vector<T> value[kVectors], result[kVectors];
+  for (int j = 0; j < kVectors; ++j) {
+    value[j] = load(v + j * kLanes<T>);
+    result[j] = load(out + j * kLanes<T>);
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    T* const row = state + r * width;
+    for (int j = 0; j < kVectors; ++j) {
+      const Vector<T> s = load(row + j * kLanes<T>) + k[r] * value[j];
+      store(row + j * kLanes<T>, s);
+      result[j] += q[r] * s;
+    }
+  }
+  for (int j = 0; j < kVectors; ++j) store(out + j * kLanes<T>, result[j]);
+}
+
+template <class T>
+void step_block(T* state, int64_t width, int64_t rows, const T* q, const T* k, const T* v, T* out) {
+  constexpr int kVectors = 4;
+  int64_t i = 0;
+  for (; i + kVectors * kLanes<T> <= width; i += kVectors * kLanes<T>)
+    step_columns<kVectors>(state + i, width, rows, q, k, v + i, out + i);
+  for (; i + kLanes<T> <= width; i += kLanes<T>)
+    step_columns<1>(state + i, width, rows, q, k, v + i, out + i);
+  for (; i < width; ++i)
+    for (int64_t r = 0; r < rows; ++r) {
+      state[r * width + i] += k[r] * v[i];
+      out[i] += q[r] * state[r * width + i];
+    }
+}
+
+template <class T>
+void step_head(const LinearAttentionShape& s, const T* q, const T* k, const T* v, T* kv, T* key_sum, T* out) {
+  std::fill_n(out, s.value_dim, T{0});
+  T denominator = static_cast<T>(s.eps);
+  for (int64_t begin = 0; begin < s.dim; begin += kBlock) {
+    const int64_t rows = std::min(kBlock, s.dim - begin);
+    std::array<T, kBlock> query, key;
+    visit_feature_map(s.feature_map, [&](auto phi) {
+      for (int64_t i = 0; i < rows; i += kLanes<T>) {
+        const int64_t left = rows - i;
+        const Vector<T> features_q = phi.value(load_some(q + begin + i, left));
+        const Vector<T> features_k = keep_some<T>(phi.value(load_some(k + begin + i, left)), left);
+        const Vector<T> z = load_some(key_sum + begin + i, left) + features_k;
+        store_some(key_sum + begin + i, z, left);
+        denominator += sum<T>(features_q * z);
+        store(query.data() + i, features_q);
+        store(key.data() + i, features_k);
+      }
+    });
+    step_block(kv + begin * s.value_dim, s.value_dim, rows, query.data(), key.data(), v, out);
+  }
+  const T inverse = 1 / denominator;
+  for (int64_t i = 0; i < s.value_dim; ++i) out[i] *= inverse;
+}
+
+}  // namespace
+
+template <class T>
+void linear_attention_step(const LinearAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> k,
+                           AttentionRows<const T> v, T* kv, T* key_sum, AttentionRows<T> out) {
+  const int64_t grain =
+      std::max<int64_t>((1 << 15) / (s.dim * s.value_dim), 1);  // heads that are worth a thread
+  parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t batch = i / s.heads, head = i % s.heads;
+      step_head(s, q.row(batch, 0, head), k.row(batch, 0, head), v.row(batch, 0, head),
+                kv + i * s.dim * s.value_dim, key_sum + i * s.dim, out.row(batch, 0, head));
+    }
+  });
+}
+
+template void linear_attention_step(const LinearAttentionShape&, AttentionRows<const float>,
+                                    AttentionRows<const float>, AttentionRows<const float>, float*, float*,
+                                    AttentionRows<float>);
+template void linear_attention_step(const LinearAttentionShape&, AttentionRows<const double>,
+                                    AttentionRows<const double>, AttentionRows<const double>, double*,
+                                    double*, AttentionRows<double>);
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,135 @@
+// The one loop of linear attention: a state matrix takes in an outer product per token and is read by a
+// vector per token,
+//   state += a_t b_t^T,   out_t += c_t^T state,
+// token after token. Forward, and all three gradients, are this scan with other operands. A tile of the state
+// stays in registers while a chunk of tokens passes, so the state is loaded and stored once a chunk and the
+// arithmetic is the least there is: 2 rows columns multiply-adds a token.
+//
+// The operands of a chunk lie in panels: elements 0 to 15 (for float) of all its tokens, then elements 16 to
+// 31, and so on. A tile then reads one stream per operand, whatever the width.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/cpu/vector.h"
+
+namespace tapeformer::cpu {
+
+// Tokens of a chunk. Not a power of two, so that the panels do not compete for the same cache sets.
+inline constexpr int64_t kChunk = 48;
+
+// Elements of a token in one panel: two vectors, a cache line.
+template <class T>
+inline constexpr int64_t kPanel = 2 * kLanes<T>;
+
+// Elements that a chunk takes in panels.
+template <class T>
+constexpr int64_t panel_size(int64_t elements) {
+  return (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T> * kChunk;
+}
+// Where an element of a token lies; vectors that start at a multiple of the vector length are whole.
+template <class T>
+constexpr int64_t panel_index(int64_t token, int64_t element) {
+  return element / kPanel<T> * kPanel<T> * kChunk + token * kPanel<T> + element % kPanel<T>;
+}
+
+enum class ScanMode { update, read, update_then_read };
+
+// The operands of a chunk, in panels.
+template <class T>
+struct ScanOperands {
+  const T* a = nullptr;  // state rows
+  const T* b = nullptr;  // state columns
+  const T* c = nullptr;  // state rows
+  T* out = nullptr;      // state columns
+};
+
+namespace detail {
+
+// Passes `count` tokens through the tile of kRows x kVectors vectors at `state`, whose rows lie `width`
+// apart. The operands point at the first token to pass; kStep is +1, or -1 to go back in time. a and c hold
+// kLeft elements a token.
+template <ScanMode kMode, int kStep, int kRows, int kVectors, int64_t kLeft, class T>
+void scan_tile(T* state, int64_t width, ScanOperands<T> o, int64_t count) {
+  constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
+  Vector<T> tile[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r)
+    for (int j = 0; j < kVectors; ++j) tile[r][j] = load(state + r * width + j * kLanes<T>);
+  for (int64_t t = 0; t < count; ++t) {
+    const int64_t at = t * kStep * kPanel<T>, left = t * kStep * kLeft;
+    if constexpr (kUpdate) {
+      Vector<T> right[kVectors];
+      for (int j = 0; j < kVectors; ++j) {
+        right[j] = load(o.b + at + j * kLanes<T>);
+        keep_in_register(right[j]);
+      }
+      for (int r = 0; r < kRows; ++r)
+        for (int j = 0; j < kVectors; ++j) tile[r][j] += o.a[left + r] * right[j];
+    }
+    if constexpr (kRead) {
+      Vector<T> sum[kVectors];
+      for (int j = 0; j < kVectors; ++j) sum[j] = load(o.out + at + j * kLanes<T>);
+      for (int r = 0; r < kRows; ++r)
+        for (int j = 0; j < kVectors; ++j) sum[j] += o.c[left + r] * tile[r][j];
+      for (int j = 0; j < kVectors; ++j) store(o.out + at + j * kLanes<T>, sum[j]);
+    }
+  }
+  if constexpr (kUpdate)
+    for (int r = 0; r < kRows; ++r)
+      for (int j = 0; j < kVectors; ++j) store(state + r * width + j * kLanes<T>, tile[r][j]);
+}
+
+// All rows of the kVectors vectors of columns that start at `column`.
+template <ScanMode kMode, int kStep, int kVectors, class T>
+void scan_columns(T* state, int64_t rows, int64_t width, int64_t column, ScanOperands<T> o, int64_t count) {
+  constexpr int kTileRows = 4;
+  constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
+  const int64_t first = kStep > 0 ? 0 : count - 1;
+  for (int64_t row = 0; row < rows;) {
+    const int64_t left = panel_index<T>(first, row), right = panel_index<T>(first, column);
+    const ScanOperands<T> at{kUpdate ? o.a + left : nullptr, kUpdate ? o.b + right : nullptr,
+                             kRead ? o.c + left : nullptr, kRead ? o.out + right : nullptr};
+    T* const tile = state + row * width + column;
+    if (row + kTileRows <= rows) {
+      scan_tile<kMode, kStep, kTileRows, kVectors, kPanel<T>>(tile, width, at, count);
+      row += kTileRows;
+    } else {
+      scan_tile<kMode, kStep, 1, kVectors, kPanel<T>>(tile, width, at, count);
+      ++row;
+    }
+  }
+}
+
+}  // namespace detail
+
+// The scan of `count` tokens over a state of `rows` rows and padded(columns) columns; kStep -1 passes the
+// last token first. Operands that the mode does not use may be null.
+template <ScanMode kMode, int kStep = 1, class T>
+void outer_product_scan(T* state, int64_t rows, int64_t columns, ScanOperands<T> o, int64_t count) {
+  if (count == 0) return;
+  const int64_t width = padded<T>(columns);
+  int64_t column = 0;
+  for (; column + kPanel<T> <= width; column += kPanel<T>)
+    detail::scan_columns<kMode, kStep, 2>(state, rows, width, column, o, count);
+  if (column < width) detail::scan_columns<kMode, kStep, 1>(state, rows, width, column, o, count);
+}
+
+// The same for a state of one row: a and c hold one element a token.
+template <ScanMode kMode, int kStep = 1, class T>
+void row_scan(T* state, int64_t columns, ScanOperands<T> o, int64_t count) {
+  if (count == 0) return;
+  constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
+  const int64_t width = padded<T>(columns), first = kStep > 0 ? 0 : count - 1;
+  for (int64_t column = 0; column < width; column += kPanel<T>) {
+    const int64_t right = panel_index<T>(first, column);
+    const ScanOperands<T> at{kUpdate ? o.a + first : nullptr, kUpdate ? o.b + right : nullptr,
+                             kRead ? o.c + first : nullptr, kRead ? o.out + right : nullptr};
+    if (column + kPanel<T> <= width)
+      detail::scan_tile<kMode, kStep, 1, 2, 1>(state + column, width, at, count);
+    else
+      detail::scan_tile<kMode, kStep, 1, 1, 1>(state + column, width, at, count);
+  }
+}
+
+}  // namespace tapeformer::cpu

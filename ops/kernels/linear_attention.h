@@ -1,0 +1,60 @@
+// Linear attention (Katharopoulos et al. 2020, sections 3.2 to 3.4): with positive features phi,
+//   out_i = sum_j (phi(q_i) . phi(k_j)) v_j / d_i,  d_i = sum_j phi(q_i) . phi(k_j) + eps,
+// over all keys, or over j <= i in the causal form.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/kernels/attention.h"
+
+namespace tapeformer {
+
+enum class FeatureMap {
+  elu_plus_one,  // x + 1 for x > 0, else exp(x)
+  relu,
+  squared_relu,
+  exponential,
+};
+
+struct LinearAttentionShape {
+  int64_t batch = 0, query_length = 0, key_length = 0, heads = 0, dim = 0, value_dim = 0;
+  bool causal = false;  // query_length == key_length then
+  const int64_t* key_lengths =
+      nullptr;  // (batch,), in [0, key_length]; later keys do not count. nullptr: all count
+  FeatureMap feature_map = FeatureMap::elu_plus_one;
+  double eps = 1e-6;
+};
+
+namespace cpu {
+
+// out (batch, query_length, heads, value_dim) contiguous; denominators d (batch, heads, query_length), or
+// nullptr.
+template <class T>
+void linear_attention_forward(const LinearAttentionShape& shape, AttentionRows<const T> q,
+                              AttentionRows<const T> k, AttentionRows<const T> v, T* out, T* denominators);
+
+// From the gradient g of out: gq, gk and gv, contiguous in the shapes of q, k and v; nullptr where not
+// wanted.
+template <class T>
+struct LinearAttentionGradients {
+  T* gq = nullptr;
+  T* gk = nullptr;
+  T* gv = nullptr;
+};
+template <class T>
+void linear_attention_backward(const LinearAttentionShape& shape, AttentionRows<const T> q,
+                               AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
+                               const T* denominators, AttentionRows<const T> g,
+                               LinearAttentionGradients<T> gradients);
+
+// One token of the causal form, equations 18 to 20 of the paper: kv (batch, heads, dim, value_dim) and
+// key_sum (batch, heads, dim), contiguous, take in k and v, then q reads them. q, k, v and out have length 1.
+// Of the shape, lengths, causal and key_lengths are not used. Allocates nothing.
+template <class T>
+void linear_attention_step(const LinearAttentionShape& shape, AttentionRows<const T> q,
+                           AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,
+                           AttentionRows<T> out);
+
+}  // namespace cpu
+
+}  // namespace tapeformer

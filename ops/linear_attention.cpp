@@ -1,0 +1,113 @@
+#include "ops/linear_attention.h"
+
+#include "ops/attention_inputs.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kOp = "linear_attention";
+constexpr const char* kStep = "linear_attention_step";
+
+LinearAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& key_lengths,
+                              const LinearAttentionOptions& options) {
+  LinearAttentionShape shape;
+  shape.batch = q.size(0);
+  shape.query_length = q.size(1);
+  shape.key_length = k.size(1);
+  shape.heads = q.size(2);
+  shape.dim = q.size(3);
+  shape.value_dim = v.size(3);
+  shape.causal = options.causal;
+  shape.key_lengths = key_lengths.defined() ? key_lengths.data<int64_t>() : nullptr;
+  shape.feature_map = options.feature_map;
+  shape.eps = options.eps;
+  return shape;
+}
+
+template <class T>
+T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
+
+}  // namespace
+
+Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                        const LinearAttentionOptions& options) {
+  check_attention_inputs(kOp, query, key, value);
+  check(!options.causal || query.size(1) == key.size(1), kOp,
+        "the causal form needs queries and keys of one length, not ", query.shape().to_string(), " and ",
+        key.shape().to_string());
+  check(options.eps > 0, kOp, "eps must be positive, not ", options.eps);
+  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, key.size(0), key.size(1));
+  const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
+  const LinearAttentionShape shape = shape_of(q, k, v, lengths, options);
+  const Tensor out =
+      Tensor::empty({shape.batch, shape.query_length, shape.heads, shape.value_dim}, q.dtype(), q.device());
+  const Tensor denominators =
+      Tensor::empty({shape.batch, shape.heads, shape.query_length}, q.dtype(), q.device());
+  on_device(q.device(), kOp, [&] {
+    visit_floating(kOp, q.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::linear_attention_forward<T>(shape, attention_rows<const T>(q), attention_rows<const T>(k),
+                                       attention_rows<const T>(v), out.data<T>(), denominators.data<T>());
+    });
+  });
+  return record(kOp, out, {&q, &k, &v},
+                [=, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](const Tensor& gradient,
+                                                                                    Needs needs) {
+                  const Tensor g = contiguous_features(gradient);
+                  Gradients gradients(3);
+                  if (needs[0]) gradients[0] = Tensor::empty(q.shape(), q.dtype(), q.device());
+                  if (needs[1]) gradients[1] = Tensor::empty(k.shape(), k.dtype(), k.device());
+                  if (needs[2]) gradients[2] = Tensor::empty(v.shape(), v.dtype(), v.device());
+                  LinearAttentionShape same = shape;
+                  same.key_lengths = data_or_null<int64_t>(lengths);
+                  on_device(q.device(), kOp, [&] {
+                    visit_floating(kOp, q.dtype(), [&](auto tag) {
+                      using T = decltype(tag);
+                      cpu::linear_attention_backward<T>(
+                          same, attention_rows<const T>(q), attention_rows<const T>(k),
+                          attention_rows<const T>(v), out.data<T>(), denominators.data<T>(),
+                          attention_rows<const T>(g),
+                          {data_or_null<T>(gradients[0]), data_or_null<T>(gradients[1]),
+                           data_or_null<T>(gradients[2])});
+                    });
+                  });
+                  return gradients;
+                });
+}
+
+LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,
+                                                 DType dtype, Device device) {
+  return {Tensor::zeros({batch, heads, dim, value_dim}, dtype, device),
+          Tensor::zeros({batch, heads, dim}, dtype, device)};
+}
+
+void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
+                           const LinearAttentionState& state, const Tensor& out,
+                           const LinearAttentionOptions& options) {
+  check_attention_step(kStep, q, k, v, out);
+  LinearAttentionShape shape;
+  shape.batch = q.size(0);
+  shape.heads = q.size(1);
+  shape.dim = q.size(2);
+  shape.value_dim = v.size(2);
+  shape.feature_map = options.feature_map;
+  shape.eps = options.eps;
+  check(state.kv.shape() == Shape{shape.batch, shape.heads, shape.dim, shape.value_dim} &&
+            state.key_sum.shape() == q.shape() && state.kv.dtype() == q.dtype() &&
+            state.key_sum.dtype() == q.dtype() && state.kv.is_contiguous() && state.key_sum.is_contiguous(),
+        kStep, "state ", name_of(state.kv.dtype()), " ", state.kv.shape().to_string(), " and ",
+        state.key_sum.shape().to_string(), " does not fit k ", name_of(k.dtype()), " ", k.shape().to_string(),
+        " and v ", v.shape().to_string());
+  on_device(q.device(), kStep, [&] {
+    visit_floating(kStep, q.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::linear_attention_step<T>(shape, attention_rows<const T>(q), attention_rows<const T>(k),
+                                    attention_rows<const T>(v), state.kv.data<T>(), state.key_sum.data<T>(),
+                                    attention_rows<T>(out));
+    });
+  });
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,323 @@
+#include "ops/linear_attention.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+
+#include "autograd/gradcheck.h"
+#include "core/allocator.h"
+#include "core/threads.h"
+#include "ops/view.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+struct Sizes {
+  int64_t batch, query_length, key_length, heads, dim, value_dim;
+};
+
+double phi(FeatureMap map, double x) {
+  switch (map) {
+    case FeatureMap::elu_plus_one:
+      return x > 0 ? x + 1 : std::exp(x);
+    case FeatureMap::relu:
+      return std::max(x, 0.0);
+    case FeatureMap::squared_relu:
+      return x > 0 ? x * x : 0;
+    case FeatureMap::exponential:
+      return std::exp(x);
+  }
+  return 0;
+}
+
+double at(const Tensor& x, int64_t n, int64_t t, int64_t h, int64_t i) {
+  const Shape& s = x.strides();
+  return x.data<double>()[n * s[0] + t * s[1] + h * s[2] + i * s[3]];
+}
+
+// The defining sums, query by query and key by key.
+Tensor quadratic(const Tensor& q, const Tensor& k, const Tensor& v,
+                 const LinearAttentionOptions& options = {}) {
+  const Tensor out = Tensor::zeros({q.size(0), q.size(1), q.size(2), v.size(3)}, DType::float64);
+  double* result = out.data<double>();
+  for (int64_t n = 0; n < q.size(0); ++n)
+    for (int64_t i = 0; i < q.size(1); ++i)
+      for (int64_t h = 0; h < q.size(2); ++h, result += v.size(3)) {
+        const int64_t counted =
+            options.key_lengths.defined() ? options.key_lengths.data<int64_t>()[n] : k.size(1);
+        double denominator = options.eps;
+        for (int64_t j = 0; j < (options.causal ? std::min(i + 1, counted) : counted); ++j) {
+          double weight = 0;
+          for (int64_t d = 0; d < q.size(3); ++d)
+            weight +=
+                phi(options.feature_map, at(q, n, i, h, d)) * phi(options.feature_map, at(k, n, j, h, d));
+          denominator += weight;
+          for (int64_t m = 0; m < v.size(3); ++m) result[m] += weight * at(v, n, j, h, m);
+        }
+        for (int64_t m = 0; m < v.size(3); ++m) result[m] /= denominator;
+      }
+  return out;
+}
+
+// Token by token, through the state.
+Tensor recurrent(const Tensor& q, const Tensor& k, const Tensor& v,
+                 const LinearAttentionOptions& options = {}) {
+  const LinearAttentionState state =
+      make_linear_attention_state(q.size(0), q.size(2), q.size(3), v.size(3), q.dtype());
+  const Tensor out = Tensor::empty({q.size(0), q.size(1), q.size(2), v.size(3)}, q.dtype());
+  auto token = [](const Tensor& x, int64_t t) {
+    return x.view({x.size(0), x.size(2), x.size(3)}, {x.strides()[0], x.strides()[2], x.strides()[3]},
+                  t * x.strides()[1]);
+  };
+  for (int64_t t = 0; t < q.size(1); ++t)
+    linear_attention_step(token(q, t), token(k, t), token(v, t), state, token(out, t), options);
+  return out;
+}
+
+struct Inputs {
+  Tensor q, k, v;
+  std::vector<Tensor> list() const { return {q, k, v}; }
+};
+Inputs make_inputs(const Sizes& s, int salt = 0) {
+  return {normal({s.batch, s.query_length, s.heads, s.dim}, 3 * salt + 1),
+          normal({s.batch, s.key_length, s.heads, s.dim}, 3 * salt + 2),
+          normal({s.batch, s.key_length, s.heads, s.value_dim}, 3 * salt + 3)};
+}
+
+std::string describe(const Sizes& s) {
+  return concat_text(s.batch, " x ", s.query_length, "/", s.key_length, " x ", s.heads, " x ", s.dim, "/",
+                     s.value_dim);
+}
+
+// Lengths around the chunk of 48 tokens, dimensions around the vectors and panels.
+const std::vector<Sizes> kCausalSizes = {
+    {2, 0, 0, 3, 4, 4},     {1, 1, 1, 1, 1, 1},       {2, 5, 5, 3, 3, 1},    {1, 47, 47, 2, 32, 32},
+    {1, 48, 48, 2, 31, 33}, {3, 49, 49, 1, 33, 31},   {1, 97, 97, 9, 8, 16}, {1, 145, 145, 1, 65, 3},
+    {2, 64, 64, 2, 64, 65}, {1, 30, 30, 1, 128, 128}, {0, 4, 4, 2, 3, 3}};
+const std::vector<Sizes> kFullSizes = {{2, 0, 7, 3, 4, 4},     {2, 7, 0, 3, 4, 5},     {1, 1, 49, 1, 1, 1},
+                                       {1, 49, 1, 2, 3, 33},   {2, 47, 96, 2, 32, 32}, {1, 100, 48, 3, 31, 8},
+                                       {1, 50, 97, 9, 33, 16}, {1, 20, 145, 1, 65, 3}};
+
+}  // namespace
+
+TEST_CASE("linear attention: chunked = quadratic = recurrent") {
+  for (const Sizes& size : kCausalSizes) {
+    CAPTURE(describe(size));
+    const auto [q, k, v] = make_inputs(size);
+    const Tensor exact = quadratic(q, k, v, {.causal = true});
+    CHECK(max_difference(linear_attention(q, k, v, {.causal = true}), exact) < 1e-12);
+    CHECK(max_difference(recurrent(q, k, v), exact) < 1e-12);
+    const Tensor q32 = q.to(DType::float32), k32 = k.to(DType::float32), v32 = v.to(DType::float32);
+    CHECK(max_difference(linear_attention(q32, k32, v32, {.causal = true}), exact) < 1e-5);
+    CHECK(max_difference(recurrent(q32, k32, v32), exact) < 1e-5);
+  }
+  for (const Sizes& size : kFullSizes) {
+    CAPTURE(describe(size));
+    const auto [q, k, v] = make_inputs(size);
+    const Tensor exact = quadratic(q, k, v);
+    CHECK(max_difference(linear_attention(q, k, v), exact) < 1e-12);
+    CHECK(max_difference(linear_attention(q.to(DType::float32), k.to(DType::float32), v.to(DType::float32)),
+                         exact) < 1e-5);
+  }
+}
+
+TEST_CASE("linear attention: every feature map") {
+  const auto [q, k, v] = make_inputs({2, 60, 60, 2, 7, 5});
+  for (const FeatureMap map :
+       {FeatureMap::elu_plus_one, FeatureMap::relu, FeatureMap::squared_relu, FeatureMap::exponential}) {
+    CAPTURE(static_cast<int>(map));
+    const LinearAttentionOptions options{.causal = true, .feature_map = map};
+    const Tensor exact = quadratic(q, k, v, options);
+    CHECK(max_difference(linear_attention(q, k, v, options), exact) < 1e-12);
+    CHECK(max_difference(recurrent(q, k, v, options), exact) < 1e-12);
+  }
+}
+
+TEST_CASE("linear attention: gradients") {
+  auto gradient_error = [](const Sizes& size, const LinearAttentionOptions& options) {
+    const GradcheckResult result = gradcheck(
+        [&](const std::vector<Tensor>& in) { return linear_attention(in[0], in[1], in[2], options); },
+        make_inputs(size).list(), 1e-4);
+    CHECK(result.message == "");
+    return result.relative_error;
+  };
+  for (const Sizes& size :
+       {Sizes{2, 3, 3, 2, 3, 2}, {1, 49, 49, 1, 2, 3}, {1, 4, 4, 1, 9, 17}, {2, 1, 1, 1, 1, 1}}) {
+    CAPTURE(describe(size));
+    CHECK(gradient_error(size, {.causal = true}) < 1e-6);
+    CHECK(gradient_error(size, {}) < 1e-6);
+  }
+  CHECK(gradient_error({2, 5, 50, 1, 3, 2}, {}) < 1e-6);
+  CHECK(gradient_error({2, 50, 5, 1, 3, 2}, {}) < 1e-6);
+  const Tensor lengths = Tensor::from<int64_t>({3, 0, 5}, {3});
+  CHECK(gradient_error({3, 5, 5, 2, 3, 4}, {.causal = true, .key_lengths = lengths}) < 1e-6);
+  CHECK(gradient_error({3, 4, 5, 2, 3, 4}, {.key_lengths = lengths}) < 1e-6);
+  for (const FeatureMap map : {FeatureMap::squared_relu, FeatureMap::exponential})
+    CHECK(gradient_error({1, 6, 6, 1, 4, 3}, {.causal = true, .feature_map = map, .eps = 0.1}) < 1e-6);
+}
+
+TEST_CASE("linear attention: float32 gradients follow float64 over many chunks, all or some of them") {
+  for (const bool causal : {true, false}) {
+    const Inputs inputs = make_inputs({2, 300, 300, 9, 33, 20});
+    const Tensor cotangent = normal({2, 300, 9, 20}, 9);
+    auto gradients = [&](DType dtype, uint32_t wanted) {
+      std::vector<Tensor> leaves;
+      for (const Tensor& input : inputs.list()) {
+        leaves.push_back(input.to(dtype));
+        if ((wanted >> (leaves.size() - 1)) & 1) require_grad(leaves.back());
+      }
+      backward(linear_attention(leaves[0], leaves[1], leaves[2], {.causal = causal}), cotangent.to(dtype));
+      for (Tensor& leaf : leaves) leaf = gradient(leaf);
+      return leaves;
+    };
+    const std::vector<Tensor> exact = gradients(DType::float64, 7);
+    for (uint32_t wanted = 1; wanted < 8; ++wanted) {
+      const std::vector<Tensor> some = gradients(DType::float32, wanted);
+      for (size_t i = 0; i < 3; ++i) {
+        CHECK(some[i].defined() == (((wanted >> i) & 1) != 0));
+        if (some[i].defined()) CHECK(max_difference(some[i], exact[i]) < 1e-5);
+      }
+    }
+  }
+}
+
+TEST_CASE("linear attention: strided inputs are read in place") {
+  const Tensor packed = normal({2, 50, 3, 3, 8});  // (batch, length, q k v, heads, dim)
+  auto part = [&](int64_t i) {
+    const Shape& s = packed.strides();
+    return packed.view({2, 50, 3, 8}, {s[0], s[1], s[3], s[4]}, i * s[2]);
+  };
+  const Tensor q = part(0), k = part(1), v = part(2);
+  CHECK(max_difference(linear_attention(q, k, v, {.causal = true}), quadratic(q, k, v, {.causal = true})) <
+        1e-12);
+  // A last dimension that is not contiguous, and heads before length.
+  const Tensor turned = transpose(normal({2, 50, 8, 3}), 2, 3),
+               swapped = transpose(normal({2, 3, 50, 8}), 1, 2);
+  CHECK(max_difference(linear_attention(turned, swapped, swapped), quadratic(turned, swapped, swapped)) <
+        1e-12);
+  const GradcheckResult result = gradcheck(
+      [](const std::vector<Tensor>& in) {
+        return linear_attention(transpose(in[0], 2, 3), transpose(in[1], 1, 2), in[2], {.causal = true});
+      },
+      {normal({1, 5, 4, 2}, 1), normal({1, 2, 5, 4}, 2), normal({1, 5, 2, 3}, 3)}, 1e-4);
+  CHECK(result.relative_error < 1e-6);
+}
+
+TEST_CASE("linear attention: keys beyond the length do not count, whatever they hold") {
+  const Sizes size{4, 60, 60, 2, 5, 3};
+  auto [q, k, v] = make_inputs(size);
+  const Tensor lengths = Tensor::from<int64_t>({0, 1, 49, 60}, {4});
+  for (const bool causal : {false, true}) {
+    const LinearAttentionOptions options{.causal = causal, .key_lengths = lengths};
+    const Tensor clean = linear_attention(q, k, v, options);
+    CHECK(max_difference(clean, quadratic(q, k, v, options)) < 1e-12);
+    const Tensor dirty_k = k.clone();
+    for (int64_t t = 1; t < 60; ++t) dirty_k.data<double>()[(60 + t) * 10] = 1e300;
+    require_grad(dirty_k);
+    const Tensor dirty = linear_attention(q, dirty_k, v, options);
+    CHECK(max_difference(clean, dirty) == 0);
+    for (int64_t i = 0; i < 60 * 2 * 3; ++i)
+      CHECK_FALSE(dirty.data<double>()[i] != 0);  // no key at all: zeros
+    backward(dirty, normal(dirty.shape(), 5));
+    const std::vector<double> gk = gradient(dirty_k).to_vector();
+    for (size_t i = 0; i < 60 * 10; ++i) CHECK(gk[i] == 0);
+    for (size_t i = 61 * 10; i < 120 * 10; ++i) CHECK(gk[i] == 0);
+    for (const double value : gk) CHECK(std::isfinite(value));
+  }
+}
+
+TEST_CASE("linear attention: phi keeps its precision far from zero") {
+  // exp(x) at -20 is lost in elu(x) + 1 of float32; here only its ratio to the other key counts.
+  const Tensor q = Tensor::full({1, 2, 1, 1}, 30);
+  const Tensor k = Tensor::from<float>({-20, -21}, {1, 2, 1, 1}),
+               v = Tensor::from<float>({1, 0}, {1, 2, 1, 1});
+  const Tensor out = linear_attention(q, k, v, {.eps = 1e-30});
+  CHECK(std::abs(out.data<float>()[0] - 1 / (1 + std::exp(-1.0))) < 1e-6);
+  for (const double x : {-1e4, 1e4, -1e30, 1e15}) {
+    CAPTURE(x);
+    const Tensor big = require_grad(Tensor::full({1, 3, 1, 9}, x));
+    const Tensor result = linear_attention(big, big, Tensor::full({1, 3, 1, 2}, 2), {.causal = true});
+    backward(result, Tensor::full(result.shape(), 1));
+    for (const double value : result.to_vector()) CHECK(std::abs(value - (x > 0 ? 2 : 0)) < 1e-5);
+    for (const double value : gradient(big).to_vector()) CHECK(std::isfinite(value));
+  }
+}
+
+TEST_CASE("linear attention: a NaN among the queries stays in its row") {
+  auto [q, k, v] = make_inputs({1, 3, 3, 1, 4, 2});
+  q.data<double>()[5] = NAN;
+  const std::vector<double> out = linear_attention(q, k, v, {.causal = true}).to_vector();
+  for (size_t i = 0; i < out.size(); ++i) CHECK(std::isnan(out[i]) == (i / 2 == 1));
+}
+
+TEST_CASE("linear attention: wrong arguments say what was expected") {
+  const auto [q, k, v] = make_inputs({2, 3, 3, 2, 4, 5});
+  const Tensor short_k = normal({2, 2, 2, 4}), short_v = normal({2, 2, 2, 5});
+  CHECK_THROWS_WITH_AS(
+      linear_attention(q, short_k, v),
+      "linear_attention: expected q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and "
+      "v (batch, key_length, heads, value_dim), not (2, 3, 2, 4), (2, 2, 2, 4) and (2, 3, 2, 5)",
+      ShapeError);
+  CHECK_THROWS_WITH_AS(
+      linear_attention(q, short_k, short_v, {.causal = true}),
+      "linear_attention: the causal form needs queries and keys of one length, not (2, 3, 2, 4) and "
+      "(2, 2, 2, 4)",
+      ShapeError);
+  CHECK_THROWS_WITH_AS(linear_attention(q, k.to(DType::float32), v), doctest::Contains("one dtype"),
+                       ShapeError);
+  CHECK_THROWS_WITH_AS(linear_attention(q, k, v, {.key_lengths = Tensor::from<int64_t>({1, 4}, {2})}),
+                       "linear_attention: key_lengths[1] is 4, expected 0 to 3", ShapeError);
+  CHECK_THROWS_WITH_AS(linear_attention(q, k, v, {.key_lengths = Tensor::from<int64_t>({1}, {1})}),
+                       "linear_attention: key_lengths must be int64 (2,), not int64 (1,)", ShapeError);
+  CHECK_THROWS_AS(linear_attention(q, k, v, {.eps = 0}), ShapeError);
+  const LinearAttentionState state = make_linear_attention_state(2, 2, 4, 5, DType::float64);
+  const Tensor token = normal({2, 2, 4}), value = normal({2, 2, 5});
+  CHECK_THROWS_WITH_AS(linear_attention_step(token, token, value, state, token),
+                       doctest::Contains("(2, 2, 5) and (2, 2, 4)"), ShapeError);
+  CHECK_THROWS_WITH_AS(linear_attention_step(value, value, value, state, value),
+                       doctest::Contains("does not fit"), ShapeError);
+}
+
+TEST_CASE("linear attention: results do not depend on how heads are shared among threads") {
+  const int before = threads();
+  const Inputs inputs = make_inputs({3, 70, 70, 5, 6, 7});
+  auto run = [&](int count) {
+    set_threads(count);
+    std::vector<Tensor> leaves;
+    for (const Tensor& x : inputs.list()) leaves.push_back(require_grad(x.to(DType::float32)));
+    const Tensor out = linear_attention(leaves[0], leaves[1], leaves[2], {.causal = true});
+    backward(out, normal(out.shape(), 7, DType::float32));
+    std::vector<double> all = out.to_vector();
+    for (const Tensor& leaf : leaves)
+      for (const double value : gradient(leaf).to_vector()) all.push_back(value);
+    return all;
+  };
+  const std::vector<double> one = run(1);
+  CHECK(run(2) == one);
+  CHECK(run(2) == one);
+  CHECK(run(7) == one);
+  set_threads(before);
+}
+
+TEST_CASE(
+    "linear attention: memory grows with the length, not with its square, and a step allocates nothing") {
+  auto peak = [](int64_t length) {
+    const Tensor x = require_grad(normal({1, length, 2, 8}, 1, DType::float32));
+    allocator().reset_peak();
+    const int64_t before = allocator().stats().active;
+    backward(linear_attention(x, x, x, {.causal = true}), Tensor::full({1, length, 2, 8}, 1));
+    return allocator().stats().peak - before;
+  };
+  const int64_t at_1k = peak(1 << 10), at_16k = peak(1 << 14);
+  CHECK(at_16k < 16 * at_1k);
+  const LinearAttentionState state = make_linear_attention_state(3, 4, 70, 33);
+  const Tensor q = normal({3, 4, 70}, 1, DType::float32), v = normal({3, 4, 33}, 2, DType::float32);
+  const Tensor out = Tensor::empty_like(v);
+  const int64_t before = allocator().stats().allocations;
+  for (int i = 0; i < 5; ++i) linear_attention_step(q, q, v, state, out);
+  CHECK(allocator().stats().allocations == before);
+}
