@@ -1,7 +1,5 @@
 #include "ops/optimizer_step.h"
 
-#include "ops/kernels/optimizer_step.h"
-
 namespace tapeformer {
 
 void optimizer_step(const std::vector<ParameterSlot>& slots, const StepRule& rule) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "ops/kernels/optimizer_step.h"
 
 namespace tapeformer {
 
@@ -13,16 +14,7 @@ struct ParameterSlot {
   double gradient_scale = 1;                  // clipping
 };
 
-// With g = gradient_scale * gradient + l2 * parameter:
-//   first  = momentum * first + gain * g
-//   second = beta2 * second + (1 - beta2) g²                      (where there is one)
-//   parameter = shrink * parameter - step_size * first / d
-// where d = sqrt(second) * second_scale + eps, or 1 when `adaptive` is false.
-struct StepRule {
-  double momentum = 0, gain = 1, beta2 = 0, l2 = 0, shrink = 1, step_size = 0, second_scale = 1, eps = 0;
-  bool adaptive = false;
-};
-
+// By the equations of StepRule (ops/kernels/optimizer_step.h).
 void optimizer_step(const std::vector<ParameterSlot>& slots, const StepRule& rule);
 
 // Sum of squares of each tensor, summed in float64 in an order that does not depend on threads.

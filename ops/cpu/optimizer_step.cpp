@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/threads.h"
-#include "ops/optimizer_step.h"
 
 namespace tapeformer::cpu {
 namespace {

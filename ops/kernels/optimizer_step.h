@@ -1,15 +1,23 @@
-// Optimizer arithmetic on arrays of n elements; the rules are those of ops/optimizer_step.h.
+// Optimizer arithmetic on arrays of n elements.
 #pragma once
 
 #include <cstdint>
 
 namespace tapeformer {
 
-struct StepRule;
+// With g = gradient_scale * gradient + l2 * parameter:
+//   first  = momentum * first + gain * g
+//   second = beta2 * second + (1 - beta2) g²                      (where there is one)
+//   parameter = shrink * parameter - step_size * first / d
+// where d = sqrt(second) * second_scale + eps, or 1 when `adaptive` is false.
+struct StepRule {
+  double momentum = 0, gain = 1, beta2 = 0, l2 = 0, shrink = 1, step_size = 0, second_scale = 1, eps = 0;
+  bool adaptive = false;
+};
 
 namespace cpu {
 
-// `second` may be null.
+// `gradient_scale` is that of StepRule's equations; `second` may be null.
 template <class T>
 void optimizer_step(const StepRule& rule, double gradient_scale, T* parameter, const T* gradient, T* first,
                     T* second, int64_t n);

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# scripts/test.sh [BUILD_DIR]: installs what is missing (Debian packages, through sudo if need be), builds everything
+# with warnings as errors and runs all tests. Tests whose data or device is not there are listed as skipped.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+build=${1:-build/test}
+
+scripts/install-packages.sh test
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_WERROR=ON -DTAPEFORMER_TESTS=ON
+cmake --build "$build" --parallel "$(nproc)"
+ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" --no-tests=error

@@ -1,0 +1,139 @@
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/structure/source_rules.h"
+#include "tests/support/temp_dir.h"
+
+using namespace tapeformer::test;
+
+namespace {
+
+const std::vector<SourceFile>& tree() {
+  static const auto* const files = new std::vector<SourceFile>(read_tree(SOURCE_DIR));
+  return *files;
+}
+
+std::string joined(const std::vector<std::string>& problems) {
+  std::string text;
+  for (const auto& problem : problems) text += problem + "\n";
+  return text;
+}
+
+// What include_problems says of a made-up file of one line.
+std::string problem_of(const std::string& path, const std::string& line) {
+  return joined(include_problems({path, line + "\n"}, tree()));
+}
+
+// The output of a shell command, and its exit status.
+std::pair<std::string, int> output_of(const std::string& command) {
+  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::string text;
+  char buffer[4096];
+  while (const size_t n = fread(buffer, 1, sizeof buffer, pipe)) text.append(buffer, n);
+  return {text, pclose(pipe)};
+}
+
+// Other versions of clang-format break lines at other places.
+std::string clang_format_14() {
+  for (const std::string name : {"clang-format-14", "clang-format"})
+    if (output_of(name + " --version").first.find("version 14.") != std::string::npos) return name;
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("includes point one way, and third-party headers stay in their places") {
+  REQUIRE(tree().size() > 100);
+  std::string problems;
+  for (const SourceFile& file : tree()) problems += joined(include_problems(file, tree()));
+  CHECK(problems == "");
+}
+
+TEST_CASE("no source file is too long") {
+  std::string problems;
+  for (const SourceFile& file : tree()) problems += joined(size_problems(file));
+  CHECK(problems == "");
+}
+
+TEST_CASE("every source file is listed for the build") {
+  std::string problems;
+  for (const SourceFile& file : tree()) problems += joined(listing_problems(file, tree()));
+  CHECK(problems == "");
+}
+
+TEST_CASE("control: bad includes are found") {
+  CHECK(problem_of("core/x.cpp", "#include \"autograd/tape.h\"") ==
+        "core/x.cpp:1: includes autograd/tape.h: core/ must not include autograd/\n");
+  CHECK(problem_of("autograd/x.h", "#include \"ops/linear.h\"") != "");
+  CHECK(problem_of("ops/x.cpp", "  #  include \"models/module.h\"") != "");
+  CHECK(problem_of("ops/kernels/x.h", "#include \"ops/linear.h\"") != "");
+  CHECK(problem_of("ops/cpu/x.cpp", "#include \"autograd/tape.h\"") != "");
+  CHECK(problem_of("data/x.cpp", "#include \"ops/linear.h\"") != "");
+  CHECK(problem_of("models/x.cpp", "#include \"train/config.h\"") != "");
+  CHECK(problem_of("train/x.cpp", "#include \"tests/support/random.h\"") != "");
+  CHECK(problem_of("ops/x.cpp", "#include \"linear.h\"") ==
+        "ops/x.cpp:1: includes linear.h: no file of this name from the root of the tree\n");
+  CHECK(problem_of("ops/linear.cpp", "#include <cuda_runtime.h>") ==
+        "ops/linear.cpp:1: includes cuda_runtime.h: belongs only in core/cuda/, ops/cuda/\n");
+  CHECK(problem_of("train/x.cpp", "#include <spdlog/spdlog.h>") != "");
+  CHECK(problem_of("core/x.cpp", "#include <toml++/toml.h>") != "");
+  CHECK(problem_of("train/config.h", "#include <toml++/toml.h>") ==
+        "train/config.h:1: includes toml++/toml.h: belongs in source files, not in headers\n");
+}
+
+TEST_CASE("control: good includes are not") {
+  CHECK(problem_of("core/x.cpp", "#include \"core/tensor.h\"") == "");
+  CHECK(problem_of("ops/x.cpp", "#include \"ops/kernels/linear.h\"") == "");
+  CHECK(problem_of("ops/cuda/x.cu", "#include <cuda_runtime.h>") == "");
+  CHECK(problem_of("train/x.cpp", "#include <toml++/toml.h>") == "");
+  CHECK(problem_of("core/x.cpp", "#include <vector>") == "");
+  CHECK(problem_of("core/x.cpp", "// #include \"autograd/tape.h\"") == "");
+}
+
+TEST_CASE("control: long and unlisted files are found") {
+  const std::string line = "int x;\n";
+  std::string text;
+  for (int i = 0; i < 600; ++i) text += line;
+  CHECK(size_problems({"core/x.cpp", text}).empty());
+  CHECK(size_problems({"core/x.cpp", text + line}).size() == 1);
+  CHECK(joined(listing_problems({"core/cpu/nowhere.cpp", line}, tree())) ==
+        "core/cpu/nowhere.cpp:1: core/CMakeLists.txt does not list cpu/nowhere.cpp\n");
+  CHECK(listing_problems({"core/cpu/nowhere.h", line}, tree()).empty());
+}
+
+TEST_CASE("sources are formatted as .clang-format says") {
+  const std::string program = clang_format_14();
+  if (program.empty()) {
+    MESSAGE("skipped: clang-format 14 is not installed");
+    return;
+  }
+  // The files that it would change, one a line.
+  const auto unformatted = [&](const std::string& folder, const std::string& files) {
+    return output_of("cd '" + folder + "' && " + program + " --style=file --dry-run" + files +
+                     " 2>&1 | sed -n 's/:.*Wclang-format-violations.*//p' | uniq")
+        .first;
+  };
+  std::string files;
+  for (const SourceFile& file : tree())
+    if (file.is_header() || file.path.ends_with(".cpp") || file.path.ends_with(".cu"))
+      files += " " + file.path;
+  CHECK(unformatted(SOURCE_DIR, files) == "");
+
+  TempDir folder;
+  write_file(folder / ".clang-format", read_file(SOURCE_DIR "/.clang-format"));
+  write_file(folder / "bad.cpp", std::string("int  x ;\n"));
+  CHECK(unformatted(folder.path().string(), " bad.cpp") == "bad.cpp\n");
+}
+
+TEST_CASE("shell scripts pass shellcheck") {
+  if (output_of("shellcheck --version").second != 0) {
+    MESSAGE("skipped: shellcheck is not installed");
+    return;
+  }
+  const auto [output, status] =
+      output_of("cd '" SOURCE_DIR "' && shellcheck .ci/run $(find scripts tests -name '*.sh')");
+  CHECK_MESSAGE(status == 0, output);
+}

@@ -1,0 +1,75 @@
+// The files under configs/: each loads, and the papers' stay the papers'.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "tests/train/config_fixture.h"
+
+using namespace tapeformer;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kConfigs = fs::path(SOURCE_DIR) / "configs";
+
+Config load(const fs::path& path) {
+  return load_config(path.string(), {}, test_catalogue());
+}
+
+}  // namespace
+
+TEST_CASE("every file of configs loads and has a run name of its own") {
+  std::set<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(kConfigs)) {
+    const fs::path path = entry.path();
+    if (path.extension() != ".toml" || path.stem() == "base") continue;
+    INFO(path.string());
+    const Config config = load(path);
+    CHECK(names.insert(config.run.name).second);
+    fs::path relative = fs::relative(path, kConfigs);
+    std::string expected = relative.replace_extension().string();
+    std::replace(expected.begin(), expected.end(), '/', '-');
+    CHECK(config.run.name == expected);
+  }
+  CHECK(names.size() >= 9);
+}
+
+TEST_CASE("paper configs: the settings of the papers") {
+  struct Row {
+    const char* file;
+    int64_t layers, batch;
+    double lr, attention_dropout, epochs;
+    int64_t steps;
+  };
+  for (const Row& row :
+       {Row{"mnist/linear", 8, 10, 1e-4, 0, 250, 0}, Row{"mnist/softmax", 8, 10, 1e-4, 0.1, 250, 0},
+        Row{"cifar10/linear", 16, 4, 1e-4, 0, 10000, 0}, Row{"cifar10/softmax", 16, 1, 1e-4, 0.1, 10000, 0},
+        Row{"copy/linear", 4, 64, 1e-3, 0, 0, 10000}, Row{"copy/softmax", 4, 64, 1e-3, 0.1, 0, 10000}}) {
+    INFO(row.file);
+    const Config config = load(kConfigs / (std::string(row.file) + ".toml"));
+    CHECK(config.model.attention == fs::path(row.file).filename().string());
+    CHECK(config.data.dataset == fs::path(row.file).parent_path().string());
+    CHECK(config.model.layers == row.layers);
+    CHECK(config.model.heads == 8);
+    CHECK(config.model.head_dim == 32);
+    CHECK(config.model.feedforward == 1024);
+    CHECK(config.model.mixtures == 10);
+    CHECK(config.model.dropout == 0.1);
+    CHECK(config.model.attention_dropout == row.attention_dropout);
+    CHECK(config.model.norm == "post");
+    CHECK(config.model.activation == "relu");
+    CHECK(config.model.positions == "sinusoidal");
+    CHECK(config.data.batch_size == row.batch);
+    CHECK_FALSE(config.data.shuffle);
+    CHECK(config.optimizer.kind == "radam");
+    CHECK(config.optimizer.lr == row.lr);
+    CHECK(config.optimizer.weight_decay == 0.01);
+    CHECK(config.optimizer.clip == "per_tensor");
+    CHECK(config.optimizer.clip_norm == 1.0);
+    CHECK(config.train.epochs == row.epochs);
+    CHECK(config.train.steps == row.steps);
+  }
+}
