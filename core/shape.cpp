@@ -1,6 +1,7 @@
 #include "core/shape.h"
 
 #include <algorithm>
+#include <ostream>
 
 #include "core/errors.h"
 
@@ -26,11 +27,11 @@ int64_t Shape::numel() const {
   int64_t product = 1;
   bool overflow = false;
   for (const int64_t size : *this) {
-    check(size >= 0, "shape", "negative size in ", to_string());
+    check(size >= 0, "shape", "negative size in ", *this);
     if (size == 0) return 0;
     overflow = overflow || __builtin_mul_overflow(product, size, &product);
   }
-  check(!overflow && product <= kLimit, "shape", to_string(), " has too many elements");
+  check(!overflow && product <= kLimit, "shape", *this, " has too many elements");
   return product;
 }
 
@@ -54,14 +55,16 @@ bool Shape::operator==(const Shape& other) const {
   return std::equal(begin(), end(), other.begin(), other.end());
 }
 
+std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.to_string(); }
+
 Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b) {
   const int rank = std::max(a.rank(), b.rank());
   Shape out = Shape::filled(rank, 1);
   for (int i = 1; i <= rank; ++i) {
     const int64_t from_a = i <= a.rank() ? a[-i] : 1;
     const int64_t from_b = i <= b.rank() ? b[-i] : 1;
-    check(from_a == from_b || from_a == 1 || from_b == 1, op, "shapes ", a.to_string(), " and ",
-          b.to_string(), " do not broadcast together");
+    check(from_a == from_b || from_a == 1 || from_b == 1, op, "shapes ", a, " and ",
+          b, " do not broadcast together");
     out[-i] = from_a == 1 ? from_b : from_a;
   }
   return out;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <string>
 
 namespace tapeformer {
@@ -36,6 +37,8 @@ class Shape {
   std::array<int64_t, kMaxRank> sizes_{};
   int rank_ = 0;
 };
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
 // The shape that both broadcast to by the rules of NumPy; throws ShapeError naming both.
 Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);

@@ -124,7 +124,7 @@ bool Tensor::is_contiguous() const {
 }
 
 double Tensor::item() const {
-  check(numel() == 1, "item", "needs one element, not shape ", shape().to_string());
+  check(numel() == 1, "item", "needs one element, not shape ", shape());
   return to_vector()[0];
 }
 
@@ -145,9 +145,9 @@ Tensor Tensor::view(const Shape& shape, const Shape& strides, int64_t offset) co
 }
 
 Tensor Tensor::view(const Shape& shape) const {
-  check(shape.numel() == numel(), "view", "shape ", this->shape().to_string(), " cannot become ",
-        shape.to_string());
-  check(is_contiguous(), "view", "the tensor of shape ", this->shape().to_string(), " is not contiguous");
+  check(shape.numel() == numel(), "view", "shape ", this->shape(), " cannot become ",
+        shape);
+  check(is_contiguous(), "view", "the tensor of shape ", this->shape(), " is not contiguous");
   return view(shape, shape.contiguous_strides());
 }
 
@@ -158,8 +158,8 @@ Tensor Tensor::to(DType dtype) const {
 }
 
 void Tensor::copy_from(const Tensor& source) const {
-  check(shape() == source.shape(), "copy_from", "shape ", source.shape().to_string(), " into ",
-        shape().to_string());
+  check(shape() == source.shape(), "copy_from", "shape ", source.shape(), " into ",
+        shape());
   check(device().is_cpu() && source.device().is_cpu(), "copy_from", "both tensors must be on the CPU");
   if (numel() == 0) return;
   const bool plain = is_contiguous() && source.is_contiguous();
@@ -176,7 +176,7 @@ void Tensor::copy_from(const Tensor& source) const {
 
 void Tensor::add_from(const Tensor& source) const {
   check(shape() == source.shape() && dtype() == source.dtype(), "add_from", "shape ",
-        source.shape().to_string(), " ", name_of(source.dtype()), " into ", shape().to_string(), " ",
+        source.shape(), " ", name_of(source.dtype()), " into ", shape(), " ",
         name_of(dtype()));
   check(device().is_cpu() && source.device().is_cpu(), "add_from", "both tensors must be on the CPU");
   if (numel() == 0) return;
@@ -199,7 +199,7 @@ void Tensor::fill(double value) const {
 }
 
 void Tensor::wrong_dtype(DType asked) const {
-  throw ShapeError(concat_text("tensor of shape ", shape().to_string(), " holds ", name_of(dtype()), ", not ",
+  throw ShapeError(concat_text("tensor of shape ", shape(), " holds ", name_of(dtype()), ", not ",
                                name_of(asked)));
 }
 

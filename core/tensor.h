@@ -159,7 +159,7 @@ class Tensor {
 template <class T>
 Tensor Tensor::from(const std::vector<T>& values, const Shape& shape) {
   check(static_cast<int64_t>(values.size()) == shape.numel(), "Tensor::from", values.size(),
-        " values for shape ", shape.to_string());
+        " values for shape ", shape);
   Tensor tensor = empty(shape, kDTypeOf<T>);
   std::copy(values.begin(), values.end(), tensor.data<T>());
   return tensor;

@@ -54,7 +54,7 @@ class Sampler {
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
                 const GenerationOptions& options) {
   check(prefix.rank() == 2 && prefix.size(1) >= 1 && prefix.size(1) <= length, "generate", "prefix ",
-        prefix.shape().to_string(), " must be (batch, given) with 1 to ", length, " given tokens");
+        prefix.shape(), " must be (batch, given) with 1 to ", length, " given tokens");
   check(length <= model.options().max_length + 1, "generate", "length ", length, " is beyond the model's ",
         model.options().max_length + 1);
   check(model.options().vocabulary <= 256, "generate", "only vocabularies of bytes can be drawn");

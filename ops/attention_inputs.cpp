@@ -26,7 +26,7 @@ void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, co
         "expected q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and v (batch, "
         "key_length, "
         "heads, value_dim), not ",
-        q.shape().to_string(), ", ", k.shape().to_string(), " and ", v.shape().to_string());
+        q.shape(), ", ", k.shape(), " and ", v.shape());
   check_same_kind(op, q, k, v);
 }
 
@@ -35,8 +35,8 @@ void check_attention_step(const char* op, const Tensor& q, const Tensor& k, cons
   const bool fits = q.rank() == 3 && v.rank() == 3 && q.shape() == k.shape() && out.shape() == v.shape() &&
                     q.size(0) == v.size(0) && q.size(1) == v.size(1) && q.size(2) > 0 && v.size(2) > 0;
   check(fits, op, "expected q, k (batch, heads, dim) and v, out (batch, heads, value_dim), not ",
-        q.shape().to_string(), ", ", k.shape().to_string(), ", ", v.shape().to_string(), " and ",
-        out.shape().to_string());
+        q.shape(), ", ", k.shape(), ", ", v.shape(), " and ",
+        out.shape());
   check_same_kind(op, q, k, v);
   check_same_kind(op, q, k, out);
   for (const Tensor* x : {&q, &k, &v, &out})
@@ -46,8 +46,8 @@ void check_attention_step(const char* op, const Tensor& q, const Tensor& k, cons
 Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, int64_t batch, int64_t key_length) {
   if (!key_lengths.defined()) return {};
   check(key_lengths.shape() == Shape{batch} && key_lengths.dtype() == DType::int64, op,
-        "key_lengths must be int64 ", Shape{batch}.to_string(), ", not ", name_of(key_lengths.dtype()), " ",
-        key_lengths.shape().to_string());
+        "key_lengths must be int64 ", Shape{batch}, ", not ", name_of(key_lengths.dtype()), " ",
+        key_lengths.shape());
   const Tensor lengths = key_lengths.clone();
   for (int64_t i = 0; i < batch; ++i) {
     const int64_t length = lengths.data<int64_t>()[i];

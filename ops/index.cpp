@@ -7,12 +7,12 @@ namespace tapeformer {
 namespace {
 
 cpu::IndexShape index_shape(const char* op, const Shape& x, int dim, const Shape& index) {
-  check(index.rank() == x.rank(), op, "index ", index.to_string(), " and tensor ", x.to_string(),
+  check(index.rank() == x.rank(), op, "index ", index, " and tensor ", x,
         " differ in rank");
   cpu::IndexShape shape{1, x[dim], index[dim], 1};
   for (int i = 0; i < x.rank(); ++i) {
-    check(i == dim || index[i] == x[i], op, "index ", index.to_string(), " does not fit tensor ",
-          x.to_string(), " outside dimension ", dim);
+    check(i == dim || index[i] == x[i], op, "index ", index, " does not fit tensor ",
+          x, " outside dimension ", dim);
     if (i < dim) shape.outer *= x[i];
     if (i > dim) shape.inner *= x[i];
   }
@@ -57,7 +57,7 @@ Tensor checked_index(const char* op, const Tensor& index, int64_t size) {
 
 Tensor embedding(const Tensor& table, const Tensor& index) {
   check(table.rank() == 2 && table.is_contiguous(), "embedding", "the table must be (rows, dim), not ",
-        table.shape().to_string());
+        table.shape());
   const Tensor rows = checked_index("embedding", index, table.size(0));
   const int64_t dim = table.size(1);
   Shape shape = index.shape();
@@ -97,7 +97,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source) {
   dim = normalize_dim("scatter_add", dim, x.rank());
   check(source.shape() == index.shape() && source.dtype() == x.dtype(), "scatter_add", "source ",
-        source.shape().to_string(), " for index ", index.shape().to_string());
+        source.shape(), " for index ", index.shape());
   const cpu::IndexShape shape = index_shape("scatter_add", x.shape(), dim, index.shape());
   const Tensor places = checked_index("scatter_add", index, shape.size);
   const Tensor out = x.clone();

@@ -11,7 +11,7 @@ namespace tapeformer {
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
                 const Tensor& out) {
   const int64_t value_dim = table.size(1), position_dim = positions.size(1), batch = tokens.numel();
-  check(out.shape() == Shape{batch, value_dim + position_dim}, "embed_into", "out ", out.shape().to_string(),
+  check(out.shape() == Shape{batch, value_dim + position_dim}, "embed_into", "out ", out.shape(),
         " for ", batch, " tokens of width ", value_dim + position_dim);
   check(position >= 0 && position < positions.size(0), "embed_into", "position ", position,
         " is beyond the longest sequence, ", positions.size(0));
@@ -31,7 +31,7 @@ void linear_into(const Tensor& x, const Tensor& weight, const Tensor& bias, Acti
                  const Tensor& out, const Tensor& scratch) {
   const cpu::LinearShape shape{x.size(0), weight.size(1), weight.size(0)};
   check(x.size(1) == shape.in && out.shape() == Shape{shape.rows, shape.out}, "linear_into", "input ",
-        x.shape().to_string(), ", weight ", weight.shape().to_string(), ", out ", out.shape().to_string());
+        x.shape(), ", weight ", weight.shape(), ", out ", out.shape());
   check(activation != Activation::gelu || scratch.defined(), "linear_into", "gelu needs scratch memory");
   on_device(x.device(), "linear_into", [&] {
     visit_floating("linear_into", x.dtype(), [&](auto tag) {
@@ -44,8 +44,8 @@ void linear_into(const Tensor& x, const Tensor& weight, const Tensor& bias, Acti
 
 void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                      const Tensor& out) {
-  check(x.shape() == out.shape(), "layer_norm_into", "input ", x.shape().to_string(), ", out ",
-        out.shape().to_string());
+  check(x.shape() == out.shape(), "layer_norm_into", "input ", x.shape(), ", out ",
+        out.shape());
   on_device(x.device(), "layer_norm_into", [&] {
     visit_floating("layer_norm_into", x.dtype(), [&](auto tag) {
       using T = decltype(tag);
@@ -57,8 +57,8 @@ void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight
 }
 
 void add_into(const Tensor& a, const Tensor& b, const Tensor& out) {
-  check(a.shape() == b.shape() && a.shape() == out.shape(), "add_into", "shapes ", a.shape().to_string(),
-        ", ", b.shape().to_string(), ", ", out.shape().to_string());
+  check(a.shape() == b.shape() && a.shape() == out.shape(), "add_into", "shapes ", a.shape(),
+        ", ", b.shape(), ", ", out.shape());
   on_device(a.device(), "add_into", [&] {
     visit_floating("add_into", a.dtype(), [&](auto tag) {
       using T = decltype(tag);

@@ -10,7 +10,7 @@ namespace {
 
 int64_t checked_mixtures(const char* op, const Tensor& parameters) {
   check(parameters.rank() == 2 && parameters.size(1) > 0 && parameters.size(1) % 3 == 0, op,
-        "parameters must be (rows, 3 * mixtures), not ", parameters.shape().to_string());
+        "parameters must be (rows, 3 * mixtures), not ", parameters.shape());
   const int64_t mixtures = parameters.size(1) / 3;
   check(mixtures <= cpu::kMaxMixtures, op, mixtures, " mixtures; at most ", cpu::kMaxMixtures,
         " are supported");
@@ -22,8 +22,8 @@ Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, 
                const Tensor& scale, const Tensor& gradient) {
   const int64_t rows = parameters.size(0), mixtures = checked_mixtures(op, parameters);
   check(levels >= 2, op, levels, " levels; at least 2 are needed");
-  check(targets.shape() == Shape{rows}, op, "targets ", targets.shape().to_string(), " for parameters ",
-        parameters.shape().to_string());
+  check(targets.shape() == Shape{rows}, op, "targets ", targets.shape(), " for parameters ",
+        parameters.shape());
   const Tensor index = checked_index(op, targets, levels);
   const Tensor nll = Tensor::empty({rows}, parameters.dtype(), parameters.device());
   on_device(parameters.device(), op, [&] {
@@ -40,7 +40,7 @@ Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, 
 // 1 / (counted rows) where the row counts, else 0.
 Tensor row_weights(const Tensor& mask, int64_t rows, DType dtype) {
   check(!mask.defined() || (mask.shape() == Shape{rows} && mask.dtype() == DType::uint8),
-        "logistic_mixture_loss", "row_mask must be uint8 ", Shape{rows}.to_string());
+        "logistic_mixture_loss", "row_mask must be uint8 ", Shape{rows});
   const Tensor counts = mask.defined() ? mask.to(DType::float64) : Tensor::full({rows}, 1, DType::float64);
   double counted = 0;
   for (int64_t i = 0; i < rows; ++i) counted += counts.data<double>()[i] = counts.data<double>()[i] != 0;
@@ -81,7 +81,7 @@ void sample_logistic_mixture(const Tensor& parameters, const RandomStream& strea
   const int64_t mixtures = checked_mixtures(kOp, parameters);
   check(parameters.is_contiguous(), kOp, "parameters must be contiguous");
   check(out.shape() == Shape{parameters.size(0)} && out.is_contiguous(), kOp,
-        "out must be contiguous (rows,), not ", out.shape().to_string());
+        "out must be contiguous (rows,), not ", out.shape());
   on_device(parameters.device(), kOp, [&] {
     visit_floating(kOp, parameters.dtype(), [&](auto tag) {
       using T = decltype(tag);

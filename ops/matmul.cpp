@@ -48,11 +48,11 @@ Tensor product(const Tensor& a_any, const Tensor& b_any, MatmulOptions options) 
 
 Tensor matmul(const Tensor& a_in, const Tensor& b_in, MatmulOptions options) {
   check(a_in.rank() >= 2 && b_in.rank() >= 2, "matmul", "needs matrices, not shapes ",
-        a_in.shape().to_string(), " and ", b_in.shape().to_string());
+        a_in.shape(), " and ", b_in.shape());
   check(a_in.dtype() == b_in.dtype(), "matmul", name_of(a_in.dtype()), " times ", name_of(b_in.dtype()));
   check(a_in.size(options.transpose_a ? -2 : -1) == b_in.size(options.transpose_b ? -1 : -2), "matmul",
-        "inner sizes differ: ", a_in.shape().to_string(), options.transpose_a ? " transposed" : "", " times ",
-        b_in.shape().to_string(), options.transpose_b ? " transposed" : "");
+        "inner sizes differ: ", a_in.shape(), options.transpose_a ? " transposed" : "", " times ",
+        b_in.shape(), options.transpose_b ? " transposed" : "");
   const Shape batch = broadcast_shapes("matmul", batch_of(a_in.shape()), batch_of(b_in.shape()));
   const Tensor a = broadcast_to(a_in, with_matrix(batch, a_in.size(-2), a_in.size(-1)));
   const Tensor b = broadcast_to(b_in, with_matrix(batch, b_in.size(-2), b_in.size(-1)));

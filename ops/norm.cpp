@@ -8,8 +8,8 @@ namespace {
 
 void check_arguments(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check(x.rank() >= 1 && weight.shape() == Shape{x.size(-1)} && bias.shape() == weight.shape(), op, "input ",
-        x.shape().to_string(), " does not fit weight ", weight.shape().to_string(), " and bias ",
-        bias.shape().to_string());
+        x.shape(), " does not fit weight ", weight.shape(), " and bias ",
+        bias.shape());
   check(x.dtype() == weight.dtype() && x.dtype() == bias.dtype(), op, "input is ", name_of(x.dtype()),
         ", weight ", name_of(weight.dtype()), ", bias ", name_of(bias.dtype()));
 }
@@ -64,7 +64,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                            const DropoutMask& dropout, double eps) {
   check(x.shape() == branch.shape() && x.dtype() == branch.dtype(), "residual_layer_norm", "input ",
-        x.shape().to_string(), " and branch ", branch.shape().to_string(), " differ");
+        x.shape(), " and branch ", branch.shape(), " differ");
   return normalize("residual_layer_norm", x, branch, weight, bias, dropout, eps);
 }
 

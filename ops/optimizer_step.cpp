@@ -30,7 +30,7 @@ std::vector<double> squared_norms(const std::vector<Tensor>& tensors) {
 
 void average_into(const Tensor& average, const Tensor& value, double decay) {
   check(average.shape() == value.shape() && average.dtype() == value.dtype(), "average_into", "shapes ",
-        average.shape().to_string(), " and ", value.shape().to_string());
+        average.shape(), " and ", value.shape());
   on_device(average.device(), "average_into", [&] {
     visit_floating("average_into", average.dtype(), [&](auto tag) {
       using T = decltype(tag);

@@ -59,7 +59,7 @@ Tensor sum(const Tensor& x, int dim, bool keep_dim) {
 Tensor sum_to(const Tensor& x, const Shape& shape) {
   if (x.shape() == shape) return x;
   check(shape.rank() <= x.rank() && broadcast_shapes("sum_to", shape, x.shape()) == x.shape(), "sum_to",
-        "shape ", x.shape().to_string(), " is no broadcast of ", shape.to_string());
+        "shape ", x.shape(), " is no broadcast of ", shape);
   Tensor out = x;
   while (out.rank() > shape.rank()) out = sum(out, 0);
   for (int i = 0; i < shape.rank(); ++i)
@@ -80,7 +80,7 @@ Tensor max(const Tensor& x, int dim, bool keep_dim) {
   dim = normalize_dim("max", dim, x.rank());
   const Tensor source = x.is_contiguous() ? x : x.clone();
   const Split split = split_at(x.shape(), dim);
-  check(split.size > 0, "max", "dimension ", dim, " of shape ", x.shape().to_string(), " is empty");
+  check(split.size > 0, "max", "dimension ", dim, " of shape ", x.shape(), " is empty");
   const Shape shape = keep_dim ? split.kept : split.dropped;
   const Tensor out = Tensor::empty(shape, x.dtype(), x.device());
   const Tensor index = Tensor::empty(shape, DType::int64, x.device());
@@ -106,7 +106,7 @@ Tensor max(const Tensor& x, int dim, bool keep_dim) {
 }
 
 Tensor argmax(const Tensor& x) {
-  check(x.rank() >= 1 && x.size(-1) > 0, "argmax", "the last dimension of shape ", x.shape().to_string(),
+  check(x.rank() >= 1 && x.size(-1) > 0, "argmax", "the last dimension of shape ", x.shape(),
         " is empty");
   const Tensor source = x.is_contiguous() ? x : x.clone();
   const Split split = split_at(x.shape(), x.rank() - 1);

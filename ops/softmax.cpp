@@ -14,7 +14,7 @@ struct Rows {
 };
 
 Rows as_rows(const char* op, const Tensor& x) {
-  check(x.rank() >= 1 && x.size(-1) > 0, op, "the last dimension of shape ", x.shape().to_string(),
+  check(x.rank() >= 1 && x.size(-1) > 0, op, "the last dimension of shape ", x.shape(),
         " is empty");
   return {contiguous(x), x.numel() / x.size(-1), x.size(-1)};
 }
@@ -99,12 +99,12 @@ Tensor logsumexp(const Tensor& x) {
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights) {
   check(logits.rank() == 2 && logits.size(1) > 0, "cross_entropy", "logits must be (rows, classes), not ",
-        logits.shape().to_string());
+        logits.shape());
   const int64_t row_count = logits.size(0), classes = logits.size(1);
-  check(targets.shape() == Shape{row_count}, "cross_entropy", "targets ", targets.shape().to_string(),
-        " for logits ", logits.shape().to_string());
+  check(targets.shape() == Shape{row_count}, "cross_entropy", "targets ", targets.shape(),
+        " for logits ", logits.shape());
   check(!weights.defined() || (weights.shape() == Shape{row_count} && weights.dtype() == DType::uint8),
-        "cross_entropy", "weights must be uint8 ", Shape{row_count}.to_string());
+        "cross_entropy", "weights must be uint8 ", Shape{row_count});
   const Rows in = as_rows("cross_entropy", logits);
   const Tensor index = checked_index("cross_entropy", targets, classes);
   const Tensor lse = row_lse("cross_entropy", in);

@@ -37,17 +37,17 @@ Tensor reshape(const Tensor& x, Shape shape) {
     if (shape[i] != -1) {
       known *= shape[i];
     } else {
-      check(inferred == -1, "reshape", "more than one size of ", shape.to_string(), " is -1");
+      check(inferred == -1, "reshape", "more than one size of ", shape, " is -1");
       inferred = i;
     }
   }
   if (inferred >= 0) {
-    check(known > 0 && x.numel() % known == 0, "reshape", "shape ", x.shape().to_string(), " cannot become ",
-          shape.to_string());
+    check(known > 0 && x.numel() % known == 0, "reshape", "shape ", x.shape(), " cannot become ",
+          shape);
     shape[inferred] = x.numel() / known;
   }
-  check(shape.numel() == x.numel(), "reshape", "shape ", x.shape().to_string(), " cannot become ",
-        shape.to_string());
+  check(shape.numel() == x.numel(), "reshape", "shape ", x.shape(), " cannot become ",
+        shape);
   const Tensor source = contiguous(x);
   return record("reshape", source.view(shape), {&source}, [from = x.shape()](const Tensor& g) {
     return Gradients{(g.is_contiguous() ? g : g.clone()).view(from)};
@@ -55,12 +55,12 @@ Tensor reshape(const Tensor& x, Shape shape) {
 }
 
 Tensor permute(const Tensor& x, const Shape& order) {
-  check(order.rank() == x.rank(), "permute", "order ", order.to_string(), " for shape ",
-        x.shape().to_string());
+  check(order.rank() == x.rank(), "permute", "order ", order, " for shape ",
+        x.shape());
   Shape shape = x.shape(), strides = x.strides(), inverse = Shape::filled(x.rank(), -1);
   for (int i = 0; i < order.rank(); ++i) {
     const int from = normalize_dim("permute", static_cast<int>(order[i]), x.rank());
-    check(inverse[from] == -1, "permute", "order ", order.to_string(), " names a dimension twice");
+    check(inverse[from] == -1, "permute", "order ", order, " names a dimension twice");
     inverse[from] = i;
     shape[i] = x.size(from);
     strides[i] = x.strides()[from];
@@ -83,7 +83,7 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
   if (begin < 0) begin += size;
   if (end < 0) end += size;
   check(0 <= begin && begin <= end && end <= size, "slice", "[", begin, ", ", end,
-        ") is out of range for dimension ", dim, " of shape ", x.shape().to_string());
+        ") is out of range for dimension ", dim, " of shape ", x.shape());
   return record("slice", narrow(x, dim, begin, end - begin), {&x},
                 [shape = x.shape(), dim, begin](const Tensor& g) {
                   const Tensor gx = Tensor::zeros(shape, g.dtype(), g.device());
@@ -95,7 +95,7 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
 Tensor broadcast_to(const Tensor& x, const Shape& shape) {
   if (x.shape() == shape) return x;
   check(x.rank() <= shape.rank() && broadcast_shapes("broadcast_to", x.shape(), shape) == shape,
-        "broadcast_to", "shape ", x.shape().to_string(), " does not broadcast to ", shape.to_string());
+        "broadcast_to", "shape ", x.shape(), " does not broadcast to ", shape);
   Shape strides = Shape::filled(shape.rank(), 0);
   for (int i = 1; i <= x.rank(); ++i)
     if (x.size(-i) != 1) strides[-i] = x.strides()[-i];
@@ -112,7 +112,7 @@ Tensor concat(const std::vector<Tensor>& parts, int dim) {
     check(part.rank() == first.rank() &&
               with_size(part.shape(), dim, 0) == with_size(first.shape(), dim, 0) &&
               part.dtype() == first.dtype(),
-          "concat", "shapes ", first.shape().to_string(), " and ", part.shape().to_string(),
+          "concat", "shapes ", first.shape(), " and ", part.shape(),
           " do not join along dimension ", dim);
     total += part.size(dim);
   }

@@ -59,6 +59,7 @@ class Trainer {
   DryRun dry_run();
 
   const AutoregressiveModel& model() const { return *model_; }
+  const std::filesystem::path& run_dir() const { return options_.run_dir; }
 
  private:
   struct Step {

@@ -77,12 +77,13 @@ TEST_CASE("a run stopped by SIGTERM wherever it is and resumed equals an uninter
   TrainResult result;
   const auto old = signal(SIGTERM, SIG_IGN);  // outside of a run the signal does nothing
   for (int attempt = 0; attempt < 50 && result.step < 60; ++attempt) {
-    std::thread killer([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20 * (attempt + 1)));
-      kill(getpid(), SIGTERM);
+    std::jthread killer([&](const std::stop_token& done) {
+      while (!done.stop_requested()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(15 * (attempt + 1)));
+        kill(getpid(), SIGTERM);
+      }
     });
     result = train(config, dir.path() / "parts", true);
-    killer.join();
     stops += result.stop_signal == SIGTERM;
   }
   signal(SIGTERM, old);

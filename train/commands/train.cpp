@@ -1,0 +1,79 @@
+// tapeformer train: trains a model from a config file, or continues a run.
+#include <filesystem>
+
+#include "core/log.h"
+#include "train/commands/commands.h"
+#include "train/progress.h"
+#include "train/trainer.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int kStoppedBySignal = 75;
+
+CommandSpec train_spec() {
+  return {.name = "train",
+          .summary = "Trains a model; the run directory gets the resolved config, metrics and checkpoints.",
+          .positionals = {{.name = "CONFIG", .help = "a TOML file"}},
+          .options = {{.name = "run-dir", .default_value = std::string(), .help = "where to write (default: runs/NAME)"},
+                      {.name = "resume", .default_value = false, .help = "continue from the last checkpoint of the run directory"},
+                      {.name = "dry-run", .default_value = false, .help = "check everything, run two steps, write nothing"}},
+          .details = config_help(attention_catalogue()),
+          .uses_config = true};
+}
+
+// The command line has the last word over the config.
+void apply_common_options(const CommonOptions& common, Config& config) {
+  if (common.device != "auto") config.run.device = common.device;
+  if (common.threads > 0) config.run.threads = common.threads;
+  if (common.seed) config.run.seed = *common.seed;
+}
+
+int dry_run(Trainer& trainer, const CommonOptions& common) {
+  const DryRun r = trainer.dry_run();
+  Report report;
+  report.add("parameters", r.parameters)
+      .add("training_examples", r.training_examples)
+      .add("evaluation_examples", r.evaluation_examples)
+      .add("steps", r.total_steps)
+      .add("loss_nats", r.loss)
+      .add("memory_bytes", r.memory_bytes)
+      .add("seconds_per_step", r.seconds_per_step)
+      .add("estimated_seconds", r.seconds_in_all);
+  print_report(report, common);
+  if (!common.json) print_text("about " + duration_text(r.seconds_in_all) + " of training, evaluations not counted\n");
+  return 0;
+}
+
+}  // namespace
+
+int run_train(const Arguments& arguments) {
+  const auto line = parse_command(train_spec(), arguments);
+  if (!line) return 0;
+  Config config = load_config(line->positionals[0], line->common.sets, attention_catalogue());
+  apply_common_options(line->common, config);
+  const auto& run_dir = line->options.get<std::string>("run-dir");
+  Trainer trainer(config, {.run_dir = run_dir.empty() ? std::filesystem::path("runs") / config.run.name : run_dir,
+                           .data_dir = line->common.data_dir,
+                           .resume = line->options.get<bool>("resume"),
+                           .quiet = line->common.quiet});
+  if (line->options.get<bool>("dry-run")) return dry_run(trainer, line->common);
+
+  const TrainResult result = trainer.run();
+  Report report;
+  report.add("run_dir", trainer.run_dir().string())
+      .add("step", result.step)
+      .add("steps", result.total_steps)
+      .add("seconds", result.seconds);
+  if (result.evaluation) {
+    const Evaluation& e = *result.evaluation;
+    report.add("split", e.split).add("examples", e.examples).add("nats_per_dim", e.nats_per_dim).add("bits_per_dim", e.bits_per_dim);
+    if (e.accuracy >= 0) report.add("accuracy", e.accuracy);
+  }
+  print_report(report, line->common);
+  if (result.time_is_up) log_info("the time limit ended the run; --resume with a larger train.time_limit_minutes continues it");
+  if (result.stop_signal) log_info("stopped by a signal after writing a checkpoint; --resume continues the run");
+  return result.stop_signal ? kStoppedBySignal : 0;
+}
+
+}  // namespace tapeformer
