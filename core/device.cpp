@@ -13,7 +13,15 @@ Device Device::parse(const std::string& text) {
     const auto [end, error] = std::from_chars(text.data() + 5, last, index);
     if (error == std::errc{} && end == last && index >= 0) return {DeviceType::cuda, index};
   }
-  throw ConfigError("device \"" + text + "\" is not one of cpu, cuda, cuda:N");
+  throw ConfigError("device \"" + text + "\" is not one of auto, cpu, cuda, cuda:N");
+}
+
+DeviceChoice choose_device(const std::string& text) {
+  if (text == "auto") return {kCpu, "this build has no CUDA backend"};
+  const Device device = Device::parse(text);
+  if (!device.is_cpu())
+    throw DeviceError("device " + text + " is not available: this build has no CUDA backend");
+  return {device, ""};
 }
 
 }  // namespace tapeformer

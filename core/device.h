@@ -29,6 +29,15 @@ inline constexpr bool kHasCuda = true;
 inline constexpr bool kHasCuda = false;
 #endif
 
+// What a user's choice of device comes to.
+struct DeviceChoice {
+  Device device;
+  std::string reason;  // why "auto" took it; empty when the device was named
+};
+// "auto", or a device by name. Throws DeviceError for a device that is not there (never another in its place)
+// and ConfigError for other text.
+DeviceChoice choose_device(const std::string& text);
+
 // Runs the CPU kernel of an op; the device decides. An op without a kernel for a device says so.
 template <class OnCpu>
 void on_device(Device device, const char* op, OnCpu&& on_cpu) {

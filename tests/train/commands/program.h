@@ -1,0 +1,69 @@
+// Runs the real program as a process of its own.
+#pragma once
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/support/temp_dir.h"
+
+namespace tapeformer::test {
+
+struct ProgramResult {
+  int code = -1;  // exit code, or 128 + the signal that ended the process
+  std::string out, err;
+};
+
+inline pid_t start_program(std::vector<std::string> words, const std::string& out, const std::string& err) {
+  words.insert(words.begin(), PROGRAM);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC;
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), kFlags, 0600);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), kFlags, 0600);
+  pid_t child = 0;
+  const int error = posix_spawn(&child, PROGRAM, &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) throw std::runtime_error("cannot start " PROGRAM);
+  return child;
+}
+
+inline int exit_code_of(pid_t child) {
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) throw std::runtime_error("waitpid");
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// Standard output goes to `out_path` instead, if one is given.
+inline ProgramResult run_program(const std::vector<std::string>& words, const std::string& out_path = "") {
+  const TempDir dir;
+  const std::string out = out_path.empty() ? (dir / "out").string() : out_path, err = (dir / "err").string();
+  ProgramResult result;
+  result.code = exit_code_of(start_program(words, out, err));
+  if (out_path.empty()) result.out = read_file(out);
+  result.err = read_file(err);
+  return result;
+}
+
+// What --json printed: one object on one line and nothing else.
+inline nlohmann::json json_of(const ProgramResult& result) {
+  if (result.out.find('\n') != result.out.size() - 1)
+    throw std::runtime_error("not one line on standard output: " + result.out + "\n" + result.err);
+  const auto object = nlohmann::json::parse(result.out);
+  if (!object.is_object()) throw std::runtime_error("not an object: " + result.out);
+  return object;
+}
+
+}  // namespace tapeformer::test

@@ -1,0 +1,133 @@
+// Help, mistyped words, exit codes and output that cannot be written: what every command shares.
+#include "tests/train/commands/program.h"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+
+using namespace tapeformer::test;
+
+namespace {
+
+const std::vector<std::string> kCommands = {"bench", "data", "info"};
+
+}  // namespace
+
+TEST_CASE("help works with and without a command") {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"--help"}, {"-h"}, {"help"}}) {
+    const auto help = run_program(words);
+    CHECK(help.code == 0);
+    for (const auto& command : kCommands) CHECK(contains(help.out, "\n  " + command + " "));
+    CHECK(help.err == "");
+  }
+  for (const auto& command : kCommands) {
+    CAPTURE(command);
+    for (const auto& words :
+         {std::vector<std::string>{command, "--help"}, {command, "-h"}, {"help", command}}) {
+      const auto help = run_program(words);
+      CHECK(help.code == 0);
+      CHECK(contains(help.out, "tapeformer " + command));
+      for (const std::string option :
+           {"--device", "--threads", "--seed", "--data-dir", "--set", "--json", "--quiet"})
+        CHECK(contains(help.out, option));
+      CHECK(help.err == "");
+    }
+  }
+}
+
+TEST_CASE("no command is a usage error") {
+  const auto result = run_program({});
+  CHECK(result.code == 2);
+  CHECK(result.out == "");
+  CHECK(contains(result.err, "info"));
+}
+
+TEST_CASE("mistyped words exit with 2 and a suggestion") {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"inffo"}, "did you mean \"info\""},
+      {{"data", "lst"}, "did you mean \"list\""},
+      {{"data", "verify", "mnst"}, "did you mean \"mnist\""},
+      {{"bench", "small-opp"}, "did you mean \"small-op\""},
+      {{"info", "--jsn"}, "did you mean --json"},
+      {{"info", "--thread=2"}, "did you mean --threads"},
+      {{"data", "list", "--data_dir", "x"}, "did you mean --data-dir"},
+      {{"bench", "small-op", "--repeat=3"}, "did you mean --repeats"},
+      {{"xyzzyquux"}, "there are"},
+  };
+  for (const auto& [words, expected] : cases) {
+    const auto result = run_program(words);
+    CAPTURE(words.front());
+    CAPTURE(result.err);
+    CHECK(result.code == 2);
+    CHECK(result.out == "");
+    CHECK(contains(result.err, expected));
+  }
+}
+
+TEST_CASE("values that do not fit exit with 2 and name the option") {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"info", "--threads", "two"}, "--threads: expected a whole number"},
+      {{"info", "--threads", "-1"}, "--threads: expected a whole number of at least 0"},
+      {{"info", "--threads", "2.5"}, "--threads"},
+      {{"info", "--seed", "99999999999999999999"}, "--seed"},
+      {{"info", "--threads"}, "threads"},
+      {{"info", "surplus"}, "surplus"},
+      {{"info", "--set", "run.seed=1"}, "--set"},
+      {{"info", "--device", "gpu"}, "gpu"},
+      {{"data"}, "ACTION"},
+      {{"bench", "small-op", "--ops", "0"}, "at least 1"},
+  };
+  for (const auto& [words, expected] : cases) {
+    const auto result = run_program(words);
+    CAPTURE(result.err);
+    CHECK(result.code == 2);
+    CHECK(result.out == "");
+    CHECK(contains(result.err, expected));
+  }
+}
+
+TEST_CASE("cuda is never replaced by another device") {
+  for (const std::string device : {"cuda", "cuda:0", "cuda:3"}) {
+    const auto result = run_program({"bench", "small-op", "--device", device});
+    CHECK(result.code == 4);
+    CHECK(result.out == "");
+    CHECK(contains(result.err, device));
+  }
+}
+
+TEST_CASE("auto says what it took, unless it is to be quiet") {
+  const std::vector<std::string> words = {"bench", "small-op", "--ops", "10", "--repeats", "1"};
+  auto with = [&](const std::string& word) {
+    auto all = words;
+    all.push_back(word);
+    return run_program(all);
+  };
+  CHECK(contains(run_program(words).err, "device cpu"));
+  CHECK(with("--quiet").err == "");
+  CHECK(with("--device=cpu").err == "");
+}
+
+TEST_CASE("a full disk behind standard output is an error") {
+  const auto result = run_program({"info"}, "/dev/full");
+  CHECK(result.code == 1);
+  CHECK(contains(result.err, "standard output"));
+}
+
+TEST_CASE("an interrupt ends a command with 130") {
+  const TempDir dir;
+  const pid_t child = start_program({"bench", "small-op", "--repeats", "1000000"}, (dir / "out").string(),
+                                    (dir / "err").string());
+  while (read_file(dir / "err").empty()) usleep(1000);  // the handler is there before the first message
+  kill(child, SIGINT);
+  CHECK(exit_code_of(child) == 130);
+}
+
+TEST_CASE("info tells versions and devices") {
+  const auto info = json_of(run_program({"info", "--json", "--threads", "1"}));
+  CHECK(info["version"].is_string());
+  CHECK(contains(info["compiler"], "g++"));
+  CHECK(contains(info["blas"], "OpenBLAS"));
+  CHECK(info["threads"] == 1);
+  CHECK(info["devices"][0] == "cpu");
+  CHECK(info["memory_bytes"].get<double>() >= info["available_memory_bytes"].get<double>());
+}

@@ -1,0 +1,19 @@
+#include "train/bench/bench.h"
+
+namespace tapeformer {
+
+const std::vector<Benchmark>& benchmarks() {
+  static const auto* const list = new std::vector<Benchmark>{small_op_benchmark()};
+  return *list;
+}
+
+const Benchmark& benchmark(const std::string& name) {
+  std::vector<std::string> names = {"list"};
+  for (const Benchmark& known : benchmarks()) {
+    if (known.name == name) return known;
+    names.push_back(known.name);
+  }
+  throw ConfigError(unknown_text("benchmark", name, names));
+}
+
+}  // namespace tapeformer

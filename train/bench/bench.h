@@ -1,0 +1,27 @@
+// The benchmarks of `tapeformer bench`: a list of names, each with its own options and a function that
+// measures and reports. All figures are medians over repeats, and ratios compare measurements of one run on
+// the same threads. To add one: write its file, declare it here, list it in benchmarks() and in
+// CMakeLists.txt.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/commands/common.h"
+
+namespace tapeformer {
+
+struct Benchmark {
+  std::string name, summary;
+  std::vector<OptionSpec> options;
+  Report (*run)(const CommandLine& line);
+};
+
+const std::vector<Benchmark>& benchmarks();
+// Throws ConfigError with a suggestion for an unknown name.
+const Benchmark& benchmark(const std::string& name);
+
+Benchmark sgemm_benchmark();
+Benchmark small_op_benchmark();
+
+}  // namespace tapeformer

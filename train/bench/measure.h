@@ -1,0 +1,50 @@
+// Timing for benchmarks.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "core/threads.h"
+
+namespace tapeformer {
+
+// Seconds that one call takes.
+template <class F>
+double seconds_of(F&& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The middle value, or the mean of the two middle ones; 0 for none.
+inline double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+// Median seconds of a call, after one call that is not counted.
+template <class F>
+double median_seconds(int64_t repeats, F&& f) {
+  f();
+  std::vector<double> times;
+  for (int64_t i = 0; i < repeats; ++i) times.push_back(seconds_of(f));
+  return median(times);
+}
+
+// Another number of threads for a scope.
+class ThreadScope {
+ public:
+  explicit ThreadScope(int count) : previous_(threads()) { set_threads(count); }
+  ~ThreadScope() { set_threads(previous_); }
+  ThreadScope(const ThreadScope&) = delete;
+  ThreadScope& operator=(const ThreadScope&) = delete;
+
+ private:
+  int previous_;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,54 @@
+// What one op costs besides its arithmetic: an addition of 16 elements is recorded, run and swept back.
+#include "autograd/tape.h"
+#include "ops/elementwise.h"
+#include "train/bench/bench.h"
+#include "train/bench/measure.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kElements = 16;
+
+Report run(const CommandLine& line) {
+  const auto ops = line.options.get<int64_t>("ops"), repeats = line.options.get<int64_t>("repeats");
+  const ThreadScope one_thread(1);
+  const Tensor x = Tensor::full({kElements}, 0.5), b = Tensor::full({kElements}, 0.25);
+  const Tensor cotangent = Tensor::full({kElements}, 1);
+  require_grad(x);
+  const double single = median_seconds(repeats, [&] {
+    for (int64_t i = 0; i < ops; ++i) backward(add(x, b), cotangent);
+    set_gradient(x, {});
+  });
+  const double chain = median_seconds(repeats, [&] {
+    Tensor y = x;
+    for (int64_t i = 0; i < ops; ++i) y = add(y, b);
+    backward(y, cotangent);
+    set_gradient(x, {});
+  });
+  const double forward = median_seconds(repeats, [&] {
+    const NoGrad no_grad;
+    for (int64_t i = 0; i < ops; ++i) add(x, b);
+  });
+  const double microseconds = 1e6 / static_cast<double>(ops);
+  return Report()
+      .add("threads", 1)
+      .add("elements", kElements)
+      .add("microseconds_per_op", single * microseconds)
+      .add("microseconds_per_op_in_chain", chain * microseconds)
+      .add("microseconds_unrecorded", forward * microseconds);
+}
+
+}  // namespace
+
+Benchmark small_op_benchmark() {
+  return {.name = "small-op",
+          .summary =
+              "an addition of 16 elements recorded, run and swept back: each op with a sweep of its own, "
+              "and a chain of ops with one sweep",
+          .options =
+              {{.name = "ops", .default_value = int64_t{10000}, .help = "ops in a repeat", .min = 1},
+               {.name = "repeats", .default_value = int64_t{15}, .help = "repeats for the median", .min = 1}},
+          .run = run};
+}
+
+}  // namespace tapeformer

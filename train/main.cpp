@@ -1,0 +1,84 @@
+// The program: finds the command named by the first word, runs it, and turns what went wrong into an exit
+// code.
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <new>
+
+#include "core/errors.h"
+#include "core/log.h"
+#include "core/machine.h"
+#include "train/commands/commands.h"
+
+namespace {
+
+using namespace tapeformer;
+
+constexpr int kFailed = 1, kUsage = 2, kBadData = 3, kNoDevice = 4, kDiverged = 5, kInterrupted = 130;
+
+std::string help_text() {
+  std::string text = "tapeformer " + build_info().version +
+                     ": trains autoregressive Transformers with softmax and linear attention\n\nUsage:\n"
+                     "  tapeformer COMMAND [arguments] [options]\n\nCommands:\n";
+  size_t width = 0;
+  for (const Command& command : commands())
+    width = std::max(width, command.name.size() + command.usage.size());
+  for (const Command& command : commands())
+    text += "  " + command.name + " " + command.usage +
+            std::string(width - command.name.size() - command.usage.size() + 2, ' ') + command.summary + "\n";
+  return text +
+         "\n\"tapeformer COMMAND --help\" explains a command, \"tapeformer --version\" prints the version.\n";
+}
+
+int run(const std::string& name, Arguments arguments) {
+  if (name == "help" && !arguments.empty()) return run(arguments.front(), {"--help"});
+  if (name == "--help" || name == "-h" || name == "help") {
+    print_text(help_text());
+    return 0;
+  }
+  if (name == "--version") {
+    print_text("tapeformer " + build_info().version + "\n");
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const Command& command : commands()) {
+    if (command.name == name) return command.run(arguments);
+    names.push_back(command.name);
+  }
+  throw ConfigError(unknown_text("command", name, names));
+}
+
+int report(const char* text, int code) {
+  log_message(LogLevel::error, text);
+  return code;
+}
+
+int guarded(const std::string& name, const Arguments& arguments) {
+  try {
+    return run(name, arguments);
+  } catch (const ConfigError& error) {
+    return report(error.what(), kUsage);
+  } catch (const DataError& error) {
+    return report(error.what(), kBadData);
+  } catch (const CheckpointError& error) {
+    return report(error.what(), kBadData);
+  } catch (const DeviceError& error) {
+    return report(error.what(), kNoDevice);
+  } catch (const DivergedError& error) {
+    return report(error.what(), kDiverged);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", kFailed);
+  } catch (const std::exception& error) {
+    return report(error.what(), kFailed);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Commands that have something to save install a handler of their own.
+  std::signal(SIGINT, [](int) { _exit(kInterrupted); });
+  if (argc < 2) return report(("which command?\n" + help_text()).c_str(), kUsage);
+  return guarded(argv[1], Arguments(argv + 2, argv + argc));
+}
