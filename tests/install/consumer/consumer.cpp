@@ -1,7 +1,7 @@
 // Adds two tensors and takes a gradient through the sum, with the installed library alone.
 #include <cstdio>
 
-#include "all_headers.h"
+#include <all_headers.h>  // made by install_test.cmake
 
 int main() {
   using namespace tapeformer;
