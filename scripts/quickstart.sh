@@ -15,9 +15,9 @@ step "Packages"
 scripts/install-packages.sh
 
 step "Build"
-cmake --preset release -DTAPEFORMER_WERROR=OFF -DTAPEFORMER_TESTS=OFF -B build/quickstart
-cmake --build build/quickstart --parallel "$(nproc)"
-tapeformer=build/quickstart/tapeformer
+cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_TESTS=OFF
+cmake --build build/release --parallel "$(nproc)"
+tapeformer=build/release/tapeformer
 
 step "Training"
 "$tapeformer" train configs/quickstart.toml --run-dir "$run" --resume

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tests/structure/doc_rules.h"
 #include "tests/structure/source_rules.h"
 #include "tests/support/temp_dir.h"
 
@@ -136,4 +137,33 @@ TEST_CASE("shell scripts pass shellcheck") {
   const auto [output, status] =
       output_of("cd '" SOURCE_DIR "' && shellcheck .ci/run $(find scripts tests -name '*.sh')");
   CHECK_MESSAGE(status == 0, output);
+}
+
+TEST_CASE("links in the documentation lead somewhere, and quoted code is the code of the tree") {
+  const std::vector<SourceFile> documents = read_documents(SOURCE_DIR);
+  REQUIRE(documents.size() >= 1);
+  std::string problems;
+  for (const SourceFile& document : documents) {
+    problems += joined(link_problems(document, SOURCE_DIR));
+    problems += joined(quotation_problems(document, SOURCE_DIR));
+  }
+  CHECK(problems == "");
+}
+
+TEST_CASE("control: broken links and false quotations are found") {
+  const auto links = [](const std::string& text) {
+    return joined(link_problems({"docs/x.md", text}, SOURCE_DIR));
+  };
+  CHECK(links("a\n[b](../nowhere.md)") == "docs/x.md:2: the link ../nowhere.md leads nowhere\n");
+  CHECK(links("[b](../LICENSE) [c](https://example.org/x) [d](#here)") == "");
+
+  const auto quotes = [](const std::string& text) {
+    return joined(quotation_problems({"x.md", text}, SOURCE_DIR));
+  };
+  CHECK(quotes("```cpp core/batch.h\nstruct  Batch {\n…\nTensor labels;\n```\n") == "");
+  CHECK(quotes("```cpp core/batch.h\nstruct Bunch {\n```\n") ==
+        "x.md:1: core/batch.h has no such text: struct Bunch {\n");
+  CHECK(quotes("text\n```cpp core/nowhere.h\n```\n") ==
+        "x.md:2: quotes core/nowhere.h, which is not there\n");
+  CHECK(quotes("```cpp\nanything\n```\n") == "");
 }

@@ -1,0 +1,14 @@
+# Finds OpenBLAS as the target tapeformer::openblas, the build whose threads are OpenMP's where there are several
+# (Debian: libopenblas-openmp-dev). Installed with the package, whose users link the same library.
+find_library(OPENBLAS_LIBRARY NAMES openblas PATH_SUFFIXES openblas-openmp)
+find_path(OPENBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas-openmp openblas)
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(OpenBLASWithOpenMP REQUIRED_VARS OPENBLAS_LIBRARY OPENBLAS_INCLUDE)
+mark_as_advanced(OPENBLAS_LIBRARY OPENBLAS_INCLUDE)
+
+if(OpenBLASWithOpenMP_FOUND AND NOT TARGET tapeformer::openblas)
+  add_library(tapeformer::openblas UNKNOWN IMPORTED)
+  set_target_properties(tapeformer::openblas PROPERTIES IMPORTED_LOCATION "${OPENBLAS_LIBRARY}"
+                        INTERFACE_INCLUDE_DIRECTORIES "${OPENBLAS_INCLUDE}")
+endif()

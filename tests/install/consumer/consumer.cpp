@@ -1,0 +1,17 @@
+// Adds two tensors and takes a gradient through the sum, with the installed library alone.
+#include <cstdio>
+
+#include <all_headers.h>  // made by install_test.cmake
+
+int main() {
+  using namespace tapeformer;
+  const Tensor a = Tensor::from<float>({1, 2, 3}, {3});
+  const Tensor b = Tensor::from<float>({4, 5, 6}, {3});
+  require_grad(a);
+  const Tensor c = add(a, b);
+  backward(c, Tensor::full({3}, 1));
+  for (const double value : c.to_vector()) std::printf("%g ", value);
+  std::printf("gradient");
+  for (const double value : gradient(a).to_vector()) std::printf(" %g", value);
+  std::printf("\n");
+}

@@ -1,0 +1,38 @@
+# cmake -DBUILD_DIR=… -DCONSUMER_DIR=… -DWORK_DIR=… -DGENERATOR=… -DCONFIG=… -DCOMPILER=… -DFLAGS=… -P install_test.cmake
+cmake_minimum_required(VERSION 3.24)
+
+function(run)
+  execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    list(JOIN ARGV " " command)
+    message(FATAL_ERROR "${command}\nfailed (${status}):\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+# Moved after the installation: nothing in it may depend on where it was installed to.
+file(REMOVE_RECURSE ${WORK_DIR})
+run(${CMAKE_COMMAND} --install ${BUILD_DIR} --config ${CONFIG} --prefix ${WORK_DIR}/first)
+file(RENAME ${WORK_DIR}/first ${WORK_DIR}/prefix)
+set(prefix ${WORK_DIR}/prefix)
+
+# Every installed header, in one source file: none needs a header that is not installed.
+file(GLOB_RECURSE headers RELATIVE ${prefix}/include/tapeformer ${prefix}/include/tapeformer/*.h)
+list(LENGTH headers count)
+if(count LESS 30)
+  message(FATAL_ERROR "only ${count} headers were installed")
+endif()
+list(TRANSFORM headers REPLACE "(.+)" "#include \"\\1\"\n")
+list(JOIN headers "" includes)
+file(WRITE ${WORK_DIR}/all_headers.h "${includes}")
+
+run(${CMAKE_COMMAND} -S ${CONSUMER_DIR} -B ${WORK_DIR}/build -G ${GENERATOR} -DCMAKE_BUILD_TYPE=${CONFIG}
+  -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_PREFIX_PATH=${prefix}
+  -DALL_HEADERS_DIR=${WORK_DIR})
+run(${CMAKE_COMMAND} --build ${WORK_DIR}/build --config ${CONFIG})
+run(${WORK_DIR}/build/consumer)
+if(NOT output STREQUAL "5 7 9 gradient 1 1 1\n")
+  message(FATAL_ERROR "the consumer printed: ${output}")
+endif()
+
+file(REMOVE_RECURSE ${WORK_DIR})
