@@ -1,0 +1,105 @@
+"""Bits/dim of a Tapeformer checkpoint, computed without Tapeformer: stock safetensors, PyTorch, and the model written
+from the paper. Prints one JSON object: nats_per_dim, bits_per_dim, examples.
+"""
+
+import argparse
+import gzip
+import math
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from model import ImageModel, ModelConfig, mixture_of_logistics_nll
+
+MODEL_KEYS = (
+    "layers",
+    "heads",
+    "head_dim",
+    "feedforward",
+    "mixtures",
+    "value_dim",
+    "attention",
+    "norm",
+    "activation",
+    "positions",
+)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkpoint", type=Path, help="folder with model.safetensors and config.toml")
+    parser.add_argument("images", type=Path, help="IDX (plain or .gz), CIFAR-10 .bin, or .npy of bytes, image first")
+    parser.add_argument("--limit", type=int, help="only the first so many images")
+    parser.add_argument("--downscale", type=int, default=1, help="average blocks of this side, rounding half up")
+    parser.add_argument("--dtype", choices=("float32", "float64"), default="float64")
+    parser.add_argument("--form", choices=("chunked", "quadratic"), default="chunked")
+    parser.add_argument("--batch", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=2)
+    return parser.parse_args()
+
+
+def read_images(path: Path) -> np.ndarray:
+    """Bytes (images, height, width) or (images, height, width, channels)."""
+    if path.suffix == ".npy":
+        return np.load(path)
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    if path.suffix == ".bin":
+        records = np.frombuffer(content, np.uint8).reshape(-1, 3073)
+        return records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    if content[:3] != b"\0\0\x08":
+        raise SystemExit(f"{path}: not an IDX file of bytes")
+    rank = content[3]
+    shape = np.frombuffer(content, ">u4", rank, 4).astype(np.int64)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(shape)
+
+
+def downscale(images: np.ndarray, side: int) -> np.ndarray:
+    """(n, h, w, ...) -> (n, h / side, w / side, ...): means of blocks, rounded half up."""
+    count, height, width, *rest = images.shape
+    blocks = images.reshape(count, height // side, side, width // side, side, *rest)
+    area = side * side
+    return ((blocks.sum((2, 4), dtype=np.int64) + area // 2) // area).astype(np.uint8)
+
+
+def load_model(folder: Path, length: int, form: str, dtype: torch.dtype) -> ImageModel:
+    """The model that config.toml describes, with the weights of model.safetensors, in `dtype`."""
+    table = tomllib.loads((folder / "config.toml").read_text())["model"]
+    if table.get("type", "image") != "image":
+        raise SystemExit(f"{folder}: model.type is {table['type']!r}, only image models are read here")
+    try:
+        fields = {key: table[key] for key in MODEL_KEYS if key in table}
+        config = ModelConfig(**fields, form=form, max_length=length)
+    except ValueError as error:
+        raise SystemExit(f"{folder}/config.toml: [model] {error}") from None
+    model = ImageModel(config).to(dtype)
+    model.load_state_dict(load_file(folder / "model.safetensors"))
+    return model.eval()
+
+
+@torch.inference_mode()
+def nats_per_dim(model: ImageModel, images: torch.Tensor, batch: int) -> float:
+    """Mean negative log-likelihood of every byte but the first of each image (section 1b: sample-weighted)."""
+    total = 0.0
+    for part in images.split(batch):
+        target = part[:, 1:].to(model.predictor.weight.dtype) / 255 * 2 - 1
+        total += mixture_of_logistics_nll(model(part[:, :-1].long()), target).double().sum().item()
+    return total / images[:, 1:].numel()
+
+
+def main() -> None:
+    options = parse()
+    torch.set_num_threads(options.threads)
+    images = read_images(options.images)[: options.limit]
+    if options.downscale > 1:
+        images = downscale(images, options.downscale)
+    images = torch.from_numpy(images.reshape(len(images), -1).copy())
+    model = load_model(options.checkpoint, images.shape[1] - 1, options.form, getattr(torch, options.dtype))
+    nats = nats_per_dim(model, images, options.batch)
+    print(f'{{"nats_per_dim": {nats:.17g}, "bits_per_dim": {nats / math.log(2):.17g}, "examples": {len(images)}}}')
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,319 @@
+"""The image model of "Transformers are RNNs" (arXiv 2006.16236) in PyTorch: the yardstick of the benchmarks and an
+independent reading of a checkpoint.
+
+An encoder of causal self-attention layers over byte values, with a head of discretised logistic mixtures. Parameter
+names are those of Tapeformer's checkpoints. Everything runs in float32 and in float64.
+
+Shapes: B batch, L length, H heads, D head_dim, C chunk, N chunks, K mixtures.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+NORMALIZER_EPS = 1e-6
+LAYER_NORM_EPS = 1e-5
+MIN_LOG_SCALE = -7.0
+TINY_CDF = 1e-5
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What shapes the model; the defaults are the paper's MNIST model."""
+
+    layers: int = 8
+    heads: int = 8
+    head_dim: int = 32
+    feedforward: int = 1024
+    mixtures: int = 10
+    value_dim: int = 0  # 0: half of d_model; the positions fill the rest
+    attention: str = "linear"  # linear | softmax
+    form: str = "chunked"  # of linear attention: chunked | quadratic
+    chunk: int = 64
+    dropout: float = 0.0
+    norm: str = "post"  # post | pre
+    activation: str = "relu"  # relu | gelu (the erf form)
+    positions: str = "sinusoidal"
+    max_length: int = 783
+
+    @property
+    def d_model(self) -> int:
+        return self.heads * self.head_dim
+
+    def __post_init__(self):
+        allowed = {
+            "attention": ("linear", "softmax"),
+            "form": ("chunked", "quadratic"),
+            "norm": ("post", "pre"),
+            "activation": ("relu", "gelu"),
+            "positions": ("sinusoidal",),
+        }
+        for name, values in allowed.items():
+            value = getattr(self, name)
+            if value not in values:
+                raise ValueError(f"{name} = {value!r} is not known here (known: {', '.join(values)})")
+
+
+class FeatureMap(torch.autograd.Function):
+    """phi(x) = elu(x) + 1 (eq. 7), that is x + 1 above zero and exp(x) below, without the cancellation of e^x - 1 + 1.
+
+    Its derivative is 1 above zero and exp(x) below, which is min(phi(x), 1): only the result is kept.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        y = torch.exp(x.clamp(max=0)) + x.clamp(min=0)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return grad * y.clamp(max=1)
+
+
+class Relu(torch.autograd.Function):
+    """relu with its gradient from its result. torch.relu's own makes torch.compile keep a mask of bytes beside the
+    result, and writing that mask costs more with AVX2 than everything else that is not a matrix product.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        y = x.clamp(min=0)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return grad * y.sign()
+
+
+feature_map = FeatureMap.apply
+relu = Relu.apply
+
+
+def linear_attention_quadratic(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal linear attention by its definition (eq. 8), holding the L x L matrix. q, k, v: (B, H, L, D)."""
+    scores = torch.tril(feature_map(q) @ feature_map(k).transpose(-1, -2))
+    return (scores @ v) / (scores.sum(-1, keepdim=True) + NORMALIZER_EPS)
+
+
+def linear_attention_chunked(q: Tensor, k: Tensor, v: Tensor, chunk: int) -> Tensor:
+    """The same sums (eq. 9 to 12) chunk by chunk: what a chunk adds to the state is one product k^T v, the state before
+    a chunk is a cumulative sum over chunks, and only C x C scores exist. q, k, v: (B, H, L, D), any L.
+    """
+    batch, heads, length, dim = q.shape
+    pad = -length % chunk
+    if pad:  # rows behind the end: no earlier position sees them, and they are cut off below
+        q, k, v = (F.pad(x, (0, 0, 0, pad)) for x in (q, k, v))
+    q, k, v = (x.reshape(batch, heads, -1, chunk, dim) for x in (q, k, v))  # (B, H, N, C, D)
+    q, k = feature_map(q), feature_map(k)
+
+    added = k.transpose(-1, -2) @ v  # (B, H, N, D, D)
+    state = added.cumsum(2) - added
+    added = k.sum(3)  # (B, H, N, D)
+    normalizer = (added.cumsum(2) - added).unsqueeze(-1)
+
+    scores = torch.tril(q @ k.transpose(-1, -2))  # (B, H, N, C, C)
+    numerator = scores @ v + q @ state
+    denominator = scores.sum(-1, keepdim=True) + q @ normalizer + NORMALIZER_EPS
+    return (numerator / denominator).reshape(batch, heads, length + pad, dim)[:, :, :length]
+
+
+class AttentionLayer(nn.Module):
+    """Multi-head causal self-attention with biased projections of d_model onto itself."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.config = config
+        width = config.d_model
+        self.query_projection = nn.Linear(width, width)
+        self.key_projection = nn.Linear(width, width)
+        self.value_projection = nn.Linear(width, width)
+        self.out_projection = nn.Linear(width, width)
+
+    def heads(self, x: Tensor) -> Tensor:
+        """(B, L, H * D) -> (B, H, L, D)."""
+        return x.unflatten(-1, (self.config.heads, self.config.head_dim)).transpose(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = self.heads(self.query_projection(x))
+        k = self.heads(self.key_projection(x))
+        v = self.heads(self.value_projection(x))
+        if self.config.attention == "softmax":
+            dropout = self.config.dropout if self.training else 0.0
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
+        elif self.config.form == "quadratic":
+            mixed = linear_attention_quadratic(q, k, v)
+        else:
+            mixed = linear_attention_chunked(q, k, v, self.config.chunk)
+        return self.out_projection(mixed.transpose(1, 2).flatten(2))
+
+
+class EncoderLayer(nn.Module):
+    """Attention and feed-forward, each with a residual and a LayerNorm after it (post) or before it (pre)."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.attention = AttentionLayer(config)
+        self.linear1 = nn.Linear(config.d_model, config.feedforward)
+        self.linear2 = nn.Linear(config.feedforward, config.d_model)
+        self.norm1 = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
+        self.norm2 = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
+        self.dropout = nn.Dropout(config.dropout)
+        self.activation = relu if config.activation == "relu" else F.gelu
+        self.pre_norm = config.norm == "pre"
+
+    def feedforward(self, x: Tensor) -> Tensor:
+        hidden = self.dropout(self.activation(self.linear1(x)))
+        return self.dropout(self.linear2(hidden))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.pre_norm:
+            x = x + self.dropout(self.attention(self.norm1(x)))
+            return x + self.feedforward(self.norm2(x))
+        x = self.norm1(x + self.dropout(self.attention(x)))
+        return self.norm2(x + self.feedforward(x))
+
+
+def sinusoidal_positions(length: int, width: int) -> Tensor:
+    """pe[p, 2i] = sin(p / 10000^(2i / width)), pe[p, 2i + 1] = cos(of the same); (length, width), float64."""
+    even = torch.arange(0, width, 2, dtype=torch.float64)
+    angle = torch.arange(length, dtype=torch.float64)[:, None] / 10000 ** (even / width)
+    return torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :width]
+
+
+class ImageModel(nn.Module):
+    """Bytes (B, L) to mixture parameters (B, L, 3 K): at position i, those of the distribution of byte i + 1."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.config = config
+        value_dim = config.value_dim or config.d_model // 2
+        self.value_embedding = nn.Embedding(256, value_dim)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
+        self.predictor = nn.Linear(config.d_model, 3 * config.mixtures)
+        positions = sinusoidal_positions(config.max_length, config.d_model - value_dim)
+        self.register_buffer("positions", positions.to(torch.get_default_dtype()), persistent=False)
+        self.positions_exact = positions
+
+    def _apply(self, fn, recurse=True):
+        """After a change of dtype the positions are rounded anew from float64, not from their float32 form."""
+        super()._apply(fn, recurse)
+        self.positions = self.positions_exact.to(self.predictor.weight)
+        return self
+
+    def embed(self, values: Tensor) -> Tensor:
+        """Concatenates, not adds, the embedded byte and the position."""
+        values = self.value_embedding(values)
+        positions = self.positions[: values.shape[1]].expand(values.shape[0], -1, -1)
+        return torch.cat((values, positions), -1)
+
+    def forward(self, values: Tensor) -> Tensor:
+        x = self.embed(values)
+        for layer in self.layers:
+            x = layer(x)
+        return self.predictor(self.norm(x))
+
+    def loss(self, images: Tensor) -> Tensor:
+        """Nats per modelled byte of raw images (B, L + 1): the first byte is given, never modelled."""
+        images = images.long()
+        target = images[:, 1:].to(self.predictor.weight.dtype) / 255 * 2 - 1
+        return mixture_of_logistics_loss(self(images[:, :-1]), target)
+
+
+def mixture_of_logistics_nll(parameters: Tensor, y: Tensor) -> Tensor:
+    """Negative log-likelihood of each y (...) in [-1, 1] under (..., 3 K) = K logits, K means, K log-scales.
+
+    -log sum_k pi_k [sigmoid((y + 1/255 - mu) / s) - sigmoid((y - 1/255 - mu) / s)]; at the edges of the range the
+    outer tail belongs to the edge; where the difference is tiny, the density in the middle times the width 1/127.5.
+    """
+    logits, means, log_scales = parameters.chunk(3, -1)
+    log_scales = log_scales.clamp(min=MIN_LOG_SCALE)
+    y = y.unsqueeze(-1)
+    centered = y - means
+    inverse_scale = torch.exp(-log_scales)
+    upper = inverse_scale * (centered + 1 / 255)
+    lower = inverse_scale * (centered - 1 / 255)
+    middle = inverse_scale * centered
+    delta = torch.sigmoid(upper) - torch.sigmoid(lower)
+
+    tiny = middle - log_scales - 2 * F.softplus(middle) - math.log(127.5)
+    # The clamp keeps the logarithm of a branch that is not taken finite.
+    inside = torch.where(delta > TINY_CDF, torch.log(delta.clamp(min=1e-12)), tiny)
+    log_probability = torch.where(y < -0.999, F.logsigmoid(upper), torch.where(y > 0.999, F.logsigmoid(-lower), inside))
+    return -torch.logsumexp(log_probability + F.log_softmax(logits, -1), -1)
+
+
+def mixture_of_logistics_loss(parameters: Tensor, y: Tensor) -> Tensor:
+    """Mean over batch and length, in nats per modelled byte; divided by ln 2, bits/dim."""
+    return mixture_of_logistics_nll(parameters, y).mean()
+
+
+def sample_mixture_of_logistics(parameters: Tensor) -> Tensor:
+    """Draws bytes (...) from (..., 3 K): k ~ softmax(logits), v = mu + s (log u - log(1 - u)), with the sampler's
+    scale s = elu(log_scale) + 1.0001."""
+    logits, means, log_scales = parameters.chunk(3, -1)
+    # Gumbel-max: the argmax of logits + Gumbel noise is a draw from softmax(logits).
+    noise = -torch.log(torch.empty_like(logits).exponential_().clamp_(min=1e-30))
+    chosen = (logits + noise).argmax(-1, keepdim=True)
+    mean = means.gather(-1, chosen).squeeze(-1)
+    scale = F.elu(log_scales.gather(-1, chosen).squeeze(-1)) + 1.0001
+    u = torch.rand_like(mean).clamp(1e-5, 1 - 1e-5)
+    value = mean + scale * (torch.log(u) - torch.log1p(-u))
+    return ((value + 1) / 2 * 255).round().clamp(0, 255).long()
+
+
+class RecurrentModel:
+    """The linear model as an RNN (eq. 16 to 20): one byte in, the mixture parameters of the next byte out.
+
+    The state of a layer is s (B, H, D, D) and z (B, H, D), updated in place before it is read.
+    """
+
+    def __init__(self, model: ImageModel, batch: int):
+        config = model.config
+        if config.attention != "linear":
+            raise ValueError("only linear attention has a state of constant size")
+        self.model = model
+        shape = (config.layers, batch, config.heads, config.head_dim)
+        like = model.predictor.weight
+        self.s = torch.zeros(*shape, config.head_dim, dtype=like.dtype)
+        self.z = torch.zeros(*shape, dtype=like.dtype)
+
+    def reset(self) -> None:
+        self.s.zero_()
+        self.z.zero_()
+
+    def step(self, values: Tensor, position: Tensor) -> Tensor:
+        """values (B,) int64, position a tensor of one int64 -> (B, 3 K)."""
+        model = self.model
+        positions = model.positions.index_select(0, position).expand(len(values), -1)
+        x = torch.cat((model.value_embedding(values), positions), -1)
+        for layer, s, z in zip(model.layers, self.s, self.z):
+            x = self.layer_step(layer, x, s, z)
+        return model.predictor(model.norm(x))
+
+    def layer_step(self, layer: EncoderLayer, x: Tensor, s: Tensor, z: Tensor) -> Tensor:
+        """One encoder layer on one position x (B, d_model)."""
+        if layer.pre_norm:
+            x = x + self.attention_step(layer.attention, layer.norm1(x), s, z)
+            return x + layer.feedforward(layer.norm2(x))
+        x = layer.norm1(x + self.attention_step(layer.attention, x, s, z))
+        return layer.norm2(x + layer.feedforward(x))
+
+    def attention_step(self, attention: AttentionLayer, x: Tensor, s: Tensor, z: Tensor) -> Tensor:
+        """s += phi(k) v^T; z += phi(k); y = phi(q)^T s / (phi(q) . z + eps) (eq. 18 to 20)."""
+        split = (attention.config.heads, attention.config.head_dim)
+        q = feature_map(attention.query_projection(x).unflatten(-1, split))  # (B, H, D)
+        k = feature_map(attention.key_projection(x).unflatten(-1, split))
+        v = attention.value_projection(x).unflatten(-1, split)
+        s.add_(k.unsqueeze(-1) * v.unsqueeze(-2))
+        z.add_(k)
+        numerator = (q.unsqueeze(-2) @ s).squeeze(-2)
+        denominator = (q * z).sum(-1, keepdim=True) + NORMALIZER_EPS
+        return attention.out_projection((numerator / denominator).flatten(1))
