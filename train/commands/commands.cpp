@@ -8,6 +8,7 @@ const std::vector<Command>& commands() {
       {"data", "list|fetch|verify|prepare [NAME]", "data sets: where they are, download, checksums",
        run_data},
       {"info", "", "version, compiler, BLAS and threads, devices, memory", run_info},
+      {"train", "CONFIG", "trains a model from a config file, or continues a run", run_train},
   };
   return *list;
 }

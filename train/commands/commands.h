@@ -21,5 +21,6 @@ const std::vector<Command>& commands();
 int run_bench(const Arguments& arguments);
 int run_data(const Arguments& arguments);
 int run_info(const Arguments& arguments);
+int run_train(const Arguments& arguments);
 
 }  // namespace tapeformer

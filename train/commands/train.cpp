@@ -53,7 +53,7 @@ int run_train(const Arguments& arguments) {
   Config config = load_config(line->positionals[0], line->common.sets, attention_catalogue());
   apply_common_options(line->common, config);
   const auto& run_dir = line->options.get<std::string>("run-dir");
-  Trainer trainer(config, {.run_dir = run_dir.empty() ? std::filesystem::path("runs") / config.run.name : run_dir,
+  Trainer trainer(config, {.run_dir = run_dir.empty() ? std::filesystem::path("runs") / config.run.name : std::filesystem::path(run_dir),
                            .data_dir = line->common.data_dir,
                            .resume = line->options.get<bool>("resume"),
                            .quiet = line->common.quiet});
