@@ -43,13 +43,14 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
   const LinearAttentionShape shape = shape_of(q, k, v, lengths, options);
   const Tensor out =
       Tensor::empty({shape.batch, shape.query_length, shape.heads, shape.value_dim}, q.dtype(), q.device());
-  const Tensor denominators =
+  const Tensor inverse_denominators =
       Tensor::empty({shape.batch, shape.heads, shape.query_length}, q.dtype(), q.device());
   on_device(q.device(), kOp, [&] {
     visit_floating(kOp, q.dtype(), [&](auto tag) {
       using T = decltype(tag);
       cpu::linear_attention_forward<T>(shape, attention_rows<const T>(q), attention_rows<const T>(k),
-                                       attention_rows<const T>(v), out.data<T>(), denominators.data<T>());
+                                       attention_rows<const T>(v), out.data<T>(),
+                                       inverse_denominators.data<T>());
     });
   });
   return record(kOp, out, {&q, &k, &v},
@@ -67,7 +68,7 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
                       using T = decltype(tag);
                       cpu::linear_attention_backward<T>(
                           same, attention_rows<const T>(q), attention_rows<const T>(k),
-                          attention_rows<const T>(v), out.data<T>(), denominators.data<T>(),
+                          attention_rows<const T>(v), out.data<T>(), inverse_denominators.data<T>(),
                           attention_rows<const T>(g),
                           {data_or_null<T>(gradients[0]), data_or_null<T>(gradients[1]),
                            data_or_null<T>(gradients[2])});

@@ -31,11 +31,15 @@ template <class T>
 [[gnu::always_inline]] inline void store(T* target, Vector<T> v) {
   std::memcpy(target, &v, sizeof(v));
 }
-template <class T>
-[[gnu::always_inline]] inline T sum(Vector<T> v) {
-  T total = 0;
-  for (int lane = 0; lane < static_cast<int>(kLanes<T>); ++lane) total += v[lane];
-  return total;
+// Sum of the lanes, by halves.
+[[gnu::always_inline]] inline float sum(Vector<float> v) {
+  v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+  v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 2, 3, 0, 1);
+  return v[0] + v[1];
+}
+[[gnu::always_inline]] inline double sum(Vector<double> v) {
+  v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
+  return v[0] + v[1];
 }
 
 // Keeps a loaded vector in a register: the compiler would rather load it again at each use, and loads are

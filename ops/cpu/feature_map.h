@@ -14,9 +14,8 @@ namespace tapeformer::cpu {
 struct EluPlusOne {
   template <class V>
   static V value(V x) {
-    const V zero{};
-    const V e = vmath::exp(x > zero ? zero : x);
-    return x > zero ? x + 1 : e;
+    const V e = vmath::exp_of_negative(x);
+    return x > V{} ? x + 1 : e;
   }
   template <class V>
   static V slope(V y) {
@@ -72,14 +71,14 @@ void visit_feature_map(FeatureMap map, F&& f) {
 
 // Up to a whole vector; missing elements are zero.
 template <class T>
-Vector<T> load_some(const T* source, int64_t count) {
+[[gnu::always_inline]] inline Vector<T> load_some(const T* source, int64_t count) {
   if (count >= kLanes<T>) return load(source);
   Vector<T> v{};
   std::memcpy(&v, source, static_cast<size_t>(count) * sizeof(T));
   return v;
 }
 template <class T>
-void store_some(T* target, Vector<T> v, int64_t count) {
+[[gnu::always_inline]] inline void store_some(T* target, Vector<T> v, int64_t count) {
   if (count >= kLanes<T>)
     store(target, v);
   else
@@ -87,7 +86,7 @@ void store_some(T* target, Vector<T> v, int64_t count) {
 }
 // v with zeros from element `count` on.
 template <class T>
-Vector<T> keep_some(Vector<T> v, int64_t count) {
+[[gnu::always_inline]] inline Vector<T> keep_some(Vector<T> v, int64_t count) {
   return count >= kLanes<T> ? v : load_some(reinterpret_cast<const T*>(&v), count);
 }
 
@@ -102,15 +101,26 @@ struct TokenRows {
 };
 
 // f(row pointer, head, token, index into the head's panels, elements left in the row) for every vector of the
-// first `count` tokens.
+// first `count` tokens. f should capture by value and be inlined: for whole vectors the last argument is a
+// constant.
 template <class T, class F>
-[[gnu::always_inline]] inline void for_vectors(TokenRows<T> rows, int64_t count, F&& f) {
-  using Element = std::remove_const_t<T>;
+[[gnu::always_inline]] inline void for_vectors(TokenRows<T> rows, int64_t count, F f) {
+  constexpr int64_t kWhole = kLanes<std::remove_const_t<T>>, kPair = kPanel<std::remove_const_t<T>>;
   for (int64_t t = 0; t < count; ++t)
     for (int64_t head = 0; head < rows.heads; ++head) {
-      T* const row = rows.row(t, head);
-      for (int64_t i = 0; i < rows.dim; i += kLanes<Element>)
-        f(row + i, head, t, panel_index<Element>(t, i), rows.dim - i);
+      T* row = rows.row(t, head);
+      int64_t at = t * kPair, left = rows.dim;
+      for (; left >= kPair; left -= kPair, row += kPair, at += kPair * kChunk) {
+        f(row, head, t, at, kWhole);
+        f(row + kWhole, head, t, at + kWhole, kWhole);
+      }
+      if (left >= kWhole) {
+        f(row, head, t, at, kWhole);
+        left -= kWhole;
+        row += kWhole;
+        at += kWhole;
+      }
+      if (left > 0) f(row, head, t, at, left);
     }
 }
 
@@ -118,10 +128,12 @@ template <class T, class F>
 template <class T>
 void map_features(FeatureMap map, TokenRows<const T> x, int64_t count, T* panels) {
   const int64_t size = panel_size<T>(x.dim);
-  visit_feature_map(map, [&](auto phi) {
-    for_vectors(x, count, [&](const T* row, int64_t head, int64_t, int64_t at, int64_t left) {
-      store(panels + head * size + at, keep_some<T>(phi.value(load_some(row, left)), left));
-    });
+  visit_feature_map(map, [=](auto phi) {
+    for_vectors(
+        x, count,
+        [=](const T* row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
+          store(panels + head * size + at, keep_some<T>(phi.value(load_some(row, left)), left));
+        });
   });
 }
 
@@ -129,10 +141,12 @@ void map_features(FeatureMap map, TokenRows<const T> x, int64_t count, T* panels
 template <class T>
 void features_backward(FeatureMap map, const T* features, const T* g, int64_t count, TokenRows<T> gx) {
   const int64_t size = panel_size<T>(gx.dim);
-  visit_feature_map(map, [&](auto phi) {
-    for_vectors(gx, count, [&](T* row, int64_t head, int64_t, int64_t at, int64_t left) {
-      store_some<T>(row, load(g + head * size + at) * phi.slope(load(features + head * size + at)), left);
-    });
+  visit_feature_map(map, [=](auto phi) {
+    for_vectors(
+        gx,
+        count, [=](T * row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
+          store_some<T>(row, load(g + head * size + at) * phi.slope(load(features + head * size + at)), left);
+        });
   });
 }
 

@@ -24,6 +24,14 @@ void for_chunks_backwards(int64_t length, F&& f) {
     f(Chunk{begin, std::min(kChunk, length - begin)});
 }
 
+template <class T>
+T dot(const T* x, const T* y, int64_t count) {
+  Vector<T> total{};
+  for (; count >= kLanes<T>; count -= kLanes<T>, x += kLanes<T>, y += kLanes<T>) total += load(x) * load(y);
+  if (count > 0) total += load_some(x, count) * load_some(y, count);
+  return sum(total);
+}
+
 // Memory of a head in a block that holds one after another.
 template <class T>
 struct PerHead {
@@ -57,7 +65,8 @@ class HeadGroup {
     };
     for (PerHead<T>* panel : {&queries_, &keys_, &features_gradient_}) *panel = take(panel_size<T>(s_.dim));
     for (PerHead<T>* panel : {&values_, &dn_, &result_}) *panel = take(panel_size<T>(s_.value_dim));
-    for (PerHead<T>* row : {&dd_, &inverse_, &ones_}) *row = take(kChunk);
+    for (PerHead<T>* row : {&inverse_, &ones_}) *row = take(kChunk);
+    dd_ = take(s_.query_length);
     partial_dots_ = take(kChunk * kLanes<T>);
     states_ = take(0);
     for (PerHead<T>* sum : {&key_sum_, &query_sum_}) *sum = take(padded<T>(s_.dim));
@@ -77,8 +86,8 @@ class HeadGroup {
     std::fill_n(states_.data, state_elements_, T{0});
   }
 
-  // Writes rows of out and, where wanted, denominators (batch, heads, query_length).
-  void forward(AttentionRows<T> out, T* denominators) {
+  // Writes rows of out and, where wanted, inverse denominators (batch, heads, query_length).
+  void forward(AttentionRows<T> out, T* inverse_denominators) {
     if (!s_.causal)
       for_chunks(counted_keys_, [&](Chunk c) {
         load_keys_and_values(c);
@@ -92,36 +101,38 @@ class HeadGroup {
           attend<ScanMode::update_then_read>(c, h);
         else
           attend<ScanMode::read>(c, h);
-        if (denominators)
-          for (int64_t t = 0; t < c.count; ++t)
-            denominators[(batch_ * s_.heads + head_ + h) * s_.query_length + c.begin + t] =
-                1 / inverse_[h][t];
+        if (inverse_denominators)
+          std::copy_n(inverse_[h], c.count,
+                      inverse_denominators + (batch_ * s_.heads + head_ + h) * s_.query_length + c.begin);
       }
-      for_vectors(rows(out, c, s_.value_dim), c.count,
-                  [&](T* row, int64_t head, int64_t t, int64_t at, int64_t left) {
-                    store_some<T>(row, inverse_[head][t] * load(result_[head] + at), left);
-                  });
+      for_vectors(
+          rows(out, c, s_.value_dim), c.count,
+          [ inverse = inverse_, result = result_ ](T * row, int64_t head, int64_t t, int64_t at, int64_t left)
+              __attribute__((always_inline)) {
+                store_some<T>(row, inverse[head][t] * load(result[head] + at), left);
+              });
     });
   }
 
-  void backward(AttentionRows<const T> out, const T* denominators, AttentionRows<const T> g,
+  void backward(AttentionRows<const T> out, const T* inverse_denominators, AttentionRows<const T> g,
                 AttentionRows<T> gq, AttentionRows<T> gk, AttentionRows<T> gv) {
-    auto load_queries_and_gradients = [&](Chunk c) {
+    auto load_queries_and_gradients = [&](Chunk c, bool first_pass) {
       map_features(s_.feature_map, rows(q_, c, s_.dim), c.count, queries_.data);
-      load_gradients(c, rows(out, c, s_.value_dim), denominators, rows(g, c, s_.value_dim));
+      load_gradients(c, rows(out, c, s_.value_dim), inverse_denominators, rows(g, c, s_.value_dim),
+                     first_pass);
     };
     const bool keys_or_values = gk.data || gv.data;
     if (s_.causal) {
       if (gq.data)
         for_chunks(s_.query_length, [&](Chunk c) {
           load_keys_and_values(c);
-          load_queries_and_gradients(c);
+          load_queries_and_gradients(c, true);
           query_gradient<ScanMode::update_then_read>(c, gq);
         });
       if (keys_or_values)
         for_chunks_backwards(s_.key_length, [&](Chunk c) {
           load_keys_and_values(c);
-          load_queries_and_gradients(c);
+          load_queries_and_gradients(c, !gq.data);
           key_gradient<ScanMode::update_then_read>(c, gk);
           value_gradient<ScanMode::update_then_read>(c, gv);
         });
@@ -133,7 +144,7 @@ class HeadGroup {
         query_gradient<ScanMode::update>(c, gq);
       });
     for_chunks(s_.query_length, [&](Chunk c) {
-      load_queries_and_gradients(c);
+      load_queries_and_gradients(c, true);
       query_gradient<ScanMode::read>(c, gq);
       key_gradient<ScanMode::update>(c, gk);
       value_gradient<ScanMode::update>(c, gv);
@@ -160,25 +171,25 @@ class HeadGroup {
     const int64_t count = counted(c);
     if (count < c.count) std::fill_n(keys_.data, heads_ * keys_.stride, T{0});
     map_features(s_.feature_map, rows(k_, c, s_.dim), count, keys_.data);
-    for_vectors(rows(v_, c, s_.value_dim), c.count,
-                [&](const T* row, int64_t head, int64_t, int64_t at, int64_t left) {
-                  store(values_[head] + at, load_some(row, left));
-                });
+    for_vectors(
+        rows(v_, c, s_.value_dim), c.count,
+        [values = values_](const T* row, int64_t head, int64_t, int64_t at, int64_t left)
+            __attribute__((always_inline)) { store(values[head] + at, load_some(row, left)); });
   }
 
-  void load_gradients(Chunk c, TokenRows<const T> out, const T* denominators, TokenRows<const T> g) {
+  // dn of the chunk. dd stays for later passes.
+  void load_gradients(Chunk c, TokenRows<const T> out, const T* inverse_denominators, TokenRows<const T> g,
+                      bool first_pass) {
+    const PerHead<const T> inverse{
+        inverse_denominators + (batch_ * s_.heads + head_) * s_.query_length + c.begin, s_.query_length};
+    for_vectors(
+        g, c.count,
+        [ inverse, dn = dn_ ](const T* row, int64_t head, int64_t t, int64_t at, int64_t left) __attribute__((
+            always_inline)) { store(dn[head] + at, inverse[head][t] * load_some(row, left)); });
+    if (!first_pass) return;
     for (int64_t t = 0; t < c.count; ++t)
-      for (int64_t h = 0; h < heads_; ++h) {
-        const T inverse = 1 / denominators[(batch_ * s_.heads + head_ + h) * s_.query_length + c.begin + t];
-        const T *const g_row = g.row(t, h), *const out_row = out.row(t, h);
-        Vector<T> dot{};
-        for (int64_t i = 0; i < g.dim; i += kLanes<T>) {
-          const Vector<T> x = load_some(g_row + i, g.dim - i);
-          dot += x * load_some(out_row + i, g.dim - i);
-          store(dn_[h] + panel_index<T>(t, i), inverse * x);
-        }
-        dd_[h][t] = -sum<T>(dot) * inverse;
-      }
+      for (int64_t h = 0; h < heads_; ++h)
+        dd_[h][c.begin + t] = -dot(g.row(t, h), out.row(t, h), g.dim) * inverse[h][t];
   }
 
   // The numerator of the chunk's results into result_, the inverse denominators into inverse_.
@@ -202,7 +213,7 @@ class HeadGroup {
     }
     if constexpr (kRead)
       for (int64_t t = 0; t < c.count; ++t)
-        inverse_[h][t] = 1 / (sum<T>(load(dots + t * kLanes<T>)) + static_cast<T>(s_.eps));
+        inverse_[h][t] = 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(s_.eps));
   }
 
   // The gradients of the chunk, as far as the mode goes, into the rows of a tensor; nothing where it has no
@@ -215,7 +226,7 @@ class HeadGroup {
       clear(result, s_.dim);
       outer_product_scan<kMode>(value_key_[h], s_.value_dim, s_.dim, {values_[h], keys_[h], dn_[h], result},
                                 c.count);
-      row_scan<kMode>(key_sum_[h], s_.dim, {ones_[h], keys_[h], dd_[h], result}, c.count);
+      row_scan<kMode>(key_sum_[h], s_.dim, {ones_[h], keys_[h], dd_[h] + c.begin, result}, c.count);
     }
     if constexpr (kMode != ScanMode::update)
       features_backward(s_.feature_map, queries_.data, features_gradient_.data, c.count, rows(gq, c, s_.dim));
@@ -229,7 +240,7 @@ class HeadGroup {
       clear(result, s_.dim);
       outer_product_scan<kMode, -1>(dn_query_[h], s_.value_dim, s_.dim,
                                     {dn_[h], queries_[h], values_[h], result}, c.count);
-      row_scan<kMode, -1>(query_sum_[h], s_.dim, {dd_[h], queries_[h], ones_[h], result}, c.count);
+      row_scan<kMode, -1>(query_sum_[h], s_.dim, {dd_[h] + c.begin, queries_[h], ones_[h], result}, c.count);
     }
     if constexpr (kMode == ScanMode::update) return;
     const TokenRows<T> target = rows(gk, c, s_.dim);
@@ -248,10 +259,10 @@ class HeadGroup {
                                     {queries_[h], dn_[h], keys_[h], result_[h]}, c.count);
     }
     if constexpr (kMode != ScanMode::update)
-      for_vectors(rows(gv, c, s_.value_dim), c.count,
-                  [&](T* row, int64_t head, int64_t, int64_t at, int64_t left) {
-                    store_some<T>(row, load(result_[head] + at), left);
-                  });
+      for_vectors(
+          rows(gv, c, s_.value_dim), c.count,
+          [result = result_](T * row, int64_t head, int64_t, int64_t at, int64_t left)
+              __attribute__((always_inline)) { store_some<T>(row, load(result[head] + at), left); });
   }
 
   const LinearAttentionShape& s_;
@@ -260,7 +271,8 @@ class HeadGroup {
   int64_t batch_ = 0, head_ = 0, heads_ = 0, counted_keys_ = 0;
   PerHead<T> queries_, keys_, features_gradient_;  // panels of dim
   PerHead<T> values_, dn_, result_;                // panels of value_dim
-  PerHead<T> dd_, inverse_, ones_, partial_dots_;  // per token of the chunk
+  PerHead<T> dd_;                                  // per token of the sequence
+  PerHead<T> inverse_, ones_, partial_dots_;       // per token of the chunk
   PerHead<T> states_;                              // where the states begin
   PerHead<T> key_sum_, query_sum_;                 // (dim,)
   PerHead<T> value_key_, dn_query_, key_value_;    // (value_dim, dim) twice, (dim, value_dim)
@@ -290,7 +302,10 @@ void for_groups(const LinearAttentionShape& s, AttentionRows<const T> q, Attenti
   const int64_t heads = group_size(s.batch, s.heads), groups = (s.heads + heads - 1) / heads;
   const int64_t size = HeadGroup<T>(s, heads, q, k, v).use(nullptr);
   const Scratch<T> memory(size * threads());
-  parallel_for(s.batch * groups, 1, [&](int64_t begin, int64_t end) {
+  constexpr int64_t kWorthAThread = 1 << 16;  // multiply-adds
+  const int64_t work = heads * (s.query_length + s.key_length) * s.dim * s.value_dim;
+  const int64_t grain = std::max<int64_t>(kWorthAThread / std::max<int64_t>(work, 1), 1);
+  parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
     HeadGroup<T> group(s, heads, q, k, v);
     group.use(memory.data() + size * omp_get_thread_num());
     for (int64_t i = begin; i < end; ++i) {
@@ -304,21 +319,23 @@ void for_groups(const LinearAttentionShape& s, AttentionRows<const T> q, Attenti
 
 template <class T>
 void linear_attention_forward(const LinearAttentionShape& s, AttentionRows<const T> q,
-                              AttentionRows<const T> k, AttentionRows<const T> v, T* out, T* denominators) {
+                              AttentionRows<const T> k, AttentionRows<const T> v, T* out,
+                              T* inverse_denominators) {
   const AttentionRows<T> target = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
-  for_groups(s, q, k, v, [&](HeadGroup<T>& group) { group.forward(target, denominators); });
+  for_groups(s, q, k, v, [&](HeadGroup<T>& group) { group.forward(target, inverse_denominators); });
 }
 
 template <class T>
 void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
-                               const T* denominators, AttentionRows<const T> g,
+                               const T* inverse_denominators, AttentionRows<const T> g,
                                LinearAttentionGradients<T> gradients) {
   const AttentionRows<const T> result = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
   const AttentionRows<T> gq = contiguous_rows(gradients.gq, s.query_length, s.heads, s.dim);
   const AttentionRows<T> gk = contiguous_rows(gradients.gk, s.key_length, s.heads, s.dim);
   const AttentionRows<T> gv = contiguous_rows(gradients.gv, s.key_length, s.heads, s.value_dim);
-  for_groups(s, q, k, v, [&](HeadGroup<T>& group) { group.backward(result, denominators, g, gq, gk, gv); });
+  for_groups(s, q, k, v,
+             [&](HeadGroup<T>& group) { group.backward(result, inverse_denominators, g, gq, gk, gv); });
 }
 
 template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const float>,

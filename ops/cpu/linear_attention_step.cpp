@@ -59,7 +59,7 @@ void step_head(const LinearAttentionShape& s, const T* q, const T* k, const T* v
         const Vector<T> features_k = keep_some<T>(phi.value(load_some(k + begin + i, left)), left);
         const Vector<T> z = load_some(key_sum + begin + i, left) + features_k;
         store_some(key_sum + begin + i, z, left);
-        denominator += sum<T>(features_q * z);
+        denominator += sum(features_q * z);
         store(query.data() + i, features_q);
         store(key.data() + i, features_k);
       }

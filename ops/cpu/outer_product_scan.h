@@ -17,7 +17,7 @@
 namespace tapeformer::cpu {
 
 // Tokens of a chunk. Not a power of two, so that the panels do not compete for the same cache sets.
-inline constexpr int64_t kChunk = 48;
+inline constexpr int64_t kChunk = 96;
 
 // Elements of a token in one panel: two vectors, a cache line.
 template <class T>

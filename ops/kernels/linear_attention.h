@@ -27,11 +27,12 @@ struct LinearAttentionShape {
 
 namespace cpu {
 
-// out (batch, query_length, heads, value_dim) contiguous; denominators d (batch, heads, query_length), or
-// nullptr.
+// out (batch, query_length, heads, value_dim) contiguous; inverse_denominators 1 / d (batch, heads,
+// query_length), or nullptr.
 template <class T>
 void linear_attention_forward(const LinearAttentionShape& shape, AttentionRows<const T> q,
-                              AttentionRows<const T> k, AttentionRows<const T> v, T* out, T* denominators);
+                              AttentionRows<const T> k, AttentionRows<const T> v, T* out,
+                              T* inverse_denominators);
 
 // From the gradient g of out: gq, gk and gv, contiguous in the shapes of q, k and v; nullptr where not
 // wanted.
@@ -44,7 +45,7 @@ struct LinearAttentionGradients {
 template <class T>
 void linear_attention_backward(const LinearAttentionShape& shape, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
-                               const T* denominators, AttentionRows<const T> g,
+                               const T* inverse_denominators, AttentionRows<const T> g,
                                LinearAttentionGradients<T> gradients);
 
 // One token of the causal form, equations 18 to 20 of the paper: kv (batch, heads, dim, value_dim) and

@@ -85,6 +85,19 @@ TEST_CASE("vector math of float is within a few ulp of the exact values, everywh
       "erf", [](float x) { return vmath::erf(x); }, [](double x) { return std::erf(x); }, 3);
 }
 
+TEST_CASE("exp_of_negative is exp down to -86, and does not grow from there") {
+  using V = cpu::Vector<float>;
+  double worst = 0;
+  for (float x = 0; x > -86; x -= 3e-4f)
+    worst = std::max(worst, ulps(vmath::exp_of_negative(V{} + x)[3], std::exp(double{x})));
+  CHECK(worst < 1.5);
+  const V ends = vmath::exp_of_negative(V{-INFINITY, -1e9f, -87, -0.0f, 3, INFINITY, NAN, -86});
+  for (int lane : {0, 1, 2}) CHECK(ends[lane] == ends[7]);
+  for (int lane : {3, 4, 5}) CHECK(ends[lane] == 1);
+  CHECK(ends[7] < 5e-38f);
+  CHECK(std::isnan(ends[6]));
+}
+
 TEST_CASE("vector math keeps the sign of zero and the exact points") {
   CHECK(vmath::exp(0.0f) == 1.0f);
   CHECK(vmath::exp(-INFINITY) == 0.0f);

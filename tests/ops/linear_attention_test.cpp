@@ -93,14 +93,14 @@ std::string describe(const Sizes& s) {
                      s.value_dim);
 }
 
-// Lengths around the chunk of 48 tokens, dimensions around the vectors and panels.
+// Lengths around the chunk of 96 tokens, dimensions around the vectors and panels.
 const std::vector<Sizes> kCausalSizes = {
-    {2, 0, 0, 3, 4, 4},     {1, 1, 1, 1, 1, 1},       {2, 5, 5, 3, 3, 1},    {1, 47, 47, 2, 32, 32},
-    {1, 48, 48, 2, 31, 33}, {3, 49, 49, 1, 33, 31},   {1, 97, 97, 9, 8, 16}, {1, 145, 145, 1, 65, 3},
+    {2, 0, 0, 3, 4, 4},     {1, 1, 1, 1, 1, 1},       {2, 5, 5, 3, 3, 1},      {1, 95, 95, 2, 32, 32},
+    {1, 96, 96, 2, 31, 33}, {3, 97, 97, 1, 33, 31},   {1, 193, 193, 9, 8, 16}, {1, 289, 289, 1, 65, 3},
     {2, 64, 64, 2, 64, 65}, {1, 30, 30, 1, 128, 128}, {0, 4, 4, 2, 3, 3}};
-const std::vector<Sizes> kFullSizes = {{2, 0, 7, 3, 4, 4},     {2, 7, 0, 3, 4, 5},     {1, 1, 49, 1, 1, 1},
-                                       {1, 49, 1, 2, 3, 33},   {2, 47, 96, 2, 32, 32}, {1, 100, 48, 3, 31, 8},
-                                       {1, 50, 97, 9, 33, 16}, {1, 20, 145, 1, 65, 3}};
+const std::vector<Sizes> kFullSizes = {
+    {2, 0, 7, 3, 4, 4},      {2, 7, 0, 3, 4, 5},     {1, 1, 97, 1, 1, 1},     {1, 97, 1, 2, 3, 33},
+    {2, 95, 192, 2, 32, 32}, {1, 200, 96, 3, 31, 8}, {1, 50, 193, 9, 33, 16}, {1, 20, 145, 1, 65, 3}};
 
 }  // namespace
 
@@ -146,13 +146,13 @@ TEST_CASE("linear attention: gradients") {
     return result.relative_error;
   };
   for (const Sizes& size :
-       {Sizes{2, 3, 3, 2, 3, 2}, {1, 49, 49, 1, 2, 3}, {1, 4, 4, 1, 9, 17}, {2, 1, 1, 1, 1, 1}}) {
+       {Sizes{2, 3, 3, 2, 3, 2}, {1, 97, 97, 1, 2, 3}, {1, 4, 4, 1, 9, 17}, {2, 1, 1, 1, 1, 1}}) {
     CAPTURE(describe(size));
     CHECK(gradient_error(size, {.causal = true}) < 1e-6);
     CHECK(gradient_error(size, {}) < 1e-6);
   }
-  CHECK(gradient_error({2, 5, 50, 1, 3, 2}, {}) < 1e-6);
-  CHECK(gradient_error({2, 50, 5, 1, 3, 2}, {}) < 1e-6);
+  CHECK(gradient_error({2, 5, 98, 1, 3, 2}, {}) < 1e-6);
+  CHECK(gradient_error({2, 98, 5, 1, 3, 2}, {}) < 1e-6);
   const Tensor lengths = Tensor::from<int64_t>({3, 0, 5}, {3});
   CHECK(gradient_error({3, 5, 5, 2, 3, 4}, {.causal = true, .key_lengths = lengths}) < 1e-6);
   CHECK(gradient_error({3, 4, 5, 2, 3, 4}, {.key_lengths = lengths}) < 1e-6);
@@ -208,24 +208,24 @@ TEST_CASE("linear attention: strided inputs are read in place") {
 }
 
 TEST_CASE("linear attention: keys beyond the length do not count, whatever they hold") {
-  const Sizes size{4, 60, 60, 2, 5, 3};
+  const Sizes size{4, 120, 120, 2, 5, 3};
   auto [q, k, v] = make_inputs(size);
-  const Tensor lengths = Tensor::from<int64_t>({0, 1, 49, 60}, {4});
+  const Tensor lengths = Tensor::from<int64_t>({0, 1, 97, 120}, {4});
   for (const bool causal : {false, true}) {
     const LinearAttentionOptions options{.causal = causal, .key_lengths = lengths};
     const Tensor clean = linear_attention(q, k, v, options);
     CHECK(max_difference(clean, quadratic(q, k, v, options)) < 1e-12);
     const Tensor dirty_k = k.clone();
-    for (int64_t t = 1; t < 60; ++t) dirty_k.data<double>()[(60 + t) * 10] = 1e300;
+    for (int64_t t = 1; t < 120; ++t) dirty_k.data<double>()[(120 + t) * 10] = 1e300;
     require_grad(dirty_k);
     const Tensor dirty = linear_attention(q, dirty_k, v, options);
     CHECK(max_difference(clean, dirty) == 0);
-    for (int64_t i = 0; i < 60 * 2 * 3; ++i)
+    for (int64_t i = 0; i < 120 * 2 * 3; ++i)
       CHECK_FALSE(dirty.data<double>()[i] != 0);  // no key at all: zeros
     backward(dirty, normal(dirty.shape(), 5));
     const std::vector<double> gk = gradient(dirty_k).to_vector();
-    for (size_t i = 0; i < 60 * 10; ++i) CHECK(gk[i] == 0);
-    for (size_t i = 61 * 10; i < 120 * 10; ++i) CHECK(gk[i] == 0);
+    for (size_t i = 0; i < 120 * 10; ++i) CHECK(gk[i] == 0);
+    for (size_t i = 121 * 10; i < 240 * 10; ++i) CHECK(gk[i] == 0);
     for (const double value : gk) CHECK(std::isfinite(value));
   }
 }
@@ -284,7 +284,7 @@ TEST_CASE("linear attention: wrong arguments say what was expected") {
 
 TEST_CASE("linear attention: results do not depend on how heads are shared among threads") {
   const int before = threads();
-  const Inputs inputs = make_inputs({3, 70, 70, 5, 6, 7});
+  const Inputs inputs = make_inputs({3, 200, 200, 5, 16, 17});
   auto run = [&](int count) {
     set_threads(count);
     std::vector<Tensor> leaves;
