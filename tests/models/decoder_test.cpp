@@ -33,7 +33,7 @@ double parallel_against_recurrent(AutoregressiveModel& model, int64_t batch) {
 }  // namespace
 
 TEST_CASE("recurrent decoding of the whole model equals its parallel form") {
-  for (const char* attention : {"linear"})
+  for (const char* attention : {"linear", "softmax"})
     for (const bool pre_norm : {false, true})
       for (const Activation activation : {Activation::relu, Activation::gelu}) {
         CAPTURE(attention);
@@ -49,7 +49,7 @@ TEST_CASE("recurrent decoding of the whole model equals its parallel form") {
 }
 
 TEST_CASE("a decoding step allocates nothing") {
-  for (const char* attention : {"linear"}) {
+  for (const char* attention : {"linear", "softmax"}) {
     AutoregressiveModel model(small_options(attention));
     model.initialize(1);
     Decoder decoder(model, 5);
@@ -72,7 +72,7 @@ TEST_CASE("the state of linear attention does not grow, and steps beyond the lon
 }
 
 TEST_CASE("both ways of generating draw the same images, however batches are cut") {
-  for (const char* attention : {"linear"}) {
+  for (const char* attention : {"linear", "softmax"}) {
     AutoregressiveModel model(small_options(attention));
     model.initialize(4);
     model.convert(DType::float64);  // so that rounding does not change a draw
