@@ -83,8 +83,9 @@ TEST_CASE("data prepare reads a whole set") {
 TEST_CASE("data fetch takes what is missing from another place and verifies it") {
   if (no_package()) return;
   const TempDir dir;
-  const std::vector<std::string> words = {"data",   "fetch",      "fashion-mnist",    "--from", kPackage.string(),
-                                          "--json", "--data-dir", dir.path().string()};
+  const std::vector<std::string> words = {
+      "data",   "fetch",      "fashion-mnist",    "--from", kPackage.string(),
+      "--json", "--data-dir", dir.path().string()};
   for (const bool again : {false, true}) {
     CAPTURE(again);
     const auto report = json_of(run_program(words));
