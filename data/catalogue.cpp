@@ -32,15 +32,15 @@ constexpr std::array<KnownFile, 6> kCifar10Files{{
 }};
 
 constexpr std::array<KnownSet, 3> kSets{{
-    {"mnist", "handwritten digits, 28 x 28 grey, 60,000 train and 10,000 test", kMnistFiles, "",
+    {"mnist", "handwritten digits, 28 x 28 grey, 60,000 train and 10,000 test", 28, 28, 1, kMnistFiles, "",
      "download the four .gz files from https://ossci-datasets.s3.amazonaws.com/mnist/ into such a folder",
      "https://ossci-datasets.s3.amazonaws.com/mnist"},
-    {"fashion-mnist", "articles of clothing, 28 x 28 grey, 60,000 train and 10,000 test", kFashionMnistFiles,
-     "/usr/share/datasets/fashion-mnist",
+    {"fashion-mnist", "articles of clothing, 28 x 28 grey, 60,000 train and 10,000 test", 28, 28, 1,
+     kFashionMnistFiles, "/usr/share/datasets/fashion-mnist",
      "sudo apt-get install dataset-fashion-mnist (Debian and Ubuntu), or download the four .gz files from "
      "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/ into such a folder",
      "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"},
-    {"cifar10", "photographs, 32 x 32 colour, 50,000 train and 10,000 test", kCifar10Files, "",
+    {"cifar10", "photographs, 32 x 32 colour, 50,000 train and 10,000 test", 32, 32, 3, kCifar10Files, "",
      "in such a folder, run: curl -L https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz | tar xz "
      "--strip-components=1",
      ""},

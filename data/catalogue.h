@@ -20,6 +20,7 @@ struct KnownFile {
 struct KnownSet {
   std::string_view name;  // also the folder in a data directory
   std::string_view title;
+  int64_t height, width, channels;  // of every image
   std::span<const KnownFile> files;
   std::string_view system_folder;  // where a Debian package puts it; may be empty
   std::string_view how_to_get;

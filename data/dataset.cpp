@@ -45,6 +45,17 @@ class ImageDataset : public Dataset {
   DatasetInfo info_;
 };
 
+void check_name(const std::string& name) {
+  std::vector<std::string> names = {"copy"};
+  for (const KnownSet& set : known_sets()) names.emplace_back(set.name);
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    throw ConfigError(unknown_name_text(name, "a data set", names));
+}
+
+CopyTaskOptions copy_task_options(const DatasetOptions& options) {
+  return {options.split, options.max_length, options.symbols, options.limit, options.seed};
+}
+
 }  // namespace
 
 void Dataset::check_indices(std::span<const int64_t> indices) const {
@@ -54,14 +65,19 @@ void Dataset::check_indices(std::span<const int64_t> indices) const {
           " examples of ", info().name, " ", info().split);
 }
 
+DatasetInfo describe_dataset(const DatasetOptions& options) {
+  check_name(options.name);
+  if (options.name == "copy") return CopyTask(copy_task_options(options)).info();
+  const KnownSet& set = known_set(options.name);
+  check_downscale(options.name, set.height, set.width, options.downscale);
+  const int64_t height = set.height / options.downscale, width = set.width / options.downscale;
+  return {options.name, options.split, kByteValues, height * width * set.channels - 1,
+          height,       width,         set.channels};
+}
+
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
-  std::vector<std::string> names = {"copy"};
-  for (const KnownSet& set : known_sets()) names.emplace_back(set.name);
-  if (std::find(names.begin(), names.end(), options.name) == names.end())
-    throw ConfigError(unknown_name_text(options.name, "a data set", names));
-  if (options.name == "copy")
-    return std::make_shared<CopyTask>(
-        CopyTaskOptions{options.split, options.max_length, options.symbols, options.limit, options.seed});
+  check_name(options.name);
+  if (options.name == "copy") return std::make_shared<CopyTask>(copy_task_options(options));
   return std::make_shared<ImageDataset>(
       load_images(options.name, options.split,
                   ImageOptions{options.data_dir, options.validation, options.limit, options.downscale}));

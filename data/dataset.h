@@ -16,6 +16,8 @@ struct DatasetInfo {
   int64_t vocabulary = 0;                       // tokens are 0 to vocabulary - 1
   int64_t length = 0;                           // predictions per example: one less than its tokens
   int64_t height = 0, width = 0, channels = 0;  // 0 when the examples are not images
+
+  bool operator==(const DatasetInfo&) const = default;
 };
 
 class Dataset {
@@ -46,6 +48,10 @@ struct DatasetOptions {
   int64_t max_length = 128;     // copy task
   int64_t symbols = 10;         // copy task
 };
+
+// What make_dataset will say of the set, from its name and options alone: no file is read, so a model can be
+// built where the data is not. Throws ConfigError for an unknown name and a downscale that does not fit.
+DatasetInfo describe_dataset(const DatasetOptions& options);
 
 // Throws ConfigError for unknown names and options that do not fit, DataError for missing or corrupt files.
 // Image sets: tokens (batch, height * width * channels) uint8, labels (batch,) int64, no mask.

@@ -50,13 +50,13 @@ SplitRange range_of(const std::string& name, const std::string& split, int64_t t
   return range;
 }
 
-void check_downscale(const std::string& name, const ImageFiles& files, int64_t k) {
-  if (k < 1 || files.height % k != 0 || files.width % k != 0)
-    throw ConfigError(concat_text(name, ": images of ", files.height, " x ", files.width,
+}  // namespace
+
+void check_downscale(const std::string& name, int64_t height, int64_t width, int64_t k) {
+  if (k < 1 || height % k != 0 || width % k != 0)
+    throw ConfigError(concat_text(name, ": images of ", height, " x ", width,
                                   " cannot be averaged over blocks of ", k, " x ", k));
 }
-
-}  // namespace
 
 std::string split_summary(const std::string& name, int64_t train, int64_t valid, int64_t test) {
   std::string text = name + ": " + with_commas(train) + " train, ";
@@ -70,7 +70,7 @@ ImageSet load_images(const std::string& name, const std::string& split, const Im
   const auto files = open_image_files(known, folder);
   const int64_t train = files->count(ImagePart::train), test = files->count(ImagePart::test);
   const SplitRange range = range_of(name, split, train, test, options);
-  check_downscale(name, *files, options.downscale);
+  check_downscale(name, files->height, files->width, options.downscale);
   const int64_t count = range.last - range.first;
   if (count < 1) throw DataError(concat_text(folder.string(), ": ", name, " has no ", split, " examples"));
 

@@ -33,6 +33,9 @@ ImageSet load_images(const std::string& name, const std::string& split, const Im
 // "mnist: 55,000 train, 5,000 valid (the last of train), 10,000 test".
 std::string split_summary(const std::string& name, int64_t train, int64_t valid, int64_t test);
 
+// Throws ConfigError unless blocks of k x k tile an image of the set.
+void check_downscale(const std::string& name, int64_t height, int64_t width, int64_t k);
+
 // The average of k x k blocks of each channel, halves rounded up. `pixels` (count, height * width * channels)
 // uint8; height and width are multiples of k.
 Tensor downscale_images(const Tensor& pixels, int64_t height, int64_t width, int64_t channels, int64_t k);

@@ -23,17 +23,7 @@ EncoderOptions encoder_options(const Config& config) {
   return options;
 }
 
-}  // namespace
-
-AttentionCatalogue attention_catalogue() {
-  AttentionCatalogue catalogue;
-  for (const AttentionKind& kind : attention_kinds()) catalogue.names.push_back(kind.name);
-  catalogue.options = [](const std::string& name) { return attention_kind(name).options; };
-  return catalogue;
-}
-
-std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
-                                          const std::string& data_dir) {
+DatasetOptions dataset_options(const Config& config, const std::string& split, const std::string& data_dir) {
   const DataConfig& d = config.data;
   DatasetOptions options;
   options.name = d.dataset;
@@ -45,14 +35,39 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
   options.seed = static_cast<uint64_t>(config.run.seed);
   options.max_length = d.max_length;
   options.symbols = d.symbols;
-  return make_dataset(options);
+  return options;
+}
+
+}  // namespace
+
+AttentionCatalogue attention_catalogue() {
+  AttentionCatalogue catalogue;
+  for (const AttentionKind& kind : attention_kinds()) catalogue.names.push_back(kind.name);
+  catalogue.options = [](const std::string& name) { return attention_kind(name).options; };
+  return catalogue;
+}
+
+DatasetInfo describe_data(const Config& config) {
+  return describe_dataset(dataset_options(config, "train", ""));
+}
+
+std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
+                                          const std::string& data_dir) {
+  const DatasetOptions options = dataset_options(config, split, data_dir);
+  auto dataset = make_dataset(options);
+  const DatasetInfo expected = describe_dataset(options), &found = dataset->info();
+  if (!(found == expected))
+    throw DataError(concat_text(options.name, " ", split, ": expected images of ", expected.height, " x ",
+                                expected.width, " x ", expected.channels, ", the files hold ", found.height,
+                                " x ", found.width, " x ", found.channels));
+  return dataset;
 }
 
 std::string evaluation_split(const Config& config) {
   return config.data.validation > 0 ? "valid" : "test";
 }
 
-std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data) {
+AutoregressiveOptions model_options(const Config& config, const DatasetInfo& data) {
   const bool image = config.model.type == "image";
   if (image && data.channels == 0)
     throw ConfigError("model.type = \"image\" needs images, and data.dataset = \"" + config.data.dataset +
@@ -66,7 +81,11 @@ std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const Data
   options.value_dim = config.model.value_dim;
   options.positions = config.model.positions == "grid" ? Positions::grid : Positions::sinusoidal;
   options.layout = {data.height, data.width, data.channels};
-  auto model = std::make_unique<AutoregressiveModel>(options);
+  return options;
+}
+
+std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data) {
+  auto model = std::make_unique<AutoregressiveModel>(model_options(config, data));
   model->initialize(static_cast<uint64_t>(config.run.seed));
   return model;
 }
@@ -76,14 +95,9 @@ Device prepare_machine(const RunConfig& run) {
   if (run.precision != "float32")
     throw ConfigError("run.precision = \"" + run.precision +
                       "\" needs the CUDA backend; this build computes in float32");
-  if (run.device == "auto") {
-    log_info("device cpu: this build has no CUDA backend");
-    return kCpu;
-  }
-  const Device device = Device::parse(run.device);
-  if (!device.is_cpu())
-    throw DeviceError("device " + run.device + " is not available: this build has no CUDA backend");
-  return device;
+  const DeviceChoice choice = choose_device(run.device);
+  if (!choice.reason.empty()) log_info("device ", choice.device.to_string(), ": ", choice.reason);
+  return choice.device;
 }
 
 }  // namespace tapeformer

@@ -13,13 +13,19 @@ namespace tapeformer {
 // The attention kinds as the config knows them.
 AttentionCatalogue attention_catalogue();
 
+// Sizes of the config's data, known without its files.
+DatasetInfo describe_data(const Config& config);
+
 // One split of the config's data set: "train" (limited by data.limit), or "valid" or "test" (by
-// data.eval_limit).
+// data.eval_limit). Throws DataError for files whose examples are not of the known size.
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const std::string& data_dir);
 
 // The split that training evaluates on: "valid" when examples are held out, else "test".
 std::string evaluation_split(const Config& config);
+
+// The sizes and kinds of the model. Throws ConfigError when config and data do not fit.
+AutoregressiveOptions model_options(const Config& config, const DatasetInfo& data);
 
 // A model for the data, with its weights set from run.seed. Throws ConfigError when config and data do not
 // fit.

@@ -63,3 +63,35 @@ TEST_CASE("an unknown data set is a config error with a suggestion") {
   CHECK_THROWS_WITH_AS(make_dataset(options), "\"cifar-10\" is not a data set; did you mean \"cifar10\"?",
                        ConfigError);
 }
+
+TEST_CASE("a data set is described without its files") {
+  DatasetOptions options;
+  options.data_dir = "/nonexistent";
+  options.downscale = 2;
+  for (const auto& [name, length, side, channels] :
+       {std::tuple{"mnist", 14 * 14 - 1, 14, 1}, {"cifar10", 16 * 16 * 3 - 1, 16, 3}}) {
+    options.name = name;
+    const DatasetInfo info = describe_dataset(options);
+    CHECK(info == DatasetInfo{name, "train", 256, length, side, side, channels});
+  }
+  options.downscale = 5;
+  CHECK_THROWS_AS(describe_dataset(options), ConfigError);
+
+  options.name = "copy";
+  options.max_length = 20;
+  CHECK(describe_dataset(options) == make_dataset(options)->info());
+  options.name = "cop";
+  CHECK(contains(message_of<ConfigError>([&] { describe_dataset(options); }), "did you mean \"copy\""));
+}
+
+TEST_CASE("the description agrees with the files") {
+  DatasetOptions options;
+  options.name = "fashion-mnist";
+  options.split = "test";
+  options.downscale = 4;
+  try {
+    CHECK(make_dataset(options)->info() == describe_dataset(options));
+  } catch (const DataError&) {
+    MESSAGE("skipped: dataset-fashion-mnist is not installed");
+  }
+}

@@ -4,11 +4,14 @@ namespace tapeformer {
 
 const std::vector<Command>& commands() {
   static const auto* const list = new std::vector<Command>{
+      {"train", "CONFIG", "trains a model from a config file, or continues a run", run_train},
+      {"eval", "RUN", "bits/dim or accuracy of a run or checkpoint", run_eval},
+      {"generate", "RUN", "draws images and reports images/sec", run_generate},
+      {"complete", "RUN", "completes the first part of test images", run_complete},
       {"bench", "NAME", "benchmarks; \"bench list\" names them", run_bench},
       {"data", "list|fetch|verify|prepare [NAME]", "data sets: where they are, download, checksums",
        run_data},
       {"info", "", "version, compiler, BLAS and threads, devices, memory", run_info},
-      {"train", "CONFIG", "trains a model from a config file, or continues a run", run_train},
   };
   return *list;
 }

@@ -19,7 +19,10 @@ struct Command {
 const std::vector<Command>& commands();
 
 int run_bench(const Arguments& arguments);
+int run_complete(const Arguments& arguments);
 int run_data(const Arguments& arguments);
+int run_eval(const Arguments& arguments);
+int run_generate(const Arguments& arguments);
 int run_info(const Arguments& arguments);
 int run_train(const Arguments& arguments);
 

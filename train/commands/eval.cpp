@@ -1,0 +1,52 @@
+// tapeformer eval: bits/dim, and for sequences the accuracy, of a trained model on a split of its data.
+#include "core/errors.h"
+#include "train/commands/commands.h"
+#include "train/commands/run_options.h"
+#include "train/evaluate.h"
+
+namespace tapeformer {
+
+int run_eval(const Arguments& arguments) {
+  const auto line = parse_command(
+      {.name = "eval",
+       .summary = "Evaluates a trained model: nats and bits per predicted byte or symbol, without dropout.",
+       .positionals = {run_positional()},
+       .options =
+           {checkpoint_option(),
+            {.name = "split",
+             .default_value = std::string("test"),
+             .help = "part of the data",
+             .choices = {"train", "valid", "test"}},
+            {.name = "limit", .default_value = int64_t{0}, .help = "first examples only; 0: all", .min = 0},
+            {.name = "batch",
+             .default_value = int64_t{0},
+             .help = "examples at a time; 0: as the config says",
+             .min = 0,
+             .max = 1 << 20},
+            {.name = "dtype",
+             .default_value = std::string("float32"),
+             .help = "arithmetic; float64 is for comparison with other programs",
+             .choices = {"float32", "float64"}}},
+       .uses_config = true},
+      arguments);
+  if (!line) return 0;
+  const LoadedRun run = load_run(*line);
+  if (line->options.get<std::string>("dtype") == "float64") run.model->convert(DType::float64);
+  const auto dataset =
+      open_split(run, line->options.get<std::string>("split"), line->options.get<int64_t>("limit"), *line);
+  int64_t batch = line->options.get<int64_t>("batch");
+  if (batch == 0) batch = run.config.train.eval_batch_size;
+  if (batch == 0) batch = run.config.data.batch_size;
+  const Evaluation result = evaluate(*run.model, *dataset, batch);
+  Report report;
+  report.add("split", result.split)
+      .add("examples", result.examples)
+      .add("nats_per_dim", result.nats_per_dim)
+      .add("bits_per_dim", result.bits_per_dim);
+  if (result.accuracy >= 0) report.add("accuracy", result.accuracy);
+  report.add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
+  print_report(report, line->common);
+  return 0;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,73 @@
+#include "train/commands/run_options.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/log.h"
+#include "data/png.h"
+#include "train/build.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Keeps grids of many images at a size that viewers open.
+constexpr int64_t kWidestGrid = 4000, kLargestScale = 4;
+
+}  // namespace
+
+Positional run_positional() {
+  return {"RUN", "a run directory, or a checkpoint of one"};
+}
+
+OptionSpec checkpoint_option() {
+  return {.name = "checkpoint",
+          .default_value = std::string("latest"),
+          .help = "which one of a run directory: latest, best or step-…"};
+}
+
+LoadedRun load_run(const CommandLine& line) {
+  use_device(line.common);
+  LoadedRun run =
+      load_run({line.positionals.front(), line.options.get<std::string>("checkpoint"), line.common.sets});
+  log_info("model of ", run.checkpoint.string());
+  return run;
+}
+
+std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::string& split, int64_t limit,
+                                          const CommandLine& line) {
+  Config config = run.config;
+  // data.eval_limit is for evaluations during training; a command takes the whole split unless told
+  // otherwise.
+  config.data.eval_limit = limit;
+  if (limit > 0) config.data.limit = limit;
+  return make_split(config, split, line.common.data_dir);
+}
+
+fs::path picture_path(const LoadedRun& run, const CommandLine& line, const std::string& name) {
+  fs::path path = line.options.get<std::string>("out");
+  if (path.empty()) path = run.samples_folder() / (name + "-" + run.checkpoint.filename().string() + ".png");
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error || access(folder.c_str(), W_OK) != 0)
+    throw std::runtime_error("cannot write " + path.string() +
+                             ": no folder to write to; choose a file with --out");
+  return path;
+}
+
+void write_grid(const LoadedRun& run, const fs::path& path, const Tensor& images, int64_t columns) {
+  const DatasetInfo& d = run.data;
+  if (columns == 0) columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(images.size(0)))));
+  GridOptions options;
+  options.columns = columns;
+  options.scale =
+      std::clamp<int64_t>(kWidestGrid / std::max<int64_t>(columns * d.width, 1), 1, kLargestScale);
+  write_png(path, image_grid(images, d.height, d.width, d.channels, options));
+  log_info("wrote ", path.string());
+}
+
+}  // namespace tapeformer

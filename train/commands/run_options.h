@@ -1,0 +1,30 @@
+// What the commands that use a trained model share: choosing the run, its checkpoint and the data to go with
+// it, and pictures.
+#pragma once
+
+#include <filesystem>
+
+#include "train/commands/common.h"
+#include "train/run.h"
+
+namespace tapeformer {
+
+// RUN, and the option --checkpoint.
+Positional run_positional();
+OptionSpec checkpoint_option();
+
+// Checks the device, then loads the run that the command line names.
+LoadedRun load_run(const CommandLine& line);
+
+// The first `limit` examples of a split (0: all), as the run's config describes the data.
+std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::string& split, int64_t limit,
+                                          const CommandLine& line);
+
+// --out, or NAME-STEP.png among the run's samples. Its folder is made. Throws std::runtime_error when nothing
+// can be written there, so that this is known before any work.
+std::filesystem::path picture_path(const LoadedRun& run, const CommandLine& line, const std::string& name);
+// A grid of the images (count, bytes) uint8; 0 columns: a near square.
+void write_grid(const LoadedRun& run, const std::filesystem::path& path, const Tensor& images,
+                int64_t columns);
+
+}  // namespace tapeformer

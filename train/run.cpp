@@ -1,0 +1,67 @@
+#include "train/run.h"
+
+#include "train/build.h"
+#include "train/checkpoint.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCheckpoints = "checkpoints";
+
+std::string listed_steps(const std::string& run_dir) {
+  std::string text;
+  for (const int64_t step : checkpoint_steps(run_dir))
+    text += (text.empty() ? "" : ", ") + std::to_string(step);
+  return text.empty() ? "none" : text;
+}
+
+fs::path checkpoint_folder(const RunChoice& choice) {
+  fs::path path = fs::path(choice.path).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  std::error_code ignored;
+  if (!fs::exists(path, ignored))
+    throw CheckpointError(choice.path + ": no such run directory or checkpoint");
+  if (path.filename() == kCheckpoints) path = path.parent_path();
+  if (choice.checkpoint == "latest") return find_checkpoint(path.string(), false);
+  if (fs::exists(path / "model.safetensors", ignored))
+    throw ConfigError("--checkpoint " + choice.checkpoint + " chooses among those of a run directory, and " +
+                      choice.path + " is a single checkpoint");
+  const fs::path named = path / kCheckpoints / choice.checkpoint;
+  if (choice.checkpoint.find('/') == std::string::npos && fs::exists(named / "model.safetensors", ignored))
+    return fs::canonical(named);
+  throw CheckpointError(path.string() + ": no checkpoint \"" + choice.checkpoint +
+                        "\"; there are the steps " + listed_steps(path.string()));
+}
+
+// A config that does not load is the checkpoint's fault, unless the user's own settings are.
+Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& sets) {
+  try {
+    const Config config = load_config(checkpoint.config_path(), {}, attention_catalogue());
+    if (sets.empty()) return config;
+  } catch (const ConfigError& error) {
+    throw CheckpointError(error.what());
+  }
+  return load_config(checkpoint.config_path(), sets, attention_catalogue());
+}
+
+}  // namespace
+
+fs::path LoadedRun::samples_folder() const {
+  const fs::path parent = checkpoint.parent_path();
+  return parent.filename() == kCheckpoints ? parent.parent_path() / "samples" : fs::path();
+}
+
+LoadedRun load_run(const RunChoice& choice) {
+  LoadedRun run;
+  run.checkpoint = checkpoint_folder(choice);
+  const Checkpoint checkpoint(run.checkpoint.string());
+  run.config = config_of(checkpoint, choice.sets);
+  run.data = describe_data(run.config);
+  run.model = make_model(run.config, run.data);
+  checkpoint.load_model(run.model->parameters());
+  return run;
+}
+
+}  // namespace tapeformer
