@@ -1,0 +1,155 @@
+// Values and gradients that PyTorch computed in float64 (tests/golden/README.md says what the keys are).
+#include <doctest/doctest.h>
+
+#include "models/autoregressive_model.h"
+#include "ops/elementwise.h"
+#include "ops/logistic_mixture.h"
+#include "ops/norm.h"
+#include "ops/reduce.h"
+#include "ops/softmax.h"
+#include "tests/support/random.h"
+#include "train/optimizer.h"
+#include "train/safetensors.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+SafetensorsFile golden(const std::string& name) { return SafetensorsFile(SOURCE_DIR "/tests/golden/" + name + ".safetensors"); }
+
+// Largest difference relative to the largest expected value.
+double relative_difference(const Tensor& actual, const Tensor& expected) {
+  double largest = 1e-12;
+  for (const double value : expected.to_vector()) largest = std::max(largest, std::abs(value));
+  return max_difference(actual, expected) / largest;
+}
+
+Tensor slice_first(const Tensor& x, int64_t i) {
+  Shape shape, strides;
+  for (int d = 1; d < x.rank(); ++d) {
+    shape.append(x.size(d));
+    strides.append(x.strides()[d]);
+  }
+  return x.view(shape, strides, i * x.strides()[0]).clone();
+}
+
+AutoregressiveOptions golden_options(const std::string& name) {
+  AutoregressiveOptions options;
+  options.encoder.layers = 2;
+  options.encoder.heads = 2;
+  options.encoder.head_dim = 8;
+  options.encoder.feedforward = 32;
+  options.encoder.attention = name == "softmax" ? "softmax" : "linear";
+  options.encoder.attention_options = OptionValues(attention_kind(options.encoder.attention).options);
+  options.encoder.pre_norm = name == "linear_pre_gelu";
+  options.encoder.activation = name == "linear_pre_gelu" ? Activation::gelu : Activation::relu;
+  options.mixtures = 3;
+  options.max_length = 11;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("the mixture of logistics agrees with PyTorch in value and gradient, in every branch") {
+  const SafetensorsFile file = golden("mixture");
+  for (const char* group : {"made", "random", "single"}) {
+    CAPTURE(group);
+    auto read = [&](const char* key) { return file.read(std::string(group) + "." + key); };
+    const Tensor parameters = require_grad(read("parameters"));
+    CHECK(relative_difference(logistic_mixture_nll(parameters, read("values")), read("nll")) < 1e-10);
+    const Tensor loss = logistic_mixture_loss(parameters, read("values"));
+    CHECK(loss.item() == doctest::Approx(read("loss").item()).epsilon(1e-11));
+    backward(loss);
+    CHECK(relative_difference(gradient(parameters), read("gradient_of_loss")) < 1e-10);
+  }
+}
+
+TEST_CASE("optimizers follow PyTorch's parameters for twelve steps") {
+  const SafetensorsFile file = golden("optimizers");
+  struct Run {
+    const char* name;
+    OptimizerConfig config;
+  };
+  auto config = [](const char* kind, double decay, double clip = 0) {
+    OptimizerConfig c;
+    c.kind = kind;
+    c.lr = 1e-2;
+    c.weight_decay = decay;
+    c.clip_norm = clip;
+    c.clip = "per_tensor";
+    return c;
+  };
+  const Run runs[] = {{"radam", config("radam", 0)}, {"radam_decay_clip", config("radam", 0.01, 1)},
+                      {"adam", config("adam", 0)},   {"adam_l2", config("adam", 0.01)},
+                      {"adamw", config("adamw", 0.01)}, {"sgd", config("sgd", 0)},
+                      {"sgd_l2", config("sgd", 0.01)}};
+  for (const Run& run : runs) {
+    CAPTURE(run.name);
+    std::vector<std::pair<std::string, Tensor>> parameters;
+    for (const char* which : {"matrix", "vector"})
+      parameters.emplace_back(which, require_grad(slice_first(file.read(std::string(run.name) + "." + which), 0)));
+    Optimizer optimizer(run.config, parameters);
+    for (int64_t step = 0; step < 12; ++step) {
+      for (const auto& [which, parameter] : parameters)
+        set_gradient(parameter, slice_first(file.read("gradient." + which), step));
+      optimizer.step(1e-2);
+      for (const auto& [which, parameter] : parameters)
+        CHECK(max_difference(parameter, slice_first(file.read(std::string(run.name) + "." + which), step + 1)) < 1e-12);
+    }
+  }
+}
+
+TEST_CASE("whole models agree with PyTorch: outputs, loss, the gradient of every parameter, and eight steps of training") {
+  const SafetensorsFile weights = golden("model_weights");
+  for (const char* name : {"linear", "softmax", "linear_pre_gelu"}) {
+    CAPTURE(name);
+    const SafetensorsFile file = golden(std::string("model_") + name);
+    AutoregressiveModel model(golden_options(name));
+    model.convert(DType::float64);
+    model.positions.copy_from(sinusoidal_positions(11, 8));  // conversion from float32 has rounded them
+    weights.load_into(model.parameters());
+    const Tensor images = file.read("images");
+    const Tensor inputs = images.view({2, 11}, images.strides());
+    CHECK(relative_difference(model.forward(inputs, {}), file.read("output")) < 1e-11);
+    const Batch batch{images, {}, {}};
+    const Tensor loss = model.loss(batch, {});
+    CHECK(loss.item() == doctest::Approx(file.read("loss").item()).epsilon(1e-12));
+    backward(loss);
+    for (const auto& [parameter_name, parameter] : model.parameters()) {
+      CAPTURE(parameter_name);
+      CHECK(max_difference(gradient(parameter), file.read("gradient." + parameter_name)) < 1e-11);
+      set_gradient(parameter, {});
+    }
+    OptimizerConfig config;
+    config.lr = 1e-2;
+    config.weight_decay = 0.01;
+    config.clip_norm = 1;
+    config.clip = "per_tensor";
+    Optimizer optimizer(config, model.parameters());
+    for (const double expected : file.read("losses").to_vector()) {
+      const Tensor value = model.loss(batch, {});
+      CHECK(value.item() == doctest::Approx(expected).epsilon(1e-9));
+      backward(value);
+      optimizer.step(config.lr);
+    }
+  }
+}
+
+TEST_CASE("positions and single functions agree with PyTorch") {
+  const SafetensorsFile positions = golden("positions"), file = golden("functions");
+  CHECK(max_difference(sinusoidal_positions(11, 8), positions.read("width_8")) < 1e-12);
+  auto compare = [&](const std::string& name, int64_t inputs, const std::function<Tensor(const std::vector<Tensor>&)>& f) {
+    CAPTURE(name);
+    std::vector<Tensor> x;
+    for (int64_t i = 0; i < inputs; ++i) x.push_back(require_grad(file.read(name + ".x" + std::to_string(i))));
+    const Tensor y = f(x);
+    CHECK(relative_difference(y, file.read(name + ".y")) < 1e-12);
+    backward(y, file.read(name + ".gy"));
+    for (int64_t i = 0; i < inputs; ++i)
+      CHECK(relative_difference(gradient(x[static_cast<size_t>(i)]), file.read(name + ".gx" + std::to_string(i))) < 1e-11);
+  };
+  compare("gelu_erf", 1, [](const auto& x) { return gelu(x[0]); });
+  compare("layer_norm", 3, [](const auto& x) { return layer_norm(x[0], x[1], x[2]); });
+  compare("logsumexp", 1, [](const auto& x) { return logsumexp(x[0]); });
+}
