@@ -138,8 +138,8 @@ TapeEntry* entry_of(const Tensor& tensor) {
 
 void check_gradient(const char* op, size_t input, const Edge& edge, const Tensor& gradient) {
   check(gradient.shape() == edge.shape && gradient.dtype() == edge.dtype, op, "gradient of input ", input,
-        " has shape ", gradient.shape(), " ", name_of(gradient.dtype()), ", expected ",
-        edge.shape, " ", name_of(edge.dtype));
+        " has shape ", gradient.shape(), " ", name_of(gradient.dtype()), ", expected ", edge.shape, " ",
+        name_of(edge.dtype));
 }
 
 // Runs one node's gradient function and hands the results on.
@@ -225,8 +225,8 @@ int64_t tape_size() {
 void backward(const Tensor& result, const Tensor& cotangent, BackwardOptions options) {
   TapeEntry* const entry = entry_of(result);
   check(entry != nullptr, "backward", "the result does not depend on any tensor that requires a gradient");
-  check(cotangent.defined() || result.numel() == 1, "backward", "a result of shape ",
-        result.shape(), " needs a cotangent of that shape");
+  check(cotangent.defined() || result.numel() == 1, "backward", "a result of shape ", result.shape(),
+        " needs a cotangent of that shape");
   check(!cotangent.defined() || (cotangent.shape() == result.shape() && cotangent.dtype() == result.dtype()),
         "backward", "cotangent of shape ", cotangent.defined() ? cotangent.shape() : Shape{},
         " does not match the result's ", result.shape(), " ", name_of(result.dtype()));

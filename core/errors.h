@@ -44,8 +44,8 @@ std::string concat_text(const Args&... args) {
   return text.str();
 }
 
-// Throws ShapeError("op: message") unless the condition holds. The message is put together only on failure: pass shapes
-// and numbers themselves, not texts made of them.
+// Throws ShapeError("op: message") unless the condition holds. The message is put together only on failure:
+// pass shapes and numbers themselves, not texts made of them.
 template <class... Args>
 void check(bool condition, const char* op, const Args&... message) {
   if (!condition) [[unlikely]]

@@ -55,7 +55,9 @@ bool Shape::operator==(const Shape& other) const {
   return std::equal(begin(), end(), other.begin(), other.end());
 }
 
-std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.to_string(); }
+std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  return out << shape.to_string();
+}
 
 Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b) {
   const int rank = std::max(a.rank(), b.rank());
@@ -63,8 +65,8 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b) {
   for (int i = 1; i <= rank; ++i) {
     const int64_t from_a = i <= a.rank() ? a[-i] : 1;
     const int64_t from_b = i <= b.rank() ? b[-i] : 1;
-    check(from_a == from_b || from_a == 1 || from_b == 1, op, "shapes ", a, " and ",
-          b, " do not broadcast together");
+    check(from_a == from_b || from_a == 1 || from_b == 1, op, "shapes ", a, " and ", b,
+          " do not broadcast together");
     out[-i] = from_a == 1 ? from_b : from_a;
   }
   return out;

@@ -145,8 +145,7 @@ Tensor Tensor::view(const Shape& shape, const Shape& strides, int64_t offset) co
 }
 
 Tensor Tensor::view(const Shape& shape) const {
-  check(shape.numel() == numel(), "view", "shape ", this->shape(), " cannot become ",
-        shape);
+  check(shape.numel() == numel(), "view", "shape ", this->shape(), " cannot become ", shape);
   check(is_contiguous(), "view", "the tensor of shape ", this->shape(), " is not contiguous");
   return view(shape, shape.contiguous_strides());
 }
@@ -158,8 +157,7 @@ Tensor Tensor::to(DType dtype) const {
 }
 
 void Tensor::copy_from(const Tensor& source) const {
-  check(shape() == source.shape(), "copy_from", "shape ", source.shape(), " into ",
-        shape());
+  check(shape() == source.shape(), "copy_from", "shape ", source.shape(), " into ", shape());
   check(device().is_cpu() && source.device().is_cpu(), "copy_from", "both tensors must be on the CPU");
   if (numel() == 0) return;
   const bool plain = is_contiguous() && source.is_contiguous();
@@ -175,9 +173,8 @@ void Tensor::copy_from(const Tensor& source) const {
 }
 
 void Tensor::add_from(const Tensor& source) const {
-  check(shape() == source.shape() && dtype() == source.dtype(), "add_from", "shape ",
-        source.shape(), " ", name_of(source.dtype()), " into ", shape(), " ",
-        name_of(dtype()));
+  check(shape() == source.shape() && dtype() == source.dtype(), "add_from", "shape ", source.shape(), " ",
+        name_of(source.dtype()), " into ", shape(), " ", name_of(dtype()));
   check(device().is_cpu() && source.device().is_cpu(), "add_from", "both tensors must be on the CPU");
   if (numel() == 0) return;
   const bool plain = is_contiguous() && source.is_contiguous();
@@ -199,8 +196,8 @@ void Tensor::fill(double value) const {
 }
 
 void Tensor::wrong_dtype(DType asked) const {
-  throw ShapeError(concat_text("tensor of shape ", shape(), " holds ", name_of(dtype()), ", not ",
-                               name_of(asked)));
+  throw ShapeError(
+      concat_text("tensor of shape ", shape(), " holds ", name_of(dtype()), ", not ", name_of(asked)));
 }
 
 }  // namespace tapeformer

@@ -48,8 +48,8 @@ AutoregressiveModel::AutoregressiveModel(const AutoregressiveOptions& options)
 }
 
 Tensor AutoregressiveModel::forward(const Tensor& inputs, const ForwardContext& context) const {
-  check(inputs.rank() == 2 && inputs.size(1) <= options_.max_length, "model", "inputs ",
-        inputs.shape(), " must be (batch, length) with length at most ", options_.max_length);
+  check(inputs.rank() == 2 && inputs.size(1) <= options_.max_length, "model", "inputs ", inputs.shape(),
+        " must be (batch, length) with length at most ", options_.max_length);
   const Tensor values = value_embedding.forward(inputs);
   const Tensor places = slice(positions, 0, 0, inputs.size(1));
   const Tensor x =

@@ -78,8 +78,7 @@ void Decoder::run_layer(const EncoderLayer& layer, AttentionState& state) {
 }
 
 const Tensor& Decoder::step(const Tensor& tokens) {
-  check(tokens.shape() == Shape{batch_}, "Decoder", "tokens ", tokens.shape(), " for a batch of ",
-        batch_);
+  check(tokens.shape() == Shape{batch_}, "Decoder", "tokens ", tokens.shape(), " for a batch of ", batch_);
   embed_into(model_.value_embedding.weight, tokens, model_.positions, position_, x_);
   for (size_t i = 0; i < states_.size(); ++i) run_layer(*model_.encoder.layers[i], *states_[i]);
   layer_norm_into(x_, {}, model_.encoder.norm.weight, model_.encoder.norm.bias, y_);

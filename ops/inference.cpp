@@ -11,8 +11,8 @@ namespace tapeformer {
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
                 const Tensor& out) {
   const int64_t value_dim = table.size(1), position_dim = positions.size(1), batch = tokens.numel();
-  check(out.shape() == Shape{batch, value_dim + position_dim}, "embed_into", "out ", out.shape(),
-        " for ", batch, " tokens of width ", value_dim + position_dim);
+  check(out.shape() == Shape{batch, value_dim + position_dim}, "embed_into", "out ", out.shape(), " for ",
+        batch, " tokens of width ", value_dim + position_dim);
   check(position >= 0 && position < positions.size(0), "embed_into", "position ", position,
         " is beyond the longest sequence, ", positions.size(0));
   on_device(table.device(), "embed_into", [&] {
@@ -44,8 +44,7 @@ void linear_into(const Tensor& x, const Tensor& weight, const Tensor& bias, Acti
 
 void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                      const Tensor& out) {
-  check(x.shape() == out.shape(), "layer_norm_into", "input ", x.shape(), ", out ",
-        out.shape());
+  check(x.shape() == out.shape(), "layer_norm_into", "input ", x.shape(), ", out ", out.shape());
   on_device(x.device(), "layer_norm_into", [&] {
     visit_floating("layer_norm_into", x.dtype(), [&](auto tag) {
       using T = decltype(tag);
@@ -57,8 +56,8 @@ void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight
 }
 
 void add_into(const Tensor& a, const Tensor& b, const Tensor& out) {
-  check(a.shape() == b.shape() && a.shape() == out.shape(), "add_into", "shapes ", a.shape(),
-        ", ", b.shape(), ", ", out.shape());
+  check(a.shape() == b.shape() && a.shape() == out.shape(), "add_into", "shapes ", a.shape(), ", ", b.shape(),
+        ", ", out.shape());
   on_device(a.device(), "add_into", [&] {
     visit_floating("add_into", a.dtype(), [&](auto tag) {
       using T = decltype(tag);

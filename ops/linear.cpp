@@ -12,8 +12,8 @@ T* data_or_null(const Tensor& tensor) {
 }
 
 void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check(weight.rank() == 2 && x.rank() >= 1 && x.size(-1) == weight.size(1), "linear", "input ",
-        x.shape(), " does not fit weight ", weight.shape(), " (out, in)");
+  check(weight.rank() == 2 && x.rank() >= 1 && x.size(-1) == weight.size(1), "linear", "input ", x.shape(),
+        " does not fit weight ", weight.shape(), " (out, in)");
   check(!bias.defined() || bias.shape() == Shape{weight.size(0)}, "linear", "bias ",
         bias.defined() ? bias.shape() : Shape{}, " does not fit weight ", weight.shape());
   check(x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype()), "linear", "input is ",

@@ -47,8 +47,8 @@ Tensor product(const Tensor& a_any, const Tensor& b_any, MatmulOptions options) 
 }  // namespace
 
 Tensor matmul(const Tensor& a_in, const Tensor& b_in, MatmulOptions options) {
-  check(a_in.rank() >= 2 && b_in.rank() >= 2, "matmul", "needs matrices, not shapes ",
-        a_in.shape(), " and ", b_in.shape());
+  check(a_in.rank() >= 2 && b_in.rank() >= 2, "matmul", "needs matrices, not shapes ", a_in.shape(), " and ",
+        b_in.shape());
   check(a_in.dtype() == b_in.dtype(), "matmul", name_of(a_in.dtype()), " times ", name_of(b_in.dtype()));
   check(a_in.size(options.transpose_a ? -2 : -1) == b_in.size(options.transpose_b ? -1 : -2), "matmul",
         "inner sizes differ: ", a_in.shape(), options.transpose_a ? " transposed" : "", " times ",

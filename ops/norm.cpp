@@ -8,8 +8,7 @@ namespace {
 
 void check_arguments(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check(x.rank() >= 1 && weight.shape() == Shape{x.size(-1)} && bias.shape() == weight.shape(), op, "input ",
-        x.shape(), " does not fit weight ", weight.shape(), " and bias ",
-        bias.shape());
+        x.shape(), " does not fit weight ", weight.shape(), " and bias ", bias.shape());
   check(x.dtype() == weight.dtype() && x.dtype() == bias.dtype(), op, "input is ", name_of(x.dtype()),
         ", weight ", name_of(weight.dtype()), ", bias ", name_of(bias.dtype()));
 }

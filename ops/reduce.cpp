@@ -106,8 +106,7 @@ Tensor max(const Tensor& x, int dim, bool keep_dim) {
 }
 
 Tensor argmax(const Tensor& x) {
-  check(x.rank() >= 1 && x.size(-1) > 0, "argmax", "the last dimension of shape ", x.shape(),
-        " is empty");
+  check(x.rank() >= 1 && x.size(-1) > 0, "argmax", "the last dimension of shape ", x.shape(), " is empty");
   const Tensor source = x.is_contiguous() ? x : x.clone();
   const Split split = split_at(x.shape(), x.rank() - 1);
   const Tensor out = Tensor::empty(split.dropped, x.dtype(), x.device());

@@ -14,8 +14,7 @@ struct Rows {
 };
 
 Rows as_rows(const char* op, const Tensor& x) {
-  check(x.rank() >= 1 && x.size(-1) > 0, op, "the last dimension of shape ", x.shape(),
-        " is empty");
+  check(x.rank() >= 1 && x.size(-1) > 0, op, "the last dimension of shape ", x.shape(), " is empty");
   return {contiguous(x), x.numel() / x.size(-1), x.size(-1)};
 }
 
@@ -101,8 +100,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& 
   check(logits.rank() == 2 && logits.size(1) > 0, "cross_entropy", "logits must be (rows, classes), not ",
         logits.shape());
   const int64_t row_count = logits.size(0), classes = logits.size(1);
-  check(targets.shape() == Shape{row_count}, "cross_entropy", "targets ", targets.shape(),
-        " for logits ", logits.shape());
+  check(targets.shape() == Shape{row_count}, "cross_entropy", "targets ", targets.shape(), " for logits ",
+        logits.shape());
   check(!weights.defined() || (weights.shape() == Shape{row_count} && weights.dtype() == DType::uint8),
         "cross_entropy", "weights must be uint8 ", Shape{row_count});
   const Rows in = as_rows("cross_entropy", logits);

@@ -42,12 +42,10 @@ Tensor reshape(const Tensor& x, Shape shape) {
     }
   }
   if (inferred >= 0) {
-    check(known > 0 && x.numel() % known == 0, "reshape", "shape ", x.shape(), " cannot become ",
-          shape);
+    check(known > 0 && x.numel() % known == 0, "reshape", "shape ", x.shape(), " cannot become ", shape);
     shape[inferred] = x.numel() / known;
   }
-  check(shape.numel() == x.numel(), "reshape", "shape ", x.shape(), " cannot become ",
-        shape);
+  check(shape.numel() == x.numel(), "reshape", "shape ", x.shape(), " cannot become ", shape);
   const Tensor source = contiguous(x);
   return record("reshape", source.view(shape), {&source}, [from = x.shape()](const Tensor& g) {
     return Gradients{(g.is_contiguous() ? g : g.clone()).view(from)};
@@ -55,8 +53,7 @@ Tensor reshape(const Tensor& x, Shape shape) {
 }
 
 Tensor permute(const Tensor& x, const Shape& order) {
-  check(order.rank() == x.rank(), "permute", "order ", order, " for shape ",
-        x.shape());
+  check(order.rank() == x.rank(), "permute", "order ", order, " for shape ", x.shape());
   Shape shape = x.shape(), strides = x.strides(), inverse = Shape::filled(x.rank(), -1);
   for (int i = 0; i < order.rank(); ++i) {
     const int from = normalize_dim("permute", static_cast<int>(order[i]), x.rank());
@@ -112,8 +109,7 @@ Tensor concat(const std::vector<Tensor>& parts, int dim) {
     check(part.rank() == first.rank() &&
               with_size(part.shape(), dim, 0) == with_size(first.shape(), dim, 0) &&
               part.dtype() == first.dtype(),
-          "concat", "shapes ", first.shape(), " and ", part.shape(),
-          " do not join along dimension ", dim);
+          "concat", "shapes ", first.shape(), " and ", part.shape(), " do not join along dimension ", dim);
     total += part.size(dim);
   }
   const Tensor out = Tensor::empty(with_size(first.shape(), dim, total), first.dtype(), first.device());

@@ -9,4 +9,6 @@ build=${1:-build/test}
 scripts/install-packages.sh test
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_WERROR=ON -DTAPEFORMER_TESTS=ON
 cmake --build "$build" --parallel "$(nproc)"
+# Two test programs share the processors: threads that wait must sleep, not spin.
+export OMP_WAIT_POLICY=passive
 ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" --no-tests=error

@@ -34,6 +34,8 @@ StopSignals::~StopSignals() {
   sigaction(SIGTERM, &old_terminate, nullptr);
 }
 
-int StopSignals::requested() const { return stop_signal; }
+int StopSignals::requested() const {
+  return stop_signal;
+}
 
 }  // namespace tapeformer

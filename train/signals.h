@@ -1,4 +1,5 @@
-// SIGINT and SIGTERM ask a training run to stop after the step at hand; a second SIGINT ends the process at once.
+// SIGINT and SIGTERM ask a training run to stop after the step at hand; a second SIGINT ends the process at
+// once.
 #pragma once
 
 namespace tapeformer {

@@ -17,36 +17,52 @@ namespace tapeformer {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // Keys that may change between a run and its continuation: they say how long, how often and where, not what.
 bool may_change(const std::string& key) {
-  static const auto* const kKeys = new std::vector<std::string>{
-      "run.threads",     "run.device",      "run.name",         "train.steps",          "train.epochs",         "train.eval_every",
-      "train.log_every", "train.keep_last", "data.eval_limit", "train.checkpoint_every", "train.eval_batch_size", "train.time_limit_minutes"};
+  static const auto* const kKeys = new std::vector<std::string>{"run.threads",
+                                                                "run.device",
+                                                                "run.name",
+                                                                "train.steps",
+                                                                "train.epochs",
+                                                                "train.eval_every",
+                                                                "train.log_every",
+                                                                "train.keep_last",
+                                                                "data.eval_limit",
+                                                                "train.checkpoint_every",
+                                                                "train.eval_batch_size",
+                                                                "train.time_limit_minutes"};
   return std::find(kKeys->begin(), kKeys->end(), key) != kKeys->end();
 }
 
 int64_t total_steps(const Config& config, const Loader& loader) {
   const TrainConfig& t = config.train;
   if (t.steps > 0) return t.steps;
-  const double steps = t.epochs * static_cast<double>(loader.batches_per_epoch()) / static_cast<double>(t.accumulate);
+  const double steps =
+      t.epochs * static_cast<double>(loader.batches_per_epoch()) / static_cast<double>(t.accumulate);
   return std::max<int64_t>(static_cast<int64_t>(std::llround(steps)), 1);
 }
 
-double bits(double nats) { return nats / std::numbers::ln2; }
+double bits(double nats) {
+  return nats / std::numbers::ln2;
+}
 
 }  // namespace
 
 Trainer::Trainer(Config config, TrainerOptions options)
-    : config_(std::move(config)), options_(std::move(options)), best_loss_(std::numeric_limits<double>::infinity()) {
+    : config_(std::move(config)),
+      options_(std::move(options)),
+      best_loss_(std::numeric_limits<double>::infinity()) {
   prepare_machine(config_.run);
   const auto training_set = make_split(config_, "train", options_.data_dir);
   evaluation_set_ = make_split(config_, evaluation_split(config_), options_.data_dir);
-  loader_ = std::make_shared<const Loader>(
-      training_set, LoaderOptions{.batch_size = config_.data.batch_size,
-                                  .shuffle = config_.data.shuffle,
-                                  .seed = static_cast<uint64_t>(config_.run.seed)});
+  loader_ = std::make_shared<const Loader>(training_set,
+                                           LoaderOptions{.batch_size = config_.data.batch_size,
+                                                         .shuffle = config_.data.shuffle,
+                                                         .seed = static_cast<uint64_t>(config_.run.seed)});
   total_steps_ = total_steps(config_, *loader_);
   model_ = make_model(config_, training_set->info());
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, model_->parameters());
@@ -69,7 +85,9 @@ void Trainer::prepare_run_dir() const {
   replace_file((options_.run_dir / "config.toml").string(), to_toml(config_));
 }
 
-std::string Trainer::metrics_path() const { return (options_.run_dir / "metrics.jsonl").string(); }
+std::string Trainer::metrics_path() const {
+  return (options_.run_dir / "metrics.jsonl").string();
+}
 
 void Trainer::resume() {
   const std::string run_dir = options_.run_dir.string();
@@ -98,6 +116,7 @@ void Trainer::resume() {
 void Trainer::load_state(const Checkpoint& checkpoint) try {
   const auto state = nlohmann::json::parse(checkpoint.state_json());
   step_ = saved_step_ = state.at("step").get<int64_t>();
+  evaluated_step_ = state.at("evaluated_step").get<int64_t>();
   optimizer_->set_steps(state.at("optimizer_steps").get<int64_t>());
   if (!state.at("best_loss").is_null()) best_loss_ = state.at("best_loss").get<double>();
   seconds_ = state.at("seconds").get<double>();
@@ -118,11 +137,13 @@ Batch Trainer::next_batch(int64_t micro_step) {
 void Trainer::check_finite(double loss, int64_t micro_step) const {
   if (std::isfinite(loss)) return;
   std::string examples;
-  for (const int64_t index : loader_->indices_at(micro_step)) examples += (examples.empty() ? "" : ", ") + std::to_string(index);
-  throw DivergedError(concat_text("the loss is ", loss, " at step ", step_, ", training examples ", examples,
-                                  saved_step_ >= 0 ? concat_text("; the checkpoint of step ", saved_step_, " is kept")
-                                                   : std::string("; no checkpoint was written before"),
-                                  ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm."));
+  for (const int64_t index : loader_->indices_at(micro_step))
+    examples += (examples.empty() ? "" : ", ") + std::to_string(index);
+  throw DivergedError(
+      concat_text("the loss is ", loss, " at step ", step_, ", training examples ", examples,
+                  saved_step_ >= 0 ? concat_text("; the checkpoint of step ", saved_step_, " is kept")
+                                   : std::string("; no checkpoint was written before"),
+                  ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm."));
 }
 
 Trainer::Step Trainer::train_step() {
@@ -173,9 +194,11 @@ void Trainer::report(const Step& step) {
 
 void Trainer::evaluate_now() {
   optimizer_->swap_average();
-  const int64_t batch = config_.train.eval_batch_size > 0 ? config_.train.eval_batch_size : config_.data.batch_size;
+  const int64_t batch =
+      config_.train.eval_batch_size > 0 ? config_.train.eval_batch_size : config_.data.batch_size;
   evaluation_ = evaluate(*model_, *evaluation_set_, batch);
   optimizer_->swap_average();
+  evaluated_step_ = step_;
   const Evaluation& e = *evaluation_;
   schedule_->observe(e.nats_per_dim);
   MetricRecord record{{"step", step_},
@@ -186,29 +209,35 @@ void Trainer::evaluate_now() {
                       {"seconds", e.seconds}};
   if (e.accuracy >= 0) record.emplace_back("accuracy", e.accuracy);
   metrics_->write(record);
-  std::string text = concat_text("step ", step_, ": ", e.split, " ", e.nats_per_dim, " nats, ", e.bits_per_dim, " bits/dim");
+  std::string text =
+      concat_text("step ", step_, ": ", e.split, " ", e.nats_per_dim, " nats, ", e.bits_per_dim, " bits/dim");
   if (e.accuracy >= 0) text += concat_text(", accuracy ", 100 * e.accuracy, " %");
   progress_->message(concat_text(text, " (", e.examples, " examples, ", duration_text(e.seconds), ")"));
 }
 
-// The checkpoint's model holds the averaged weights where there are any, so that whoever loads it evaluates those; the
-// weights that training continues from are saved exchanged with them, as the optimizer's "average.NAME".
-// A disk that is full must not end a run that can go on: the old checkpoint is intact, and the next one may succeed.
+// The checkpoint's model holds the averaged weights where there are any, so that whoever loads it evaluates
+// those; the weights that training continues from are saved exchanged with them, as the optimizer's
+// "average.NAME". A disk that is full must not end a run that can go on: the old checkpoint is intact, and
+// the next one may succeed.
 void Trainer::save(bool best, bool must_succeed) {
-  const nlohmann::ordered_json state{{"step", step_},
-                                     {"optimizer_steps", optimizer_->steps()},
-                                     {"best_loss", std::isfinite(best_loss_) ? nlohmann::json(best_loss_) : nlohmann::json()},
-                                     {"seconds", seconds_},
-                                     {"plateau_factor", schedule_->state.plateau_factor},
-                                     {"plateau_best", schedule_->state.best_loss},
-                                     {"plateau_bad_evaluations", schedule_->state.bad_evaluations}};
-  const auto as_map = [](const NamedTensors& list) { return std::map<std::string, Tensor>(list.begin(), list.end()); };
+  const nlohmann::ordered_json state{
+      {"step", step_},
+      {"optimizer_steps", optimizer_->steps()},
+      {"best_loss", std::isfinite(best_loss_) ? nlohmann::json(best_loss_) : nlohmann::json()},
+      {"seconds", seconds_},
+      {"plateau_factor", schedule_->state.plateau_factor},
+      {"plateau_best", schedule_->state.best_loss},
+      {"plateau_bad_evaluations", schedule_->state.bad_evaluations}};
+  const auto as_map = [](const NamedTensors& list) {
+    return std::map<std::string, Tensor>(list.begin(), list.end());
+  };
   const std::string run_dir = options_.run_dir.string();
   optimizer_->swap_average();
   std::exception_ptr failure;
   try {
-    save_checkpoint(run_dir, step_,
-                    {as_map(model_->parameters()), as_map(optimizer_->state()), state.dump(2) + "\n", to_toml(config_)});
+    save_checkpoint(
+        run_dir, step_,
+        {as_map(model_->parameters()), as_map(optimizer_->state()), state.dump(2) + "\n", to_toml(config_)});
     if (best) mark_best_checkpoint(run_dir, step_);
     prune_checkpoints(run_dir, config_.train.keep_last);
     saved_step_ = step_;
@@ -220,15 +249,31 @@ void Trainer::save(bool best, bool must_succeed) {
   if (failure && must_succeed) std::rethrow_exception(failure);
 }
 
+// Evaluation and checkpoint, where the step asks for them.
+void Trainer::finish_step(bool last) {
+  bool best = false;
+  if ((due(config_.train.eval_every) || last) && evaluated_step_ != step_) {
+    evaluate_now();
+    best = evaluation_->nats_per_dim < best_loss_;
+    if (best) best_loss_ = evaluation_->nats_per_dim;
+  }
+  if (best || due(config_.train.checkpoint_every) || last) save(best, last);
+}
+
 TrainResult Trainer::run() {
-  if (options_.resume) resume();
-  else start_new_run();
+  if (options_.resume)
+    resume();
+  else
+    start_new_run();
   metrics_ = std::make_unique<MetricsWriter>(metrics_path());
   progress_ = std::make_unique<Progress>(std::cerr, progress_style(options_.quiet), step_, total_steps_);
   const StopSignals signals;
   TrainResult result;
   result.total_steps = total_steps_;
   const double limit = config_.train.time_limit_minutes * 60;
+  // A signal may have come between a step and its evaluation.
+  if (step_ > 0 && evaluated_step_ != step_ && due(config_.train.eval_every))
+    finish_step(step_ == total_steps_);
   while (step_ < total_steps_ && !result.time_is_up) {
     const auto start = Clock::now();
     const Step step = train_step();
@@ -240,14 +285,7 @@ TrainResult Trainer::run() {
     result.stop_signal = signals.requested();
     if (result.stop_signal) break;
     result.time_is_up = limit > 0 && seconds_ >= limit;
-    const bool last = step_ == total_steps_ || result.time_is_up;
-    bool best = false;
-    if (due(config_.train.eval_every) || last) {
-      evaluate_now();
-      best = evaluation_->nats_per_dim < best_loss_;
-      if (best) best_loss_ = evaluation_->nats_per_dim;
-    }
-    if (best || due(config_.train.checkpoint_every) || last) save(best, last);
+    finish_step(step_ == total_steps_ || result.time_is_up);
   }
   if (result.stop_signal) save(false, true);
   progress_->finish();

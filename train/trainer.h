@@ -1,8 +1,9 @@
-// The training loop: one batch, one sweep of the tape, one optimizer step, until the steps are done, the time limit has
-// passed or a signal asks to stop; in between progress, metrics, evaluations and checkpoints in the run directory.
+// The training loop: one batch, one sweep of the tape, one optimizer step, until the steps are done, the time
+// limit has passed or a signal asks to stop; in between progress, metrics, evaluations and checkpoints in the
+// run directory.
 //
-// A Trainer owns everything of a run. Every random draw is a function of (seed, step), so the run directory's last
-// checkpoint continues exactly as if the process had not stopped.
+// A Trainer owns everything of a run. Every random draw is a function of (seed, step), so the run directory's
+// last checkpoint continues exactly as if the process had not stopped.
 #pragma once
 
 #include <filesystem>
@@ -48,8 +49,8 @@ struct DryRun {
 
 class Trainer {
  public:
-  // Loads data, builds the model and, when resuming, the state of the last checkpoint. Throws ConfigError for a run
-  // directory that is taken or that belongs to a contradicting config, DataError, CheckpointError.
+  // Loads data, builds the model and, when resuming, the state of the last checkpoint. Throws ConfigError for
+  // a run directory that is taken or that belongs to a contradicting config, DataError, CheckpointError.
   Trainer(Config config, TrainerOptions options);
   ~Trainer();
 
@@ -76,6 +77,7 @@ class Trainer {
   Batch next_batch(int64_t micro_step);
   void check_finite(double loss, int64_t micro_step) const;
   void report(const Step& step);
+  void finish_step(bool last);
   void evaluate_now();
   void save(bool best, bool must_succeed);
   bool due(int64_t every) const { return every > 0 && step_ % every == 0; }
@@ -91,7 +93,7 @@ class Trainer {
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<Progress> progress_;
 
-  int64_t step_ = 0, total_steps_ = 0, saved_step_ = -1;
+  int64_t step_ = 0, total_steps_ = 0, saved_step_ = -1, evaluated_step_ = -1;
   double best_loss_, seconds_ = 0;
   std::optional<Evaluation> evaluation_;
 

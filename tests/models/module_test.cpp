@@ -26,11 +26,11 @@ TEST_CASE("parameters carry the names of the contract") {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : model.parameters()) names.push_back(name);
   const std::vector<std::string> expected_start = {
-      "value_embedding.weight", "layers.0.attention.query_projection.weight", "layers.0.attention.query_projection.bias",
-      "layers.0.attention.key_projection.weight"};
+      "value_embedding.weight", "layers.0.attention.query_projection.weight",
+      "layers.0.attention.query_projection.bias", "layers.0.attention.key_projection.weight"};
   CHECK(std::vector<std::string>(names.begin(), names.begin() + 4) == expected_start);
-  for (const char* name : {"layers.1.linear1.weight", "layers.1.linear2.bias", "layers.0.norm1.weight", "norm.bias",
-                           "predictor.weight", "layers.1.attention.out_projection.bias"})
+  for (const char* name : {"layers.1.linear1.weight", "layers.1.linear2.bias", "layers.0.norm1.weight",
+                           "norm.bias", "predictor.weight", "layers.1.attention.out_projection.bias"})
     CHECK(std::count(names.begin(), names.end(), name) == 1);
   CHECK(model.buffers().size() == 1);
 }

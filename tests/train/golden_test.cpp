@@ -16,7 +16,9 @@ using namespace tapeformer::test;
 
 namespace {
 
-SafetensorsFile golden(const std::string& name) { return SafetensorsFile(SOURCE_DIR "/tests/golden/" + name + ".safetensors"); }
+SafetensorsFile golden(const std::string& name) {
+  return SafetensorsFile(SOURCE_DIR "/tests/golden/" + name + ".safetensors");
+}
 
 // Largest difference relative to the largest expected value.
 double relative_difference(const Tensor& actual, const Tensor& expected) {
@@ -80,27 +82,31 @@ TEST_CASE("optimizers follow PyTorch's parameters for twelve steps") {
     c.clip = "per_tensor";
     return c;
   };
-  const Run runs[] = {{"radam", config("radam", 0)}, {"radam_decay_clip", config("radam", 0.01, 1)},
-                      {"adam", config("adam", 0)},   {"adam_l2", config("adam", 0.01)},
+  const Run runs[] = {{"radam", config("radam", 0)},    {"radam_decay_clip", config("radam", 0.01, 1)},
+                      {"adam", config("adam", 0)},      {"adam_l2", config("adam", 0.01)},
                       {"adamw", config("adamw", 0.01)}, {"sgd", config("sgd", 0)},
                       {"sgd_l2", config("sgd", 0.01)}};
   for (const Run& run : runs) {
     CAPTURE(run.name);
     std::vector<std::pair<std::string, Tensor>> parameters;
     for (const char* which : {"matrix", "vector"})
-      parameters.emplace_back(which, require_grad(slice_first(file.read(std::string(run.name) + "." + which), 0)));
+      parameters.emplace_back(which,
+                              require_grad(slice_first(file.read(std::string(run.name) + "." + which), 0)));
     Optimizer optimizer(run.config, parameters);
     for (int64_t step = 0; step < 12; ++step) {
       for (const auto& [which, parameter] : parameters)
         set_gradient(parameter, slice_first(file.read("gradient." + which), step));
       optimizer.step(1e-2);
       for (const auto& [which, parameter] : parameters)
-        CHECK(max_difference(parameter, slice_first(file.read(std::string(run.name) + "." + which), step + 1)) < 1e-12);
+        CHECK(max_difference(parameter,
+                             slice_first(file.read(std::string(run.name) + "." + which), step + 1)) < 1e-12);
     }
   }
 }
 
-TEST_CASE("whole models agree with PyTorch: outputs, loss, the gradient of every parameter, and eight steps of training") {
+TEST_CASE(
+    "whole models agree with PyTorch: outputs, loss, the gradient of every parameter, and eight steps of "
+    "training") {
   const SafetensorsFile weights = golden("model_weights");
   for (const char* name : {"linear", "softmax", "linear_pre_gelu"}) {
     CAPTURE(name);
@@ -139,15 +145,18 @@ TEST_CASE("whole models agree with PyTorch: outputs, loss, the gradient of every
 TEST_CASE("positions and single functions agree with PyTorch") {
   const SafetensorsFile positions = golden("positions"), file = golden("functions");
   CHECK(max_difference(sinusoidal_positions(11, 8), positions.read("width_8")) < 1e-12);
-  auto compare = [&](const std::string& name, int64_t inputs, const std::function<Tensor(const std::vector<Tensor>&)>& f) {
+  auto compare = [&](const std::string& name, int64_t inputs,
+                     const std::function<Tensor(const std::vector<Tensor>&)>& f) {
     CAPTURE(name);
     std::vector<Tensor> x;
-    for (int64_t i = 0; i < inputs; ++i) x.push_back(require_grad(file.read(name + ".x" + std::to_string(i))));
+    for (int64_t i = 0; i < inputs; ++i)
+      x.push_back(require_grad(file.read(name + ".x" + std::to_string(i))));
     const Tensor y = f(x);
     CHECK(relative_difference(y, file.read(name + ".y")) < 1e-12);
     backward(y, file.read(name + ".gy"));
     for (int64_t i = 0; i < inputs; ++i)
-      CHECK(relative_difference(gradient(x[static_cast<size_t>(i)]), file.read(name + ".gx" + std::to_string(i))) < 1e-11);
+      CHECK(relative_difference(gradient(x[static_cast<size_t>(i)]),
+                                file.read(name + ".gx" + std::to_string(i))) < 1e-11);
   };
   compare("gelu_erf", 1, [](const auto& x) { return gelu(x[0]); });
   compare("layer_norm", 3, [](const auto& x) { return layer_norm(x[0], x[1], x[2]); });

@@ -10,7 +10,9 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("RAdam follows its definition: five momentum steps, then rectified ones, eps beside the uncorrected root") {
+TEST_CASE(
+    "RAdam follows its definition: five momentum steps, then rectified ones, eps beside the uncorrected "
+    "root") {
   OptimizerConfig config;
   config.lr = 0.1;
   config.weight_decay = 0.01;
@@ -30,7 +32,8 @@ TEST_CASE("RAdam follows its definition: five momentum steps, then rectified one
     CHECK((rho >= 5) == (t >= 6));
     if (rho >= 5) {
       const double r = std::sqrt((rho - 4) * (rho - 2) * inf / ((inf - 4) * (inf - 2) * rho));
-      p -= config.lr * r * std::sqrt(1 - std::pow(b2, t)) / (1 - std::pow(b1, t)) * m / (std::sqrt(v) + config.eps);
+      p -= config.lr * r * std::sqrt(1 - std::pow(b2, t)) / (1 - std::pow(b1, t)) * m /
+           (std::sqrt(v) + config.eps);
     } else {
       p -= config.lr / (1 - std::pow(b1, t)) * m;
     }
@@ -45,7 +48,8 @@ TEST_CASE("clipping scales all gradients together or each by itself") {
     config.momentum = 0;
     config.clip_norm = 1;
     config.clip = per_tensor ? "per_tensor" : "global";
-    const Tensor a = require_grad(Tensor::zeros({2}, DType::float64)), b = require_grad(Tensor::zeros({1}, DType::float64));
+    const Tensor a = require_grad(Tensor::zeros({2}, DType::float64)),
+                 b = require_grad(Tensor::zeros({1}, DType::float64));
     set_gradient(a, Tensor::from<double>({3, 4}, {2}));
     set_gradient(b, Tensor::from<double>({12}, {1}));
     Optimizer optimizer(config, {{"a", a}, {"b", b}});

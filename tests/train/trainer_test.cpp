@@ -103,7 +103,8 @@ TEST_CASE("a run that is cut after a checkpoint continues from it") {
   train(tiny_config(20), dir.path() / "whole");
   train(tiny_config(20), dir.path() / "cut");
   // What a kill -9 between steps 10 and 15 would have left.
-  for (const char* step : {"step-00000015", "step-00000020"}) fs::remove_all(dir.path() / "cut/checkpoints" / step);
+  for (const char* step : {"step-00000015", "step-00000020"})
+    fs::remove_all(dir.path() / "cut/checkpoints" / step);
   fs::remove(dir.path() / "cut/checkpoints/latest");
   fs::create_directory_symlink("step-00000010", dir.path() / "cut/checkpoints/latest");
   CHECK(train(tiny_config(20), dir.path() / "cut", true).step == 20);
@@ -120,7 +121,8 @@ TEST_CASE("resuming with a config that contradicts the checkpoint names every ke
   CHECK(contains(text, "model.layers = 3, but the checkpoint has 2"));
   CHECK(contains(text, "optimizer.lr = 0.5, but the checkpoint has 0.001"));
   CHECK_FALSE(contains(text, "train.steps"));
-  CHECK_THROWS_AS(train(tiny_config(5), dir.path() / "run"), ConfigError);  // without resume: the folder is taken
+  CHECK_THROWS_AS(train(tiny_config(5), dir.path() / "run"),
+                  ConfigError);  // without resume: the folder is taken
 }
 
 TEST_CASE("a loss that is no number ends the run, names step and examples, and keeps the last checkpoint") {
@@ -160,12 +162,14 @@ TEST_CASE("accumulating two half batches equals one batch") {
   const auto a = read_metrics((dir.path() / "whole/metrics.jsonl").string());
   const auto b = read_metrics((dir.path() / "halves/metrics.jsonl").string());
   for (size_t i = 0; i < 3; ++i)
-    CHECK(metric_number(a[i], "loss_nats", -1) == doctest::Approx(metric_number(b[i], "loss_nats", -2)).epsilon(1e-5));
+    CHECK(metric_number(a[i], "loss_nats", -1) ==
+          doctest::Approx(metric_number(b[i], "loss_nats", -2)).epsilon(1e-5));
 }
 
 TEST_CASE("a dry run writes nothing and reports what a run would take") {
   const TempDir dir;
-  Trainer trainer(tiny_config(1), {.run_dir = dir.path() / "run", .data_dir = "", .resume = false, .quiet = true});
+  Trainer trainer(tiny_config(1),
+                  {.run_dir = dir.path() / "run", .data_dir = "", .resume = false, .quiet = true});
   const DryRun report = trainer.dry_run();
   CHECK(report.parameters == parameter_count(trainer.model()));
   CHECK(report.memory_bytes > 0);

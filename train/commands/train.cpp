@@ -15,9 +15,15 @@ CommandSpec train_spec() {
   return {.name = "train",
           .summary = "Trains a model; the run directory gets the resolved config, metrics and checkpoints.",
           .positionals = {{.name = "CONFIG", .help = "a TOML file"}},
-          .options = {{.name = "run-dir", .default_value = std::string(), .help = "where to write (default: runs/NAME)"},
-                      {.name = "resume", .default_value = false, .help = "continue from the last checkpoint of the run directory"},
-                      {.name = "dry-run", .default_value = false, .help = "check everything, run two steps, write nothing"}},
+          .options = {{.name = "run-dir",
+                       .default_value = std::string(),
+                       .help = "where to write (default: runs/NAME)"},
+                      {.name = "resume",
+                       .default_value = false,
+                       .help = "continue from the last checkpoint of the run directory"},
+                      {.name = "dry-run",
+                       .default_value = false,
+                       .help = "check everything, run two steps, write nothing"}},
           .details = config_help(attention_catalogue()),
           .uses_config = true};
 }
@@ -41,7 +47,8 @@ int dry_run(Trainer& trainer, const CommonOptions& common) {
       .add("seconds_per_step", r.seconds_per_step)
       .add("estimated_seconds", r.seconds_in_all);
   print_report(report, common);
-  if (!common.json) print_text("about " + duration_text(r.seconds_in_all) + " of training, evaluations not counted\n");
+  if (!common.json)
+    print_text("about " + duration_text(r.seconds_in_all) + " of training, evaluations not counted\n");
   return 0;
 }
 
@@ -53,7 +60,8 @@ int run_train(const Arguments& arguments) {
   Config config = load_config(line->positionals[0], line->common.sets, attention_catalogue());
   apply_common_options(line->common, config);
   const auto& run_dir = line->options.get<std::string>("run-dir");
-  Trainer trainer(config, {.run_dir = run_dir.empty() ? std::filesystem::path("runs") / config.run.name : std::filesystem::path(run_dir),
+  Trainer trainer(config, {.run_dir = run_dir.empty() ? std::filesystem::path("runs") / config.run.name
+                                                      : std::filesystem::path(run_dir),
                            .data_dir = line->common.data_dir,
                            .resume = line->options.get<bool>("resume"),
                            .quiet = line->common.quiet});
@@ -67,12 +75,17 @@ int run_train(const Arguments& arguments) {
       .add("seconds", result.seconds);
   if (result.evaluation) {
     const Evaluation& e = *result.evaluation;
-    report.add("split", e.split).add("examples", e.examples).add("nats_per_dim", e.nats_per_dim).add("bits_per_dim", e.bits_per_dim);
+    report.add("split", e.split)
+        .add("examples", e.examples)
+        .add("nats_per_dim", e.nats_per_dim)
+        .add("bits_per_dim", e.bits_per_dim);
     if (e.accuracy >= 0) report.add("accuracy", e.accuracy);
   }
   print_report(report, line->common);
-  if (result.time_is_up) log_info("the time limit ended the run; --resume with a larger train.time_limit_minutes continues it");
-  if (result.stop_signal) log_info("stopped by a signal after writing a checkpoint; --resume continues the run");
+  if (result.time_is_up)
+    log_info("the time limit ended the run; --resume with a larger train.time_limit_minutes continues it");
+  if (result.stop_signal)
+    log_info("stopped by a signal after writing a checkpoint; --resume continues the run");
   return result.stop_signal ? kStoppedBySignal : 0;
 }
 
