@@ -9,10 +9,8 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/tapeformerConfigVersion.c
 
 # The build with OpenMP lies in a folder of its own, and the system's default OpenBLAS may be another: the
 # installed program keeps the path of the one it was linked to.
-if(TARGET tapeformer_program)
-  set_target_properties(tapeformer_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
-  install(TARGETS tapeformer_program)
-endif()
+set_target_properties(tapeformer_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+install(TARGETS tapeformer_program)
 install(TARGETS tapeformer EXPORT tapeformerTargets)
 install(EXPORT tapeformerTargets NAMESPACE tapeformer:: DESTINATION ${package_dir})
 install(FILES ${PROJECT_BINARY_DIR}/tapeformerConfig.cmake ${PROJECT_BINARY_DIR}/tapeformerConfigVersion.cmake

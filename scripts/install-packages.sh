@@ -12,6 +12,7 @@ packages=(
   libtomlplusplus-dev      # config files
   nlohmann-json3-dev       # metrics, safetensors headers
   zlib1g-dev libpng-dev    # data sets, pictures
+  libcurl4-openssl-dev     # downloading data sets
   dataset-fashion-mnist    # the data of configs/quickstart.toml
 )
 test_packages=(doctest-dev clang-format shellcheck)

@@ -35,4 +35,8 @@ if(NOT output STREQUAL "5 7 9 gradient 1 1 1\n")
   message(FATAL_ERROR "the consumer printed: ${output}")
 endif()
 
+run(${prefix}/bin/tapeformer --version)
+if(NOT output MATCHES "^tapeformer [0-9]+\\.[0-9]+")
+  message(FATAL_ERROR "tapeformer --version printed: ${output}")
+endif()
 file(REMOVE_RECURSE ${WORK_DIR})

@@ -54,6 +54,7 @@ const std::vector<Vendor> kVendors = {
     {"nlohmann/", {"train/", "tests/"}},
     {"zlib.h", {"data/", "tests/"}},
     {"png.h", {"data/", "tests/"}},
+    {"curl/", {"data/"}},
     {"cblas.h", {"core/", "ops/cpu/"}},
     {"doctest/", {"tests/"}, true},
 };
