@@ -64,14 +64,14 @@ def downscale(images: np.ndarray, side: int) -> np.ndarray:
     return ((blocks.sum((2, 4), dtype=np.int64) + area // 2) // area).astype(np.uint8)
 
 
-def load_model(folder: Path, length: int, form: str, dtype: torch.dtype) -> ImageModel:
+def load_model(folder: Path, grid: tuple[int, int, int], form: str, dtype: torch.dtype) -> ImageModel:
     """The model that config.toml describes, with the weights of model.safetensors, in `dtype`."""
     table = tomllib.loads((folder / "config.toml").read_text())["model"]
     if table.get("type", "image") != "image":
         raise SystemExit(f"{folder}: model.type is {table['type']!r}, only image models are read here")
     try:
         fields = {key: table[key] for key in MODEL_KEYS if key in table}
-        config = ModelConfig(**fields, form=form, max_length=length)
+        config = ModelConfig(**fields, form=form, max_length=math.prod(grid) - 1, grid=grid)
     except ValueError as error:
         raise SystemExit(f"{folder}/config.toml: [model] {error}") from None
     model = ImageModel(config).to(dtype)
@@ -95,8 +95,9 @@ def main() -> None:
     images = read_images(options.images)[: options.limit]
     if options.downscale > 1:
         images = downscale(images, options.downscale)
+    grid = (*images.shape[1:], 1)[:3]
     images = torch.from_numpy(images.reshape(len(images), -1).copy())
-    model = load_model(options.checkpoint, images.shape[1] - 1, options.form, getattr(torch, options.dtype))
+    model = load_model(options.checkpoint, grid, options.form, getattr(torch, options.dtype))
     nats = nats_per_dim(model, images, options.batch)
     print(f'{{"nats_per_dim": {nats:.17g}, "bits_per_dim": {nats / math.log(2):.17g}, "examples": {len(images)}}}')
 

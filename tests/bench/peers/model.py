@@ -36,8 +36,9 @@ class ModelConfig:
     dropout: float = 0.0
     norm: str = "post"  # post | pre
     activation: str = "relu"  # relu | gelu (the erf form)
-    positions: str = "sinusoidal"
+    positions: str = "sinusoidal"  # sinusoidal | grid
     max_length: int = 783
+    grid: tuple[int, int, int] = (28, 28, 1)  # height, width, channels of the image, for grid positions
 
     @property
     def d_model(self) -> int:
@@ -49,7 +50,7 @@ class ModelConfig:
             "form": ("chunked", "quadratic"),
             "norm": ("post", "pre"),
             "activation": ("relu", "gelu"),
-            "positions": ("sinusoidal",),
+            "positions": ("sinusoidal", "grid"),
         }
         for name, values in allowed.items():
             value = getattr(self, name)
@@ -187,6 +188,22 @@ def sinusoidal_positions(length: int, width: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :width]
 
 
+def grid_positions(grid: tuple[int, int, int], length: int, width: int) -> Tensor:
+    """(length, width), float64: sinusoids with base 100 of the row, the column and, for colour, the channel of the byte that
+    is predicted next, each in its share of the features."""
+    height, columns, channels = grid
+    following = torch.arange(1, length + 1)
+    pixel = following // channels
+    axes = [pixel // columns, pixel % columns] + ([following % channels] if channels > 1 else [])
+    parts = []
+    for i, coordinate in enumerate(axes):
+        share = width * (i + 1) // len(axes) - width * i // len(axes)
+        even = torch.arange(0, share, 2, dtype=torch.float64)
+        angle = coordinate.double()[:, None] / 100 ** (even / share)
+        parts.append(torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :share])
+    return torch.cat(parts, -1)
+
+
 class ImageModel(nn.Module):
     """Bytes (B, L) to mixture parameters (B, L, 3 K): at position i, those of the distribution of byte i + 1."""
 
@@ -198,7 +215,11 @@ class ImageModel(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
         self.predictor = nn.Linear(config.d_model, 3 * config.mixtures)
-        positions = sinusoidal_positions(config.max_length, config.d_model - value_dim)
+        width = config.d_model - value_dim
+        if config.positions == "grid":
+            positions = grid_positions(config.grid, config.max_length, width)
+        else:
+            positions = sinusoidal_positions(config.max_length, width)
         self.register_buffer("positions", positions.to(torch.get_default_dtype()), persistent=False)
         self.positions_exact = positions
 
