@@ -34,9 +34,8 @@ void check_attention_step(const char* op, const Tensor& q, const Tensor& k, cons
                           const Tensor& out) {
   const bool fits = q.rank() == 3 && v.rank() == 3 && q.shape() == k.shape() && out.shape() == v.shape() &&
                     q.size(0) == v.size(0) && q.size(1) == v.size(1) && q.size(2) > 0 && v.size(2) > 0;
-  check(fits, op, "expected q, k (batch, heads, dim) and v, out (batch, heads, value_dim), not ",
-        q.shape(), ", ", k.shape(), ", ", v.shape(), " and ",
-        out.shape());
+  check(fits, op, "expected q, k (batch, heads, dim) and v, out (batch, heads, value_dim), not ", q.shape(),
+        ", ", k.shape(), ", ", v.shape(), " and ", out.shape());
   check_same_kind(op, q, k, v);
   check_same_kind(op, q, k, out);
   for (const Tensor* x : {&q, &k, &v, &out})

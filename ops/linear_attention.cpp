@@ -35,8 +35,7 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
                         const LinearAttentionOptions& options) {
   check_attention_inputs(kOp, query, key, value);
   check(!options.causal || query.size(1) == key.size(1), kOp,
-        "the causal form needs queries and keys of one length, not ", query.shape(), " and ",
-        key.shape());
+        "the causal form needs queries and keys of one length, not ", query.shape(), " and ", key.shape());
   check(options.eps > 0, kOp, "eps must be positive, not ", options.eps);
   const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, key.size(0), key.size(1));
   const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
@@ -98,9 +97,8 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
   check(state.kv.shape() == Shape{shape.batch, shape.heads, shape.dim, shape.value_dim} &&
             state.key_sum.shape() == q.shape() && state.kv.dtype() == q.dtype() &&
             state.key_sum.dtype() == q.dtype() && state.kv.is_contiguous() && state.key_sum.is_contiguous(),
-        kStep, "state ", name_of(state.kv.dtype()), " ", state.kv.shape(), " and ",
-        state.key_sum.shape(), " does not fit k ", name_of(k.dtype()), " ", k.shape(),
-        " and v ", v.shape());
+        kStep, "state ", name_of(state.kv.dtype()), " ", state.kv.shape(), " and ", state.key_sum.shape(),
+        " does not fit k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
   on_device(q.device(), kStep, [&] {
     visit_floating(kStep, q.dtype(), [&](auto tag) {
       using T = decltype(tag);

@@ -42,6 +42,36 @@ template <class T>
   return v[0] + v[1];
 }
 
+// Up to a whole vector; missing elements are zero.
+template <class T>
+[[gnu::always_inline]] inline Vector<T> load_some(const T* source, int64_t count) {
+  if (count >= kLanes<T>) return load(source);
+  Vector<T> v{};
+  std::memcpy(&v, source, static_cast<size_t>(count) * sizeof(T));
+  return v;
+}
+template <class T>
+[[gnu::always_inline]] inline void store_some(T* target, Vector<T> v, int64_t count) {
+  if (count >= kLanes<T>)
+    store(target, v);
+  else
+    std::memcpy(target, &v, static_cast<size_t>(count) * sizeof(T));
+}
+// v with zeros from element `count` on.
+template <class T>
+[[gnu::always_inline]] inline Vector<T> keep_some(Vector<T> v, int64_t count) {
+  return count >= kLanes<T> ? v : load_some(reinterpret_cast<const T*>(&v), count);
+}
+
+// x . y
+template <class T>
+T dot(const T* x, const T* y, int64_t count) {
+  Vector<T> total{};
+  for (; count >= kLanes<T>; count -= kLanes<T>, x += kLanes<T>, y += kLanes<T>) total += load(x) * load(y);
+  if (count > 0) total += load_some(x, count) * load_some(y, count);
+  return sum(total);
+}
+
 // Keeps a loaded vector in a register: the compiler would rather load it again at each use, and loads are
 // what a tile of multiply-adds is short of.
 template <class V>

@@ -69,27 +69,6 @@ void visit_feature_map(FeatureMap map, F&& f) {
   }
 }
 
-// Up to a whole vector; missing elements are zero.
-template <class T>
-[[gnu::always_inline]] inline Vector<T> load_some(const T* source, int64_t count) {
-  if (count >= kLanes<T>) return load(source);
-  Vector<T> v{};
-  std::memcpy(&v, source, static_cast<size_t>(count) * sizeof(T));
-  return v;
-}
-template <class T>
-[[gnu::always_inline]] inline void store_some(T* target, Vector<T> v, int64_t count) {
-  if (count >= kLanes<T>)
-    store(target, v);
-  else
-    std::memcpy(target, &v, static_cast<size_t>(count) * sizeof(T));
-}
-// v with zeros from element `count` on.
-template <class T>
-[[gnu::always_inline]] inline Vector<T> keep_some(Vector<T> v, int64_t count) {
-  return count >= kLanes<T> ? v : load_some(reinterpret_cast<const T*>(&v), count);
-}
-
 // Rows of some heads of one token after another. The heads lie next to each other as a rule, so loops finish
 // a token before they go on.
 template <class T>

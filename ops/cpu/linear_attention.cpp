@@ -24,14 +24,6 @@ void for_chunks_backwards(int64_t length, F&& f) {
     f(Chunk{begin, std::min(kChunk, length - begin)});
 }
 
-template <class T>
-T dot(const T* x, const T* y, int64_t count) {
-  Vector<T> total{};
-  for (; count >= kLanes<T>; count -= kLanes<T>, x += kLanes<T>, y += kLanes<T>) total += load(x) * load(y);
-  if (count > 0) total += load_some(x, count) * load_some(y, count);
-  return sum(total);
-}
-
 // Memory of a head in a block that holds one after another.
 template <class T>
 struct PerHead {

@@ -1,0 +1,363 @@
+#include "ops/kernels/softmax_attention.h"
+
+#include <omp.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/cpu/dropout_bits.h"
+#include "core/cpu/scratch.h"
+#include "core/cpu/vector_math.h"
+#include "core/threads.h"
+#include "ops/cpu/tile_product.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+// Queries and keys of a block of scores; multiples of the tile in both directions.
+constexpr int64_t kQueries = 96;
+constexpr int64_t kKeys = 240;
+// A row of a block of scores has room for the zeros that a tile may read behind its last key.
+constexpr int64_t kScoreStride = kKeys + 32;
+
+template <class T>
+constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
+
+// One head after another, with the working memory of one thread: its keys and values in panels, blocks of
+// scores, and in the gradient sums for all keys. Row i of the scores sees keys [0, limit(i)); limit never
+// decreases, so that tiles behind a row's limit are skipped.
+template <class T>
+class SoftmaxHead {
+ public:
+  SoftmaxHead(const SoftmaxAttentionShape& shape, AttentionRows<const T> q, AttentionRows<const T> k,
+              AttentionRows<const T> v)
+      : s_(shape), q_(q), k_(k), v_(v) {}
+
+  // Divides up the working memory; returns how many elements it takes.
+  int64_t use(T* memory, bool backward) {
+    int64_t used = 0;
+    auto take = [&](int64_t elements) {
+      T* const taken = memory ? memory + used : nullptr;
+      used += (elements + kTileColumns<T> - 1) / kTileColumns<T> * kTileColumns<T>;
+      return taken;
+    };
+    const int64_t keys = tile_columns<T>(s_.key_length);
+    query_rows_ = take(kQueries * s_.dim);
+    key_panels_ = take(keys * s_.dim);
+    scores_ = take(kQueries * kScoreStride);
+    multipliers_ = take(kScoreStride);
+    for (T** per_row : {&maximum_, &sum_}) *per_row = take(kQueries);
+    if (!backward) {
+      value_columns_ = take(keys * value_width());
+      result_ = take(kQueries * value_width());
+      return used;
+    }
+    value_panels_ = take(keys * s_.value_dim);
+    key_columns_ = take(keys * width());
+    query_columns_ = take(kQueries * width());
+    g_rows_ = take(kQueries * s_.value_dim);
+    g_columns_ = take(kQueries * value_width());
+    score_gradients_ = take(kQueries * kScoreStride);
+    gq_ = take(kQueries * width());
+    gk_ = take(tile_rows(s_.key_length) * width());
+    gv_ = take(tile_rows(s_.key_length) * value_width());
+    return used;
+  }
+
+  void select(int64_t batch, int64_t head) {
+    batch_ = batch;
+    head_ = head;
+    counted_keys_ = s_.key_lengths ? s_.key_lengths[batch] : s_.key_length;
+  }
+
+  void forward(AttentionRows<T> out, T* log_sums) {
+    pack_rows(k_row(0), k_.length_stride, counted_keys_, s_.dim, key_panels_);
+    pack_columns(v_row(0), v_.length_stride, counted_keys_, s_.value_dim, T{1}, counted_keys_,
+                 value_columns_);
+    for_query_blocks([&] {
+      std::fill_n(result_, kQueries * value_width(), T{0});
+      std::fill_n(maximum_, kQueries, kMinusInfinity<T>);
+      std::fill_n(sum_, kQueries, T{0});
+      for_key_blocks([&] {
+        score_tiles(query_rows_, s_.dim, key_panels_, scores_);
+        for (int64_t i = 0; i < queries_; ++i) next_probabilities(i);
+        for_row_tiles([&](int64_t i, int64_t keys) {
+          for (int64_t m = 0; m < value_width(); m += kTileColumns<T>)
+            tile_product<Left::rows, true>(scores_ + i * kScoreStride, kScoreStride,
+                                           value_columns_ + m * counted_keys_ + key_ * kTileColumns<T>, keys,
+                                           result_ + i * value_width() + m, value_width());
+        });
+      });
+      for (int64_t i = 0; i < queries_; ++i) {
+        const T inverse = sum_[i] == 0 ? T{0} : 1 / sum_[i];
+        T* const row = out.row(batch_, query_ + i, head_);
+        for (int64_t m = 0; m < s_.value_dim; ++m) row[m] = inverse * result_[i * value_width() + m];
+        log_sums[(batch_ * s_.heads + head_) * s_.query_length + query_ + i] =
+            sum_[i] == 0 ? T{0} : maximum_[i] + std::log(sum_[i]);
+      }
+    });
+  }
+
+  void backward(AttentionRows<const T> out, const T* log_sums, AttentionRows<const T> g, AttentionRows<T> gq,
+                AttentionRows<T> gk, AttentionRows<T> gv) {
+    pack_rows(k_row(0), k_.length_stride, counted_keys_, s_.dim, key_panels_);
+    pack_columns(k_row(0), k_.length_stride, counted_keys_, s_.dim, scale(), counted_keys_, key_columns_);
+    pack_rows(v_row(0), v_.length_stride, counted_keys_, s_.value_dim, value_panels_);
+    std::fill_n(gk_, tile_rows(s_.key_length) * width(), T{0});
+    std::fill_n(gv_, tile_rows(s_.key_length) * value_width(), T{0});
+    for_query_blocks([&] {
+      load_gradients(out, log_sums, g);
+      for_key_blocks([&] {
+        score_tiles(query_rows_, s_.dim, key_panels_, scores_);
+        score_tiles(g_rows_, s_.value_dim, value_panels_, score_gradients_);
+        for (int64_t i = 0; i < queries_; ++i) row_gradient(i);
+        if (gv.data) add_for_keys(scores_, g_columns_, value_width(), gv_);
+        if (gk.data) add_for_keys(score_gradients_, query_columns_, width(), gk_);
+        if (gq.data) add_for_queries();
+      });
+      if (gq.data)
+        for (int64_t i = 0; i < queries_; ++i)
+          std::copy_n(gq_ + i * width(), s_.dim, gq.row(batch_, query_ + i, head_));
+    });
+    for (int64_t j = 0; j < s_.key_length; ++j) {
+      if (gk.data) std::copy_n(gk_ + j * width(), s_.dim, gk.row(batch_, j, head_));
+      if (gv.data) std::copy_n(gv_ + j * value_width(), s_.value_dim, gv.row(batch_, j, head_));
+    }
+  }
+
+ private:
+  T scale() const { return static_cast<T>(s_.scale); }
+  int64_t width() const { return tile_columns<T>(s_.dim); }
+  int64_t value_width() const { return tile_columns<T>(s_.value_dim); }
+  const T* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
+  const T* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
+
+  // Keys that query i sees.
+  int64_t limit(int64_t i) const {
+    if (!s_.causal) return counted_keys_;
+    return std::clamp<int64_t>(i + 1 + s_.key_length - s_.query_length, 0, counted_keys_);
+  }
+  // Keys of the block that row i of the block sees.
+  int64_t seen(int64_t i) const { return std::clamp<int64_t>(limit(query_ + i) - key_, 0, keys_); }
+
+  // Calls f with query_, queries_ and query_rows_ (scaled, zeros up to whole tiles) at one block after
+  // another.
+  template <class F>
+  void for_query_blocks(F&& f) {
+    for (query_ = 0; query_ < s_.query_length; query_ += kQueries) {
+      queries_ = std::min(kQueries, s_.query_length - query_);
+      std::fill_n(query_rows_, tile_rows(queries_) * s_.dim, T{0});
+      for (int64_t i = 0; i < queries_; ++i) {
+        const T* const row = q_.row(batch_, query_ + i, head_);
+        for (int64_t d = 0; d < s_.dim; ++d) query_rows_[i * s_.dim + d] = scale() * row[d];
+      }
+      f();
+    }
+  }
+  // Calls f with key_ and keys_ at one block after another of those that the block of queries sees.
+  template <class F>
+  void for_key_blocks(F&& f) {
+    const int64_t end = limit(query_ + queries_ - 1);
+    for (key_ = 0; key_ < end; key_ += kKeys) {
+      keys_ = std::min(kKeys, end - key_);
+      f();
+    }
+  }
+  // Calls f(first row, keys that its rows see) for every tile of rows of the block.
+  template <class F>
+  void for_row_tiles(F&& f) {
+    for (int64_t i = 0; i < queries_; i += kTileRows) {
+      const int64_t keys = seen(std::min(i + kTileRows, queries_) - 1);
+      if (keys > 0) f(i, keys);
+    }
+  }
+
+  // scores = left right^T for the tiles that any of their rows sees; left (queries, depth), right in panels.
+  void score_tiles(const T* left, int64_t depth, const T* panels, T* scores) {
+    for (int64_t j = 0; j < keys_; j += kTileColumns<T>)
+      for_row_tiles([&](int64_t i, int64_t keys) {
+        if (j < keys)
+          tile_product<Left::rows, false>(left + i * depth, depth, panels + (key_ + j) * depth, depth,
+                                          scores + i * kScoreStride + j, kScoreStride);
+      });
+  }
+
+  // Zeros behind the keys that a row sees, as far as a tile may read.
+  static void clear_tail(T* row, int64_t keys) { std::fill_n(row + keys, 24, T{0}); }
+
+  // One row of the online softmax: scores become exp(score - maximum); what was summed before is rescaled to
+  // the new maximum.
+  void next_probabilities(int64_t i) {
+    T* const row = scores_ + i * kScoreStride;
+    const int64_t keys = seen(i);
+    if (keys > 0) {
+      std::fill(row + keys, row + padded<T>(keys), kMinusInfinity<T>);
+      Vector<T> largest = load(row);
+      for (int64_t j = kLanes<T>; j < keys; j += kLanes<T>) {
+        const Vector<T> x = load(row + j);
+        largest = x > largest ? x : largest;
+      }
+      T maximum = maximum_[i];
+      for (int64_t lane = 0; lane < kLanes<T>; ++lane) maximum = std::max(maximum, T{largest[lane]});
+      const T shift = maximum == kMinusInfinity<T> ? T{0} : maximum;
+      const T rescale = std::exp(maximum_[i] - shift);
+      Vector<T> total{};
+      for (int64_t j = 0; j < keys; j += kLanes<T>) {
+        const Vector<T> p = vmath::exp_of_negative(load(row + j) - shift);
+        store(row + j, p);
+        total += p;
+      }
+      if (rescale != 1) {
+        sum_[i] *= rescale;
+        for (int64_t m = 0; m < value_width(); m += kLanes<T>)
+          store(result_ + i * value_width() + m, rescale * load(result_ + i * value_width() + m));
+      }
+      maximum_[i] = maximum;
+      sum_[i] += sum(total);
+      if (draw_multipliers(i, keys))
+        for (int64_t j = 0; j < keys; ++j) row[j] *= multipliers_[j];
+    }
+    clear_tail(row, keys);
+  }
+
+  // multipliers_ of the row's keys; false without dropout.
+  bool draw_multipliers(int64_t i, int64_t keys) {
+    if (!s_.dropout.active()) return false;
+    const int64_t row = (batch_ * s_.heads + head_) * s_.query_length + query_ + i;
+    dropout_multipliers(s_.dropout, row * s_.key_length + key_, keys, multipliers_);
+    return true;
+  }
+
+  // The block's rows of g and what belongs to them: maximum_ gets the log-sum-exp, sum_ the product g . out.
+  void load_gradients(AttentionRows<const T> out, const T* log_sums, AttentionRows<const T> g) {
+    const T* const block = g.row(batch_, query_, head_);
+    pack_columns(block, g.length_stride, queries_, s_.value_dim, T{1}, kQueries, g_columns_);
+    pack_columns(query_rows_, s_.dim, queries_, s_.dim, T{1}, kQueries, query_columns_);
+    std::fill_n(g_rows_, tile_rows(queries_) * s_.value_dim, T{0});
+    std::fill_n(gq_, kQueries * width(), T{0});
+    for (int64_t i = 0; i < queries_; ++i) {
+      const T *const row = block + i * g.length_stride, *const out_row = out.row(batch_, query_ + i, head_);
+      T total = 0;
+      for (int64_t m = 0; m < s_.value_dim; ++m) {
+        g_rows_[i * s_.value_dim + m] = row[m];
+        total += row[m] * out_row[m];
+      }
+      sum_[i] = total;
+      maximum_[i] = log_sums[(batch_ * s_.heads + head_) * s_.query_length + query_ + i];
+    }
+  }
+
+  // One row: scores become the (dropped-out) probabilities p, score_gradients p (gradient of p - g . out).
+  void row_gradient(int64_t i) {
+    T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
+    const int64_t keys = seen(i);
+    const T log_sum = maximum_[i], dot = sum_[i];
+    if (!draw_multipliers(i, keys)) {
+      for (int64_t j = 0; j < keys; j += kLanes<T>) {
+        const Vector<T> p = vmath::exp_of_negative(load(row + j) - log_sum);
+        store(row + j, p);
+        store(gradient + j, p * (load(gradient + j) - dot));
+      }
+    } else {
+      for (int64_t j = 0; j < keys; j += kLanes<T>) {
+        const Vector<T> p = vmath::exp_of_negative(load(row + j) - log_sum),
+                        multiplier = load(multipliers_ + j);
+        store(row + j, p * multiplier);
+        store(gradient + j, p * (load(gradient + j) * multiplier - dot));
+      }
+    }
+    clear_tail(row, keys);
+    clear_tail(gradient, keys);
+  }
+
+  // sums[j] += sum over the block's queries i of weights(i, j) times row i of the packed columns.
+  void add_for_keys(const T* weights, const T* columns, int64_t columns_width, T* sums) {
+    for (int64_t j = 0; j < keys_; j += kTileRows) {
+      int64_t first = 0;  // query that sees key j
+      if (s_.causal)
+        first = std::clamp<int64_t>(key_ + j - (s_.key_length - s_.query_length) - query_, 0, queries_);
+      for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
+        tile_product<Left::columns, true>(weights + first * kScoreStride + j, kScoreStride,
+                                          columns + m * kQueries + first * kTileColumns<T>, queries_ - first,
+                                          sums + (key_ + j) * columns_width + m, columns_width);
+    }
+  }
+  // gq += score_gradients times the scaled keys.
+  void add_for_queries() {
+    for_row_tiles([&](int64_t i, int64_t keys) {
+      for (int64_t d = 0; d < width(); d += kTileColumns<T>)
+        tile_product<Left::rows, true>(score_gradients_ + i * kScoreStride, kScoreStride,
+                                       key_columns_ + d * counted_keys_ + key_ * kTileColumns<T>, keys,
+                                       gq_ + i * width() + d, width());
+    });
+  }
+
+  const SoftmaxAttentionShape& s_;
+  const AttentionRows<const T> q_, k_, v_;
+  int64_t batch_ = 0, head_ = 0, counted_keys_ = 0;
+  int64_t query_ = 0, queries_ = 0, key_ = 0, keys_ = 0;                 // the block at hand
+  T *query_rows_ = nullptr, *query_columns_ = nullptr;                   // of the block, scaled
+  T *key_panels_ = nullptr, *key_columns_ = nullptr;                     // of all keys; key_columns_ scaled
+  T *value_panels_ = nullptr, *value_columns_ = nullptr;                 // of all values
+  T *g_rows_ = nullptr, *g_columns_ = nullptr;                           // of the block
+  T *scores_ = nullptr, *score_gradients_ = nullptr;                     // (kQueries, kScoreStride)
+  T *multipliers_ = nullptr, *maximum_ = nullptr, *sum_ = nullptr;       // per key, per query of the block
+  T *result_ = nullptr, *gq_ = nullptr, *gk_ = nullptr, *gv_ = nullptr;  // rows of whole tiles
+};
+
+// Calls f(head) for all heads of all sequences, in parallel.
+template <class T, class F>
+void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> k,
+               AttentionRows<const T> v, bool backward, F&& f) {
+  const int64_t size = SoftmaxHead<T>(s, q, k, v).use(nullptr, backward);
+  const Scratch<T> memory(size * threads());
+  constexpr int64_t kWorthAThread = 1 << 16;  // multiply-adds
+  const int64_t work = s.query_length * s.key_length * (s.dim + s.value_dim);
+  const int64_t grain = std::max<int64_t>(kWorthAThread / std::max<int64_t>(work, 1), 1);
+  parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
+    SoftmaxHead<T> head(s, q, k, v);
+    head.use(memory.data() + size * omp_get_thread_num(), backward);
+    for (int64_t i = begin; i < end; ++i) {
+      head.select(i / s.heads, i % s.heads);
+      f(head);
+    }
+  });
+}
+
+}  // namespace
+
+template <class T>
+void softmax_attention_forward(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
+                               AttentionRows<const T> k, AttentionRows<const T> v, T* out, T* log_sums) {
+  const AttentionRows<T> target = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
+  for_heads(s, q, k, v, false, [&](SoftmaxHead<T>& head) { head.forward(target, log_sums); });
+}
+
+template <class T>
+void softmax_attention_backward(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
+                                AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
+                                const T* log_sums, AttentionRows<const T> g,
+                                SoftmaxAttentionGradients<T> gradients) {
+  const AttentionRows<const T> result = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
+  const AttentionRows<T> gq = contiguous_rows(gradients.gq, s.query_length, s.heads, s.dim);
+  const AttentionRows<T> gk = contiguous_rows(gradients.gk, s.key_length, s.heads, s.dim);
+  const AttentionRows<T> gv = contiguous_rows(gradients.gv, s.key_length, s.heads, s.value_dim);
+  for_heads(s, q, k, v, true, [&](SoftmaxHead<T>& head) { head.backward(result, log_sums, g, gq, gk, gv); });
+}
+
+template void softmax_attention_forward(const SoftmaxAttentionShape&, AttentionRows<const float>,
+                                        AttentionRows<const float>, AttentionRows<const float>, float*,
+                                        float*);
+template void softmax_attention_forward(const SoftmaxAttentionShape&, AttentionRows<const double>,
+                                        AttentionRows<const double>, AttentionRows<const double>, double*,
+                                        double*);
+template void softmax_attention_backward(const SoftmaxAttentionShape&, AttentionRows<const float>,
+                                         AttentionRows<const float>, AttentionRows<const float>, const float*,
+                                         const float*, AttentionRows<const float>,
+                                         SoftmaxAttentionGradients<float>);
+template void softmax_attention_backward(const SoftmaxAttentionShape&, AttentionRows<const double>,
+                                         AttentionRows<const double>, AttentionRows<const double>,
+                                         const double*, const double*, AttentionRows<const double>,
+                                         SoftmaxAttentionGradients<double>);
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,115 @@
+#include <cmath>
+#include <limits>
+
+#include "core/cpu/vector_math.h"
+#include "core/threads.h"
+#include "ops/kernels/softmax_attention.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+// Heads that are served together, because the rows of a key lie side by side, and keys between two looks at
+// the maximum.
+constexpr int64_t kGroup = 8;
+constexpr int64_t kBlock = 64;
+
+// The online softmax of some heads of one sequence, block after block of keys.
+template <class T>
+class StepGroup {
+ public:
+  StepGroup(const SoftmaxAttentionShape& shape, int64_t batch, int64_t first, AttentionRows<const T> q,
+            AttentionRows<const T> k, AttentionRows<const T> v, AttentionRows<T> out)
+      : s_(shape),
+        batch_(batch),
+        first_(first),
+        heads_(std::min(kGroup, shape.heads - first)),
+        q_(q),
+        k_(k),
+        v_(v),
+        out_(out) {}
+
+  void run() {
+    for (int64_t h = 0; h < heads_; ++h) {
+      maximum_[h] = -std::numeric_limits<T>::infinity();
+      sum_[h] = 0;
+      std::fill_n(out_row(h), s_.value_dim, T{0});
+    }
+    const T scale = static_cast<T>(s_.scale);
+    for (int64_t begin = 0; begin < s_.key_length; begin += kBlock) {
+      const int64_t count = std::min(kBlock, s_.key_length - begin);
+      for (int64_t j = 0; j < count; ++j)
+        for (int64_t h = 0; h < heads_; ++h)
+          scores_[h][j] =
+              scale * dot(q_.row(batch_, 0, first_ + h), k_.row(batch_, begin + j, first_ + h), s_.dim);
+      for (int64_t h = 0; h < heads_; ++h) next_weights(h, count);
+      for (int64_t j = 0; j < count; ++j)
+        for (int64_t h = 0; h < heads_; ++h)
+          add_scaled(scores_[h][j], v_.row(batch_, begin + j, first_ + h), out_row(h));
+    }
+    for (int64_t h = 0; h < heads_; ++h) multiply(out_row(h), 1 / sum_[h]);
+  }
+
+ private:
+  T* out_row(int64_t h) const { return out_.row(batch_, 0, first_ + h); }
+
+  void add_scaled(T factor, const T* x, T* y) const {
+#pragma omp simd
+    for (int64_t i = 0; i < s_.value_dim; ++i) y[i] += factor * x[i];
+  }
+  void multiply(T* y, T factor) const {
+#pragma omp simd
+    for (int64_t i = 0; i < s_.value_dim; ++i) y[i] *= factor;
+  }
+
+  // Scores become exp(score - maximum); what was summed before is rescaled to the new maximum.
+  void next_weights(int64_t h, int64_t count) {
+    T* const row = scores_[h];
+    T maximum = maximum_[h];
+    for (int64_t j = 0; j < count; ++j) maximum = row[j] > maximum ? row[j] : maximum;
+    const T shift = maximum == -std::numeric_limits<T>::infinity() ? T{0} : maximum;
+    T total = 0;
+#pragma omp simd reduction(+ : total)
+    for (int64_t j = 0; j < count; ++j) {
+      row[j] = vmath::exp(row[j] - shift);
+      total += row[j];
+    }
+    const T rescale = std::exp(maximum_[h] - shift);
+    if (rescale != 1) {
+      sum_[h] *= rescale;
+      multiply(out_row(h), rescale);
+    }
+    maximum_[h] = maximum;
+    sum_[h] += total;
+  }
+
+  const SoftmaxAttentionShape& s_;
+  const int64_t batch_, first_, heads_;
+  const AttentionRows<const T> q_, k_, v_;
+  const AttentionRows<T> out_;
+  T maximum_[kGroup], sum_[kGroup];
+  T scores_[kGroup][kBlock];
+};
+
+}  // namespace
+
+template <class T>
+void softmax_attention_step(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
+                            AttentionRows<const T> k, AttentionRows<const T> v, AttentionRows<T> out) {
+  const int64_t groups = (s.heads + kGroup - 1) / kGroup;
+  const int64_t work = kGroup * s.key_length * (s.dim + s.value_dim);
+  const int64_t grain =
+      std::max<int64_t>((1 << 15) / std::max<int64_t>(work, 1), 1);  // groups that are worth a thread
+  parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      StepGroup<T>(s, i / groups, i % groups * kGroup, q, k, v, out).run();
+  });
+}
+
+template void softmax_attention_step(const SoftmaxAttentionShape&, AttentionRows<const float>,
+                                     AttentionRows<const float>, AttentionRows<const float>,
+                                     AttentionRows<float>);
+template void softmax_attention_step(const SoftmaxAttentionShape&, AttentionRows<const double>,
+                                     AttentionRows<const double>, AttentionRows<const double>,
+                                     AttentionRows<double>);
+
+}  // namespace tapeformer::cpu

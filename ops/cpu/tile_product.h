@@ -1,0 +1,78 @@
+// Small matrix products on packed operands, for attention: the right operand lies in panels of two vectors of
+// columns, the left one is read where it is. A tile of the result stays in registers for the whole depth.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/cpu/vector.h"
+
+namespace tapeformer::cpu {
+
+// Rows and columns of a tile.
+inline constexpr int64_t kTileRows = 6;
+template <class T>
+inline constexpr int64_t kTileColumns = 2 * kLanes<T>;
+
+// n rounded up to whole tiles.
+constexpr int64_t tile_rows(int64_t n) {
+  return (n + kTileRows - 1) / kTileRows * kTileRows;
+}
+template <class T>
+constexpr int64_t tile_columns(int64_t n) {
+  return (n + kTileColumns<T> - 1) / kTileColumns<T> * kTileColumns<T>;
+}
+
+// Element (row, k) of the left operand lies at a[row * stride + k], or at a[k * stride + row].
+enum class Left { rows, columns };
+
+// c = a b, or c += a b, for one tile: a (kTileRows, depth), b a panel (depth, kTileColumns), c rows c_stride
+// apart.
+template <Left kLeft, bool kAdd, class T>
+void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c, int64_t c_stride) {
+  constexpr int kRows = static_cast<int>(kTileRows);
+  Vector<T> tile[kRows][2];
+  for (int r = 0; r < kRows; ++r)
+    for (int j = 0; j < 2; ++j) tile[r][j] = kAdd ? load(c + r * c_stride + j * kLanes<T>) : Vector<T>{};
+  for (int64_t k = 0; k < depth; ++k) {
+    Vector<T> right[2];
+    for (int j = 0; j < 2; ++j) {
+      right[j] = load(b + k * kTileColumns<T> + j * kLanes<T>);
+      keep_in_register(right[j]);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const T left = kLeft == Left::rows ? a[r * a_stride + k] : a[k * a_stride + r];
+      for (int j = 0; j < 2; ++j) tile[r][j] += left * right[j];
+    }
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kLanes<T>, tile[r][j]);
+}
+
+// Panels of the columns of x: element (i, j) of x (count, dim) goes to panel j / kTileColumns, row i; panels
+// have `capacity` rows. Columns beyond dim are zero.
+template <class T>
+void pack_columns(const T* x, int64_t stride, int64_t count, int64_t dim, T scale, int64_t capacity,
+                  T* panels) {
+  constexpr int64_t kWidth = kTileColumns<T>;
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t j = 0; j < dim; j += kWidth) {
+      T* const out = panels + j * capacity + i * kWidth;
+      const int64_t width = std::min(kWidth, dim - j);
+      for (int64_t l = 0; l < width; ++l) out[l] = scale * x[i * stride + j + l];
+      std::fill(out + width, out + kWidth, T{0});
+    }
+}
+
+// Panels of the rows of x, for a product with its transpose: element (i, j) of x (count, dim) goes to panel
+// i / kTileColumns, row j. Rows beyond count are zero.
+template <class T>
+void pack_rows(const T* x, int64_t stride, int64_t count, int64_t dim, T* panels) {
+  constexpr int64_t kWidth = kTileColumns<T>;
+  for (int64_t i = 0; i < tile_columns<T>(count); ++i) {
+    T* const out = panels + i / kWidth * kWidth * dim + i % kWidth;
+    for (int64_t j = 0; j < dim; ++j) out[j * kWidth] = i < count ? x[i * stride + j] : T{0};
+  }
+}
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,53 @@
+// Softmax attention (Vaswani et al. 2017): out_i = sum_j softmax_j(scale q_i . k_j) v_j, block by block with
+// an online softmax (Dao et al. 2022, "FlashAttention"; Rabe and Staats 2021), so that memory grows with the
+// length only.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dropout.h"
+#include "ops/kernels/attention.h"
+
+namespace tapeformer {
+
+struct SoftmaxAttentionShape {
+  int64_t batch = 0, query_length = 0, key_length = 0, heads = 0, dim = 0, value_dim = 0;
+  bool causal = false;  // query i sees keys up to i + key_length - query_length
+  const int64_t* key_lengths =
+      nullptr;  // (batch,), in [0, key_length]; later keys do not count. nullptr: all count
+  double scale = 1;
+  DropoutMask
+      dropout;  // of the probabilities; element index ((batch heads + head) query_length + i) key_length + j
+};
+
+namespace cpu {
+
+// out (batch, query_length, heads, value_dim) contiguous; log_sums (batch, heads, query_length): the
+// log-sum-exp of the scaled scores. A query that sees no key gets zeros.
+template <class T>
+void softmax_attention_forward(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
+                               AttentionRows<const T> k, AttentionRows<const T> v, T* out, T* log_sums);
+
+// From the gradient g of out: gq, gk and gv, contiguous in the shapes of q, k and v; nullptr where not
+// wanted.
+template <class T>
+struct SoftmaxAttentionGradients {
+  T* gq = nullptr;
+  T* gk = nullptr;
+  T* gv = nullptr;
+};
+template <class T>
+void softmax_attention_backward(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
+                                AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
+                                const T* log_sums, AttentionRows<const T> g,
+                                SoftmaxAttentionGradients<T> gradients);
+
+// One query per head over the first shape.key_length keys and values: q and out have length 1. Allocates
+// nothing. Of the shape, query_length, causal, key_lengths and dropout are not used.
+template <class T>
+void softmax_attention_step(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
+                            AttentionRows<const T> k, AttentionRows<const T> v, AttentionRows<T> out);
+
+}  // namespace cpu
+
+}  // namespace tapeformer

@@ -1,0 +1,159 @@
+#include "ops/softmax_attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "ops/attention_inputs.h"
+#include "ops/elementwise.h"
+#include "ops/kernels/softmax_attention.h"
+#include "ops/matmul.h"
+#include "ops/softmax.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kOp = "softmax_attention";
+constexpr const char* kStep = "softmax_attention_step";
+
+double scale_or_default(double scale, int64_t dim) {
+  return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(dim));
+}
+
+template <class T>
+T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
+
+SoftmaxAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& key_lengths,
+                               const SoftmaxAttentionOptions& options) {
+  SoftmaxAttentionShape shape;
+  shape.batch = q.size(0);
+  shape.query_length = q.size(1);
+  shape.key_length = k.size(1);
+  shape.heads = q.size(2);
+  shape.dim = q.size(3);
+  shape.value_dim = v.size(3);
+  shape.causal = options.causal;
+  shape.key_lengths = data_or_null<int64_t>(key_lengths);
+  shape.scale = scale_or_default(options.scale, q.size(3));
+  shape.dropout = {options.dropout, options.dropout_stream};
+  return shape;
+}
+
+void check_dropout(double p) {
+  check(p >= 0 && p < 1, kOp, "dropout must be in [0, 1), not ", p);
+}
+
+// What is added to the scores: 0 where a query sees a key, else -inf. (batch or 1, 1, query_length,
+// key_length)
+Tensor additive_mask(const Tensor& key_lengths, bool causal, const Tensor& q, const Tensor& k) {
+  const int64_t batch = key_lengths.defined() ? q.size(0) : 1, queries = q.size(1), keys = k.size(1);
+  const Tensor mask = Tensor::zeros({batch, 1, queries, keys}, DType::float64);
+  double* element = mask.data<double>();
+  for (int64_t n = 0; n < batch; ++n)
+    for (int64_t i = 0; i < queries; ++i)
+      for (int64_t j = 0; j < keys; ++j, ++element) {
+        const bool seen = (!causal || j <= i + keys - queries) &&
+                          (!key_lengths.defined() || j < key_lengths.data<int64_t>()[n]);
+        if (!seen) *element = -std::numeric_limits<double>::infinity();
+      }
+  return mask.to(q.dtype());
+}
+
+}  // namespace
+
+Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                         const SoftmaxAttentionOptions& options) {
+  check_attention_inputs(kOp, query, key, value);
+  check_dropout(options.dropout);
+  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, key.size(0), key.size(1));
+  const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
+  const SoftmaxAttentionShape shape = shape_of(q, k, v, lengths, options);
+  const Tensor out =
+      Tensor::empty({shape.batch, shape.query_length, shape.heads, shape.value_dim}, q.dtype(), q.device());
+  const Tensor log_sums =
+      Tensor::empty({shape.batch, shape.heads, shape.query_length}, q.dtype(), q.device());
+  on_device(q.device(), kOp, [&] {
+    visit_floating(kOp, q.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::softmax_attention_forward<T>(shape, attention_rows<const T>(q), attention_rows<const T>(k),
+                                        attention_rows<const T>(v), out.data<T>(), log_sums.data<T>());
+    });
+  });
+  return record(kOp, out, {&q, &k, &v},
+                [shape, lengths, log_sums, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](
+                    const Tensor& gradient, Needs needs) {
+                  const Tensor g = contiguous_features(gradient);
+                  Gradients gradients(3);
+                  if (needs[0]) gradients[0] = Tensor::empty(q.shape(), q.dtype(), q.device());
+                  if (needs[1]) gradients[1] = Tensor::empty(k.shape(), k.dtype(), k.device());
+                  if (needs[2]) gradients[2] = Tensor::empty(v.shape(), v.dtype(), v.device());
+                  on_device(q.device(), kOp, [&] {
+                    visit_floating(kOp, q.dtype(), [&](auto tag) {
+                      using T = decltype(tag);
+                      cpu::softmax_attention_backward<T>(
+                          shape, attention_rows<const T>(q), attention_rows<const T>(k),
+                          attention_rows<const T>(v), out.data<T>(), log_sums.data<T>(),
+                          attention_rows<const T>(g),
+                          {data_or_null<T>(gradients[0]), data_or_null<T>(gradients[1]),
+                           data_or_null<T>(gradients[2])});
+                    });
+                  });
+                  return gradients;
+                });
+}
+
+Tensor plain_softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                               const SoftmaxAttentionOptions& options) {
+  check_attention_inputs("plain_softmax_attention", query, key, value);
+  check_dropout(options.dropout);
+  const Tensor lengths =
+      checked_key_lengths("plain_softmax_attention", options.key_lengths, key.size(0), key.size(1));
+  const Shape heads_first{0, 2, 1, 3};
+  const Tensor q = permute(query, heads_first), k = permute(key, heads_first),
+               v = permute(value, heads_first);
+  if (key.size(1) == 0)
+    return Tensor::zeros({query.size(0), query.size(1), query.size(2), value.size(3)}, query.dtype(),
+                         query.device());
+  Tensor scores = mul(matmul(q, k, {.transpose_b = true}), scale_or_default(options.scale, query.size(3)));
+  if (options.causal || lengths.defined())
+    scores = add(scores, additive_mask(lengths, options.causal, query, key));
+  const Tensor weights = dropout(softmax(scores), {options.dropout, options.dropout_stream});
+  return contiguous(permute(matmul(weights, v), heads_first));
+}
+
+void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, KeyValueCache& cache,
+                            const Tensor& out, double scale) {
+  check_attention_step(kStep, q, k, v, out);
+  const int64_t batch = q.size(0), heads = q.size(1), dim = q.size(2), value_dim = v.size(2);
+  const int64_t capacity = cache.keys.rank() == 4 ? cache.keys.size(1) : 0;
+  check(cache.keys.shape() == Shape{batch, capacity, heads, dim} &&
+            cache.values.shape() == Shape{batch, capacity, heads, value_dim} &&
+            cache.keys.dtype() == q.dtype() && cache.values.dtype() == q.dtype() &&
+            cache.keys.is_contiguous() && cache.values.is_contiguous(),
+        kStep, "cache ", name_of(cache.keys.dtype()), " ", cache.keys.shape(), " and ", cache.values.shape(),
+        " does not fit k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
+  check(cache.length < capacity, kStep, "the cache is full: capacity ", capacity, ", length ", cache.length);
+  cache.keys.view(k.shape(), {capacity * heads * dim, dim, 1}, cache.length * heads * dim).copy_from(k);
+  cache.values.view(v.shape(), {capacity * heads * value_dim, value_dim, 1}, cache.length * heads * value_dim)
+      .copy_from(v);
+  ++cache.length;
+  SoftmaxAttentionShape shape;
+  shape.batch = batch;
+  shape.query_length = 1;
+  shape.key_length = cache.length;
+  shape.heads = heads;
+  shape.dim = dim;
+  shape.value_dim = value_dim;
+  shape.scale = scale_or_default(scale, dim);
+  on_device(q.device(), kStep, [&] {
+    visit_floating(kStep, q.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::softmax_attention_step<T>(shape, attention_rows<const T>(q), attention_rows<const T>(cache.keys),
+                                     attention_rows<const T>(cache.values), attention_rows<T>(out));
+    });
+  });
+}
+
+}  // namespace tapeformer
