@@ -1,0 +1,290 @@
+#include "ops/softmax_attention.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+
+#include "autograd/gradcheck.h"
+#include "core/allocator.h"
+#include "core/threads.h"
+#include "ops/view.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+struct Sizes {
+  int64_t batch, query_length, key_length, heads, dim, value_dim;
+};
+std::string describe(const Sizes& s) {
+  return concat_text(s.batch, " x ", s.query_length, "/", s.key_length, " x ", s.heads, " x ", s.dim, "/",
+                     s.value_dim);
+}
+
+std::vector<Tensor> make_inputs(const Sizes& s, int salt = 0) {
+  return {normal({s.batch, s.query_length, s.heads, s.dim}, 3 * salt + 1),
+          normal({s.batch, s.key_length, s.heads, s.dim}, 3 * salt + 2),
+          normal({s.batch, s.key_length, s.heads, s.value_dim}, 3 * salt + 3)};
+}
+
+double at(const Tensor& x, int64_t n, int64_t t, int64_t h, int64_t i) {
+  const Shape& s = x.strides();
+  return x.data<double>()[n * s[0] + t * s[1] + h * s[2] + i * s[3]];
+}
+
+// The definition, query by query.
+Tensor by_definition(const std::vector<Tensor>& in, const SoftmaxAttentionOptions& options = {}) {
+  const Tensor &q = in[0], &k = in[1], &v = in[2];
+  const int64_t queries = q.size(1), keys = k.size(1), heads = q.size(2);
+  const double scale = options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(q.size(3)));
+  const Tensor out = Tensor::zeros({q.size(0), queries, heads, v.size(3)}, DType::float64);
+  double* result = out.data<double>();
+  for (int64_t n = 0; n < q.size(0); ++n)
+    for (int64_t i = 0; i < queries; ++i)
+      for (int64_t h = 0; h < heads; ++h, result += v.size(3)) {
+        int64_t seen = options.key_lengths.defined() ? options.key_lengths.data<int64_t>()[n] : keys;
+        if (options.causal) seen = std::min(seen, i + 1 + keys - queries);
+        std::vector<double> scores;
+        double maximum = -INFINITY, total = 0;
+        for (int64_t j = 0; j < seen; ++j) {
+          double score = 0;
+          for (int64_t d = 0; d < q.size(3); ++d) score += scale * at(q, n, i, h, d) * at(k, n, j, h, d);
+          scores.push_back(score);
+          maximum = std::max(maximum, score);
+        }
+        for (double& score : scores) total += score = std::exp(score - maximum);
+        for (int64_t j = 0; j < seen; ++j) {
+          double weight = scores[static_cast<size_t>(j)] / total;
+          const uint64_t element = static_cast<uint64_t>(((n * heads + h) * queries + i) * keys + j);
+          if (options.dropout > 0) {
+            const bool kept = options.dropout_stream.bits16(element) >= std::lround(options.dropout * 65536);
+            weight *= kept ? 1 / (1 - options.dropout) : 0;
+          }
+          for (int64_t m = 0; m < v.size(3); ++m) result[m] += weight * at(v, n, j, h, m);
+        }
+      }
+  return out;
+}
+
+// Tiles are 6 by 16 (8 for float64), blocks 96 queries by 240 keys.
+const std::vector<Sizes> kSizes = {
+    {2, 0, 0, 3, 4, 4},       {2, 0, 5, 1, 4, 4},        {2, 5, 0, 1, 4, 3},       {1, 1, 1, 1, 1, 1},
+    {2, 5, 5, 3, 3, 1},       {1, 1, 300, 2, 3, 2},      {1, 95, 95, 1, 32, 32},   {1, 97, 241, 1, 31, 33},
+    {2, 100, 250, 2, 33, 31}, {1, 250, 100, 9, 8, 5},    {1, 193, 193, 2, 64, 65}, {1, 20, 481, 1, 65, 3},
+    {0, 4, 4, 2, 3, 3},       {1, 300, 300, 1, 16, 128}, {1, 7, 240, 1, 2, 17}};
+
+}  // namespace
+
+TEST_CASE("softmax attention: blockwise = plain = definition") {
+  for (const Sizes& size : kSizes)
+    for (const bool causal : {false, true}) {
+      CAPTURE(describe(size));
+      CAPTURE(causal);
+      const std::vector<Tensor> in = make_inputs(size);
+      const SoftmaxAttentionOptions options{.causal = causal, .scale = causal ? 0.3 : 0};
+      const Tensor exact = by_definition(in, options);
+      CHECK(max_difference(softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
+      CHECK(max_difference(plain_softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
+      CHECK(max_difference(softmax_attention(in[0].to(DType::float32), in[1].to(DType::float32),
+                                             in[2].to(DType::float32), options),
+                           exact) < 1e-5);
+    }
+}
+
+TEST_CASE("softmax attention: gradients") {
+  auto gradient_error = [](const Sizes& size, const SoftmaxAttentionOptions& options) {
+    const GradcheckResult result = gradcheck(
+        [&](const std::vector<Tensor>& in) { return softmax_attention(in[0], in[1], in[2], options); },
+        make_inputs(size), 1e-4);
+    CHECK(result.message == "");
+    return result.relative_error;
+  };
+  for (const Sizes& size :
+       {Sizes{2, 3, 3, 2, 3, 2}, {1, 7, 20, 1, 2, 3}, {1, 20, 7, 2, 3, 9}, {2, 1, 1, 1, 1, 1}}) {
+    CAPTURE(describe(size));
+    CHECK(gradient_error(size, {.causal = true}) < 1e-6);
+    CHECK(gradient_error(size, {}) < 1e-6);
+    CHECK(gradient_error(
+              size, {.causal = true, .dropout = 0.4, .dropout_stream = RandomStream(1, "weights")}) < 1e-6);
+  }
+  const Tensor lengths = Tensor::from<int64_t>({3, 0, 5}, {3});
+  CHECK(gradient_error({3, 5, 5, 2, 3, 4}, {.causal = true, .key_lengths = lengths}) < 1e-6);
+  CHECK(gradient_error({3, 4, 5, 2, 3, 4}, {.key_lengths = lengths, .scale = 2}) < 1e-6);
+}
+
+TEST_CASE(
+    "softmax attention: gradients over many blocks equal those of the plain form, all or some of them") {
+  for (const Sizes& size : {Sizes{2, 300, 300, 2, 33, 20}, {1, 100, 500, 1, 16, 16}, {1, 500, 100, 1, 8, 40}})
+    for (const bool causal : {true, false})
+      for (const double dropout : {0.0, 0.25}) {
+        CAPTURE(describe(size));
+        const SoftmaxAttentionOptions options{
+            .causal = causal, .dropout = dropout, .dropout_stream = RandomStream(5, "weights", 3)};
+        const Tensor cotangent = normal({size.batch, size.query_length, size.heads, size.value_dim}, 9);
+        auto gradients = [&](bool plain, DType dtype, uint32_t wanted) {
+          std::vector<Tensor> leaves;
+          for (const Tensor& input : make_inputs(size)) {
+            leaves.push_back(input.to(dtype));
+            if ((wanted >> (leaves.size() - 1)) & 1) require_grad(leaves.back());
+          }
+          auto* const attention = plain ? plain_softmax_attention : softmax_attention;
+          backward(attention(leaves[0], leaves[1], leaves[2], options), cotangent.to(dtype));
+          for (Tensor& leaf : leaves) leaf = gradient(leaf);
+          return leaves;
+        };
+        const std::vector<Tensor> exact = gradients(true, DType::float64, 7);
+        const std::vector<Tensor> fused = gradients(false, DType::float64, 7);
+        for (size_t i = 0; i < 3; ++i) CHECK(max_difference(fused[i], exact[i]) < 1e-12);
+        for (uint32_t wanted = 1; wanted < 8; ++wanted) {
+          const std::vector<Tensor> some = gradients(false, DType::float32, wanted);
+          for (size_t i = 0; i < 3; ++i) {
+            CHECK(some[i].defined() == (((wanted >> i) & 1) != 0));
+            if (some[i].defined()) CHECK(max_difference(some[i], exact[i]) < 2e-5);
+          }
+        }
+      }
+}
+
+TEST_CASE("softmax attention: dropout draws the elements of its stream") {
+  const std::vector<Tensor> in = make_inputs({2, 100, 251, 2, 4, 3});
+  const SoftmaxAttentionOptions options{.dropout = 0.3, .dropout_stream = RandomStream(11, "weights", 2)};
+  const Tensor exact = by_definition(in, options);
+  CHECK(max_difference(softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
+  CHECK(max_difference(plain_softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
+  CHECK(max_difference(softmax_attention(in[0], in[1], in[2]), exact) > 0.01);
+}
+
+TEST_CASE("softmax attention: strided inputs are read in place") {
+  const Tensor packed = normal({2, 50, 3, 3, 8});  // (batch, length, q k v, heads, dim)
+  std::vector<Tensor> parts;
+  for (int64_t i = 0; i < 3; ++i) {
+    const Shape& s = packed.strides();
+    parts.push_back(packed.view({2, 50, 3, 8}, {s[0], s[1], s[3], s[4]}, i * s[2]));
+  }
+  CHECK(max_difference(softmax_attention(parts[0], parts[1], parts[2], {.causal = true}),
+                       by_definition(parts, {.causal = true})) < 1e-12);
+  const std::vector<Tensor> turned = {transpose(normal({2, 50, 8, 3}), 2, 3),
+                                      transpose(normal({2, 3, 50, 8}), 1, 2),
+                                      transpose(normal({2, 3, 50, 8}, 2), 1, 2)};
+  CHECK(max_difference(softmax_attention(turned[0], turned[1], turned[2]), by_definition(turned)) < 1e-12);
+  const GradcheckResult result = gradcheck(
+      [](const std::vector<Tensor>& in) {
+        return softmax_attention(transpose(in[0], 2, 3), transpose(in[1], 1, 2), in[2], {.causal = true});
+      },
+      {normal({1, 5, 4, 2}, 1), normal({1, 2, 5, 4}, 2), normal({1, 5, 2, 3}, 3)}, 1e-4);
+  CHECK(result.relative_error < 1e-6);
+}
+
+TEST_CASE("softmax attention: keys beyond the length do not count, whatever they hold") {
+  const std::vector<Tensor> in = make_inputs({4, 120, 300, 1, 5, 3});
+  const Tensor lengths = Tensor::from<int64_t>({0, 1, 241, 300}, {4});
+  for (const bool causal : {false, true}) {
+    const SoftmaxAttentionOptions options{.causal = causal, .key_lengths = lengths};
+    const Tensor clean = softmax_attention(in[0], in[1], in[2], options);
+    CHECK(max_difference(clean, by_definition(in, options)) < 1e-12);
+    const Tensor dirty_k = in[1].clone(), dirty_v = in[2].clone();
+    for (int64_t t = 1; t < 300; ++t) dirty_k.data<double>()[(300 + t) * 5] = NAN;
+    for (int64_t t = 241; t < 300; ++t) dirty_v.data<double>()[(600 + t) * 3] = INFINITY;
+    require_grad(dirty_k);
+    const Tensor dirty = softmax_attention(in[0], dirty_k, dirty_v, options);
+    CHECK(max_difference(clean, dirty) == 0);
+    CHECK(max_difference(slice(dirty, 0, 0, 1), Tensor::zeros({1, 120, 1, 3}, DType::float64)) == 0);
+    backward(dirty, normal(dirty.shape(), 5));
+    const Tensor gk = gradient(dirty_k);
+    CHECK(max_difference(slice(gk, 0, 0, 1), Tensor::zeros({1, 300, 1, 5}, DType::float64)) == 0);
+    CHECK(max_difference(slice(slice(gk, 0, 1, 2), 1, 1, 300),
+                         Tensor::zeros({1, 299, 1, 5}, DType::float64)) == 0);
+    for (const double value : gk.to_vector())
+      if (!std::isfinite(value)) FAIL("a gradient is ", value);
+  }
+}
+
+TEST_CASE("softmax attention: large scores neither overflow nor lose a NaN") {
+  for (const double size : {1e2, 1e4, 1e18}) {
+    const Tensor q = Tensor::full({1, 3, 1, 2}, size),
+                 k = Tensor::from<float>({1, 1, 2, 2, -3, -3}, {1, 3, 1, 2});
+    const Tensor v = Tensor::from<float>({1, 2, 3}, {1, 3, 1, 1});
+    const std::vector<double> out = softmax_attention(q, k, v).to_vector();
+    for (const double value : out) CHECK(value == 2);
+  }
+  std::vector<Tensor> in = make_inputs({1, 3, 3, 1, 4, 2});
+  in[0].data<double>()[5] = NAN;
+  const std::vector<double> out = softmax_attention(in[0], in[1], in[2], {.causal = true}).to_vector();
+  for (size_t i = 0; i < out.size(); ++i) CHECK(std::isnan(out[i]) == (i / 2 == 1));
+}
+
+TEST_CASE("softmax attention: the step with a cache equals the parallel form") {
+  for (const Sizes& size : {Sizes{2, 150, 150, 3, 8, 5}, {1, 70, 70, 9, 33, 31}, {1, 1, 1, 1, 1, 1}}) {
+    CAPTURE(describe(size));
+    const std::vector<Tensor> in = make_inputs(size);
+    for (const DType dtype : {DType::float64, DType::float32}) {
+      KeyValueCache cache{Tensor::empty({size.batch, size.key_length, size.heads, size.dim}, dtype),
+                          Tensor::empty({size.batch, size.key_length, size.heads, size.value_dim}, dtype)};
+      const Tensor out = Tensor::empty({size.batch, size.query_length, size.heads, size.value_dim}, dtype);
+      auto token = [&](const Tensor& x, int64_t t) {
+        return x.view({x.size(0), x.size(2), x.size(3)}, {x.strides()[0], x.strides()[2], 1},
+                      t * x.strides()[1]);
+      };
+      const Tensor q = in[0].to(dtype), k = in[1].to(dtype), v = in[2].to(dtype);
+      const int64_t before = allocator().stats().allocations;
+      for (int64_t t = 0; t < size.query_length; ++t)
+        softmax_attention_step(token(q, t), token(k, t), token(v, t), cache, token(out, t));
+      CHECK(allocator().stats().allocations == before);
+      CHECK(cache.length == size.key_length);
+      CHECK(max_difference(out, by_definition(in, {.causal = true})) <
+            (dtype == DType::float64 ? 1e-12 : 1e-5));
+      CHECK_THROWS_WITH_AS(
+          softmax_attention_step(token(q, 0), token(k, 0), token(v, 0), cache, token(out, 0)),
+          doctest::Contains("the cache is full"), ShapeError);
+    }
+  }
+}
+
+TEST_CASE("softmax attention: wrong arguments say what was expected") {
+  const std::vector<Tensor> in = make_inputs({2, 3, 3, 2, 4, 5});
+  CHECK_THROWS_WITH_AS(softmax_attention(in[0], normal({2, 2, 2, 4}), in[2]),
+                       doctest::Contains("not (2, 3, 2, 4), (2, 2, 2, 4) and (2, 3, 2, 5)"), ShapeError);
+  CHECK_THROWS_WITH_AS(
+      softmax_attention(in[0], in[1], in[2], {.key_lengths = Tensor::from<int64_t>({-1, 4}, {2})}),
+      "softmax_attention: key_lengths[0] is -1, expected 0 to 3", ShapeError);
+  CHECK_THROWS_WITH_AS(softmax_attention(in[0], in[1], in[2], {.dropout = 1}),
+                       "softmax_attention: dropout must be in [0, 1), not 1", ShapeError);
+  KeyValueCache cache{normal({2, 7, 2, 4}), normal({2, 7, 2, 4})};
+  CHECK_THROWS_WITH_AS(softmax_attention_step(normal({2, 2, 4}), normal({2, 2, 4}), normal({2, 2, 5}), cache,
+                                              normal({2, 2, 5})),
+                       doctest::Contains("cache float64 (2, 7, 2, 4) and (2, 7, 2, 4) does not fit"),
+                       ShapeError);
+}
+
+TEST_CASE("softmax attention: same bits for any number of threads, and memory in proportion to the length") {
+  const int before = threads();
+  const std::vector<Tensor> in = make_inputs({3, 200, 200, 5, 16, 17});
+  auto run = [&](int count) {
+    set_threads(count);
+    std::vector<Tensor> leaves;
+    for (const Tensor& x : in) leaves.push_back(require_grad(x.to(DType::float32)));
+    const Tensor out = softmax_attention(leaves[0], leaves[1], leaves[2], {.causal = true});
+    backward(out, normal(out.shape(), 7, DType::float32));
+    std::vector<double> all = out.to_vector();
+    for (const Tensor& leaf : leaves)
+      for (const double value : gradient(leaf).to_vector()) all.push_back(value);
+    return all;
+  };
+  const std::vector<double> one = run(1);
+  CHECK(run(2) == one);
+  CHECK(run(7) == one);
+  set_threads(before);
+
+  auto peak = [](int64_t length) {
+    const Tensor x = require_grad(normal({1, length, 2, 8}, 1, DType::float32));
+    allocator().reset_peak();
+    const int64_t active = allocator().stats().active;
+    backward(softmax_attention(x, x, x, {.causal = true}), Tensor::full({1, length, 2, 8}, 1));
+    return allocator().stats().peak - active;
+  };
+  const int64_t at_512 = peak(512), at_4k = peak(4096);
+  CHECK(at_4k < 8 * at_512);
+}
