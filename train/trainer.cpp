@@ -222,6 +222,7 @@ void Trainer::evaluate_now() {
 void Trainer::save(bool best, bool must_succeed) {
   const nlohmann::ordered_json state{
       {"step", step_},
+      {"evaluated_step", evaluated_step_},
       {"optimizer_steps", optimizer_->steps()},
       {"best_loss", std::isfinite(best_loss_) ? nlohmann::json(best_loss_) : nlohmann::json()},
       {"seconds", seconds_},
