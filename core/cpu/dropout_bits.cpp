@@ -1,64 +1,93 @@
 #include "core/cpu/dropout_bits.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "core/cpu/vector.h"
 
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int kLanes = 8;     // Philox blocks computed side by side
+constexpr int kBlocks = 8;    // Philox blocks computed side by side, one a lane
 constexpr int kPerBlock = 8;  // elements a block serves
-constexpr int kWords = 4;     // 32-bit words of a block
+constexpr int kGroup = kBlocks * kPerBlock;
 
-// Philox blocks first … first + kLanes - 1, word by word: the loop of philox4x32 turned inside out for vector
-// units.
-void philox_lanes(const RandomStream& stream, uint64_t first, uint32_t (&words)[kWords][kLanes]) {
-  uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
-  for (int lane = 0; lane < kLanes; ++lane) {
-    c0[lane] = static_cast<uint32_t>(first + static_cast<uint64_t>(lane));
-    c1[lane] = static_cast<uint32_t>((first + static_cast<uint64_t>(lane)) >> 32);
-    c2[lane] = static_cast<uint32_t>(stream.step());
-    c3[lane] = static_cast<uint32_t>(stream.step() >> 32);
+using Words = Vector<uint32_t>;
+
+// The two halves of the 64-bit products x * factor.
+struct Product {
+  Words high, low;
+};
+[[gnu::always_inline]] inline Product multiply(Words x, uint32_t factor) {
+#ifdef __AVX2__
+  using Signed = Vector<int32_t>;
+  const Signed factors = Signed{} + static_cast<int32_t>(factor);
+  const auto odd_lanes = std::bit_cast<Signed>(std::bit_cast<Vector<uint64_t>>(x) >> 32);
+  const auto e = std::bit_cast<Words>(__builtin_ia32_pmuludq256(std::bit_cast<Signed>(x), factors));
+  const auto o = std::bit_cast<Words>(__builtin_ia32_pmuludq256(odd_lanes, factors));
+  return {__builtin_shufflevector(e, o, 1, 9, 3, 11, 5, 13, 7, 15),
+          __builtin_shufflevector(e, o, 0, 8, 2, 10, 4, 12, 6, 14)};
+#else
+  Product product;
+  for (int lane = 0; lane < kBlocks; ++lane) {
+    const uint64_t wide = uint64_t{x[lane]} * factor;
+    product.high[lane] = static_cast<uint32_t>(wide >> 32);
+    product.low[lane] = static_cast<uint32_t>(wide);
+  }
+  return product;
+#endif
+}
+
+// The bits of elements kPerBlock * first_block … + kGroup - 1: the loop of philox4x32 turned inside out for
+// vector units.
+void bits_of_group(const RandomStream& stream, uint64_t first_block, uint16_t (&bits)[kGroup]) {
+  Words c0, c1, c2 = Words{} + static_cast<uint32_t>(stream.step()),
+                c3 = Words{} + static_cast<uint32_t>(stream.step() >> 32);
+  for (int lane = 0; lane < kBlocks; ++lane) {
+    c0[lane] = static_cast<uint32_t>(first_block + static_cast<uint64_t>(lane));
+    c1[lane] = static_cast<uint32_t>((first_block + static_cast<uint64_t>(lane)) >> 32);
   }
   auto k0 = static_cast<uint32_t>(stream.key()), k1 = static_cast<uint32_t>(stream.key() >> 32);
   for (int round = 0; round < 10; ++round, k0 += kPhiloxWeyl0, k1 += kPhiloxWeyl1) {
-#pragma omp simd
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const uint64_t product0 = uint64_t{kPhiloxMultiplier0} * c0[lane];
-      const uint64_t product1 = uint64_t{kPhiloxMultiplier1} * c2[lane];
-      c0[lane] = static_cast<uint32_t>(product1 >> 32) ^ c1[lane] ^ k0;
-      c2[lane] = static_cast<uint32_t>(product0 >> 32) ^ c3[lane] ^ k1;
-      c1[lane] = static_cast<uint32_t>(product1);
-      c3[lane] = static_cast<uint32_t>(product0);
-    }
+    const Product p0 = multiply(c0, kPhiloxMultiplier0), p1 = multiply(c2, kPhiloxMultiplier1);
+    c0 = p1.high ^ c1 ^ k0;
+    c2 = p0.high ^ c3 ^ k1;
+    c1 = p1.low;
+    c3 = p0.low;
   }
-  std::copy_n(c0, kLanes, words[0]);
-  std::copy_n(c1, kLanes, words[1]);
-  std::copy_n(c2, kLanes, words[2]);
-  std::copy_n(c3, kLanes, words[3]);
+  // From one word of all blocks a vector to all words of one block after another.
+  using Pairs = Vector<uint64_t>;
+  const auto low01 = std::bit_cast<Pairs>(__builtin_shufflevector(c0, c1, 0, 8, 1, 9, 2, 10, 3, 11));
+  const auto low23 = std::bit_cast<Pairs>(__builtin_shufflevector(c2, c3, 0, 8, 1, 9, 2, 10, 3, 11));
+  const auto high01 = std::bit_cast<Pairs>(__builtin_shufflevector(c0, c1, 4, 12, 5, 13, 6, 14, 7, 15));
+  const auto high23 = std::bit_cast<Pairs>(__builtin_shufflevector(c2, c3, 4, 12, 5, 13, 6, 14, 7, 15));
+  const Pairs in_order[4] = {__builtin_shufflevector(low01, low23, 0, 4, 1, 5),
+                             __builtin_shufflevector(low01, low23, 2, 6, 3, 7),
+                             __builtin_shufflevector(high01, high23, 0, 4, 1, 5),
+                             __builtin_shufflevector(high01, high23, 2, 6, 3, 7)};
+  static_assert(sizeof(in_order) == sizeof(bits) && std::endian::native == std::endian::little);
+  std::memcpy(bits, in_order, sizeof(bits));
 }
 
 }  // namespace
 
 template <class T>
 void dropout_multipliers(const DropoutMask& mask, int64_t first, int64_t count, T* multipliers) {
-  const uint32_t threshold = mask.threshold();
+  const auto threshold = static_cast<int32_t>(mask.threshold());
   const T scale = static_cast<T>(mask.scale());
-  auto multiplier = [&](uint32_t bits) { return bits >= threshold ? scale : T{0}; };
-  auto element = [&](int64_t i) { return multiplier(mask.stream.bits16(static_cast<uint64_t>(first + i))); };
-  int64_t i = 0;
-  for (; i < count && (first + i) % kPerBlock != 0; ++i) multipliers[i] = element(i);
-  uint32_t words[kWords][kLanes];
-  for (; i + kLanes * kPerBlock <= count; i += kLanes * kPerBlock) {
-    philox_lanes(mask.stream, static_cast<uint64_t>(first + i) / kPerBlock, words);
-    for (int lane = 0; lane < kLanes; ++lane) {
-      T* const out = multipliers + i + lane * kPerBlock;
-      for (int word = 0; word < kWords; ++word) {
-        out[2 * word] = multiplier(words[word][lane] & 0xFFFF);
-        out[2 * word + 1] = multiplier(words[word][lane] >> 16);
-      }
-    }
+  T part[kGroup];
+  for (int64_t done = 0; done < count;) {
+    const int64_t block = (first + done) / kPerBlock, skip = (first + done) % kPerBlock;
+    const int64_t taken = std::min<int64_t>(kGroup - skip, count - done);
+    uint16_t bits[kGroup];
+    bits_of_group(mask.stream, static_cast<uint64_t>(block), bits);
+    T* const target = taken == kGroup ? multipliers + done : part;
+#pragma omp simd
+    for (int i = 0; i < kGroup; ++i) target[i] = int32_t{bits[i]} >= threshold ? scale : T{0};
+    if (target == part) std::copy_n(part + skip, taken, multipliers + done);
+    done += taken;
   }
-  for (; i < count; ++i) multipliers[i] = element(i);
 }
 
 template void dropout_multipliers(const DropoutMask&, int64_t, int64_t, float*);

@@ -183,7 +183,9 @@ class SoftmaxHead {
   }
 
   // Zeros behind the keys that a row sees, as far as a tile may read.
-  static void clear_tail(T* row, int64_t keys) { std::fill_n(row + keys, 24, T{0}); }
+  static void clear_tail(T* row, int64_t keys) {
+    for (int64_t j = 0; j < 24; j += kLanes<T>) store(row + keys + j, Vector<T>{});
+  }
 
   // One row of the online softmax: scores become exp(score - maximum); what was summed before is rescaled to
   // the new maximum.
@@ -237,12 +239,8 @@ class SoftmaxHead {
     std::fill_n(gq_, kQueries * width(), T{0});
     for (int64_t i = 0; i < queries_; ++i) {
       const T *const row = block + i * g.length_stride, *const out_row = out.row(batch_, query_ + i, head_);
-      T total = 0;
-      for (int64_t m = 0; m < s_.value_dim; ++m) {
-        g_rows_[i * s_.value_dim + m] = row[m];
-        total += row[m] * out_row[m];
-      }
-      sum_[i] = total;
+      std::copy_n(row, s_.value_dim, g_rows_ + i * s_.value_dim);
+      sum_[i] = dot(row, out_row, s_.value_dim);
       maximum_[i] = log_sums[(batch_ * s_.heads + head_) * s_.query_length + query_ + i];
     }
   }
@@ -251,19 +249,19 @@ class SoftmaxHead {
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const int64_t keys = seen(i);
-    const T log_sum = maximum_[i], dot = sum_[i];
+    const T log_sum = maximum_[i], g_out = sum_[i];
     if (!draw_multipliers(i, keys)) {
       for (int64_t j = 0; j < keys; j += kLanes<T>) {
         const Vector<T> p = vmath::exp_of_negative(load(row + j) - log_sum);
         store(row + j, p);
-        store(gradient + j, p * (load(gradient + j) - dot));
+        store(gradient + j, p * (load(gradient + j) - g_out));
       }
     } else {
       for (int64_t j = 0; j < keys; j += kLanes<T>) {
         const Vector<T> p = vmath::exp_of_negative(load(row + j) - log_sum),
                         multiplier = load(multipliers_ + j);
         store(row + j, p * multiplier);
-        store(gradient + j, p * (load(gradient + j) * multiplier - dot));
+        store(gradient + j, p * (load(gradient + j) * multiplier - g_out));
       }
     }
     clear_tail(row, keys);

@@ -10,19 +10,20 @@ namespace {
 
 // Heads that are served together, because the rows of a key lie side by side, and keys between two looks at
 // the maximum.
-constexpr int64_t kGroup = 8;
+constexpr int64_t kMaxGroup = 8;
 constexpr int64_t kBlock = 64;
 
 // The online softmax of some heads of one sequence, block after block of keys.
 template <class T>
 class StepGroup {
  public:
-  StepGroup(const SoftmaxAttentionShape& shape, int64_t batch, int64_t first, AttentionRows<const T> q,
-            AttentionRows<const T> k, AttentionRows<const T> v, AttentionRows<T> out)
+  StepGroup(const SoftmaxAttentionShape& shape, int64_t batch, int64_t first, int64_t group,
+            AttentionRows<const T> q, AttentionRows<const T> k, AttentionRows<const T> v,
+            AttentionRows<T> out)
       : s_(shape),
         batch_(batch),
         first_(first),
-        heads_(std::min(kGroup, shape.heads - first)),
+        heads_(std::min(group, shape.heads - first)),
         q_(q),
         k_(k),
         v_(v),
@@ -86,8 +87,8 @@ class StepGroup {
   const int64_t batch_, first_, heads_;
   const AttentionRows<const T> q_, k_, v_;
   const AttentionRows<T> out_;
-  T maximum_[kGroup], sum_[kGroup];
-  T scores_[kGroup][kBlock];
+  T maximum_[kMaxGroup], sum_[kMaxGroup];
+  T scores_[kMaxGroup][kBlock];
 };
 
 }  // namespace
@@ -95,13 +96,16 @@ class StepGroup {
 template <class T>
 void softmax_attention_step(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
                             AttentionRows<const T> k, AttentionRows<const T> v, AttentionRows<T> out) {
-  const int64_t groups = (s.heads + kGroup - 1) / kGroup;
-  const int64_t work = kGroup * s.key_length * (s.dim + s.value_dim);
-  const int64_t grain =
-      std::max<int64_t>((1 << 15) / std::max<int64_t>(work, 1), 1);  // groups that are worth a thread
+  const int64_t work = s.heads * s.key_length * (s.dim + s.value_dim);  // of a sequence
+  constexpr int64_t kWorthAThread = 1 << 15;
+  int64_t group = std::min(kMaxGroup, s.heads);
+  if (s.batch < threads() && work > kWorthAThread)
+    group = std::min(group, (s.batch * s.heads + threads() - 1) / threads());
+  const int64_t groups = group > 0 ? (s.heads + group - 1) / group : 0;
+  const int64_t grain = std::max<int64_t>(kWorthAThread * groups / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      StepGroup<T>(s, i / groups, i % groups * kGroup, q, k, v, out).run();
+      StepGroup<T>(s, i / groups, i % groups * group, group, q, k, v, out).run();
   });
 }
 
