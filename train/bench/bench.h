@@ -21,7 +21,10 @@ const std::vector<Benchmark>& benchmarks();
 // Throws ConfigError with a suggestion for an unknown name.
 const Benchmark& benchmark(const std::string& name);
 
+Benchmark attention_benchmark();
+Benchmark generate_benchmark();
 Benchmark sgemm_benchmark();
 Benchmark small_op_benchmark();
+Benchmark train_step_benchmark();
 
 }  // namespace tapeformer

@@ -1,6 +1,8 @@
 // tapeformer bench: lists the benchmarks and runs one.
 #include "train/bench/bench.h"
 
+#include <algorithm>
+
 #include "core/log.h"
 #include "core/machine.h"
 #include "train/commands/commands.h"
@@ -17,8 +19,7 @@ CommandSpec list_spec() {
           .summary = "Measures the speed and the memory of parts of the program.",
           .positionals = {{"NAME", "a benchmark, or \"list\""}},
           .options = {},
-          .details = "Benchmarks (\"tapeformer bench NAME --help\" explains one):\n" + names,
-          .uses_config = true};
+          .details = "Benchmarks (\"tapeformer bench NAME --help\" explains one):\n" + names};
 }
 
 int list_benchmarks(const CommonOptions& common) {
@@ -27,6 +28,11 @@ int list_benchmarks(const CommonOptions& common) {
     rows.push_back(Report().add("name", known.name).add("summary", known.summary));
   print_report(Report().add("benchmarks", rows), common);
   return 0;
+}
+
+bool takes_config(const Benchmark& chosen) {
+  return std::any_of(chosen.options.begin(), chosen.options.end(),
+                     [](const OptionSpec& option) { return option.name == "config"; });
 }
 
 }  // namespace
@@ -43,7 +49,7 @@ int run_bench(const Arguments& arguments) {
                                    .summary = chosen.summary,
                                    .positionals = {},
                                    .options = chosen.options,
-                                   .uses_config = true},
+                                   .uses_config = takes_config(chosen)},
                                   {arguments.begin() + 1, arguments.end()});
   if (!line) return 0;
   use_device(line->common);

@@ -35,9 +35,12 @@ Json json_of(const Report& report) {
   return object;
 }
 
-std::string number_text(double number) {
+// Figures of a table are for reading side by side, single ones for noting down.
+constexpr int kDigits = 6, kTableDigits = 4;
+
+std::string number_text(double number, int digits) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.6g", number);
+  std::snprintf(text, sizeof text, "%.*g", digits, number);
   return text;
 }
 
@@ -64,7 +67,7 @@ std::string list_text(const std::vector<T>& list) {
   return text.empty() ? "-" : text;
 }
 
-std::string text_of(const std::string& name, const Report::Value& value) {
+std::string text_of(const std::string& name, const Report::Value& value, int digits) {
   return std::visit(
       [&](const auto& v) -> std::string {
         using T = std::decay_t<decltype(v)>;
@@ -73,7 +76,7 @@ std::string text_of(const std::string& name, const Report::Value& value) {
         else if constexpr (std::is_same_v<T, int64_t>)
           return name.ends_with("bytes") ? bytes_text(v) : std::to_string(v);
         else if constexpr (std::is_same_v<T, double>)
-          return number_text(v);
+          return number_text(v, digits);
         else if constexpr (std::is_same_v<T, std::string>)
           return v.empty() ? "-" : v;
         else if constexpr (std::is_same_v<T, std::vector<int64_t>> ||
@@ -107,7 +110,7 @@ std::string table_text(const std::vector<Report>& rows) {
   for (const auto& [name, value] : rows.front().fields()) lines[0].push_back(title_of(name));
   for (const Report& row : rows) {
     lines.emplace_back();
-    for (const auto& [name, value] : row.fields()) lines.back().push_back(text_of(name, value));
+    for (const auto& [name, value] : row.fields()) lines.back().push_back(text_of(name, value, kTableDigits));
   }
   std::vector<size_t> widths(lines[0].size());
   for (const auto& line : lines)
@@ -145,7 +148,7 @@ std::string to_text(const Report& report) {
   for (const auto& [name, value] : report.fields()) {
     const auto* rows = std::get_if<std::vector<Report>>(&value);
     if (!rows)
-      text += padded(title_of(name), width, false) + "  " + text_of(name, value) + "\n";
+      text += padded(title_of(name), width, false) + "  " + text_of(name, value, kDigits) + "\n";
     else if (!rows->empty())
       tables += (text.empty() && tables.empty() ? "" : "\n") + table_text(*rows);
   }

@@ -24,3 +24,66 @@ TEST_CASE("bench small-op") {
   CHECK(figures["microseconds_unrecorded"] > 0);
   CHECK(figures["microseconds_per_op"] > figures["microseconds_unrecorded"]);
 }
+
+TEST_CASE("bench sgemm") {
+  const auto figures = json_of(run_program(
+      {"bench", "sgemm", "--layers", "1", "--length", "64", "--batch", "1", "--repeats", "2", "--json"}));
+  CHECK(figures["gflops"] > 0);
+  CHECK(figures["copy_gigabytes_per_second"] > 0);
+  // Four kinds of layer, each with its product and the two of its gradient.
+  REQUIRE(figures["products"].size() == 12);
+  double flops = 0;
+  for (const auto& row : figures["products"])
+    flops += 2.0 * row["m"].get<double>() * row["n"].get<double>() * row["k"].get<double>() *
+             row["count"].get<double>();
+  // 6 operations for each weight and token, biases and embeddings aside.
+  const double weights = 4 * 256 * 256 + 2 * 256 * 1024 + 256 * 30;
+  CHECK(flops == 6 * weights * 64);
+}
+
+TEST_CASE("bench train-step") {
+  const auto figures =
+      json_of(run_program({"bench", "train-step", "--layers", "1", "--heads", "2", "--length", "32",
+                           "--batch", "2", "--repeats", "2", "--json", "--threads", "1"}));
+  CHECK(figures["threads"] == 1);
+  CHECK(figures["seconds_per_step"] > 0);
+  CHECK(figures["share_of_sgemm"] > 0);
+  CHECK(figures["peak_bytes"] > figures["parameters"]);
+  CHECK(figures["peak_resident_bytes"] > figures["peak_bytes"]);
+
+  const auto of_config =
+      json_of(run_program({"bench", "train-step", "--config", SOURCE_DIR "/configs/quickstart.toml", "--set",
+                           "model.layers=1", "--set", "data.batch_size=1", "--repeats", "1", "--json"}));
+  CHECK(of_config["batch"] == 1);
+  CHECK(run_program({"bench", "train-step", "--set", "model.layers=1"}).code == 2);
+  CHECK(run_program({"bench", "train-step", "--attention", "linaer"}).code == 2);
+}
+
+TEST_CASE("bench attention") {
+  const auto figures = json_of(run_program({"bench", "attention", "--shortest", "32", "--longest", "64",
+                                            "--heads", "1", "--repeats", "1", "--json"}));
+  REQUIRE(figures["lengths"].size() >= 2);
+  for (const auto& row : figures["lengths"]) {
+    CHECK(row["seconds"] > 0);
+    // At least q, k, v, the result and their gradients: eight tensors of 64 floats a token.
+    CHECK(row["bytes_per_token"] >= 8 * 64 * 4);
+  }
+  const auto linear = json_of(run_program({"bench", "attention", "--kind", "linear", "--shortest", "64",
+                                           "--longest", "64", "--repeats", "1", "--json"}));
+  CHECK(linear["lengths"].size() == 1);
+  CHECK(run_program({"bench", "attention", "--kind", "linaer"}).code == 2);
+}
+
+TEST_CASE("bench generate allocates nothing for a token") {
+  const auto figures = json_of(run_program(
+      {"bench", "generate", "--layers", "1", "--batch", "3", "--tokens", "8", "--repeats", "2", "--json"}));
+  REQUIRE(figures["cases"].size() == 2);
+  CHECK(figures["cases"][0]["batch"] == 1);
+  CHECK(figures["cases"][0]["threads"] == 1);
+  CHECK(figures["cases"][1]["batch"] == 3);
+  for (const auto& row : figures["cases"]) {
+    CHECK(row["milliseconds_per_token"] > 0);
+    CHECK(row["allocations_per_token"] == 0);
+  }
+  CHECK(run_program({"bench", "generate", "--tokens", "784"}).code == 2);
+}

@@ -9,7 +9,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-const std::vector<std::string> kCommands = {"bench", "data", "info"};
+const std::vector<std::string> kCommands = {"train", "eval", "generate", "complete", "bench", "data", "info"};
 
 }  // namespace
 

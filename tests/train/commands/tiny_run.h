@@ -1,0 +1,48 @@
+// Run directories with small untrained models, made without training.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "train/build.h"
+#include "train/checkpoint.h"
+
+namespace tapeformer::test {
+
+// Images of 7 x 7 from Fashion-MNIST, or another set of 28 x 28.
+inline Config tiny_image_config(const std::string& dataset = "fashion-mnist") {
+  Config config;
+  config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};
+  config.data = {.dataset = dataset, .batch_size = 4, .downscale = 4};
+  config.model.layers = 1;
+  config.model.heads = 2;
+  config.model.head_dim = 8;
+  config.model.feedforward = 16;
+  config.model.mixtures = 2;
+  config.attention = OptionValues(attention_kind("linear").options);
+  config.train.steps = 1;
+  return config;
+}
+
+inline Config tiny_sequence_config() {
+  Config config = tiny_image_config("copy");
+  config.data.downscale = 1;
+  config.data.max_length = 16;
+  config.model.type = "sequence";
+  return config;
+}
+
+// One checkpoint of the model as it is initialised.
+inline void write_run(const std::filesystem::path& run_dir, const Config& config, int64_t step = 1) {
+  const auto model = make_model(config, describe_data(config));
+  const auto parameters = model->parameters();
+  std::filesystem::create_directories(run_dir);
+  save_checkpoint(run_dir.string(), step,
+                  {{parameters.begin(), parameters.end()},
+                   {},
+                   "{\"step\": " + std::to_string(step) + "}\n",
+                   to_toml(config)});
+}
+
+}  // namespace tapeformer::test

@@ -1,0 +1,51 @@
+// The matrix products of a model, counted and timed: the yardstick that benchmarks hold a whole step against.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "models/autoregressive_model.h"
+
+namespace tapeformer {
+
+// c (m, n) = op(a) op(b), `count` times, with k summed over; float32.
+struct GemmShape {
+  std::string name;
+  int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  int64_t count = 1;
+
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
+           static_cast<double>(count);
+  }
+};
+
+// y = x weightᵀ of every linear layer on `rows` tokens; layers of one shape are one entry.
+std::vector<GemmShape> forward_products(const AutoregressiveOptions& model, int64_t rows);
+// The same and the two products of each layer's gradient: dx = dy weight and dweight = dyᵀ x.
+std::vector<GemmShape> training_products(const AutoregressiveOptions& model, int64_t rows);
+double total_flops(const std::vector<GemmShape>& products);
+
+// Arithmetic of the attention itself on one sequence, forward, all layers and heads, without recomputation:
+// 4 dim² a token for linear attention (update and read of the state), 4 dim times half the length for
+// softmax.
+double attention_flops(const AutoregressiveOptions& model, int64_t length);
+
+// Runs the products on buffers of its own.
+class GemmWork {
+ public:
+  explicit GemmWork(std::vector<GemmShape> products);
+  const std::vector<GemmShape>& products() const { return products_; }
+  // One pass over one shape (all its `count` products), or over all of them.
+  void run(const GemmShape& shape) const;
+  void run() const;
+
+ private:
+  std::vector<GemmShape> products_;
+  Tensor a_, b_, c_;
+};
+
+}  // namespace tapeformer

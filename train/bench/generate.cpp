@@ -1,0 +1,126 @@
+// Drawing tokens one at a time with the recurrent form: a single sequence on one core, held against reading
+// the weights once a token, and a batch on all cores, held against sgemm on the same matrix shapes.
+#include "core/allocator.h"
+#include "models/decoder.h"
+#include "models/generation.h"
+#include "train/bench/bench.h"
+#include "train/bench/gemm_work.h"
+#include "train/bench/measure.h"
+#include "train/bench/model_choice.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr double kGiga = 1e9, kMilli = 1e3;
+
+// Reads every weight once, each thread its share of every tensor.
+uint32_t read_weights(const NamedTensors& weights) {
+  const int64_t team = threads();
+  std::vector<uint32_t> sums(static_cast<size_t>(team));
+  parallel_for(team, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      uint32_t sum = 0;  // integers, because their sum may be taken in any order and so in vectors
+      for (const auto& [name, weight] : weights) {
+        const auto* words = static_cast<const uint32_t*>(weight.raw());
+        const int64_t last = weight.numel() * (part + 1) / team;
+        for (int64_t i = weight.numel() * part / team; i < last; ++i) sum += words[i];
+      }
+      sums[static_cast<size_t>(part)] = sum;
+    }
+  });
+  uint32_t total = 0;
+  for (const uint32_t sum : sums) total += sum;
+  return total;
+}
+
+// Seconds per pass over the weights.
+double read_seconds(const NamedTensors& weights) {
+  constexpr int kPasses = 20;
+  volatile uint32_t sink = 0;  // keeps the reading
+  return seconds_of([&] {
+           for (int i = 0; i < kPasses; ++i) sink = sink + read_weights(weights);
+         }) /
+         kPasses;
+}
+
+Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, int64_t repeats) {
+  const Tensor first = Tensor::zeros({batch, 1}, DType::uint8);
+  const auto draw = [&](int64_t count) { generate(model, first, count + 1, {}); };
+  const auto allocations = [&](int64_t count) {
+    const int64_t before = allocator().stats().allocations;
+    draw(count);
+    return allocator().stats().allocations - before;
+  };
+  const auto weights = model.parameters();
+  const GemmWork products(forward_products(model.options(), batch));
+  const double flops = total_flops(products.products());
+  draw(tokens);
+  products.run();
+  std::vector<double> times, reads, ratios, rates, shares;
+  for (int64_t i = 0; i < repeats; ++i) {
+    times.push_back(seconds_of([&] { draw(tokens); }) / static_cast<double>(tokens));
+    reads.push_back(read_seconds(weights));
+    ratios.push_back(times.back() / reads.back());
+    rates.push_back(flops * static_cast<double>(tokens) / seconds_of([&] {
+                      for (int64_t t = 0; t < tokens; ++t) products.run();
+                    }));
+    shares.push_back(flops / times.back() / rates.back());
+  }
+  const double extra = static_cast<double>(allocations(tokens) - allocations(1));
+  return Report()
+      .add("threads", threads())
+      .add("batch", batch)
+      .add("milliseconds_per_token", median(times) * kMilli)
+      .add("milliseconds_to_read_weights", median(reads) * kMilli)
+      .add("times_reading", median(ratios))
+      .add("gflops", flops / median(times) / kGiga)
+      .add("sgemm_gflops", median(rates) / kGiga)
+      .add("share_of_sgemm", median(shares))
+      .add("tokens_per_second", static_cast<double>(batch) / median(times))
+      .add("allocations_per_token", tokens > 1 ? extra / static_cast<double>(tokens - 1) : 0)
+      .add("state_bytes", Decoder(model, batch).state_bytes());
+}
+
+Report run(const CommandLine& line) {
+  const auto tokens = line.options.get<int64_t>("tokens"), repeats = line.options.get<int64_t>("repeats");
+  const ModelChoice choice = choose_model(line, 1);
+  AutoregressiveModel model(choice.model);
+  model.initialize(choice.seed);
+  if (tokens > choice.model.max_length)
+    throw ConfigError(
+        concat_text("--tokens ", tokens, ": the model's sequences have ", choice.model.max_length));
+  std::vector<Report> rows;
+  {
+    const ThreadScope one_thread(1);
+    rows.push_back(measure(model, 1, tokens, repeats));
+  }
+  rows.push_back(measure(model, line.options.get<int64_t>("batch"), tokens, repeats));
+  return Report()
+      .add("attention", choice.model.encoder.attention)
+      .add("parameters", parameter_count(model))
+      .add("tokens", tokens)
+      .add("cases", rows);
+}
+
+}  // namespace
+
+Benchmark generate_benchmark() {
+  std::vector<OptionSpec> options = model_option_specs();
+  options.push_back({.name = "batch",
+                     .default_value = int64_t{64},
+                     .help = "sequences of the second case",
+                     .min = 1,
+                     .max = 1 << 20});
+  options.push_back(
+      {.name = "tokens", .default_value = int64_t{128}, .help = "tokens drawn in a repeat", .min = 1});
+  options.push_back(
+      {.name = "repeats", .default_value = int64_t{7}, .help = "repeats for the median", .min = 1});
+  return {.name = "generate",
+          .summary =
+              "drawing tokens: one sequence on one core against reading the weights, a batch on all cores "
+              "against sgemm",
+          .options = options,
+          .run = run};
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,72 @@
+#include "train/bench/model_choice.h"
+
+#include "core/rng.h"
+#include "train/build.h"
+
+namespace tapeformer {
+
+std::vector<OptionSpec> model_option_specs() {
+  return {
+      {.name = "config",
+       .default_value = std::string(),
+       .help = "take model, batch and optimizer from this file instead of from the options"},
+      {.name = "layers", .default_value = int64_t{8}, .help = "encoder layers", .min = 1, .max = 1000},
+      {.name = "heads", .default_value = int64_t{8}, .help = "attention heads", .min = 1, .max = 1024},
+      {.name = "head-dim", .default_value = int64_t{32}, .help = "width of a head", .min = 1, .max = 1024},
+      {.name = "feedforward",
+       .default_value = int64_t{1024},
+       .help = "hidden units",
+       .min = 1,
+       .max = 1 << 20},
+      {.name = "mixtures",
+       .default_value = int64_t{10},
+       .help = "logistics of the predictor",
+       .min = 1,
+       .max = 1000},
+      {.name = "attention", .default_value = std::string("linear"), .help = "attention kind"},
+      {.name = "dropout", .default_value = 0.1, .help = "in training", .min = 0, .max = 0.9},
+      {.name = "length",
+       .default_value = int64_t{783},
+       .help = "predictions per sequence",
+       .min = 1,
+       .max = 1 << 24},
+  };
+}
+
+ModelChoice choose_model(const CommandLine& line, int64_t batch) {
+  const OptionValues& options = line.options;
+  ModelChoice choice;
+  choice.seed = static_cast<uint64_t>(line.common.seed.value_or(1));
+  if (const auto& path = options.get<std::string>("config"); !path.empty()) {
+    const Config config = load_config(path, line.common.sets, attention_catalogue());
+    choice.model = model_options(config, describe_data(config));
+    choice.optimizer = config.optimizer;
+    choice.batch = config.data.batch_size;
+    return choice;
+  }
+  if (!line.common.sets.empty()) throw ConfigError("--set changes a config, and there is no --config");
+  EncoderOptions& encoder = choice.model.encoder;
+  encoder.layers = options.get<int64_t>("layers");
+  encoder.heads = options.get<int64_t>("heads");
+  encoder.head_dim = options.get<int64_t>("head-dim");
+  encoder.feedforward = options.get<int64_t>("feedforward");
+  encoder.attention = options.get<std::string>("attention");
+  encoder.attention_options = OptionValues(attention_kind(encoder.attention).options);
+  encoder.dropout = options.get<double>("dropout");
+  choice.model.mixtures = options.get<int64_t>("mixtures");
+  choice.model.max_length = options.get<int64_t>("length");
+  choice.batch = batch;
+  return choice;
+}
+
+Batch random_batch(const AutoregressiveOptions& model, int64_t batch, uint64_t seed) {
+  Batch result;
+  result.tokens = Tensor::empty({batch, model.max_length + 1}, DType::uint8);
+  const RandomStream stream(seed, "benchmark tokens");
+  const auto values = static_cast<uint64_t>(std::min<int64_t>(model.vocabulary, 256));
+  for (int64_t i = 0; i < result.tokens.numel(); ++i)
+    result.tokens.data<uint8_t>()[i] = static_cast<uint8_t>(stream.below(static_cast<uint64_t>(i), values));
+  return result;
+}
+
+}  // namespace tapeformer
