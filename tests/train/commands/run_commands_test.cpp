@@ -226,8 +226,8 @@ TEST_CASE("pictures go among the samples of the run") {
   CHECK(run_program({"complete", run, "--index", "0", "--samples", "1"}).code == 0);
   CHECK(fs::exists(dir / "run/samples/generate-step-00000012.png"));
   CHECK(fs::exists(dir / "run/samples/complete-step-00000012.png"));
-  const auto refused = run_program(
-      {"generate", run, "--out", (dir / "run/samples/generate-step-00000012.png/x.png").string()});
+  write_file(dir / "file", std::string("no folder"));
+  const auto refused = run_program({"generate", run, "--out", (dir / "file/x.png").string()});
   CHECK(refused.code == 1);
   CHECK(contains(refused.err, "--out"));
 }
