@@ -13,6 +13,18 @@ Initializer elementwise_init(F draw) {
 
 }  // namespace
 
+Tensor Decisions::at(const std::string& place, const std::function<Tensor()>& decide) {
+  auto found = kept_.find(place);
+  if (found == kept_.end()) found = kept_.emplace(place, decide()).first;
+  return found->second;
+}
+
+int64_t Decisions::bytes() const {
+  int64_t total = 0;
+  for (const auto& [place, tensor] : kept_) total += tensor.bytes();
+  return total;
+}
+
 Initializer uniform_init(double bound) {
   return elementwise_init(
       [bound](const RandomStream& stream, uint64_t i) { return bound * (2 * stream.uniform(i) - 1); });

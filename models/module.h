@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,11 +16,24 @@
 
 namespace tapeformer {
 
+// Choices of a forward pass that a replay must take again although its inputs differ by rounding: the buckets
+// of LSH attention. Kept by place in the model; the first pass writes, a replay reads.
+class Decisions {
+ public:
+  // The choice made at a place, or the result of `decide`, which is then kept.
+  Tensor at(const std::string& place, const std::function<Tensor()>& decide);
+  int64_t bytes() const;
+
+ private:
+  std::map<std::string, Tensor> kept_;
+};
+
 // What a forward pass depends on besides its inputs.
 struct ForwardContext {
-  bool training = false;  // dropout on
-  uint64_t seed = 0;      // of dropout and other random draws
-  uint64_t step = 0;      // which draw: a replay with the same step repeats it
+  bool training = false;           // dropout on
+  uint64_t seed = 0;               // of dropout and other random draws
+  uint64_t step = 0;               // which draw: a replay with the same step repeats it
+  Decisions* decisions = nullptr;  // of a pass that will be replayed; null: decide afresh
 
   // The mask of a place in the model, given by its full name.
   DropoutMask dropout(double p, const std::string& place) const {
