@@ -1,6 +1,7 @@
 #include "data/fetch.h"
 
 #include "core/errors.h"
+#include "core/files.h"
 #include "core/log.h"
 #include "data/directory.h"
 #include "data/download.h"
@@ -68,7 +69,7 @@ void fetch_file(const KnownFile& file, const fs::path& folder, const std::string
   const bool packed = bytes->size() >= 2 && (*bytes)[0] == 0x1F && (*bytes)[1] == 0x8B;
   const fs::path target = folder / (std::string(file.name) + (packed ? ".gz" : ""));
   const Part part{target.string() + ".part"};
-  write_atomically(part.path, *bytes);
+  replace_file(part.path.string(), as_text(*bytes, bytes->size()));
   check_published(file, part.path, found_at);
   std::error_code error;
   fs::rename(part.path, target, error);

@@ -11,7 +11,7 @@
 #include <filesystem>
 
 #include "core/errors.h"
-#include "train/files.h"
+#include "core/files.h"
 #include "train/safetensors.h"
 
 namespace tapeformer {

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "train/files.h"
+#include "core/files.h"
 
 namespace tapeformer {
 

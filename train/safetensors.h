@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/tensor.h"
-#include "train/files.h"
+#include "core/files.h"
 
 namespace tapeformer {
 

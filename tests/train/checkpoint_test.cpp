@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "tests/train/config_fixture.h"
-#include "train/files.h"
+#include "core/files.h"
 #include "train/safetensors.h"
 
 using namespace tapeformer;

@@ -1,11 +1,11 @@
-#include "train/files.h"
+#include "core/files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 
@@ -17,8 +17,8 @@ constexpr mode_t kMode = 0666;                        // less the umask
 
 }  // namespace
 
-FileError::FileError(const std::string& action, const std::string& path)
-    : std::runtime_error("cannot " + action + " " + path + ": " + std::strerror(errno)) {}
+FileError::FileError(const std::string& action, const std::string& path, int reason)
+    : std::runtime_error("cannot " + action + " " + path + ": " + std::strerror(reason)), reason_(reason) {}
 
 File::File(const std::string& path, int flags) : path_(path), descriptor_(-1) {
   do descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC, kMode);
@@ -97,13 +97,15 @@ void rename_path(const std::string& from, const std::string& to) {
 }
 
 void replace_file(const std::string& path, std::string_view text) {
-  const std::string temporary = path + ".tmp";
+  // Two writers of one path must not share it.
+  static std::atomic<int> serial{0};
+  const std::string temporary = path + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(serial++);
   try {
     write_file_synced(temporary, text);
     rename_path(temporary, path);
-  } catch (const FileError&) {
+  } catch (const FileError& error) {
     ::unlink(temporary.c_str());
-    throw;
+    throw FileError("write", path, error.reason());
   }
   const size_t slash = path.rfind('/');
   sync_folder(slash == std::string::npos ? "." : path.substr(0, slash + 1));

@@ -2,6 +2,7 @@
 // is a FileError with the path and the system's reason.
 #pragma once
 
+#include <cerrno>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -10,8 +11,12 @@ namespace tapeformer {
 
 class FileError : public std::runtime_error {
  public:
-  // "cannot ACTION PATH: reason of errno"
-  FileError(const std::string& action, const std::string& path);
+  // "cannot ACTION PATH: REASON"; the reason is an errno.
+  FileError(const std::string& action, const std::string& path, int reason = errno);
+  int reason() const { return reason_; }
+
+ private:
+  int reason_;
 };
 
 // An open file descriptor, closed with its owner.
@@ -44,7 +49,7 @@ void write_file_synced(const std::string& path, std::string_view text);
 // Makes renames and new entries in a folder durable.
 void sync_folder(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
-// Readers see the old content or the new one, never a mixture.
+// Readers see the old content or the new one, never a mixture; after a failure nothing else is left behind.
 void replace_file(const std::string& path, std::string_view text);
 
 }  // namespace tapeformer

@@ -1,0 +1,70 @@
+#include "core/files.h"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "tests/support/temp_dir.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+size_t entries(const std::filesystem::path& folder) {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+// Files of this process may not grow beyond the limit: the nearest thing to a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &old_);
+    rlimit limit = old_;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &old_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit old_{};
+  void (*handler_)(int);
+};
+
+}  // namespace
+
+TEST_CASE("replace_file writes, replaces and leaves nothing else behind") {
+  const TempDir dir;
+  replace_file((dir / "file").string(), "\1\2\3");
+  CHECK(tapeformer::read_file((dir / "file").string()) == "\1\2\3");
+  replace_file((dir / "file").string(), "");
+  CHECK(tapeformer::read_file((dir / "file").string()).empty());
+  CHECK(entries(dir.path()) == 1);
+}
+
+TEST_CASE("replace_file fails with the path and the reason, and keeps the old file") {
+  const TempDir dir;
+  const auto missing = dir / "none" / "file";
+  CHECK(contains(message_of<std::runtime_error>([&] { replace_file(missing.string(), "x"); }),
+                 "cannot write " + missing.string() + ": No such file"));
+
+  std::filesystem::create_directories(dir / "folder" / "inside");
+  CHECK(contains(message_of<std::runtime_error>([&] { replace_file((dir / "folder").string(), "x"); }),
+                 "cannot write " + (dir / "folder").string()));
+  CHECK(entries(dir.path()) == 1);
+
+  replace_file((dir / "file").string(), "\7");
+  std::string message;
+  {
+    const FileSizeLimit limit(1000);
+    message = message_of<std::runtime_error>(
+        [&] { replace_file((dir / "file").string(), std::string(5000, 'x')); });
+  }
+  CHECK(contains(message, "cannot write " + (dir / "file").string() + ": File too large"));
+  CHECK(tapeformer::read_file((dir / "file").string()) == "\7");
+  CHECK(entries(dir.path()) == 2);
+}
