@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 
 namespace tapeformer {
 
@@ -15,7 +16,8 @@ inline int threads() {
 }
 
 // Calls f(begin, end) on disjoint ranges that cover [0, n), in parallel when n exceeds `grain`. Ranges depend
-// on n, grain and the number of threads only. f must not throw. Nested calls run in the calling thread.
+// on n, grain and the number of threads only. What f throws arrives at the caller once all ranges have ended,
+// the first of it if several do. Nested calls run in the calling thread.
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {
   const int64_t wanted = std::min<int64_t>(threads(), (n + grain - 1) / std::max<int64_t>(grain, 1));
@@ -23,14 +25,19 @@ void parallel_for(int64_t n, int64_t grain, F&& f) {
     if (n > 0) f(int64_t{0}, n);
     return;
   }
+  std::exception_ptr failure;
 #pragma omp parallel num_threads(static_cast <int>(wanted))
-  {
+  try {
     const int64_t team = omp_get_num_threads();
     const int64_t self = omp_get_thread_num();
     const int64_t begin = n * self / team;
     const int64_t end = n * (self + 1) / team;
     if (begin < end) f(begin, end);
+  } catch (...) {
+#pragma omp critical(tapeformer_failure)
+    if (!failure) failure = std::current_exception();
   }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace tapeformer
