@@ -5,8 +5,8 @@
 
 #include "core/options.h"
 #include "data/catalogue.h"
-#include "data/copy_task.h"
 #include "data/images.h"
+#include "data/symbol_tasks.h"
 
 namespace tapeformer {
 namespace {
@@ -46,14 +46,19 @@ class ImageDataset : public Dataset {
 };
 
 void check_name(const std::string& name) {
-  std::vector<std::string> names = {"copy"};
+  std::vector<std::string> names = {"copy", "duplication"};
   for (const KnownSet& set : known_sets()) names.emplace_back(set.name);
   if (std::find(names.begin(), names.end(), name) == names.end())
     throw ConfigError(unknown_name_text(name, "a data set", names));
 }
 
-CopyTaskOptions copy_task_options(const DatasetOptions& options) {
-  return {options.split, options.max_length, options.symbols, options.limit, options.seed};
+// The synthetic set of a name; null for the names of images.
+std::shared_ptr<const Dataset> make_symbol_task(const DatasetOptions& options) {
+  const SymbolTaskOptions task{options.split, options.max_length, options.symbols, options.limit,
+                               options.seed};
+  if (options.name == "copy") return std::make_shared<CopyTask>(task);
+  if (options.name == "duplication") return std::make_shared<DuplicationTask>(task);
+  return nullptr;
 }
 
 }  // namespace
@@ -67,7 +72,7 @@ void Dataset::check_indices(std::span<const int64_t> indices) const {
 
 DatasetInfo describe_dataset(const DatasetOptions& options) {
   check_name(options.name);
-  if (options.name == "copy") return CopyTask(copy_task_options(options)).info();
+  if (const auto task = make_symbol_task(options)) return task->info();
   const KnownSet& set = known_set(options.name);
   check_downscale(options.name, set.height, set.width, options.downscale);
   const int64_t height = set.height / options.downscale, width = set.width / options.downscale;
@@ -77,7 +82,7 @@ DatasetInfo describe_dataset(const DatasetOptions& options) {
 
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
   check_name(options.name);
-  if (options.name == "copy") return std::make_shared<CopyTask>(copy_task_options(options));
+  if (auto task = make_symbol_task(options)) return task;
   return std::make_shared<ImageDataset>(
       load_images(options.name, options.split,
                   ImageOptions{options.data_dir, options.validation, options.limit, options.downscale}));

@@ -38,15 +38,15 @@ class Dataset {
 };
 
 struct DatasetOptions {
-  std::string name;             // "mnist", "fashion-mnist", "cifar10", "copy"
+  std::string name;             // "mnist", "fashion-mnist", "cifar10", "copy", "duplication"
   std::string split = "train";  // "train", "valid", "test"
   std::string data_dir;         // see data/directory.h
   int64_t limit = 0;            // the first so many examples; 0: all
   int64_t validation = 0;       // image sets: training examples held out as "valid", from the end
   int64_t downscale = 1;        // image sets: averages blocks of k x k pixels
-  uint64_t seed = 0;            // copy task
-  int64_t max_length = 128;     // copy task
-  int64_t symbols = 10;         // copy task
+  uint64_t seed = 0;            // synthetic sets
+  int64_t max_length = 128;     // synthetic sets
+  int64_t symbols = 10;         // synthetic sets
 };
 
 // What make_dataset will say of the set, from its name and options alone: no file is read, so a model can be

@@ -32,8 +32,8 @@ struct DataConfig {
   int64_t eval_limit = 0;    // 0: all evaluation examples
   int64_t downscale = 1;     // averages blocks of k x k pixels
   int64_t validation = 0;    // examples held out from the end of the training split
-  int64_t max_length = 128;  // copy task
-  int64_t symbols = 10;      // copy task
+  int64_t max_length = 128;  // copy, duplication
+  int64_t symbols = 10;      // copy, duplication
 };
 
 struct ModelConfig {

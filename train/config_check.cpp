@@ -19,13 +19,16 @@ void check_config(const Config& config, const std::function<ConfigPosition(const
   require(train.steps > 0 || train.epochs > 0, "train.steps",
           "neither train.steps nor train.epochs is set, expected one above 0");
 
-  const bool symbols = data.dataset == "copy";
+  const bool symbols = data.dataset == "copy" || data.dataset == "duplication";
   require(symbols == (model.type == "sequence"), "model.type",
           "data set " + quoted(data.dataset) + " needs type " + quoted(symbols ? "sequence" : "image") +
               ", got " + quoted(model.type));
   const int64_t side = data.dataset == "cifar10" ? 32 : 28;
   require(symbols || side % data.downscale == 0, "data.downscale",
           concat_text(data.downscale, " does not divide images of ", side, " x ", side));
+  require(data.dataset != "duplication" || data.max_length % 2 == 0, "data.max_length",
+          concat_text("the duplication task has two equal halves, expected an even number, got ",
+                      data.max_length));
   require(!symbols || model.positions != "grid", "model.positions", "\"grid\" needs a data set of images");
 
   const int64_t width = model.heads * model.head_dim;

@@ -91,7 +91,7 @@ void add_run(std::vector<SchemaKey>& keys) {
 void add_data(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
   table.add("dataset", &DataConfig::dataset, "data set")
-      .one_of({"mnist", "fashion-mnist", "cifar10", "copy"});
+      .one_of({"mnist", "fashion-mnist", "cifar10", "copy", "duplication"});
   table.add("batch_size", &DataConfig::batch_size, "sequences per batch").range(1, kLargestSize);
   table.add("shuffle", &DataConfig::shuffle, "new order in every epoch");
   table.add("limit", &DataConfig::limit, "training examples to use; 0: all").at_least(0);
@@ -100,8 +100,10 @@ void add_data(std::vector<SchemaKey>& keys) {
       .one_of_integers({1, 2, 4, 7});
   table.add("validation", &DataConfig::validation, "examples held out from the end of the training split")
       .at_least(0);
-  table.add("max_length", &DataConfig::max_length, "copy task: sequence length").range(8, kLargestSize);
-  table.add("symbols", &DataConfig::symbols, "copy task: symbols besides the separator").range(1, 65535);
+  table.add("max_length", &DataConfig::max_length, "copy, duplication: sequence length")
+      .range(8, kLargestSize);
+  table.add("symbols", &DataConfig::symbols, "copy, duplication: symbols besides the separator")
+      .range(1, 65535);
 }
 
 void add_model(std::vector<SchemaKey>& keys, const std::vector<std::string>& attention_names) {

@@ -1,4 +1,4 @@
-#include "data/copy_task.h"
+#include "data/symbol_tasks.h"
 
 #include <doctest/doctest.h>
 
@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "core/errors.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer;
@@ -20,7 +21,7 @@ std::vector<int64_t> first_indices(int64_t count) {
   return indices;
 }
 
-std::vector<double> tokens_of(const CopyTaskOptions& options, int64_t index) {
+std::vector<double> tokens_of(const SymbolTaskOptions& options, int64_t index) {
   return CopyTask(options).batch(std::vector<int64_t>{index}).tokens.to_vector();
 }
 
@@ -63,7 +64,7 @@ TEST_CASE("an example is s 0 s 0 .. with the mask on the separator and the copy"
 }
 
 TEST_CASE("an example depends on seed, split and index only") {
-  const CopyTaskOptions train{.seed = 5};
+  const SymbolTaskOptions train{.seed = 5};
   CHECK(tokens_of(train, 7) == tokens_of(train, 7));
   std::set<std::vector<double>> different = {
       tokens_of(train, 7), tokens_of(train, 8), tokens_of({.seed = 6}, 7),
@@ -93,11 +94,37 @@ TEST_CASE("other lengths and vocabularies") {
 }
 
 TEST_CASE("copy options out of range are config errors") {
-  const auto error = [](const CopyTaskOptions& options) {
+  const auto error = [](const SymbolTaskOptions& options) {
     return message_of<ConfigError>([&] { CopyTask task(options); });
   };
   CHECK(error({.max_length = 7}) == "copy: max_length 7, expected at least 8");
   CHECK(error({.symbols = 0}) == "copy: 0 symbols, expected at least 1");
   CHECK(error({.count = -1}) == "copy: -1 examples, expected 0 (for all) or more");
   CHECK(error({.split = "trian"}) == "\"trian\" is not a split; did you mean \"train\"?");
+}
+
+TEST_CASE("a duplication example is 0 w 0 w 0 with the mask on the second w") {
+  constexpr int64_t kCount = 500, kLength = 32, kSymbols = 127;
+  const DuplicationTask task({.max_length = kLength, .symbols = kSymbols});
+  CHECK(task.info().vocabulary == kSymbols + 1);
+  CHECK(task.info().length == kLength);
+  const Batch batch = task.batch(first_indices(kCount));
+  CHECK(batch.tokens.dtype() == DType::uint8);
+  bool right = true;
+  std::set<int> seen;
+  for (int64_t i = 0; i < kCount; ++i) {
+    const uint8_t* tokens = batch.tokens.data<uint8_t>() + i * (kLength + 1);
+    const uint8_t* mask = batch.mask.data<uint8_t>() + i * kLength;
+    right = right && tokens[0] == 0 && tokens[16] == 0 && tokens[32] == 0;
+    for (int64_t t = 1; t < 16; ++t) {
+      right = right && tokens[t] >= 1 && tokens[t] <= kSymbols && tokens[16 + t] == tokens[t];
+      seen.insert(tokens[t]);
+    }
+    // Position t predicts token t + 1; the second w is tokens 17 to 31.
+    for (int64_t t = 0; t < kLength; ++t) right = right && mask[t] == (t + 1 >= 17 && t + 1 <= 31);
+  }
+  CHECK(right);
+  CHECK(seen.size() == kSymbols);
+  CHECK(message_of<ConfigError>([] { DuplicationTask({.max_length = 33}); }) ==
+        "duplication: max_length 33, expected an even number: both halves are equally long");
 }

@@ -1,0 +1,60 @@
+#include "data/symbol_tasks.h"
+
+#include <algorithm>
+
+#include "data/catalogue.h"
+
+namespace tapeformer {
+
+SymbolTask::SymbolTask(const std::string& name, const SymbolTaskOptions& options)
+    : info_{name, options.split, options.symbols + 1, options.max_length},
+      size_(options.count),
+      symbols_(options.symbols),
+      stream_(options.seed, name + " task: " + options.split) {
+  const std::vector<std::string> splits = {"train", "valid", "test"};
+  if (std::find(splits.begin(), splits.end(), options.split) == splits.end())
+    throw ConfigError(unknown_name_text(options.split, "a split", splits));
+  if (options.max_length < 8)
+    throw ConfigError(concat_text(name, ": max_length ", options.max_length, ", expected at least 8"));
+  if (options.symbols < 1)
+    throw ConfigError(concat_text(name, ": ", options.symbols, " symbols, expected at least 1"));
+  if (options.count < 0)
+    throw ConfigError(concat_text(name, ": ", options.count, " examples, expected 0 (for all) or more"));
+  if (size_ == 0) size_ = options.split == "train" ? kTrainExamples : kEvalExamples;
+}
+
+Batch SymbolTask::batch(std::span<const int64_t> indices) const {
+  check_indices(indices);
+  const auto count = static_cast<int64_t>(indices.size());
+  const int64_t length = info_.length;
+  Batch batch;
+  batch.tokens = Tensor::zeros({count, length + 1}, DType::int64);
+  batch.mask = Tensor::zeros({count, length}, DType::uint8);
+  for (int64_t i = 0; i < count; ++i)
+    write_example(stream_.at_step(static_cast<uint64_t>(indices[static_cast<size_t>(i)])),
+                  batch.tokens.data<int64_t>() + i * (length + 1), batch.mask.data<uint8_t>() + i * length);
+  if (info_.vocabulary <= 256) batch.tokens = batch.tokens.to(DType::uint8);
+  return batch;
+}
+
+void CopyTask::write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const {
+  const int64_t shortest = info().length / 4, longest = (info().length - 4) / 2;
+  const auto choices = static_cast<uint64_t>(longest - shortest + 1);
+  const auto n = shortest + static_cast<int64_t>(stream.below(0, choices));
+  for (int64_t i = 0; i < n; ++i) tokens[i] = tokens[n + 1 + i] = static_cast<int64_t>(symbol(stream, 1 + i));
+  std::fill(mask + n - 1, mask + 2 * n, uint8_t{1});
+}
+
+DuplicationTask::DuplicationTask(const SymbolTaskOptions& options) : SymbolTask("duplication", options) {
+  if (options.max_length % 2 != 0)
+    throw ConfigError(concat_text("duplication: max_length ", options.max_length,
+                                  ", expected an even number: both halves are equally long"));
+}
+
+void DuplicationTask::write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const {
+  const int64_t half = info().length / 2;
+  for (int64_t i = 1; i < half; ++i) tokens[i] = tokens[half + i] = static_cast<int64_t>(symbol(stream, i));
+  std::fill(mask + half, mask + 2 * half - 1, uint8_t{1});
+}
+
+}  // namespace tapeformer
