@@ -8,6 +8,7 @@ packages=(
   g++ cmake ninja-build
   libopenblas-openmp-dev   # BLAS whose threads are OpenMP's, like ours
   libspdlog-dev            # log
+  libfmt-dev               # text of charts
   libcxxopts-dev           # command line
   libtomlplusplus-dev      # config files
   nlohmann-json3-dev       # metrics, safetensors headers

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/tensor.h"
 #include "core/files.h"
+#include "core/tensor.h"
 
 namespace tapeformer {
 

@@ -48,7 +48,7 @@ const std::vector<Vendor> kVendors = {
     {"cuda", {"core/cuda/", "ops/cuda/"}, true},
     {"cublas", {"core/cuda/", "ops/cuda/"}, true},
     {"spdlog/", {"core/log.cpp"}},
-    {"fmt/", {"core/log.cpp"}},
+    {"fmt/", {"core/log.cpp", "train/reproduce/"}},
     {"toml++/", {"train/"}},
     {"cxxopts", {"train/"}},
     {"nlohmann/", {"train/", "tests/"}},

@@ -12,8 +12,8 @@
 #include <random>
 #include <thread>
 
-#include "tests/train/config_fixture.h"
 #include "core/files.h"
+#include "tests/train/config_fixture.h"
 #include "train/safetensors.h"
 
 using namespace tapeformer;

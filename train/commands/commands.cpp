@@ -9,6 +9,8 @@ const std::vector<Command>& commands() {
       {"generate", "RUN", "draws images and reports images/sec", run_generate},
       {"complete", "RUN", "completes the first part of test images", run_complete},
       {"bench", "NAME", "benchmarks; \"bench list\" names them", run_bench},
+      {"reproduce", "NAME", "runs a table or a figure of a paper; \"reproduce list\" names them",
+       run_reproduce},
       {"data", "list|fetch|verify|prepare [NAME]", "data sets: where they are, download, checksums",
        run_data},
       {"info", "", "version, compiler, BLAS and threads, devices, memory", run_info},

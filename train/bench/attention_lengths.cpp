@@ -1,0 +1,75 @@
+#include "train/bench/attention_lengths.h"
+
+#include <algorithm>
+
+#include "core/allocator.h"
+#include "train/bench/measure.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
+
+Tensor random_input(const Shape& shape, const char* name) {
+  const Tensor x = Tensor::empty(shape);
+  const RandomStream stream(1, name);
+  for (int64_t i = 0; i < x.numel(); ++i)
+    x.data<float>()[i] = static_cast<float>(2 * stream.uniform(static_cast<uint64_t>(i)) - 1);
+  return require_grad(x);
+}
+
+// One length: its inputs and the times so far.
+class Length {
+ public:
+  Length(const AttentionKind& kind, const AttentionLengths& all, int64_t length)
+      : length_(length),
+        inner_(std::max<int64_t>(kTokensTimed / (length * all.batch), 1)),
+        q_(random_input({all.batch, length, all.heads, all.head_dim}, "q")),
+        k_(kind.capabilities.shared_query_key ? q_ : random_input(q_.shape(), "k")),
+        v_(random_input(q_.shape(), "v")),
+        cotangent_(Tensor::full(q_.shape(), 1)) {}
+
+  void run(const Attention& attention) {
+    allocator().reset_peak();
+    const int64_t before = allocator().stats().active;
+    const double seconds = seconds_of([&] {
+      for (int64_t i = 0; i < inner_; ++i) {
+        backward(attention.forward(q_, k_, v_, {.causal = true, .key_lengths = {}}, {}, "bench"), cotangent_);
+        for (const Tensor& x : {q_, k_, v_}) set_gradient(x, {});
+      }
+    });
+    times_.push_back(seconds / static_cast<double>(inner_));
+    const int64_t inputs = (k_.raw() == q_.raw() ? 3 : 4) * q_.bytes();
+    peak_ = allocator().stats().peak - before + inputs;
+  }
+  void forget_times() { times_.clear(); }
+  double last_seconds() const { return times_.back(); }
+  AttentionSample sample() const { return {length_, median(times_), peak_}; }
+
+ private:
+  int64_t length_, inner_;
+  Tensor q_, k_, v_, cotangent_;
+  std::vector<double> times_;
+  int64_t peak_ = 0;
+};
+
+}  // namespace
+
+std::vector<AttentionSample> measure_attention(const AttentionKind& kind, const OptionValues& options,
+                                               const AttentionLengths& lengths) {
+  const auto attention = kind.make(options, 0);
+  std::vector<Length> all;
+  for (int64_t length = lengths.shortest; length <= lengths.longest; length *= 2) {
+    all.emplace_back(kind, lengths, length).run(*attention);
+    // Twice the length takes at most four times as long.
+    if (4 * all.back().last_seconds() > lengths.patience) break;
+  }
+  for (Length& length : all) length.forget_times();
+  for (int64_t i = 0; i < lengths.repeats; ++i)
+    for (Length& length : all) length.run(*attention);
+  std::vector<AttentionSample> samples;
+  for (const Length& length : all) samples.push_back(length.sample());
+  return samples;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,94 @@
+// Time and memory per sequence of every attention kind at doubling lengths, forward and backward:
+// "Transformers are RNNs" (Katharopoulos et al. 2020), figure 1, and "Reformer" (Kitaev et al. 2020),
+// figure 5.
+#include <algorithm>
+#include <cmath>
+
+#include "core/files.h"
+#include "core/log.h"
+#include "core/threads.h"
+#include "train/bench/attention_lengths.h"
+#include "train/reproduce/chart.h"
+#include "train/reproduce/reproduce.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr double kMilli = 1e3, kMebi = 1024.0 * 1024.0;
+constexpr double kPatience = 20, kPaperPatience = 600;  // seconds of one pass
+constexpr int64_t kRepeats = 3;
+
+struct Curve {
+  const char *name, *kind;
+  int64_t rounds;  // of hashing; 0 for kinds without
+};
+
+constexpr Curve kCurves[] = {
+    {"softmax", "softmax", 0}, {"linear", "linear", 0}, {"lsh-1", "lsh", 1}, {"lsh-4", "lsh", 4}};
+
+// A power of the length through the last point of a curve.
+Series theory(const std::string& name, const Series& measured, double power) {
+  Series line{.name = name, .points = {}, .dashed = true};
+  if (measured.points.empty()) return line;
+  const auto [last_x, last_y] = measured.points.back();
+  for (const auto& [x, y] : measured.points)
+    line.points.emplace_back(x, last_y * std::pow(x / last_x, power));
+  return line;
+}
+
+Report run(const ReproductionOptions& options) {
+  const AttentionLengths lengths{.repeats = kRepeats, .patience = options.paper ? kPaperPatience : kPatience};
+  const Axis length_axis{"sequence length", Scale::log2};
+  Chart time{.title = "Attention, forward and backward, per sequence",
+             .x = length_axis,
+             .y = {"milliseconds", Scale::log10},
+             .series = {}};
+  Chart memory{.title = "Attention, forward and backward, peak memory",
+               .x = length_axis,
+               .y = {"MiB", Scale::log10},
+               .series = {}};
+  std::vector<Report> rows;
+  std::vector<std::vector<std::string>> csv = {{"attention", "length", "seconds", "peak_bytes"}};
+  for (const Curve& curve : kCurves) {
+    log_info("measuring ", curve.name);
+    const AttentionKind& kind = attention_kind(curve.kind);
+    OptionValues values(kind.options);
+    if (curve.rounds > 0) values.set("rounds", curve.rounds);
+    Series seconds{.name = curve.name, .points = {}}, bytes = seconds;
+    for (const AttentionSample& sample : measure_attention(kind, values, lengths)) {
+      const auto length = static_cast<double>(sample.length), peak = static_cast<double>(sample.peak_bytes);
+      seconds.points.emplace_back(length, kMilli * sample.seconds);
+      bytes.points.emplace_back(length, peak / kMebi);
+      csv.push_back({curve.name, std::to_string(sample.length), csv_number(sample.seconds),
+                     std::to_string(sample.peak_bytes)});
+      rows.push_back(Report()
+                         .add("attention", curve.name)
+                         .add("length", sample.length)
+                         .add("seconds", sample.seconds)
+                         .add("peak_bytes", sample.peak_bytes));
+    }
+    time.series.push_back(seconds);
+    memory.series.push_back(bytes);
+  }
+  time.series.push_back(theory("length²", time.series[0], 2));
+  time.series.push_back(theory("length", time.series[1], 1));
+  memory.series.push_back(theory("length", memory.series[1], 1));
+  write_csv(options.out / "attention-scaling.csv", csv);
+  replace_file((options.out / "attention-time.svg").string(), to_svg(time));
+  replace_file((options.out / "attention-memory.svg").string(), to_svg(memory));
+  return Report()
+      .add("threads", threads())
+      .add("heads", lengths.heads)
+      .add("head_dim", lengths.head_dim)
+      .add("lengths", rows);
+}
+
+}  // namespace
+
+Reproduction attention_scaling_reproduction() {
+  return {.name = "attention-scaling",
+          .summary = "time and memory of every attention kind at lengths 2^9 to 2^16 (both papers)",
+          .run = run};
+}
+
+}  // namespace tapeformer

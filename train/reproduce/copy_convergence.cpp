@@ -1,0 +1,65 @@
+// "Transformers are RNNs" (Katharopoulos et al. 2020), figure 2: the training loss of softmax, linear and LSH
+// attention on the copy task.
+#include <algorithm>
+#include <array>
+
+#include "core/files.h"
+#include "train/metrics.h"
+#include "train/reproduce/chart.h"
+#include "train/reproduce/reproduce.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr std::array<const char*, 4> kKinds = {"softmax", "linear", "lsh-1", "lsh-4"};
+
+// A quarter of the paper's length and half its width.
+const std::vector<std::string> kSmoke = {
+    "data.max_length=32",    "data.batch_size=32", "data.eval_limit=200",       "model.head_dim=16",
+    "model.feedforward=512", "model.dropout=0",    "model.attention_dropout=0", "train.steps=3000",
+    "train.eval_every=0",    "train.log_every=20", "schedule.step_at=[2000]",   "train.keep_last=1"};
+
+bool is_training(const MetricRecord& record) {
+  return std::find(record.begin(), record.end(), MetricRecord::value_type{"split", std::string("train")}) !=
+         record.end();
+}
+
+Report run(const ReproductionOptions& options) {
+  Chart chart{
+      .title = "Copy task", .x = {"training step"}, .y = {"cross-entropy, nats", Scale::log10}, .series = {}};
+  std::vector<Report> rows;
+  std::vector<std::vector<std::string>> csv = {{"attention", "step", "loss_nats"}};
+  for (const char* const kind : kKinds) {
+    const FinishedRun run = train_run(options, kind, std::string("copy/") + kind + ".toml",
+                                      options.paper ? std::vector<std::string>{} : kSmoke);
+    const Evaluation evaluation = evaluate_run(options, run, {});
+    Series series{.name = kind, .points = {}};
+    for (const MetricRecord& record : read_metrics(run.path + "/metrics.jsonl")) {
+      if (!is_training(record)) continue;
+      const double step = metric_number(record, "step", 0), loss = metric_number(record, "loss_nats", 0);
+      series.points.emplace_back(step, loss);
+      csv.push_back({kind, csv_number(step), csv_number(loss)});
+    }
+    chart.series.push_back(series);
+    rows.push_back(Report()
+                       .add("attention", kind)
+                       .add("steps", run.steps)
+                       .add("seconds", run.seconds)
+                       .add("test_loss_nats", evaluation.nats_per_dim)
+                       .add("test_accuracy_percent", 100 * evaluation.accuracy));
+  }
+  write_csv(options.out / "copy-convergence.csv", csv);
+  replace_file((options.out / "copy-convergence.svg").string(), to_svg(chart));
+  return Report().add("runs", rows);
+}
+
+}  // namespace
+
+Reproduction copy_convergence_reproduction() {
+  return {.name = "copy-convergence",
+          .summary =
+              "Transformers are RNNs, figure 2: loss of softmax, linear and LSH attention on the copy task",
+          .run = run};
+}
+
+}  // namespace tapeformer

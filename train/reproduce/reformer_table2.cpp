@@ -1,0 +1,80 @@
+// "Reformer" (Kitaev et al. 2020), table 2: a one-layer model trained on the duplication task with one number
+// of hash rounds and evaluated with others. Full attention is LSH attention with one chunk, which is exact.
+#include <array>
+
+#include "core/files.h"
+#include "train/build.h"
+#include "train/reproduce/chart.h"
+#include "train/reproduce/reproduce.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kFull = 0;  // as a number of rounds
+
+struct Row {
+  int64_t rounds;
+  std::array<double, 5> paper;  // accuracy in percent, by kEvaluated
+};
+
+constexpr std::array<int64_t, 5> kEvaluated = {kFull, 8, 4, 2, 1};
+constexpr std::array<Row, 4> kTrained = {{{kFull, {100, 94.8, 92.5, 76.9, 52.5}},
+                                          {4, {0.8, 100, 99.9, 99.4, 91.9}},
+                                          {2, {0.8, 100, 99.9, 98.1, 86.8}},
+                                          {1, {0.8, 99.9, 99.6, 94.8, 77.9}}}};
+
+std::string name_of(int64_t rounds) {
+  return rounds == kFull ? "full" : "lsh-" + std::to_string(rounds);
+}
+
+Report run(const ReproductionOptions& options) {
+  const std::string config = options.paper ? "reformer/duplication.toml" : "reformer/duplication-smoke.toml";
+  const Config base =
+      load_config((options.configs / config).string(), options.common.sets, attention_catalogue());
+  const std::string length = std::to_string(base.data.max_length),
+                    chunk = std::to_string(base.attention.get<int64_t>("chunk_length"));
+  const auto settings = [&](int64_t rounds) -> std::vector<std::string> {
+    // A chunk as long as the sequence leaves nothing to hash.
+    if (rounds == kFull) return {"attention.chunk_length=" + length};
+    return {"attention.rounds=" + std::to_string(rounds), "attention.chunk_length=" + chunk};
+  };
+  Chart chart{.title = "Duplication task: accuracy of the second half",
+              .x = {"hash rounds at evaluation", Scale::log2},
+              .y = {"accuracy, %"},
+              .series = {}};
+  std::vector<Report> rows;
+  std::vector<std::vector<std::string>> csv = {
+      {"trained", "evaluated", "accuracy_percent", "paper_percent", "steps", "seconds", "seed"}};
+  for (const Row& trained : kTrained) {
+    const FinishedRun model =
+        train_run(options, "trained-" + name_of(trained.rounds), config, settings(trained.rounds));
+    Report row;
+    row.add("trained", name_of(trained.rounds));
+    Series series{.name = "trained " + name_of(trained.rounds), .points = {}};
+    for (size_t i = 0; i < kEvaluated.size(); ++i) {
+      const int64_t rounds = kEvaluated[i];
+      const double accuracy = 100 * evaluate_run(options, model, settings(rounds)).accuracy;
+      row.add(name_of(rounds), accuracy).add("paper_" + name_of(rounds), trained.paper[i]);
+      if (rounds != kFull) series.points.emplace_back(rounds, accuracy);
+      csv.push_back({name_of(trained.rounds), name_of(rounds), csv_number(accuracy),
+                     csv_number(trained.paper[i]), std::to_string(model.steps), csv_number(model.seconds),
+                     std::to_string(model.config.run.seed)});
+    }
+    rows.push_back(
+        row.add("steps", model.steps).add("seconds", model.seconds).add("seed", model.config.run.seed));
+    chart.series.push_back(series);
+  }
+  write_csv(options.out / "table2.csv", csv);
+  replace_file((options.out / "table2.svg").string(), to_svg(chart));
+  return Report().add("accuracy_percent", rows);
+}
+
+}  // namespace
+
+Reproduction reformer_table2_reproduction() {
+  return {.name = "reformer-table2",
+          .summary = "Reformer, table 2: duplication task, trained and evaluated with different hash rounds",
+          .run = run};
+}
+
+}  // namespace tapeformer
