@@ -10,6 +10,8 @@
 namespace tapeformer {
 namespace {
 
+constexpr double kMostPositions = 1e15;
+
 std::string list_text(const std::vector<int64_t>& numbers) {
   std::string text;
   for (const int64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
@@ -38,6 +40,9 @@ void check_axial(const AxialShape& axial, int64_t length, int64_t width) {
   if (axial.width() != width)
     throw ConfigError(concat_text("model.axial_dims = ", list_text(dims), " add up to ", axial.width(),
                                   "; they must add up to the width ", width, " (heads × head_dim)"));
+  if (std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>()) > kMostPositions)
+    throw ConfigError("model.axial_shape = " + list_text(shape) +
+                      " holds more positions than can be counted");
   if (axial.positions() < length) {
     std::vector<int64_t> larger = shape;
     const int64_t others = axial.positions() / shape[0];
