@@ -67,7 +67,7 @@ void* CachingAllocator::allocate(int64_t bytes) {
           concat_text("out of memory: asked for ", mebibytes(size.bytes), " MiB with ",
                       mebibytes(limit_ - stats_.active), " MiB free of ", mebibytes(limit_),
                       " MiB; lower data.batch_size, the sequence length or the model's size, or set "
-                      "model.recompute = true"));
+                      "model.recompute = true or model.reversible = true"));
   }
   stats_.active += size.bytes;
   stats_.peak = std::max(stats_.peak, stats_.active);

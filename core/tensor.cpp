@@ -62,12 +62,12 @@ void copy_row(To* to, const From* from, int64_t columns, int64_t to_stride, int6
 }
 
 template <class T>
-void add_row(T* to, const T* from, int64_t columns, int64_t to_stride, int64_t from_stride) {
+void add_row(T* to, const T* from, T scale, int64_t columns, int64_t to_stride, int64_t from_stride) {
   if (to_stride == 1 && from_stride == 1) {
 #pragma omp simd
-    for (int64_t i = 0; i < columns; ++i) to[i] += from[i];
+    for (int64_t i = 0; i < columns; ++i) to[i] += scale * from[i];
   } else {
-    for (int64_t i = 0; i < columns; ++i) to[i * to_stride] += from[i * from_stride];
+    for (int64_t i = 0; i < columns; ++i) to[i * to_stride] += scale * from[i * from_stride];
   }
 }
 
@@ -172,7 +172,7 @@ void Tensor::copy_from(const Tensor& source) const {
   });
 }
 
-void Tensor::add_from(const Tensor& source) const {
+void Tensor::add_from(const Tensor& source, double scale) const {
   check(shape() == source.shape() && dtype() == source.dtype(), "add_from", "shape ", source.shape(), " ",
         name_of(source.dtype()), " into ", shape(), " ", name_of(dtype()));
   check(device().is_cpu() && source.device().is_cpu(), "add_from", "both tensors must be on the CPU");
@@ -182,7 +182,9 @@ void Tensor::add_from(const Tensor& source) const {
   const Tensor from = plain ? as_rows(source) : source;
   visit_floating("add_from", dtype(), [&](auto tag) {
     using T = decltype(tag);
-    for_each_row<T, T>(to, from, add_row<T>);
+    for_each_row<T, T>(to, from, [&](T* row, const T* added, int64_t columns, int64_t step, int64_t by) {
+      add_row(row, added, static_cast<T>(scale), columns, step, by);
+    });
   });
 }
 

@@ -127,8 +127,8 @@ class Tensor {
   // Overwrites the elements.
   void copy_from(const Tensor& source) const;  // same shape; converts the dtype
   void fill(double value) const;
-  // Adds the elements of a tensor of the same shape and floating dtype.
-  void add_from(const Tensor& source) const;
+  // Adds scale times the elements of a tensor of the same shape and floating dtype.
+  void add_from(const Tensor& source, double scale = 1) const;
 
   // Identity of the body: equal for copies of one handle only.
   const void* id() const { return body_.get(); }

@@ -1,18 +1,22 @@
 // The autoregressive model of "Transformers are RNNs" (section 4.2): bytes or symbols in, a distribution of
 // the next one out. Value embedding concatenated with fixed position features, causal encoder, linear
 // predictor. Images end in a mixture of logistics, other sequences in a softmax over the vocabulary.
+//
+// With the options of "Reformer" (Kitaev et al. 2020): a reversible encoder, learned axial positions added to
+// a value embedding of the whole width, and a loss whose predictor runs over a few rows at a time.
 #pragma once
 
 #include <string>
 
 #include "core/batch.h"
+#include "models/axial_positions.h"
 #include "models/encoder.h"
 #include "models/positions.h"
 
 namespace tapeformer {
 
 enum class Head { logistic_mixture, categorical };
-enum class Positions { sinusoidal, grid };
+enum class Positions { sinusoidal, grid, axial };
 
 struct AutoregressiveOptions {
   EncoderOptions encoder;
@@ -22,9 +26,14 @@ struct AutoregressiveOptions {
   int64_t max_length = 0;  // positions, that is input tokens, of the longest sequence
   int64_t value_dim = 0;   // width of the value embedding; the rest of the width holds positions. 0: half
   Positions positions = Positions::sinusoidal;
-  ImageLayout layout;  // for grid positions
+  ImageLayout layout;       // for grid positions
+  AxialShape axial;         // for axial positions
+  int64_t loss_chunks = 1;  // pieces that the rows of predictor and loss are cut into
 
-  int64_t value_width() const { return value_dim > 0 ? value_dim : encoder.width() / 2; }
+  int64_t value_width() const {
+    if (positions == Positions::axial) return encoder.width();
+    return value_dim > 0 ? value_dim : encoder.width() / 2;
+  }
   int64_t outputs() const { return head == Head::logistic_mixture ? 3 * mixtures : vocabulary; }
 };
 
@@ -44,12 +53,17 @@ class AutoregressiveModel final : public Module {
   const AutoregressiveOptions& options() const { return options_; }
 
   Embedding value_embedding;
+  std::unique_ptr<AxialPositions> axial_positions;  // null for fixed ones
   Encoder encoder;
   Linear predictor;
   Tensor positions;  // (max_length, width - value_width), fixed
 
  private:
-  Tensor flat_loss(const Tensor& outputs, const Batch& batch) const;
+  // What the predictor reads, (batch, length, encoder.output_width).
+  Tensor encode(const Tensor& inputs, const ForwardContext& context) const;
+  // Mean loss of outputs (rows, outputs).
+  Tensor row_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights) const;
+  Tensor chunked_loss(const Tensor& encoded, const Tensor& targets, const Tensor& weights) const;
 
   AutoregressiveOptions options_;
 };

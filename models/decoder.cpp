@@ -21,6 +21,17 @@ Decoder::Decoder(const AutoregressiveModel& model, int64_t batch) : model_(model
   for (const auto& layer : model.encoder.layers) states_.push_back(layer->attention.kind().make_state(shape));
   auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
   for (Tensor* t : {&x_, &y_, &branch_}) *t = buffer({batch, o.width()});
+  normalized_ = buffer({batch, o.output_width()});
+  if (o.reversible) {
+    other_ = buffer({batch, o.width()});
+    joined_ = buffer({batch, 2 * o.width()});
+    first_ = joined_.view({batch, o.width()}, {2 * o.width(), 1});
+    second_ = joined_.view({batch, o.width()}, {2 * o.width(), 1}, o.width());
+  }
+  if (model.axial_positions) {
+    const NoGrad no_grad;
+    axial_ = model.axial_positions->forward(model.options().max_length);
+  }
   for (Tensor* t : {&query_, &key_, &value_, &attended_}) *t = buffer({batch, o.heads, o.head_dim});
   query_flat_ = flat(query_);
   key_flat_ = flat(key_);
@@ -77,12 +88,43 @@ void Decoder::run_layer(const EncoderLayer& layer, AttentionState& state) {
   layer_norm_into(y_, branch_, layer.norm2.weight, layer.norm2.bias, x_);
 }
 
+// x_, other_ = layer(x_, other_): the halves of models/reversible.h
+void Decoder::run_reversible_layer(const EncoderLayer& layer, AttentionState& state) {
+  layer_norm_into(other_, {}, layer.norm1.weight, layer.norm1.bias, y_);
+  attend(layer, state, y_);
+  add_into(x_, branch_, x_);
+  layer_norm_into(x_, {}, layer.norm2.weight, layer.norm2.bias, y_);
+  feed_forward(layer, y_);
+  add_into(other_, branch_, other_);
+}
+
+// x_ = the embedding of the tokens at position_
+void Decoder::embed(const Tensor& tokens) {
+  embed_into(model_.value_embedding.weight, tokens, model_.positions, position_, x_);
+  if (!axial_.defined()) return;
+  const int64_t width = axial_.size(1);
+  x_.add_from(axial_.view({batch_, width}, {0, 1}, position_ * width));
+}
+
 const Tensor& Decoder::step(const Tensor& tokens) {
   check(tokens.shape() == Shape{batch_}, "Decoder", "tokens ", tokens.shape(), " for a batch of ", batch_);
-  embed_into(model_.value_embedding.weight, tokens, model_.positions, position_, x_);
-  for (size_t i = 0; i < states_.size(); ++i) run_layer(*model_.encoder.layers[i], *states_[i]);
-  layer_norm_into(x_, {}, model_.encoder.norm.weight, model_.encoder.norm.bias, y_);
-  linear_into(y_, model_.predictor.weight, model_.predictor.bias, Activation::none, output_);
+  embed(tokens);
+  const LayerNorm& norm = model_.encoder.norm;
+  const bool reversible = model_.encoder.options().reversible;
+  if (reversible) other_.copy_from(x_);
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const EncoderLayer& layer = *model_.encoder.layers[i];
+    if (reversible)
+      run_reversible_layer(layer, *states_[i]);
+    else
+      run_layer(layer, *states_[i]);
+  }
+  if (reversible) {
+    first_.copy_from(x_);
+    second_.copy_from(other_);
+  }
+  layer_norm_into(reversible ? joined_ : x_, {}, norm.weight, norm.bias, normalized_);
+  linear_into(normalized_, model_.predictor.weight, model_.predictor.bias, Activation::none, output_);
   ++position_;
   return output_;
 }

@@ -31,14 +31,19 @@ class Decoder {
  private:
   void attend(const EncoderLayer& layer, AttentionState& state, const Tensor& x);
   void feed_forward(const EncoderLayer& layer, const Tensor& x);
+  void embed(const Tensor& tokens);
   void run_layer(const EncoderLayer& layer, AttentionState& state);
+  void run_reversible_layer(const EncoderLayer& layer, AttentionState& state);
 
   const AutoregressiveModel& model_;
   int64_t batch_;
   int64_t position_ = 0;
   std::vector<std::unique_ptr<AttentionState>> states_;
-  Tensor x_, y_, branch_;                                      // (batch, width)
-  Tensor query_, key_, value_, attended_;                      // (batch, heads, head_dim)
+  Tensor x_, y_, branch_;                   // (batch, width)
+  Tensor axial_;                            // (max_length, width), or undefined
+  Tensor other_, joined_, first_, second_;  // reversible: the second half; both as (batch, 2 width), in parts
+  Tensor normalized_;                       // (batch, output_width)
+  Tensor query_, key_, value_, attended_;   // (batch, heads, head_dim)
   Tensor query_flat_, key_flat_, value_flat_, attended_flat_;  // the same as (batch, width)
   Tensor hidden_, hidden_scratch_, output_;                    // (batch, feedforward), (batch, outputs)
 };

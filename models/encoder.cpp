@@ -1,10 +1,25 @@
 #include "models/encoder.h"
 
+#include "autograd/chunked.h"
 #include "autograd/recompute.h"
+#include "models/reversible.h"
 #include "ops/elementwise.h"
 #include "ops/view.h"
 
 namespace tapeformer {
+namespace {
+
+const EncoderOptions& checked(const EncoderOptions& options) {
+  if (options.reversible && !options.pre_norm)
+    throw ConfigError(
+        "a reversible encoder normalises before each block: set model.norm = \"pre\" or model.reversible = "
+        "false");
+  if (options.reversible && options.recompute)
+    throw ConfigError("a reversible encoder recomputes anyway: set model.recompute = false");
+  return options;
+}
+
+}  // namespace
 
 MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options)
     : query_projection(options.width(), options.width()),
@@ -38,6 +53,7 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, std::string place)
       norm2(options.width()),
       pre_norm(options.pre_norm),
       dropout_(options.dropout),
+      chunks_(options.feedforward_chunks),
       place_(std::move(place)) {
   add_child("attention", attention);
   add_child("linear1", feedforward.linear1);
@@ -46,21 +62,43 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, std::string place)
   add_child("norm2", norm2);
 }
 
-Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask,
-                             const ForwardContext& context) const {
-  const DropoutMask attention_mask = context.dropout(dropout_, place_ + ".attention");
-  const DropoutMask hidden_mask = context.dropout(dropout_, place_ + ".hidden");
-  const DropoutMask out_mask = context.dropout(dropout_, place_ + ".out");
-  if (pre_norm) {
-    const Tensor y =
-        add(x, dropout(attention.forward(norm1.forward(x), mask, context, place_), attention_mask));
-    return add(y, dropout(feedforward.forward(norm2.forward(y), hidden_mask), out_mask));
-  }
-  const Tensor y = norm1.forward(x, attention.forward(x, mask, context, place_), attention_mask);
-  return norm2.forward(y, feedforward.forward(y, hidden_mask), out_mask);
+Tensor EncoderLayer::attention_branch(const Tensor& x, const AttentionMask& mask,
+                                      const ForwardContext& context) const {
+  return dropout(attention.forward(norm1.forward(x), mask, context, place_), mask_of(".attention", context));
 }
 
-Encoder::Encoder(const EncoderOptions& options) : norm(options.width()), options_(options) {
+Tensor EncoderLayer::feedforward_branch(const Tensor& x, int64_t first, const ForwardContext& context) const {
+  const DropoutMask hidden_mask =
+      mask_of(".hidden", context).from(first * feedforward.linear1.weight.size(0));
+  const DropoutMask out_mask = mask_of(".out", context).from(first * x.size(-1));
+  return dropout(feedforward.forward(norm2.forward(x), hidden_mask), out_mask);
+}
+
+Tensor EncoderLayer::chunked_feedforward(const Tensor& x, const DropoutMask& hidden_mask) const {
+  if (chunks_ <= 1) return feedforward.forward(x, hidden_mask);
+  const auto rows_forward = [this, hidden_mask](const Tensor& rows, int64_t first) {
+    return feedforward.forward(rows, hidden_mask.from(first * feedforward.linear1.weight.size(0)));
+  };
+  const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
+  return reshape(chunked(rows_forward, rows, chunks_,
+                         {feedforward.linear1.weight, feedforward.linear1.bias, feedforward.linear2.weight,
+                          feedforward.linear2.bias}),
+                 x.shape());
+}
+
+Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask,
+                             const ForwardContext& context) const {
+  const DropoutMask hidden_mask = mask_of(".hidden", context), out_mask = mask_of(".out", context);
+  if (pre_norm) {
+    const Tensor y = add(x, attention_branch(x, mask, context));
+    return add(y, dropout(chunked_feedforward(norm2.forward(y), hidden_mask), out_mask));
+  }
+  const Tensor y =
+      norm1.forward(x, attention.forward(x, mask, context, place_), mask_of(".attention", context));
+  return norm2.forward(y, chunked_feedforward(y, hidden_mask), out_mask);
+}
+
+Encoder::Encoder(const EncoderOptions& options) : norm(checked(options).output_width()), options_(options) {
   for (int64_t i = 0; i < options.layers; ++i) {
     const std::string name = "layers." + std::to_string(i);
     layers.push_back(std::make_unique<EncoderLayer>(options, name));
@@ -70,14 +108,16 @@ Encoder::Encoder(const EncoderOptions& options) : norm(options.width()), options
 }
 
 Tensor Encoder::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const {
+  if (options_.reversible)
+    return norm.forward(reversible_stack(layers, options_.feedforward_chunks, x, mask, context));
+  const bool recomputed = options_.recompute && recording();
+  const ReplayContext replay(context, recomputed);
   Tensor y = x;
   for (const auto& layer : layers) {
-    if (options_.recompute && recording()) {
-      std::vector<Tensor> parameters;
-      for (const auto& [name, tensor] : layer->parameters()) parameters.push_back(tensor);
+    if (recomputed) {
       y = recompute([&layer = *layer, mask,
-                     context](const std::vector<Tensor>& in) { return layer.forward(in[0], mask, context); },
-                    {y}, parameters);
+                     replay](const std::vector<Tensor>& in) { return layer.forward(in[0], mask, *replay); },
+                    {y}, tensors_of(layer->parameters()));
     } else {
       y = layer->forward(y, mask, context);
     }

@@ -1,5 +1,6 @@
 // The Transformer encoder (Vaswani et al. 2017) over any attention kind: post-norm as in "Transformers are
-// RNNs", or pre-norm, with a final layer norm in both cases.
+// RNNs", pre-norm, or reversible as in "Reformer" (models/reversible.h), with a final layer norm in all
+// cases.
 #pragma once
 
 #include <memory>
@@ -19,9 +20,13 @@ struct EncoderOptions {
   double attention_dropout = 0;  // of attention weights
   bool pre_norm = false;
   Activation activation = Activation::relu;
-  bool recompute = false;  // keep one layer's activations at a time (autograd/recompute.h)
+  bool recompute = false;          // keep one layer's activations at a time (autograd/recompute.h)
+  bool reversible = false;         // keep no layer's activations (models/reversible.h); pre-norm only
+  int64_t feedforward_chunks = 1;  // pieces that the rows of the feed-forward block are cut into
 
   int64_t width() const { return heads * head_dim; }
+  // Of the encoder's result: a reversible one hands on both halves of its state.
+  int64_t output_width() const { return reversible ? 2 * width() : width(); }
 };
 
 class MultiHeadAttention final : public Module {
@@ -47,20 +52,33 @@ class EncoderLayer final : public Module {
   EncoderLayer(const EncoderOptions& options, std::string place);
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
 
+  // The residual branches of the pre-norm form: dropout(attention(norm1 x)) of x (batch, length, width), and
+  // dropout(feedforward(norm2 x)) of rows x (count, width) that begin at row `first` of the whole.
+  Tensor attention_branch(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
+  Tensor feedforward_branch(const Tensor& x, int64_t first, const ForwardContext& context) const;
+
   MultiHeadAttention attention;
   FeedForward feedforward;
   LayerNorm norm1, norm2;
   const bool pre_norm;
 
  private:
+  DropoutMask mask_of(const char* place, const ForwardContext& context) const {
+    return context.dropout(dropout_, place_ + place);
+  }
+  // feedforward(x) in chunks; x (batch, length, width)
+  Tensor chunked_feedforward(const Tensor& x, const DropoutMask& hidden_mask) const;
+
   double dropout_;
+  int64_t chunks_;
   std::string place_;
 };
 
 class Encoder final : public Module {
  public:
+  // Throws ConfigError for a reversible encoder that is not pre-norm or recomputes.
   explicit Encoder(const EncoderOptions& options);
-  // x (batch, length, width); result of the same shape, normalised.
+  // x (batch, length, width); result (batch, length, output_width), normalised.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
 
   const EncoderOptions& options() const { return options_; }

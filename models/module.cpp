@@ -25,6 +25,18 @@ int64_t Decisions::bytes() const {
   return total;
 }
 
+ReplayContext::ReplayContext(const ForwardContext& context, bool replayed) : context_(context) {
+  if (!replayed || context.decisions) return;
+  own_ = std::make_shared<Decisions>();
+  context_.decisions = own_.get();
+}
+
+std::vector<Tensor> tensors_of(const NamedTensors& named) {
+  std::vector<Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
+}
+
 Initializer uniform_init(double bound) {
   return elementwise_init(
       [bound](const RandomStream& stream, uint64_t i) { return bound * (2 * stream.uniform(i) - 1); });

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,7 +42,21 @@ struct ForwardContext {
   }
 };
 
+// A context for a part that is replayed: it keeps decisions for the replay, those of the given context if
+// that has any. Copies share them; functions that are replayed hold a copy.
+class ReplayContext {
+ public:
+  // `replayed` false: the part runs once, and nothing is kept.
+  explicit ReplayContext(const ForwardContext& context, bool replayed = true);
+  const ForwardContext& operator*() const { return context_; }
+
+ private:
+  ForwardContext context_;
+  std::shared_ptr<Decisions> own_;
+};
+
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+std::vector<Tensor> tensors_of(const NamedTensors& named);
 // Fills a new float64 parameter from a stream that belongs to its full name.
 using Initializer = std::function<void(const Tensor& parameter, const RandomStream& stream)>;
 

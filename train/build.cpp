@@ -20,7 +20,14 @@ EncoderOptions encoder_options(const Config& config) {
   options.pre_norm = m.norm == "pre";
   options.activation = m.activation == "gelu" ? Activation::gelu : Activation::relu;
   options.recompute = m.recompute;
+  options.reversible = m.reversible;
+  options.feedforward_chunks = m.feedforward_chunks;
   return options;
+}
+
+Positions positions_of(const std::string& name) {
+  if (name == "axial") return Positions::axial;
+  return name == "grid" ? Positions::grid : Positions::sinusoidal;
 }
 
 DatasetOptions dataset_options(const Config& config, const std::string& split, const std::string& data_dir) {
@@ -79,7 +86,9 @@ AutoregressiveOptions model_options(const Config& config, const DatasetInfo& dat
   options.mixtures = config.model.mixtures;
   options.max_length = data.length;
   options.value_dim = config.model.value_dim;
-  options.positions = config.model.positions == "grid" ? Positions::grid : Positions::sinusoidal;
+  options.positions = positions_of(config.model.positions);
+  options.axial = {config.model.axial_shape, config.model.axial_dims};
+  options.loss_chunks = config.model.loss_chunks;
   options.layout = {data.height, data.width, data.channels};
   return options;
 }

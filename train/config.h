@@ -50,7 +50,11 @@ struct ModelConfig {
   std::string norm = "post";
   std::string activation = "relu";
   std::string positions = "sinusoidal";
+  std::vector<int64_t> axial_shape, axial_dims;  // of axial positions, one entry an axis
   bool recompute = false;
+  bool reversible = false;
+  int64_t feedforward_chunks = 1;
+  int64_t loss_chunks = 1;
 };
 
 struct OptimizerConfig {

@@ -129,9 +129,28 @@ void add_model(std::vector<SchemaKey>& keys, const std::vector<std::string>& att
   table.add("activation", &ModelConfig::activation, "activation of the feed-forward block")
       .one_of({"relu", "gelu"});
   table
-      .add("positions", &ModelConfig::positions, "sinusoidal over the index, or over row, column and channel")
-      .one_of({"sinusoidal", "grid"});
+      .add("positions", &ModelConfig::positions,
+           "sinusoidal over the index, or over row, column and channel; axial: learned, one table an axis")
+      .one_of({"sinusoidal", "grid", "axial"});
+  table
+      .add("axial_shape", &ModelConfig::axial_shape,
+           "axial positions: places of each axis, slowest first; their product covers the length")
+      .range(1, kLargestSize);
+  table
+      .add("axial_dims", &ModelConfig::axial_dims,
+           "axial positions: features of each axis; they add up to the width")
+      .range(1, kLargestSize);
   table.add("recompute", &ModelConfig::recompute, "recompute each layer in backward to save memory");
+  table.add("reversible", &ModelConfig::reversible,
+            "reversible layers: activation memory does not grow with the depth; needs norm = \"pre\"");
+  table
+      .add("feedforward_chunks", &ModelConfig::feedforward_chunks,
+           "pieces in which the feed-forward block runs over the batch's tokens")
+      .range(1, kLargestSize);
+  table
+      .add("loss_chunks", &ModelConfig::loss_chunks,
+           "pieces in which predictor and loss run over the batch's tokens")
+      .range(1, kLargestSize);
 }
 
 void add_optimizer(std::vector<SchemaKey>& keys) {

@@ -76,6 +76,7 @@ template <class T>
 void dropout_multipliers(const DropoutMask& mask, int64_t first, int64_t count, T* multipliers) {
   const auto threshold = static_cast<int32_t>(mask.threshold());
   const T scale = static_cast<T>(mask.scale());
+  first += mask.offset;
   T part[kGroup];
   for (int64_t done = 0; done < count;) {
     const int64_t block = (first + done) / kPerBlock, skip = (first + done) % kPerBlock;

@@ -150,7 +150,7 @@ void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* 
 
   parallel_for(parts, 1, [&](int64_t part_begin, int64_t part_end) {
     Scratch<T> multipliers(draw ? out : 0);
-    Scratch<T> buffer(plain ? 0 : kBlockRows * out);
+    Scratch<T> buffer(plain ? 0 : std::min(kBlockRows, (shape.rows + parts - 1) / parts) * out);
     for (int64_t part = part_begin; part < part_end; ++part) {
       const int64_t first = shape.rows * part / parts, last = shape.rows * (part + 1) / parts;
       T* const my_gw = part == 0 ? gw : partial_gw.data() + (part - 1) * out * in;

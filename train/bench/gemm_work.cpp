@@ -14,7 +14,7 @@ std::vector<GemmShape> forward_products(const AutoregressiveOptions& model, int6
       {"attention projections", rows, width, width, false, true, projections * e.layers},
       {"linear1", rows, e.feedforward, width, false, true, e.layers},
       {"linear2", rows, width, e.feedforward, false, true, e.layers},
-      {"predictor", rows, model.outputs(), width, false, true, 1},
+      {"predictor", rows, model.outputs(), e.output_width(), false, true, 1},
   };
 }
 

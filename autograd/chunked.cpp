@@ -1,0 +1,106 @@
+#include "autograd/chunked.h"
+
+namespace tapeformer {
+namespace {
+
+// A leaf on the same data, which asks for a gradient if wanted.
+Tensor leaf_on(const Tensor& x, bool wanted) {
+  Tensor leaf = detach(x);
+  if (wanted) require_grad(leaf);
+  return leaf;
+}
+
+void check_rows(const char* op, const Tensor& x) {
+  check(x.rank() >= 1 && x.is_contiguous(), op, "the input of shape ", x.shape(),
+        " must be contiguous and have rows");
+}
+
+Tensor scaled(const Tensor& x, double scale) {
+  if (!x.defined() || scale == 1) return x;
+  const Tensor y = Tensor::zeros_like(x);
+  y.add_from(x, scale);
+  return y;
+}
+
+}  // namespace
+
+Tensor rows_of(const Tensor& x, int64_t first, int64_t last) {
+  Shape shape = x.shape();
+  shape[0] = last - first;
+  return x.view(shape, x.strides(), first * x.strides()[0]);
+}
+
+Tensor chunked(const std::function<Tensor(const Tensor& rows, int64_t first)>& function, const Tensor& x,
+               int64_t chunks, const std::vector<Tensor>& parameters) {
+  check_rows("chunked", x);
+  const int64_t rows = x.size(0);
+  Tensor result;
+  {
+    const NoGrad no_grad;
+    for_each_chunk(rows, chunks, [&](int64_t first, int64_t last) {
+      const Tensor part = function(rows_of(x, first, last), first);
+      check(part.rank() >= 1 && part.size(0) == last - first, "chunked", "the function made ", part.shape(),
+            " of ", last - first, " rows");
+      if (!result.defined()) {
+        Shape shape = part.shape();
+        shape[0] = rows;
+        result = Tensor::empty(shape, part.dtype(), part.device());
+      }
+      rows_of(result, first, last).copy_from(part);
+    });
+  }
+  // One parameter is enough to have the node recorded when x does not require a gradient.
+  std::vector<Tensor> sources = {x};
+  const auto trainable = std::find_if(parameters.begin(), parameters.end(), requires_grad);
+  if (trainable != parameters.end()) sources.push_back(*trainable);
+  return record("chunked", result, sources,
+                [function, x = detach(x), rows, chunks, count = sources.size()](const Tensor& gradient_any,
+                                                                                Needs needs) {
+                  const Tensor g = gradient_any.is_contiguous() ? gradient_any : gradient_any.clone();
+                  Gradients gradients(count);
+                  if (needs[0]) gradients[0] = Tensor::zeros_like(x);
+                  for_each_chunk(rows, chunks, [&](int64_t first, int64_t last) {
+                    const Tensor leaf = leaf_on(rows_of(x, first, last), needs[0]);
+                    const Tensor part = [&] {
+                      const RecordingScope record_again(true);
+                      return function(leaf, first);
+                    }();
+                    if (!requires_grad(part)) return;
+                    backward(part, rows_of(g, first, last));
+                    if (const Tensor gx = gradient(leaf); gx.defined())
+                      rows_of(gradients[0], first, last).copy_from(gx);
+                  });
+                  return gradients;
+                });
+}
+
+Tensor chunked_sum(const std::function<Tensor(const Tensor& rows, const std::vector<Tensor>& parameters,
+                                              int64_t first)>& function,
+                   const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters) {
+  check_rows("chunked_sum", x);
+  std::vector<Tensor> sources = {x}, leaves;
+  sources.insert(sources.end(), parameters.begin(), parameters.end());
+  for (const Tensor& parameter : parameters) leaves.push_back(leaf_on(parameter, requires_grad(parameter)));
+  Gradients gradients(sources.size());
+  const bool wanted = recording() && std::any_of(sources.begin(), sources.end(), requires_grad);
+  if (wanted && requires_grad(x)) gradients[0] = Tensor::zeros_like(x);
+  double total = 0;
+  for_each_chunk(x.size(0), chunks, [&](int64_t first, int64_t last) {
+    const Tensor leaf = leaf_on(rows_of(x, first, last), gradients[0].defined());
+    const Tensor part = function(leaf, leaves, first);
+    check(part.numel() == 1, "chunked_sum", "the function made ", part.shape(), ", not a scalar");
+    total += part.item();
+    if (!wanted || !requires_grad(part)) return;
+    backward(part);
+    if (const Tensor gx = gradient(leaf); gx.defined()) rows_of(gradients[0], first, last).copy_from(gx);
+  });
+  for (size_t i = 0; i < leaves.size(); ++i) gradients[i + 1] = gradient(leaves[i]);
+  return record("chunked_sum", Tensor::full({}, total, x.dtype(), x.device()), sources,
+                [gradients](const Tensor& g) {
+                  Gradients result;
+                  for (const Tensor& one : gradients) result.push_back(scaled(one, g.item()));
+                  return result;
+                });
+}
+
+}  // namespace tapeformer

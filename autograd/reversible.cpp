@@ -1,0 +1,121 @@
+#include "autograd/reversible.h"
+
+#include <algorithm>
+
+#include "autograd/chunked.h"
+
+namespace tapeformer {
+namespace {
+
+// x, if no other handle sees its data, or a copy that may be changed.
+Tensor own(Tensor x) {
+  const bool alone = x.use_count() == 1 && x.owns_storage_alone() && x.is_contiguous();
+  return alone ? x : x.clone();
+}
+
+// target += sign * branch(x); target and x share no data.
+void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, double sign) {
+  for_each_chunk(x.size(0), branch.chunks, [&](int64_t first, int64_t last) {
+    const Tensor part = branch.function(rows_of(x, first, last), first);
+    rows_of(target, first, last).add_from(part, sign);
+  });
+}
+
+// One branch of a block, replayed: takes it out of `target` again, and adds the gradient of its input, given
+// that of its result, to `gx`.
+void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, const Tensor& g,
+            Tensor& gx) {
+  // A gradient function may have kept a handle on the gradient that it was given.
+  gx = own(std::move(gx));
+  for_each_chunk(x.size(0), branch.chunks, [&](int64_t first, int64_t last) {
+    const Tensor leaf = rows_of(x, first, last);
+    require_grad(leaf);
+    const Tensor part = [&] {
+      const RecordingScope record_again(true);
+      return branch.function(leaf, first);
+    }();
+    rows_of(target, first, last).add_from(part, -1);
+    if (!requires_grad(part)) return;
+    backward(part, rows_of(g, first, last));
+    if (const Tensor added = gradient(leaf); added.defined()) rows_of(gx, first, last).add_from(added);
+  });
+}
+
+// Half 0 or 1 of the last dimension, as a view.
+Tensor half_of(const Tensor& joined, int64_t which) {
+  Shape shape = joined.shape();
+  shape[-1] /= 2;
+  return joined.view(shape, joined.strides(), which * shape[-1]);
+}
+
+void check_halves(const Tensor& x1, const Tensor& x2) {
+  check(x1.rank() >= 2 && x1.shape() == x2.shape() && x1.dtype() == x2.dtype(), "reversible", "halves ",
+        x1.shape(), " ", name_of(x1.dtype()), " and ", x2.shape(), " ", name_of(x2.dtype()),
+        " must agree and have rows");
+}
+
+// d(inputs) from d(outputs); runs `outputs` back to the inputs on the way.
+ReversibleState backward_through(const std::vector<ReversibleBlock>& blocks, const ReversibleState& outputs,
+                                 ReversibleState g) {
+  const auto& [y1, y2] = outputs;
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+    replay(block->g, y1, y2, g.second, g.first);
+    replay(block->f, y2, y1, g.first, g.second);
+  }
+  return g;
+}
+
+}  // namespace
+
+ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks,
+                                   const ReversibleState& inputs) {
+  check_halves(inputs.first, inputs.second);
+  const NoGrad no_grad;
+  ReversibleState state{inputs.first.clone(), inputs.second.clone()};
+  for (const ReversibleBlock& block : blocks) {
+    add_branch(block.f, state.second, state.first, 1);
+    add_branch(block.g, state.first, state.second, 1);
+  }
+  return state;
+}
+
+ReversibleState reversible_inverse(const std::vector<ReversibleBlock>& blocks,
+                                   const ReversibleState& outputs) {
+  check_halves(outputs.first, outputs.second);
+  const NoGrad no_grad;
+  ReversibleState state{outputs.first.clone(), outputs.second.clone()};
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+    add_branch(block->g, state.first, state.second, -1);
+    add_branch(block->f, state.second, state.first, -1);
+  }
+  return state;
+}
+
+Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2,
+                  const std::vector<Tensor>& parameters) {
+  Tensor joined;
+  {
+    const ReversibleState state = reversible_forward(blocks, {x1, x2});
+    Shape shape = x1.shape();
+    shape[-1] *= 2;
+    joined = Tensor::empty(shape, x1.dtype(), x1.device());
+    half_of(joined, 0).copy_from(state.first);
+    half_of(joined, 1).copy_from(state.second);
+  }
+  // One parameter is enough to have the node recorded when no half requires a gradient.
+  std::vector<Tensor> sources = {x1, x2};
+  const auto trainable = std::find_if(parameters.begin(), parameters.end(), requires_grad);
+  if (trainable != parameters.end()) sources.push_back(*trainable);
+  return record("reversible", joined, sources,
+                [blocks, joined = detach(joined), count = sources.size()](const Tensor& g) {
+                  const ReversibleState outputs{half_of(joined, 0).clone(), half_of(joined, 1).clone()};
+                  const ReversibleState gx =
+                      backward_through(blocks, outputs, {half_of(g, 0).clone(), half_of(g, 1).clone()});
+                  Gradients gradients(count);
+                  gradients[0] = gx.first;
+                  gradients[1] = gx.second;
+                  return gradients;
+                });
+}
+
+}  // namespace tapeformer

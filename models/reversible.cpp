@@ -1,0 +1,37 @@
+#include "models/reversible.h"
+
+#include "ops/view.h"
+
+namespace tapeformer {
+
+std::vector<ReversibleBlock> reversible_blocks(const std::vector<std::unique_ptr<EncoderLayer>>& layers,
+                                               int64_t chunks, int64_t batch, const AttentionMask& mask,
+                                               const ReplayContext& context) {
+  std::vector<ReversibleBlock> blocks;
+  for (const auto& owned : layers) {
+    const EncoderLayer& layer = *owned;
+    auto attend = [&layer, batch, mask, context](const Tensor& rows, int64_t) {
+      const Tensor x = reshape(rows, {batch, rows.size(0) / std::max<int64_t>(batch, 1), rows.size(1)});
+      return reshape(layer.attention_branch(x, mask, *context), rows.shape());
+    };
+    auto feed = [&layer, context](const Tensor& rows, int64_t first) {
+      return layer.feedforward_branch(rows, first, *context);
+    };
+    blocks.push_back({{attend}, {feed, chunks}});
+  }
+  return blocks;
+}
+
+Tensor reversible_stack(const std::vector<std::unique_ptr<EncoderLayer>>& layers, int64_t chunks,
+                        const Tensor& x, const AttentionMask& mask, const ForwardContext& context) {
+  const ReplayContext replay(context, recording());
+  std::vector<Tensor> parameters;
+  for (const auto& layer : layers)
+    for (const Tensor& parameter : tensors_of(layer->parameters())) parameters.push_back(parameter);
+  const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
+  const Tensor joined =
+      reversible(reversible_blocks(layers, chunks, x.size(0), mask, replay), rows, rows, parameters);
+  return reshape(joined, {x.size(0), x.size(1), 2 * x.size(2)});
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,138 @@
+#include "autograd/chunked.h"
+
+#include <doctest/doctest.h>
+
+#include "autograd/gradcheck.h"
+#include "core/allocator.h"
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+#include "ops/reduce.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+constexpr int64_t kRows = 23, kDim = 5;
+const int64_t kChunks[] = {1, 2, 7, kRows, 1000};
+
+// Gradients of the leaves, which are cleared.
+std::vector<Tensor> taken_gradients(const std::vector<Tensor>& leaves) {
+  std::vector<Tensor> gradients;
+  for (const Tensor& leaf : leaves) {
+    gradients.push_back(gradient(leaf));
+    set_gradient(leaf, {});
+  }
+  return gradients;
+}
+
+}  // namespace
+
+TEST_CASE("chunks cover the rows without gaps, whatever their number") {
+  for (const int64_t rows : {0, 1, 7, 23})
+    for (const int64_t chunks : {1, 2, 7, 23, 1000}) {
+      int64_t next = 0, count = 0;
+      for_each_chunk(rows, chunks, [&](int64_t first, int64_t last) {
+        CHECK(first == next);
+        CHECK((last > first || rows == 0));
+        CHECK(last - first <= (rows + chunks - 1) / chunks);
+        next = last;
+        ++count;
+      });
+      CHECK(next == rows);
+      CHECK(count == std::max<int64_t>(std::min(rows, chunks), 1));
+    }
+}
+
+TEST_CASE("a chunked function has the values and gradients of the whole, dropout included") {
+  const Tensor x = require_grad(normal({kRows, kDim}, 1)), w = require_grad(normal({8, kDim}, 2)),
+               b = require_grad(normal({8}, 3)), cotangent = normal({kRows, 8}, 4);
+  const DropoutMask mask{0.3, RandomStream(1, "chunks")};
+  const auto function = [&](const Tensor& rows, int64_t first) {
+    return linear(rows, w, b, Activation::gelu, mask.from(first * 8));
+  };
+  const Tensor whole = function(x, 0);
+  backward(whole, cotangent);
+  const auto expected = taken_gradients({x, w, b});
+  for (const int64_t chunks : kChunks) {
+    const Tensor y = chunked(function, x, chunks, {w, b});
+    CHECK(tape_size() == 1 + requires_grad(whole));
+    CHECK(max_difference(y, whole) < 1e-12);
+    backward(y, cotangent);
+    const auto found = taken_gradients({x, w, b});
+    for (size_t i = 0; i < 3; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
+  }
+  // Control: a mask that starts anew in every chunk is another mask.
+  const Tensor wrong = chunked(
+      [&](const Tensor& rows, int64_t) { return linear(rows, w, b, Activation::gelu, mask); }, x, 2, {w, b});
+  CHECK(max_difference(wrong, whole) > 0.1);
+}
+
+TEST_CASE("a chunked sum has the value and the gradients of the whole, times what follows it") {
+  const Tensor x = require_grad(normal({kRows, kDim}, 1)), w = require_grad(normal({8, kDim}, 2));
+  const auto function = [](const Tensor& rows, const std::vector<Tensor>& parameters, int64_t first) {
+    return add(sum(square(tanh(linear(rows, parameters[0], {})))), static_cast<double>(first) * 0);
+  };
+  const Tensor whole = function(x, {w}, 0);
+  backward(mul(whole, 3));
+  const auto expected = taken_gradients({x, w});
+  for (const int64_t chunks : kChunks) {
+    const Tensor y = chunked_sum(function, x, chunks, {w});
+    CHECK(std::abs(y.item() - whole.item()) < 1e-11);
+    CHECK_FALSE(gradient(w).defined());  // not before backward()
+    backward(mul(y, 3));
+    const auto found = taken_gradients({x, w});
+    for (size_t i = 0; i < 2; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
+  }
+  const NoGrad no_grad;
+  CHECK_FALSE(requires_grad(chunked_sum(function, x, 2, {w})));
+}
+
+TEST_CASE("gradients of chunked functions pass the check") {
+  const auto plain = gradcheck(
+      [](const std::vector<Tensor>& in) {
+        return chunked([&](const Tensor& rows, int64_t) { return tanh(rows); }, in[0], 3, {});
+      },
+      {normal({7, 3}, 1)});
+  CHECK(plain.message == "");
+  CHECK(plain.relative_error < 1e-8);
+  const auto summed = gradcheck(
+      [](const std::vector<Tensor>& in) {
+        return chunked_sum([](const Tensor& rows, const std::vector<Tensor>& w,
+                              int64_t) { return sum(square(linear(rows, w[0], {}))); },
+                           in[0], 3, {in[1]});
+      },
+      {normal({7, 3}, 1), normal({4, 3}, 2)});
+  CHECK(summed.message == "");
+  CHECK(summed.relative_error < 1e-8);
+}
+
+TEST_CASE("the memory of a chunked function falls with the number of chunks, backward included") {
+  const int64_t rows = 1024, hidden = 512;
+  const Tensor x = require_grad(normal({rows, kDim}, 1)), w1 = require_grad(normal({hidden, kDim}, 2)),
+               w2 = require_grad(normal({kDim, hidden}, 3)), cotangent = normal({rows, kDim}, 4);
+  const auto function = [&](const Tensor& part, int64_t) {
+    return linear(linear(part, w1, {}, Activation::relu), w2, {});
+  };
+  std::vector<int64_t> peaks;
+  for (const int64_t chunks : {1, 1, 4, 16}) {  // the first to have gradients of the weights
+    const int64_t before = allocator().stats().active;
+    allocator().reset_peak();
+    backward(chunked(function, x, chunks, {w1, w2}), cotangent);
+    peaks.push_back(allocator().stats().peak - before);
+  }
+  const int64_t hidden_bytes = rows * hidden * 8;
+  CHECK(peaks[1] > 2 * hidden_bytes);  // hidden units and their gradient
+  CHECK(peaks[2] < peaks[1] / 3);
+  CHECK(peaks[3] < peaks[1] / 10);
+}
+
+TEST_CASE("functions that do not fit are errors") {
+  const Tensor x = normal({4, 3}, 1);
+  CHECK_THROWS_WITH_AS(chunked([](const Tensor& rows, int64_t) { return sum(rows, 0); }, x, 2, {}),
+                       "chunked: the function made (3,) of 2 rows", ShapeError);
+  CHECK_THROWS_WITH_AS(
+      chunked_sum([](const Tensor& rows, const std::vector<Tensor>&, int64_t) { return rows; }, x, 2, {}),
+      "chunked_sum: the function made (2, 3), not a scalar", ShapeError);
+}

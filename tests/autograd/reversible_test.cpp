@@ -1,0 +1,123 @@
+#include "autograd/reversible.h"
+
+#include <doctest/doctest.h>
+
+#include "autograd/gradcheck.h"
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+#include "ops/view.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+constexpr int64_t kRows = 6, kDim = 4;
+
+// A block of two small branches with weights of their own.
+struct Weights {
+  explicit Weights(int salt)
+      : f(require_grad(normal({kDim, kDim}, salt))), g(require_grad(normal({kDim, kDim}, salt + 1))) {}
+  Tensor f, g;
+};
+
+ReversibleBlock block_of(const Weights& w, int64_t chunks = 1) {
+  return {{[f = w.f](const Tensor& x, int64_t) { return tanh(linear(x, f, {})); }},
+          {[g = w.g](const Tensor& x, int64_t) { return sigmoid(linear(x, g, {})); }, chunks}};
+}
+
+// The same blocks with every intermediate on the tape.
+Tensor stored(const std::vector<ReversibleBlock>& blocks, Tensor x1, Tensor x2) {
+  for (const ReversibleBlock& block : blocks) {
+    x1 = add(x1, block.f.function(x2, 0));
+    x2 = add(x2, block.g.function(x1, 0));
+  }
+  return concat({x1, x2}, -1);
+}
+
+}  // namespace
+
+TEST_CASE("a reversible stack has the values and the gradients of its stored form") {
+  const Weights a(1), b(3), c(5);
+  const Tensor x1 = require_grad(normal({kRows, kDim}, 10)), x2 = require_grad(normal({kRows, kDim}, 11));
+  const std::vector<Tensor> leaves = {x1, x2, a.f, a.g, b.f, b.g, c.f, c.g};
+  const Tensor cotangent = normal({kRows, 2 * kDim}, 12);
+  std::vector<Tensor> expected;
+  for (const int64_t chunks : {0, 1, 2, 5, 6, 100}) {
+    const std::vector<ReversibleBlock> blocks = {block_of(a, chunks), block_of(b, chunks),
+                                                 block_of(c, chunks)};
+    const Tensor y =
+        chunks == 0 ? stored(blocks, x1, x2) : reversible(blocks, x1, x2, {a.f, a.g, b.f, b.g, c.f, c.g});
+    backward(y, cotangent);
+    std::vector<Tensor> found = {detach(y)};
+    for (const Tensor& leaf : leaves) {
+      found.push_back(gradient(leaf));
+      set_gradient(leaf, {});
+    }
+    if (expected.empty()) expected = found;
+    for (size_t i = 0; i < found.size(); ++i) CHECK(max_difference(found[i], expected[i]) < 1e-13);
+  }
+}
+
+TEST_CASE("the gradient of a reversible stack passes the check, one tensor as both halves too") {
+  const auto result = gradcheck(
+      [](const std::vector<Tensor>& in) {
+        const Weights a(1), b(3);
+        return reversible({block_of(a), block_of(b, 2)}, in[0], in[0], {a.f, a.g, b.f, b.g});
+      },
+      {normal({kRows, kDim}, 10)});
+  CHECK(result.message == "");
+  CHECK(result.relative_error < 1e-8);
+}
+
+TEST_CASE("branches that hand gradients on unchanged do not disturb each other") {
+  // The gradient of the weight is the very tensor that runs on through the stack.
+  const Tensor w = require_grad(normal({kRows, kDim}, 1)), x = require_grad(normal({kRows, kDim}, 2));
+  const auto shift = [&](const Tensor& in, int64_t) { return add(in, w); };
+  const std::vector<ReversibleBlock> blocks(3, {{shift}, {shift}});
+  const Tensor cotangent = normal({kRows, 2 * kDim}, 3);
+  backward(stored(blocks, x, x), cotangent);
+  const Tensor gw = gradient(w), gx = gradient(x);
+  for (const Tensor& leaf : {w, x}) set_gradient(leaf, {});
+  backward(reversible(blocks, x, x, {w}), cotangent);
+  CHECK(max_difference(gradient(w), gw) < 1e-13);
+  CHECK(max_difference(gradient(x), gx) < 1e-13);
+}
+
+TEST_CASE("each branch runs twice a step, and nothing of one block is on the tape in the next") {
+  const Weights weights(1);
+  const Tensor x = require_grad(normal({kRows, kDim}, 2));
+  std::vector<int64_t> tape_sizes;
+  const auto counted = [&](const Tensor& in, int64_t) {
+    tape_sizes.push_back(tape_size());
+    return tanh(linear(tanh(in), weights.f, {}));
+  };
+  const std::vector<ReversibleBlock> blocks(5, {{counted}, {counted}});
+  const Tensor y = reversible(blocks, x, x, {weights.f});
+  CHECK(tape_size() == 1);
+  CHECK(tape_sizes == std::vector<int64_t>(10, 0));
+  tape_sizes.clear();
+  backward(y, Tensor::full(y.shape(), 1, DType::float64));
+  CHECK(tape_sizes == std::vector<int64_t>(10, 1));
+}
+
+TEST_CASE(
+    "parameters alone are enough to have a stack recorded, and a tape that is kept can be swept again") {
+  const Weights w(1);
+  const Tensor x = normal({kRows, kDim}, 2), ones = Tensor::full({kRows, 2 * kDim}, 1, DType::float64);
+  const Tensor y = reversible({block_of(w)}, x, x, {w.f, w.g});
+  backward(y, ones, {.retain = true});
+  const std::vector<double> once = gradient(w.f).to_vector();
+  backward(y, ones);
+  for (size_t i = 0; i < once.size(); ++i) CHECK(gradient(w.f).to_vector()[i] == 2 * once[i]);
+  const NoGrad no_grad;
+  CHECK_FALSE(requires_grad(reversible({block_of(w)}, x, x, {w.f, w.g})));
+}
+
+TEST_CASE("halves that differ are an error") {
+  const Weights w(1);
+  CHECK_THROWS_WITH_AS(reversible({block_of(w)}, normal({2, 4}), normal({3, 4}), {}),
+                       "reversible: halves (2, 4) float64 and (3, 4) float64 must agree and have rows",
+                       ShapeError);
+}
