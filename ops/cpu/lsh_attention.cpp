@@ -1,0 +1,238 @@
+#include "ops/cpu/lsh_heads.h"
+
+namespace tapeformer {
+
+LshStages* lsh_stages = nullptr;
+
+namespace cpu {
+namespace {
+
+template <class T>
+constexpr T kInfinity = std::numeric_limits<T>::infinity();
+
+// The rows of one head's result, summed up over the rounds.
+template <class T>
+struct RunningSoftmax {
+  T* maximum;  // (length,) of the scores so far
+  T* sum;      // (length,) of exp(score - maximum)
+};
+
+template <class T>
+class LshForward : public LshWindow<T> {
+  using Base = LshWindow<T>;
+  using Base::before_;
+  using Base::capacity_;
+  using Base::clock_;
+  using Base::kQueries;
+  using Base::own_;
+  using Base::s_;
+  using Base::scores_;
+  using Base::stride_;
+  using typename Base::Half;
+  using typename Base::Int;
+  using typename Base::Range;
+
+ public:
+  LshForward(const LshAttentionShape& shape, AttentionRows<const T> q, AttentionRows<const T> v,
+             AttentionRows<T> out, T* log_sums)
+      : Base(shape, q, v), out_(out), log_sums_(log_sums) {}
+
+  void take(Arena& arena) {
+    this->take_window(arena);
+    for (T*& columns : value_columns_) columns = arena.take<T>(capacity_ * this->value_width());
+    result_ = arena.take<T>(kQueries * this->value_width());
+    for (T** per_row : {&maximum_, &sum_}) *per_row = arena.take<T>(kQueries);
+  }
+
+  // Chunks [begin, end) of a round.
+  void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end,
+           RunningSoftmax<T> running) {
+    this->select(example, head, order);
+    clock_.start();
+    const LshOrder::Chunk first = order.chunk_before(round, begin);
+    if (first.exists)
+      load_chunk(*own_, first.round, first.chunk);
+    else
+      own_->count = 0;
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      std::swap(own_, before_);
+      load_chunk(*own_, round, chunk);
+      this->find_ranges();
+      next_ = chunk + 1 < order.chunks() ? order.positions(round, chunk + 1) : nullptr;
+      next_count_ = next_ ? order.places(chunk + 1) : 0;
+      clock_.lap(&LshStages::gather);
+      for (int64_t i = 0; i < own_->count; i += kQueries)
+        block(i, std::min(kQueries, own_->count - i), running);
+    }
+    StageClock::count_multiply_adds(std::exchange(this->multiply_adds_, 0));
+  }
+
+ private:
+  T* columns_of(const Half& half) const { return value_columns_[&half - this->halves_]; }
+
+  void load_chunk(Half& half, int64_t round, int64_t chunk) {
+    this->gather(half, round, chunk);
+    constexpr int64_t kWidth = kTileColumns<T>;
+    T* const columns = columns_of(half);
+    for (int64_t i = 0; i < half.count; ++i)
+      pack_columns(this->v_row(half.order[i]), 0, 1, s_.value_dim, T{1}, capacity_, columns + i * kWidth);
+    for (int64_t m = 0; m < this->value_width(); m += kWidth)  // finite where weights are zero
+      std::fill(columns + m * capacity_ + half.count * kWidth, columns + (m + kWidth) * capacity_, T{0});
+  }
+
+  // Queries [first, first + count) of the chunk.
+  void block(int64_t first, int64_t count, RunningSoftmax<T> running) {
+    for (int64_t i = 0; i < count; i += kTileRows) {
+      const Range range = this->range_of(first + i, first + i + kTileRows);
+      if (!range.empty())
+        this->score_tile(
+            own_->queries + (first + i) * s_.dim, s_.dim, range,
+            [](const Half& half) { return half.key_panels; }, scores_ + i * stride_);
+    }
+    clock_.lap(&LshStages::products);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t tile = (first + i) / kTileRows * kTileRows;
+      prefetch(first + i);
+      const Range range = this->range_of(tile, tile + kTileRows);
+      if (s_.causal)
+        probabilities<true>(first + i, i, range);
+      else
+        probabilities<false>(first + i, i, range);
+    }
+    for (int64_t i = count; i < tile_rows(count); ++i) std::fill_n(scores_ + i * stride_, stride_, T{0});
+    clock_.lap(&LshStages::softmax);
+    std::fill_n(result_, tile_rows(count) * this->value_width(), T{0});
+    for (int64_t i = 0; i < count; i += kTileRows) {
+      const Range range = this->range_of(first + i, first + i + kTileRows);
+      if (!range.empty())
+        this->add_columns(
+            scores_ + i * stride_, range, this->value_width(),
+            [this](const Half& half) { return columns_of(half); }, result_ + i * this->value_width());
+    }
+    clock_.lap(&LshStages::products);
+    for (int64_t i = 0; i < count; ++i)
+      if (s_.mean)
+        add_mean(own_->order[first + i], i);
+      else
+        merge(own_->order[first + i], i, running);
+    clock_.lap(&LshStages::scatter);
+  }
+
+  // The rows that the next chunk needs and that this one writes.
+  void prefetch(int64_t i) {
+    prefetch_row(out_.row(this->example_, own_->order[i], this->head_), s_.value_dim * int64_t{sizeof(T)});
+    if (i >= next_count_) return;
+    prefetch_row(this->q_row(next_[i]), s_.dim * int64_t{sizeof(T)});
+    prefetch_row(this->v_row(next_[i]), s_.value_dim * int64_t{sizeof(T)});
+  }
+
+  // Row `row` of the block, query i: scores become exp(score - maximum) / places, zero where not seen.
+  template <bool kCausal>
+  void probabilities(int64_t i, int64_t row, Range range) {
+    T* const scores = scores_ + row * stride_;
+    Vector<T> largest = Vector<T>{} - kInfinity<T>;
+    this->template for_keys<kCausal>(i, range, [&](const Half&, int64_t, int64_t column, Vector<Int> seen) {
+      const Vector<T> x = seen ? load(scores + column) : Vector<T>{} - kInfinity<T>;
+      store(scores + column, x);
+      largest = x > largest ? x : largest;
+    });
+    T maximum = -kInfinity<T>;
+    for (int64_t lane = 0; lane < kLanes<T>; ++lane) maximum = std::max(maximum, T{largest[lane]});
+    const T shift = maximum == -kInfinity<T> ? T{0} : maximum;
+    Vector<T> total{};
+    auto exponentials = [&](auto&& weighted) {
+      this->template for_keys<kCausal>(
+          i, range, [&](const Half& half, int64_t j, int64_t column, Vector<Int> seen) {
+            Vector<T> p = weighted(half, j, vmath::exp_of_negative(load(scores + column) - shift));
+            p = seen ? p : Vector<T>{};
+            store(scores + column, p);
+            total += p;
+          });
+    };
+    if (s_.exact_duplicates) {
+      this->find_cells(i);
+      exponentials([&](const Half& half, int64_t j, Vector<T> p) { return p / this->places(half, j); });
+    } else {
+      exponentials([](const Half&, int64_t, Vector<T> p) { return p; });
+    }
+    maximum_[row] = maximum;
+    sum_[row] = sum(total);
+  }
+
+  // Adds a row to the softmax over all rounds, and finishes it in the last round.
+  void merge(int32_t position, int64_t row, RunningSoftmax<T> running) {
+    T* const out = out_.row(this->example_, position, this->head_);
+    const T* const result = result_ + row * this->value_width();
+    const bool first = own_->round == 0, last = own_->round == s_.rounds - 1;
+    const T before = first ? -kInfinity<T> : running.maximum[position];
+    const T maximum = std::max(before, maximum_[row]);
+    const T shift = maximum == -kInfinity<T> ? T{0} : maximum;
+    T keep = std::exp(before - shift), add = std::exp(maximum_[row] - shift);
+    const T total = (first ? T{0} : keep * running.sum[position]) + add * sum_[row];
+    running.maximum[position] = maximum;
+    running.sum[position] = total;
+    if (last) {
+      log_sums_[this->log_sum_index(position, 0)] = total == 0 ? kInfinity<T> : maximum + std::log(total);
+      if (total == 0) {
+        std::copy_n(this->v_row(position), s_.value_dim, out);
+        return;
+      }
+      keep /= total;
+      add /= total;
+    }
+    if (first)
+      for (int64_t m = 0; m < s_.value_dim; ++m) out[m] = add * result[m];
+    else
+      for (int64_t m = 0; m < s_.value_dim; ++m) out[m] = keep * out[m] + add * result[m];
+  }
+
+  // Adds a round's own softmax to the mean.
+  void add_mean(int32_t position, int64_t row) {
+    T* const out = out_.row(this->example_, position, this->head_);
+    const bool alone = sum_[row] == 0;
+    const T* const result = alone ? this->v_row(position) : result_ + row * this->value_width();
+    const T factor = 1 / (static_cast<T>(s_.rounds) * (alone ? T{1} : sum_[row]));
+    if (own_->round == 0)
+      for (int64_t m = 0; m < s_.value_dim; ++m) out[m] = factor * result[m];
+    else
+      for (int64_t m = 0; m < s_.value_dim; ++m) out[m] += factor * result[m];
+    log_sums_[this->log_sum_index(position, own_->round)] =
+        alone ? kInfinity<T> : maximum_[row] + std::log(sum_[row]);
+  }
+
+  const AttentionRows<T> out_;
+  T* const log_sums_;
+  const int32_t* next_ = nullptr;  // positions of the next chunk
+  int64_t next_count_ = 0;
+  T* value_columns_[2] = {};               // of the halves
+  T* result_ = nullptr;                    // (kQueries, value_width)
+  T *maximum_ = nullptr, *sum_ = nullptr;  // of the block's rows
+};
+
+}  // namespace
+
+template <class T>
+void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> v,
+                           const int32_t* buckets, T* out, T* log_sums) {
+  const AttentionRows<T> target = contiguous_rows(out, s.length, s.heads, s.value_dim);
+  std::fill_n(log_sums, s.batch * s.heads * s.log_sum_rounds() * s.length, kInfinity<T>);
+  for_lsh_heads(
+      s, [&] { return LshForward<T>(s, q, v, target, log_sums); }, 2 * s.length * int64_t{sizeof(T)}, buckets,
+      [&](int64_t example, int64_t head, const LshOrder& order, void* memory, auto&& for_segments) {
+        const RunningSoftmax<T> running{static_cast<T*>(memory), static_cast<T*>(memory) + s.length};
+        for (int64_t position = s.counted(example); position < s.length; ++position)
+          std::fill_n(target.row(example, position, head), s.value_dim, T{0});
+        for (int64_t round = 0; round < s.rounds; ++round)
+          for_segments([&](LshForward<T>& window, int64_t, int64_t begin, int64_t end) {
+            window.run(example, head, order, round, begin, end, running);
+          });
+      });
+}
+
+template void lsh_attention_forward(const LshAttentionShape&, AttentionRows<const float>,
+                                    AttentionRows<const float>, const int32_t*, float*, float*);
+template void lsh_attention_forward(const LshAttentionShape&, AttentionRows<const double>,
+                                    AttentionRows<const double>, const int32_t*, double*, double*);
+
+}  // namespace cpu
+}  // namespace tapeformer

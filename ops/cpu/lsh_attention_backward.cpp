@@ -1,0 +1,361 @@
+#include "ops/cpu/lsh_heads.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+template <class T>
+class LshBackward : public LshWindow<T> {
+  using Base = LshWindow<T>;
+  using Base::before_;
+  using Base::capacity_;
+  using Base::clock_;
+  using Base::kQueries;
+  using Base::own_;
+  using Base::rows_;
+  using Base::s_;
+  using Base::scores_;
+  using Base::stride_;
+  using typename Base::Half;
+  using typename Base::Int;
+  using typename Base::Range;
+
+ public:
+  LshBackward(const LshAttentionShape& shape, AttentionRows<const T> q, AttentionRows<const T> v,
+              const T* log_sums, AttentionRows<const T> g, AttentionRows<T> gq, AttentionRows<T> gv)
+      : Base(shape, q, v), g_(g), gq_(gq), gv_(gv), log_sums_(log_sums) {}
+
+  void take(Arena& arena) {
+    this->take_window(arena);
+    for (Sums& sums : sums_) {
+      sums.value_panels = arena.take<T>(capacity_ * s_.value_dim);
+      sums.key_columns = arena.take<T>(capacity_ * this->width());
+      for (T** rows : {&sums.gq, &sums.gk}) *rows = arena.take<T>(rows_ * this->width());
+      sums.gv = arena.take<T>(rows_ * this->value_width());
+    }
+    query_columns_ = arena.take<T>(rows_ * this->width());
+    g_rows_ = arena.take<T>(rows_ * s_.value_dim);
+    g_columns_ = arena.take<T>(rows_ * this->value_width());
+    score_gradients_ = arena.take<T>(kQueries * stride_);
+    ones_ = arena.take<T>(capacity_);
+  }
+
+  // Elements of what run() leaves behind for the chunk before its first one.
+  static int64_t look_back_size(const LshAttentionShape& s) { return s.chunk_length * (s.dim + s.value_dim); }
+
+  // Chunks [begin, end) of a round: sets (first round) or increases their rows of gq and gv; gradients of the
+  // chunk before go to look_back. deltas (length,): g . out.
+  void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end,
+           const T* deltas, T* look_back) {
+    this->select(example, head, order);
+    std::fill_n(ones_, capacity_, T{1});
+    deltas_ = deltas;
+    clock_.start();
+    const LshOrder::Chunk first = order.chunk_before(round, begin);
+    if (first.exists)
+      load_chunk(*own_, first.round, first.chunk);
+    else
+      own_->count = 0;
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      std::swap(own_, before_);
+      load_chunk(*own_, round, chunk);
+      load_queries();
+      this->find_ranges();
+      next_ = chunk + 1 < order.chunks() ? order.positions(round, chunk + 1) : nullptr;
+      next_count_ = next_ ? order.places(chunk + 1) : 0;
+      clock_.lap(&LshStages::gather);
+      for (int64_t i = 0; i < own_->count; i += kQueries) block(i, std::min(kQueries, own_->count - i));
+      finish(*before_, chunk == begin ? look_back : nullptr);
+      clock_.lap(&LshStages::scatter);
+    }
+    finish(*own_, nullptr);
+    clock_.lap(&LshStages::scatter);
+    StageClock::count_multiply_adds(std::exchange(this->multiply_adds_, 0));
+  }
+
+  // Adds what run() left for the chunk before.
+  void add_look_back(int64_t example, int64_t head, const LshOrder& order, LshOrder::Chunk chunk,
+                     const T* rows) {
+    const int32_t* const positions = order.positions(chunk.round, chunk.chunk);
+    for (int64_t i = 0; i < order.places(chunk.chunk); ++i) {
+      T *const gq = gq_.row(example, positions[i], head), *const gv = gv_.row(example, positions[i], head);
+      for (int64_t d = 0; d < s_.dim; ++d) gq[d] += *rows++;
+      for (int64_t m = 0; m < s_.value_dim; ++m) gv[m] += *rows++;
+    }
+  }
+
+ private:
+  // What belongs to a half: its values and keys as operands, and sums of gradients, in rows of whole tiles.
+  struct Sums {
+    T *value_panels, *key_columns;
+    T *gq, *gk, *gv;  // gk: of the keys
+  };
+  Sums& sums_of(const Half& half) { return sums_[&half - this->halves_]; }
+
+  void load_chunk(Half& half, int64_t round, int64_t chunk) {
+    this->gather(half, round, chunk);
+    const Sums& sums = sums_of(half);
+    constexpr int64_t kWidth = kTileColumns<T>;
+    // g_rows_ serves as a place to gather the values; load_queries() fills it afterwards.
+    for (int64_t i = 0; i < half.count; ++i) {
+      std::copy_n(this->v_row(half.order[i]), s_.value_dim, g_rows_ + i * s_.value_dim);
+      pack_columns(half.queries + i * s_.dim, 0, 1, s_.dim, half.factors[i], capacity_,
+                   sums.key_columns + i * kWidth);
+    }
+    pack_scaled_rows(g_rows_, ones_, half.count, s_.value_dim, sums.value_panels);
+    for (int64_t m = 0; m < this->width(); m += kWidth)  // finite where weights are zero
+      std::fill(sums.key_columns + m * capacity_ + half.count * kWidth,
+                sums.key_columns + (m + kWidth) * capacity_, T{0});
+    for (T* rows : {sums.gq, sums.gk}) std::fill_n(rows, rows_ * this->width(), T{0});
+    std::fill_n(sums.gv, rows_ * this->value_width(), T{0});
+  }
+
+  // The chunk's queries and their gradients as operands.
+  void load_queries() {
+    constexpr int64_t kWidth = kTileColumns<T>;
+    pack_columns(own_->queries, s_.dim, own_->count, s_.dim, T{1}, rows_, query_columns_);
+    for (int64_t i = 0; i < own_->count; ++i) {
+      const T* const row = g_.row(this->example_, own_->order[i], this->head_);
+      std::copy_n(row, s_.value_dim, g_rows_ + i * s_.value_dim);
+      pack_columns(row, 0, 1, s_.value_dim, T{1}, rows_, g_columns_ + i * kWidth);
+    }
+    std::fill(g_rows_ + own_->count * s_.value_dim, g_rows_ + tile_rows(own_->count) * s_.value_dim, T{0});
+  }
+
+  // Queries [first, first + count) of the chunk.
+  void block(int64_t first, int64_t count) {
+    const int64_t tiles = tile_rows(count) / kTileRows;
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t i = t * kTileRows;
+      tile_ranges_[t] = this->range_of(first + i, first + i + kTileRows);
+      if (tile_ranges_[t].empty()) continue;
+      this->score_tile(
+          own_->queries + (first + i) * s_.dim, s_.dim, tile_ranges_[t],
+          [](const Half& half) { return half.key_panels; }, scores_ + i * stride_);
+      this->score_tile(
+          g_rows_ + (first + i) * s_.value_dim, s_.value_dim, tile_ranges_[t],
+          [this](const Half& half) { return sums_of(half).value_panels; }, score_gradients_ + i * stride_);
+    }
+    clock_.lap(&LshStages::products);
+    for (int64_t row = 0; row < tiles * kTileRows; ++row) {
+      if (row < count) prefetch(first + row);
+      const Range range = row < count ? tile_ranges_[row / kTileRows] : Range{0, 0};
+      if (s_.causal)
+        row_gradient<true>(first + row, row, range);
+      else
+        row_gradient<false>(first + row, row, range);
+    }
+    clock_.lap(&LshStages::softmax);
+    for (int64_t t = 0; t < tiles; ++t)
+      if (!tile_ranges_[t].empty())
+        this->add_columns(
+            score_gradients_ + t * kTileRows * stride_, tile_ranges_[t], this->width(),
+            [this](const Half& half) { return sums_of(half).key_columns; },
+            sums_of(*own_).gq + (first + t * kTileRows) * this->width());
+    add_for_keys(*before_, 0, first, count);
+    add_for_keys(*own_, capacity_, first, count);
+    clock_.lap(&LshStages::products);
+  }
+
+  void prefetch(int64_t i) {
+    constexpr int64_t kSize = sizeof(T);
+    if (i < before_->count) {
+      prefetch_row(gq_.row(this->example_, before_->order[i], this->head_), s_.dim * kSize);
+      prefetch_row(gv_.row(this->example_, before_->order[i], this->head_), s_.value_dim * kSize);
+    }
+    if (i >= next_count_) return;
+    prefetch_row(this->q_row(next_[i]), s_.dim * kSize);
+    prefetch_row(this->v_row(next_[i]), s_.value_dim * kSize);
+    prefetch_row(g_.row(this->example_, next_[i], this->head_), s_.value_dim * kSize);
+  }
+
+  // Row `row` of the block, query i: scores become the weights p of the values in out, score_gradients_ (g .
+  // v) becomes p (g . v - delta); zeros where nothing is seen, over the whole row.
+  template <bool kCausal>
+  void row_gradient(int64_t i, int64_t row, Range range) {
+    T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;
+    const int64_t position = i < own_->count ? own_->order[i] : 0;
+    const T log_sum =
+        range.empty() ? T{0} : log_sums_[this->log_sum_index(position, s_.mean ? own_->round : 0)];
+    if (i < own_->count) add_alone(i, position);
+    if (range.empty() || log_sum == std::numeric_limits<T>::infinity()) {
+      std::fill_n(scores, stride_, T{0});
+      std::fill_n(gradients, stride_, T{0});
+      return;
+    }
+    for (T* const x : {scores, gradients}) {
+      std::fill_n(x, range.begin, T{0});
+      std::fill(x + range.end, x + stride_, T{0});
+    }
+    if (s_.mean)
+      mean_row<kCausal>(i, range, log_sum, scores, gradients);
+    else
+      softmax_row<kCausal>(i, range, log_sum, deltas_[position], scores, gradients);
+  }
+
+  // The value of a query that sees nothing else is its own.
+  void add_alone(int64_t i, int64_t position) {
+    if (log_sums_[this->log_sum_index(position, s_.mean ? own_->round : 0)] !=
+        std::numeric_limits<T>::infinity())
+      return;
+    if (!s_.mean && own_->round > 0) return;
+    const T share = s_.mean ? 1 / static_cast<T>(s_.rounds) : T{1};
+    T* const gv = sums_of(*own_).gv + i * this->value_width();
+    for (int64_t m = 0; m < s_.value_dim; ++m) gv[m] += share * g_rows_[i * s_.value_dim + m];
+  }
+
+  template <bool kCausal>
+  void softmax_row(int64_t i, Range range, T log_sum, T delta, T* scores, T* gradients) {
+    auto pass = [&](T shift, auto&& weighted) {
+      this->template for_keys<kCausal>(
+          i, range, [&](const Half& half, int64_t j, int64_t column, Vector<Int> seen) {
+            Vector<T> p = weighted(half, j, vmath::exp_of_negative(load(scores + column) - shift));
+            p = seen ? p : Vector<T>{};
+            const Vector<T> ds = p * (load(gradients + column) - delta);
+            store(scores + column, p);
+            store(gradients + column, seen ? ds : Vector<T>{});
+          });
+    };
+    if (!s_.exact_duplicates) {
+      pass(log_sum, [](const Half&, int64_t, Vector<T> p) { return p; });
+      return;
+    }
+    // A score may exceed the log-sum-exp by the logarithm of the number of places, at most 2 rounds.
+    const T most = static_cast<T>(2 * s_.rounds);
+    this->find_cells(i);
+    pass(log_sum + std::log(most),
+         [&](const Half& half, int64_t j, Vector<T> p) { return most * p / this->places(half, j); });
+  }
+
+  template <bool kCausal>
+  void mean_row(int64_t i, Range range, T log_sum, T* scores, T* gradients) {
+    const T share = 1 / static_cast<T>(s_.rounds);
+    Vector<T> total{};  // g . out of this round, times share
+    this->template for_keys<kCausal>(i, range, [&](const Half&, int64_t, int64_t column, Vector<Int> seen) {
+      Vector<T> p = share * vmath::exp_of_negative(load(scores + column) - log_sum);
+      p = seen ? p : Vector<T>{};
+      store(scores + column, p);
+      total += seen ? p * load(gradients + column) : Vector<T>{};
+    });
+    const T delta = sum(total) / share;
+    this->template for_keys<kCausal>(i, range, [&](const Half&, int64_t, int64_t column, Vector<Int> seen) {
+      const Vector<T> ds = load(scores + column) * (load(gradients + column) - delta);
+      store(gradients + column, seen ? ds : Vector<T>{});
+    });
+  }
+
+  // gk and gv of a half, whose columns begin at offset, from the queries of the block.
+  void add_for_keys(const Half& half, int64_t offset, int64_t first, int64_t count) {
+    const Sums& sums = sums_of(half);
+    const int64_t tiles = tile_rows(count) / kTileRows;
+    for (int64_t j = 0; j < half.count; j += kTileRows) {
+      auto meets = [&](int64_t t) {
+        return tile_ranges_[t].begin < offset + j + kTileRows && tile_ranges_[t].end > offset + j;
+      };
+      int64_t begin = 0, end = tiles;
+      while (begin < end && !meets(begin)) ++begin;
+      while (end > begin && !meets(end - 1)) --end;
+      if (begin == end) continue;
+      begin *= kTileRows;
+      end = std::min(end * kTileRows, count);
+      const int64_t weights = begin * stride_ + offset + j;
+      add_tiles(scores_ + weights, g_columns_, first + begin, end - begin, this->value_width(),
+                sums.gv + j * this->value_width());
+      add_tiles(score_gradients_ + weights, query_columns_, first + begin, end - begin, this->width(),
+                sums.gk + j * this->width());
+    }
+  }
+  void add_tiles(const T* weights, const T* columns, int64_t first, int64_t depth, int64_t columns_width,
+                 T* result) {
+    constexpr int64_t kWidth = kTileColumns<T>;
+    for (int64_t m = 0; m < columns_width; m += kWidth)
+      tile_product<Left::columns, true>(weights, stride_, columns + m * rows_ + first * kWidth, depth,
+                                        result + m, columns_width);
+    this->multiply_adds_ += kTileRows * columns_width * depth;
+  }
+
+  // Writes a half's sums to its positions, or, of a chunk that belongs to another segment, to look_back. The
+  // key is factor q with factor = scale / n, n² = |q|² + epsilon, so that the gradient of q by way of the key
+  // is factor (gk - q (q . gk) / n²).
+  void finish(const Half& half, T* look_back) {
+    const Sums& sums = sums_of(half);
+    const T scale = static_cast<T>(s_.scale);
+    const bool set = half.round == 0 && !look_back;
+    for (int64_t i = 0; i < half.count; ++i) {
+      const T *const q = half.queries + i * s_.dim, *const gk = sums.gk + i * this->width();
+      const T factor = half.factors[i], inverse = factor / scale;
+      const T along = factor * inverse * inverse * dot(q, gk, s_.dim);
+      const T *const own = sums.gq + i * this->width(), *const value = sums.gv + i * this->value_width();
+      T *gq = gq_.row(this->example_, half.order[i], this->head_),
+        *gv = gv_.row(this->example_, half.order[i], this->head_);
+      if (look_back) {
+        gq = look_back + i * (s_.dim + s_.value_dim);
+        gv = gq + s_.dim;
+      }
+      if (set || look_back) {
+        for (int64_t d = 0; d < s_.dim; ++d) gq[d] = own[d] + (factor * gk[d] - along * q[d]);
+        std::copy_n(value, s_.value_dim, gv);
+      } else {
+        for (int64_t d = 0; d < s_.dim; ++d) gq[d] += own[d] + (factor * gk[d] - along * q[d]);
+        for (int64_t m = 0; m < s_.value_dim; ++m) gv[m] += value[m];
+      }
+    }
+  }
+
+  const AttentionRows<const T> g_;
+  const AttentionRows<T> gq_, gv_;
+  const T* const log_sums_;
+  const T* deltas_ = nullptr;
+  const int32_t* next_ = nullptr;  // positions of the next chunk
+  int64_t next_count_ = 0;
+  Sums sums_[2] = {};                                   // of the halves
+  T *query_columns_ = nullptr, *g_columns_ = nullptr;   // of the chunk, panels of rows_ rows
+  T* ones_ = nullptr;                                   // (capacity_,)
+  T *g_rows_ = nullptr, *score_gradients_ = nullptr;    // (rows_, value_dim), (kQueries, stride_)
+  Range tile_ranges_[Base::kQueries / kTileRows] = {};  // of the block
+};
+
+}  // namespace
+
+template <class T>
+void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> v,
+                            const int32_t* buckets, const T* out, const T* log_sums, AttentionRows<const T> g,
+                            T* gq, T* gv) {
+  const AttentionRows<const T> result = contiguous_rows(out, s.length, s.heads, s.value_dim);
+  const AttentionRows<T> to_q = contiguous_rows(gq, s.length, s.heads, s.dim);
+  const AttentionRows<T> to_v = contiguous_rows(gv, s.length, s.heads, s.value_dim);
+  const int64_t segments = (s.length + kLshSegment * s.chunk_length - 1) / (kLshSegment * s.chunk_length);
+  const int64_t look_back_size = LshBackward<T>::look_back_size(s);
+  const int64_t bytes = (s.length + segments * look_back_size) * int64_t{sizeof(T)};
+  for_lsh_heads(
+      s, [&] { return LshBackward<T>(s, q, v, log_sums, g, to_q, to_v); }, bytes, buckets,
+      [&](int64_t example, int64_t head, const LshOrder& order, void* memory, auto&& for_segments) {
+        T *const deltas = static_cast<T*>(memory), *const look_backs = deltas + s.length;
+        const int64_t counted = s.counted(example);
+        for (int64_t i = 0; i < counted; ++i)
+          deltas[i] = dot(g.row(example, i, head), result.row(example, i, head), s.value_dim);
+        for (int64_t i = counted; i < s.length; ++i) {
+          std::fill_n(to_q.row(example, i, head), s.dim, T{0});
+          std::fill_n(to_v.row(example, i, head), s.value_dim, T{0});
+        }
+        for (int64_t round = 0; round < s.rounds; ++round) {
+          for_segments([&](LshBackward<T>& window, int64_t segment, int64_t begin, int64_t end) {
+            window.run(example, head, order, round, begin, end, deltas,
+                       look_backs + segment * look_back_size);
+          });
+          LshBackward<T> sums(s, q, v, log_sums, g, to_q, to_v);
+          for (int64_t chunk = 0; chunk < order.chunks(); chunk += kLshSegment)
+            if (const LshOrder::Chunk before = order.chunk_before(round, chunk); before.exists)
+              sums.add_look_back(example, head, order, before,
+                                 look_backs + chunk / kLshSegment * look_back_size);
+        }
+      });
+}
+
+template void lsh_attention_backward(const LshAttentionShape&, AttentionRows<const float>,
+                                     AttentionRows<const float>, const int32_t*, const float*, const float*,
+                                     AttentionRows<const float>, float*, float*);
+template void lsh_attention_backward(const LshAttentionShape&, AttentionRows<const double>,
+                                     AttentionRows<const double>, const int32_t*, const double*,
+                                     const double*, AttentionRows<const double>, double*, double*);
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,139 @@
+#include <omp.h>
+
+#include <cmath>
+
+#include "core/cpu/scratch.h"
+#include "core/threads.h"
+#include "ops/cpu/tile_product.h"
+#include "ops/kernels/lsh_attention.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+// Standard normal numbers by the Box-Muller transform, four to a block, in float whatever T is, so that both
+// dtypes hash with the same rotation.
+template <class T>
+void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim, int64_t columns,
+                   T* panels) {
+  constexpr int64_t kWidth = kTileColumns<T>;
+  std::fill_n(panels, tile_columns<T>(columns) * dim, T{0});
+  float numbers[4] = {};
+  for (int64_t e = 0; e < dim * columns; ++e) {
+    if (e % 4 == 0) {
+      const PhiloxBlock bits = stream.block(first_block + static_cast<uint64_t>(e / 4));
+      for (size_t pair = 0; pair < 2; ++pair) {
+        const float u = (static_cast<float>(bits[2 * pair] >> 8) + 0.5f) * 0x1p-24f;
+        const float angle = 0x1p-32f * 6.2831853f * static_cast<float>(bits[2 * pair + 1]);
+        const float radius = std::sqrt(-2 * std::log(u));
+        numbers[2 * pair] = radius * std::cos(angle);
+        numbers[2 * pair + 1] = radius * std::sin(angle);
+      }
+    }
+    const int64_t row = e / columns, column = e % columns;
+    panels[column / kWidth * kWidth * dim + row * kWidth + column % kWidth] = static_cast<T>(numbers[e % 4]);
+  }
+}
+
+// The index of the largest of [x, -x], the lowest one in a tie. x has room for whole vectors.
+template <class T>
+int32_t argmax_of_both_signs(const T* x, int64_t count) {
+  int64_t largest = 0, smallest = 0;
+  for (int64_t i = 1; i < count; ++i) {
+    largest = x[i] > x[largest] ? i : largest;
+    smallest = x[i] < x[smallest] ? i : smallest;
+  }
+  return static_cast<int32_t>(x[largest] >= -x[smallest] ? largest : count + smallest);
+}
+
+template <class T>
+class RoundHash {
+ public:
+  RoundHash(const LshHashShape& shape, const RandomStream& stream, AttentionRows<const T> q)
+      : s_(shape),
+        stream_(stream),
+        q_(q),
+        width1_(tile_columns<T>(s_.buckets1 / 2)),
+        width2_(s_.buckets2 > 1 ? tile_columns<T>(s_.buckets2 / 2) : 0) {}
+
+  // Elements of working memory for a thread: the rotation, a tile of queries and of rotated queries.
+  int64_t memory() const { return (width1_ + width2_) * (s_.dim + kTileRows) + kTileRows * s_.dim; }
+
+  // The rotation and the buckets of one round of one head. Memory of thread t begins at memory() t.
+  void run(int64_t example, int64_t head, int64_t round, T* all_memory, int32_t* buckets) const {
+    const int64_t counted = s_.lengths ? s_.lengths[example] : s_.length;
+    std::fill(buckets + counted, buckets + s_.length, static_cast<int32_t>(s_.buckets1 * s_.buckets2));
+    if (s_.buckets1 < 2) {
+      std::fill_n(buckets, counted, 0);
+      return;
+    }
+    T* const rotation = all_memory + memory() * omp_get_thread_num();
+    const int64_t place = s_.shared ? 0 : (example << 12) + head;
+    const auto first = static_cast<uint64_t>((place << 8) + round) << 24;
+    const int64_t columns1 = s_.buckets1 / 2;
+    draw_rotation(stream_, first, s_.dim, columns1, rotation);
+    if (width2_ > 0)
+      draw_rotation(stream_, first + static_cast<uint64_t>((s_.dim * columns1 + 3) / 4), s_.dim,
+                    s_.buckets2 / 2, rotation + width1_ * s_.dim);
+    const int64_t tiles = (counted + kTileRows - 1) / kTileRows;
+    constexpr int64_t kGrain = 64;  // tiles
+    parallel_for(tiles, kGrain, [&](int64_t begin, int64_t end) {
+      T* const own = all_memory + memory() * omp_get_thread_num() + (width1_ + width2_) * s_.dim;
+      for (int64_t tile = begin; tile < end; ++tile) {
+        const int64_t position = tile * kTileRows;
+        hash_tile(example, head, position, std::min(kTileRows, counted - position), rotation, own,
+                  own + kTileRows * s_.dim, buckets + position);
+      }
+    });
+  }
+
+ private:
+  void hash_tile(int64_t example, int64_t head, int64_t position, int64_t count, const T* rotation, T* copy,
+                 T* rotated, int32_t* buckets) const {
+    const T* rows = q_.row(example, position, head);
+    int64_t stride = q_.length_stride;
+    if (count < kTileRows) {  // a tile reads all its rows
+      std::fill_n(copy, kTileRows * s_.dim, T{0});
+      for (int64_t i = 0; i < count; ++i) std::copy_n(rows + i * stride, s_.dim, copy + i * s_.dim);
+      rows = copy;
+      stride = s_.dim;
+    }
+    const int64_t width = width1_ + width2_;
+    for (int64_t column = 0; column < width; column += kTileColumns<T>)
+      tile_product<Left::rows, false>(rows, stride, rotation + column * s_.dim, s_.dim, rotated + column,
+                                      width);
+    for (int64_t i = 0; i < count; ++i) {
+      const T* const x = rotated + i * width;
+      buckets[i] = argmax_of_both_signs(x, s_.buckets1 / 2);
+      if (width2_ > 0)
+        buckets[i] += static_cast<int32_t>(s_.buckets1) * argmax_of_both_signs(x + width1_, s_.buckets2 / 2);
+    }
+  }
+
+  const LshHashShape& s_;
+  const RandomStream& stream_;
+  const AttentionRows<const T> q_;
+  const int64_t width1_, width2_;  // columns of the two rotations, whole tiles
+};
+
+}  // namespace
+
+template <class T>
+void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<const T> q, int32_t* buckets) {
+  const RoundHash<T> hash(s, stream, q);
+  const int64_t tasks = s.batch * s.heads * s.rounds;
+  const Scratch<T> memory(hash.memory() * threads());
+  auto run = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      hash.run(i / (s.heads * s.rounds), i / s.rounds % s.heads, i % s.rounds, memory.data(),
+               buckets + i * s.length);
+  };
+  if (tasks >= threads())
+    parallel_for(tasks, 1, run);
+  else
+    run(0, tasks);  // each round's positions in parallel
+}
+
+template void lsh_hash(const LshHashShape&, const RandomStream&, AttentionRows<const float>, int32_t*);
+template void lsh_hash(const LshHashShape&, const RandomStream&, AttentionRows<const double>, int32_t*);
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,66 @@
+#include "ops/cpu/lsh_order.h"
+
+#include <algorithm>
+
+namespace tapeformer::cpu {
+
+LshOrder::LshOrder(const LshAttentionShape& shape, int32_t* memory)
+    : s_(shape),
+      sorted_(memory),
+      codes_(memory + shape.rounds * shape.length),
+      counters_(codes_ + shape.rounds * shape.length),
+      wraps_(static_cast<size_t>(shape.rounds)) {}
+
+void LshOrder::sort(int64_t counted, const int32_t* buckets) {
+  counted_ = counted;
+  chunks_ = (counted + s_.chunk_length - 1) / s_.chunk_length;
+  for (int64_t round = 0; round < s_.rounds; ++round) sort_round(round, buckets + round * s_.length);
+  // A round may look back at any other, so all must be sorted.
+  for (int64_t round = 0; round < s_.rounds; ++round)
+    wraps_[static_cast<size_t>(round)] = find_wrap(round, buckets);
+}
+
+LshOrder::Wrap LshOrder::find_wrap(int64_t round, const int32_t* buckets) const {
+  const Wrap none{kNone, {round, kNone}};
+  if (chunks_ < 2 || s_.wrap == LshWrap::none) return none;
+  const int64_t to = s_.wrap == LshWrap::global ? (round + s_.rounds - 1) % s_.rounds : round;
+  const int32_t from_position = positions(round, 0)[s_.chunk_length - 1];
+  const int32_t to_position = positions(to, chunks_ - 1)[0];
+  // Buckets of two rounds have nothing in common. Of one round, only the bucket that ends the first chunk can
+  // reach to the last.
+  const int32_t* const ids = buckets + round * s_.length;
+  if (!s_.across_buckets && (to != round || ids[from_position] != ids[to_position])) return none;
+  return {codes(from_position)[round], {to, codes(to_position)[to]}};
+}
+
+// By counting, which keeps positions in order within a bucket.
+void LshOrder::sort_round(int64_t round, const int32_t* buckets) {
+  if (counted_ == 0) return;
+  const int32_t highest = *std::max_element(buckets, buckets + counted_);
+  std::fill_n(counters_, highest + 1, 0);
+  for (int64_t i = 0; i < counted_; ++i) ++counters_[buckets[i]];
+  int32_t before = 0;
+  for (int64_t b = 0; b <= highest; ++b) {
+    const int32_t size = counters_[b];
+    counters_[b] = before;
+    before += size;
+  }
+  int32_t* const sorted = sorted_ + round * s_.length;
+  for (int64_t i = 0; i < counted_; ++i) sorted[counters_[buckets[i]]++] = static_cast<int32_t>(i);
+
+  int32_t code = 0, bucket = buckets[sorted[0]];
+  int64_t left = s_.chunk_length;  // places of the chunk
+  for (int64_t place = 0; place < counted_; ++place, --left) {
+    const int32_t position = sorted[place], next = buckets[position];
+    if (!s_.across_buckets && next != bucket) {
+      code += 2;
+      bucket = next;
+    } else if (left == 0) {
+      ++code;
+    }
+    if (left == 0) left = s_.chunk_length;
+    codes_[int64_t{position} * s_.rounds + round] = code;
+  }
+}
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,312 @@
+// A chunk of LSH attention and the chunk that it looks back at, gathered and packed: what forward and
+// backward share. Columns of the scores number the keys of the earlier chunk from 0 and those of the chunk
+// itself from `capacity`.
+#pragma once
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "core/cpu/vector_math.h"
+#include "ops/cpu/lsh_order.h"
+#include "ops/cpu/tile_product.h"
+
+namespace tapeformer::cpu {
+
+// An integer as wide as T, so that comparing integers masks floating lanes.
+template <class T>
+using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+
+// Chunks that are worked through one after another; the unit of work within a round. Fixed, so that sums do
+// not depend on the number of threads.
+inline constexpr int64_t kLshSegment = 16;
+
+// Divides up a block of memory; with a null block it counts what is needed.
+class Arena {
+ public:
+  explicit Arena(void* memory) : memory_(static_cast<char*>(memory)) {}
+  template <class U>
+  U* take(int64_t count) {
+    constexpr int64_t kAlign = 64;
+    U* const taken = memory_ ? reinterpret_cast<U*>(memory_ + used_) : nullptr;
+    used_ += (count * static_cast<int64_t>(sizeof(U)) + kAlign - 1) / kAlign * kAlign;
+    return taken;
+  }
+  int64_t used() const { return used_; }  // bytes
+
+ private:
+  char* memory_;
+  int64_t used_ = 0;
+};
+
+// Laps of a thread's time for lsh_stages; costs nothing while there is none.
+class StageClock {
+ public:
+  using Stage = std::atomic<int64_t> LshStages::*;
+  void start() {
+    if (lsh_stages) last_ = now();
+  }
+  void lap(Stage stage) {
+    if (!lsh_stages) return;
+    const int64_t time = now();
+    (lsh_stages->*stage).fetch_add(time - last_, std::memory_order_relaxed);
+    last_ = time;
+  }
+  static void count_multiply_adds(int64_t count) {
+    if (lsh_stages) lsh_stages->multiply_adds.fetch_add(count, std::memory_order_relaxed);
+  }
+
+ private:
+  static int64_t now() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+  int64_t last_ = 0;
+};
+
+inline void prefetch_row(const void* row, int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(static_cast<const char*>(row) + i);
+}
+
+// Panels of the rows of x (count, dim), row i times factors[i], as pack_rows of tile_product.h makes them: a
+// square of vectors is turned at a time.
+template <class T>
+void pack_scaled_rows(const T* x, const T* factors, int64_t count, int64_t dim, T* panels) {
+  constexpr int64_t kWidth = kTileColumns<T>, kSide = kLanes<T>;
+  for (int64_t i = 0; i < tile_columns<T>(count); i += kSide) {
+    T* const out = panels + i / kWidth * kWidth * dim + i % kWidth;
+    int64_t j = 0;
+    if constexpr (std::is_same_v<T, float>) {
+      for (; i + kSide <= count && j + kSide <= dim; j += kSide) {
+        Vector<T> a[8], b[8];
+        for (int64_t r = 0; r < 8; ++r) a[r] = load(x + (i + r) * dim + j) * factors[i + r];
+        for (int r = 0; r < 8; r += 2) {
+          b[r] = __builtin_shufflevector(a[r], a[r + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+          b[r + 1] = __builtin_shufflevector(a[r], a[r + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+        }
+        for (int r = 0; r < 8; r += 4)
+          for (int h = 0; h < 2; ++h) {
+            a[r + 2 * h] = __builtin_shufflevector(b[r + h], b[r + 2 + h], 0, 1, 8, 9, 4, 5, 12, 13);
+            a[r + 2 * h + 1] = __builtin_shufflevector(b[r + h], b[r + 2 + h], 2, 3, 10, 11, 6, 7, 14, 15);
+          }
+        for (int r = 0; r < 4; ++r) {
+          store(out + (j + r) * kWidth, __builtin_shufflevector(a[r], a[r + 4], 0, 1, 2, 3, 8, 9, 10, 11));
+          store(out + (j + r + 4) * kWidth,
+                __builtin_shufflevector(a[r], a[r + 4], 4, 5, 6, 7, 12, 13, 14, 15));
+        }
+      }
+    }
+    for (; j < dim; ++j)
+      for (int64_t r = 0; r < kSide; ++r)
+        out[j * kWidth + r] = i + r < count ? factors[i + r] * x[(i + r) * dim + j] : T{0};
+  }
+}
+
+// The positions of a chunk in one round.
+template <class T>
+struct LshHalf {
+  using Int = LaneInt<T>;
+  int64_t count = 0, round = 0, chunk = 0;
+  const int32_t* order = nullptr;  // their positions
+  Int* positions = nullptr;        // the same; behind count: LshOrder::kEmpty in codes
+  Int* codes = nullptr;            // (rounds, capacity) with exact duplicates, else (1, capacity)
+  const Int* round_codes = nullptr;
+  T* queries = nullptr;     // (rows, dim)
+  T* factors = nullptr;     // key = factor query, the scale of the scores included
+  T* key_panels = nullptr;  // of the keys
+};
+
+template <class T>
+class LshWindow {
+ public:
+  using Int = LaneInt<T>;
+  using Half = LshHalf<T>;
+  // Queries of a block of scores, whole tiles.
+  static constexpr int64_t kQueries = 96;
+
+  LshWindow(const LshAttentionShape& shape, AttentionRows<const T> q, AttentionRows<const T> v)
+      : s_(shape),
+        q_(q),
+        v_(v),
+        capacity_(tile_columns<T>(shape.chunk_length)),
+        rows_(tile_rows(capacity_)),
+        stride_(2 * capacity_ + 2 * kTileColumns<T>) {}
+  LshWindow(const LshWindow&) = delete;
+  LshWindow& operator=(const LshWindow&) = delete;
+
+ protected:
+  struct Range {
+    int64_t begin, end;  // columns
+    bool empty() const { return begin >= end; }
+  };
+
+  int64_t width() const { return tile_columns<T>(s_.dim); }
+  int64_t value_width() const { return tile_columns<T>(s_.value_dim); }
+
+  void take_window(Arena& arena) {
+    for (Half& half : halves_) {
+      half.positions = arena.take<Int>(capacity_);
+      half.codes = arena.take<Int>(capacity_ * (s_.exact_duplicates ? s_.rounds : 1));
+      half.queries = arena.take<T>(rows_ * s_.dim);
+      half.factors = arena.take<T>(capacity_);
+      half.key_panels = arena.take<T>(capacity_ * s_.dim);
+    }
+    ranges_ = arena.take<Range>(rows_);
+    scores_ = arena.take<T>(kQueries * stride_);
+    for (Int** targets : {&own_codes_, &back_codes_, &back_rounds_}) *targets = arena.take<Int>(s_.rounds);
+  }
+
+  void select(int64_t example, int64_t head, const LshOrder& order) {
+    example_ = example;
+    head_ = head;
+    order_ = &order;
+  }
+  const T* q_row(int32_t position) const { return q_.row(example_, position, head_); }
+  const T* v_row(int32_t position) const { return v_.row(example_, position, head_); }
+
+  int64_t log_sum_index(int64_t position, int64_t round) const {
+    return ((example_ * s_.heads + head_) * s_.log_sum_rounds() + round) * s_.length + position;
+  }
+
+  // Positions, codes, queries and keys of a chunk.
+  void gather(Half& half, int64_t round, int64_t chunk) {
+    half.round = round;
+    half.chunk = chunk;
+    half.count = order_->places(chunk);
+    half.order = order_->positions(round, chunk);
+    half.round_codes = half.codes + (s_.exact_duplicates ? round * capacity_ : 0);
+    for (int64_t i = 0; i < capacity_; ++i) {
+      const bool real = i < half.count;
+      half.positions[i] = real ? half.order[i] : 0;
+      const int32_t* const codes = real ? order_->codes(half.order[i]) : nullptr;
+      if (!s_.exact_duplicates)
+        half.codes[i] = real ? codes[round] : LshOrder::kEmpty;
+      else
+        for (int64_t r = 0; r < s_.rounds; ++r)
+          half.codes[r * capacity_ + i] = real ? codes[r] : LshOrder::kEmpty;
+    }
+    const T scale = static_cast<T>(s_.scale), epsilon = static_cast<T>(s_.epsilon);
+    for (int64_t i = 0; i < half.count; ++i) {
+      T* const row = half.queries + i * s_.dim;
+      std::copy_n(q_row(half.order[i]), s_.dim, row);
+      half.factors[i] = scale / std::sqrt(dot(row, row, s_.dim) + epsilon);
+    }
+    std::fill(half.queries + half.count * s_.dim, half.queries + tile_rows(half.count) * s_.dim, T{0});
+    pack_scaled_rows(half.queries, half.factors, half.count, s_.dim, half.key_panels);
+  }
+
+  // Which columns each query can see at most: its bucket's cells, which are neighbours, or everything.
+  void find_ranges() {
+    const bool wrapped = own_->chunk == 0 && before_->count > 0;
+    if (s_.across_buckets || wrapped) {
+      const int64_t begin = before_->count > 0 ? 0 : capacity_;
+      std::fill_n(ranges_, own_->count, Range{begin, capacity_ + own_->count});
+      return;
+    }
+    const Int* const codes = own_->round_codes;
+    int64_t begin = capacity_;
+    for (int64_t j = before_->count - 1; j >= 0 && before_->round_codes[j] == codes[0] - 1; --j) begin = j;
+    for (int64_t i = 0; i < own_->count;) {
+      int64_t end = i + 1;
+      while (end < own_->count && codes[end] == codes[i]) ++end;
+      if (i > 0) begin = capacity_ + i;
+      for (; i < end; ++i) ranges_[i] = {begin, capacity_ + (s_.causal ? i : end)};
+    }
+  }
+  // What the queries [begin, end) see together, in whole vectors.
+  Range range_of(int64_t begin, int64_t end) const {
+    Range all{2 * capacity_, 0};
+    for (int64_t i = begin; i < std::min(end, own_->count); ++i) {
+      if (ranges_[i].empty()) continue;
+      all.begin = std::min(all.begin, ranges_[i].begin);
+      all.end = std::max(all.end, ranges_[i].end);
+    }
+    return {all.begin / kLanes<T> * kLanes<T>, padded<T>(all.end)};
+  }
+
+  // scores[tile of queries from i] = left right^T in the range; right in the panels of the halves.
+  template <class Panels>
+  void score_tile(const T* left, int64_t depth, Range range, Panels&& panels, T* scores) {
+    constexpr int64_t kWidth = kTileColumns<T>;
+    for (int64_t j = range.begin / kWidth * kWidth; j < range.end; j += kWidth) {
+      const T* const right =
+          j < capacity_ ? panels(*before_) + j * depth : panels(*own_) + (j - capacity_) * depth;
+      tile_product<Left::rows, false>(left, depth, right, depth, scores + j, stride_);
+      multiply_adds_ += kTileRows * kWidth * depth;
+    }
+  }
+  // result (kTileRows, columns_width) += weights in the range times the columns of the halves.
+  template <class Columns>
+  void add_columns(const T* weights, Range range, int64_t columns_width, Columns&& columns, T* result) {
+    constexpr int64_t kWidth = kTileColumns<T>;
+    auto add = [&](const T* packed, int64_t offset, int64_t begin, int64_t end) {
+      if (begin >= end) return;
+      for (int64_t m = 0; m < columns_width; m += kWidth)
+        tile_product<Left::rows, true>(weights + offset + begin, stride_,
+                                       packed + m * capacity_ + begin * kWidth, end - begin, result + m,
+                                       columns_width);
+      multiply_adds_ += kTileRows * columns_width * (end - begin);
+    };
+    add(columns(*before_), 0, range.begin, std::min(range.end, capacity_));
+    add(columns(*own_), capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
+  }
+
+  // Calls f(half, index of keys in it, column, mask of those that query i sees) for the vectors of a range.
+  template <bool kCausal, class F>
+  void for_keys(int64_t i, Range range, F&& f) {
+    const Int position = own_->positions[i];
+    auto visit = [&](const Half& half, Int code, int64_t offset, int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; j += kLanes<T>) {
+        const Vector<Int> there = load(half.positions + j);
+        const Vector<Int> same_cell = load(half.round_codes + j) == code;
+        if constexpr (kCausal)
+          f(half, j, offset + j, same_cell & (there < position));
+        else
+          f(half, j, offset + j, same_cell & (there != position));
+      }
+    };
+    const auto code = own_->round_codes[i];
+    visit(*before_, order_->look_back(own_->round, static_cast<int32_t>(code)).code, 0, range.begin,
+          std::min(range.end, capacity_));
+    visit(*own_, code, capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
+  }
+
+  // For places(): where query i's keys are in every round.
+  void find_cells(int64_t i) {
+    if (!s_.exact_duplicates) return;
+    for (int64_t r = 0; r < s_.rounds; ++r) {
+      own_codes_[r] = own_->codes[r * capacity_ + i];
+      const LshOrder::Cell cell = order_->look_back(r, static_cast<int32_t>(own_codes_[r]));
+      back_codes_[r] = cell.code;
+      back_rounds_[r] = cell.round;
+    }
+  }
+  // In how many places of all rounds the query of find_cells() meets the keys from j on.
+  Vector<T> places(const Half& half, int64_t j) const {
+    Vector<Int> count{};
+    for (int64_t r = 0; r < s_.rounds; ++r) {
+      count -= load(half.codes + r * capacity_ + j) == own_codes_[r];
+      count -= load(half.codes + back_rounds_[r] * capacity_ + j) == back_codes_[r];
+    }
+    return __builtin_convertvector(count, Vector<T>);
+  }
+
+  const LshAttentionShape& s_;
+  const AttentionRows<const T> q_, v_;
+  const int64_t capacity_, rows_, stride_;  // keys of a half; rows of whole tiles; of a row of scores
+  int64_t example_ = 0, head_ = 0;
+  const LshOrder* order_ = nullptr;
+  Half halves_[2];
+  Half *own_ = &halves_[0], *before_ = &halves_[1];
+  Range* ranges_ = nullptr;  // of the chunk's queries
+  T* scores_ = nullptr;      // (kQueries, stride_)
+  Int *own_codes_ = nullptr, *back_codes_ = nullptr, *back_rounds_ = nullptr;
+  int64_t multiply_adds_ = 0;
+  StageClock clock_;
+};
+
+}  // namespace tapeformer::cpu

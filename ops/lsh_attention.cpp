@@ -1,0 +1,216 @@
+#include "ops/lsh_attention.h"
+
+#include <bit>
+#include <cmath>
+
+#include "ops/attention_inputs.h"
+#include "ops/kernels/lsh_attention.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kHash = "lsh_buckets";
+constexpr const char* kOp = "lsh_attention";
+
+// One rotation up to this many buckets, two factors beyond (trax).
+constexpr int64_t kOneFactor = 128;
+// Under the root of a key's norm, per element (trax).
+constexpr double kEpsilon = 1e-6;
+// What the counters of the rotations' random numbers leave room for.
+constexpr int64_t kMaxRounds = 255, kMaxHeads = 1 << 12, kMaxBatch = 1 << 20, kMaxRotation = 1 << 26;
+
+struct Factors {
+  int64_t first = 1, second = 1;
+  int64_t total() const { return first * second; }
+};
+
+// Two even factors of a number of buckets, as near to each other as can be: the hash costs their sum.
+Factors factorise(int64_t buckets) {
+  check(buckets % 4 == 0, kHash, "more than ", kOneFactor,
+        " buckets are hashed in two even factors, so their number must be a multiple of 4, not ", buckets,
+        ": change buckets");
+  Factors best{buckets / 2, 2};
+  for (int64_t second = 2; second * second <= buckets; second += 2)
+    if (buckets % second == 0 && buckets / second % 2 == 0) best = {buckets / second, second};
+  return best;
+}
+
+// Twice as many buckets as chunks; many of them as a power of two times an even number.
+Factors automatic_factors(int64_t length, int64_t chunk_length) {
+  const int64_t buckets = 2 * std::max<int64_t>(length / chunk_length, 1);
+  if (buckets <= kOneFactor) return {buckets, 1};
+  const double root = std::sqrt(static_cast<double>(buckets));
+  const auto first = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::ceil(root))));
+  return {first, std::max<int64_t>(buckets / first / 2 * 2, 2)};
+}
+
+void check_options(const char* op, const LshOptions& options) {
+  check(options.rounds >= 1 && options.rounds <= kMaxRounds, op, "rounds must be 1 to ", kMaxRounds, ", not ",
+        options.rounds);
+  check(options.chunk_length >= 1, op, "chunk_length must be at least 1, not ", options.chunk_length);
+  check(options.buckets >= 0 && options.buckets % 2 == 0, op,
+        "buckets must be even (half of them are the other half's opposites), or 0 for 2 length / "
+        "chunk_length, not ",
+        options.buckets);
+}
+
+Factors factors_of(const LshOptions& options, int64_t length) {
+  check_options(kHash, options);
+  if (length <= options.chunk_length) {
+    check(options.buckets == 0 || length == 0, kHash, "length ", length, " fits in one chunk of ",
+          options.chunk_length,
+          ", which is exact attention and needs no buckets: set buckets to 0 instead of ", options.buckets,
+          ", or chunk_length below the length");
+    return {};
+  }
+  if (options.buckets == 0) {
+    if (options.hash == LshOptions::Hash::hyperplanes)
+      return {2 * std::max<int64_t>(length / options.chunk_length, 1), 1};
+    return automatic_factors(length, options.chunk_length);
+  }
+  check(options.buckets <= length, kHash, options.buckets, " buckets are more than the ", length,
+        " positions: lower buckets, or 0 for 2 length / chunk_length");
+  if (options.buckets <= kOneFactor || options.hash == LshOptions::Hash::hyperplanes)
+    return {options.buckets, 1};
+  return factorise(options.buckets);
+}
+
+LshAttentionShape shape_of(const Tensor& q, const Tensor& v, const Tensor& lengths,
+                           const LshOptions& options) {
+  LshAttentionShape shape;
+  shape.batch = q.size(0);
+  shape.length = q.size(1);
+  shape.heads = q.size(2);
+  shape.dim = q.size(3);
+  shape.value_dim = v.size(3);
+  // In one chunk all rounds are the same.
+  shape.rounds = shape.length <= options.chunk_length ? 1 : options.rounds;
+  shape.chunk_length = std::min(options.chunk_length, std::max<int64_t>(shape.length, 1));
+  shape.wrap = static_cast<LshWrap>(options.wrap);
+  shape.exact_duplicates = options.duplicates == LshOptions::Duplicates::exact && shape.rounds > 1 &&
+                           options.combine == LshOptions::Combine::logsumexp;
+  shape.across_buckets = options.across_buckets || shape.length <= options.chunk_length;
+  shape.causal = options.causal;
+  shape.mean = options.combine == LshOptions::Combine::mean;
+  const auto dim = static_cast<double>(shape.dim);
+  shape.scale = options.scale == LshOptions::Scale::rsqrt_dim ? 1 / std::sqrt(dim) : 1;
+  shape.epsilon = kEpsilon * dim;
+  shape.lengths = lengths.defined() ? lengths.data<int64_t>() : nullptr;
+  return shape;
+}
+
+void check_buckets(const Tensor& buckets, const Tensor& q, int64_t rounds) {
+  const Shape expected{q.size(0), q.size(2), rounds, q.size(1)};
+  check(buckets.defined() && buckets.dtype() == DType::int32 && buckets.shape() == expected &&
+            buckets.is_contiguous(),
+        kOp, "expected contiguous int32 buckets ", expected, " (batch, heads, rounds, length), not ",
+        buckets.defined() ? name_of(buckets.dtype()) : "undefined", " ",
+        buckets.defined() ? buckets.shape() : Shape{});
+  const int32_t* const id = buckets.data<int32_t>();
+  for (int64_t i = 0; i < buckets.numel(); ++i)
+    check(id[i] >= 0 && id[i] <= q.size(1), kOp, "bucket ", id[i], " is not in 0 to the length ", q.size(1));
+}
+
+}  // namespace
+
+LshOptions lsh_preset(const std::string& name) {
+  LshOptions options;
+  if (name == "reformer") return options;
+  options.duplicates = LshOptions::Duplicates::none;
+  options.across_buckets = true;
+  if (name == "trax") {
+    options.wrap = LshOptions::Wrap::global;
+    return options;
+  }
+  if (name != "fast_transformers")
+    throw ConfigError("unknown LSH preset \"" + name + "\" (known: reformer, trax, fast_transformers)");
+  options.chunk_length = 32;
+  options.buckets = 64;
+  options.scale = LshOptions::Scale::rsqrt_dim;
+  options.combine = LshOptions::Combine::mean;
+  options.hash = LshOptions::Hash::hyperplanes;
+  return options;
+}
+
+int64_t lsh_bucket_count(const LshOptions& options, int64_t length) {
+  return factors_of(options, length).total();
+}
+
+Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomStream& stream) {
+  check(query.rank() == 4 && query.size(3) > 0, kHash, "expected q (batch, length, heads, dim), not ",
+        query.shape());
+  const NoGrad no_grad;
+  const Tensor q = contiguous_features(query);
+  const Factors factors = factors_of(options, q.size(1));
+  const Tensor lengths = checked_key_lengths(kHash, options.key_lengths, q.size(0), q.size(1));
+  check(q.size(0) <= kMaxBatch && q.size(2) <= kMaxHeads && q.size(1) < (int64_t{1} << 31) &&
+            q.size(3) * (factors.first + factors.second) / 2 <= kMaxRotation,
+        kHash, "q ", q.shape(), " with ", factors.total(), " buckets is too large to hash");
+  const Tensor buckets =
+      Tensor::zeros({q.size(0), q.size(2), options.rounds, q.size(1)}, DType::int32, q.device());
+  LshHashShape shape;
+  shape.batch = q.size(0);
+  shape.length = q.size(1);
+  shape.heads = q.size(2);
+  shape.dim = q.size(3);
+  shape.rounds = options.rounds;
+  shape.buckets1 = factors.first;
+  shape.buckets2 = factors.second;
+  shape.shared = options.hash == LshOptions::Hash::hyperplanes;
+  shape.lengths = lengths.defined() ? lengths.data<int64_t>() : nullptr;
+  on_device(q.device(), kHash, [&] {
+    visit_floating(kHash, q.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::lsh_hash<T>(shape, stream, attention_rows<const T>(q), buckets.data<int32_t>());
+    });
+  });
+  return buckets;
+}
+
+Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buckets,
+                     const LshOptions& options) {
+  check(query.rank() != 4 || value.rank() != 4 || query.size(1) == value.size(1), kOp, "q of length ",
+        query.rank() == 4 ? query.size(1) : 0, " and v of length ", value.rank() == 4 ? value.size(1) : 0,
+        ": queries are the keys here, so give both one length");
+  check_attention_inputs(kOp, query, query, value);
+  check_options(kOp, options);
+  check(query.size(1) < (int64_t{1} << 31), kOp, "q ", query.shape(), " is too long");
+  check_buckets(buckets, query, options.rounds);
+  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, query.size(0), query.size(1));
+  const Tensor q = contiguous_features(query), v = contiguous_features(value);
+  LshAttentionShape shape = shape_of(q, v, lengths, options);
+  // One round is used where all are the same; its buckets are not looked at.
+  const Tensor ids = shape.rounds == options.rounds
+                         ? detach(buckets)
+                         : Tensor::zeros({shape.batch, shape.heads, 1, shape.length}, DType::int32);
+  const Tensor out =
+      Tensor::empty({shape.batch, shape.length, shape.heads, shape.value_dim}, q.dtype(), q.device());
+  const Tensor log_sums =
+      Tensor::empty({shape.batch, shape.heads, shape.log_sum_rounds(), shape.length}, q.dtype(), q.device());
+  on_device(q.device(), kOp, [&] {
+    visit_floating(kOp, q.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::lsh_attention_forward<T>(shape, attention_rows<const T>(q), attention_rows<const T>(v),
+                                    ids.data<int32_t>(), out.data<T>(), log_sums.data<T>());
+    });
+  });
+  return record(kOp, out, {&q, &v},
+                [shape, lengths, ids, log_sums, q = detach(q), v = detach(v),
+                 out = detach(out)](const Tensor& gradient) {
+                  const Tensor g = contiguous_features(gradient);
+                  const Tensor gq = Tensor::empty(q.shape(), q.dtype(), q.device());
+                  const Tensor gv = Tensor::empty(v.shape(), v.dtype(), v.device());
+                  on_device(q.device(), kOp, [&] {
+                    visit_floating(kOp, q.dtype(), [&](auto tag) {
+                      using T = decltype(tag);
+                      cpu::lsh_attention_backward<T>(shape, attention_rows<const T>(q),
+                                                     attention_rows<const T>(v), ids.data<int32_t>(),
+                                                     out.data<T>(), log_sums.data<T>(),
+                                                     attention_rows<const T>(g), gq.data<T>(), gv.data<T>());
+                    });
+                  });
+                  return Gradients{gq, gv};
+                });
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,297 @@
+#include "ops/lsh_attention.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "core/allocator.h"
+#include "core/threads.h"
+#include "tests/ops/lsh_oracle.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+using Wrap = LshOptions::Wrap;
+using Duplicates = LshOptions::Duplicates;
+
+const RandomStream kStream(3, "rotations");
+
+// Full attention with shared queries and keys.
+Tensor full_attention(const Tensor& q, const Tensor& v, LshOptions options) {
+  options.chunk_length = q.size(1);
+  options.buckets = 0;
+  return lsh_oracle(q, v, random_buckets(q.size(0), q.size(2), options.rounds, q.size(1), 1, 0), options);
+}
+
+// Difference of LSH attention with two chunks from full attention, with random buckets.
+double two_chunk_error(Wrap wrap, Duplicates duplicates, int64_t rounds, bool causal) {
+  const LshOptions options{.rounds = rounds,
+                           .chunk_length = 16,
+                           .wrap = wrap,
+                           .duplicates = duplicates,
+                           .across_buckets = true,
+                           .causal = causal};
+  const Tensor q = normal({2, 32, 2, 6}, 1), v = normal({2, 32, 2, 5}, 2);
+  const Tensor buckets = random_buckets(2, 2, rounds, 32, 8, 9);
+  return max_difference(lsh_attention(q, v, buckets, options), full_attention(q, v, options));
+}
+
+Tensor rows_of(const Tensor& x, int64_t begin, int64_t end) {
+  return slice(x, 1, begin, end);
+}
+
+}  // namespace
+
+TEST_CASE("lsh attention: one chunk is full attention, whatever the rounds, wrap and duplicates") {
+  for (const int64_t rounds : {1, 2, 5})
+    for (const Wrap wrap : {Wrap::none, Wrap::round, Wrap::global})
+      for (const Duplicates duplicates : {Duplicates::none, Duplicates::exact})
+        for (const bool across : {false, true}) {
+          const LshOptions options{.rounds = rounds,
+                                   .chunk_length = 20,
+                                   .wrap = wrap,
+                                   .duplicates = duplicates,
+                                   .across_buckets = across,
+                                   .causal = true};
+          const Tensor q = normal({2, 20, 2, 6}, 1), v = normal({2, 20, 2, 5}, 2);
+          const Tensor out = lsh_attention(q, v, lsh_buckets(q, options, kStream), options);
+          CHECK(max_difference(out, full_attention(q, v, options)) < 1e-12);
+        }
+}
+
+TEST_CASE("lsh attention: two chunks that wrap are full attention for any hash, and are not without a wrap") {
+  for (const bool causal : {false, true}) {
+    CHECK(two_chunk_error(Wrap::round, Duplicates::none, 1, causal) < 1e-12);
+    CHECK(two_chunk_error(Wrap::global, Duplicates::exact, 1, causal) < 1e-12);
+    CHECK(two_chunk_error(Wrap::none, Duplicates::none, 1, causal) > 0.05);
+    for (const int64_t rounds : {2, 4}) {
+      CHECK(two_chunk_error(Wrap::round, Duplicates::none, rounds, causal) < 1e-12);
+      CHECK(two_chunk_error(Wrap::round, Duplicates::exact, rounds, causal) < 1e-12);
+      CHECK(two_chunk_error(Wrap::global, Duplicates::exact, rounds, causal) < 1e-12);
+      CHECK(two_chunk_error(Wrap::global, Duplicates::none, rounds, causal) > 0.05);
+    }
+  }
+}
+
+TEST_CASE("lsh attention: the oracle tells the options apart") {
+  const Tensor q = normal({1, 48, 1, 4}, 1), v = normal({1, 48, 1, 4}, 2);
+  const LshOptions plain{.rounds = 3, .chunk_length = 6, .causal = true};
+  const Tensor buckets = random_buckets(1, 1, 3, 48, 8, 2), out = lsh_attention(q, v, buckets, plain);
+  std::vector<LshOptions> others(7, plain);
+  others[0].wrap = Wrap::global;
+  others[0].across_buckets = others[1].across_buckets = true;
+  others[2].duplicates = Duplicates::none;
+  others[3].scale = LshOptions::Scale::rsqrt_dim;
+  others[4].combine = LshOptions::Combine::mean;
+  others[5].causal = false;
+  others[6].chunk_length = 7;
+  for (const LshOptions& other : others) CHECK(max_difference(out, lsh_oracle(q, v, buckets, other)) > 1e-3);
+  CHECK(max_difference(out, lsh_oracle(q, v, buckets, plain)) < 1e-12);
+}
+
+TEST_CASE("lsh attention: the first token, and one without company, give their own value") {
+  const LshOptions options{.rounds = 3, .chunk_length = 4, .causal = true};
+  const Tensor q = normal({1, 30, 2, 5}, 1), v = normal({1, 30, 2, 3}, 2);
+  const Tensor buckets = random_buckets(1, 2, 3, 30, 4, 2);
+  CHECK(max_difference(rows_of(lsh_attention(q, v, buckets, options), 0, 1), rows_of(v, 0, 1)) == 0);
+  for (int64_t head = 0; head < 2; ++head)
+    for (int64_t r = 0; r < 3; ++r) buckets.data<int32_t>()[(head * 3 + r) * 30 + 11] = 9;
+  CHECK(max_difference(rows_of(lsh_attention(q, v, buckets, options), 11, 12), rows_of(v, 11, 12)) == 0);
+}
+
+TEST_CASE("lsh attention: what is behind a sequence's length changes nothing") {
+  for (const auto& preset : {"reformer", "trax", "fast_transformers"}) {
+    LshOptions padded = lsh_preset(preset);
+    padded.chunk_length = 8;
+    padded.buckets = 10;
+    padded.causal = false;
+    LshOptions alone = padded;
+    padded.key_lengths = Tensor::from<int64_t>({37, 61}, {2});
+    const Tensor q = normal({2, 61, 2, 5}, 1), v = normal({2, 61, 2, 3}, 2);
+    const Tensor out = lsh_attention(q, v, lsh_buckets(q, padded, kStream), padded);
+    const Tensor q2 = q.clone(), v2 = v.clone();
+    for (int64_t i = 37 * 10; i < 61 * 10; ++i) q2.data<double>()[i] = NAN;
+    for (int64_t i = 37 * 6; i < 61 * 6; ++i) v2.data<double>()[i] = NAN;
+    CHECK(max_difference(lsh_attention(q2, v2, lsh_buckets(q2, padded, kStream), padded), out) == 0);
+    CHECK(max_difference(slice(rows_of(out, 37, 61), 0, 0, 1),
+                         Tensor::zeros({1, 24, 2, 3}, DType::float64)) == 0);
+    // Without the padding at all.
+    const Tensor short_q = slice(rows_of(q, 0, 37), 0, 0, 1), short_v = slice(rows_of(v, 0, 37), 0, 0, 1);
+    const Tensor short_out = lsh_attention(short_q, short_v, lsh_buckets(short_q, alone, kStream), alone);
+    CHECK(max_difference(short_out, slice(rows_of(out, 0, 37), 0, 0, 1)) == 0);
+  }
+}
+
+TEST_CASE("lsh attention: views of other layouts are read in place") {
+  const LshOptions options{.rounds = 2, .chunk_length = 8};
+  const Tensor q = normal({2, 2, 40, 5}, 1), v = normal({2, 2, 40, 3}, 2);  // heads first
+  const Tensor qt = permute(q, {0, 2, 1, 3}), vt = permute(v, {0, 2, 1, 3});
+  const Tensor buckets = lsh_buckets(qt, options, kStream);
+  CHECK(max_difference(lsh_attention(qt, vt, buckets, options),
+                       lsh_attention(contiguous(qt), contiguous(vt),
+                                     lsh_buckets(contiguous(qt), options, kStream), options)) == 0);
+}
+
+TEST_CASE("lsh attention: same seed, same bits, for any number of threads") {
+  const int before = threads();
+  for (const Shape& shape : {Shape{1, 700, 1, 16}, Shape{2, 300, 3, 20}})
+    for (const bool across : {false, true}) {
+      const LshOptions options{.chunk_length = 16,
+                               .wrap = across ? Wrap::global : Wrap::none,
+                               .across_buckets = across,
+                               .causal = true};
+      auto run = [&](int count, uint64_t seed = 3) {
+        set_threads(count);
+        const Tensor q = require_grad(normal(shape, 1, DType::float32)),
+                     v = require_grad(normal(shape, 2, DType::float32));
+        const Tensor buckets = lsh_buckets(q, options, RandomStream(seed, "rotations"));
+        const Tensor out = lsh_attention(q, v, buckets, options);
+        backward(out, normal(shape, 3, DType::float32));
+        std::vector<double> all = buckets.to_vector();
+        for (const Tensor& x : {out, gradient(q), gradient(v)})
+          for (const double value : x.to_vector()) all.push_back(value);
+        return all;
+      };
+      const std::vector<double> one = run(1);
+      CHECK(run(1) == one);
+      CHECK(run(2) == one);
+      CHECK(run(7) == one);
+      CHECK(run(2, 4) != one);
+    }
+  set_threads(before);
+}
+
+TEST_CASE("lsh attention: memory grows with the length") {
+  auto peak = [](int64_t length) {
+    const LshOptions options{.chunk_length = 32, .causal = true};
+    const Tensor q = require_grad(normal({1, length, 2, 16}, 1, DType::float32)),
+                 v = require_grad(normal({1, length, 2, 16}, 2, DType::float32));
+    const int64_t before = allocator().stats().active;
+    allocator().reset_peak();
+    backward(lsh_attention(q, v, lsh_buckets(q, options, kStream), options),
+             Tensor::full({1, length, 2, 16}, 1));
+    return allocator().stats().peak - before;
+  };
+  const int64_t at_1k = peak(1024), at_8k = peak(8192);
+  CHECK(at_8k < 9 * at_1k);
+}
+
+TEST_CASE("lsh buckets: identical vectors always share one, opposite ones never do") {
+  for (const int64_t buckets : {2, 16, 128, 132, 256}) {
+    const LshOptions options{.rounds = 4, .chunk_length = 8, .buckets = buckets};
+    const Tensor q = normal({1, 300, 2, 6}, 1);
+    double* const x = q.data<double>();
+    for (int64_t t = 0; t < 100; ++t)
+      for (int64_t i = 0; i < 12; ++i) {
+        x[(100 + t) * 12 + i] = 3 * x[t * 12 + i];  // the length of a vector does not matter
+        x[(200 + t) * 12 + i] = -x[t * 12 + i];
+      }
+    const Tensor ids = lsh_buckets(q, options, kStream);
+    CHECK(lsh_bucket_count(options, 300) == buckets);
+    std::vector<int> used(static_cast<size_t>(buckets));
+    for (int64_t row = 0; row < 8; ++row)
+      for (int64_t t = 0; t < 300; ++t) {
+        const int32_t* const id = ids.data<int32_t>() + row * 300;
+        REQUIRE(id[t] >= 0);
+        REQUIRE(id[t] < buckets);
+        ++used[static_cast<size_t>(id[t])];
+        if (t < 100) REQUIRE(id[t] == id[100 + t]);
+        if (t < 100) REQUIRE(id[t] != id[200 + t]);
+      }
+    CHECK(std::count(used.begin(), used.end(), 0) <= buckets / 8);
+  }
+}
+
+TEST_CASE("lsh buckets: near vectors meet more often than far ones") {
+  const int64_t n = 4000, dim = 16;
+  const LshOptions options{.rounds = 1, .chunk_length = 64, .buckets = 16};
+  const Tensor base = normal({1, n, 1, dim}, 1), noise = normal({1, n, 1, dim}, 2);
+  const Tensor ids = lsh_buckets(base, options, kStream);
+  double last = 2;
+  for (const double angle : {0.1, 0.5, 1.0, 1.5}) {
+    const Tensor other = add(mul(base, std::cos(angle)), mul(noise, std::sin(angle)));
+    const Tensor other_ids = lsh_buckets(other, options, kStream);
+    double same = 0;
+    for (int64_t i = 0; i < n; ++i) same += ids.data<int32_t>()[i] == other_ids.data<int32_t>()[i];
+    CHECK(same / n < last - 0.05);
+    last = same / n;
+  }
+  CHECK(last < 0.15);  // at a right angle, about one in sixteen
+}
+
+TEST_CASE("lsh buckets: fewer rounds are the first of more, heads and examples differ, dtypes agree") {
+  for (const auto hash : {LshOptions::Hash::rotations, LshOptions::Hash::hyperplanes}) {
+    LshOptions options{.rounds = 8, .chunk_length = 4, .hash = hash};
+    const Tensor one = normal({1, 64, 1, 8}, 1);
+    const Tensor q = contiguous(broadcast_to(one, {2, 64, 2, 8}));
+    const Tensor eight = lsh_buckets(q, options, kStream);
+    options.rounds = 3;
+    const Tensor three = lsh_buckets(q, options, kStream);
+    CHECK(max_difference(three, slice(eight, 2, 0, 3)) == 0);
+    CHECK(max_difference(slice(eight, 2, 0, 1), slice(eight, 2, 1, 2)) > 0);
+    const bool shared = hash == LshOptions::Hash::hyperplanes;
+    CHECK((max_difference(slice(eight, 0, 0, 1), slice(eight, 0, 1, 2)) == 0) == shared);
+    CHECK((max_difference(slice(eight, 1, 0, 1), slice(eight, 1, 1, 2)) == 0) == shared);
+    CHECK(max_difference(three, lsh_buckets(q, options, kStream.at_step(1))) > 0);
+    CHECK(max_difference(three, lsh_buckets(q.to(DType::float32), options, kStream)) == 0);
+  }
+}
+
+TEST_CASE("lsh buckets: their number follows length and chunk, and pads come last") {
+  LshOptions options{.chunk_length = 64};
+  CHECK(lsh_bucket_count(options, 64) == 1);
+  CHECK(lsh_bucket_count(options, 65) == 2);
+  CHECK(lsh_bucket_count(options, 1024) == 32);
+  CHECK(lsh_bucket_count(options, 4096) == 128);
+  CHECK(lsh_bucket_count(options, 65536) == 2048);  // 64 x 32
+  options.key_lengths = Tensor::from<int64_t>({3, 200}, {2});
+  const Tensor ids = lsh_buckets(normal({2, 200, 1, 4}, 1), options, kStream);
+  for (int64_t i = 0; i < ids.numel(); ++i) {
+    const bool pad = i < ids.numel() / 2 && i % 200 >= 3;
+    REQUIRE((ids.data<int32_t>()[i] == 6) == pad);
+  }
+}
+
+TEST_CASE("lsh attention: wrong arguments say what to change") {
+  const Tensor q = normal({1, 50, 1, 4}, 1), v = normal({1, 50, 1, 4}, 2);
+  auto hash_error = [&](const LshOptions& options, const char* text) {
+    CHECK_THROWS_WITH_AS(lsh_buckets(q, options, kStream), doctest::Contains(text), ShapeError);
+  };
+  hash_error({.rounds = 0}, "rounds must be 1 to 255, not 0");
+  hash_error({.chunk_length = 0}, "chunk_length must be at least 1, not 0");
+  hash_error({.chunk_length = 5, .buckets = 7}, "buckets must be even");
+  hash_error({.chunk_length = 5, .buckets = 52}, "52 buckets are more than the 50 positions: lower buckets");
+  hash_error(
+      {.chunk_length = 64, .buckets = 8},
+      "length 50 fits in one chunk of 64, which is exact attention and needs no buckets: set buckets to "
+      "0 instead of 8");
+  CHECK_THROWS_WITH_AS(lsh_bucket_count({.chunk_length = 5, .buckets = 130}, 500),
+                       doctest::Contains("must be a multiple of 4, not 130"), ShapeError);
+  const LshOptions options{.chunk_length = 5};
+  const Tensor ids = lsh_buckets(q, options, kStream);
+  CHECK_THROWS_WITH_AS(lsh_attention(q, rows_of(v, 0, 49), ids, options),
+                       "lsh_attention: q of length 50 and v of length 49: queries are the keys here, so give "
+                       "both one length",
+                       ShapeError);
+  CHECK_THROWS_WITH_AS(lsh_attention(q, v, ids, {.rounds = 3, .chunk_length = 5}),
+                       doctest::Contains("expected contiguous int32 buckets (1, 1, 3, 50)"), ShapeError);
+  CHECK_THROWS_WITH_AS(lsh_attention(q, v, {}, options), doctest::Contains("not undefined"), ShapeError);
+  ids.data<int32_t>()[7] = 51;
+  CHECK_THROWS_WITH_AS(lsh_attention(q, v, ids, options), doctest::Contains("bucket 51 is not in 0 to"),
+                       ShapeError);
+  CHECK_THROWS_WITH_AS(lsh_preset("reformers"),
+                       "unknown LSH preset \"reformers\" (known: reformer, trax, fast_transformers)",
+                       ConfigError);
+}
+
+TEST_CASE("lsh attention: lengths of nothing") {
+  const LshOptions options{.chunk_length = 5};
+  for (const Shape& shape : {Shape{2, 0, 1, 3}, Shape{0, 9, 1, 3}}) {
+    const Tensor q = require_grad(normal(shape, 1)), v = require_grad(normal(shape, 2));
+    const Tensor out = lsh_attention(q, v, lsh_buckets(q, options, kStream), options);
+    CHECK(out.shape() == shape);
+    backward(out, Tensor::zeros(shape, DType::float64));
+  }
+}
