@@ -63,6 +63,22 @@ TEST_CASE("gradients of the whole two-layer model pass the check, dropout on") {
       }
 }
 
+TEST_CASE("gradients of a reversible model with axial positions and chunks pass the check, dropout on") {
+  for (const char* attention : {"linear", "softmax"})
+    for (const Head head : {Head::logistic_mixture, Head::categorical}) {
+      AutoregressiveOptions options = reformer_options(attention, head);
+      options.encoder.dropout = 0.2;
+      options.encoder.activation = Activation::gelu;
+      options.encoder.feedforward_chunks = 3;
+      options.loss_chunks = 4;
+      AutoregressiveModel model(options);
+      model.initialize(3);
+      model.convert(DType::float64);
+      const Batch batch{random_tokens(2, 12, options.vocabulary), {}, {}};
+      parameter_gradient_error(model, batch, {.training = true, .seed = 5, .step = 2});
+    }
+}
+
 TEST_CASE("recomputing activations changes neither loss nor gradients, and saves memory") {
   AutoregressiveOptions options = small_options("linear");
   options.encoder.dropout = 0.2;

@@ -74,6 +74,20 @@ TEST_CASE("bench attention") {
   CHECK(run_program({"bench", "attention", "--kind", "linaer"}).code == 2);
 }
 
+TEST_CASE("bench reversible") {
+  const auto figures = json_of(run_program(
+      {"bench", "reversible", "--deepest", "4", "--heads", "1", "--head-dim", "8", "--length", "64",
+       "--batch", "2", "--feedforward", "64", "--vocabulary", "512", "--repeats", "1", "--json"}));
+  REQUIRE(figures["depths"].size() == 6);
+  CHECK(figures["reversible_added_layer_bytes"] == 0);
+  CHECK(figures["recompute_added_layer_bytes"] >= 2 * 64 * 8 * 4);
+  CHECK(figures["stored_added_layer_bytes"] > figures["recompute_added_layer_bytes"]);
+  REQUIRE(figures["chunks"].size() == 9);
+  for (const auto& row : figures["chunks"])
+    if (row["chunks"] == 16) CHECK(row["share_of_peak"] < 0.9);
+  CHECK(run_program({"bench", "reversible", "--attention", "linaer"}).code == 2);
+}
+
 TEST_CASE("bench generate allocates nothing for a token") {
   const auto figures = json_of(run_program(
       {"bench", "generate", "--layers", "1", "--batch", "3", "--tokens", "8", "--repeats", "2", "--json"}));
