@@ -46,7 +46,7 @@ double parameter_gradient_error(const AutoregressiveModel& model, const Batch& b
 }  // namespace
 
 TEST_CASE("gradients of the whole two-layer model pass the check, dropout on") {
-  for (const char* attention : {"linear", "softmax"})
+  for (const std::string attention : {"linear", "softmax", "lsh"})
     for (const bool pre_norm : {false, true})
       for (const Head head : {Head::logistic_mixture, Head::categorical}) {
         CAPTURE(attention);
@@ -55,11 +55,14 @@ TEST_CASE("gradients of the whole two-layer model pass the check, dropout on") {
         options.encoder.pre_norm = pre_norm;
         options.encoder.dropout = 0.2;
         options.encoder.activation = Activation::gelu;  // no kinks
+        if (attention == "lsh") options.encoder.attention_options.set("chunk_length", int64_t{3});
+        Decisions buckets;  // stay the same while parameters move
         AutoregressiveModel model(options);
         model.initialize(3);
         model.convert(DType::float64);
         const Batch batch{random_tokens(2, 12, options.vocabulary), {}, {}};
-        parameter_gradient_error(model, batch, {.training = true, .seed = 5, .step = 2});
+        parameter_gradient_error(model, batch,
+                                 {.training = true, .seed = 5, .step = 2, .decisions = &buckets});
       }
 }
 
@@ -128,6 +131,7 @@ TEST_CASE("zero-length sequences, batches of one, and sequences that are too lon
   AutoregressiveOptions bad = small_options("linear");
   bad.value_dim = 8;
   CHECK_THROWS_AS(AutoregressiveModel{bad}, ConfigError);
-  CHECK_THROWS_WITH(attention_kind("liner"),
-                    "unknown attention kind \"liner\" (known: linear, softmax); did you mean \"linear\"?");
+  CHECK_THROWS_WITH(
+      attention_kind("liner"),
+      "unknown attention kind \"liner\" (known: linear, softmax, lsh); did you mean \"linear\"?");
 }
