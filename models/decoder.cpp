@@ -1,7 +1,5 @@
 #include "models/decoder.h"
 
-#include "ops/inference.h"
-
 namespace tapeformer {
 namespace {
 
@@ -18,7 +16,8 @@ Decoder::Decoder(const AutoregressiveModel& model, int64_t batch) : model_(model
   check(batch > 0, "Decoder", "batch ", batch, " must be positive");
   const StateShape shape{batch,        o.heads,      o.head_dim, o.head_dim, model.options().max_length,
                          like.dtype(), like.device()};
-  for (const auto& layer : model.encoder.layers) states_.push_back(layer->attention.kind().make_state(shape));
+  for (const auto& layer : model.encoder.layers) layers_.push_back(make_layer(*layer, shape));
+  predictor_ = DecodingLinear(model.predictor.weight, model.predictor.bias, batch);
   auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
   for (Tensor* t : {&x_, &y_, &branch_}) *t = buffer({batch, o.width()});
   normalized_ = buffer({batch, o.output_width()});
@@ -42,58 +41,71 @@ Decoder::Decoder(const AutoregressiveModel& model, int64_t batch) : model_(model
   output_ = buffer({batch, model.options().outputs()});
 }
 
+Decoder::Layer Decoder::make_layer(const EncoderLayer& weights, const StateShape& shape) const {
+  const auto ready = [&](const Linear& linear) { return DecodingLinear(linear.weight, linear.bias, batch_); };
+  const MultiHeadAttention& a = weights.attention;
+  return {.weights = weights,
+          .query = ready(a.query_projection),
+          .key = a.shares_query_and_key() ? DecodingLinear{} : ready(a.key_projection),
+          .value = ready(a.value_projection),
+          .out = ready(a.out_projection),
+          .linear1 = ready(weights.feedforward.linear1),
+          .linear2 = ready(weights.feedforward.linear2),
+          .state = a.kind().make_state(shape)};
+}
+
 int64_t Decoder::state_bytes() const {
   int64_t total = 0;
-  for (const auto& state : states_) total += state->bytes();
+  for (const Layer& layer : layers_) total += layer.state->bytes();
   return total;
 }
 
 void Decoder::reset() {
   position_ = 0;
-  for (const auto& state : states_) state->reset();
+  for (const Layer& layer : layers_) layer.state->reset();
 }
 
 // branch_ = attention(x), its projections included
-void Decoder::attend(const EncoderLayer& layer, AttentionState& state, const Tensor& x) {
-  const MultiHeadAttention& a = layer.attention;
-  linear_into(x, a.query_projection.weight, a.query_projection.bias, Activation::none, query_flat_);
-  if (!a.shares_query_and_key())
-    linear_into(x, a.key_projection.weight, a.key_projection.bias, Activation::none, key_flat_);
-  linear_into(x, a.value_projection.weight, a.value_projection.bias, Activation::none, value_flat_);
-  a.kind().step(query_, a.shares_query_and_key() ? query_ : key_, value_, state, attended_);
-  linear_into(attended_flat_, a.out_projection.weight, a.out_projection.bias, Activation::none, branch_);
+void Decoder::attend(const Layer& layer, const Tensor& x) {
+  const MultiHeadAttention& a = layer.weights.attention;
+  layer.query.into(x, Activation::none, query_flat_);
+  if (!a.shares_query_and_key()) layer.key.into(x, Activation::none, key_flat_);
+  layer.value.into(x, Activation::none, value_flat_);
+  a.kind().step(query_, a.shares_query_and_key() ? query_ : key_, value_, *layer.state, attended_);
+  layer.out.into(attended_flat_, Activation::none, branch_);
 }
 
 // branch_ = feed_forward(x)
-void Decoder::feed_forward(const EncoderLayer& layer, const Tensor& x) {
-  const FeedForward& f = layer.feedforward;
-  linear_into(x, f.linear1.weight, f.linear1.bias, f.activation(), hidden_, hidden_scratch_);
-  linear_into(hidden_, f.linear2.weight, f.linear2.bias, Activation::none, branch_);
+void Decoder::feed_forward(const Layer& layer, const Tensor& x) {
+  layer.linear1.into(x, layer.weights.feedforward.activation(), hidden_, hidden_scratch_);
+  layer.linear2.into(hidden_, Activation::none, branch_);
 }
 
 // x_ = layer(x_)
-void Decoder::run_layer(const EncoderLayer& layer, AttentionState& state) {
-  if (layer.pre_norm) {
-    layer_norm_into(x_, {}, layer.norm1.weight, layer.norm1.bias, y_);
-    attend(layer, state, y_);
+void Decoder::run_layer(const Layer& layer) {
+  const LayerNorm &norm1 = layer.weights.norm1, &norm2 = layer.weights.norm2;
+  if (layer.weights.pre_norm) {
+    layer_norm_into(x_, {}, norm1.weight, norm1.bias, y_);
+    attend(layer, y_);
     add_into(x_, branch_, x_);
-    layer_norm_into(x_, {}, layer.norm2.weight, layer.norm2.bias, y_);
+    layer_norm_into(x_, {}, norm2.weight, norm2.bias, y_);
     feed_forward(layer, y_);
     add_into(x_, branch_, x_);
     return;
   }
-  attend(layer, state, x_);
-  layer_norm_into(x_, branch_, layer.norm1.weight, layer.norm1.bias, y_);
+  attend(layer, x_);
+  layer_norm_into(x_, branch_, norm1.weight, norm1.bias, y_);
   feed_forward(layer, y_);
-  layer_norm_into(y_, branch_, layer.norm2.weight, layer.norm2.bias, x_);
+  layer_norm_into(y_, branch_, norm2.weight, norm2.bias, x_);
 }
 
 // x_, other_ = layer(x_, other_): the halves of models/reversible.h
-void Decoder::run_reversible_layer(const EncoderLayer& layer, AttentionState& state) {
-  layer_norm_into(other_, {}, layer.norm1.weight, layer.norm1.bias, y_);
-  attend(layer, state, y_);
+void Decoder::run_reversible_layer(const Layer& layer) {
+  const LayerNorm &norm1 = layer.weights.norm1, &norm2 = layer.weights.norm2;
+  layer_norm_into(other_, {}, norm1.weight, norm1.bias, y_);
+  attend(layer, y_);
   add_into(x_, branch_, x_);
-  layer_norm_into(x_, {}, layer.norm2.weight, layer.norm2.bias, y_);
+  layer_norm_into(x_, {}, norm2.weight, norm2.bias, y_);
   feed_forward(layer, y_);
   add_into(other_, branch_, other_);
 }
@@ -112,19 +124,18 @@ const Tensor& Decoder::step(const Tensor& tokens) {
   const LayerNorm& norm = model_.encoder.norm;
   const bool reversible = model_.encoder.options().reversible;
   if (reversible) other_.copy_from(x_);
-  for (size_t i = 0; i < states_.size(); ++i) {
-    const EncoderLayer& layer = *model_.encoder.layers[i];
+  for (const Layer& layer : layers_) {
     if (reversible)
-      run_reversible_layer(layer, *states_[i]);
+      run_reversible_layer(layer);
     else
-      run_layer(layer, *states_[i]);
+      run_layer(layer);
   }
   if (reversible) {
     first_.copy_from(x_);
     second_.copy_from(other_);
   }
   layer_norm_into(reversible ? joined_ : x_, {}, norm.weight, norm.bias, normalized_);
-  linear_into(normalized_, model_.predictor.weight, model_.predictor.bias, Activation::none, output_);
+  predictor_.into(normalized_, Activation::none, output_);
   ++position_;
   return output_;
 }

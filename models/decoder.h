@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/autoregressive_model.h"
+#include "ops/inference.h"
 
 namespace tapeformer {
 
@@ -29,16 +30,24 @@ class Decoder {
   int64_t state_bytes() const;
 
  private:
-  void attend(const EncoderLayer& layer, AttentionState& state, const Tensor& x);
-  void feed_forward(const EncoderLayer& layer, const Tensor& x);
+  // A layer of the encoder, its linear maps made ready, and what it remembers.
+  struct Layer {
+    const EncoderLayer& weights;
+    DecodingLinear query, key, value, out, linear1, linear2;
+    std::unique_ptr<AttentionState> state;
+  };
+  Layer make_layer(const EncoderLayer& weights, const StateShape& shape) const;
+  void attend(const Layer& layer, const Tensor& x);
+  void feed_forward(const Layer& layer, const Tensor& x);
   void embed(const Tensor& tokens);
-  void run_layer(const EncoderLayer& layer, AttentionState& state);
-  void run_reversible_layer(const EncoderLayer& layer, AttentionState& state);
+  void run_layer(const Layer& layer);
+  void run_reversible_layer(const Layer& layer);
 
   const AutoregressiveModel& model_;
   int64_t batch_;
   int64_t position_ = 0;
-  std::vector<std::unique_ptr<AttentionState>> states_;
+  std::vector<Layer> layers_;
+  DecodingLinear predictor_;
   Tensor x_, y_, branch_;                   // (batch, width)
   Tensor axial_;                            // (max_length, width), or undefined
   Tensor other_, joined_, first_, second_;  // reversible: the second half; both as (batch, 2 width), in parts
