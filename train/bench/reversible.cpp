@@ -17,8 +17,9 @@ constexpr Form kForms[] = {Form::stored, Form::recompute, Form::reversible};
 constexpr const char* kNames[] = {"stored", "recompute", "reversible"};
 
 struct Sample {
-  double seconds = 0;  // median of a forward and backward pass
-  int64_t peak = 0;    // highest bytes above parameters and their gradients
+  double seconds = 0;   // median of a forward and backward pass
+  double relative = 1;  // median over the repeats of its time over that of the first model
+  int64_t peak = 0;     // highest bytes above parameters and their gradients
 };
 
 // A model whose training step can be run again and again.
@@ -51,12 +52,18 @@ std::vector<Sample> measure(const std::vector<AutoregressiveOptions>& models, in
   std::vector<Sample> samples;
   for (const AutoregressiveOptions& options : models) {
     steps.push_back(std::make_unique<Step>(options, batch));
-    samples.push_back({0, steps.back()->peak()});
+    samples.push_back({.peak = steps.back()->peak()});
   }
   std::vector<std::vector<double>> times(models.size());
   for (int64_t repeat = 0; repeat < repeats; ++repeat)
     for (size_t i = 0; i < steps.size(); ++i) times[i].push_back(seconds_of([&] { steps[i]->run(); }));
-  for (size_t i = 0; i < samples.size(); ++i) samples[i].seconds = median(times[i]);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    samples[i].seconds = median(times[i]);
+    std::vector<double> ratios;
+    for (size_t repeat = 0; repeat < times[i].size(); ++repeat)
+      ratios.push_back(times[i][repeat] / times[0][repeat]);
+    samples[i].relative = median(ratios);
+  }
   return samples;
 }
 
@@ -67,12 +74,12 @@ AutoregressiveOptions in_form(AutoregressiveOptions options, Form form) {
   return options;
 }
 
-Report row_of(const char* form, int64_t layers, const Sample& sample, const Sample& base) {
+Report row_of(const char* form, int64_t layers, const Sample& sample) {
   return Report()
       .add("form", form)
       .add("layers", layers)
       .add("milliseconds", 1e3 * sample.seconds)
-      .add("times_stored", sample.seconds / base.seconds)
+      .add("times_stored", sample.relative)
       .add("peak_bytes", sample.peak);
 }
 
@@ -86,13 +93,13 @@ std::vector<Report> depths(const ModelChoice& choice, int64_t deepest, int64_t r
     for (AutoregressiveOptions& model : models) model.encoder.layers = layers;
     last = measure(models, choice.batch, repeats);
     if (first.empty()) first = last;
-    for (size_t i = 0; i < last.size(); ++i) rows.push_back(row_of(kNames[i], layers, last[i], last[0]));
+    for (size_t i = 0; i < last.size(); ++i) rows.push_back(row_of(kNames[i], layers, last[i]));
   }
   const int64_t added = rows.empty() ? 0 : std::get<int64_t>(rows.back().fields()[1].second) - kShallowest;
   for (size_t i = 0; i < last.size(); ++i) {
     if (added > 0)
       report.add(std::string(kNames[i]) + "_added_layer_bytes", (last[i].peak - first[i].peak) / added);
-    report.add(std::string(kNames[i]) + "_times_stored", last[i].seconds / last[0].seconds);
+    report.add(std::string(kNames[i]) + "_times_stored", last[i].relative);
   }
   return rows;
 }
@@ -115,7 +122,7 @@ std::vector<Report> chunks(const AutoregressiveOptions& base, const char* what, 
                        .add("form", kNames[static_cast<size_t>(form)])
                        .add("chunks", kCounts[i])
                        .add("milliseconds", 1e3 * samples[i].seconds)
-                       .add("times_whole", samples[i].seconds / samples[0].seconds)
+                       .add("times_whole", samples[i].relative)
                        .add("peak_bytes", samples[i].peak)
                        .add("share_of_peak",
                             static_cast<double>(samples[i].peak) / static_cast<double>(samples[0].peak)));
@@ -129,8 +136,10 @@ Report run(const CommandLine& line) {
   report.add("threads", threads()).add("attention", choice.model.encoder.attention);
   const std::vector<Report> rows = depths(choice, deepest, repeats, report);
   AutoregressiveOptions wide = choice.model;
+  wide.max_length *= line.options.get<int64_t>("lengthen");
   wide.encoder.feedforward *= line.options.get<int64_t>("widen");
   AutoregressiveOptions many = choice.model;
+  many.max_length = wide.max_length;
   many.head = Head::categorical;
   many.vocabulary = line.options.get<int64_t>("vocabulary");
   std::vector<Report> chunked;
@@ -146,7 +155,7 @@ std::vector<OptionSpec> options() {
   std::vector<OptionSpec> list = model_option_specs();
   for (OptionSpec& option : list) {
     if (option.name == "layers") {
-      option.default_value = kShallowest;
+      option.default_value = int64_t{1};
       option.help = "encoder layers of the models with chunks";
     }
     if (option.name == "heads") option.default_value = int64_t{4};
@@ -159,13 +168,18 @@ std::vector<OptionSpec> options() {
                   .help = "layers of the deepest model; the others have 2, 4, …",
                   .min = kShallowest,
                   .max = 1024});
-  list.push_back({.name = "widen",
+  list.push_back({.name = "lengthen",
                   .default_value = int64_t{4},
+                  .help = "times the length of the models with chunks",
+                  .min = 1,
+                  .max = 1024});
+  list.push_back({.name = "widen",
+                  .default_value = int64_t{8},
                   .help = "times the hidden units of the models with feed-forward chunks",
                   .min = 1,
                   .max = 1024});
   list.push_back({.name = "vocabulary",
-                  .default_value = int64_t{8192},
+                  .default_value = int64_t{4096},
                   .help = "symbols of the models with loss chunks",
                   .min = 2,
                   .max = 1 << 20});
