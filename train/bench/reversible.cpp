@@ -1,6 +1,7 @@
 // What reversible layers, recomputation and chunks cost in time and save in memory: training steps of small
 // models that differ in nothing else.
 #include <algorithm>
+#include <ctime>
 
 #include "core/allocator.h"
 #include "train/bench/bench.h"
@@ -45,9 +46,23 @@ class Step {
   Batch batch_;
 };
 
+// Seconds of the wall's clock, or of the processors' time, that one call takes.
+template <class F>
+double seconds_on(const std::string& clock, F&& f) {
+  if (clock == "wall") return seconds_of(f);
+  const std::clock_t start = std::clock();
+  f();
+  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+}
+
+struct Timing {
+  int64_t repeats;
+  std::string clock;
+};
+
 // The steps in turn, so that whatever else the machine does slows all of them.
 std::vector<Sample> measure(const std::vector<AutoregressiveOptions>& models, int64_t batch,
-                            int64_t repeats) {
+                            const Timing& timing) {
   std::vector<std::unique_ptr<Step>> steps;
   std::vector<Sample> samples;
   for (const AutoregressiveOptions& options : models) {
@@ -55,8 +70,9 @@ std::vector<Sample> measure(const std::vector<AutoregressiveOptions>& models, in
     samples.push_back({.peak = steps.back()->peak()});
   }
   std::vector<std::vector<double>> times(models.size());
-  for (int64_t repeat = 0; repeat < repeats; ++repeat)
-    for (size_t i = 0; i < steps.size(); ++i) times[i].push_back(seconds_of([&] { steps[i]->run(); }));
+  for (int64_t repeat = 0; repeat < timing.repeats; ++repeat)
+    for (size_t i = 0; i < steps.size(); ++i)
+      times[i].push_back(seconds_on(timing.clock, [&] { steps[i]->run(); }));
   for (size_t i = 0; i < samples.size(); ++i) {
     samples[i].seconds = median(times[i]);
     std::vector<double> ratios;
@@ -84,14 +100,14 @@ Report row_of(const char* form, int64_t layers, const Sample& sample) {
 }
 
 // Every form at doubling depths; adds the slope of the memory of each and its time at the largest depth.
-std::vector<Report> depths(const ModelChoice& choice, int64_t deepest, int64_t repeats, Report& report) {
+std::vector<Report> depths(const ModelChoice& choice, int64_t deepest, const Timing& timing, Report& report) {
   std::vector<Report> rows;
   std::vector<Sample> first, last;
   for (int64_t layers = kShallowest; layers <= deepest; layers *= 2) {
     std::vector<AutoregressiveOptions> models;
     for (const Form form : kForms) models.push_back(in_form(choice.model, form));
     for (AutoregressiveOptions& model : models) model.encoder.layers = layers;
-    last = measure(models, choice.batch, repeats);
+    last = measure(models, choice.batch, timing);
     if (first.empty()) first = last;
     for (size_t i = 0; i < last.size(); ++i) rows.push_back(row_of(kNames[i], layers, last[i]));
   }
@@ -106,7 +122,7 @@ std::vector<Report> depths(const ModelChoice& choice, int64_t deepest, int64_t r
 
 // One of the two numbers of chunks at 1, 4 and 16, in a model whose memory is mostly what it cuts.
 std::vector<Report> chunks(const AutoregressiveOptions& base, const char* what, Form form, int64_t batch,
-                           int64_t repeats) {
+                           const Timing& timing) {
   constexpr int64_t kCounts[] = {1, 4, 16};
   const bool loss = std::string(what) == "loss";
   std::vector<AutoregressiveOptions> models;
@@ -114,7 +130,7 @@ std::vector<Report> chunks(const AutoregressiveOptions& base, const char* what, 
     models.push_back(in_form(base, form));
     (loss ? models.back().loss_chunks : models.back().encoder.feedforward_chunks) = count;
   }
-  const auto samples = measure(models, batch, repeats);
+  const auto samples = measure(models, batch, timing);
   std::vector<Report> rows;
   for (size_t i = 0; i < samples.size(); ++i)
     rows.push_back(Report()
@@ -130,11 +146,12 @@ std::vector<Report> chunks(const AutoregressiveOptions& base, const char* what, 
 }
 
 Report run(const CommandLine& line) {
-  const auto repeats = line.options.get<int64_t>("repeats"), deepest = line.options.get<int64_t>("deepest");
+  const Timing timing{line.options.get<int64_t>("repeats"), line.options.get<std::string>("clock")};
+  const auto deepest = line.options.get<int64_t>("deepest");
   const ModelChoice choice = choose_model(line, line.options.get<int64_t>("batch"));
   Report report;
   report.add("threads", threads()).add("attention", choice.model.encoder.attention);
-  const std::vector<Report> rows = depths(choice, deepest, repeats, report);
+  const std::vector<Report> rows = depths(choice, deepest, timing, report);
   AutoregressiveOptions wide = choice.model;
   wide.max_length *= line.options.get<int64_t>("lengthen");
   wide.encoder.feedforward *= line.options.get<int64_t>("widen");
@@ -143,9 +160,9 @@ Report run(const CommandLine& line) {
   many.head = Head::categorical;
   many.vocabulary = line.options.get<int64_t>("vocabulary");
   std::vector<Report> chunked;
-  for (const auto& part : {chunks(wide, "feed-forward", Form::reversible, choice.batch, repeats),
-                           chunks(wide, "feed-forward", Form::stored, choice.batch, repeats),
-                           chunks(many, "loss", Form::reversible, choice.batch, repeats)})
+  for (const auto& part : {chunks(wide, "feed-forward", Form::reversible, choice.batch, timing),
+                           chunks(wide, "feed-forward", Form::stored, choice.batch, timing),
+                           chunks(many, "loss", Form::reversible, choice.batch, timing)})
     chunked.insert(chunked.end(), part.begin(), part.end());
   return report.add("depths", rows).add("chunks", chunked);
 }
