@@ -200,6 +200,10 @@ std::vector<OptionSpec> options() {
                   .help = "symbols of the models with loss chunks",
                   .min = 2,
                   .max = 1 << 20});
+  list.push_back({.name = "clock",
+                  .default_value = std::string("wall"),
+                  .help = "wall, or cpu: the processors' time, for one thread on a busy machine",
+                  .choices = {"wall", "cpu"}});
   list.push_back(
       {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1});
   return list;
