@@ -110,6 +110,12 @@ TEST_CASE("a run that is cut after a checkpoint continues from it") {
     config.model.positions = "axial";
     config.model.axial_shape = {4, 4};
     config.model.axial_dims = {8, 8};
+    const Trainer trainer(config, {.run_dir = "", .data_dir = "", .resume = false, .quiet = true});
+    const AutoregressiveOptions& options = trainer.model().options();
+    CHECK(options.encoder.reversible);
+    CHECK(options.encoder.feedforward_chunks == 3);
+    CHECK(options.loss_chunks == 4);
+    CHECK(options.axial.shape == std::vector<int64_t>{4, 4});
   }
   train(config, dir.path() / "whole");
   train(config, dir.path() / "cut");

@@ -86,6 +86,7 @@ TEST_CASE("bench reversible") {
   for (const auto& row : figures["chunks"])
     if (row["chunks"] == 16) CHECK(row["share_of_peak"] < 0.9);
   CHECK(run_program({"bench", "reversible", "--attention", "linaer"}).code == 2);
+  CHECK(run_program({"bench", "reversible", "--clock", "sun"}).code == 2);
 }
 
 TEST_CASE("bench generate allocates nothing for a token") {
