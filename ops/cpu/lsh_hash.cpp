@@ -4,6 +4,7 @@
 
 #include "core/cpu/scratch.h"
 #include "core/threads.h"
+#include "ops/cpu/lsh_stages.h"
 #include "ops/cpu/tile_product.h"
 #include "ops/kernels/lsh_attention.h"
 
@@ -121,14 +122,18 @@ template <class T>
 void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<const T> q, int32_t* buckets) {
   const RoundHash<T> hash(s, stream, q);
   const int64_t tasks = s.batch * s.heads * s.rounds;
+  constexpr int64_t kWorthAThread = 1 << 18;  // multiply-adds
   const Scratch<T> memory(hash.memory() * threads());
   auto run = [&](int64_t begin, int64_t end) {
+    StageClock clock;
+    clock.start();
     for (int64_t i = begin; i < end; ++i)
       hash.run(i / (s.heads * s.rounds), i / s.rounds % s.heads, i % s.rounds, memory.data(),
                buckets + i * s.length);
+    clock.lap(&LshStages::hash);
   };
   if (tasks >= threads())
-    parallel_for(tasks, 1, run);
+    parallel_for(tasks, kWorthAThread / (s.length * s.dim * (s.buckets1 + s.buckets2) / 2 + 1) + 1, run);
   else
     run(0, tasks);  // each round's positions in parallel
 }

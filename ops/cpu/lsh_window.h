@@ -3,7 +3,6 @@
 // itself from `capacity`.
 #pragma once
 
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -11,6 +10,7 @@
 
 #include "core/cpu/vector_math.h"
 #include "ops/cpu/lsh_order.h"
+#include "ops/cpu/lsh_stages.h"
 #include "ops/cpu/tile_product.h"
 
 namespace tapeformer::cpu {
@@ -39,32 +39,6 @@ class Arena {
  private:
   char* memory_;
   int64_t used_ = 0;
-};
-
-// Laps of a thread's time for lsh_stages; costs nothing while there is none.
-class StageClock {
- public:
-  using Stage = std::atomic<int64_t> LshStages::*;
-  void start() {
-    if (lsh_stages) last_ = now();
-  }
-  void lap(Stage stage) {
-    if (!lsh_stages) return;
-    const int64_t time = now();
-    (lsh_stages->*stage).fetch_add(time - last_, std::memory_order_relaxed);
-    last_ = time;
-  }
-  static void count_multiply_adds(int64_t count) {
-    if (lsh_stages) lsh_stages->multiply_adds.fetch_add(count, std::memory_order_relaxed);
-  }
-
- private:
-  static int64_t now() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  }
-  int64_t last_ = 0;
 };
 
 inline void prefetch_row(const void* row, int64_t bytes) {
