@@ -35,11 +35,34 @@ void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim
   }
 }
 
-// The index of the largest of [x, -x], the lowest one in a tie. x has room for whole vectors.
+// The index of the largest of [x, -x], the lowest one in a tie.
 template <class T>
 int32_t argmax_of_both_signs(const T* x, int64_t count) {
-  int64_t largest = 0, smallest = 0;
-  for (int64_t i = 1; i < count; ++i) {
+  using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  int64_t largest = 0, smallest = 0, done = 1;
+  if (count >= 2 * kLanes<T>) {
+    // Each lane keeps its first largest and smallest.
+    Vector<T> high = load(x), low = high;
+    Vector<Int> index{};
+    for (int64_t lane = 0; lane < kLanes<T>; ++lane) index[lane] = static_cast<Int>(lane);
+    Vector<Int> high_at = index, low_at = index;
+    for (done = kLanes<T>; done + kLanes<T> <= count; done += kLanes<T>) {
+      const Vector<T> next = load(x + done);
+      index += static_cast<Int>(kLanes<T>);
+      high_at = next > high ? index : high_at;
+      high = next > high ? next : high;
+      low_at = next < low ? index : low_at;
+      low = next < low ? next : low;
+    }
+    largest = high_at[0];
+    smallest = low_at[0];
+    for (int64_t lane = 1; lane < kLanes<T>; ++lane) {
+      const int64_t h = high_at[lane], l = low_at[lane];
+      if (x[h] > x[largest] || (x[h] == x[largest] && h < largest)) largest = h;
+      if (x[l] < x[smallest] || (x[l] == x[smallest] && l < smallest)) smallest = l;
+    }
+  }
+  for (int64_t i = done; i < count; ++i) {
     largest = x[i] > x[largest] ? i : largest;
     smallest = x[i] < x[smallest] ? i : smallest;
   }
