@@ -23,6 +23,7 @@ const Benchmark& benchmark(const std::string& name);
 
 Benchmark attention_benchmark();
 Benchmark generate_benchmark();
+Benchmark lsh_attention_benchmark();
 Benchmark reversible_benchmark();
 Benchmark sgemm_benchmark();
 Benchmark small_op_benchmark();
