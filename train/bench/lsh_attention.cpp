@@ -25,6 +25,8 @@ Tensor random_input(const Shape& shape, const char* name) {
   return require_grad(x);
 }
 
+class ChunkProducts;
+
 // One length's inputs, and what was measured with them.
 class Case {
  public:
@@ -56,7 +58,7 @@ class Case {
   }
 
   double per_token() const { return median(seconds_) / static_cast<double>(shape_[0] * length_); }
-  Report report(const Attention& attention, double sgemm_rate) const;
+  Report report(const Attention& attention, const ChunkProducts& yardstick, int64_t repeats) const;
 
  private:
   int64_t length_, before_;
@@ -66,18 +68,49 @@ class Case {
   int64_t peak_ = 0;
 };
 
-// Shares of the time of all threads, from a pass with the stages' clocks running.
-Report Case::report(const Attention& attention, double sgemm_rate) const {
+// sgemm of every thread for itself on what a chunk multiplies, forward and backward: queries and keys of two
+// chunks.
+class ChunkProducts {
+ public:
+  ChunkProducts(int64_t chunk, int64_t dim) {
+    const std::vector<GemmShape> shapes = {{"scores", chunk, 2 * chunk, dim, false, true, 64},
+                                           {"values", chunk, dim, 2 * chunk, false, false, 64},
+                                           {"key gradients", 2 * chunk, dim, chunk, true, false, 64}};
+    for (int i = 0; i < threads(); ++i) work_.emplace_back(shapes);
+  }
+  double gflops_per_thread() const {
+    const auto team = static_cast<int64_t>(work_.size());
+    const double seconds = seconds_of([&] {
+      parallel_for(team, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) work_[static_cast<size_t>(i)].run();
+      });
+    });
+    return total_flops(work_.front().products()) / seconds / kGiga;
+  }
+
+ private:
+  std::vector<GemmWork> work_;
+};
+
+// Shares of the time of all threads, from passes with the stages' clocks running; after each, the yardstick,
+// so that both see the same machine.
+Report Case::report(const Attention& attention, const ChunkProducts& yardstick, int64_t repeats) const {
   LshStages stages;
-  lsh_stages = &stages;
-  const double seconds = seconds_of([&] { run(attention); });
-  lsh_stages = nullptr;
+  std::vector<double> rates, ratios;
+  double seconds = 0;
+  for (int64_t i = 0; i < repeats; ++i) {
+    const int64_t products = stages.products, multiply_adds = stages.multiply_adds;
+    lsh_stages = &stages;
+    seconds += seconds_of([&] { run(attention); });
+    lsh_stages = nullptr;
+    rates.push_back(2 * static_cast<double>(stages.multiply_adds - multiply_adds) /
+                    static_cast<double>(stages.products - products));
+    ratios.push_back(rates.back() / yardstick.gflops_per_thread());
+  }
   const double available = seconds * threads();
   const auto share = [&](const std::atomic<int64_t>& nanoseconds) {
     return kNano * static_cast<double>(nanoseconds) / available;
   };
-  const double rate =
-      2 * static_cast<double>(stages.multiply_adds) / (kNano * static_cast<double>(stages.products)) / kGiga;
   return Report()
       .add("length", length_)
       .add("seconds", median(seconds_))
@@ -90,19 +123,8 @@ Report Case::report(const Attention& attention, double sgemm_rate) const {
       .add("share_products", share(stages.products))
       .add("share_softmax", share(stages.softmax))
       .add("share_scatter", share(stages.scatter))
-      .add("products_gflops_per_thread", rate)
-      .add("products_over_sgemm", rate / sgemm_rate);
-}
-
-// GFLOP/s of a thread's sgemm on what a chunk multiplies, forward and backward: queries and keys of two
-// chunks.
-double sgemm_gflops_per_thread(int64_t chunk, int64_t dim, int64_t repeats) {
-  const ThreadScope one(1);
-  const GemmWork work({{"scores", chunk, 2 * chunk, dim, false, true, 64},
-                       {"values", chunk, dim, 2 * chunk, false, false, 64},
-                       {"key gradients", 2 * chunk, dim, chunk, true, false, 64}});
-  const double seconds = median_seconds(repeats, [&] { work.run(); });
-  return total_flops(work.products()) / seconds / kGiga;
+      .add("products_gflops_per_thread", median(rates))
+      .add("products_over_sgemm", median(ratios));
 }
 
 std::unique_ptr<Attention> make_attention(const CommandLine& line) {
@@ -125,12 +147,12 @@ Report run(const CommandLine& line) {
   for (int64_t i = 0; i < repeats; ++i)
     for (Case& one : cases) one.time(*attention);
   const int64_t chunk = std::max<int64_t>(line.options.get<int64_t>("chunk_length"), 1);
-  const double sgemm_rate = sgemm_gflops_per_thread(chunk, line.options.get<int64_t>("head-dim"), repeats);
+  const ChunkProducts yardstick(chunk, line.options.get<int64_t>("head-dim"));
   std::vector<Report> rows;
   double fastest = 0, slowest = 0;
   int64_t length = shortest;
   for (const Case& one : cases) {
-    rows.push_back(one.report(*attention, sgemm_rate));
+    rows.push_back(one.report(*attention, yardstick, repeats));
     if (length >= kFlatFrom) {
       fastest = fastest == 0 ? one.per_token() : std::min(fastest, one.per_token());
       slowest = std::max(slowest, one.per_token());
@@ -138,7 +160,7 @@ Report run(const CommandLine& line) {
     length *= 2;
   }
   Report report;
-  report.add("threads", threads()).add("sgemm_gflops_per_thread", sgemm_rate);
+  report.add("threads", threads());
   if (fastest > 0) report.add("spread_from_4096", slowest / fastest);
   return report.add("lengths", rows);
 }
