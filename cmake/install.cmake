@@ -14,7 +14,8 @@ install(TARGETS tapeformer_program)
 install(TARGETS tapeformer EXPORT tapeformerTargets)
 install(EXPORT tapeformerTargets NAMESPACE tapeformer:: DESTINATION ${package_dir})
 install(FILES ${PROJECT_BINARY_DIR}/tapeformerConfig.cmake ${PROJECT_BINARY_DIR}/tapeformerConfigVersion.cmake
-  ${CMAKE_CURRENT_LIST_DIR}/FindOpenBLASWithOpenMP.cmake DESTINATION ${package_dir})
+  ${CMAKE_CURRENT_LIST_DIR}/FindOpenBLASWithOpenMP.cmake ${CMAKE_CURRENT_LIST_DIR}/FindSpeechLibraries.cmake
+  DESTINATION ${package_dir})
 
 # All headers but those of the machines and of the program. Those of core/cpu depend on the instruction set that
 # the library was compiled for.

@@ -13,10 +13,14 @@ packages=(
   libtomlplusplus-dev      # config files
   nlohmann-json3-dev       # metrics, safetensors headers
   zlib1g-dev libpng-dev    # data sets, pictures
+  libsndfile1-dev          # audio files
+  libsamplerate0-dev       # resampling
+  libkissfft-dev           # Fourier transforms
+  espeak-ng                # synthetic speech, as a separate program
   libcurl4-openssl-dev     # downloading data sets
   dataset-fashion-mnist    # the data of configs/quickstart.toml
 )
-test_packages=(doctest-dev clang-format shellcheck)
+test_packages=(doctest-dev clang-format shellcheck sctk)
 
 case "${1:-}" in
   "") ;;

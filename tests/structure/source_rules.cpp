@@ -55,6 +55,9 @@ const std::vector<Vendor> kVendors = {
     {"zlib.h", {"data/", "tests/"}},
     {"png.h", {"data/", "tests/"}},
     {"curl/", {"data/"}},
+    {"sndfile", {"data/", "tests/"}},
+    {"samplerate", {"data/"}},
+    {"kissfft/", {"data/"}},
     {"cblas.h", {"core/", "ops/cpu/"}},
     {"doctest/", {"tests/"}, true},
 };

@@ -1,0 +1,26 @@
+# Finds the libraries that read and transform speech, as tapeformer::sndfile (audio files), tapeformer::samplerate
+# (resampling) and tapeformer::kissfft (Fourier transforms of floats). Debian: libsndfile1-dev, libsamplerate0-dev,
+# libkissfft-dev. Installed with the package, whose users link the same libraries.
+find_library(SNDFILE_LIBRARY NAMES sndfile)
+find_path(SNDFILE_INCLUDE sndfile.h)
+find_library(SAMPLERATE_LIBRARY NAMES samplerate)
+find_path(SAMPLERATE_INCLUDE samplerate.h)
+find_library(KISSFFT_LIBRARY NAMES kissfft-float)
+find_path(KISSFFT_INCLUDE kissfft/kiss_fft.h)
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(SpeechLibraries REQUIRED_VARS SNDFILE_LIBRARY SNDFILE_INCLUDE
+  SAMPLERATE_LIBRARY SAMPLERATE_INCLUDE KISSFFT_LIBRARY KISSFFT_INCLUDE)
+mark_as_advanced(SNDFILE_LIBRARY SNDFILE_INCLUDE SAMPLERATE_LIBRARY SAMPLERATE_INCLUDE KISSFFT_LIBRARY
+                 KISSFFT_INCLUDE)
+
+if(SpeechLibraries_FOUND)
+  foreach(library sndfile samplerate kissfft)
+    if(NOT TARGET tapeformer::${library})
+      string(TOUPPER ${library} upper)
+      add_library(tapeformer::${library} UNKNOWN IMPORTED)
+      set_target_properties(tapeformer::${library} PROPERTIES IMPORTED_LOCATION "${${upper}_LIBRARY}"
+                            INTERFACE_INCLUDE_DIRECTORIES "${${upper}_INCLUDE}")
+    endif()
+  endforeach()
+endif()

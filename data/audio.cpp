@@ -1,0 +1,209 @@
+#include "data/audio.h"
+
+#include <fcntl.h>
+#include <samplerate.h>
+#include <sndfile.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include "core/errors.h"
+#include "core/files.h"
+#include "data/file.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr size_t kHeaderBytes = 4096;
+constexpr sf_count_t kBlockFrames = 1 << 16;
+constexpr int64_t kMaxRate = 1 << 20;
+
+struct CloseSound {
+  void operator()(SNDFILE* file) const { sf_close(file); }
+};
+using Sound = std::unique_ptr<SNDFILE, CloseSound>;
+
+uint32_t little_endian(const uint8_t* bytes) {
+  return uint32_t{bytes[3]} << 24 | uint32_t{bytes[2]} << 16 | uint32_t{bytes[1]} << 8 | bytes[0];
+}
+
+Bytes first_bytes(const std::filesystem::path& path) {
+  const File file(path.string(), O_RDONLY);
+  Bytes bytes(std::min<size_t>(file.size(), kHeaderBytes));
+  file.read_at(bytes.data(), bytes.size(), 0);
+  return bytes;
+}
+
+// The value of a line "name -type value" of a SPHERE header, or "".
+std::string sphere_field(std::string_view header, const std::string& name) {
+  size_t at = header.find("\n" + name + " -");
+  if (at == std::string_view::npos) return "";
+  at = header.find(' ', at + name.size() + 2);
+  if (at == std::string_view::npos) return "";
+  return std::string(header.substr(at + 1, header.find('\n', at) - at - 1));
+}
+
+// 0 when the field is absent or no number.
+int64_t sphere_number(std::string_view header, const std::string& name) {
+  return std::strtoll(sphere_field(header, name).c_str(), nullptr, 10);
+}
+
+// libsndfile reads a WAV or SPHERE file that ends early as a shorter one, so these headers are looked at
+// here. Returns how many bytes the header announces in all, 0 when it does not say: a WAV that was written to
+// a pipe has a data size of 0 or of all ones.
+int64_t announced_bytes(const Bytes& bytes) {
+  const std::string_view header = as_text(bytes, bytes.size());
+  if (header.starts_with("NIST_1A")) {
+    const int64_t count = sphere_number(header, "sample_count");
+    const int64_t size = sphere_number(header, "sample_n_bytes");
+    const int64_t channels = std::max<int64_t>(1, sphere_number(header, "channel_count"));
+    const int64_t start =
+        std::strtoll(std::string(header.substr(std::min<size_t>(8, header.size()), 8)).c_str(), nullptr, 10);
+    int64_t total = 0;
+    if (__builtin_mul_overflow(count, size, &total) || __builtin_mul_overflow(total, channels, &total))
+      return -1;
+    return count > 0 ? start + total : 0;
+  }
+  if (!header.starts_with("RIFF") || bytes.size() < 12) return 0;
+  for (size_t at = 12; at + 8 <= bytes.size();) {
+    const int64_t size = little_endian(bytes.data() + at + 4);
+    if (header.substr(at, 4) == "data")
+      return size == 0 || size == 0xFFFFFFFF ? 0 : static_cast<int64_t>(at) + 8 + size;
+    at += 8 + static_cast<size_t>(size + size % 2);
+  }
+  return 0;
+}
+
+// The last page of a complete Ogg stream says that it is the last; a decoder does not miss it.
+bool ogg_ends(const std::filesystem::path& path) {
+  const Bytes bytes = read_bytes(path, int64_t{1} << 31);
+  const std::string_view text = as_text(bytes, bytes.size());
+  const size_t page = text.rfind("OggS");
+  return page != std::string_view::npos && page + 6 <= text.size() && (bytes[page + 5] & 4);
+}
+
+void check_length(const std::filesystem::path& path, const Bytes& header) {
+  const auto found = static_cast<int64_t>(std::filesystem::file_size(path));
+  if (found == 0) throw DataError(path.string() + ": is empty");
+  const int64_t expected = announced_bytes(header);
+  if (expected < 0 || expected > found)
+    throw DataError(concat_text(path.string(), ": truncated: the header announces ",
+                                expected < 0 ? "far more than a file can hold" : std::to_string(expected),
+                                " bytes, found ", found));
+  if (as_text(header, header.size()).starts_with("OggS") && !ogg_ends(path))
+    throw DataError(path.string() + ": truncated: the Ogg stream has no last page");
+}
+
+Sound open_sound(const std::filesystem::path& path, SF_INFO& info) {
+  require_regular_file(path);
+  const Bytes header = first_bytes(path);
+  const std::string_view text = as_text(header, header.size());
+  if (text.starts_with("NIST_1A") && sphere_field(text, "sample_coding").find("shorten") != std::string::npos)
+    throw DataError(
+        path.string() +
+        ": SPHERE compressed with shorten, which cannot be read; unpack it first (NIST's w_decode "
+        "-o pcm, or sph2pipe)");
+  check_length(path, header);
+  Sound file(sf_open(path.c_str(), SFM_READ, &info));
+  if (!file) throw DataError(path.string() + ": not a readable audio file: " + sf_strerror(nullptr));
+  return file;
+}
+
+// All frames of one channel in [first, last).
+std::vector<float> read_channel(const Sound& file, const SF_INFO& info, int64_t channel, int64_t first,
+                                int64_t last, const std::filesystem::path& path) {
+  std::vector<float> samples;
+  std::vector<float> block(static_cast<size_t>(kBlockFrames * info.channels));
+  if (first > 0 && sf_seek(file.get(), first, SEEK_SET) != first)
+    throw DataError(
+        concat_text(path.string(), ": sample ", first, " cannot be reached: ", sf_strerror(file.get())));
+  while (static_cast<int64_t>(samples.size()) < last - first) {
+    const int64_t wanted =
+        std::min<int64_t>(kBlockFrames, last - first - static_cast<int64_t>(samples.size()));
+    const sf_count_t got = sf_readf_float(file.get(), block.data(), wanted);
+    for (sf_count_t i = 0; i < got; ++i)
+      samples.push_back(block[static_cast<size_t>(i * info.channels + channel)]);
+    if (got == wanted) continue;
+    throw DataError(concat_text(path.string(), ": truncated or corrupt: expected ", last, " samples, found ",
+                                first + static_cast<int64_t>(samples.size())));
+  }
+  return samples;
+}
+
+}  // namespace
+
+AudioInfo read_audio_info(const std::filesystem::path& path) {
+  SF_INFO info{};
+  const Sound file = open_sound(path, info);
+  return {info.samplerate, info.channels, info.frames};
+}
+
+Audio read_audio(const std::filesystem::path& path, const AudioOptions& options) {
+  SF_INFO info{};
+  const Sound file = open_sound(path, info);
+  const std::string name = path.string();
+  if (info.frames <= 0) throw DataError(name + ": holds no samples");
+  if (info.channels > 1 && !options.channel)
+    throw DataError(
+        concat_text(name, ": has ", info.channels, " channels, expected 1, or a channel to be chosen"));
+  const int64_t channel = options.channel.value_or(0);
+  if (channel < 0 || channel >= info.channels)
+    throw DataError(concat_text(name, ": has no channel ", channel, ", found ", info.channels, " channels"));
+  if (options.rate > 0 && options.rate != info.samplerate && !options.resample)
+    throw DataError(concat_text(name, ": expected ", options.rate, " samples per second, found ",
+                                info.samplerate, "; resampling was not asked for"));
+  const int64_t last = options.last.value_or(info.frames);
+  if (options.first < 0 || options.first >= last || last > info.frames)
+    throw DataError(
+        concat_text(name, ": samples ", options.first, " to ", last, " were asked for, of ", info.frames));
+  Audio audio{read_channel(file, info, channel, options.first, last, path), info.samplerate};
+  if (options.rate > 0 && options.rate != audio.rate) {
+    audio.samples = resample(audio.samples, audio.rate, options.rate);
+    audio.rate = options.rate;
+  }
+  return audio;
+}
+
+std::vector<float> resample(std::span<const float> samples, int64_t from, int64_t to) {
+  if (from < 1 || to < 1 || from > kMaxRate || to > kMaxRate)
+    throw DataError(concat_text("cannot resample from ", from, " to ", to, " samples per second"));
+  if (from == to || samples.empty()) return {samples.begin(), samples.end()};
+  const double ratio = static_cast<double>(to) / static_cast<double>(from);
+  const auto count = std::max<int64_t>(1, std::llround(static_cast<double>(samples.size()) * ratio));
+  // The converter may end a few samples early; those stay zero, where the signal has ended too.
+  std::vector<float> result(static_cast<size_t>(count), 0.0f);
+  SRC_DATA data{};
+  data.data_in = samples.data();
+  data.input_frames = static_cast<long>(samples.size());
+  data.data_out = result.data();
+  data.output_frames = static_cast<long>(count);
+  data.src_ratio = ratio;
+  if (const int error = src_simple(&data, SRC_SINC_MEDIUM_QUALITY, 1))
+    throw DataError(concat_text("cannot resample from ", from, " to ", to, ": ", src_strerror(error)));
+  return result;
+}
+
+void write_wav(const std::filesystem::path& path, std::span<const float> samples, int64_t rate) {
+  SF_INFO info{};
+  info.samplerate = static_cast<int>(rate);
+  info.channels = 1;
+  info.format = SF_FORMAT_WAV | SF_FORMAT_PCM_16;
+  const Sound file(sf_open(path.c_str(), SFM_WRITE, &info));
+  if (!file) throw DataError(path.string() + ": cannot be written: " + sf_strerror(nullptr));
+  std::vector<int16_t> words(samples.size());
+  for (size_t i = 0; i < words.size(); ++i)
+    words[i] = static_cast<int16_t>(std::clamp(std::lround(samples[i] * 32768.0f), -32768l, 32767l));
+  const auto count = static_cast<sf_count_t>(words.size());
+  if (sf_write_short(file.get(), words.data(), count) != count)
+    throw DataError(path.string() + ": cannot be written: " + sf_strerror(file.get()));
+  sf_write_sync(file.get());
+}
+
+bool is_silent(std::span<const float> samples) {
+  return std::all_of(samples.begin(), samples.end(), [&](float sample) { return sample == samples.front(); });
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,64 @@
+// A corpus of speech: which utterances there are, where their sound or features lie and what was said. Made
+// from the layouts that corpora come in; nothing but lists is read here, and no sound.
+//
+// Errors: DataError names every fault by file and line.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "data/lexicon.h"
+#include "data/phones.h"
+
+namespace tapeformer {
+
+enum class SpeechSource { audio, ark, mfc };
+
+struct Utterance {
+  std::string id, speaker;
+  SpeechSource source = SpeechSource::audio;
+  std::filesystem::path path;
+  double begin = 0;           // seconds of a recording, for audio
+  std::optional<double> end;  // without it: the whole recording
+  int64_t offset = 0;         // of the matrix in an ark
+  Words words;                // what was said, where the corpus writes words
+  Words phones;               // or where it writes phones, or after pronounce_words
+};
+
+struct Corpus {
+  std::string name;
+  std::vector<Utterance> utterances;
+};
+
+// Utterances whose words the lexicon lacks: an error that lists the words, or left out.
+enum class UnknownWords { refuse, drop };
+struct PronounceReport {
+  int64_t dropped = 0;
+  Words unknown;  // sorted
+};
+// Fills the phones of every utterance that has only words.
+PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownWords unknown);
+
+// CMU AN4 as features: etc/an4_{train,test}.{fileids,transcription}, feat/*.mfc, words to phones by
+// etc/an4.dic. Split "train" or "test"; the speakers of both differ.
+Corpus read_an4(const std::filesystem::path& folder, const std::string& split);
+
+// Free Spoken Digits: recordings/DIGIT_SPEAKER_INDEX.wav at 8 kHz; "test" is index 0 to 4, "train" the rest.
+// The words are the names of the digits.
+Corpus read_spoken_digits(const std::filesystem::path& folder, const std::string& split);
+
+// TIMIT: "train" is the TRAIN folder, "test" the core test set of 24 speakers, without the SA sentences;
+// phones of the .PHN files, folded. File names may be in upper or lower case.
+Corpus read_timit(const std::filesystem::path& folder, const std::string& split, PhoneSet set);
+
+// LibriSpeech: SPLIT/reader/chapter/*.flac with *.trans.txt; words in upper case.
+Corpus read_librispeech(const std::filesystem::path& folder, const std::string& split);
+
+// Features of a Sphinx .mfc file, (frames, dims): a big-endian count, then big-endian floats.
+Tensor read_mfc(const std::filesystem::path& path, int64_t dims = 13);
+
+}  // namespace tapeformer

@@ -1,0 +1,58 @@
+// Features of speech as Kaldi computes them (Povey et al. 2011, "The Kaldi speech recognition toolkit"):
+// log-mel filterbanks, as contiguous float32 CPU tensors (frames, dims).
+//
+// Errors: ConfigError for options that make no sense.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/rng.h"
+#include "core/tensor.h"
+
+namespace tapeformer {
+
+struct FilterbankOptions {
+  int64_t rate = 16000;  // samples per second
+  double frame_ms = 25;  // length of a frame
+  double shift_ms = 10;  // from one frame to the next
+  int64_t bins = 40;     // mel triangles
+  double low_hz = 20;    // lower edge of the first triangle
+  double high_hz = 0;    // upper edge of the last; 0 or less: so far above (below) half the rate
+  double preemphasis = 0.97;
+  double dither = 0;  // standard deviation of noise, in units of 16-bit samples
+  bool snip_edges =
+      true;             // frames lie inside of the signal; else their centres do, and its ends are mirrored
+  bool energy = false;  // the log energy of the raw frame goes before the bins
+
+  int64_t frame_length() const;  // in samples
+  int64_t frame_shift() const;
+  int64_t dims() const { return bins + (energy ? 1 : 0); }
+  bool operator==(const FilterbankOptions&) const = default;
+};
+
+// Made once for its options; any number of threads may use it.
+class Filterbank {
+ public:
+  explicit Filterbank(const FilterbankOptions& options);
+  Filterbank(Filterbank&&) noexcept;
+  Filterbank& operator=(Filterbank&&) noexcept;
+  ~Filterbank();
+
+  const FilterbankOptions& options() const { return options_; }
+  // 0 when the signal is shorter than a frame (with snip_edges) or empty.
+  int64_t frames(int64_t samples) const;
+  // (frames, dims) of samples in [-1, 1). Noise is drawn from the stream, number frame * frame length +
+  // sample.
+  Tensor compute(std::span<const float> samples, const RandomStream& noise = {}) const;
+
+ private:
+  struct Tables;
+  FilterbankOptions options_;
+  std::unique_ptr<const Tables> tables_;
+};
+
+}  // namespace tapeformer

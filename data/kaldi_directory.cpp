@@ -1,0 +1,259 @@
+#include "data/kaldi_directory.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "core/errors.h"
+#include "core/files.h"
+#include "data/audio.h"
+#include "data/file.h"
+#include "data/text_lines.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Entry {
+  TextLine line;
+  Words values;
+};
+using Table = std::map<std::string, Entry>;
+using Problems = std::vector<std::string>;
+
+void report(Problems& problems, const TextLine& line, const std::string& message) {
+  problems.push_back(line.place() + ": " + message);
+}
+
+Table read_table(const fs::path& path, Problems& problems) {
+  Table table;
+  std::string previous;
+  for (const TextLine& line : read_lines(path)) {
+    Words words = split_words(line.text);
+    if (words.empty()) {
+      report(problems, line, "an empty line");
+      continue;
+    }
+    const std::string id = words.front();
+    words.erase(words.begin());
+    if (id < previous)
+      report(problems, line, "\"" + id + "\" after \"" + previous + "\": not sorted (LC_ALL=C sort)");
+    previous = std::max(previous, id);
+    if (const auto [old, added] = table.try_emplace(id, Entry{line, words}); !added)
+      report(problems, line, concat_text("\"", id, "\" is a duplicate of line ", old->second.line.number));
+  }
+  if (table.empty()) problems.push_back(path.string() + ": holds no entries");
+  return table;
+}
+
+fs::path resolve(const fs::path& folder, const std::string& name) {
+  const fs::path path = name;
+  return path.is_absolute() || fs::exists(path) ? path : folder / path;
+}
+
+// "path.ark:offset"
+void place_of_matrix(const fs::path& folder, const Entry& entry, Utterance& utterance, Problems& problems) {
+  const std::string text = entry.values.size() == 1 ? entry.values[0] : "";
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon + 1 == text.size() || text.size() - colon > 18 ||
+      text.find_first_not_of("0123456789", colon + 1) != std::string::npos) {
+    report(problems, entry.line, "expected \"id path.ark:offset\"");
+    return;
+  }
+  utterance.source = SpeechSource::ark;
+  utterance.path = resolve(folder, text.substr(0, colon));
+  utterance.offset = std::stoll(text.substr(colon + 1));
+  std::error_code error;
+  const auto size = static_cast<int64_t>(fs::file_size(utterance.path, error));
+  if (error)
+    report(problems, entry.line, utterance.path.string() + ": no such file");
+  else if (utterance.offset >= size)
+    report(problems, entry.line,
+           concat_text("offset ", utterance.offset, " lies outside of ", utterance.path.string(), " with ",
+                       size, " bytes"));
+}
+
+fs::path recording_of(const fs::path& folder, const Entry& entry, Problems& problems) {
+  if (!entry.values.empty() && entry.values.back().ends_with('|')) {
+    report(problems, entry.line,
+           "a command instead of a file; commands are not run: write the recordings to files");
+    return {};
+  }
+  if (entry.values.size() != 1) {
+    report(problems, entry.line, "expected \"id path\"");
+    return {};
+  }
+  const fs::path path = resolve(folder, entry.values[0]);
+  if (!fs::exists(path)) report(problems, entry.line, path.string() + ": no such file");
+  return path;
+}
+
+// The utterances of wav.scp, cut by `segments` where that is.
+std::vector<Utterance> recordings(const fs::path& folder, Problems& problems) {
+  std::vector<Utterance> utterances;
+  const Table files = read_table(folder / "wav.scp", problems);
+  std::map<std::string, fs::path> paths;
+  for (const auto& [id, entry] : files) paths[id] = recording_of(folder, entry, problems);
+  if (!fs::exists(folder / "segments")) {
+    for (const auto& [id, path] : paths) {
+      utterances.emplace_back();
+      utterances.back().id = id;
+      utterances.back().path = path;
+    }
+    return utterances;
+  }
+  for (const auto& [id, entry] : read_table(folder / "segments", problems)) {
+    try {
+      if (entry.values.size() != 3) entry.line.fail("expected \"id recording start end\"");
+      const auto file = paths.find(entry.values[0]);
+      if (file == paths.end()) entry.line.fail("recording \"" + entry.values[0] + "\" is not in wav.scp");
+      Utterance utterance;
+      utterance.id = id;
+      utterance.path = file->second;
+      utterance.begin = parse_number(entry.values[1], entry.line);
+      utterance.end = parse_number(entry.values[2], entry.line);
+      if (*utterance.end == -1) utterance.end.reset();  // Kaldi's word for the end of the recording
+      if (utterance.begin < 0 || (utterance.end && *utterance.end <= utterance.begin))
+        entry.line.fail("expected 0 <= start < end");
+      utterances.push_back(std::move(utterance));
+    } catch (const DataError& error) {
+      problems.emplace_back(error.what());
+    }
+  }
+  return utterances;
+}
+
+Corpus read_lists(const fs::path& folder, Problems& problems) {
+  Corpus corpus{folder.string(), {}};
+  if (!fs::is_directory(folder)) throw DataError(folder.string() + ": no such folder");
+  if (fs::exists(folder / "feats.scp")) {
+    for (const auto& [id, entry] : read_table(folder / "feats.scp", problems)) {
+      Utterance utterance;
+      utterance.id = id;
+      place_of_matrix(folder, entry, utterance, problems);
+      corpus.utterances.push_back(std::move(utterance));
+    }
+  } else {
+    corpus.utterances = recordings(folder, problems);
+  }
+  const Table texts = read_table(folder / "text", problems);
+  const Table speakers = fs::exists(folder / "utt2spk") ? read_table(folder / "utt2spk", problems) : Table();
+  std::map<std::string, bool> known;
+  for (Utterance& utterance : corpus.utterances) {
+    known[utterance.id] = true;
+    const auto text = texts.find(utterance.id), speaker = speakers.find(utterance.id);
+    if (text == texts.end())
+      problems.push_back((folder / "text").string() + ": utterance \"" + utterance.id + "\" is missing");
+    else if (utterance.words = text->second.values; utterance.words.empty())
+      report(problems, text->second.line, "an empty transcript");
+    utterance.speaker = utterance.id;
+    if (speaker == speakers.end()) {
+      if (!speakers.empty())
+        problems.push_back((folder / "utt2spk").string() + ": utterance \"" + utterance.id + "\" is missing");
+    } else if (speaker->second.values.size() != 1) {
+      report(problems, speaker->second.line, "expected \"id speaker\"");
+    } else {
+      utterance.speaker = speaker->second.values[0];
+    }
+  }
+  for (const Table& table : {texts, speakers})
+    for (const auto& [id, entry] : table)
+      if (!known.contains(id)) report(problems, entry.line, "\"" + id + "\" has neither sound nor features");
+  return corpus;
+}
+
+void check_contents(const Corpus& corpus, Problems& problems) {
+  for (const Utterance& utterance : corpus.utterances) try {
+      if (utterance.source == SpeechSource::ark) {
+        read_ark_matrix(utterance.path, utterance.offset);
+        continue;
+      }
+      const AudioInfo info = read_audio_info(utterance.path);
+      const double seconds = static_cast<double>(info.samples) / static_cast<double>(info.rate);
+      if (info.samples == 0) throw DataError(utterance.path.string() + ": holds no samples");
+      if (utterance.begin >= seconds || utterance.end.value_or(0) > seconds + 0.1)
+        throw DataError(
+            concat_text(utterance.id, ": ends outside of ", utterance.path.string(), " of ", seconds, " s"));
+    } catch (const std::runtime_error& error) {
+      problems.emplace_back(error.what());
+    }
+}
+
+}  // namespace
+
+Corpus read_kaldi_directory(const fs::path& folder) {
+  Problems problems;
+  Corpus corpus = read_lists(folder, problems);
+  if (problems.empty()) return corpus;
+  std::string text;
+  constexpr size_t kShown = 20;
+  for (size_t i = 0; i < std::min(kShown, problems.size()); ++i) text += (i ? "\n" : "") + problems[i];
+  if (problems.size() > kShown) text += concat_text("\n… and ", problems.size() - kShown, " more");
+  throw DataError(text);
+}
+
+std::vector<std::string> kaldi_problems(const fs::path& folder, bool contents) {
+  Problems problems;
+  try {
+    const Corpus corpus = read_lists(folder, problems);
+    if (contents && problems.empty()) check_contents(corpus, problems);
+  } catch (const DataError& error) {
+    problems.emplace_back(error.what());
+  }
+  return problems;
+}
+
+void take_words_as_phones(Corpus& corpus) {
+  for (Utterance& utterance : corpus.utterances) utterance.phones = utterance.words;
+}
+
+void write_kaldi_directory(const fs::path& folder, const Corpus& corpus) {
+  std::map<std::string, const Utterance*> sorted;
+  for (const Utterance& utterance : corpus.utterances) sorted[utterance.id] = &utterance;
+  std::string wav, text, speakers;
+  for (const auto& [id, utterance] : sorted) {
+    wav += id + " " + utterance->path.string() + "\n";
+    speakers += id + " " + utterance->speaker + "\n";
+    text += id;
+    for (const std::string& word : utterance->phones.empty() ? utterance->words : utterance->phones)
+      text += " " + word;
+    text += "\n";
+  }
+  fs::create_directories(folder);
+  replace_file(folder / "wav.scp", wav);
+  replace_file(folder / "utt2spk", speakers);
+  replace_file(folder / "text", text);
+}
+
+Tensor read_ark_matrix(const fs::path& path, int64_t offset) {
+  require_regular_file(path);
+  const File file(path.string(), O_RDONLY);
+  const std::string place = concat_text(path.string(), ": offset ", offset);
+  const auto size = static_cast<int64_t>(file.size());
+  constexpr int64_t kHeader = 15;  // "\0BFM " and two sizes, each after a byte 4
+  if (offset < 0 || offset + kHeader > size)
+    throw DataError(concat_text(place, ": outside of the file of ", size, " bytes"));
+  char header[kHeader];
+  file.read_at(header, kHeader, static_cast<size_t>(offset));
+  if (header[0] != '\0' || header[1] != 'B') throw DataError(place + ": expected a binary matrix");
+  const std::string kind(header + 2, 3);
+  if (kind.starts_with("CM"))
+    throw DataError(place + ": a compressed matrix; unpack it first (copy-feats --compress=false)");
+  if ((kind != "FM " && kind != "DM ") || header[5] != 4 || header[10] != 4)
+    throw DataError(place + ": expected a matrix of float32 (FM) or float64 (DM)");
+  int32_t rows = 0, columns = 0;
+  std::memcpy(&rows, header + 6, sizeof(rows));
+  std::memcpy(&columns, header + 11, sizeof(columns));
+  const int64_t item = kind == "FM " ? 4 : 8;
+  if (rows < 0 || columns < 0 || int64_t{rows} * columns > (size - offset - kHeader) / item)
+    throw DataError(concat_text(place, ": truncated: a matrix of ", rows, " x ", columns,
+                                " does not fit into ", size, " bytes"));
+  const Tensor matrix = Tensor::empty({rows, columns}, item == 4 ? DType::float32 : DType::float64);
+  file.read_at(matrix.raw(), static_cast<size_t>(matrix.bytes()), static_cast<size_t>(offset + kHeader));
+  return item == 4 ? matrix : matrix.to(DType::float32);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,32 @@
+// A pronouncing dictionary: from words to phones. Reads the format of CMUdict, one entry per line, "word
+// PHONE PHONE …", with alternatives as "word(2)", comments after " #" or on lines that begin with ";;;", and
+// stress as a digit at the end of a vowel. Words are compared without regard to case.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+
+#include "data/phones.h"
+
+namespace tapeformer {
+
+class Lexicon {
+ public:
+  // Stress is removed; of several pronunciations the first in the file counts. Throws DataError with file and
+  // line for an entry without phones.
+  static Lexicon read(const std::filesystem::path& path);
+
+  void add(const std::string& word, const Words& phones);  // kept only if the word is new
+  int64_t size() const { return static_cast<int64_t>(entries_.size()); }
+  const Words* find(const std::string& word) const;  // nullptr: unknown
+
+  // The phones of the words in their order. Words that are not known go into `unknown` and have no phones.
+  Words pronounce(const Words& words, std::set<std::string>& unknown) const;
+
+ private:
+  std::map<std::string, Words> entries_;  // by the word in lower case
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,165 @@
+#include "data/audio.h"
+
+#include <doctest/doctest.h>
+#include <sndfile.h>
+
+#include <cmath>
+
+#include "core/errors.h"
+#include "tests/data/support.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+std::vector<float> tone(int64_t count, double frequency, double rate) {
+  std::vector<float> samples(static_cast<size_t>(count));
+  for (size_t i = 0; i < samples.size(); ++i)
+    samples[i] = static_cast<float>(0.5 * std::sin(2 * M_PI * frequency * static_cast<double>(i) / rate));
+  return samples;
+}
+
+// Frames of `channels` interleaved samples.
+void write_sound(const std::filesystem::path& path, int format, const std::vector<float>& samples, int rate,
+                 int channels = 1) {
+  SF_INFO info{};
+  info.samplerate = rate;
+  info.channels = channels;
+  info.format = format;
+  SNDFILE* file = sf_open(path.c_str(), SFM_WRITE, &info);
+  REQUIRE(file);
+  const auto frames = static_cast<sf_count_t>(samples.size()) / channels;
+  REQUIRE(sf_writef_float(file, samples.data(), frames) == frames);
+  sf_close(file);
+}
+
+std::string error_of(const std::filesystem::path& path, const AudioOptions& options = {}) {
+  return message_of<DataError>([&] { read_audio(path, options); });
+}
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) worst = std::max<double>(worst, std::abs(a[i] - b[i]));
+  return worst;
+}
+
+constexpr int kSphere = SF_FORMAT_NIST | SF_FORMAT_PCM_16;
+
+}  // namespace
+
+TEST_CASE("WAV, FLAC, Ogg and SPHERE give the samples that were written") {
+  const TempDir dir;
+  const auto samples = tone(16000, 440, 16000);
+  const std::vector<std::tuple<std::string, int, double>> formats = {
+      {"a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, 1e-4},
+      {"b.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, 1e-4},
+      {"c.sph", kSphere, 1e-4},
+      {"d.wav", SF_FORMAT_WAV | SF_FORMAT_FLOAT, 0},
+      {"e.ogg", SF_FORMAT_OGG | SF_FORMAT_VORBIS, 0.1}};  // lossy
+  for (const auto& [name, format, tolerance] : formats) {
+    CAPTURE(name);
+    write_sound(dir / name, format, samples, 16000);
+    const Audio audio = read_audio(dir / name);
+    CHECK(audio.rate == 16000);
+    CHECK(largest_difference(audio.samples, samples) <= tolerance);
+    const AudioInfo info = read_audio_info(dir / name);
+    CHECK(info.samples == 16000);
+    CHECK(info.channels == 1);
+  }
+}
+
+TEST_CASE("a range of samples is that part of the file") {
+  const TempDir dir;
+  const auto samples = tone(200000, 300, 16000);
+  write_sound(dir / "a.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, samples, 16000);
+  const Audio whole = read_audio(dir / "a.flac");
+  const Audio part = read_audio(dir / "a.flac", {.first = 70001, .last = 150003});
+  REQUIRE(part.samples.size() == 80002);
+  CHECK(std::equal(part.samples.begin(), part.samples.end(), whole.samples.begin() + 70001));
+  CHECK(contains(error_of(dir / "a.flac", {.first = 5, .last = 200001}),
+                 "a.flac: samples 5 to 200001 were asked for, of 200000"));
+  CHECK(contains(error_of(dir / "a.flac", {.first = 5, .last = 5}), "samples 5 to 5"));
+  CHECK(contains(error_of(dir / "a.flac", {.first = -1}), "samples -1 to"));
+}
+
+TEST_CASE("files that end early are errors in every format") {
+  const TempDir dir;
+  const auto samples = tone(30000, 440, 16000);
+  for (const auto& [name, format] : {std::pair{"a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16},
+                                     {"b.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16},
+                                     {"c.sph", kSphere},
+                                     {"d.ogg", SF_FORMAT_OGG | SF_FORMAT_VORBIS}}) {
+    CAPTURE(name);
+    write_sound(dir / name, format, samples, 16000);
+    CHECK(error_of(dir / name) == "");
+    std::filesystem::resize_file(dir / name, std::filesystem::file_size(dir / name) * 2 / 3);
+    CHECK(contains(error_of(dir / name), std::string(name) + ": truncated"));
+  }
+}
+
+TEST_CASE("a WAV that was written to a pipe announces no size and is read to its end") {
+  const TempDir dir;
+  write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, tone(1000, 440, 16000), 16000);
+  std::string bytes = read_file(dir / "a.wav");
+  const size_t data = bytes.find("data");
+  REQUIRE(data != std::string::npos);
+  for (size_t i = 4; i < 8; ++i) bytes[data + i] = '\xff';
+  write_file(dir / "a.wav", bytes);
+  CHECK(read_audio(dir / "a.wav").samples.size() == 1000);
+}
+
+TEST_CASE("files that are no audio are named with the fault") {
+  const TempDir dir;
+  CHECK(contains(error_of(dir / "none.wav"), "none.wav: no such file"));
+  write_file(dir / "empty.wav", std::string());
+  CHECK(contains(error_of(dir / "empty.wav"), "empty.wav: is empty"));
+  write_file(dir / "text.wav", std::string(2000, 'x'));
+  CHECK(contains(error_of(dir / "text.wav"), "text.wav: not a readable audio file"));
+  write_sound(dir / "zero.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, {}, 16000);
+  CHECK(contains(error_of(dir / "zero.wav"), "zero.wav: holds no samples"));
+  std::string shorten =
+      "NIST_1A\n   1024\nchannel_count -i 1\nsample_count -i 400\nsample_n_bytes -i 2\n"
+      "sample_coding -s26 pcm,embedded-shorten-v2.00\nend_head\n";
+  shorten.resize(1200, ' ');
+  write_file(dir / "short.sph", shorten);
+  CHECK(contains(error_of(dir / "short.sph"), "short.sph: SPHERE compressed with shorten"));
+}
+
+TEST_CASE("several channels are refused unless one is chosen") {
+  const TempDir dir;
+  std::vector<float> both;
+  for (int i = 0; i < 500; ++i) {
+    both.push_back(0.25f);
+    both.push_back(-0.5f);
+  }
+  write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_FLOAT, both, 16000, 2);
+  CHECK(contains(error_of(dir / "a.wav"), "has 2 channels, expected 1"));
+  CHECK(read_audio(dir / "a.wav", {.channel = 1}).samples == std::vector<float>(500, -0.5f));
+  CHECK(contains(error_of(dir / "a.wav", {.channel = 2}), "has no channel 2"));
+}
+
+TEST_CASE("another rate is refused unless resampling is asked for, and resampling keeps the tone") {
+  const TempDir dir;
+  write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_FLOAT, tone(22050, 440, 22050), 22050);
+  CHECK(contains(error_of(dir / "a.wav", {.rate = 16000}), "expected 16000 samples per second, found 22050"));
+  const Audio audio = read_audio(dir / "a.wav", {.rate = 16000, .resample = true});
+  CHECK(audio.rate == 16000);
+  REQUIRE(audio.samples.size() == 16000);
+  const auto expected = tone(16000, 440, 16000);
+  for (size_t i = 200; i < 15800; ++i) CHECK(std::abs(audio.samples[i] - expected[i]) < 2e-3);
+  CHECK(resample(std::vector<float>{0.5f}, 8000, 16000).size() == 2);
+  CHECK(contains(message_of<DataError>([] { resample(std::vector<float>{0.5f}, 0, 16000); }),
+                 "cannot resample"));
+}
+
+TEST_CASE("written WAV files are read back to 16 bits, clipped") {
+  const TempDir dir;
+  write_wav(dir / "a.wav", std::vector<float>{0, 0.5f, -1, 2, -3}, 8000);
+  CHECK(read_audio(dir / "a.wav").samples == std::vector<float>{0, 0.5f, -1, 32767.0f / 32768, -1});
+  CHECK(is_silent(std::vector<float>(10, 0.0f)));
+  CHECK(!is_silent(tone(10, 440, 8000)));
+  CHECK(contains(message_of<DataError>([&] { write_wav(dir / "no" / "a.wav", std::vector<float>{0}, 8000); }),
+                 "cannot be written"));
+}

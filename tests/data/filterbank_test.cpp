@@ -1,0 +1,113 @@
+#include "data/filterbank.h"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstring>
+#include <numeric>
+
+#include "core/errors.h"
+#include "data/audio.h"
+#include "tests/data/support.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+const std::string kGolden = SOURCE_DIR "/tests/golden/filterbank_";
+
+// The values that kaldi-native-fbank computed (make_filterbank.py).
+Tensor golden(const std::string& name, int64_t dims) {
+  const std::string bytes = read_file(kGolden + name + ".f32");
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return Tensor::from(values, {static_cast<int64_t>(values.size()) / dims, dims});
+}
+
+std::vector<float> recording() {
+  return read_audio(kGolden + "8k.wav").samples;
+}
+
+std::vector<float> twice(const std::vector<float>& samples) {
+  std::vector<float> result;
+  for (const float sample : samples) result.insert(result.end(), 2, sample);
+  return result;
+}
+
+std::vector<float> noise(int64_t count) {
+  const Tensor values = uniform({count}, -0.5, 0.5, 7, DType::float32);
+  return {values.data<float>(), values.data<float>() + count};
+}
+
+std::string error_of(const FilterbankOptions& options) {
+  return message_of<ConfigError>([&] { const Filterbank bank(options); });
+}
+
+}  // namespace
+
+TEST_CASE("filterbanks of a recording are kaldi-native-fbank's") {
+  CHECK(max_difference(Filterbank({.rate = 8000}).compute(recording()), golden("8k", 40)) < 1e-3);
+  const auto wide = twice(recording());
+  CHECK(max_difference(Filterbank({}).compute(wide), golden("16k", 40)) < 1e-3);
+  const Filterbank edges({.bins = 23, .snip_edges = false, .energy = true});
+  CHECK(max_difference(edges.compute({wide.data(), 4000}), golden("16k_edges", 24)) < 1e-3);
+  // The comparison can fail: another pre-emphasis is far outside.
+  CHECK(max_difference(Filterbank({.rate = 8000, .preemphasis = 0.9}).compute(recording()),
+                       golden("8k", 40)) > 0.1);
+}
+
+TEST_CASE("the number of frames follows the edges") {
+  const Filterbank inside({}), centred({.snip_edges = false});
+  for (const auto& [samples, frames] :
+       {std::pair<int64_t, int64_t>{0, 0}, {399, 0}, {400, 1}, {559, 1}, {560, 2}}) {
+    CHECK(inside.frames(samples) == frames);
+    CHECK(inside.compute(noise(samples)).shape() == Shape({frames, 40}));
+  }
+  CHECK(centred.frames(79) == 0);
+  CHECK(centred.frames(80) == 1);
+  CHECK(centred.compute(noise(80)).shape() == Shape({1, 40}));  // mirrored several times
+}
+
+TEST_CASE("silence is the floor, not minus infinity") {
+  const Tensor features = Filterbank({}).compute(std::vector<float>(1000, 0.0f));
+  for (const double value : features.to_vector()) CHECK(value == doctest::Approx(std::log(1.1920929e-07)));
+}
+
+TEST_CASE("dither is a function of its stream, and about as loud as asked") {
+  const Filterbank bank({.dither = 2, .energy = true});
+  const std::vector<float> silence(16000, 0.0f);
+  const RandomStream stream(5, "dither", 1);
+  const Tensor features = bank.compute(silence, stream);
+  CHECK(max_difference(features, bank.compute(silence, stream)) == 0);
+  CHECK(max_difference(features, bank.compute(silence, stream.at_step(2))) > 0.1);
+  double energy = 0;
+  for (int64_t t = 0; t < features.size(0); ++t) energy += std::exp(features.data<float>()[t * 41]);
+  CHECK(energy / static_cast<double>(features.size(0)) == doctest::Approx(399 * 4).epsilon(0.02));
+}
+
+TEST_CASE("options that make no sense are refused") {
+  CHECK(contains(error_of({.rate = 0}), "positive rate"));
+  CHECK(contains(error_of({.frame_ms = 0}), "fewer than 2 samples"));
+  CHECK(contains(error_of({.shift_ms = 0}), "shift"));
+  CHECK(contains(error_of({.bins = 2}), "at least 3 bins"));
+  CHECK(contains(error_of({.rate = 8000, .high_hz = 5000}), "20 to 5000 Hz"));
+  CHECK(contains(error_of({.dither = -1}), "dither"));
+}
+
+TEST_CASE("filterbanks are far faster than real time") {
+  const Filterbank bank({});
+  const auto samples = noise(16000 * 60);
+  double best = 0;
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    const auto start = std::chrono::steady_clock::now();
+    const Tensor features = bank.compute(samples);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::max(best, 60 / seconds.count());
+  }
+  MESSAGE("filterbanks: " << best << " times real time on one core");
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
+  CHECK(best > 200);  // 1,000 on an idle machine; tests share theirs
+#endif
+}

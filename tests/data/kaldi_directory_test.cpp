@@ -1,0 +1,125 @@
+#include "data/kaldi_directory.h"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "core/errors.h"
+#include "data/audio.h"
+#include "tests/data/support.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+template <class T>
+std::string matrix_bytes(const char* kind, int32_t rows, int32_t columns, const std::vector<T>& values) {
+  std::string bytes = std::string("\0B", 2) + kind + " ";
+  const auto append = [&](const void* data, size_t size) {
+    bytes.append(static_cast<const char*>(data), size);
+  };
+  bytes += '\4';
+  append(&rows, 4);
+  bytes += '\4';
+  append(&columns, 4);
+  append(values.data(), values.size() * sizeof(T));
+  return bytes;
+}
+
+// A directory of two utterances in one recording.
+void write_directory(const TempDir& dir) {
+  write_wav(dir / "r.wav", std::vector<float>(16000, 0.25f), 16000);
+  write_file(dir / "wav.scp", std::string("r1 r.wav\n"));
+  write_file(dir / "segments", std::string("a r1 0 0.5\nb r1 0.5 -1\n"));
+  write_file(dir / "text", std::string("a hello world\nb good bye\n"));
+  write_file(dir / "utt2spk", std::string("a s1\nb s2\n"));
+}
+
+std::string error_of(const TempDir& dir) {
+  return message_of<DataError>([&] { read_kaldi_directory(dir.path()); });
+}
+
+}  // namespace
+
+TEST_CASE("a Kaldi directory gives its utterances with segments, words and speakers") {
+  const TempDir dir;
+  write_directory(dir);
+  Corpus corpus = read_kaldi_directory(dir.path());
+  REQUIRE(corpus.utterances.size() == 2);
+  CHECK(corpus.utterances[0].words == Words{"hello", "world"});
+  CHECK(corpus.utterances[0].end == 0.5);
+  CHECK(corpus.utterances[1].speaker == "s2");
+  CHECK(corpus.utterances[1].begin == 0.5);
+  CHECK(!corpus.utterances[1].end);
+  CHECK(corpus.utterances[1].path == dir / "r.wav");
+  CHECK(kaldi_problems(dir.path()).empty());
+  take_words_as_phones(corpus);
+  CHECK(corpus.utterances[1].phones == Words{"good", "bye"});
+  write_kaldi_directory(dir / "copy", corpus);
+  CHECK(read_kaldi_directory(dir / "copy").utterances[0].words == Words{"hello", "world"});
+}
+
+TEST_CASE("every fault of a Kaldi directory is named by file and line") {
+  const std::vector<std::tuple<const char*, const char*, const char*>> faults = {
+      {"wav.scp", "r1 sox r.wav -t wav - |\n", "wav.scp:1: a command instead of a file"},
+      {"wav.scp", "r1 none.wav\n", "wav.scp:1: "},
+      {"wav.scp", "r1\n", "wav.scp:1: expected \"id path\""},
+      {"wav.scp", "", "wav.scp: holds no entries"},
+      {"segments", "a r1 0 0.5\nb r2 0.5 1\n", "segments:2: recording \"r2\" is not in wav.scp"},
+      {"segments", "a r1 0 0.5\nb r1 0.5 0.5\n", "segments:2: expected 0 <= start < end"},
+      {"segments", "a r1 0 0.5\nb r1 x 1\n", "segments:2: expected a number, found \"x\""},
+      {"text", "b good\na hello\n", "text:2: \"a\" after \"b\": not sorted"},
+      {"text", "a hello\na hello\nb good\n", "text:2: \"a\" is a duplicate of line 1"},
+      {"text", "a hello\nb\n", "text:2: an empty transcript"},
+      {"text", "a hello\n", "text: utterance \"b\" is missing"},
+      {"text", "a hello\nb good\nc more\n", "text:3: \"c\" has neither sound nor features"},
+      {"utt2spk", "a s1\nb\n", "utt2spk:2: expected \"id speaker\""},
+  };
+  for (const auto& [name, contents, message] : faults) {
+    CAPTURE(message);
+    const TempDir dir;
+    write_directory(dir);
+    write_file(dir / name, std::string(contents));
+    CHECK(contains(error_of(dir), message));
+    CHECK(!kaldi_problems(dir.path()).empty());
+  }
+  const TempDir dir;
+  write_directory(dir);
+  write_file(dir / "segments", std::string("a r1 0 0.5\nb r1 0.5 1.5\n"));
+  CHECK(error_of(dir) == "");  // only the recording itself shows it
+  REQUIRE(kaldi_problems(dir.path()).size() == 1);
+  CHECK(contains(kaldi_problems(dir.path())[0], "b: ends outside of"));
+}
+
+TEST_CASE("matrices of archives are read, and places outside of them are errors") {
+  const TempDir dir;
+  const std::string floats = "a " + matrix_bytes<float>("FM", 2, 3, {1, 2, 3, 4, 5, 6.5f});
+  const std::string doubles = "b " + matrix_bytes<double>("DM", 1, 2, {-1, 0.25});
+  write_file(dir / "f.ark", floats + doubles);
+  const auto second = static_cast<int64_t>(floats.size()) + 2;
+  CHECK(read_ark_matrix(dir / "f.ark", 2).to_vector() == std::vector<double>{1, 2, 3, 4, 5, 6.5});
+  CHECK(read_ark_matrix(dir / "f.ark", 2).shape() == Shape({2, 3}));
+  CHECK(read_ark_matrix(dir / "f.ark", second).to_vector() == std::vector<double>{-1, 0.25});
+  const auto error = [&](int64_t offset) {
+    return message_of<DataError>([&] { read_ark_matrix(dir / "f.ark", offset); });
+  };
+  CHECK(contains(error(3), "f.ark: offset 3: expected a binary matrix"));
+  CHECK(contains(error(10000), "outside of the file"));
+  write_file(dir / "f.ark", floats.substr(0, floats.size() - 1));
+  CHECK(contains(error(2), "truncated: a matrix of 2 x 3"));
+  write_file(dir / "f.ark", "a " + matrix_bytes<float>("CM", 2, 3, {0}));
+  CHECK(contains(error(2), "a compressed matrix; unpack it first"));
+
+  write_file(dir / "f.ark", floats);
+  write_file(dir / "text", std::string("a AH B\n"));
+  write_file(dir / "feats.scp", std::string("a f.ark:2\n"));
+  const Corpus corpus = read_kaldi_directory(dir.path());
+  CHECK(corpus.utterances[0].source == SpeechSource::ark);
+  CHECK(corpus.utterances[0].offset == 2);
+  CHECK(corpus.utterances[0].speaker == "a");
+  write_file(dir / "feats.scp", std::string("a f.ark:5000\n"));
+  CHECK(contains(error_of(dir), "feats.scp:1: offset 5000 lies outside of"));
+  write_file(dir / "feats.scp", std::string("a f.ark\n"));
+  CHECK(contains(error_of(dir), "feats.scp:1: expected \"id path.ark:offset\""));
+}
