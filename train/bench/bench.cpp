@@ -4,8 +4,8 @@ namespace tapeformer {
 
 const std::vector<Benchmark>& benchmarks() {
   static const auto* const list =
-      new std::vector<Benchmark>{sgemm_benchmark(), small_op_benchmark(), train_step_benchmark(),
-                                 attention_benchmark(), generate_benchmark()};
+      new std::vector<Benchmark>{sgemm_benchmark(),     small_op_benchmark(), train_step_benchmark(),
+                                 attention_benchmark(), generate_benchmark(), ctc_benchmark()};
   return *list;
 }
 

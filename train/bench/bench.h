@@ -22,6 +22,7 @@ const std::vector<Benchmark>& benchmarks();
 const Benchmark& benchmark(const std::string& name);
 
 Benchmark attention_benchmark();
+Benchmark ctc_benchmark();
 Benchmark generate_benchmark();
 Benchmark sgemm_benchmark();
 Benchmark small_op_benchmark();
