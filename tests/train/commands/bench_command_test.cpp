@@ -104,8 +104,8 @@ TEST_CASE("bench generate allocates nothing for a token") {
 }
 
 TEST_CASE("bench ctc") {
-  const auto figures = json_of(run_program({"bench", "ctc", "--batch", "2", "--frames", "50", "--classes", "5",
-                                            "--labels", "9", "--repeats", "2", "--json"}));
+  const auto figures = json_of(run_program({"bench", "ctc", "--batch", "2", "--frames", "50", "--classes",
+                                            "5", "--labels", "9", "--repeats", "2", "--json"}));
   CHECK(figures["milliseconds"] > 0);
   CHECK(figures["milliseconds_forward"] > 0);
   // Random logits know nothing of the labels.
