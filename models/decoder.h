@@ -1,14 +1,12 @@
 // Decoding one token at a time: the recurrent form of an AutoregressiveModel (Katharopoulos et al. 2020,
 // section 3.4).
 //
-// A Decoder borrows the model's weights, owns the attention states and every intermediate buffer of a batch,
-// and is made once: a step allocates nothing. Its results equal those of the parallel form to rounding.
+// A Decoder borrows the model's weights, owns the states and buffers of a batch (models/encoder_step.h), and
+// is made once: a step allocates nothing. Its results equal those of the parallel form to rounding.
 #pragma once
 
-#include <memory>
-#include <vector>
-
 #include "models/autoregressive_model.h"
+#include "models/encoder_step.h"
 
 namespace tapeformer {
 
@@ -26,26 +24,18 @@ class Decoder {
 
   int64_t position() const { return position_; }
   int64_t batch() const { return batch_; }
-  int64_t state_bytes() const;
+  int64_t state_bytes() const { return encoder_.state_bytes(); }
 
  private:
-  void attend(const EncoderLayer& layer, AttentionState& state, const Tensor& x);
-  void feed_forward(const EncoderLayer& layer, const Tensor& x);
   void embed(const Tensor& tokens);
-  void run_layer(const EncoderLayer& layer, AttentionState& state);
-  void run_reversible_layer(const EncoderLayer& layer, AttentionState& state);
 
   const AutoregressiveModel& model_;
   int64_t batch_;
   int64_t position_ = 0;
-  std::vector<std::unique_ptr<AttentionState>> states_;
-  Tensor x_, y_, branch_;                   // (batch, width)
-  Tensor axial_;                            // (max_length, width), or undefined
-  Tensor other_, joined_, first_, second_;  // reversible: the second half; both as (batch, 2 width), in parts
-  Tensor normalized_;                       // (batch, output_width)
-  Tensor query_, key_, value_, attended_;   // (batch, heads, head_dim)
-  Tensor query_flat_, key_flat_, value_flat_, attended_flat_;  // the same as (batch, width)
-  Tensor hidden_, hidden_scratch_, output_;                    // (batch, feedforward), (batch, outputs)
+  EncoderStep encoder_;
+  DecodingLinear predictor_;
+  Tensor axial_;   // (max_length, width), or undefined
+  Tensor output_;  // (batch, outputs)
 };
 
 }  // namespace tapeformer

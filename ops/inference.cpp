@@ -27,17 +27,35 @@ void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positio
   });
 }
 
-void linear_into(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
-                 const Tensor& out, const Tensor& scratch) {
-  const cpu::LinearShape shape{x.size(0), weight.size(1), weight.size(0)};
-  check(x.size(1) == shape.in && out.shape() == Shape{shape.rows, shape.out}, "linear_into", "input ",
-        x.shape(), ", weight ", weight.shape(), ", out ", out.shape());
-  check(activation != Activation::gelu || scratch.defined(), "linear_into", "gelu needs scratch memory");
-  on_device(x.device(), "linear_into", [&] {
-    visit_floating("linear_into", x.dtype(), [&](auto tag) {
+DecodingLinear::DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows)
+    : weight_(weight), bias_(bias) {
+  const cpu::LinearShape shape{rows, weight.size(1), weight.size(0)};
+  if (rows < cpu::fewest_packed_rows()) return;
+  on_device(weight.device(), "DecodingLinear", [&] {
+    visit_floating("DecodingLinear", weight.dtype(), [&](auto tag) {
       using T = decltype(tag);
-      cpu::linear_forward<T>(shape, x.data<T>(), weight.data<T>(), bias.data<T>(), activation, {},
-                             activation == Activation::gelu ? scratch.data<T>() : nullptr, out.data<T>());
+      packed_ = Tensor::empty({cpu::packed_weight_size<T>(shape)}, weight.dtype(), weight.device());
+      cpu::pack_weight<T>(shape, weight.data<T>(), packed_.data<T>());
+    });
+  });
+}
+
+void DecodingLinear::into(const Tensor& x, Activation activation, const Tensor& out,
+                          const Tensor& scratch) const {
+  const cpu::LinearShape shape{x.size(0), weight_.size(1), weight_.size(0)};
+  check(x.size(1) == shape.in && out.shape() == Shape{shape.rows, shape.out}, "DecodingLinear", "input ",
+        x.shape(), ", weight ", weight_.shape(), ", out ", out.shape());
+  check(activation != Activation::gelu || scratch.defined(), "DecodingLinear", "gelu needs scratch memory");
+  on_device(x.device(), "DecodingLinear", [&] {
+    visit_floating("DecodingLinear", x.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      T* const pre = activation == Activation::gelu ? scratch.data<T>() : nullptr;
+      if (packed_.defined() && shape.rows >= cpu::fewest_packed_rows())
+        cpu::linear_forward_packed<T>(shape, x.data<T>(), packed_.data<T>(), bias_.data<T>(), activation, pre,
+                                      out.data<T>());
+      else
+        cpu::linear_forward<T>(shape, x.data<T>(), weight_.data<T>(), bias_.data<T>(), activation, {}, pre,
+                               out.data<T>());
     });
   });
 }

@@ -11,9 +11,21 @@ namespace tapeformer {
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
                 const Tensor& out);
 
-// out (rows, out) = activation(x (rows, in) weightᵀ + bias); gelu needs `scratch` of out's shape.
-void linear_into(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
-                 const Tensor& out, const Tensor& scratch = {});
+// A layer's weight (out, in) and bias (out,), ready for products with `rows` rows: for many of them the
+// weight is kept a second time, in the order in which they read it, instead of being put into it at every
+// token.
+class DecodingLinear {
+ public:
+  DecodingLinear() = default;
+  DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows);
+
+  // out (rows, out) = activation(x (rows, in) weightᵀ + bias); gelu needs `scratch` of out's shape.
+  void into(const Tensor& x, Activation activation, const Tensor& out, const Tensor& scratch = {}) const;
+
+ private:
+  Tensor weight_, bias_;
+  Tensor packed_;  // undefined for few rows
+};
 
 // out = layer_norm(x + branch); an undefined branch means none.
 void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,

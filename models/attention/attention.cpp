@@ -14,7 +14,7 @@ void Attention::step(const Tensor&, const Tensor&, const Tensor&, AttentionState
 
 const std::vector<AttentionKind>& attention_kinds() {
   static const auto* const kinds =
-      new std::vector<AttentionKind>{linear_attention_kind(), softmax_attention_kind()};
+      new std::vector<AttentionKind>{linear_attention_kind(), softmax_attention_kind(), lsh_attention_kind()};
   return *kinds;
 }
 

@@ -79,6 +79,7 @@ const AttentionKind& attention_kind(const std::string& name);
 
 // The kinds, one function a file.
 AttentionKind linear_attention_kind();
+AttentionKind lsh_attention_kind();
 AttentionKind softmax_attention_kind();
 
 }  // namespace tapeformer

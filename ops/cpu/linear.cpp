@@ -7,6 +7,7 @@
 #include "core/cpu/scratch.h"
 #include "core/cpu/vector_math.h"
 #include "core/threads.h"
+#include "ops/cpu/tile_product.h"
 #include "ops/kernels/gemm.h"
 
 namespace tapeformer::cpu {
@@ -133,6 +134,52 @@ void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* b
 }
 
 template <class T>
+int64_t packed_weight_size(const LinearShape& shape) {
+  return tile_columns<T>(shape.out) * shape.in;
+}
+
+template <class T>
+void pack_weight(const LinearShape& shape, const T* w, T* packed) {
+  pack_rows(w, shape.in, shape.out, shape.in, packed);
+}
+
+int64_t fewest_packed_rows() {
+  return kTileRows;
+}
+
+// Threads share out the panels, so that each streams its own part of the weights.
+template <class T>
+void linear_forward_packed(const LinearShape& shape, const T* x, const T* packed, const T* bias,
+                           Activation activation, T* pre, T* y) {
+  constexpr int64_t kWidth = kTileColumns<T>;
+  const int64_t rows = shape.rows, in = shape.in, out = shape.out;
+  const int64_t grain = std::max<int64_t>(kGrainProducts / std::max<int64_t>(rows * in * kWidth, 1), 1);
+  parallel_for((out + kWidth - 1) / kWidth, grain, [=](int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; ++panel) {
+      const int64_t column = panel * kWidth, width = std::min(kWidth, out - column);
+      const T* const weights = packed + column * in;
+      for (int64_t tile = 0; tile < rows; tile += kTileRows) {
+        // The last tile ends with the last row and works some rows out again.
+        const int64_t row = std::min(tile, rows - kTileRows);
+        T* const target = y + row * out + column;
+        if (width == kWidth) {
+          tile_product<Left::rows, false>(x + row * in, in, weights, in, target, out);
+        } else {
+          T values[kTileRows * kWidth];
+          tile_product<Left::rows, false>(x + row * in, in, weights, in, values, kWidth);
+          for (int64_t r = 0; r < kTileRows; ++r) std::copy_n(values + r * kWidth, width, target + r * out);
+        }
+      }
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t at = r * out + column;
+        finish_row<T>(y + at, bias ? bias + column : nullptr, activation, pre ? pre + at : nullptr, nullptr,
+                      width);
+      }
+    }
+  });
+}
+
+template <class T>
 void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* w, Activation activation,
                      const DropoutMask& dropout, const T* pre, const T* y, T* gx, T* gw, T* gbias) {
   const int64_t in = shape.in, out = shape.out;
@@ -218,6 +265,14 @@ template void linear_forward(const LinearShape&, const float*, const float*, con
                              const DropoutMask&, float*, float*);
 template void linear_forward(const LinearShape&, const double*, const double*, const double*, Activation,
                              const DropoutMask&, double*, double*);
+template int64_t packed_weight_size<float>(const LinearShape&);
+template int64_t packed_weight_size<double>(const LinearShape&);
+template void pack_weight(const LinearShape&, const float*, float*);
+template void pack_weight(const LinearShape&, const double*, double*);
+template void linear_forward_packed(const LinearShape&, const float*, const float*, const float*, Activation,
+                                    float*, float*);
+template void linear_forward_packed(const LinearShape&, const double*, const double*, const double*,
+                                    Activation, double*, double*);
 template void linear_backward(const LinearShape&, const float*, const float*, const float*, Activation,
                               const DropoutMask&, const float*, const float*, float*, float*, float*);
 template void linear_backward(const LinearShape&, const double*, const double*, const double*, Activation,

@@ -75,7 +75,7 @@ class LshForward : public LshWindow<T> {
     constexpr int64_t kWidth = kTileColumns<T>;
     T* const columns = columns_of(half);
     for (int64_t i = 0; i < half.count; ++i)
-      pack_columns(this->v_row(half.order[i]), 0, 1, s_.value_dim, T{1}, capacity_, columns + i * kWidth);
+      pack_row_columns(this->v_row(half.order[i]), s_.value_dim, i, capacity_, columns);
     for (int64_t m = 0; m < this->value_width(); m += kWidth)  // finite where weights are zero
       std::fill(columns + m * capacity_ + half.count * kWidth, columns + (m + kWidth) * capacity_, T{0});
   }
@@ -106,7 +106,7 @@ class LshForward : public LshWindow<T> {
       const Range range = this->range_of(first + i, first + i + kTileRows);
       if (!range.empty())
         this->add_columns(
-            scores_ + i * stride_, range, this->value_width(),
+            scores_ + i * stride_, range, this->value_width(), capacity_,
             [this](const Half& half) { return columns_of(half); }, result_ + i * this->value_width());
     }
     clock_.lap(&LshStages::products);
@@ -122,6 +122,7 @@ class LshForward : public LshWindow<T> {
   void prefetch(int64_t i) {
     prefetch_row(out_.row(this->example_, own_->order[i], this->head_), s_.value_dim * int64_t{sizeof(T)});
     if (i >= next_count_) return;
+    __builtin_prefetch(this->order_->codes(next_[i]));
     prefetch_row(this->q_row(next_[i]), s_.dim * int64_t{sizeof(T)});
     prefetch_row(this->v_row(next_[i]), s_.value_dim * int64_t{sizeof(T)});
   }

@@ -28,11 +28,10 @@ class LshBackward : public LshWindow<T> {
     this->take_window(arena);
     for (Sums& sums : sums_) {
       sums.value_panels = arena.take<T>(capacity_ * s_.value_dim);
-      sums.key_columns = arena.take<T>(capacity_ * this->width());
+      sums.query_columns = arena.take<T>(rows_ * this->width());
       for (T** rows : {&sums.gq, &sums.gk}) *rows = arena.take<T>(rows_ * this->width());
       sums.gv = arena.take<T>(rows_ * this->value_width());
     }
-    query_columns_ = arena.take<T>(rows_ * this->width());
     g_rows_ = arena.take<T>(rows_ * s_.value_dim);
     g_columns_ = arena.take<T>(rows_ * this->value_width());
     score_gradients_ = arena.take<T>(kQueries * stride_);
@@ -86,8 +85,8 @@ class LshBackward : public LshWindow<T> {
  private:
   // What belongs to a half: its values and keys as operands, and sums of gradients, in rows of whole tiles.
   struct Sums {
-    T *value_panels, *key_columns;
-    T *gq, *gk, *gv;  // gk: of the keys
+    T *value_panels, *query_columns;  // panels of rows_ rows in the second
+    T *gq, *gk, *gv;                  // gk: of the keys
   };
   Sums& sums_of(const Half& half) { return sums_[&half - this->halves_]; }
 
@@ -95,28 +94,23 @@ class LshBackward : public LshWindow<T> {
     this->gather(half, round, chunk);
     const Sums& sums = sums_of(half);
     constexpr int64_t kWidth = kTileColumns<T>;
-    // g_rows_ serves as a place to gather the values; load_queries() fills it afterwards.
-    for (int64_t i = 0; i < half.count; ++i) {
-      std::copy_n(this->v_row(half.order[i]), s_.value_dim, g_rows_ + i * s_.value_dim);
-      pack_columns(half.queries + i * s_.dim, 0, 1, s_.dim, half.factors[i], capacity_,
-                   sums.key_columns + i * kWidth);
-    }
-    pack_scaled_rows(g_rows_, ones_, half.count, s_.value_dim, sums.value_panels);
+    pack_gathered_rows([&](int64_t i) { return this->v_row(half.order[i]); }, ones_, half.count, s_.value_dim,
+                       sums.value_panels);
+    for (int64_t i = 0; i < half.count; ++i)
+      pack_row_columns(half.queries + i * s_.dim, s_.dim, i, rows_, sums.query_columns);
     for (int64_t m = 0; m < this->width(); m += kWidth)  // finite where weights are zero
-      std::fill(sums.key_columns + m * capacity_ + half.count * kWidth,
-                sums.key_columns + (m + kWidth) * capacity_, T{0});
+      std::fill(sums.query_columns + m * rows_ + half.count * kWidth,
+                sums.query_columns + (m + kWidth) * rows_, T{0});
     for (T* rows : {sums.gq, sums.gk}) std::fill_n(rows, rows_ * this->width(), T{0});
     std::fill_n(sums.gv, rows_ * this->value_width(), T{0});
   }
 
   // The chunk's queries and their gradients as operands.
   void load_queries() {
-    constexpr int64_t kWidth = kTileColumns<T>;
-    pack_columns(own_->queries, s_.dim, own_->count, s_.dim, T{1}, rows_, query_columns_);
     for (int64_t i = 0; i < own_->count; ++i) {
       const T* const row = g_.row(this->example_, own_->order[i], this->head_);
       std::copy_n(row, s_.value_dim, g_rows_ + i * s_.value_dim);
-      pack_columns(row, 0, 1, s_.value_dim, T{1}, rows_, g_columns_ + i * kWidth);
+      pack_row_columns(row, s_.value_dim, i, rows_, g_columns_);
     }
     std::fill(g_rows_ + own_->count * s_.value_dim, g_rows_ + tile_rows(own_->count) * s_.value_dim, T{0});
   }
@@ -148,8 +142,8 @@ class LshBackward : public LshWindow<T> {
     for (int64_t t = 0; t < tiles; ++t)
       if (!tile_ranges_[t].empty())
         this->add_columns(
-            score_gradients_ + t * kTileRows * stride_, tile_ranges_[t], this->width(),
-            [this](const Half& half) { return sums_of(half).key_columns; },
+            score_gradients_ + t * kTileRows * stride_, tile_ranges_[t], this->width(), rows_,
+            [this](const Half& half) { return sums_of(half).query_columns; },
             sums_of(*own_).gq + (first + t * kTileRows) * this->width());
     add_for_keys(*before_, 0, first, count);
     add_for_keys(*own_, capacity_, first, count);
@@ -163,13 +157,14 @@ class LshBackward : public LshWindow<T> {
       prefetch_row(gv_.row(this->example_, before_->order[i], this->head_), s_.value_dim * kSize);
     }
     if (i >= next_count_) return;
+    __builtin_prefetch(this->order_->codes(next_[i]));
     prefetch_row(this->q_row(next_[i]), s_.dim * kSize);
     prefetch_row(this->v_row(next_[i]), s_.value_dim * kSize);
     prefetch_row(g_.row(this->example_, next_[i], this->head_), s_.value_dim * kSize);
   }
 
   // Row `row` of the block, query i: scores become the weights p of the values in out, score_gradients_ (g .
-  // v) becomes p (g . v - delta); zeros where nothing is seen, over the whole row.
+  // v) becomes p (g . v - delta) times the key's factor; zeros where nothing is seen, over the whole row.
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
     T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;
@@ -210,7 +205,7 @@ class LshBackward : public LshWindow<T> {
           i, range, [&](const Half& half, int64_t j, int64_t column, Vector<Int> seen) {
             Vector<T> p = weighted(half, j, vmath::exp_of_negative(load(scores + column) - shift));
             p = seen ? p : Vector<T>{};
-            const Vector<T> ds = p * (load(gradients + column) - delta);
+            const Vector<T> ds = p * (load(gradients + column) - delta) * load(half.factors + j);
             store(scores + column, p);
             store(gradients + column, seen ? ds : Vector<T>{});
           });
@@ -237,10 +232,12 @@ class LshBackward : public LshWindow<T> {
       total += seen ? p * load(gradients + column) : Vector<T>{};
     });
     const T delta = sum(total) / share;
-    this->template for_keys<kCausal>(i, range, [&](const Half&, int64_t, int64_t column, Vector<Int> seen) {
-      const Vector<T> ds = load(scores + column) * (load(gradients + column) - delta);
-      store(gradients + column, seen ? ds : Vector<T>{});
-    });
+    this->template for_keys<kCausal>(
+        i, range, [&](const Half& half, int64_t j, int64_t column, Vector<Int> seen) {
+          const Vector<T> ds =
+              load(scores + column) * (load(gradients + column) - delta) * load(half.factors + j);
+          store(gradients + column, seen ? ds : Vector<T>{});
+        });
   }
 
   // gk and gv of a half, whose columns begin at offset, from the queries of the block.
@@ -260,8 +257,8 @@ class LshBackward : public LshWindow<T> {
       const int64_t weights = begin * stride_ + offset + j;
       add_tiles(scores_ + weights, g_columns_, first + begin, end - begin, this->value_width(),
                 sums.gv + j * this->value_width());
-      add_tiles(score_gradients_ + weights, query_columns_, first + begin, end - begin, this->width(),
-                sums.gk + j * this->width());
+      add_tiles(score_gradients_ + weights, sums_of(*own_).query_columns, first + begin, end - begin,
+                this->width(), sums.gk + j * this->width());
     }
   }
   void add_tiles(const T* weights, const T* columns, int64_t first, int64_t depth, int64_t columns_width,
@@ -275,15 +272,15 @@ class LshBackward : public LshWindow<T> {
 
   // Writes a half's sums to its positions, or, of a chunk that belongs to another segment, to look_back. The
   // key is factor q with factor = scale / n, n² = |q|² + epsilon, so that the gradient of q by way of the key
-  // is factor (gk - q (q . gk) / n²).
+  // is gk - q (q . gk) / n², where gk has the factor in it.
   void finish(const Half& half, T* look_back) {
     const Sums& sums = sums_of(half);
     const T scale = static_cast<T>(s_.scale);
     const bool set = half.round == 0 && !look_back;
     for (int64_t i = 0; i < half.count; ++i) {
       const T *const q = half.queries + i * s_.dim, *const gk = sums.gk + i * this->width();
-      const T factor = half.factors[i], inverse = factor / scale;
-      const T along = factor * inverse * inverse * dot(q, gk, s_.dim);
+      const T inverse = half.factors[i] / scale;
+      const T along = inverse * inverse * dot(q, gk, s_.dim);
       const T *const own = sums.gq + i * this->width(), *const value = sums.gv + i * this->value_width();
       T *gq = gq_.row(this->example_, half.order[i], this->head_),
         *gv = gv_.row(this->example_, half.order[i], this->head_);
@@ -292,10 +289,10 @@ class LshBackward : public LshWindow<T> {
         gv = gq + s_.dim;
       }
       if (set || look_back) {
-        for (int64_t d = 0; d < s_.dim; ++d) gq[d] = own[d] + (factor * gk[d] - along * q[d]);
+        for (int64_t d = 0; d < s_.dim; ++d) gq[d] = own[d] + (gk[d] - along * q[d]);
         std::copy_n(value, s_.value_dim, gv);
       } else {
-        for (int64_t d = 0; d < s_.dim; ++d) gq[d] += own[d] + (factor * gk[d] - along * q[d]);
+        for (int64_t d = 0; d < s_.dim; ++d) gq[d] += own[d] + (gk[d] - along * q[d]);
         for (int64_t m = 0; m < s_.value_dim; ++m) gv[m] += value[m];
       }
     }
@@ -308,7 +305,7 @@ class LshBackward : public LshWindow<T> {
   const int32_t* next_ = nullptr;  // positions of the next chunk
   int64_t next_count_ = 0;
   Sums sums_[2] = {};                                   // of the halves
-  T *query_columns_ = nullptr, *g_columns_ = nullptr;   // of the chunk, panels of rows_ rows
+  T* g_columns_ = nullptr;                              // of the chunk, panels of rows_ rows
   T* ones_ = nullptr;                                   // (capacity_,)
   T *g_rows_ = nullptr, *score_gradients_ = nullptr;    // (rows_, value_dim), (kQueries, stride_)
   Range tile_ranges_[Base::kQueries / kTileRows] = {};  // of the block

@@ -4,6 +4,7 @@
 
 #include "core/cpu/scratch.h"
 #include "core/threads.h"
+#include "ops/cpu/lsh_stages.h"
 #include "ops/cpu/tile_product.h"
 #include "ops/kernels/lsh_attention.h"
 
@@ -34,11 +35,34 @@ void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim
   }
 }
 
-// The index of the largest of [x, -x], the lowest one in a tie. x has room for whole vectors.
+// The index of the largest of [x, -x], the lowest one in a tie.
 template <class T>
 int32_t argmax_of_both_signs(const T* x, int64_t count) {
-  int64_t largest = 0, smallest = 0;
-  for (int64_t i = 1; i < count; ++i) {
+  using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  int64_t largest = 0, smallest = 0, done = 1;
+  if (count >= 2 * kLanes<T>) {
+    // Each lane keeps its first largest and smallest.
+    Vector<T> high = load(x), low = high;
+    Vector<Int> index{};
+    for (int64_t lane = 0; lane < kLanes<T>; ++lane) index[lane] = static_cast<Int>(lane);
+    Vector<Int> high_at = index, low_at = index;
+    for (done = kLanes<T>; done + kLanes<T> <= count; done += kLanes<T>) {
+      const Vector<T> next = load(x + done);
+      index += static_cast<Int>(kLanes<T>);
+      high_at = next > high ? index : high_at;
+      high = next > high ? next : high;
+      low_at = next < low ? index : low_at;
+      low = next < low ? next : low;
+    }
+    largest = high_at[0];
+    smallest = low_at[0];
+    for (int64_t lane = 1; lane < kLanes<T>; ++lane) {
+      const int64_t h = high_at[lane], l = low_at[lane];
+      if (x[h] > x[largest] || (x[h] == x[largest] && h < largest)) largest = h;
+      if (x[l] < x[smallest] || (x[l] == x[smallest] && l < smallest)) smallest = l;
+    }
+  }
+  for (int64_t i = done; i < count; ++i) {
     largest = x[i] > x[largest] ? i : largest;
     smallest = x[i] < x[smallest] ? i : smallest;
   }
@@ -121,14 +145,18 @@ template <class T>
 void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<const T> q, int32_t* buckets) {
   const RoundHash<T> hash(s, stream, q);
   const int64_t tasks = s.batch * s.heads * s.rounds;
+  constexpr int64_t kWorthAThread = 1 << 18;  // multiply-adds
   const Scratch<T> memory(hash.memory() * threads());
   auto run = [&](int64_t begin, int64_t end) {
+    StageClock clock;
+    clock.start();
     for (int64_t i = begin; i < end; ++i)
       hash.run(i / (s.heads * s.rounds), i / s.rounds % s.heads, i % s.rounds, memory.data(),
                buckets + i * s.length);
+    clock.lap(&LshStages::hash);
   };
   if (tasks >= threads())
-    parallel_for(tasks, 1, run);
+    parallel_for(tasks, kWorthAThread / (s.length * s.dim * (s.buckets1 + s.buckets2) / 2 + 1) + 1, run);
   else
     run(0, tasks);  // each round's positions in parallel
 }

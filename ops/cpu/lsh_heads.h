@@ -26,6 +26,9 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, int64_t head_bytes, 
   const Scratch<int32_t> orders(order_size * heads_at_once);
   const int64_t head_size = (head_bytes + 63) / 64 * 64;
   const Scratch<char> memory(head_size * heads_at_once);
+  constexpr int64_t kWorthAThread = 1 << 18;  // multiply-adds of one pass over the scores
+  const int64_t chunk_work = 2 * s.chunk_length * s.chunk_length * (s.dim + s.value_dim);
+  const int64_t head_work = s.rounds * (s.length / s.chunk_length + 1) * chunk_work;
   auto run = [&](int64_t begin, int64_t end) {
     const int64_t slot = heads_at_once > 1 ? omp_get_thread_num() : 0;
     LshOrder order(s, orders.data() + order_size * slot);
@@ -37,18 +40,19 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, int64_t head_bytes, 
       clock.lap(&LshStages::sort);
       f(example, head, order, memory.data() + head_size * slot, [&](auto&& g) {
         const int64_t segments = (order.chunks() + kLshSegment - 1) / kLshSegment;
-        parallel_for(segments, 1, [&](int64_t first, int64_t last) {
-          auto window = make();
-          Arena arena(windows.data() + count.used() * omp_get_thread_num());
-          window.take(arena);
-          for (int64_t i = first; i < last; ++i)
-            g(window, i, i * kLshSegment, std::min((i + 1) * kLshSegment, order.chunks()));
-        });
+        parallel_for(segments, kWorthAThread / (kLshSegment * chunk_work) + 1,
+                     [&](int64_t first, int64_t last) {
+                       auto window = make();
+                       Arena arena(windows.data() + count.used() * omp_get_thread_num());
+                       window.take(arena);
+                       for (int64_t i = first; i < last; ++i)
+                         g(window, i, i * kLshSegment, std::min((i + 1) * kLshSegment, order.chunks()));
+                     });
       });
     }
   };
   if (heads_at_once > 1)
-    parallel_for(tasks, 1, run);
+    parallel_for(tasks, kWorthAThread / head_work + 1, run);
   else
     run(0, tasks);
 }

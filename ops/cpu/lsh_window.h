@@ -3,7 +3,6 @@
 // itself from `capacity`.
 #pragma once
 
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -11,6 +10,7 @@
 
 #include "core/cpu/vector_math.h"
 #include "ops/cpu/lsh_order.h"
+#include "ops/cpu/lsh_stages.h"
 #include "ops/cpu/tile_product.h"
 
 namespace tapeformer::cpu {
@@ -41,49 +41,30 @@ class Arena {
   int64_t used_ = 0;
 };
 
-// Laps of a thread's time for lsh_stages; costs nothing while there is none.
-class StageClock {
- public:
-  using Stage = std::atomic<int64_t> LshStages::*;
-  void start() {
-    if (lsh_stages) last_ = now();
-  }
-  void lap(Stage stage) {
-    if (!lsh_stages) return;
-    const int64_t time = now();
-    (lsh_stages->*stage).fetch_add(time - last_, std::memory_order_relaxed);
-    last_ = time;
-  }
-  static void count_multiply_adds(int64_t count) {
-    if (lsh_stages) lsh_stages->multiply_adds.fetch_add(count, std::memory_order_relaxed);
-  }
-
- private:
-  static int64_t now() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  }
-  int64_t last_ = 0;
-};
-
 inline void prefetch_row(const void* row, int64_t bytes) {
   constexpr int64_t kLine = 64;
   for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(static_cast<const char*>(row) + i);
 }
 
-// Panels of the rows of x (count, dim), row i times factors[i], as pack_rows of tile_product.h makes them: a
-// square of vectors is turned at a time.
-template <class T>
-void pack_scaled_rows(const T* x, const T* factors, int64_t count, int64_t dim, T* panels) {
+// Panels of the rows row(i), i < count, times factors[i], as pack_rows of tile_product.h makes them: a square
+// of vectors is turned at a time.
+template <class T, class Row>
+void pack_gathered_rows(Row&& row, const T* factors, int64_t count, int64_t dim, T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>, kSide = kLanes<T>;
   for (int64_t i = 0; i < tile_columns<T>(count); i += kSide) {
     T* const out = panels + i / kWidth * kWidth * dim + i % kWidth;
+    const int64_t real = std::clamp<int64_t>(count - i, 0, kSide);
+    const T* x[kSide];
+    T factor[kSide];
+    for (int64_t r = 0; r < kSide; ++r) {
+      x[r] = row(i + (r < real ? r : 0));
+      factor[r] = r < real ? factors[i + r] : T{0};
+    }
     int64_t j = 0;
     if constexpr (std::is_same_v<T, float>) {
-      for (; i + kSide <= count && j + kSide <= dim; j += kSide) {
+      for (; real == kSide && j + kSide <= dim; j += kSide) {
         Vector<T> a[8], b[8];
-        for (int64_t r = 0; r < 8; ++r) a[r] = load(x + (i + r) * dim + j) * factors[i + r];
+        for (int r = 0; r < 8; ++r) a[r] = load(x[r] + j) * factor[r];
         for (int r = 0; r < 8; r += 2) {
           b[r] = __builtin_shufflevector(a[r], a[r + 1], 0, 8, 1, 9, 4, 12, 5, 13);
           b[r + 1] = __builtin_shufflevector(a[r], a[r + 1], 2, 10, 3, 11, 6, 14, 7, 15);
@@ -101,8 +82,24 @@ void pack_scaled_rows(const T* x, const T* factors, int64_t count, int64_t dim, 
       }
     }
     for (; j < dim; ++j)
-      for (int64_t r = 0; r < kSide; ++r)
-        out[j * kWidth + r] = i + r < count ? factors[i + r] * x[(i + r) * dim + j] : T{0};
+      for (int64_t r = 0; r < kSide; ++r) out[j * kWidth + r] = r < real ? factor[r] * x[r][j] : T{0};
+  }
+}
+
+// One row of pack_columns: x (dim,) into row i of panels of `capacity` rows.
+template <class T>
+void pack_row_columns(const T* x, int64_t dim, int64_t i, int64_t capacity, T* panels) {
+  constexpr int64_t kWidth = kTileColumns<T>, kSide = kLanes<T>;
+  T* out = panels + i * kWidth;
+  for (int64_t j = 0; j < dim; j += kWidth, out += capacity * kWidth) {
+    if (dim - j >= kWidth) {
+      store(out, load(x + j));
+      store(out + kSide, load(x + j + kSide));
+    } else {
+      const int64_t left = dim - j;
+      store(out, load_some(x + j, left));
+      store(out + kSide, left > kSide ? load_some(x + j + kSide, left - kSide) : Vector<T>{});
+    }
   }
 }
 
@@ -179,16 +176,18 @@ class LshWindow {
     half.count = order_->places(chunk);
     half.order = order_->positions(round, chunk);
     half.round_codes = half.codes + (s_.exact_duplicates ? round * capacity_ : 0);
-    for (int64_t i = 0; i < capacity_; ++i) {
-      const bool real = i < half.count;
-      half.positions[i] = real ? half.order[i] : 0;
-      const int32_t* const codes = real ? order_->codes(half.order[i]) : nullptr;
+    for (int64_t i = 0; i < half.count; ++i) {
+      half.positions[i] = half.order[i];
+      const int32_t* const codes = order_->codes(half.order[i]);
       if (!s_.exact_duplicates)
-        half.codes[i] = real ? codes[round] : LshOrder::kEmpty;
+        half.codes[i] = codes[round];
       else
-        for (int64_t r = 0; r < s_.rounds; ++r)
-          half.codes[r * capacity_ + i] = real ? codes[r] : LshOrder::kEmpty;
+        for (int64_t r = 0; r < s_.rounds; ++r) half.codes[r * capacity_ + i] = codes[r];
     }
+    std::fill(half.positions + half.count, half.positions + capacity_, Int{0});
+    for (int64_t r = 0; r < (s_.exact_duplicates ? s_.rounds : 1); ++r)
+      std::fill(half.codes + r * capacity_ + half.count, half.codes + (r + 1) * capacity_,
+                Int{LshOrder::kEmpty});
     const T scale = static_cast<T>(s_.scale), epsilon = static_cast<T>(s_.epsilon);
     for (int64_t i = 0; i < half.count; ++i) {
       T* const row = half.queries + i * s_.dim;
@@ -196,7 +195,8 @@ class LshWindow {
       half.factors[i] = scale / std::sqrt(dot(row, row, s_.dim) + epsilon);
     }
     std::fill(half.queries + half.count * s_.dim, half.queries + tile_rows(half.count) * s_.dim, T{0});
-    pack_scaled_rows(half.queries, half.factors, half.count, s_.dim, half.key_panels);
+    pack_gathered_rows([&](int64_t i) { return half.queries + i * s_.dim; }, half.factors, half.count, s_.dim,
+                       half.key_panels);
   }
 
   // Which columns each query can see at most: its bucket's cells, which are neighbours, or everything.
@@ -239,15 +239,17 @@ class LshWindow {
       multiply_adds_ += kTileRows * kWidth * depth;
     }
   }
-  // result (kTileRows, columns_width) += weights in the range times the columns of the halves.
+  // result (kTileRows, columns_width) += weights in the range times the columns of the halves, in panels of
+  // panel_rows rows.
   template <class Columns>
-  void add_columns(const T* weights, Range range, int64_t columns_width, Columns&& columns, T* result) {
+  void add_columns(const T* weights, Range range, int64_t columns_width, int64_t panel_rows,
+                   Columns&& columns, T* result) {
     constexpr int64_t kWidth = kTileColumns<T>;
     auto add = [&](const T* packed, int64_t offset, int64_t begin, int64_t end) {
       if (begin >= end) return;
       for (int64_t m = 0; m < columns_width; m += kWidth)
         tile_product<Left::rows, true>(weights + offset + begin, stride_,
-                                       packed + m * capacity_ + begin * kWidth, end - begin, result + m,
+                                       packed + m * panel_rows + begin * kWidth, end - begin, result + m,
                                        columns_width);
       multiply_adds_ += kTileRows * columns_width * (end - begin);
     };

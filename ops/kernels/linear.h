@@ -26,5 +26,16 @@ template <class T>
 void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* w, Activation activation,
                      const DropoutMask& dropout, const T* pre, const T* y, T* gx, T* gw, T* gbias);
 
+// Weights in panels, for products with the same w again and again. `packed_weight_size` is in elements.
+template <class T>
+int64_t packed_weight_size(const LinearShape& shape);
+template <class T>
+void pack_weight(const LinearShape& shape, const T* w, T* packed);
+// The fewest rows that linear_forward_packed takes.
+int64_t fewest_packed_rows();
+template <class T>
+void linear_forward_packed(const LinearShape& shape, const T* x, const T* packed, const T* bias,
+                           Activation activation, T* pre, T* y);
+
 }  // namespace cpu
 }  // namespace tapeformer

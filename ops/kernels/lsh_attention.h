@@ -37,7 +37,7 @@ struct LshAttentionShape {
 // Nanoseconds, summed over threads, in the stages of the attention kernels, and the multiply-adds of their
 // products; for benchmarks. Counted while lsh_stages points to one.
 struct LshStages {
-  std::atomic<int64_t> sort{0}, gather{0}, products{0}, softmax{0}, scatter{0};
+  std::atomic<int64_t> hash{0}, sort{0}, gather{0}, products{0}, softmax{0}, scatter{0};
   std::atomic<int64_t> multiply_adds{0};
 };
 extern LshStages* lsh_stages;

@@ -42,6 +42,16 @@ TEST_CASE("impossible shapes and wrong dtypes are errors with the shape in the t
   CHECK_THROWS_WITH(Tensor::empty({2, 3}).view({7}), "view: shape (2, 3) cannot become (7,)");
 }
 
+TEST_CASE("add_from adds a multiple, through strides too") {
+  const Tensor a = Tensor::from<double>({1, 2, 3, 4}, {2, 2}),
+               b = Tensor::from<double>({10, 20, 30, 40}, {2, 2});
+  a.add_from(b, -1);
+  CHECK(a.to_vector() == std::vector<double>{-9, -18, -27, -36});
+  a.add_from(b);
+  a.view({2, 2}, {1, 2}).add_from(b, 2);  // the transpose
+  CHECK(a.to_vector() == std::vector<double>{21, 62, 43, 84});
+}
+
 TEST_CASE("zero-length tensors work") {
   const Tensor empty = Tensor::zeros({0, 3});
   CHECK(empty.numel() == 0);

@@ -46,7 +46,7 @@ double parameter_gradient_error(const AutoregressiveModel& model, const Batch& b
 }  // namespace
 
 TEST_CASE("gradients of the whole two-layer model pass the check, dropout on") {
-  for (const char* attention : {"linear", "softmax"})
+  for (const std::string attention : {"linear", "softmax", "lsh"})
     for (const bool pre_norm : {false, true})
       for (const Head head : {Head::logistic_mixture, Head::categorical}) {
         CAPTURE(attention);
@@ -55,12 +55,31 @@ TEST_CASE("gradients of the whole two-layer model pass the check, dropout on") {
         options.encoder.pre_norm = pre_norm;
         options.encoder.dropout = 0.2;
         options.encoder.activation = Activation::gelu;  // no kinks
+        if (attention == "lsh") options.encoder.attention_options.set("chunk_length", int64_t{3});
+        Decisions buckets;  // stay the same while parameters move
         AutoregressiveModel model(options);
         model.initialize(3);
         model.convert(DType::float64);
         const Batch batch{random_tokens(2, 12, options.vocabulary), {}, {}};
-        parameter_gradient_error(model, batch, {.training = true, .seed = 5, .step = 2});
+        parameter_gradient_error(model, batch,
+                                 {.training = true, .seed = 5, .step = 2, .decisions = &buckets});
       }
+}
+
+TEST_CASE("gradients of a reversible model with axial positions and chunks pass the check, dropout on") {
+  for (const char* attention : {"linear", "softmax"})
+    for (const Head head : {Head::logistic_mixture, Head::categorical}) {
+      AutoregressiveOptions options = reformer_options(attention, head);
+      options.encoder.dropout = 0.2;
+      options.encoder.activation = Activation::gelu;
+      options.encoder.feedforward_chunks = 3;
+      options.loss_chunks = 4;
+      AutoregressiveModel model(options);
+      model.initialize(3);
+      model.convert(DType::float64);
+      const Batch batch{random_tokens(2, 12, options.vocabulary), {}, {}};
+      parameter_gradient_error(model, batch, {.training = true, .seed = 5, .step = 2});
+    }
 }
 
 TEST_CASE("recomputing activations changes neither loss nor gradients, and saves memory") {
@@ -112,6 +131,7 @@ TEST_CASE("zero-length sequences, batches of one, and sequences that are too lon
   AutoregressiveOptions bad = small_options("linear");
   bad.value_dim = 8;
   CHECK_THROWS_AS(AutoregressiveModel{bad}, ConfigError);
-  CHECK_THROWS_WITH(attention_kind("liner"),
-                    "unknown attention kind \"liner\" (known: linear, softmax); did you mean \"linear\"?");
+  CHECK_THROWS_WITH(
+      attention_kind("liner"),
+      "unknown attention kind \"liner\" (known: linear, softmax, lsh); did you mean \"linear\"?");
 }

@@ -49,9 +49,20 @@ TEST_CASE("recurrent decoding of the whole model equals its parallel form") {
       }
 }
 
-TEST_CASE("a decoding step allocates nothing") {
+TEST_CASE("recurrent decoding of a reversible model with axial positions equals its parallel form") {
   for (const char* attention : {"linear", "softmax"}) {
-    AutoregressiveModel model(small_options(attention));
+    AutoregressiveModel model(reformer_options(attention));
+    model.initialize(4);
+    for (const int64_t batch : {1, 3}) CHECK(parallel_against_recurrent(model, batch) < 1e-5);
+    model.convert(DType::float64);
+    for (const int64_t batch : {1, 3}) CHECK(parallel_against_recurrent(model, batch) < 1e-12);
+  }
+}
+
+TEST_CASE("a decoding step allocates nothing") {
+  for (const auto& options :
+       {small_options("linear"), small_options("softmax"), reformer_options("linear")}) {
+    AutoregressiveModel model(options);
     model.initialize(1);
     Decoder decoder(model, 5);
     const Tensor tokens = Tensor::zeros({5}, DType::uint8);

@@ -21,6 +21,17 @@ inline AutoregressiveOptions small_options(const std::string& attention, Head he
   return options;
 }
 
+// The same with what "Reformer" adds: reversible layers and axial positions.
+inline AutoregressiveOptions reformer_options(const std::string& attention,
+                                              Head head = Head::logistic_mixture) {
+  AutoregressiveOptions options = small_options(attention, head);
+  options.encoder.pre_norm = true;
+  options.encoder.reversible = true;
+  options.positions = Positions::axial;
+  options.axial = {{3, 4}, {2, 6}};
+  return options;
+}
+
 // Bytes (batch, length) below `vocabulary`, a pure function of the salt.
 inline Tensor random_tokens(int64_t batch, int64_t length, int64_t vocabulary, uint64_t salt = 0) {
   const Tensor tokens = Tensor::empty({batch, length}, DType::uint8);

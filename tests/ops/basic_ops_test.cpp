@@ -90,6 +90,8 @@ TEST_CASE("dropout keeps the announced share, scales it, and draws the same mask
   std::vector<float> tail(1000);
   cpu::dropout_multipliers(mask, 777, 1000, tail.data());  // an unaligned start
   for (int64_t i = 0; i < 1000; ++i) REQUIRE(tail[static_cast<size_t>(i)] == y.data<float>()[777 + i]);
+  const Tensor part = dropout(Tensor::full({1000}, 1), mask.from(700).from(77));
+  for (int64_t i = 0; i < 1000; ++i) REQUIRE(part.data<float>()[i] == y.data<float>()[777 + i]);
   CHECK(dropout(ones, {}).id() == ones.id());
 }
 

@@ -35,7 +35,7 @@ double error_of_gradients(const LshCase& c, DType dtype = DType::float64) {
 
 TEST_CASE("lsh attention: random options, values and gradients equal those of one softmax over the union") {
   double worst = 0;
-  for (uint64_t salt = 0; salt < 600; ++salt) {
+  for (uint64_t salt = 0; salt < 300; ++salt) {
     const LshCase c = random_lsh_case(salt);
     CAPTURE(salt);
     CAPTURE(describe(c));
@@ -60,10 +60,10 @@ TEST_CASE("lsh attention: every wrap, duplicates, mask and combination over many
                          .across_buckets = across,
                          .combine = combine,
                          .causal = causal,
-                         .key_lengths = Tensor::from<int64_t>({203, 170}, {2})};
-            c.q = normal({2, 203, 1, 9}, 1);
-            c.v = normal({2, 203, 1, 17}, 2);
-            c.buckets = random_buckets(2, 1, 3, 203, 12, 3);
+                         .key_lengths = Tensor::from<int64_t>({133, 110}, {2})};
+            c.q = normal({2, 133, 1, 9}, 1);
+            c.v = normal({2, 133, 1, 17}, 2);
+            c.buckets = random_buckets(2, 1, 3, 133, 12, 3);
             CAPTURE(describe(c));
             CHECK(error_of_gradients(c) < 1e-10);
             CHECK(error_of_gradients(c, DType::float32) < 1e-4);
@@ -75,9 +75,9 @@ TEST_CASE("lsh attention: chunks of many sizes, as wide as a block of queries an
     for (const bool across : {false, true}) {
       LshCase c;
       c.options = {.rounds = 2, .chunk_length = chunk, .across_buckets = across, .causal = across};
-      c.q = normal({1, 401, 2, 33}, 1);
-      c.v = normal({1, 401, 2, 16}, 2);
-      c.buckets = random_buckets(1, 2, 2, 401, std::max<int64_t>(800 / chunk, 2), 3);
+      c.q = normal({1, 301, 2, 33}, 1);
+      c.v = normal({1, 301, 2, 16}, 2);
+      c.buckets = random_buckets(1, 2, 2, 301, std::max<int64_t>(800 / chunk, 2), 3);
       CAPTURE(describe(c));
       CHECK(error_of_gradients(c) < 1e-10);
     }

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <set>
 
-#include "tests/train/config_fixture.h"
+#include "train/build.h"
 
 using namespace tapeformer;
 
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 const fs::path kConfigs = fs::path(SOURCE_DIR) / "configs";
 
 Config load(const fs::path& path) {
-  return load_config(path.string(), {}, test_catalogue());
+  return load_config(path.string(), {}, attention_catalogue());
 }
 
 }  // namespace
@@ -47,10 +47,13 @@ TEST_CASE("paper configs: the settings of the papers") {
   for (const Row& row :
        {Row{"mnist/linear", 8, 10, 1e-4, 0, 250, 0}, Row{"mnist/softmax", 8, 10, 1e-4, 0.1, 250, 0},
         Row{"cifar10/linear", 16, 4, 1e-4, 0, 10000, 0}, Row{"cifar10/softmax", 16, 1, 1e-4, 0.1, 10000, 0},
-        Row{"copy/linear", 4, 64, 1e-3, 0, 0, 10000}, Row{"copy/softmax", 4, 64, 1e-3, 0.1, 0, 10000}}) {
+        Row{"mnist/lsh-1", 8, 10, 1e-4, 0.1, 250, 0}, Row{"cifar10/lsh-4", 16, 4, 1e-4, 0.1, 10000, 0},
+        Row{"copy/linear", 4, 64, 1e-3, 0, 0, 10000}, Row{"copy/softmax", 4, 64, 1e-3, 0.1, 0, 10000},
+        Row{"copy/lsh-4", 4, 64, 1e-3, 0.1, 0, 10000}}) {
     INFO(row.file);
     const Config config = load(kConfigs / (std::string(row.file) + ".toml"));
-    CHECK(config.model.attention == fs::path(row.file).filename().string());
+    const std::string kind = fs::path(row.file).filename().string();
+    CHECK(config.model.attention == (kind.starts_with("lsh") ? "lsh" : kind));
     CHECK(config.data.dataset == fs::path(row.file).parent_path().string());
     CHECK(config.model.layers == row.layers);
     CHECK(config.model.heads == 8);
@@ -72,4 +75,19 @@ TEST_CASE("paper configs: the settings of the papers") {
     CHECK(config.train.epochs == row.epochs);
     CHECK(config.train.steps == row.steps);
   }
+}
+
+TEST_CASE("paper configs: LSH attention of fast_transformers, whose chunks divide the sequences") {
+  for (const auto& [set, chunk, length] :
+       {std::tuple{"mnist", 29, 783}, {"cifar10", 37, 3071}, {"copy", 32, 128}})
+    for (const int64_t rounds : {1, 4}) {
+      const std::string name = std::string(set) + "/lsh-" + std::to_string(rounds) + ".toml";
+      INFO(name);
+      const Config config = load(kConfigs / name);
+      CHECK(config.attention.get<std::string>("preset") == "fast_transformers");
+      CHECK(config.attention.get<int64_t>("rounds") == rounds);
+      CHECK(config.attention.get<int64_t>("chunk_length") == chunk);
+      CHECK(describe_data(config).length == length);
+      CHECK(length % chunk == 0);
+    }
 }

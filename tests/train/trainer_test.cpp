@@ -100,14 +100,31 @@ TEST_CASE("a run stopped by SIGTERM wherever it is and resumed equals an uninter
 
 TEST_CASE("a run that is cut after a checkpoint continues from it") {
   const TempDir dir;
-  train(tiny_config(20), dir.path() / "whole");
-  train(tiny_config(20), dir.path() / "cut");
+  Config config = tiny_config(20);
+  SUBCASE("an ordinary model") {}
+  SUBCASE("a reversible model with axial positions and chunks") {
+    config.model.norm = "pre";
+    config.model.reversible = true;
+    config.model.feedforward_chunks = 3;
+    config.model.loss_chunks = 4;
+    config.model.positions = "axial";
+    config.model.axial_shape = {4, 4};
+    config.model.axial_dims = {8, 8};
+    const Trainer trainer(config, {.run_dir = "", .data_dir = "", .resume = false, .quiet = true});
+    const AutoregressiveOptions& options = trainer.model().options();
+    CHECK(options.encoder.reversible);
+    CHECK(options.encoder.feedforward_chunks == 3);
+    CHECK(options.loss_chunks == 4);
+    CHECK(options.axial.shape == std::vector<int64_t>{4, 4});
+  }
+  train(config, dir.path() / "whole");
+  train(config, dir.path() / "cut");
   // What a kill -9 between steps 10 and 15 would have left.
   for (const char* step : {"step-00000015", "step-00000020"})
     fs::remove_all(dir.path() / "cut/checkpoints" / step);
   fs::remove(dir.path() / "cut/checkpoints/latest");
   fs::create_directory_symlink("step-00000010", dir.path() / "cut/checkpoints/latest");
-  CHECK(train(tiny_config(20), dir.path() / "cut", true).step == 20);
+  CHECK(train(config, dir.path() / "cut", true).step == 20);
   check_same_final_state(dir.path() / "whole", dir.path() / "cut", "step-00000020");
 }
 

@@ -22,7 +22,11 @@ const std::vector<Benchmark>& benchmarks();
 const Benchmark& benchmark(const std::string& name);
 
 Benchmark attention_benchmark();
+Benchmark ctc_benchmark();
 Benchmark generate_benchmark();
+Benchmark lsh_attention_benchmark();
+Benchmark reversible_benchmark();
+Benchmark lstm_benchmark();
 Benchmark sgemm_benchmark();
 Benchmark small_op_benchmark();
 Benchmark train_step_benchmark();

@@ -73,10 +73,7 @@ int run_complete(const Arguments& arguments) {
                     .help = "completions of each",
                     .min = 1,
                     .max = 1000},
-                   {.name = "mode",
-                    .default_value = std::string("recurrent"),
-                    .help = "one step a token, or the whole prefix again for every token",
-                    .choices = {"recurrent", "recompute"}},
+                   mode_option(),
                    {.name = "out",
                     .default_value = std::string(),
                     .help = "PNG file; without, one among the samples of the run"}},
@@ -94,7 +91,7 @@ int run_complete(const Arguments& arguments) {
   const int64_t kept = kept_bytes(run.data, line->options.get<double>("keep"));
   GenerationOptions options;
   options.seed = static_cast<uint64_t>(line->common.seed.value_or(0));
-  if (line->options.get<std::string>("mode") == "recompute") options.mode = GenerationMode::recompute;
+  options.mode = generation_mode(*line, *run.model);
   const auto start = std::chrono::steady_clock::now();
   const Tensor completions =
       generate(*run.model, repeated_rows(originals, samples, kept), originals.size(1), options);

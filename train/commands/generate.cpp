@@ -22,11 +22,11 @@ struct Plan {
   GenerationOptions options;
 };
 
-Plan plan_of(const CommandLine& line) {
+Plan plan_of(const CommandLine& line, const AutoregressiveModel& model) {
   Plan plan;
   plan.count = line.options.get<int64_t>("count");
   plan.batch = std::min(line.options.get<int64_t>("batch"), plan.count);
-  if (line.options.get<std::string>("mode") == "recompute") plan.options.mode = GenerationMode::recompute;
+  plan.options.mode = generation_mode(line, model);
   if (line.options.get<std::string>("scale") == "exp") plan.options.scale = SamplingScale::exp;
   plan.options.greedy = line.options.get<bool>("greedy");
   plan.options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
@@ -72,7 +72,7 @@ void draw_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
   print_report(Report()
                    .add("count", plan.count)
                    .add("batch", plan.batch)
-                   .add("mode", line.options.get<std::string>("mode"))
+                   .add("mode", name_of(plan.options.mode))
                    .add("seconds", seconds)
                    .add("images_per_second", static_cast<double>(plan.count) / seconds)
                    .add("state_bytes", state)
@@ -117,7 +117,7 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
   print_report(Report()
                    .add("count", plan.count)
                    .add("batch", plan.batch)
-                   .add("mode", line.options.get<std::string>("mode"))
+                   .add("mode", name_of(plan.options.mode))
                    .add("seconds", seconds)
                    .add("sequences_per_second", static_cast<double>(plan.count) / seconds)
                    .add("state_bytes", state_bytes(*run.model, plan))
@@ -141,10 +141,7 @@ int run_generate(const Arguments& arguments) {
              .help = "images at a time",
              .min = 1,
              .max = 1 << 20},
-            {.name = "mode",
-             .default_value = std::string("recurrent"),
-             .help = "one step a token, or the whole prefix again for every token",
-             .choices = {"recurrent", "recompute"}},
+            mode_option(),
             {.name = "scale",
              .default_value = std::string("elu"),
              .help = "of the logistics: that of the paper's experiments, or that of the loss",
@@ -161,9 +158,9 @@ int run_generate(const Arguments& arguments) {
   if (!line) return 0;
   const LoadedRun run = load_run(*line);
   if (run.draws_images())
-    draw_images(run, plan_of(*line), *line);
+    draw_images(run, plan_of(*line, *run.model), *line);
   else
-    continue_sequences(run, plan_of(*line), *line);
+    continue_sequences(run, plan_of(*line, *run.model), *line);
   return 0;
 }
 

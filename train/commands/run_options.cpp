@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/errors.h"
 #include "core/log.h"
 #include "data/png.h"
 #include "train/build.h"
@@ -45,6 +46,32 @@ std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::strin
   config.data.eval_limit = limit;
   if (limit > 0) config.data.limit = limit;
   return make_split(config, split, line.common.data_dir);
+}
+
+OptionSpec mode_option() {
+  return {.name = "mode",
+          .default_value = std::string("auto"),
+          .help = "recurrent: one step a token; recompute: the whole prefix again for every token",
+          .choices = {"auto", "recurrent", "recompute"}};
+}
+
+GenerationMode generation_mode(const CommandLine& line, const AutoregressiveModel& model) {
+  const auto& mode = line.options.get<std::string>("mode");
+  const AttentionKind& kind = attention_kind(model.options().encoder.attention);
+  if (mode == "recompute") return GenerationMode::recompute;
+  if (kind.capabilities.recurrent) return GenerationMode::recurrent;
+  const std::string reason =
+      "attention kind \"" + kind.name +
+      "\" has no recurrent form: a new token may move earlier ones to other buckets and chunks";
+  if (mode == "recurrent") throw ConfigError("--mode recurrent: " + reason + "; use --mode recompute");
+  log_info(reason,
+           ", so every token runs the whole prefix again, and what earlier tokens saw may change on the "
+           "way: what is drawn does not follow the parallel form exactly");
+  return GenerationMode::recompute;
+}
+
+std::string name_of(GenerationMode mode) {
+  return mode == GenerationMode::recurrent ? "recurrent" : "recompute";
 }
 
 fs::path picture_path(const LoadedRun& run, const CommandLine& line, const std::string& name) {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "models/generation.h"
 #include "train/commands/common.h"
 #include "train/run.h"
 
@@ -19,6 +20,13 @@ LoadedRun load_run(const CommandLine& line);
 // The first `limit` examples of a split (0: all), as the run's config describes the data.
 std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::string& split, int64_t limit,
                                           const CommandLine& line);
+
+// --mode of drawing. "auto" is recurrent where the model's attention kind can be, and says so where it
+// cannot.
+OptionSpec mode_option();
+// Throws ConfigError for "recurrent" with a kind that has no recurrent form.
+GenerationMode generation_mode(const CommandLine& line, const AutoregressiveModel& model);
+std::string name_of(GenerationMode mode);
 
 // --out, or NAME-STEP.png among the run's samples. Its folder is made. Throws std::runtime_error when nothing
 // can be written there, so that this is known before any work.

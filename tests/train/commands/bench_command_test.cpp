@@ -74,6 +74,21 @@ TEST_CASE("bench attention") {
   CHECK(run_program({"bench", "attention", "--kind", "linaer"}).code == 2);
 }
 
+TEST_CASE("bench reversible") {
+  const auto figures = json_of(run_program(
+      {"bench", "reversible", "--deepest", "4", "--heads", "1", "--head-dim", "8", "--length", "64",
+       "--batch", "2", "--feedforward", "64", "--vocabulary", "512", "--repeats", "1", "--json"}));
+  REQUIRE(figures["depths"].size() == 6);
+  CHECK(figures["reversible_added_layer_bytes"] == 0);
+  CHECK(figures["recompute_added_layer_bytes"] >= 2 * 64 * 8 * 4);
+  CHECK(figures["stored_added_layer_bytes"] > figures["recompute_added_layer_bytes"]);
+  REQUIRE(figures["chunks"].size() == 9);
+  for (const auto& row : figures["chunks"])
+    if (row["chunks"] == 16) CHECK(row["share_of_peak"] < 0.9);
+  CHECK(run_program({"bench", "reversible", "--attention", "linaer"}).code == 2);
+  CHECK(run_program({"bench", "reversible", "--clock", "sun"}).code == 2);
+}
+
 TEST_CASE("bench generate allocates nothing for a token") {
   const auto figures = json_of(run_program(
       {"bench", "generate", "--layers", "1", "--batch", "3", "--tokens", "8", "--repeats", "2", "--json"}));
@@ -86,4 +101,23 @@ TEST_CASE("bench generate allocates nothing for a token") {
     CHECK(row["allocations_per_token"] == 0);
   }
   CHECK(run_program({"bench", "generate", "--tokens", "784"}).code == 2);
+}
+
+TEST_CASE("bench ctc") {
+  const auto figures = json_of(run_program({"bench", "ctc", "--batch", "2", "--frames", "50", "--classes",
+                                            "5", "--labels", "9", "--repeats", "2", "--json"}));
+  CHECK(figures["milliseconds"] > 0);
+  CHECK(figures["milliseconds_forward"] > 0);
+  // Random logits know nothing of the labels.
+  CHECK(figures["loss"] > 1);
+  CHECK(run_program({"bench", "ctc", "--frames", "10", "--labels", "6"}).code == 2);
+}
+
+TEST_CASE("bench lstm") {
+  const auto figures = json_of(run_program({"bench", "lstm", "--batch", "2", "--frames", "9", "--hidden", "6",
+                                            "--layers", "2", "--repeats", "2", "--json"}));
+  // Two directions of two layers, with 40 and 12 features.
+  CHECK(figures["parameters"] == 2 * (24 * (40 + 6 + 2) + 24 * (12 + 6 + 2)));
+  CHECK(figures["milliseconds"] > 0);
+  CHECK(figures["gflops_forward"] > 0);
 }

@@ -1,0 +1,38 @@
+// A stack of LSTM layers, with PyTorch's parameter names (weight_ih_l0, …, bias_hh_l2_reverse) and
+// initialisation.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/module.h"
+#include "ops/lstm.h"
+
+namespace tapeformer {
+
+struct LstmOptions {
+  int64_t in = 0, hidden = 320, layers = 3;
+  bool bidirectional = true;
+  double dropout = 0;  // of the input of every layer but the first
+
+  int64_t output_width() const { return (bidirectional ? 2 : 1) * hidden; }
+};
+
+class LstmStack final : public Module {
+ public:
+  explicit LstmStack(const LstmOptions& options);
+  // x (batch, frames, in); lengths (batch,) int64, or undefined. Result (batch, frames, output_width), zeros
+  // beyond the lengths.
+  Tensor forward(const Tensor& x, const Tensor& lengths, const ForwardContext& context) const;
+
+  const LstmOptions& options() const { return options_; }
+
+  // layers[l][d]: of layer l, direction d
+  std::vector<std::vector<LstmWeights>> layers;
+
+ private:
+  LstmOptions options_;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,99 @@
+#include "models/speech_model.h"
+
+#include "models/positions.h"
+#include "ops/elementwise.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+const SpeechModelOptions& checked(const SpeechModelOptions& options) {
+  if (options.subsampling != 1 && options.subsampling != 2 && options.subsampling != 4)
+    throw ConfigError(concat_text("subsampling ", options.subsampling, " is not 1, 2 or 4"));
+  if (options.features <= 0 || options.classes < 2)
+    throw ConfigError(
+        concat_text("a speech model needs features and at least one label besides the blank, not ",
+                    options.features, " features and ", options.classes, " classes"));
+  if (options.kind == SpeechEncoder::lstm) return options;
+  if (options.max_steps() <= 0)
+    throw ConfigError(concat_text("max_frames ", options.max_frames, " leaves no step for the encoder"));
+  const AttentionKind& kind = attention_kind(options.encoder.attention);
+  if (options.causal && !kind.capabilities.causal)
+    throw ConfigError("attention kind \"" + kind.name + "\" has no causal form");
+  if (!options.causal && !kind.capabilities.length_masks)
+    throw ConfigError("attention kind \"" + kind.name + "\" has no length masks, which utterances need");
+  return options;
+}
+
+int64_t head_width(const SpeechModelOptions& options) {
+  if (options.kind == SpeechEncoder::transformer) return options.encoder.output_width();
+  return (options.lstm_bidirectional ? 2 : 1) * options.lstm_hidden;
+}
+
+// x (batch, frames, features) as (batch, frames / factor, factor * features); the rest is dropped.
+Tensor stack_frames(const Tensor& x, int64_t factor) {
+  if (factor == 1) return x;
+  const int64_t steps = x.size(1) / factor;
+  return reshape(slice(x, 1, 0, steps * factor), {x.size(0), steps, factor * x.size(2)});
+}
+
+Tensor step_counts(const Tensor& frame_lengths, int64_t batch, int64_t frames, int64_t factor) {
+  check(frame_lengths.shape() == Shape{batch} && frame_lengths.dtype() == DType::int64, "speech model",
+        "frame_lengths ", frame_lengths.shape(), " of ", name_of(frame_lengths.dtype()), " must be ",
+        Shape{batch}, " of int64");
+  const Tensor steps = frame_lengths.clone();
+  for (int64_t b = 0; b < batch; ++b) {
+    int64_t& length = steps.data<int64_t>()[b];
+    check(length >= 0 && length <= frames, "speech model", "length ", length, " of utterance ", b,
+          " is not in [0, ", frames, "]");
+    length /= factor;
+  }
+  return steps;
+}
+
+}  // namespace
+
+SpeechModel::SpeechModel(const SpeechModelOptions& options)
+    : head(head_width(checked(options)), options.classes), options_(options) {
+  const int64_t in = options.features * options.subsampling;
+  if (options.kind == SpeechEncoder::lstm) {
+    lstm = std::make_unique<LstmStack>(LstmOptions{.in = in,
+                                                   .hidden = options.lstm_hidden,
+                                                   .layers = options.lstm_layers,
+                                                   .bidirectional = options.lstm_bidirectional,
+                                                   .dropout = options.lstm_dropout});
+    add_child("lstm", *lstm);
+  } else {
+    const int64_t width = options.encoder.width();
+    input_projection = std::make_unique<Linear>(in, width);
+    encoder = std::make_unique<Encoder>(options.encoder);
+    positions = sinusoidal_positions(options.max_steps(), width).to(DType::float32);
+    add_child("input_projection", *input_projection);
+    add_child("", *encoder);
+    add_buffer("positions", positions);
+  }
+  add_child("head", head);
+}
+
+SpeechOutput SpeechModel::forward(const Tensor& features, const Tensor& frame_lengths,
+                                  const ForwardContext& context) const {
+  check(features.rank() == 3 && features.size(2) == options_.features, "speech model", "features ",
+        features.shape(), " must be (batch, frames, ", options_.features, ")");
+  const Tensor lengths = step_counts(frame_lengths, features.size(0), features.size(1), options_.subsampling);
+  const Tensor x = stack_frames(features, options_.subsampling);
+  if (lstm) return {head.forward(lstm->forward(x, lengths, context)), lengths};
+  check(x.size(1) <= options_.max_steps(), "speech model", "utterances of ", features.size(1),
+        " frames; the longest that the model takes has ", options_.max_frames);
+  const Tensor y = add(input_projection->forward(x), slice(positions, 0, 0, x.size(1)));
+  // Later frames are hidden in the causal form, and pads come last: it needs no lengths.
+  const AttentionMask mask{.causal = options_.causal, .key_lengths = options_.causal ? Tensor{} : lengths};
+  return {head.forward(encoder->forward(y, mask, context)), lengths};
+}
+
+CtcLoss SpeechModel::loss(const SpeechBatch& batch, const ForwardContext& context) const {
+  const SpeechOutput output = forward(batch.features, batch.frame_lengths, context);
+  return ctc_loss(output.logits, output.lengths, batch.labels, batch.label_lengths,
+                  {.blank = kSpeechBlank, .reduction = options_.reduction});
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,37 @@
+// Recognition while somebody speaks: the recurrent form of a causal SpeechModel, frames as they come. With
+// linear attention memory does not grow with the length of the utterance.
+#pragma once
+
+#include "models/encoder_step.h"
+#include "models/speech_model.h"
+
+namespace tapeformer {
+
+class SpeechStream {
+ public:
+  // The model must outlive the stream. Throws ConfigError unless the model is a causal Transformer, and
+  // std::invalid_argument when its attention kind has no recurrent form.
+  explicit SpeechStream(const SpeechModel& model, int64_t batch = 1);
+
+  // Takes one frame of every utterance, (batch, features) of the model's dtype. True when a step of the
+  // encoder is complete: always, or with every second or fourth frame when the model subsamples. Allocates
+  // nothing. Errors: ShapeError, also beyond the model's longest utterance.
+  bool push(const Tensor& frame);
+  // Logits of the newest step, (batch, classes), valid until the next one: row t of the parallel form.
+  const Tensor& logits() const { return logits_; }
+
+  void reset();
+  int64_t frames() const { return frames_; }
+  int64_t state_bytes() const { return encoder_.state_bytes(); }
+
+ private:
+  const SpeechModel& model_;
+  int64_t batch_;
+  int64_t frames_ = 0;  // taken so far
+  EncoderStep encoder_;
+  DecodingLinear projection_, head_;
+  Tensor stacked_;  // (batch, subsampling * features)
+  Tensor logits_;
+};
+
+}  // namespace tapeformer

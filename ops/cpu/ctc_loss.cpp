@@ -1,0 +1,263 @@
+#include "ops/kernels/ctc_loss.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/cpu/scratch.h"
+#include "core/cpu/vector_math.h"
+#include "core/threads.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+// Labels of an utterance with a blank before, between and after them are its states: 2 labels + 1. A path
+// stays in a state, goes to the next one, or skips the blank between two labels that differ.
+//
+// Logarithms of impossible events are finite, so that their differences are numbers: kNever for states that
+// no path reaches, kUnlikeliest for classes of probability zero.
+constexpr double kNever = -1e30, kUnlikeliest = -1e22;
+constexpr int64_t kMargin = 2;  // states beside the real ones, always kNever
+
+// log(exp(a) + exp(b) + exp(c))
+template <class T>
+[[gnu::always_inline]] inline T log_sum(T a, T b, T c) {
+  T largest = a > b ? a : b;
+  largest = largest > c ? largest : c;
+  return largest + vmath::log(vmath::exp(a - largest) + vmath::exp(b - largest) + vmath::exp(c - largest));
+}
+
+// States that lie on some whole path at frame t of `frames`.
+struct Span {
+  int64_t begin, end;
+};
+Span reachable(int64_t t, int64_t frames, int64_t states) {
+  return {std::max<int64_t>(states - 2 * (frames - t), 0), std::min(2 * (t + 1), states)};
+}
+
+template <class T>
+void close_margins(T* row, Span span) {
+  row[span.begin - 2] = row[span.begin - 1] = row[span.end] = row[span.end + 1] = T(kNever);
+}
+
+// log(sum(exp(x)))
+template <class T>
+T normalizer(const T* x, int64_t n) {
+  T largest = x[0];
+  for (int64_t k = 1; k < n; ++k) largest = largest > x[k] ? largest : x[k];
+  T total = 0;
+#pragma omp simd reduction(+ : total)
+  for (int64_t k = 0; k < n; ++k) total += vmath::exp(x[k] - largest);
+  return largest + std::log(total);
+}
+
+// One utterance and the working memory of a thread.
+template <class T>
+class Utterance {
+ public:
+  Utterance(int64_t frames, int64_t classes, int64_t labels)
+      : frames_(frames),
+        classes_(classes),
+        states_(2 * labels + 1),
+        row_(states_ + 2 * kMargin),
+        state_class_(states_),
+        skip_(row_),
+        emission_(states_),
+        normalizers_(frames),
+        // beta is read at the next frame while the present one is written
+        beta_(2 * row_),
+        posterior_(states_) {}
+
+  // Negative log-likelihood, and in `gradient` (frames, classes), unless null, its derivative times scale.
+  T run(const T* logits, const int64_t* labels, int64_t blank, T scale, T* gradient) {
+    if (frames_ == 0) return 0;  // no labels either
+    bool numbers = true;
+    for (int64_t t = 0; t < frames_; ++t) {
+      normalizers_.data()[t] = normalizer(logits + t * classes_, classes_);
+      numbers = numbers && std::isfinite(normalizers_.data()[t]);
+    }
+    if (!numbers) return fail(std::numeric_limits<T>::quiet_NaN(), gradient);
+    name_states(labels, blank);
+    Scratch<T> alpha((gradient ? frames_ : std::min<int64_t>(frames_, 2)) * row_);
+    const T loss = forward(logits, alpha.data(), gradient ? frames_ : 2);
+    if (loss >= T(-kUnlikeliest / 2)) {
+      if (gradient) std::fill_n(gradient, frames_ * classes_, T{0});
+      return std::numeric_limits<T>::infinity();
+    }
+    if (gradient) backward(logits, alpha.data(), scale, gradient);
+    return loss;
+  }
+
+ private:
+  T fail(T value, T* gradient) {
+    if (gradient) std::fill_n(gradient, frames_ * classes_, value);
+    return value;
+  }
+
+  void name_states(const int64_t* labels, int64_t blank) {
+    T* const skip = skip_.data() + kMargin;
+    std::fill_n(skip_.data(), row_, T(kNever));
+    for (int64_t s = 0; s < states_; ++s) {
+      const bool label = s % 2 == 1;
+      state_class_.data()[s] = static_cast<int32_t>(label ? labels[s / 2] : blank);
+      if (label && s >= 3 && labels[s / 2] != labels[s / 2 - 1]) skip[s] = 0;
+    }
+  }
+
+  // Log-probability of every state's class at frame t.
+  void emit(const T* logits, int64_t t, Span span) {
+    const T* const row = logits + t * classes_;
+    const T shift = normalizers_.data()[t];
+    const int32_t* const state_class = state_class_.data();
+    T* const out = emission_.data();
+#pragma omp simd
+    for (int64_t s = span.begin; s < span.end; ++s) {
+      const T value = row[state_class[s]] - shift;
+      out[s] = value > T(kUnlikeliest) ? value : T(kUnlikeliest);
+    }
+  }
+
+  // alpha_t(s): log-probability of all beginnings of paths that are in state s at frame t, less the sum of
+  // the shifts so far. Row t is row t % rows of `alpha`. Returns the loss.
+  T forward(const T* logits, T* alpha, int64_t rows) {
+    T* row = alpha + kMargin;
+    Span span = reachable(0, frames_, states_);
+    emit(logits, 0, span);
+    T largest = T(kNever);
+    for (int64_t s = span.begin; s < span.end; ++s) {
+      row[s] = emission_.data()[s];
+      largest = std::max(largest, row[s]);
+    }
+    close_margins(row, span);
+    double shifts = 0;
+    for (int64_t t = 1; t < frames_; ++t) {
+      const T* const before = row;
+      row = alpha + t % rows * row_ + kMargin;
+      span = reachable(t, frames_, states_);
+      emit(logits, t, span);
+      shifts += static_cast<double>(largest);
+      largest = forward_step(before, row, span, largest);
+      close_margins(row, span);
+    }
+    const T last = row[states_ - 1], label = states_ > 1 ? row[states_ - 2] : T(kNever);
+    return static_cast<T>(-(shifts + static_cast<double>(log_sum(last, label, T(kNever)))));
+  }
+
+  T forward_step(const T* before, T* row, Span span, T shift) const {
+    const T* const skip = skip_.data() + kMargin;
+    const T* const emission = emission_.data();
+    T largest = T(kNever);
+#pragma omp simd reduction(max : largest)
+    for (int64_t s = span.begin; s < span.end; ++s) {
+      const T value = log_sum(before[s], before[s - 1], before[s - 2] + skip[s]) + (emission[s] - shift);
+      row[s] = value;
+      largest = largest > value ? largest : value;
+    }
+    return largest;
+  }
+
+  // posterior_[s] = alpha + beta of the present row, and row = beta + emission - shift, where
+  // beta_t(s) is the log-probability of all ends of paths that leave state s at frame t.
+  struct Largest {
+    T beta, posterior;
+  };
+  Largest backward_step(const T* after, const T* alpha, T* row, Span span, T shift) {
+    const T* const skip = skip_.data() + kMargin;
+    const T* const emission = emission_.data();
+    T* const posterior = posterior_.data();
+    T largest_beta = T(kNever), largest_posterior = T(2 * kNever);
+#pragma omp simd reduction(max : largest_beta, largest_posterior)
+    for (int64_t s = span.begin; s < span.end; ++s) {
+      const T beta = log_sum(after[s], after[s + 1], after[s + 2] + skip[s + 2]) - shift;
+      const T joint = alpha[s] + beta, next = beta + emission[s];
+      posterior[s] = joint;
+      row[s] = next;
+      largest_posterior = largest_posterior > joint ? largest_posterior : joint;
+      largest_beta = largest_beta > next ? largest_beta : next;
+    }
+    return {largest_beta, largest_posterior};
+  }
+
+  void backward(const T* logits, const T* alpha, T scale, T* gradient) {
+    // The frame after the last: every path ends in one of the last two states.
+    T* after = beta_.data() + kMargin;
+    T* row = after + row_;
+    std::fill_n(beta_.data(), 2 * row_, T(kNever));
+    after[states_ - 1] = 0;
+    if (states_ > 1) after[states_ - 2] = 0;
+    T shift = 0;
+    for (int64_t t = frames_ - 1; t >= 0; --t) {
+      const Span span = reachable(t, frames_, states_);
+      emit(logits, t, span);
+      // Past the end there is no transition, so the first step back must not add neighbours up.
+      const Largest largest = t == frames_ - 1
+                                  ? last_frame(after, alpha + t * row_ + kMargin, row, span)
+                                  : backward_step(after, alpha + t * row_ + kMargin, row, span, shift);
+      shift = largest.beta;
+      close_margins(row, span);
+      write_gradient(logits, t, span, largest.posterior, scale, gradient + t * classes_);
+      std::swap(row, after);
+    }
+  }
+
+  Largest last_frame(const T* end, const T* alpha, T* row, Span span) {
+    Largest largest{T(kNever), T(2 * kNever)};
+    for (int64_t s = span.begin; s < span.end; ++s) {
+      posterior_.data()[s] = alpha[s] + end[s];
+      row[s] = end[s] + emission_.data()[s];
+      largest = {std::max(largest.beta, row[s]), std::max(largest.posterior, posterior_.data()[s])};
+    }
+    return largest;
+  }
+
+  // scale (softmax - share of the paths that are in the class at this frame)
+  void write_gradient(const T* logits, int64_t t, Span span, T largest, T scale, T* out) {
+    T* const posterior = posterior_.data();
+    T total = 0;
+#pragma omp simd reduction(+ : total)
+    for (int64_t s = span.begin; s < span.end; ++s) {
+      posterior[s] = vmath::exp(posterior[s] - largest);
+      total += posterior[s];
+    }
+    const T* const row = logits + t * classes_;
+    const T shift = normalizers_.data()[t], share = scale / total;
+#pragma omp simd
+    for (int64_t k = 0; k < classes_; ++k) out[k] = scale * vmath::exp(row[k] - shift);
+    // Every other state is the blank: its sum is kept apart, as adding to memory over and over is slow.
+    const int64_t first_blank = span.begin + span.begin % 2, first_label = span.begin + 1 - span.begin % 2;
+    T blanks = 0;
+    for (int64_t s = first_blank; s < span.end; s += 2) blanks += posterior[s];
+    out[state_class_.data()[0]] -= share * blanks;
+    for (int64_t s = first_label; s < span.end; s += 2) out[state_class_.data()[s]] -= share * posterior[s];
+  }
+
+  int64_t frames_, classes_, states_, row_;
+  Scratch<int32_t> state_class_;
+  Scratch<T> skip_, emission_, normalizers_, beta_, posterior_;
+};
+
+}  // namespace
+
+template <class T>
+void ctc_loss(const CtcShape& shape, const T* logits, const int64_t* frame_lengths, const int64_t* labels,
+              const int64_t* label_lengths, const uint8_t* counted, T scale, T* losses, T* gradient) {
+  const int64_t utterance = shape.frames * shape.classes;
+  parallel_for(shape.batch, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const int64_t frames = counted[b] ? frame_lengths[b] : 0;
+      T* const own = gradient ? gradient + b * utterance : nullptr;
+      losses[b] = 0;
+      if (counted[b])
+        losses[b] = Utterance<T>(frames, shape.classes, label_lengths[b])
+                        .run(logits + b * utterance, labels + b * shape.longest, shape.blank, scale, own);
+      if (own) std::fill(own + frames * shape.classes, own + utterance, T{0});
+    }
+  });
+}
+
+template void ctc_loss(const CtcShape&, const float*, const int64_t*, const int64_t*, const int64_t*,
+                       const uint8_t*, float, float*, float*);
+template void ctc_loss(const CtcShape&, const double*, const int64_t*, const int64_t*, const int64_t*,
+                       const uint8_t*, double, double*, double*);
+
+}  // namespace tapeformer::cpu

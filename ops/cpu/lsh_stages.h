@@ -1,0 +1,36 @@
+// Where the time of LSH attention goes, for benchmarks.
+#pragma once
+
+#include <chrono>
+
+#include "ops/kernels/lsh_attention.h"
+
+namespace tapeformer::cpu {
+
+// Laps of a thread's time for lsh_stages; costs nothing while there is none.
+class StageClock {
+ public:
+  using Stage = std::atomic<int64_t> LshStages::*;
+  void start() {
+    if (lsh_stages) last_ = now();
+  }
+  void lap(Stage stage) {
+    if (!lsh_stages) return;
+    const int64_t time = now();
+    (lsh_stages->*stage).fetch_add(time - last_, std::memory_order_relaxed);
+    last_ = time;
+  }
+  static void count_multiply_adds(int64_t count) {
+    if (lsh_stages) lsh_stages->multiply_adds.fetch_add(count, std::memory_order_relaxed);
+  }
+
+ private:
+  static int64_t now() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+  int64_t last_ = 0;
+};
+
+}  // namespace tapeformer::cpu

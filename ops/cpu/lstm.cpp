@@ -1,0 +1,299 @@
+#include "ops/kernels/lstm.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "core/cpu/scratch.h"
+#include "core/cpu/vector_math.h"
+#include "core/threads.h"
+#include "ops/cpu/panel_product.h"
+#include "ops/kernels/gemm.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+// Sequences of one direction that a thread takes through all frames, longest first: the ones that are still
+// there at a frame are the first ones.
+struct Rows {
+  int64_t direction;
+  std::vector<int64_t> sequences;
+
+  int64_t count() const { return static_cast<int64_t>(sequences.size()); }
+  int64_t at(int64_t row) const { return sequences[static_cast<size_t>(row)]; }
+};
+
+// Sequences do not meet, so that threads share them out and never wait for each other.
+std::vector<Rows> share_out(const LstmShape& shape, const int64_t* lengths) {
+  std::vector<int64_t> order(static_cast<size_t>(shape.batch));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
+  const int64_t parts =
+      std::clamp<int64_t>(threads() / shape.directions, 1, std::max<int64_t>(shape.batch, 1));
+  std::vector<Rows> shares;
+  for (int64_t d = 0; d < shape.directions; ++d)
+    for (int64_t part = 0; part < parts; ++part) {
+      Rows rows{d, {}};
+      for (int64_t i = part; i < shape.batch; i += parts)
+        rows.sequences.push_back(order[static_cast<size_t>(i)]);
+      shares.push_back(rows);
+    }
+  return shares;
+}
+
+// Where things of a direction lie.
+template <class T>
+struct Layout {
+  const LstmShape& shape;
+  int64_t direction;
+
+  int64_t width() const { return shape.directions * shape.hidden; }
+  int64_t frame(int64_t b, int64_t t) const { return (direction * shape.batch + b) * shape.frames + t; }
+  T* gates(T* all, int64_t b, int64_t t) const { return all + frame(b, t) * 4 * shape.hidden; }
+  T* cells(T* all, int64_t b, int64_t t) const { return all + frame(b, t) * shape.hidden; }
+  T* out(T* all, int64_t b, int64_t t) const {
+    return all + (b * shape.frames + t) * width() + direction * shape.hidden;
+  }
+};
+
+// h and c of one frame from `gates`, which holds W x and receives i, f, g, o. `recurrent` is U h'.
+template <class T>
+void forward_cell(int64_t hidden, const T* bias, const T* recurrent, T* gates, T* c, T* h) {
+#pragma omp simd
+  for (int64_t n = 0; n < hidden; ++n) {
+    const int64_t i = n, f = hidden + n, g = 2 * hidden + n, o = 3 * hidden + n;
+    const T in = vmath::sigmoid(gates[i] + recurrent[i] + bias[i]);
+    const T forget = vmath::sigmoid(gates[f] + recurrent[f] + bias[f]);
+    const T candidate = vmath::tanh(gates[g] + recurrent[g] + bias[g]);
+    const T open = vmath::sigmoid(gates[o] + recurrent[o] + bias[o]);
+    const T cell = forget * c[n] + in * candidate;
+    gates[i] = in;
+    gates[f] = forget;
+    gates[g] = candidate;
+    gates[o] = open;
+    c[n] = cell;
+    h[n] = open * vmath::tanh(cell);
+  }
+}
+
+// gz, the gradient with respect to what the gates' functions are taken of; gc goes from this frame's c to the
+// one's before.
+template <class T>
+void backward_cell(int64_t hidden, const T* g, const T* gh, const T* gates, const T* c, const T* c_before,
+                   T* gc, T* gz) {
+#pragma omp simd
+  for (int64_t n = 0; n < hidden; ++n) {
+    const T in = gates[n], forget = gates[hidden + n], candidate = gates[2 * hidden + n],
+            open = gates[3 * hidden + n];
+    const T squashed = vmath::tanh(c[n]), by_h = g[n] + gh[n];
+    const T by_c = gc[n] + by_h * open * (1 - squashed * squashed);
+    gz[n] = by_c * candidate * in * (1 - in);
+    gz[hidden + n] = by_c * c_before[n] * forget * (1 - forget);
+    gz[2 * hidden + n] = by_c * in * (1 - candidate * candidate);
+    gz[3 * hidden + n] = by_h * squashed * open * (1 - open);
+    gc[n] = by_c * forget;
+  }
+}
+
+// Calls step(t, rows): frames in order, or from the last one back, with the number of sequences that have
+// frame t.
+template <class F>
+void for_frames(const Rows& rows, const int64_t* lengths, bool ascending, F&& step) {
+  const int64_t frames = rows.count() > 0 ? lengths[rows.at(0)] : 0;
+  int64_t there = ascending ? rows.count() : 0;
+  for (int64_t i = 0; i < frames; ++i) {
+    const int64_t t = ascending ? i : frames - 1 - i;
+    if (ascending)
+      while (there > 0 && lengths[rows.at(there - 1)] <= t) --there;
+    else
+      while (there < rows.count() && lengths[rows.at(there)] > t) ++there;
+    step(t, there);
+  }
+}
+
+template <class T>
+void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const int64_t* lengths,
+                  const LstmDirection<T>& weights, const T* panels, T* out, T* gates, T* cells) {
+  const Layout<T> at{shape, rows.direction};
+  const int64_t hidden = shape.hidden, all = 4 * hidden, stride = tile_columns<T>(all);
+  for (const int64_t b : rows.sequences)
+    gemm(Gemm<T>{.transpose_b = true,
+                 .m = lengths[b],
+                 .n = all,
+                 .k = shape.in,
+                 .a = x + b * shape.frames * shape.in,
+                 .lda = shape.in,
+                 .b = weights.weight_ih,
+                 .ldb = shape.in,
+                 .c = at.gates(gates, b, 0),
+                 .ldc = all});
+  Scratch<T> bias(all), h(rows.count() * hidden), c(rows.count() * hidden), recurrent(rows.count() * stride);
+  for (int64_t i = 0; i < all; ++i) bias.data()[i] = weights.bias_ih[i] + weights.bias_hh[i];
+  std::fill_n(h.data(), rows.count() * hidden, T{0});
+  std::fill_n(c.data(), rows.count() * hidden, T{0});
+  for_frames(rows, lengths, rows.direction == 0, [&](int64_t t, int64_t there) {
+    panel_product(there, all, hidden, h.data(), hidden, panels, recurrent.data(), stride);
+    for (int64_t row = 0; row < there; ++row) {
+      const int64_t b = rows.at(row);
+      T* const own_h = h.data() + row * hidden;
+      T* const own_c = c.data() + row * hidden;
+      forward_cell(hidden, bias.data(), recurrent.data() + row * stride, at.gates(gates, b, t), own_c, own_h);
+      std::copy_n(own_c, hidden, at.cells(cells, b, t));
+      std::copy_n(own_h, hidden, at.out(out, b, t));
+    }
+  });
+  for (const int64_t b : rows.sequences)
+    for (int64_t t = lengths[b]; t < shape.frames; ++t) std::fill_n(at.out(out, b, t), hidden, T{0});
+}
+
+// Fills gz (directions, batch, frames, 4 hidden) at the frames of the sequences.
+template <class T>
+void backward_rows(const LstmShape& shape, const Rows& rows, const T* g, const int64_t* lengths,
+                   const T* panels, const T* gates, const T* cells, T* gz) {
+  const Layout<const T> at{shape, rows.direction};
+  const Layout<T> to{shape, rows.direction};
+  const bool reverse = rows.direction == 1;
+  const int64_t hidden = shape.hidden, all = 4 * hidden, stride = tile_columns<T>(hidden);
+  Scratch<T> gh(rows.count() * stride), gc(rows.count() * hidden), now(rows.count() * all), zeros(hidden);
+  std::fill_n(gh.data(), rows.count() * stride, T{0});
+  std::fill_n(gc.data(), rows.count() * hidden, T{0});
+  std::fill_n(zeros.data(), hidden, T{0});
+  for_frames(rows, lengths, reverse, [&](int64_t t, int64_t there) {
+    for (int64_t row = 0; row < there; ++row) {
+      const int64_t b = rows.at(row), before = reverse ? t + 1 : t - 1;
+      const bool first = reverse ? before == lengths[b] : before < 0;
+      T* const own = now.data() + row * all;
+      backward_cell(hidden, at.out(g, b, t), gh.data() + row * stride, at.gates(gates, b, t),
+                    at.cells(cells, b, t), first ? zeros.data() : at.cells(cells, b, before),
+                    gc.data() + row * hidden, own);
+      std::copy_n(own, all, to.gates(gz, b, t));
+    }
+    panel_product(there, hidden, all, now.data(), all, panels, gh.data(), stride);
+  });
+}
+
+// Rows [begin, end) of the weight gradients of a direction: sums over all frames, sequence by sequence, so
+// that pads cost nothing.
+template <class T>
+void weight_rows(const LstmShape& shape, int64_t direction, int64_t begin, int64_t end, const T* x,
+                 const int64_t* lengths, const T* out, const T* gz, const LstmGradient<T>& gradient) {
+  const Layout<const T> at{shape, direction};
+  const int64_t hidden = shape.hidden, rows = end - begin;
+  if (gradient.weight_ih) std::fill_n(gradient.weight_ih + begin * shape.in, rows * shape.in, T{0});
+  if (gradient.weight_hh) std::fill_n(gradient.weight_hh + begin * hidden, rows * hidden, T{0});
+  if (gradient.bias) std::fill_n(gradient.bias + begin, rows, T{0});
+  for (int64_t b = 0; b < shape.batch; ++b) {
+    const int64_t frames = lengths[b];
+    if (frames == 0) continue;
+    const auto add = [&](int64_t first, int64_t count, const T* with, int64_t width, int64_t stride, T* to) {
+      gemm(Gemm<T>{.transpose_a = true,
+                   .m = rows,
+                   .n = width,
+                   .k = count,
+                   .a = at.gates(gz, b, first) + begin,
+                   .lda = 4 * hidden,
+                   .b = with,
+                   .ldb = stride,
+                   .beta = 1,
+                   .c = to + begin * width,
+                   .ldc = width});
+    };
+    if (gradient.weight_ih)
+      add(0, frames, x + b * shape.frames * shape.in, shape.in, shape.in, gradient.weight_ih);
+    // Each frame with the h before it: the first one has none.
+    if (gradient.weight_hh && direction == 0)
+      add(1, frames - 1, at.out(out, b, 0), hidden, at.width(), gradient.weight_hh);
+    if (gradient.weight_hh && direction == 1)
+      add(0, frames - 1, at.out(out, b, frames > 1 ? 1 : 0), hidden, at.width(), gradient.weight_hh);
+    if (gradient.bias)
+      for (int64_t t = 0; t < frames; ++t) {
+        const T* const row = at.gates(gz, b, t);
+#pragma omp simd
+        for (int64_t i = begin; i < end; ++i) gradient.bias[i] += row[i];
+      }
+  }
+}
+
+template <class T>
+void input_gradient(const LstmShape& shape, int64_t b, const int64_t* lengths,
+                    const LstmDirection<T>* directions, const T* gz, T* gx) {
+  T* const own = gx + b * shape.frames * shape.in;
+  for (int64_t d = 0; d < shape.directions; ++d)
+    gemm(Gemm<T>{.m = lengths[b],
+                 .n = shape.in,
+                 .k = 4 * shape.hidden,
+                 .a = Layout<const T>{shape, d}.gates(gz, b, 0),
+                 .lda = 4 * shape.hidden,
+                 .b = directions[d].weight_ih,
+                 .ldb = shape.in,
+                 .beta = d == 0 ? T{0} : T{1},
+                 .c = own,
+                 .ldc = shape.in});
+  std::fill(own + lengths[b] * shape.in, own + shape.frames * shape.in, T{0});
+}
+
+}  // namespace
+
+template <class T>
+void lstm_forward(const LstmShape& shape, const T* x, const int64_t* lengths,
+                  const LstmDirection<T>* directions, T* out, T* gates, T* cells) {
+  const int64_t panel_size = tile_columns<T>(4 * shape.hidden) * shape.hidden;
+  Scratch<T> panels(shape.directions * panel_size);
+  const std::vector<Rows> shares = share_out(shape, lengths);
+  for (int64_t d = 0; d < shape.directions; ++d)
+    pack_rows(directions[d].weight_hh, shape.hidden, 4 * shape.hidden, shape.hidden,
+              panels.data() + d * panel_size);
+  parallel_for(static_cast<int64_t>(shares.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Rows& rows = shares[static_cast<size_t>(i)];
+      forward_rows(shape, rows, x, lengths, directions[rows.direction],
+                   panels.data() + rows.direction * panel_size, out, gates, cells);
+    }
+  });
+}
+
+template <class T>
+void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
+                   const LstmDirection<T>* directions, const T* out, const T* gates, const T* cells, T* gx,
+                   const LstmGradient<T>* gradients) {
+  const int64_t all = 4 * shape.hidden, panel_size = tile_columns<T>(shape.hidden) * all;
+  Scratch<T> panels(shape.directions * panel_size);
+  Scratch<T> gz(shape.directions * shape.batch * shape.frames * all);
+  const std::vector<Rows> shares = share_out(shape, lengths);
+  for (int64_t d = 0; d < shape.directions; ++d)
+    pack_columns(directions[d].weight_hh, shape.hidden, all, shape.hidden, T{1}, all,
+                 panels.data() + d * panel_size);
+  parallel_for(static_cast<int64_t>(shares.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Rows& rows = shares[static_cast<size_t>(i)];
+      backward_rows(shape, rows, g, lengths, panels.data() + rows.direction * panel_size, gates, cells,
+                    gz.data());
+    }
+  });
+  // A thread owns rows of the weights, whatever frames they are summed over.
+  const int64_t parts = std::max<int64_t>(threads() / shape.directions, 1);
+  parallel_for(shape.directions * parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t d = i / parts, part = i % parts;
+      weight_rows(shape, d, all * part / parts, all * (part + 1) / parts, x, lengths, out, gz.data(),
+                  gradients[d]);
+    }
+  });
+  if (gx)
+    parallel_for(shape.batch, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) input_gradient(shape, b, lengths, directions, gz.data(), gx);
+    });
+}
+
+template void lstm_forward(const LstmShape&, const float*, const int64_t*, const LstmDirection<float>*,
+                           float*, float*, float*);
+template void lstm_forward(const LstmShape&, const double*, const int64_t*, const LstmDirection<double>*,
+                           double*, double*, double*);
+template void lstm_backward(const LstmShape&, const float*, const float*, const int64_t*,
+                            const LstmDirection<float>*, const float*, const float*, const float*, float*,
+                            const LstmGradient<float>*);
+template void lstm_backward(const LstmShape&, const double*, const double*, const int64_t*,
+                            const LstmDirection<double>*, const double*, const double*, const double*,
+                            double*, const LstmGradient<double>*);
+
+}  // namespace tapeformer::cpu

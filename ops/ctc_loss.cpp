@@ -1,0 +1,103 @@
+#include "ops/ctc_loss.h"
+
+#include <algorithm>
+
+#include "ops/elementwise.h"
+#include "ops/kernels/ctc_loss.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kOp = "ctc_loss";
+
+// A contiguous (batch,) int64 tensor of values in [0, largest].
+Tensor checked_lengths(const char* what, const Tensor& lengths, int64_t batch, int64_t largest) {
+  check(lengths.shape() == Shape{batch}, kOp, what, " ", lengths.shape(), " for a batch of ", batch);
+  check(lengths.dtype() == DType::int64, kOp, what, " must be int64, not ", name_of(lengths.dtype()));
+  const Tensor list = contiguous(lengths);
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t length = list.data<int64_t>()[b];
+    check(length >= 0 && length <= largest, kOp, what, " ", length, " of utterance ", b, " is not in [0, ",
+          largest, "]");
+  }
+  return list;
+}
+
+void check_labels(const int64_t* labels, int64_t count, int64_t utterance, int64_t classes, int64_t blank) {
+  for (int64_t i = 0; i < count; ++i) {
+    check(labels[i] >= 0 && labels[i] < classes, kOp, "label ", labels[i], " at place ", i, " of utterance ",
+          utterance, " is not in [0, ", classes, ")");
+    check(labels[i] != blank, kOp, "label ", labels[i], " at place ", i, " of utterance ", utterance,
+          " is the blank");
+  }
+}
+
+// One frame for each label, and one for the blank between two that are equal.
+int64_t frames_needed(const int64_t* labels, int64_t count) {
+  int64_t frames = count;
+  for (int64_t i = 1; i < count; ++i) frames += labels[i] == labels[i - 1];
+  return frames;
+}
+
+struct Feasible {
+  Tensor counted;  // (batch,) uint8
+  int64_t utterances = 0, labels = 0;
+};
+
+Feasible feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths,
+                        int64_t classes, int64_t blank) {
+  const int64_t batch = labels.size(0), longest = labels.size(1);
+  Feasible result{.counted = Tensor::zeros({batch}, DType::uint8)};
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t* const own = labels.data<int64_t>() + b * longest;
+    const int64_t count = label_lengths.data<int64_t>()[b];
+    check_labels(own, count, b, classes, blank);
+    if (frame_lengths.data<int64_t>()[b] < frames_needed(own, count)) continue;
+    result.counted.data<uint8_t>()[b] = 1;
+    ++result.utterances;
+    result.labels += count;
+  }
+  return result;
+}
+
+}  // namespace
+
+// The gradient is made in the same pass as the loss, while the forward variables of an utterance are at hand.
+CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor& labels,
+                 const Tensor& label_lengths, const CtcOptions& options) {
+  check(logits.rank() == 3 && logits.size(2) > 0, kOp, "logits must be (batch, frames, classes), not ",
+        logits.shape());
+  const int64_t batch = logits.size(0), classes = logits.size(2), blank = options.blank;
+  check(labels.rank() == 2 && labels.size(0) == batch, kOp, "labels must be (batch, longest), not ",
+        labels.shape(), " for logits ", logits.shape());
+  check(labels.dtype() == DType::int64, kOp, "labels must be int64, not ", name_of(labels.dtype()));
+  check(blank >= 0 && blank < classes, kOp, "blank ", blank, " is not in [0, ", classes, ")");
+  const Tensor frame_counts = checked_lengths("frame length", frame_lengths, batch, logits.size(1));
+  const Tensor label_counts = checked_lengths("label length", label_lengths, batch, labels.size(1));
+  const Tensor x = contiguous(logits), targets = contiguous(labels);
+  const Feasible feasible = feasible_pairs(frame_counts, targets, label_counts, classes, blank);
+
+  const int64_t divisor =
+      options.reduction == CtcReduction::per_utterance ? feasible.utterances : feasible.labels;
+  const double scale = 1 / static_cast<double>(std::max<int64_t>(divisor, 1));
+  const Tensor losses = Tensor::empty({batch}, x.dtype(), x.device());
+  const bool wanted = recording() && requires_grad(x);
+  const Tensor gradient = wanted ? Tensor::empty_like(x) : Tensor{};
+  double total = 0;
+  on_device(x.device(), kOp, [&] {
+    visit_floating(kOp, x.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::ctc_loss({batch, x.size(1), classes, targets.size(1), blank}, x.data<T>(),
+                    frame_counts.data<int64_t>(), targets.data<int64_t>(), label_counts.data<int64_t>(),
+                    feasible.counted.data<uint8_t>(), static_cast<T>(scale), losses.data<T>(),
+                    wanted ? gradient.data<T>() : nullptr);
+      for (int64_t b = 0; b < batch; ++b) total += static_cast<double>(losses.data<T>()[b]);
+    });
+  });
+  const Tensor loss = record(kOp, Tensor::full({}, total * scale, x.dtype()), {&x},
+                             [gradient](const Tensor& g) { return Gradients{mul(gradient, g.item())}; });
+  return {loss, losses, batch - feasible.utterances};
+}
+
+}  // namespace tapeformer

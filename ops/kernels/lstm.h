@@ -1,0 +1,38 @@
+// LSTM (ops/lstm.h) over x (batch, frames, in).
+#pragma once
+
+#include <cstdint>
+
+namespace tapeformer::cpu {
+
+struct LstmShape {
+  int64_t batch, frames, in, hidden;
+  int64_t directions;  // 1, or 2 with the reverse direction second
+};
+
+template <class T>
+struct LstmDirection {
+  const T *weight_ih, *weight_hh;  // (4 hidden, in), (4 hidden, hidden)
+  const T *bias_ih, *bias_hh;      // (4 hidden,)
+};
+
+// out (batch, frames, directions * hidden), zeros beyond the lengths. For the gradient, at frames within the
+// lengths: gates (directions, batch, frames, 4 hidden) receives the values of i, f, g, o, and cells
+// (directions, batch, frames, hidden) those of c.
+template <class T>
+void lstm_forward(const LstmShape& shape, const T* x, const int64_t* lengths,
+                  const LstmDirection<T>* directions, T* out, T* gates, T* cells);
+
+// Where the gradients of a direction go; each may be null. The two biases have the same one.
+template <class T>
+struct LstmGradient {
+  T *weight_ih, *weight_hh, *bias;
+};
+
+// Gradients from g, shaped as out; gx (batch, frames, in) may be null.
+template <class T>
+void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
+                   const LstmDirection<T>* directions, const T* out, const T* gates, const T* cells, T* gx,
+                   const LstmGradient<T>* gradients);
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,131 @@
+// Feed-forward and loss chunks of whole models.
+#include <doctest/doctest.h>
+
+#include "core/allocator.h"
+#include "models/autoregressive_model.h"
+#include "tests/models/small_model.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+constexpr int64_t kBatch = 3, kLength = 11;
+
+enum class Form { post, pre, recompute, reversible };
+
+AutoregressiveOptions options_of(Form form, Head head) {
+  AutoregressiveOptions options = small_options("linear", head);
+  options.encoder.dropout = 0.2;
+  options.encoder.pre_norm = form != Form::post;
+  options.encoder.recompute = form == Form::recompute;
+  options.encoder.reversible = form == Form::reversible;
+  return options;
+}
+
+// Loss and gradients of a float64 model, one after another.
+std::vector<double> results_of(const AutoregressiveOptions& options, const Batch& batch) {
+  AutoregressiveModel model(options);
+  model.initialize(3);
+  model.convert(DType::float64);
+  const Tensor loss = model.loss(batch, {.training = true, .seed = 5, .step = 2});
+  std::vector<double> results = loss.to_vector();
+  backward(loss);
+  for (const auto& [name, parameter] : model.parameters()) {
+    REQUIRE_MESSAGE(gradient(parameter).defined(), name);
+    for (const double g : gradient(parameter).to_vector()) results.push_back(g);
+  }
+  return results;
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
+  return worst;
+}
+
+Batch batch_of(const AutoregressiveOptions& options, bool masked) {
+  Batch batch{random_tokens(kBatch, kLength + 1, options.vocabulary), {}, {}};
+  if (!masked) return batch;
+  // Whole chunks without a counted row are among them.
+  batch.mask = Tensor::zeros({kBatch, kLength}, DType::uint8);
+  for (int64_t i = 0; i < batch.mask.numel(); ++i) batch.mask.data<uint8_t>()[i] = i > 15 && i % 3 != 0;
+  return batch;
+}
+
+// Bytes above the parameters and their gradients at the highest point of a training step.
+int64_t step_peak(const AutoregressiveOptions& options) {
+  AutoregressiveModel model(options);
+  model.initialize(3);
+  const Batch batch{random_tokens(8, options.max_length + 1, options.vocabulary), {}, {}};
+  int64_t peak = 0;
+  for (int run = 0; run < 2; ++run) {
+    const int64_t before = allocator().stats().active;
+    allocator().reset_peak();
+    backward(model.loss(batch, {.training = true, .seed = 5, .step = 2}));
+    peak = allocator().stats().peak - before;
+  }
+  return peak;
+}
+
+}  // namespace
+
+TEST_CASE("feed-forward and loss chunks change neither loss nor gradients, dropout on") {
+  for (const Form form : {Form::post, Form::pre, Form::recompute, Form::reversible})
+    for (const Head head : {Head::logistic_mixture, Head::categorical})
+      for (const bool masked : {false, true}) {
+        AutoregressiveOptions options = options_of(form, head);
+        const Batch batch = batch_of(options, masked);
+        const auto whole = results_of(options, batch);
+        for (const int64_t chunks : {2, 7, 33, 1000}) {
+          CAPTURE(chunks);
+          options.encoder.feedforward_chunks = chunks;
+          options.loss_chunks = 1;
+          CHECK(difference(whole, results_of(options, batch)) < 1e-12);
+          options.encoder.feedforward_chunks = 1;
+          options.loss_chunks = chunks;
+          CHECK(difference(whole, results_of(options, batch)) < 1e-12);
+        }
+      }
+}
+
+TEST_CASE("a batch in which no token counts has loss and gradients of zero, in chunks too") {
+  AutoregressiveOptions options = options_of(Form::reversible, Head::categorical);
+  options.loss_chunks = 4;
+  Batch batch = batch_of(options, true);
+  batch.mask.fill(0);
+  for (const double value : results_of(options, batch)) CHECK(value == 0);
+}
+
+TEST_CASE("memory of a step falls about as one over the chunks, backward included") {
+  AutoregressiveOptions options = options_of(Form::reversible, Head::categorical);
+  options.max_length = 128;
+  options.encoder.dropout = 0;
+  const auto peaks = [&](int64_t& chunks) {
+    std::vector<int64_t> list;
+    for (const int64_t count : {1, 2, 4, 16}) {
+      chunks = count;
+      list.push_back(step_peak(options));
+    }
+    chunks = 1;
+    return list;
+  };
+  SUBCASE("feed-forward") {
+    options.encoder.feedforward = 2048;
+    const auto list = peaks(options.encoder.feedforward_chunks);
+    CHECK(static_cast<double>(list[1]) < 0.6 * static_cast<double>(list[0]));
+    CHECK(static_cast<double>(list[2]) < 0.35 * static_cast<double>(list[0]));
+    CHECK(static_cast<double>(list[3]) < 0.15 * static_cast<double>(list[0]));
+  }
+  SUBCASE("loss") {
+    options.vocabulary = 250;
+    options.encoder.feedforward = 4;
+    options.encoder.head_dim = 2;
+    const auto list = peaks(options.loss_chunks);
+    CHECK(static_cast<double>(list[1]) < 0.6 * static_cast<double>(list[0]));
+    CHECK(static_cast<double>(list[2]) < 0.4 * static_cast<double>(list[0]));
+    CHECK(static_cast<double>(list[3]) < 0.25 * static_cast<double>(list[0]));
+  }
+}

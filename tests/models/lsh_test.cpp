@@ -1,0 +1,119 @@
+#include <doctest/doctest.h>
+
+#include "models/generation.h"
+#include "ops/lsh_attention.h"
+#include "tests/models/small_model.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+std::unique_ptr<Attention> make_lsh(const std::vector<std::pair<std::string, OptionValue>>& given) {
+  const AttentionKind& kind = attention_kind("lsh");
+  OptionValues values(kind.options);
+  for (const auto& [name, value] : given) values.set(name, value);
+  return kind.make(values, 0);
+}
+
+const Tensor kQ = normal({2, 40, 2, 6}, 1), kV = normal({2, 40, 2, 6}, 2);
+
+Tensor run(const Attention& attention, const ForwardContext& context, const std::string& place = "layers.0",
+           const Tensor& q = kQ) {
+  return attention.forward(q, q, kV, {.causal = true, .key_lengths = {}}, context, place);
+}
+
+AutoregressiveOptions lsh_options(int64_t chunk_length) {
+  AutoregressiveOptions options = small_options("lsh");
+  options.encoder.attention_options.set("chunk_length", chunk_length);
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("lsh: training draws fresh rotations every step, evaluation always the same") {
+  const auto lsh = make_lsh({{"chunk_length", int64_t{4}}});
+  const Tensor first = run(*lsh, {.training = true, .seed = 1, .step = 1});
+  CHECK(max_difference(first, run(*lsh, {.training = true, .seed = 1, .step = 1})) == 0);
+  CHECK(max_difference(first, run(*lsh, {.training = true, .seed = 1, .step = 2})) > 0);
+  CHECK(max_difference(first, run(*lsh, {.training = true, .seed = 2, .step = 1})) > 0);
+  CHECK(max_difference(first, run(*lsh, {.training = true, .seed = 1, .step = 1}, "layers.1")) > 0);
+  const Tensor evaluated = run(*lsh, {.seed = 1, .step = 1});
+  CHECK(max_difference(evaluated, run(*lsh, {.seed = 1, .step = 2})) == 0);
+}
+
+TEST_CASE("lsh: a replay takes the buckets of the first pass, though its inputs moved") {
+  const auto lsh = make_lsh({{"chunk_length", int64_t{4}}});
+  Decisions decisions;
+  const ForwardContext context{.training = true, .seed = 1, .step = 1, .decisions = &decisions};
+  run(*lsh, context);
+  CHECK(decisions.bytes() == 2 * 2 * 4 * 40 * 4);
+  const Tensor moved = normal({2, 40, 2, 6}, 9);
+  const LshOptions options{.chunk_length = 4, .causal = true};
+  const Tensor kept = lsh_buckets(kQ, options, RandomStream(1, "layers.0.rotations", 1));
+  CHECK(max_difference(run(*lsh, context, "layers.0", moved), lsh_attention(moved, kV, kept, options)) == 0);
+  const ForwardContext afresh{.training = true, .seed = 1, .step = 1};
+  CHECK(max_difference(run(*lsh, afresh, "layers.0", moved), lsh_attention(moved, kV, kept, options)) > 0);
+}
+
+TEST_CASE("lsh: a preset sets the options that are not given") {
+  const ForwardContext context{.training = true, .seed = 1, .step = 1};
+  auto expected = [&](LshOptions options) {
+    options.causal = true;
+    const Tensor buckets = lsh_buckets(kQ, options, RandomStream(1, "layers.0.rotations", 1));
+    return lsh_attention(kQ, kV, buckets, options);
+  };
+  for (const char* const name : {"reformer", "trax", "fast_transformers"}) {
+    LshOptions options = lsh_preset(name);
+    options.rounds = 2;
+    options.chunk_length = 5;
+    options.buckets = 10;
+    const std::vector<std::pair<std::string, OptionValue>> given = {{"preset", std::string(name)},
+                                                                    {"rounds", int64_t{2}},
+                                                                    {"chunk_length", int64_t{5}},
+                                                                    {"buckets", int64_t{10}}};
+    const Tensor plain = expected(options);
+    CHECK(max_difference(run(*make_lsh(given), context), plain) == 0);
+    auto with = [&](const char* option, const char* value) {
+      auto more = given;
+      more.emplace_back(option, std::string(value));
+      return run(*make_lsh(more), context);
+    };
+    options.wrap = LshOptions::Wrap::round;
+    CHECK(max_difference(with("wrap", "round"), expected(options)) == 0);
+    options = lsh_preset(name);
+    options.rounds = 2;
+    options.chunk_length = 5;
+    options.buckets = 10;
+    options.across_buckets = !options.across_buckets;
+    const Tensor other = with("across_buckets", options.across_buckets ? "yes" : "no");
+    CHECK(max_difference(other, expected(options)) == 0);
+    CHECK(max_difference(other, plain) > 1e-3);
+  }
+}
+
+TEST_CASE("lsh: bad numbers of buckets are errors, and short prefixes of a good one are not") {
+  CHECK_THROWS_WITH_AS(make_lsh({{"buckets", int64_t{7}}}), "attention.buckets must be even, not 7",
+                       ConfigError);
+  const auto lsh = make_lsh({{"chunk_length", int64_t{4}}, {"buckets", int64_t{64}}});
+  CHECK_THROWS_WITH_AS(run(*lsh, {.training = true}),
+                       doctest::Contains("64 buckets are more than the 40 positions"), ShapeError);
+  for (const int64_t length : {1, 3, 4, 5, 6, 40}) {
+    const Tensor x = normal({1, length, 1, 6}, 1);
+    CHECK(lsh->forward(x, x, x, {.causal = true, .key_lengths = {}}, {}, "layers.0").shape() == x.shape());
+  }
+}
+
+TEST_CASE("lsh: the model has no key projection, and generates by running prefixes again") {
+  AutoregressiveModel model(lsh_options(3));
+  model.initialize(1);
+  for (const auto& [name, parameter] : model.parameters())
+    CHECK(name.find("key_projection") == std::string::npos);
+  const Tensor prefix = random_tokens(2, 3, 256);
+  const Tensor images = generate(model, prefix, 12, {.mode = GenerationMode::recompute, .seed = 9});
+  CHECK(images.shape() == Shape{2, 12});
+  CHECK(images.to_vector() ==
+        generate(model, prefix, 12, {.mode = GenerationMode::recompute, .seed = 9}).to_vector());
+  CHECK_THROWS_WITH(generate(model, prefix, 12, {.seed = 9}), doctest::Contains("--mode recompute"));
+}

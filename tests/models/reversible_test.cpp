@@ -1,0 +1,312 @@
+#include "models/reversible.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "core/allocator.h"
+#include "models/autoregressive_model.h"
+#include "ops/elementwise.h"
+#include "ops/view.h"
+#include "tests/models/small_model.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+const ForwardContext kTraining{.training = true, .seed = 5, .step = 2};
+
+// Attention that puts each position into one of two buckets by a bit so far behind the comma that rounding
+// decides it: the worst case of LSH attention. `keep` false is a kind that forgets its decisions.
+class RoundingAttention final : public Attention {
+ public:
+  explicit RoundingAttention(bool keep) : keep_(keep) {}
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask&,
+                 const ForwardContext& context, const std::string& place) const override {
+    const auto decide = [&] {
+      const Tensor buckets = Tensor::zeros({q.size(0), q.size(1), 1, 1}, q.dtype());
+      for (int64_t b = 0; b < q.size(0); ++b)
+        for (int64_t t = 0; t < q.size(1); ++t) {
+          const double value = q.view({1}, {1}, b * q.strides()[0] + t * q.strides()[1]).item();
+          const bool odd = std::fmod(std::floor(value * 0x1p52), 2) != 0;
+          buckets.view({1}, {1}, b * q.size(1) + t).fill(odd ? 1.5 : -0.5);
+        }
+      return buckets;
+    };
+    const Tensor buckets = keep_ && context.decisions ? context.decisions->at(place, decide) : decide();
+    return mul(add(mul(q, buckets), k), v);
+  }
+
+ private:
+  bool keep_;
+};
+
+// Lists the two kinds of this file, which no program may see, as long as it lives.
+class TestKinds {
+ public:
+  TestKinds() {
+    for (const bool keep : {true, false})
+      kinds().push_back({.name = keep ? "test-deciding" : "test-forgetful",
+                         .help = "",
+                         .capabilities = {.causal = true},
+                         .options = {},
+                         .make = [keep](const OptionValues&, double) {
+                           return std::make_unique<RoundingAttention>(keep);
+                         }});
+  }
+  ~TestKinds() { kinds().resize(kinds().size() - 2); }
+  TestKinds(const TestKinds&) = delete;
+  TestKinds& operator=(const TestKinds&) = delete;
+
+ private:
+  static std::vector<AttentionKind>& kinds() {
+    return const_cast<std::vector<AttentionKind>&>(attention_kinds());
+  }
+};
+
+EncoderOptions reversible_options(const std::string& attention, int64_t layers) {
+  EncoderOptions options = small_options(attention).encoder;
+  options.layers = layers;
+  options.dropout = 0.2;
+  options.attention_dropout = attention == "softmax" ? 0.2 : 0;
+  options.pre_norm = true;
+  options.reversible = true;
+  return options;
+}
+
+// The result of an encoder on x, with the gradients of x and of every parameter.
+struct Pass {
+  std::vector<double> result;
+  std::vector<std::vector<double>> gradients;
+};
+
+Pass pass_of(const Encoder& encoder, const Tensor& x, const std::function<Tensor()>& forward) {
+  Pass pass;
+  std::vector<Tensor> leaves = tensors_of(encoder.parameters());
+  leaves.push_back(x);
+  const Tensor y = forward();
+  pass.result = y.to_vector();
+  backward(y, normal(y.shape(), 8));
+  for (const Tensor& leaf : leaves) {
+    pass.gradients.push_back(gradient(leaf).defined()
+                                 ? gradient(leaf).to_vector()
+                                 : std::vector<double>(static_cast<size_t>(leaf.numel())));
+    set_gradient(leaf, {});
+  }
+  return pass;
+}
+
+// The reversible arithmetic with everything on the tape.
+Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardContext& given) {
+  Decisions decisions;
+  ForwardContext context = given;
+  context.decisions = &decisions;
+  Tensor x1 = x, x2 = x;
+  for (const auto& layer : encoder.layers) {
+    x1 = add(x1, layer->attention_branch(x2, {}, context));
+    const Tensor rows = reshape(x1, {x1.size(0) * x1.size(1), x1.size(2)});
+    x2 = add(x2, reshape(layer->feedforward_branch(rows, 0, context), x1.shape()));
+  }
+  return encoder.norm.forward(concat({x1, x2}, -1));
+}
+
+// Largest difference over the gradients of a tensor, relative to its largest; tensors whose gradient is zero
+// but for rounding count by their size against 1e-4.
+double gradient_error(const Pass& a, const Pass& b) {
+  double worst = 0;
+  for (size_t i = 0; i < a.gradients.size(); ++i) {
+    double largest = 1e-4, error = 0;
+    for (size_t j = 0; j < a.gradients[i].size(); ++j) {
+      largest = std::max(largest, std::abs(a.gradients[i][j]));
+      error = std::max(error, std::abs(a.gradients[i][j] - b.gradients[i][j]));
+    }
+    worst = std::max(worst, error / largest);
+  }
+  return worst;
+}
+
+struct Comparison {
+  bool same_result;
+  double gradient_error;
+};
+Comparison reversible_against_stored(const EncoderOptions& options) {
+  Encoder encoder(options);
+  encoder.initialize(3);
+  encoder.convert(DType::float64);
+  const Tensor x = require_grad(normal({3, 7, options.width()}, 4));
+  const Pass stored = pass_of(encoder, x, [&] { return stored_forward(encoder, x, kTraining); });
+  const Pass found = pass_of(encoder, x, [&] { return encoder.forward(x, {}, kTraining); });
+  return {stored.result == found.result, gradient_error(stored, found)};
+}
+
+// Bytes above those before the step at the highest point of a forward and a backward pass; gradients of
+// parameters exist already.
+int64_t activation_peak(const EncoderOptions& options) {
+  Encoder encoder(options);
+  encoder.initialize(3);
+  const Tensor x = require_grad(normal({2, 64, options.width()}, 4, DType::float32));
+  int64_t peak = 0;
+  for (int run = 0; run < 2; ++run) {
+    const int64_t before = allocator().stats().active;
+    allocator().reset_peak();
+    const Tensor y = encoder.forward(x, {}, kTraining);
+    backward(y, Tensor::full(y.shape(), 1));
+    peak = allocator().stats().peak - before;
+  }
+  return peak;
+}
+
+}  // namespace
+
+TEST_CASE("reversible gradients equal stored ones, dropout on") {
+  const TestKinds kinds;
+  for (const char* attention : {"linear", "softmax", "test-deciding"})
+    for (const int64_t layers : {1, 6, 24}) {
+      CAPTURE(attention);
+      CAPTURE(layers);
+      const Comparison comparison = reversible_against_stored(reversible_options(attention, layers));
+      MESSAGE(std::string(attention) << ", depth " << layers << ": error " << comparison.gradient_error);
+      CHECK(comparison.same_result);
+      CHECK(comparison.gradient_error < 1e-9);
+    }
+}
+
+TEST_CASE("control: a replay that decides anew gives wrong gradients") {
+  const TestKinds kinds;
+  const Comparison comparison = reversible_against_stored(reversible_options("test-forgetful", 6));
+  MESSAGE("deciding anew: gradient error " << comparison.gradient_error);
+  CHECK(comparison.same_result);
+  CHECK(comparison.gradient_error > 1e-2);
+}
+
+TEST_CASE("control: a replay that draws other random numbers gives wrong gradients") {
+  Encoder encoder(reversible_options("linear", 6));
+  encoder.initialize(3);
+  encoder.convert(DType::float64);
+  const Tensor x = require_grad(normal({3, 7, encoder.options().width()}, 4));
+  const Pass stored = pass_of(encoder, x, [&] { return stored_forward(encoder, x, kTraining); });
+  const auto forward = [&](bool replays_draws) {
+    const ReplayContext context(kTraining);
+    auto blocks = reversible_blocks(encoder.layers, 1, 3, {}, context);
+    if (!replays_draws) {
+      // The second call of each branch takes the numbers of another step.
+      const ForwardContext other{.training = true, .seed = 5, .step = 3};
+      const auto others = reversible_blocks(encoder.layers, 1, 3, {}, ReplayContext(other));
+      for (size_t i = 0; i < blocks.size(); ++i) {
+        const auto first = blocks[i].g.function, second = others[i].g.function;
+        blocks[i].g.function = [first, second, calls = std::make_shared<int>(0)](const Tensor& in,
+                                                                                 int64_t row) {
+          return (*calls)++ == 0 ? first(in, row) : second(in, row);
+        };
+      }
+    }
+    const Tensor rows = reshape(x, {21, x.size(2)});
+    return encoder.norm.forward(
+        reshape(reversible(blocks, rows, rows, tensors_of(encoder.parameters())), {3, 7, 2 * x.size(2)}));
+  };
+  CHECK(gradient_error(stored, pass_of(encoder, x, [&] { return forward(true); })) < 1e-9);
+  const Pass wrong = pass_of(encoder, x, [&] { return forward(false); });
+  CHECK(wrong.result == stored.result);
+  MESSAGE("other random numbers: gradient error " << gradient_error(stored, wrong));
+  CHECK(gradient_error(stored, wrong) > 1e-2);
+}
+
+TEST_CASE("the inverse of a stack brings its inputs back, at every depth") {
+  for (const DType dtype : {DType::float64, DType::float32})
+    for (const int64_t layers : {1, 6, 24, 48}) {
+      Encoder encoder(reversible_options("linear", layers));
+      encoder.initialize(3);
+      encoder.convert(dtype);
+      const ReplayContext context(kTraining);
+      const auto blocks = reversible_blocks(encoder.layers, 2, 3, {}, context);
+      const Tensor x1 = normal({21, encoder.options().width()}, 1, dtype),
+                   x2 = normal({21, encoder.options().width()}, 2, dtype);
+      const ReversibleState back = reversible_inverse(blocks, reversible_forward(blocks, {x1, x2}));
+      const double error = std::max(max_difference(back.first, x1), max_difference(back.second, x2));
+      MESSAGE("depth " << layers << ", " << std::string(name_of(dtype)) << ": inversion error " << error);
+      CHECK(error < (dtype == DType::float64 ? 1e-10 : 1e-3));
+      CHECK(max_difference(reversible_forward(blocks, {x1, x2}).first, x1) > 1e-2);
+    }
+}
+
+TEST_CASE("activation memory of a reversible stack grows with the depth by its decisions only") {
+  const TestKinds kinds;
+  const int64_t decision_bytes = 2 * 64 * 4;  // a float a position
+  for (const char* attention : {"linear", "softmax", "test-deciding"}) {
+    CAPTURE(attention);
+    const bool decides = std::string(attention) == "test-deciding";
+    const int64_t shallow = activation_peak(reversible_options(attention, 2));
+    for (const int64_t layers : {4, 8, 16, 32})
+      CHECK(activation_peak(reversible_options(attention, layers)) - shallow ==
+            (layers - 2) * (decides ? decision_bytes : 0));
+  }
+  // Control: without reversible layers every layer keeps many tensors of its size.
+  EncoderOptions stored = reversible_options("linear", 2);
+  stored.reversible = false;
+  const int64_t shallow = activation_peak(stored);
+  stored.layers = 4;
+  CHECK(activation_peak(stored) - shallow > 2 * 8 * 2 * 64 * stored.width() * 4);
+}
+
+TEST_CASE("the tape of a reversible model is as long for many layers as for one") {
+  int64_t sizes[2];
+  for (const int64_t layers : {1, 16}) {
+    Encoder encoder(reversible_options("softmax", layers));
+    encoder.initialize(3);
+    const Tensor x = require_grad(normal({2, 5, encoder.options().width()}, 4, DType::float32));
+    const Tensor y = encoder.forward(x, {}, kTraining);
+    sizes[layers > 1] = tape_size();
+  }
+  CHECK(sizes[0] == sizes[1]);
+}
+
+TEST_CASE("recomputed layers take their decisions again") {
+  const TestKinds kinds;
+  for (const char* attention : {"test-deciding", "softmax"}) {
+    EncoderOptions options = reversible_options(attention, 4);
+    options.reversible = false;
+    std::vector<Pass> passes;
+    for (const bool recompute : {false, true}) {
+      options.recompute = recompute;
+      Encoder encoder(options);
+      encoder.initialize(3);
+      encoder.convert(DType::float64);
+      const Tensor x = require_grad(normal({3, 7, options.width()}, 4));
+      passes.push_back(pass_of(encoder, x, [&] { return encoder.forward(x, {}, kTraining); }));
+    }
+    CHECK(passes[0].result == passes[1].result);
+    CHECK(gradient_error(passes[0], passes[1]) < 1e-12);
+  }
+}
+
+TEST_CASE("a reversible encoder that is not pre-norm, or recomputes, says what to change") {
+  EncoderOptions options = reversible_options("linear", 1);
+  options.pre_norm = false;
+  CHECK_THROWS_WITH_AS(Encoder{options},
+                       "a reversible encoder normalises before each block: set model.norm = \"pre\" or "
+                       "model.reversible = false",
+                       ConfigError);
+  options = reversible_options("linear", 1);
+  options.recompute = true;
+  CHECK_THROWS_WITH_AS(Encoder{options},
+                       "a reversible encoder recomputes anyway: set model.recompute = false", ConfigError);
+}
+
+TEST_CASE(
+    "a reversible model has the ordinary model's parameters, and a norm and a predictor of both halves") {
+  AutoregressiveOptions options = small_options("linear");
+  options.encoder.pre_norm = true;
+  const NamedTensors ordinary = AutoregressiveModel(options).parameters();
+  options.encoder.reversible = true;
+  const NamedTensors reversible = AutoregressiveModel(options).parameters();
+  REQUIRE(ordinary.size() == reversible.size());
+  for (size_t i = 0; i < ordinary.size(); ++i) {
+    CHECK(ordinary[i].first == reversible[i].first);
+    const bool widened = ordinary[i].first.starts_with("norm.") || ordinary[i].first == "predictor.weight";
+    Shape expected = ordinary[i].second.shape();
+    if (widened) expected[-1] *= 2;
+    CHECK(reversible[i].second.shape() == expected);
+  }
+}

@@ -1,0 +1,162 @@
+#include "models/speech_model.h"
+
+#include <doctest/doctest.h>
+
+#include "core/allocator.h"
+#include "models/speech_stream.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+SpeechModelOptions small(const std::string& kind, int64_t subsampling = 1) {
+  SpeechModelOptions options{.features = 5, .classes = 6, .subsampling = subsampling, .max_frames = 24};
+  if (kind == "lstm") {
+    options.kind = SpeechEncoder::lstm;
+    options.lstm_hidden = 7;
+    options.lstm_layers = 2;
+    return options;
+  }
+  options.encoder = {.layers = 2,
+                     .heads = 2,
+                     .head_dim = 4,
+                     .feedforward = 16,
+                     .attention = kind,
+                     .attention_options = OptionValues(attention_kind(kind).options)};
+  return options;
+}
+
+SpeechBatch random_batch() {
+  return {.features = normal({3, 17, 5}, 2, DType::float32),
+          .frame_lengths = Tensor::from<int64_t>({17, 9, 12}, {3}),
+          .labels = Tensor::from<int64_t>({1, 5, 5, 3, 2, -1, -1, -1, 4, 4, -1, -1}, {3, 4}),
+          .label_lengths = Tensor::from<int64_t>({4, 1, 2}, {3})};
+}
+
+}  // namespace
+
+TEST_CASE("a speech model's loss has gradients for every parameter, and pads do not matter") {
+  for (const char* kind : {"linear", "softmax", "lstm"})
+    for (const int64_t subsampling : {1, 2, 4}) {
+      CAPTURE(kind);
+      CAPTURE(subsampling);
+      SpeechModel model(small(kind, subsampling));
+      model.initialize(3);
+      const SpeechBatch batch = random_batch();
+      const CtcLoss loss = model.loss(batch, {});
+      // Four labels with a repeat need five steps, and 17 frames give four steps of four.
+      CHECK(loss.infeasible == (subsampling == 4 ? 1 : 0));
+      backward(loss.loss);
+      for (const auto& [name, parameter] : model.parameters()) {
+        CAPTURE(name);
+        REQUIRE(gradient(parameter).defined());
+        double largest = 0;
+        for (const double g : gradient(parameter).to_vector()) largest = std::max(largest, std::abs(g));
+        // The bias of the keys moves all weights of a query alike.
+        if (std::string(kind) != "softmax" || name.find("key_projection.bias") == std::string::npos)
+          CHECK(largest > 0);
+      }
+      SpeechBatch other = batch;
+      other.features = batch.features.clone();
+      for (int64_t t = 9; t < 17; ++t)
+        for (int64_t i = 0; i < 5; ++i) other.features.data<float>()[(17 + t) * 5 + i] = 100;
+      CHECK(model.loss(other, {}).loss.item() == doctest::Approx(loss.loss.item()).epsilon(1e-6));
+    }
+}
+
+TEST_CASE("an utterance of a batch gets the logits that it has alone") {
+  for (const char* kind : {"linear", "softmax", "lstm"}) {
+    CAPTURE(kind);
+    SpeechModel model(small(kind, 2));
+    model.initialize(3);
+    const SpeechBatch batch = random_batch();
+    const SpeechOutput all = model.forward(batch.features, batch.frame_lengths, {});
+    CHECK(all.lengths.to_vector() == std::vector<double>{8, 4, 6});
+    const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
+    const SpeechOutput one = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
+    CHECK(one.logits.shape() == Shape{1, 4, 6});
+    CHECK(max_difference(all.logits.view({1, 4, 6}, {48, 6, 1}, 48).clone(), one.logits) < 1e-5);
+  }
+}
+
+TEST_CASE("the paper's models have the paper's sizes") {
+  SpeechModelOptions transformer;
+  transformer.encoder.attention_options = OptionValues(attention_kind("linear").options);
+  const SpeechModel model(transformer);
+  // 9 layers of 4 (192² + 192) + 2 · 192 · 768 + 768 + 192 + 4 · 192, and the last norm
+  CHECK(parameter_count(*model.encoder) == 9 * (4 * (192 * 192 + 192) + 2 * 192 * 768 + 960 + 768) + 384);
+  SpeechModelOptions recurrent;
+  recurrent.kind = SpeechEncoder::lstm;
+  CHECK(parameter_count(*SpeechModel(recurrent).lstm) ==
+        5852160);  // of torch.nn.LSTM(40, 320, 3, bidirectional)
+}
+
+TEST_CASE("a stream of frames gives the logits of the causal model, in constant memory") {
+  for (const char* kind : {"linear", "softmax"})
+    for (const int64_t subsampling : {1, 2, 4}) {
+      CAPTURE(kind);
+      CAPTURE(subsampling);
+      SpeechModelOptions options = small(kind, subsampling);
+      options.causal = true;
+      SpeechModel model(options);
+      model.initialize(3);
+      const Tensor features = normal({3, 24, 5}, 2, DType::float32);
+      const SpeechOutput parallel = model.forward(features, Tensor::full({3}, 24, DType::int64), {});
+      SpeechStream stream(model, 3);
+      const int64_t bytes = stream.state_bytes();
+      for (int repeat = 0; repeat < 2; ++repeat) {  // again after reset()
+        int64_t steps = 0;
+        for (int64_t t = 0; t < 24; ++t) {
+          const Tensor frame = features.view({3, 5}, {120, 1}, t * 5).clone();
+          const int64_t before = allocator().stats().allocations;
+          const bool complete = stream.push(frame);
+          CHECK(allocator().stats().allocations == before);
+          REQUIRE(complete == ((t + 1) % subsampling == 0));
+          if (!complete) continue;
+          const Tensor expected = parallel.logits.view({3, 6}, {parallel.logits.strides()[0], 1}, steps * 6);
+          CHECK(max_difference(stream.logits(), expected.clone()) < 1e-5);
+          ++steps;
+        }
+        CHECK(steps == parallel.logits.size(1));
+        CHECK_THROWS_WITH_AS(stream.push(Tensor::zeros({3, 5})),
+                             "SpeechStream: frame 24 is beyond the longest utterance, 24", ShapeError);
+        stream.reset();
+      }
+      CHECK(stream.state_bytes() == bytes);
+    }
+}
+
+TEST_CASE("a causal model does not see later frames, and another one does") {
+  for (const bool causal : {true, false}) {
+    SpeechModelOptions options = small("linear");
+    options.causal = causal;
+    SpeechModel model(options);
+    model.initialize(3);
+    const Tensor features = normal({1, 10, 5}, 2, DType::float32),
+                 lengths = Tensor::full({1}, 10, DType::int64);
+    const Tensor changed = features.clone();
+    changed.data<float>()[49] += 5;
+    const auto a = model.forward(features, lengths, {}).logits.to_vector(),
+               b = model.forward(changed, lengths, {}).logits.to_vector();
+    CHECK((a[0] == b[0]) == causal);
+    CHECK(a.back() != b.back());
+  }
+}
+
+TEST_CASE("wrong options and arguments of speech models say what was expected") {
+  CHECK_THROWS_WITH_AS(SpeechModel(small("linear", 3)), "subsampling 3 is not 1, 2 or 4", ConfigError);
+  SpeechModel model(small("linear"));
+  model.initialize(1);
+  const Tensor lengths = Tensor::full({2}, 9, DType::int64);
+  CHECK_THROWS_WITH_AS(model.forward(normal({2, 9, 4}, 0, DType::float32), lengths, {}),
+                       "speech model: features (2, 9, 4) must be (batch, frames, 5)", ShapeError);
+  CHECK_THROWS_WITH(model.forward(normal({2, 8, 5}, 0, DType::float32), lengths, {}),
+                    "speech model: length 9 of utterance 0 is not in [0, 8]");
+  CHECK_THROWS_WITH(model.forward(normal({2, 25, 5}, 0, DType::float32), lengths, {}),
+                    "speech model: utterances of 25 frames; the longest that the model takes has 24");
+  CHECK_THROWS_WITH_AS(SpeechStream{model}, "only a causal Transformer recognises speech while it comes",
+                       ConfigError);
+  CHECK_THROWS_AS(SpeechStream{SpeechModel(small("lstm"))}, ConfigError);
+}

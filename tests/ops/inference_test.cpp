@@ -1,0 +1,29 @@
+#include "ops/inference.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+TEST_CASE("a linear map made ready for decoding equals the ordinary one, for few rows and many") {
+  const NoGrad no_grad;
+  for (const int64_t rows : {1, 4, 5, 6, 7, 12, 64})
+    for (const int64_t out : {1, 7, 8, 17, 30})
+      for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu}) {
+        CAPTURE(rows);
+        CAPTURE(out);
+        constexpr int64_t kIn = 37;
+        const Tensor x = normal({rows, kIn}, 1), weight = normal({out, kIn}, 2), bias = normal({out}, 3);
+        const Tensor y = Tensor::full({rows, out}, 7, DType::float64), scratch = y.clone();
+        DecodingLinear(weight, bias, rows).into(x, activation, y, scratch);
+        CHECK(max_difference(y, linear(x, weight, bias, activation)) < 1e-14 * kIn);
+      }
+}
+
+TEST_CASE("a linear map for decoding says which shapes do not fit") {
+  const DecodingLinear map(normal({3, 4}, 1), normal({3}, 2), 8);
+  CHECK_THROWS_AS(map.into(normal({8, 5}, 3), Activation::none, normal({8, 3}, 4)), ShapeError);
+  CHECK_THROWS_AS(map.into(normal({8, 4}, 3), Activation::none, normal({8, 4}, 4)), ShapeError);
+}

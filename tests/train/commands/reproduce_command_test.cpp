@@ -1,0 +1,95 @@
+// reproduce on models that are too small to learn anything: its files, its rows, and going on where it
+// stopped. Drawing from LSH attention, which has no recurrent form.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "tests/train/commands/program.h"
+#include "tests/train/commands/tiny_run.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+const std::string kConfigs = std::string(SOURCE_DIR) + "/configs";
+
+Words reproduce(const std::string& name, const fs::path& out, const Words& sets) {
+  Words words = {"reproduce", name, "--configs", kConfigs, "--out", out.string(), "--threads", "1", "--json"};
+  for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
+  return words;
+}
+
+int64_t lines(const fs::path& file) {
+  const std::string text = read_file(file);
+  return std::count(text.begin(), text.end(), '\n');
+}
+
+}  // namespace
+
+TEST_CASE("reproduce lists what it knows and refuses the rest") {
+  const auto list = json_of(run_program({"reproduce", "list", "--json"}));
+  CHECK(list["reproductions"].size() == 3);
+  const auto unknown = run_program({"reproduce", "reformer-tabel2"});
+  CHECK(unknown.code == 2);
+  CHECK(contains(unknown.err, "did you mean \"reformer-table2\"?"));
+  const auto elsewhere = run_program({"reproduce", "reformer-table2", "--configs", "/nowhere"});
+  CHECK(elsewhere.code == 2);
+  CHECK(contains(elsewhere.err, "/nowhere: no folder of configs; name one with --configs"));
+  CHECK(run_program({"reproduce", "reformer-table2", "--scale", "huge"}).code == 2);
+}
+
+TEST_CASE(
+    "reproduce reformer-table2: four trainings, each evaluated five times, and continued by a second call") {
+  const TempDir dir;
+  const Words words = reproduce("reformer-table2", dir / "out",
+                                {"train.steps=2", "data.batch_size=2", "data.eval_limit=3",
+                                 "model.head_dim=4", "model.axial_dims=[16]", "model.feedforward=8"});
+  const auto first = json_of(run_program(words));
+  REQUIRE(first["accuracy_percent"].size() == 4);
+  for (const auto& row : first["accuracy_percent"]) {
+    CHECK(row["steps"] == 2);
+    for (const char* column : {"full", "lsh-8", "lsh-4", "lsh-2", "lsh-1"}) CHECK(row[column] >= 0);
+  }
+  CHECK(first["accuracy_percent"][1]["trained"] == "lsh-4");
+  CHECK(first["accuracy_percent"][1]["paper_lsh-1"] == 91.9);
+  CHECK(lines(dir / "out" / "table2.csv") == 1 + 4 * 5);
+  CHECK(contains(read_file(dir / "out" / "table2.svg"), "trained lsh-4"));
+  const auto second = run_program(words);
+  CHECK(json_of(second) == first);
+  CHECK(contains(second.err, "resumed from"));
+}
+
+TEST_CASE("reproduce copy-convergence: a curve of each kind") {
+  const TempDir dir;
+  const auto report = json_of(
+      run_program(reproduce("copy-convergence", dir / "out",
+                            {"train.steps=4", "train.log_every=2", "data.batch_size=2", "data.eval_limit=3",
+                             "model.layers=1", "model.head_dim=2", "model.feedforward=8"})));
+  REQUIRE(report["runs"].size() == 4);
+  CHECK(report["runs"][0]["attention"] == "softmax");
+  CHECK(report["runs"][3]["attention"] == "lsh-4");
+  CHECK(lines(dir / "out" / "copy-convergence.csv") == 1 + 4 * 2);
+  CHECK(contains(read_file(dir / "out" / "copy-convergence.svg"), "lsh-1"));
+}
+
+TEST_CASE("a model with LSH attention draws from the whole prefix, and says why") {
+  const TempDir dir;
+  Config config = tiny_sequence_config();
+  config.model.attention = "lsh";
+  config.attention = OptionValues(attention_kind("lsh").options);
+  config.attention.set("chunk_length", int64_t{4});
+  write_run(dir / "run", config);
+  const Words words = {"generate", (dir / "run").string(), "--count", "1", "--json"};
+  const auto drawn = run_program(words);
+  CHECK(json_of(drawn)["mode"] == "recompute");
+  CHECK(contains(drawn.err, "attention kind \"lsh\" has no recurrent form"));
+  Words recurrent = words;
+  recurrent.insert(recurrent.end(), {"--mode", "recurrent"});
+  const auto refused = run_program(recurrent);
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "use --mode recompute"));
+}

@@ -1,0 +1,81 @@
+// CTC loss with its gradient, on random logits and labels.
+#include "core/rng.h"
+#include "ops/ctc_loss.h"
+#include "train/bench/bench.h"
+#include "train/bench/measure.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr uint64_t kSeed = 1;
+
+Tensor random_logits(int64_t batch, int64_t frames, int64_t classes) {
+  const Tensor logits = Tensor::empty({batch, frames, classes});
+  const RandomStream stream(kSeed, "bench ctc logits");
+  for (int64_t i = 0; i < logits.numel(); ++i)
+    logits.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
+  return logits;
+}
+
+Tensor random_labels(int64_t batch, int64_t labels, int64_t classes) {
+  const Tensor result = Tensor::empty({batch, labels}, DType::int64);
+  const RandomStream stream(kSeed, "bench ctc labels");
+  for (int64_t i = 0; i < result.numel(); ++i)
+    result.data<int64_t>()[i] =
+        1 + static_cast<int64_t>(stream.below(static_cast<uint64_t>(i), static_cast<uint64_t>(classes - 1)));
+  return result;
+}
+
+Report run(const CommandLine& line) {
+  const auto number = [&](const char* name) { return line.options.get<int64_t>(name); };
+  const int64_t batch = number("batch"), frames = number("frames"), classes = number("classes"),
+                labels = number("labels");
+  // Every label may need a blank before it.
+  if (2 * labels > frames) throw ConfigError("--labels must be at most half of --frames");
+  const Tensor logits = require_grad(random_logits(batch, frames, classes));
+  const Tensor targets = random_labels(batch, labels, classes);
+  const Tensor frame_counts = Tensor::full({batch}, static_cast<double>(frames), DType::int64);
+  const Tensor label_counts = Tensor::full({batch}, static_cast<double>(labels), DType::int64);
+  const auto loss = [&] { return ctc_loss(logits, frame_counts, targets, label_counts).loss; };
+  const double both = median_seconds(number("repeats"), [&] {
+    backward(loss());
+    set_gradient(logits, {});
+  });
+  const double forward = median_seconds(number("repeats"), [&] {
+    const NoGrad no_grad;
+    loss();
+  });
+  return Report()
+      .add("threads", threads())
+      .add("batch", batch)
+      .add("frames", frames)
+      .add("classes", classes)
+      .add("labels", labels)
+      .add("loss", loss().item())
+      .add("milliseconds", 1e3 * both)
+      .add("milliseconds_forward", 1e3 * forward);
+}
+
+}  // namespace
+
+Benchmark ctc_benchmark() {
+  return {.name = "ctc",
+          .summary = "CTC loss with its gradient, and without",
+          .options =
+              {{.name = "batch", .default_value = int64_t{16}, .help = "utterances", .min = 1, .max = 4096},
+               {.name = "frames",
+                .default_value = int64_t{800},
+                .help = "frames of each",
+                .min = 1,
+                .max = 1 << 20},
+               {.name = "classes",
+                .default_value = int64_t{40},
+                .help = "classes, the blank among them",
+                .min = 2,
+                .max = 1 << 16},
+               {.name = "labels", .default_value = int64_t{100}, .help = "labels of each", .min = 0},
+               {.name = "repeats", .default_value = int64_t{15}, .help = "repeats for the median", .min = 1}},
+          .run = run};
+}
+
+}  // namespace tapeformer

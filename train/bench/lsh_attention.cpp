@@ -1,0 +1,190 @@
+// LSH attention, forward and backward, at doubling lengths: time per token, where the time goes, and the rate
+// of its products against sgemm on products of the same shapes.
+#include <map>
+
+#include "core/allocator.h"
+#include "models/attention/attention.h"
+#include "ops/kernels/lsh_attention.h"
+#include "ops/lsh_attention.h"
+#include "train/bench/bench.h"
+#include "train/bench/gemm_work.h"
+#include "train/bench/measure.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr double kMicro = 1e6, kGiga = 1e9, kNano = 1e-9;
+constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
+constexpr int64_t kFlatFrom = 4096;        // "flat" compares the times per token from here on
+
+Tensor random_input(const Shape& shape, const char* name) {
+  const Tensor x = Tensor::empty(shape);
+  const RandomStream stream(1, name);
+  for (int64_t i = 0; i < x.numel(); ++i)
+    x.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
+  return require_grad(x);
+}
+
+class ChunkProducts;
+
+// One length's inputs, and what was measured with them.
+class Case {
+ public:
+  Case(const CommandLine& line, int64_t length)
+      : length_(length),
+        before_(allocator().stats().active),
+        shape_{line.options.get<int64_t>("batch"), length, line.options.get<int64_t>("heads"),
+               line.options.get<int64_t>("head-dim")},
+        q_(random_input(shape_, "q")),
+        v_(random_input(shape_, "v")),
+        cotangent_(Tensor::full(shape_, 1)) {}
+
+  // One forward and backward of the kind, hashing included.
+  void run(const Attention& attention) const {
+    backward(attention.forward(q_, q_, v_, {.causal = true, .key_lengths = {}}, {}, "bench"), cotangent_);
+    for (const Tensor& x : {q_, v_}) set_gradient(x, {});
+  }
+  void time(const Attention& attention) {
+    const int64_t inner = std::max<int64_t>(kTokensTimed / (shape_[0] * length_), 1);
+    const double seconds = seconds_of([&] {
+      for (int64_t i = 0; i < inner; ++i) run(attention);
+    });
+    seconds_.push_back(seconds / static_cast<double>(inner));
+  }
+  void measure_peak(const Attention& attention) {
+    allocator().reset_peak();
+    run(attention);
+    peak_ = allocator().stats().peak - before_;
+  }
+
+  double per_token() const { return median(seconds_) / static_cast<double>(shape_[0] * length_); }
+  Report report(const Attention& attention, const ChunkProducts& yardstick, int64_t repeats) const;
+
+ private:
+  int64_t length_, before_;
+  Shape shape_;
+  Tensor q_, v_, cotangent_;
+  std::vector<double> seconds_;
+  int64_t peak_ = 0;
+};
+
+// sgemm of every thread for itself on what a chunk multiplies, forward and backward: queries and keys of two
+// chunks.
+class ChunkProducts {
+ public:
+  ChunkProducts(int64_t chunk, int64_t dim) {
+    const std::vector<GemmShape> shapes = {{"scores", chunk, 2 * chunk, dim, false, true, 64},
+                                           {"values", chunk, dim, 2 * chunk, false, false, 64},
+                                           {"key gradients", 2 * chunk, dim, chunk, true, false, 64}};
+    for (int i = 0; i < threads(); ++i) work_.emplace_back(shapes);
+  }
+  double gflops_per_thread() const {
+    const auto team = static_cast<int64_t>(work_.size());
+    const double seconds = seconds_of([&] {
+      parallel_for(team, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) work_[static_cast<size_t>(i)].run();
+      });
+    });
+    return total_flops(work_.front().products()) / seconds / kGiga;
+  }
+
+ private:
+  std::vector<GemmWork> work_;
+};
+
+// Shares of the time of all threads, from passes with the stages' clocks running; after each, the yardstick,
+// so that both see the same machine.
+Report Case::report(const Attention& attention, const ChunkProducts& yardstick, int64_t repeats) const {
+  LshStages stages;
+  std::vector<double> rates, ratios;
+  double seconds = 0;
+  for (int64_t i = 0; i < repeats; ++i) {
+    const int64_t products = stages.products, multiply_adds = stages.multiply_adds;
+    lsh_stages = &stages;
+    seconds += seconds_of([&] { run(attention); });
+    lsh_stages = nullptr;
+    rates.push_back(2 * static_cast<double>(stages.multiply_adds - multiply_adds) /
+                    static_cast<double>(stages.products - products));
+    ratios.push_back(rates.back() / yardstick.gflops_per_thread());
+  }
+  const double available = seconds * threads();
+  const auto share = [&](const std::atomic<int64_t>& nanoseconds) {
+    return kNano * static_cast<double>(nanoseconds) / available;
+  };
+  return Report()
+      .add("length", length_)
+      .add("seconds", median(seconds_))
+      .add("microseconds_per_token", kMicro * per_token())
+      .add("peak_bytes", peak_)
+      .add("bytes_per_token", peak_ / (shape_[0] * length_))
+      .add("share_hash", share(stages.hash))
+      .add("share_sort", share(stages.sort))
+      .add("share_gather", share(stages.gather))
+      .add("share_products", share(stages.products))
+      .add("share_softmax", share(stages.softmax))
+      .add("share_scatter", share(stages.scatter))
+      .add("multiply_adds_per_token", stages.multiply_adds / (repeats * shape_[0] * length_))
+      .add("products_gflops_per_thread", median(rates))
+      .add("products_over_sgemm", median(ratios));
+}
+
+std::unique_ptr<Attention> make_attention(const CommandLine& line) {
+  const AttentionKind& kind = attention_kind("lsh");
+  OptionValues values(kind.options);
+  for (const OptionSpec& spec : kind.options) values.set(spec.name, line.options.all().at(spec.name));
+  return kind.make(values, 0);
+}
+
+Report run(const CommandLine& line) {
+  const auto shortest = line.options.get<int64_t>("shortest"), longest = line.options.get<int64_t>("longest");
+  const auto repeats = line.options.get<int64_t>("repeats");
+  const auto attention = make_attention(line);
+  std::vector<Case> cases;
+  for (int64_t length = shortest; length <= longest; length *= 2) {
+    cases.emplace_back(line, length);
+    cases.back().measure_peak(*attention);
+  }
+  // The lengths in turn, so that a slow moment of the machine meets all of them.
+  for (int64_t i = 0; i < repeats; ++i)
+    for (Case& one : cases) one.time(*attention);
+  const int64_t chunk = std::max<int64_t>(line.options.get<int64_t>("chunk_length"), 1);
+  const ChunkProducts yardstick(chunk, line.options.get<int64_t>("head-dim"));
+  std::vector<Report> rows;
+  double fastest = 0, slowest = 0;
+  int64_t length = shortest;
+  for (const Case& one : cases) {
+    rows.push_back(one.report(*attention, yardstick, repeats));
+    if (length >= kFlatFrom) {
+      fastest = fastest == 0 ? one.per_token() : std::min(fastest, one.per_token());
+      slowest = std::max(slowest, one.per_token());
+    }
+    length *= 2;
+  }
+  Report report;
+  report.add("threads", threads());
+  if (fastest > 0) report.add("spread_from_4096", slowest / fastest);
+  return report.add("lengths", rows);
+}
+
+}  // namespace
+
+Benchmark lsh_attention_benchmark() {
+  std::vector<OptionSpec> options = {
+      {.name = "shortest", .default_value = int64_t{512}, .help = "first length", .min = 1, .max = 1 << 24},
+      {.name = "longest", .default_value = int64_t{65536}, .help = "last length", .min = 1, .max = 1 << 24},
+      {.name = "batch", .default_value = int64_t{1}, .help = "sequences", .min = 1, .max = 4096},
+      {.name = "heads", .default_value = int64_t{8}, .help = "heads", .min = 1, .max = 1024},
+      {.name = "head-dim", .default_value = int64_t{64}, .help = "width of a head", .min = 1, .max = 1024},
+      {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}};
+  for (OptionSpec spec : attention_kind("lsh").options) {
+    if (spec.name == "chunk_length") spec.default_value = int64_t{64};
+    options.push_back(std::move(spec));
+  }
+  return {.name = "lsh-attention",
+          .summary =
+              "causal LSH attention forward and backward at doubling lengths: time per token and its parts",
+          .options = options,
+          .run = run};
+}
+
+}  // namespace tapeformer
