@@ -1,0 +1,225 @@
+#include "data/feature_store.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iomanip>
+#include <sstream>
+
+#include "core/errors.h"
+#include "core/threads.h"
+#include "data/audio.h"
+#include "data/kaldi_directory.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kMagic[] = "tapeformer features 1\n";  // change the number with the layout or the arithmetic
+constexpr double kOvershoot = 0.1;                    // seconds that a segment may end after its recording
+
+uint64_t hash(const std::string& text, uint64_t start) {  // FNV-1a
+  for (const unsigned char c : text) start = (start ^ c) * 0x100000001B3u;
+  return start;
+}
+
+Audio read_utterance(const Utterance& utterance, const FeatureOptions& options) {
+  const AudioInfo info = read_audio_info(utterance.path);
+  const auto rate = static_cast<double>(info.rate);
+  AudioOptions audio{
+      .channel = options.channel, .rate = options.filterbank.rate, .resample = options.resample};
+  audio.first = std::llround(utterance.begin * rate);
+  if (utterance.end) {
+    audio.last = std::llround(*utterance.end * rate);
+    if (*audio.last > info.samples && static_cast<double>(*audio.last - info.samples) <= kOvershoot * rate)
+      audio.last = info.samples;
+  }
+  return read_audio(utterance.path, audio);
+}
+
+}  // namespace
+
+Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
+                        const Filterbank& filterbank) {
+  if (utterance.source == SpeechSource::ark) return read_ark_matrix(utterance.path, utterance.offset);
+  if (utterance.source == SpeechSource::mfc) return read_mfc(utterance.path, options.mfc_dims);
+  const Audio audio = read_utterance(utterance, options);
+  if (is_silent(audio.samples))
+    throw DataError(utterance.path.string() + ": is silent: all samples are equal");
+  const RandomStream noise(options.seed, "dither", hash(utterance.id, 0xCBF29CE484222325u));
+  Tensor features = filterbank.compute(audio.samples, noise);
+  if (features.size(0) == 0)
+    throw DataError(
+        concat_text(utterance.path.string(), ": ", audio.samples.size(), " samples are less than a frame"));
+  return features;
+}
+
+std::string cache_key(const Corpus& corpus, const FeatureOptions& options) {
+  const FilterbankOptions& bank = options.filterbank;
+  std::ostringstream text;
+  text << kMagic << std::setprecision(17);
+  for (const double value :
+       {static_cast<double>(bank.rate), bank.frame_ms, bank.shift_ms, static_cast<double>(bank.bins),
+        bank.low_hz, bank.high_hz, bank.preemphasis, bank.dither, bank.snip_edges ? 1.0 : 0.0,
+        bank.energy ? 1.0 : 0.0, options.resample ? 1.0 : 0.0,
+        static_cast<double>(options.channel.value_or(-1)), static_cast<double>(options.mfc_dims)})
+    text << value << ' ';
+  text << options.seed << '\n';
+  for (const Utterance& utterance : corpus.utterances) {
+    std::error_code error;
+    const auto size = fs::file_size(utterance.path, error);
+    const auto time = fs::last_write_time(utterance.path, error).time_since_epoch().count();
+    text << utterance.id << '\t' << utterance.path.string() << '\t' << static_cast<int>(utterance.source)
+         << '\t' << utterance.begin << '\t' << utterance.end.value_or(-1) << '\t' << utterance.offset << '\t'
+         << size << '\t' << time << '\n';
+  }
+  std::ostringstream name;
+  name << std::hex << std::setfill('0') << std::setw(16) << hash(text.str(), 0xCBF29CE484222325u)
+       << std::setw(16) << hash(text.str(), 0x84222325CBF29CE4u);
+  return name.str();
+}
+
+FeatureStore::FeatureStore(const Corpus& corpus, const FeatureOptions& options) {
+  const auto count = static_cast<int64_t>(corpus.utterances.size());
+  if (options.cache_folder.empty()) {
+    compute(corpus, options, nullptr);
+  } else {
+    fs::create_directories(options.cache_folder);
+    const std::string path =
+        (fs::path(options.cache_folder) / (cache_key(corpus, options) + ".features")).string();
+    from_cache_ = open_cache(path, count);
+    if (!from_cache_) {
+      // Another process may be writing the same; the last rename wins, with the same contents.
+      const std::string unfinished = path + concat_text(".", getpid(), ".tmp");
+      {
+        File file(unfinished, O_RDWR | O_CREAT | O_TRUNC);
+        compute(corpus, options, &file);
+        file.sync();
+      }
+      rename_path(unfinished, path);
+      if (!open_cache(path, count)) throw DataError(path + ": cannot be read back");
+    }
+  }
+  for (Entry& entry : entries_) {
+    if (!entry.error.empty()) continue;
+    if (dims_ == 0) dims_ = entry.dims;
+    if (entry.dims == dims_) continue;
+    entry.error = concat_text("expected features of ", dims_, " dims, found ", entry.dims);
+    entry.frames = 0;
+  }
+}
+
+void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, File* file) {
+  constexpr int64_t kBlock = 256;  // utterances in memory at a time
+  const Filterbank filterbank(options.filterbank);
+  const auto count = static_cast<int64_t>(corpus.utterances.size());
+  entries_.assign(static_cast<size_t>(count), {});
+  int64_t written = 0;
+  for (int64_t first = 0; first < count; first += kBlock) {
+    const int64_t block = std::min(kBlock, count - first);
+    std::vector<Tensor> tensors(static_cast<size_t>(block));
+    parallel_for(block, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        Entry& entry = entries_[static_cast<size_t>(first + i)];
+        try {
+          const Tensor features =
+              compute_features(corpus.utterances[static_cast<size_t>(first + i)], options, filterbank);
+          if (features.size(0) == 0) throw DataError("no frames");
+          entry.frames = features.size(0);
+          entry.dims = features.size(1);
+          tensors[static_cast<size_t>(i)] = features;
+        } catch (const std::runtime_error& error) {
+          entry.error = error.what();
+        }
+      }
+    });
+    for (int64_t i = 0; i < block; ++i) {
+      const Tensor& features = tensors[static_cast<size_t>(i)];
+      if (file && features.defined()) {
+        entries_[static_cast<size_t>(first + i)].offset = written;
+        file->write(features.raw(), static_cast<size_t>(features.bytes()));
+        written += features.bytes();
+      } else if (!file) {
+        held_.push_back(features);
+      }
+    }
+  }
+  if (file) write_index(*file, written);
+}
+
+// The matrices come first; the index after them ends with its own place and the magic text.
+void FeatureStore::write_index(File& file, int64_t end) const {
+  std::string index;
+  const auto append = [&](int64_t value) {
+    index.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  append(size());
+  for (const Entry& entry : entries_) {
+    for (const int64_t value :
+         {entry.frames, entry.dims, entry.offset, static_cast<int64_t>(entry.error.size())})
+      append(value);
+    index += entry.error;
+  }
+  append(end);
+  index += kMagic;
+  file.write(index.data(), index.size());
+}
+
+bool FeatureStore::open_cache(const std::string& path, int64_t count) {
+  if (!fs::is_regular_file(path)) return false;
+  auto file = std::make_unique<File>(path, O_RDONLY);
+  constexpr size_t kTail = sizeof(int64_t) + sizeof(kMagic) - 1;
+  const size_t total = file->size();
+  if (total < kTail) return false;
+  std::string tail(kTail, '\0');
+  file->read_at(tail.data(), kTail, total - kTail);
+  int64_t start = 0;
+  std::memcpy(&start, tail.data(), sizeof(start));
+  if (tail.substr(sizeof(start)) != kMagic || start < 0 || static_cast<size_t>(start) > total - kTail)
+    return false;
+  std::string index(total - kTail - static_cast<size_t>(start), '\0');
+  file->read_at(index.data(), index.size(), static_cast<size_t>(start));
+  size_t at = 0;
+  bool good = true;
+  const auto next = [&] {
+    int64_t value = -1;
+    good = good && at + sizeof(value) <= index.size();
+    if (good) std::memcpy(&value, index.data() + at, sizeof(value));
+    at += sizeof(value);
+    return value;
+  };
+  if (next() != count) return false;
+  std::vector<Entry> entries(static_cast<size_t>(count));
+  for (Entry& entry : entries) {
+    entry.frames = next();
+    entry.dims = next();
+    entry.offset = next();
+    const int64_t length = next();
+    int64_t values = 0, end = 0;
+    good = good && entry.frames >= 0 && entry.dims >= 0 && entry.offset >= 0 && length >= 0 &&
+           static_cast<size_t>(length) <= index.size() - at &&
+           !__builtin_mul_overflow(entry.frames, entry.dims * 4, &values) &&
+           !__builtin_add_overflow(values, entry.offset, &end) && end <= start;
+    if (!good) return false;
+    entry.error = index.substr(at, static_cast<size_t>(length));
+    at += static_cast<size_t>(length);
+  }
+  entries_ = std::move(entries);
+  file_ = std::move(file);
+  return true;
+}
+
+Tensor FeatureStore::features(int64_t i) const {
+  const Entry& entry = entries_[static_cast<size_t>(i)];
+  if (!entry.error.empty()) throw DataError(entry.error);
+  if (!file_) return held_[static_cast<size_t>(i)].clone();
+  Tensor features = Tensor::empty({entry.frames, entry.dims});
+  file_->read_at(features.raw(), static_cast<size_t>(features.bytes()), static_cast<size_t>(entry.offset));
+  return features;
+}
+
+}  // namespace tapeformer

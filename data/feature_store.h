@@ -1,0 +1,69 @@
+// The features of a corpus, computed once: held in memory, or in one file of a cache folder whose name is a
+// hash of everything that they depend on. What normalises or augments them comes later and is not part of it.
+//
+// Errors: a recording or feature file that cannot be used is an error of its utterance alone, kept as text.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/files.h"
+#include "core/tensor.h"
+#include "data/corpus.h"
+#include "data/filterbank.h"
+
+namespace tapeformer {
+
+struct FeatureOptions {
+  FilterbankOptions filterbank;         // for audio
+  bool resample = false;                // recordings of another rate; else they are refused
+  std::optional<int64_t> channel = {};  // of recordings that have several
+  int64_t mfc_dims = 13;                // for .mfc files
+  uint64_t seed = 0;                    // of dither
+  std::string cache_folder;             // empty: in memory
+
+  bool operator==(const FeatureOptions&) const = default;
+};
+
+// Features of one utterance (frames, dims) float32. Dither depends on the seed and the id. Throws DataError,
+// for silence and for utterances shorter than a frame too.
+Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
+                        const Filterbank& filterbank);
+
+// The name under which a cache keeps these features: changes with every option, and with the path, size and
+// time of change of every file.
+std::string cache_key(const Corpus& corpus, const FeatureOptions& options);
+
+// Does not change after it is made; any thread may read. Making it uses the pool of threads.
+class FeatureStore {
+ public:
+  FeatureStore(const Corpus& corpus, const FeatureOptions& options);
+
+  int64_t size() const { return static_cast<int64_t>(entries_.size()); }
+  int64_t frames(int64_t i) const {
+    return entries_[static_cast<size_t>(i)].frames;
+  }  // 0 where there is an error
+  int64_t dims() const { return dims_; }
+  const std::string& error(int64_t i) const { return entries_[static_cast<size_t>(i)].error; }
+  bool from_cache() const { return from_cache_; }
+  // A fresh tensor (frames, dims).
+  Tensor features(int64_t i) const;
+
+ private:
+  struct Entry {
+    int64_t frames = 0, dims = 0, offset = 0;
+    std::string error;
+  };
+  void compute(const Corpus& corpus, const FeatureOptions& options, File* file);
+  bool open_cache(const std::string& path, int64_t count);
+  void write_index(File& file, int64_t end) const;
+
+  std::vector<Entry> entries_;
+  std::vector<Tensor> held_;
+  std::unique_ptr<const File> file_;
+  int64_t dims_ = 0;
+  bool from_cache_ = false;
+};
+
+}  // namespace tapeformer

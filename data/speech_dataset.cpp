@@ -1,0 +1,189 @@
+#include "data/speech_dataset.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <numeric>
+
+#include "core/errors.h"
+#include "core/log.h"
+#include "data/loader.h"
+
+namespace tapeformer {
+
+double SpeechBatch::padding() const {
+  const int64_t all = features.size(0) * features.size(1);
+  double used = 0;
+  for (const double length : lengths.to_vector()) used += length;
+  return all == 0 ? 0 : 1 - used / static_cast<double>(all);
+}
+
+int64_t frames_needed(std::span<const int64_t> labels) {
+  auto count = static_cast<int64_t>(labels.size());
+  for (size_t i = 1; i < labels.size(); ++i) count += labels[i] == labels[i - 1];
+  return count;
+}
+
+SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOptions options)
+    : phones_(std::move(phones)), options_(std::move(options)) {
+  if (options_.frames_per_output < 1 || options_.delta_order < 0 || options_.delta_order > 2)
+    throw ConfigError("speech: expected frames_per_output of at least 1 and delta_order of 0 to 2");
+  store_ = std::make_shared<const FeatureStore>(corpus, options_.features);
+  choose_items(corpus);
+  if (items_.empty())
+    throw DataError(concat_text(corpus.name, ": no utterance can be used, of ", corpus.utterances.size(),
+                                report_.bad.empty() ? "" : "; the first: " + report_.bad.front()));
+  gather_statistics();
+}
+
+void SpeechDataset::choose_items(const Corpus& corpus) {
+  for (int64_t i = 0; i < store_->size(); ++i) {
+    const Utterance& utterance = corpus.utterances[static_cast<size_t>(i)];
+    try {
+      if (!store_->error(i).empty()) throw DataError(store_->error(i));
+      if (utterance.phones.empty()) throw DataError("has no labels");
+      const std::vector<int64_t> labels = phones_.numbers(utterance.phones);
+      const int64_t outputs =
+          (store_->frames(i) + options_.frames_per_output - 1) / options_.frames_per_output;
+      if (outputs < frames_needed(labels)) {
+        report_.too_short.push_back(utterance.id);
+        continue;
+      }
+      items_.push_back({utterance, labels, i, 0});
+      ++report_.utterances;
+      report_.frames += store_->frames(i);
+      report_.labels += static_cast<int64_t>(labels.size());
+    } catch (const DataError& error) {
+      report_.bad.push_back(utterance.id + ": " + error.what());
+      if (options_.refuse_bad) throw DataError(corpus.name + ": " + report_.bad.back());
+      log_warning("left out: ", report_.bad.back());
+    }
+  }
+  if (!report_.too_short.empty())
+    log_warning(corpus.name, ": left out ", report_.too_short.size(),
+                " utterances shorter than their labels");
+}
+
+// In the order of the utterances: sums of floats depend on it.
+void SpeechDataset::gather_statistics() {
+  if (options_.normalization == Normalization::global && options_.global) {
+    global_ = *options_.global;
+    check(static_cast<int64_t>(global_.sums.size()) == store_->dims(), "speech", "statistics of ",
+          global_.sums.size(), " dims for features of ", store_->dims());
+    statistics_ = {global_};
+  } else if (options_.normalization == Normalization::global ||
+             options_.normalization == Normalization::speaker) {
+    std::map<std::string, int64_t> places;
+    for (Item& item : items_) {
+      const std::string group =
+          options_.normalization == Normalization::speaker ? item.utterance.speaker : "";
+      const auto [place, added] = places.emplace(group, static_cast<int64_t>(statistics_.size()));
+      if (added) statistics_.emplace_back();
+      item.statistics = place->second;
+      statistics_[static_cast<size_t>(item.statistics)].add(store_->features(item.stored));
+    }
+    if (options_.normalization == Normalization::global) global_ = statistics_.front();
+  }
+}
+
+std::vector<int64_t> SpeechDataset::all_frames() const {
+  std::vector<int64_t> result;
+  for (int64_t i = 0; i < size(); ++i) result.push_back(frames(i));
+  return result;
+}
+
+Tensor SpeechDataset::features(int64_t i) const {
+  check(i >= 0 && i < size(), "speech", "utterance ", i, " of ", size());
+  const Tensor features = store_->features(item(i).stored);
+  if (options_.normalization == Normalization::utterance) {
+    FeatureStatistics own;
+    own.add(features);
+    normalize(features, own, options_.normalize_variance);
+  } else if (options_.normalization != Normalization::none) {
+    normalize(features, statistics_[static_cast<size_t>(item(i).statistics)], options_.normalize_variance);
+  }
+  return options_.delta_order > 0 ? add_deltas(features, options_.delta_order) : features;
+}
+
+SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment,
+                                 const RandomStream& stream) const {
+  SpeechBatch batch;
+  const auto count = static_cast<int64_t>(indices.size());
+  int64_t longest = 0, longest_labels = 0;
+  for (const int64_t i : indices) {
+    check(i >= 0 && i < size(), "speech", "utterance ", i, " of ", size());
+    longest = std::max(longest, frames(i));
+    longest_labels = std::max(longest_labels, static_cast<int64_t>(labels(i).size()));
+  }
+  batch.features = Tensor::zeros({count, longest, dims()});
+  batch.lengths = Tensor::empty({count}, DType::int64);
+  batch.labels = Tensor::full({count, longest_labels}, PhoneTable::kBlank, DType::int64);
+  batch.label_lengths = Tensor::empty({count}, DType::int64);
+  batch.indices.assign(indices.begin(), indices.end());
+  // Steps of the stream are shared out among utterances, so that no two masks of an epoch are alike.
+  for (int64_t b = 0; b < count; ++b) {
+    const int64_t i = indices[static_cast<size_t>(b)];
+    const Tensor one = features(i);
+    if (augment)
+      spec_augment(one, *augment, RandomStream(stream.key(), "utterance " + std::to_string(i), stream.step()),
+                   store_->dims());
+    std::memcpy(batch.features.data<float>() + b * longest * dims(), one.raw(),
+                static_cast<size_t>(one.bytes()));
+    batch.lengths.data<int64_t>()[b] = one.size(0);
+    std::copy(labels(i).begin(), labels(i).end(), batch.labels.data<int64_t>() + b * longest_labels);
+    batch.label_lengths.data<int64_t>()[b] = static_cast<int64_t>(labels(i).size());
+  }
+  return batch;
+}
+
+std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
+                                               const BatchPlanOptions& options, int64_t epoch) {
+  if (options.max_frames < 1 || options.max_batch < 0)
+    throw ConfigError(
+        concat_text("speech: expected max_frames of at least 1 and no negative max_batch, found ",
+                    options.max_frames, " and ", options.max_batch));
+  const auto count = static_cast<int64_t>(frames.size());
+  std::vector<int64_t> order(frames.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (options.shuffle) order = epoch_order(options.seed, epoch, count);
+  // Lengths within about a twentieth of each other count as equal, so that neighbours change with the epoch.
+  const auto rank = [&](int64_t i) {
+    const int64_t length = frames[static_cast<size_t>(i)];
+    return options.shuffle
+               ? static_cast<int64_t>(20 * std::log2(static_cast<double>(std::max<int64_t>(length, 1))) / 1.5)
+               : length;
+  };
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return rank(a) < rank(b); });
+  std::vector<std::vector<int64_t>> batches;
+  int64_t longest = 0;
+  for (const int64_t i : order) {
+    const int64_t with = std::max(longest, frames[static_cast<size_t>(i)]);
+    const int64_t filled = batches.empty() ? 0 : static_cast<int64_t>(batches.back().size());
+    const bool fits = filled > 0 && with * (filled + 1) <= options.max_frames &&
+                      (options.max_batch == 0 || filled < options.max_batch);
+    if (!fits) batches.emplace_back();
+    batches.back().push_back(i);
+    longest = fits ? with : frames[static_cast<size_t>(i)];
+  }
+  if (!options.shuffle) return batches;
+  std::vector<std::vector<int64_t>> shuffled;
+  for (const int64_t i : epoch_order(~options.seed, epoch, static_cast<int64_t>(batches.size())))
+    shuffled.push_back(std::move(batches[static_cast<size_t>(i)]));
+  return shuffled;
+}
+
+double padding_share(std::span<const int64_t> frames, const std::vector<std::vector<int64_t>>& batches) {
+  double used = 0, all = 0;
+  for (const auto& batch : batches) {
+    int64_t longest = 0;
+    for (const int64_t i : batch) {
+      longest = std::max(longest, frames[static_cast<size_t>(i)]);
+      used += static_cast<double>(frames[static_cast<size_t>(i)]);
+    }
+    all += static_cast<double>(longest) * static_cast<double>(batch.size());
+  }
+  return all == 0 ? 0 : 1 - used / all;
+}
+
+}  // namespace tapeformer

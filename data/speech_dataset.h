@@ -1,0 +1,110 @@
+// Speech as batches for CTC: features of utterances and the numbers of their phones. A batch is a pure
+// function of (corpus, options, indices, step), whatever the number of threads.
+//
+// Errors: an utterance that cannot be used is left out, with its name and fault in the report; DataError when
+// none is left, or at the first if options.refuse_bad. ConfigError for options that make no sense.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/corpus.h"
+#include "data/feature_store.h"
+#include "data/features.h"
+#include "data/phones.h"
+
+namespace tapeformer {
+
+enum class Normalization { none, utterance, speaker, global };
+
+struct SpeechOptions {
+  FeatureOptions features;
+  Normalization normalization = Normalization::utterance;
+  bool normalize_variance = true;
+  std::optional<FeatureStatistics> global = {};  // of the training set, for the others; else the set's own
+  int64_t delta_order = 0;                       // 2 triples the dimensions
+  int64_t frames_per_output = 1;                 // of a model that subsamples
+  bool refuse_bad = false;                       // the first unusable utterance ends the run
+};
+
+struct SpeechBatch {
+  Tensor features;       // (batch, frames, dims) float32, 0 beyond the length
+  Tensor lengths;        // (batch,) int64 frames
+  Tensor labels;         // (batch, longest) int64, PhoneTable::kBlank beyond the length
+  Tensor label_lengths;  // (batch,) int64
+  std::vector<int64_t> indices;
+
+  double padding() const;  // the share of frames that are padding
+};
+
+struct SpeechReport {
+  int64_t utterances = 0, frames = 0, labels = 0;  // usable
+  std::vector<std::string> bad;                    // "id: fault"
+  std::vector<std::string> too_short;  // ids: fewer outputs than labels and blanks between equal ones
+};
+
+class SpeechDataset {
+ public:
+  SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOptions options);
+
+  const SpeechReport& report() const { return report_; }
+  const PhoneTable& phones() const { return phones_; }
+  const SpeechOptions& options() const { return options_; }
+  const FeatureStatistics& global_statistics() const {
+    return global_;
+  }  // for Normalization::global, else empty
+  int64_t size() const { return static_cast<int64_t>(items_.size()); }
+  int64_t dims() const { return store_->dims() * (options_.delta_order + 1); }
+  int64_t frames(int64_t i) const { return store_->frames(item(i).stored); }
+  std::vector<int64_t> all_frames() const;
+  const Utterance& utterance(int64_t i) const { return item(i).utterance; }
+  const std::vector<int64_t>& labels(int64_t i) const { return item(i).labels; }
+  // Normalised, with deltas: (frames, dims).
+  Tensor features(int64_t i) const;
+
+  // Without an augmentation the features are as they are; `stream` is that of the training step, of which
+  // every utterance takes a part of its own.
+  SpeechBatch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
+                    const RandomStream& stream = {}) const;
+
+ private:
+  struct Item {
+    Utterance utterance;
+    std::vector<int64_t> labels;
+    int64_t stored, statistics;  // places in the store and in statistics_
+  };
+  const Item& item(int64_t i) const { return items_[static_cast<size_t>(i)]; }
+  void choose_items(const Corpus& corpus);
+  void gather_statistics();
+
+  PhoneTable phones_;
+  SpeechOptions options_;
+  std::shared_ptr<const FeatureStore> store_;
+  std::vector<Item> items_;
+  std::vector<FeatureStatistics> statistics_;  // per speaker, or one
+  FeatureStatistics global_;
+  SpeechReport report_;
+};
+
+// Frames that CTC needs for labels: one for each, and a blank between equal neighbours.
+int64_t frames_needed(std::span<const int64_t> labels);
+
+struct BatchPlanOptions {
+  int64_t max_frames = 20000;  // of a batch, padding counted; a longer utterance is a batch of its own
+  int64_t max_batch = 0;       // utterances; 0: any number
+  bool shuffle = true;         // by seed and epoch; else from short to long
+  uint64_t seed = 0;
+};
+
+// The batches of an epoch, every utterance in one. Utterances of about the same length come together; which
+// of them, and the order of batches, is random.
+std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
+                                               const BatchPlanOptions& options, int64_t epoch);
+
+// The share of padding among the frames of all batches.
+double padding_share(std::span<const int64_t> frames, const std::vector<std::vector<int64_t>>& batches);
+
+}  // namespace tapeformer

@@ -1,0 +1,212 @@
+#include "data/speech_dataset.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/errors.h"
+#include "core/threads.h"
+#include "data/audio.h"
+#include "tests/data/support.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+// Recordings of noise, u0 … u(n-1), of 2000 samples and 500 more each, by two speakers.
+Corpus noise_corpus(const TempDir& dir, int count) {
+  Corpus corpus{"noise", {}};
+  for (int i = 0; i < count; ++i) {
+    const Tensor samples = uniform({2000 + 500 * i}, -0.5, 0.5, i, DType::float32);
+    Utterance utterance;
+    utterance.id = "u" + std::to_string(i);
+    utterance.speaker = i % 2 ? "odd" : "even";
+    utterance.path = dir / (utterance.id + ".wav");
+    utterance.phones = i % 3 ? Words{"a", "b"} : Words{"b"};
+    write_wav(utterance.path, {samples.data<float>(), static_cast<size_t>(samples.numel())}, 8000);
+    corpus.utterances.push_back(utterance);
+  }
+  return corpus;
+}
+
+SpeechOptions options_8k() {
+  SpeechOptions options;
+  options.features.filterbank.rate = 8000;
+  return options;
+}
+
+const PhoneTable kPhones({"a", "b"});
+
+std::vector<int64_t> random_lengths(int64_t count) {
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < count; ++i)
+    lengths.push_back(20 +
+                      static_cast<int64_t>(RandomStream(3, "lengths").below(static_cast<uint64_t>(i), 800)));
+  return lengths;
+}
+
+}  // namespace
+
+TEST_CASE("a batch holds features, labels and both lengths, padded") {
+  const TempDir dir;
+  SpeechOptions options = options_8k();
+  options.delta_order = 2;
+  const SpeechDataset set(noise_corpus(dir, 6), kPhones, options);
+  CHECK(set.size() == 6);
+  CHECK(set.dims() == 120);
+  const SpeechBatch batch = set.batch(std::vector<int64_t>{3, 1});
+  const int64_t longest = set.frames(3), shorter = set.frames(1);
+  CHECK(longest == 1 + (3500 - 200) / 80);
+  CHECK(batch.features.shape() == Shape({2, longest, 120}));
+  CHECK(batch.lengths.to_vector() == std::vector<double>{double(longest), double(shorter)});
+  CHECK(batch.labels.to_vector() == std::vector<double>{2, 0, 1, 2});
+  CHECK(batch.label_lengths.to_vector() == std::vector<double>{1, 2});
+  CHECK(batch.padding() == doctest::Approx(double(longest - shorter) / double(2 * longest)));
+  const auto values = batch.features.to_vector();
+  const auto start = values.begin() + longest * 120;
+  CHECK(std::vector<double>(start, start + shorter * 120) == set.features(1).to_vector());
+  CHECK(std::all_of(start + shorter * 120, values.end(), [](double x) { return x == 0; }));
+  CHECK_THROWS_AS(set.batch(std::vector<int64_t>{6}), ShapeError);
+}
+
+TEST_CASE("features are those of the cache, which changes with every parameter, file and damage") {
+  const TempDir dir;
+  const Corpus corpus = noise_corpus(dir, 5);
+  SpeechOptions options = options_8k();
+  options.features.filterbank.dither = 1;
+  const SpeechDataset plain(corpus, kPhones, options);
+  FeatureOptions cached = options.features;
+  cached.cache_folder = (dir / "cache").string();
+  CHECK(!FeatureStore(corpus, cached).from_cache());
+  CHECK(FeatureStore(corpus, cached).from_cache());
+  options.features = cached;
+  const SpeechDataset read(corpus, kPhones, options);
+  for (int64_t i = 0; i < 5; ++i) CHECK(max_difference(read.features(i), plain.features(i)) == 0);
+
+  std::vector<FeatureOptions> others(8, cached);
+  others[0].filterbank.bins = 41;
+  others[1].filterbank.dither = 0.5;
+  others[2].seed = 1;
+  others[3].filterbank.low_hz = 30;
+  others[4].filterbank.snip_edges = false;
+  others[5].resample = true;
+  others[6].filterbank.energy = true;
+  others[7].filterbank.shift_ms = 12.5;
+  std::vector<std::string> keys = {cache_key(corpus, cached)};
+  for (const FeatureOptions& other : others) keys.push_back(cache_key(corpus, other));
+  Corpus changed = corpus;
+  changed.utterances[2].begin = 0.1;
+  keys.push_back(cache_key(changed, cached));
+  write_wav(corpus.utterances[0].path, std::vector<float>(900, 0.5f), 8000);
+  keys.push_back(cache_key(corpus, cached));
+  std::sort(keys.begin(), keys.end());
+  CHECK(std::unique(keys.begin(), keys.end()) == keys.end());
+
+  CHECK(!FeatureStore(changed, cached).from_cache());
+  const auto path = dir / "cache" / (cache_key(changed, cached) + ".features");
+  REQUIRE(std::filesystem::exists(path));
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 5);
+  CHECK(!FeatureStore(changed, cached).from_cache());  // damaged, so made again
+  CHECK(FeatureStore(changed, cached).from_cache());
+}
+
+TEST_CASE("bad files are named and left out, or end the run") {
+  const TempDir dir;
+  Corpus corpus = noise_corpus(dir, 8);
+  write_file(corpus.utterances[0].path, std::string("no sound"));
+  write_wav(corpus.utterances[1].path, std::vector<float>(4000, 0.0f), 8000);
+  write_wav(corpus.utterances[2].path, std::vector<float>{0, 1, 0}, 8000);
+  write_wav(corpus.utterances[3].path, std::vector<float>{0, 1, 0}, 16000);
+  corpus.utterances[4].phones = {"a", "x"};
+  corpus.utterances[5].phones = {};
+  corpus.utterances[6].phones = Words(40, "a");  // needs 79 frames
+  const SpeechDataset set(corpus, kPhones, options_8k());
+  CHECK(set.size() == 1);
+  REQUIRE(set.report().bad.size() == 6);
+  const std::vector<std::string> parts = {
+      "u0.wav: not a readable audio file",       "u1.wav: is silent",
+      "u2.wav: 3 samples are less than a frame", "expected 8000 samples per second, found 16000",
+      "u4: \"x\" is not one of the 2 phones",    "u5: has no labels"};
+  for (size_t i = 0; i < parts.size(); ++i) CHECK(contains(set.report().bad[i], parts[i]));
+  CHECK(set.report().too_short == std::vector<std::string>{"u6"});
+  CHECK(frames_needed(std::vector<int64_t>{1, 1, 2, 1, 1}) == 7);
+  SpeechOptions strict = options_8k();
+  strict.refuse_bad = true;
+  CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, strict); }), "noise: u0: "));
+  corpus.utterances.resize(2);
+  CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, options_8k()); }),
+                 "no utterance can be used, of 2; the first: u0"));
+}
+
+TEST_CASE("normalisation by utterance, speaker and set") {
+  const TempDir dir;
+  const Corpus corpus = noise_corpus(dir, 4);
+  const auto mean_of = [](const SpeechDataset& set, const std::vector<int64_t>& which) {
+    FeatureStatistics sum;
+    for (const int64_t i : which) sum.add(set.features(i));
+    return std::abs(sum.sums[7]) / sum.frames;
+  };
+  SpeechOptions options = options_8k();
+  const SpeechDataset utterance(corpus, kPhones, options);
+  options.normalization = Normalization::speaker;
+  const SpeechDataset speaker(corpus, kPhones, options);
+  options.normalization = Normalization::global;
+  const SpeechDataset global(corpus, kPhones, options);
+  CHECK(mean_of(utterance, {2}) < 1e-5);
+  CHECK(mean_of(speaker, {0, 2}) < 1e-5);
+  CHECK(mean_of(speaker, {0}) > 1e-4);
+  CHECK(mean_of(global, {0, 1, 2, 3}) < 1e-5);
+  CHECK(mean_of(global, {0, 2}) > 1e-4);
+  options.global = global.global_statistics();
+  CHECK(max_difference(SpeechDataset({"one", {corpus.utterances[3]}}, kPhones, options).features(0),
+                       global.features(3)) == 0);
+}
+
+TEST_CASE("batches do not depend on threads, and masks on stream and utterance") {
+  const TempDir dir;
+  const Corpus corpus = noise_corpus(dir, 7);
+  const int before = threads();
+  const SpecAugmentOptions masks{.frequency_width = 10, .time_width = 10};
+  const std::vector<int64_t> all = {0, 1, 2, 3, 4, 5, 6};
+  std::vector<Tensor> results;
+  for (const int count : {1, 2, 5}) {
+    set_threads(count);
+    const SpeechDataset set(corpus, kPhones, options_8k());
+    results.push_back(set.batch(all, &masks, RandomStream(1, "spec_augment", 9)).features);
+    CHECK(max_difference(results[0], set.batch(all, &masks, RandomStream(1, "spec_augment", 10)).features) >
+          0);
+  }
+  set_threads(before);
+  CHECK(max_difference(results[0], results[1]) == 0);
+  CHECK(max_difference(results[0], results[2]) == 0);
+}
+
+TEST_CASE("plans keep the frame budget and hold every utterance once, differently in every epoch") {
+  const std::vector<int64_t> lengths = random_lengths(1000);
+  const BatchPlanOptions options{.max_frames = 4000, .seed = 5};
+  const auto first = plan_batches(lengths, options, 0);
+  CHECK(first == plan_batches(lengths, options, 0));
+  CHECK(first != plan_batches(lengths, options, 1));
+  CHECK(first != plan_batches(lengths, {.max_frames = 4000, .seed = 6}, 0));
+  std::vector<int> seen(1000, 0);
+  for (const auto& batch : first) {
+    int64_t longest = 0;
+    for (const int64_t i : batch) {
+      ++seen[static_cast<size_t>(i)];
+      longest = std::max(longest, lengths[static_cast<size_t>(i)]);
+    }
+    CHECK(longest * static_cast<int64_t>(batch.size()) <= 4000);
+  }
+  CHECK(seen == std::vector<int>(1000, 1));
+  CHECK(padding_share(lengths, first) < 0.06);
+  const auto small = plan_batches(lengths, {.max_frames = 100, .max_batch = 2}, 0);
+  CHECK(std::all_of(small.begin(), small.end(), [](const auto& batch) { return batch.size() <= 2; }));
+  const auto sorted = plan_batches(lengths, {.max_frames = 4000, .shuffle = false}, 3);
+  CHECK(lengths[static_cast<size_t>(sorted.front()[0])] <=
+        lengths[static_cast<size_t>(sorted.back().back())]);
+  CHECK(plan_batches({}, options, 0).empty());
+  CHECK_THROWS_AS(plan_batches(lengths, {.max_frames = 0}, 0), ConfigError);
+}
