@@ -4,7 +4,10 @@
 #include "core/errors.h"
 #include "core/log.h"
 #include "data/dataset.h"
+#include "data/directory.h"
 #include "data/fetch.h"
+#include "data/kaldi_directory.h"
+#include "data/synthetic_speech.h"
 #include "data/verify.h"
 #include "train/commands/commands.h"
 
@@ -38,6 +41,16 @@ void list_action(const std::vector<std::string>& names, const CommandLine& line)
   print_report(Report().add("sets", rows), line.common);
 }
 
+// The faults of a Kaldi data directory, with file and line; the recordings are looked at too.
+void verify_kaldi(const std::string& folder, std::vector<Report>& rows, std::string& problems) {
+  const std::vector<std::string> found = kaldi_problems(folder);
+  rows.push_back(Report()
+                     .add("set", folder)
+                     .add("faults", static_cast<int64_t>(found.size()))
+                     .add("good", found.empty()));
+  for (const std::string& problem : found) problems += (problems.empty() ? "" : "\n") + problem;
+}
+
 void verify_action(const std::vector<std::string>& names, const CommandLine& line) {
   std::vector<std::string> wanted = names;
   if (wanted.empty())
@@ -47,6 +60,10 @@ void verify_action(const std::vector<std::string>& names, const CommandLine& lin
   std::vector<Report> rows;
   std::string problems;
   for (const std::string& name : wanted) {
+    if (name.find('/') != std::string::npos) {
+      verify_kaldi(name, rows, problems);
+      continue;
+    }
     const SetReport set = verify_set(name, line.common.data_dir);
     for (const FileReport& file : set.files)
       rows.push_back(Report()
@@ -79,9 +96,29 @@ void fetch_action(const std::vector<std::string>& names, const CommandLine& line
   print_report(Report().add("sets", rows), line.common);
 }
 
+// Into the first data directory, like what is fetched.
+void prepare_synthetic_speech(const CommandLine& line) {
+  KnownSet set{};
+  set.name = "synthetic-speech";
+  const std::filesystem::path folder = candidate_folders(set, line.common.data_dir).front();
+  SyntheticSpeechOptions options;
+  options.train = line.options.get<int64_t>("sentences");
+  options.valid = options.test = std::max<int64_t>(1, options.train / 10);
+  options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
+  make_synthetic_speech(folder, options);
+  print_report(Report()
+                   .add("name", "synthetic-speech")
+                   .add("folder", folder.string())
+                   .add("train", options.train)
+                   .add("valid", options.valid)
+                   .add("test", options.test),
+               line.common);
+}
+
 // Image files are used as they are, so preparing a set means reading all of it once, as training will.
 void prepare_action(const std::vector<std::string>& names, const CommandLine& line) {
   require_names(names, "prepare");
+  if (names == std::vector<std::string>{"synthetic-speech"}) return prepare_synthetic_speech(line);
   std::vector<Report> rows;
   for (const std::string& name : names)
     for (const std::string split : {"train", "test"}) {
@@ -109,14 +146,19 @@ int run_data(const Arguments& arguments) {
        .summary = "Data sets: where they are, whether their files are the published ones, and getting them.",
        .positionals = {{"ACTION", "list, verify, fetch or prepare"},
                        {"NAME", "data sets; list and verify take all without", false, true}},
-       .options = {{.name = "from",
-                    .default_value = std::string(),
-                    .help = "fetch: path or URL of a folder with the files, instead of the published one"}},
+       .options =
+           {{.name = "from",
+             .default_value = std::string(),
+             .help = "fetch: path or URL of a folder with the files, instead of the published one"},
+            {.name = "sentences",
+             .default_value = int64_t{600},
+             .help = "prepare synthetic-speech: sentences for training; a tenth as many for valid and test"}},
        .details =
            "list     every known set: what of it was found, and where\n"
            "verify   reads every byte and compares size and checksum; exit code 3 if something is wrong\n"
+           "         (a NAME with a slash is a Kaldi data directory: every fault by file and line)\n"
            "fetch    downloads what is missing into the first data directory, and verifies it\n"
-           "prepare  reads the whole set once, as training will\n\n"
+           "prepare  reads the whole set once, as training will; synthetic-speech is spoken by espeak-ng\n\n"
            "Data directories, in order: --data-dir, $TAPEFORMER_DATA, $XDG_DATA_HOME/tapeformer\n"
            "(~/.local/share/tapeformer), each with one folder per set; then the folder of the set's\n"
            "Debian package."},

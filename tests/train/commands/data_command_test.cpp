@@ -1,6 +1,7 @@
 // tapeformer data, on Fashion-MNIST from its Debian package and on copies of it.
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "tests/train/commands/program.h"
@@ -105,4 +106,23 @@ TEST_CASE("data fetch of what cannot be had exits with 3") {
   CHECK(absent.code == 3);
   CHECK(contains(absent.err, "train-images-idx3-ubyte"));
   CHECK(run_program({"data", "fetch"}).code == 2);
+}
+
+TEST_CASE(
+    "data prepare synthetic-speech writes Kaldi directories that data verify finds good, or says why not") {
+  if (std::system("command -v espeak-ng >/dev/null 2>&1")) {
+    MESSAGE("skipped: espeak-ng is not installed");
+    return;
+  }
+  const TempDir dir;
+  const auto made = run_program({"data", "prepare", "synthetic-speech", "--sentences", "2", "--json",
+                                 "--data-dir", dir.path().string()});
+  REQUIRE(made.code == 0);
+  const fs::path train = dir / "synthetic-speech" / "train";
+  CHECK(json_of(run_program({"data", "verify", train.string(), "--json"}))["good"] == true);
+  write_file(train / "text", std::string("zzz s E v\n"));
+  const auto bad = run_program({"data", "verify", train.string(), "--json"});
+  CHECK(bad.code == 3);
+  CHECK(json_of(bad)["good"] == false);
+  CHECK(contains(bad.err, "text:1: \"zzz\" has neither sound nor features"));
 }
