@@ -60,7 +60,8 @@ void check_config(const Config& config, const std::function<ConfigPosition(const
   require(data.dataset != "duplication" || data.max_length % 2 == 0, "data.max_length",
           concat_text("the duplication task has two equal halves, expected an even number, got ",
                       data.max_length));
-  require((!symbols && !speech) || model.positions != "grid", "model.positions", "\"grid\" needs a data set of images");
+  require((!symbols && !speech) || model.positions != "grid", "model.positions",
+          "\"grid\" needs a data set of images");
 
   if (speech) check_speech(config, require);
 

@@ -112,8 +112,9 @@ void add_speech_data(std::vector<SchemaKey>& keys) {
   table.add("path", &DataConfig::path, "speech: folder of the corpus; empty: the set's own among the data");
   table.add("max_frames", &DataConfig::max_frames, "speech: frames of a batch, padding counted")
       .range(1, 1e9);
-  table.add("train_part", &DataConfig::train_part,
-            "kaldi, librispeech, synthetic-speech: folder of the training part; empty: train, train-clean-100");
+  table.add(
+      "train_part", &DataConfig::train_part,
+      "kaldi, librispeech, synthetic-speech: folder of the training part; empty: train, train-clean-100");
   table.add("valid_part", &DataConfig::valid_part,
             "the same of the part that training evaluates on; empty: valid, dev-clean");
   table.add("test_part", &DataConfig::test_part, "the same of the test part; empty: test, test-clean");
@@ -128,7 +129,8 @@ void add_speech_data(std::vector<SchemaKey>& keys) {
       .one_of({"timit61", "timit48", "timit39"});
   table.add("sample_rate", &DataConfig::sample_rate, "speech: samples per second; 0: 16000, fsdd 8000")
       .range(0, 192000);
-  table.add("resample", &DataConfig::resample, "speech: convert recordings of another rate, else refuse them");
+  table.add("resample", &DataConfig::resample,
+            "speech: convert recordings of another rate, else refuse them");
   table.add("num_mel_bins", &DataConfig::num_mel_bins, "speech: filters of recordings").range(1, 1024);
   table.add("dither", &DataConfig::dither, "speech: noise on training recordings, in 16-bit samples")
       .range(0, 1000);
@@ -152,7 +154,9 @@ void add_speech_data(std::vector<SchemaKey>& keys) {
 
 void add_model(std::vector<SchemaKey>& keys, const std::vector<std::string>& attention_names) {
   TableSchema table(keys, "model", &Config::model);
-  table.add("type", &ModelConfig::type, "image: bytes with a mixture of logistics; sequence: symbols; speech: frames with CTC")
+  table
+      .add("type", &ModelConfig::type,
+           "image: bytes with a mixture of logistics; sequence: symbols; speech: frames with CTC")
       .one_of({"image", "sequence", "speech"});
   table.add("attention", &ModelConfig::attention, "attention kind; its parameters stand in [attention]")
       .one_of(attention_names);

@@ -134,11 +134,11 @@ bool Trainer::epoch_due(int64_t every) const {
 
 void Trainer::check_finite(double loss, int64_t micro_step) const {
   if (std::isfinite(loss)) return;
-  throw DivergedError(
-      concat_text("the loss is ", loss, " at step ", step_, ", training examples ", task_->examples_of(micro_step),
-                  saved_step_ >= 0 ? concat_text("; the checkpoint of step ", saved_step_, " is kept")
-                                   : std::string("; no checkpoint was written before"),
-                  ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm."));
+  throw DivergedError(concat_text(
+      "the loss is ", loss, " at step ", step_, ", training examples ", task_->examples_of(micro_step),
+      saved_step_ >= 0 ? concat_text("; the checkpoint of step ", saved_step_, " is kept")
+                       : std::string("; no checkpoint was written before"),
+      ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm."));
 }
 
 Trainer::Step Trainer::train_step() {
@@ -228,8 +228,7 @@ void Trainer::save(bool best, bool must_succeed) {
     state["epoch_seconds"] = epoch_seconds_;
     state["seconds_per_epoch"] = seconds_per_epoch_;
   }
-  if (auto description = task_->description(); !description.is_null())
-    state["task"] = std::move(description);
+  if (auto description = task_->description(); !description.is_null()) state["task"] = std::move(description);
   const auto as_map = [](const NamedTensors& list) {
     return std::map<std::string, Tensor>(list.begin(), list.end());
   };
@@ -237,9 +236,9 @@ void Trainer::save(bool best, bool must_succeed) {
   optimizer_->swap_average();
   std::exception_ptr failure;
   try {
-    save_checkpoint(
-        run_dir, step_,
-        {as_map(task_->model().parameters()), as_map(optimizer_->state()), state.dump(2) + "\n", to_toml(config_)});
+    save_checkpoint(run_dir, step_,
+                    {as_map(task_->model().parameters()), as_map(optimizer_->state()), state.dump(2) + "\n",
+                     to_toml(config_)});
     if (best) mark_best_checkpoint(run_dir, step_);
     prune_checkpoints(run_dir, config_.train.keep_last);
     saved_step_ = step_;
@@ -274,8 +273,7 @@ TrainResult Trainer::run() {
   result.total_steps = total_steps_;
   const double limit = config_.train.time_limit_minutes * 60;
   // A signal may have come between a step and its evaluation.
-  if (step_ > 0 && evaluated_step_ != step_ && evaluation_due())
-    finish_step(step_ == total_steps_);
+  if (step_ > 0 && evaluated_step_ != step_ && evaluation_due()) finish_step(step_ == total_steps_);
   while (step_ < total_steps_ && !result.time_is_up) {
     const auto start = Clock::now();
     const Step step = train_step();

@@ -84,7 +84,9 @@ class Trainer {
   bool due(int64_t every) const { return every > 0 && step_ % every == 0; }
   // Whether an epoch ended with the last step, and its number, counted from 1, is a multiple of `every`.
   bool epoch_due(int64_t every) const;
-  bool evaluation_due() const { return due(config_.train.eval_every) || epoch_due(config_.train.eval_epochs); }
+  bool evaluation_due() const {
+    return due(config_.train.eval_every) || epoch_due(config_.train.eval_epochs);
+  }
 
   Config config_;
   TrainerOptions options_;
