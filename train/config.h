@@ -35,14 +35,15 @@ struct DataConfig {
   int64_t max_length = 128;  // copy, duplication
   int64_t symbols = 10;      // copy, duplication
   // Speech. batch_size is the most utterances of a batch, limit and validation count utterances.
-  std::string path;            // folder of the corpus; empty: the set's folder among the data
+  std::string path = {};       // folder of the corpus; empty: the set's folder among the data
   int64_t max_frames = 20000;  // of a batch, padding counted
-  std::string train_part, valid_part, test_part;  // folders of Kaldi, LibriSpeech; empty: the usual names
-  std::string lexicon;                            // words to phones; empty: as the data set needs
-  std::string unknown_words = "refuse";           // words that the lexicon lacks: refuse | drop
-  std::string bad_utterances = "drop";            // drop | refuse
-  std::string phone_set = "timit48";              // of training on TIMIT; scoring is on 39
-  int64_t sample_rate = 0;                        // 0: of the data set
+  // Folders of the parts of kaldi and librispeech; empty: the usual names.
+  std::string train_part = {}, valid_part = {}, test_part = {};
+  std::string lexicon = {};              // words to phones; empty: as the data set needs
+  std::string unknown_words = "refuse";  // words that the lexicon lacks: refuse | drop
+  std::string bad_utterances = "drop";   // drop | refuse
+  std::string phone_set = "timit48";     // of training on TIMIT; scoring is on 39
+  int64_t sample_rate = 0;               // 0: of the data set
   bool resample = false;
   int64_t num_mel_bins = 40;
   double dither = 0;  // in training
@@ -52,7 +53,7 @@ struct DataConfig {
   bool spec_augment = false;
   int64_t frequency_masks = 2, frequency_width = 10, time_masks = 2, time_width = 40;
   double time_share = 0.2;
-  std::string feature_cache;  // a folder; empty: features stay in memory
+  std::string feature_cache = {};  // a folder; empty: features stay in memory
 };
 
 struct ModelConfig {

@@ -14,7 +14,10 @@ std::vector<CtcLabels> decode(const SpeechOutput& output, int64_t beam) {
 }
 
 SpeechEvaluationOptions evaluation_options(const Config& config) {
-  return {.beam = 0, .max_frames = config.data.max_frames, .fold_timit = config.data.dataset == "timit"};
+  return {.beam = 0,
+          .max_frames = config.data.max_frames,
+          .max_batch = config.train.eval_batch_size,
+          .fold_timit = config.data.dataset == "timit"};
 }
 
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
@@ -32,8 +35,9 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
   };
   double nats = 0;
   int64_t feasible = 0;
-  for (const auto& places :
-       plan_batches(part.frames(), {.max_frames = options.max_frames, .shuffle = false}, 0)) {
+  for (const auto& places : plan_batches(
+           part.frames(),
+           {.max_frames = options.max_frames, .max_batch = options.max_batch, .shuffle = false}, 0)) {
     std::vector<int64_t> indices;
     for (const int64_t place : places) indices.push_back(part.usable[static_cast<size_t>(place)]);
     const SpeechBatch batch = set.batch(indices);

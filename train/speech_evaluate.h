@@ -13,6 +13,7 @@ namespace tapeformer {
 struct SpeechEvaluationOptions {
   int64_t beam = 0;            // prefixes of a beam search; 0: the most probable class of every frame
   int64_t max_frames = 20000;  // of a batch
+  int64_t max_batch = 0;       // utterances; 0: any number
   bool fold_timit = false;     // score 39 phones of TIMIT
 };
 
