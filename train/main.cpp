@@ -19,7 +19,7 @@ constexpr int kFailed = 1, kUsage = 2, kBadData = 3, kNoDevice = 4, kDiverged = 
 
 std::string help_text() {
   std::string text = "tapeformer " + build_info().version +
-                     ": trains autoregressive Transformers with softmax and linear attention\n\nUsage:\n"
+                     ": trains autoregressive Transformers with softmax, linear and LSH attention\n\nUsage:\n"
                      "  tapeformer COMMAND [arguments] [options]\n\nCommands:\n";
   size_t width = 0;
   for (const Command& command : commands())

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "core/errors.h"
 #include "core/threads.h"
@@ -209,4 +210,32 @@ TEST_CASE("plans keep the frame budget and hold every utterance once, differentl
         lengths[static_cast<size_t>(sorted.back().back())]);
   CHECK(plan_batches({}, options, 0).empty());
   CHECK_THROWS_AS(plan_batches(lengths, {.max_frames = 0}, 0), ConfigError);
+}
+
+TEST_CASE("every utterance of AN4 and of the spoken digits can be used") {
+  if (!have_real("an4") || !have_real("fsdd") || !have_real("cmudict")) {
+    MESSAGE("skipped: no an4, fsdd and cmudict in $TAPEFORMER_DATA");
+    return;
+  }
+  const std::filesystem::path data = std::getenv("TAPEFORMER_DATA");
+  const Lexicon cmudict = Lexicon::read(data / "cmudict" / "cmudict.dict");
+  Corpus digits = read_spoken_digits(data / "fsdd", "train");
+  CHECK(pronounce_words(digits, cmudict, UnknownWords::refuse).dropped == 0);
+  const auto an4 = std::filesystem::exists(data / "an4" / "etc") ? data / "an4" : data / "an4" / "an4";
+  for (const Corpus& corpus : {read_an4(an4, "train"), read_an4(an4, "test"), digits}) {
+    std::vector<Words> sequences;
+    for (const Utterance& utterance : corpus.utterances) sequences.push_back(utterance.phones);
+    const SpeechDataset set(corpus, table_of(sequences), options_8k());
+    CHECK(set.report().bad.empty());
+    CHECK(set.size() + static_cast<int64_t>(set.report().too_short.size()) ==
+          static_cast<int64_t>(corpus.utterances.size()));
+    const auto lengths = set.all_frames();
+    const auto batches = plan_batches(lengths, {.max_frames = 8000}, 0);
+    MESSAGE(corpus.name << ": " << set.size() << " utterances, " << set.report().frames << " frames, "
+                        << set.report().labels << " labels of " << set.phones().classes() - 1 << " phones, "
+                        << set.report().too_short.size() << " too short; " << batches.size() << " batches, "
+                        << 100 * padding_share(lengths, batches) << " % padding");
+    CHECK(padding_share(lengths, batches) < 0.1);
+    CHECK(set.batch(batches[0]).features.size(2) == set.dims());
+  }
 }

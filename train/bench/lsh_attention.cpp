@@ -123,6 +123,7 @@ Report Case::report(const Attention& attention, const ChunkProducts& yardstick, 
       .add("share_products", share(stages.products))
       .add("share_softmax", share(stages.softmax))
       .add("share_scatter", share(stages.scatter))
+      .add("multiply_adds_per_token", stages.multiply_adds / (repeats * shape_[0] * length_))
       .add("products_gflops_per_thread", median(rates))
       .add("products_over_sgemm", median(ratios));
 }

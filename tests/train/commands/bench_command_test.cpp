@@ -102,3 +102,22 @@ TEST_CASE("bench generate allocates nothing for a token") {
   }
   CHECK(run_program({"bench", "generate", "--tokens", "784"}).code == 2);
 }
+
+TEST_CASE("bench ctc") {
+  const auto figures = json_of(run_program({"bench", "ctc", "--batch", "2", "--frames", "50", "--classes",
+                                            "5", "--labels", "9", "--repeats", "2", "--json"}));
+  CHECK(figures["milliseconds"] > 0);
+  CHECK(figures["milliseconds_forward"] > 0);
+  // Random logits know nothing of the labels.
+  CHECK(figures["loss"] > 1);
+  CHECK(run_program({"bench", "ctc", "--frames", "10", "--labels", "6"}).code == 2);
+}
+
+TEST_CASE("bench lstm") {
+  const auto figures = json_of(run_program({"bench", "lstm", "--batch", "2", "--frames", "9", "--hidden", "6",
+                                            "--layers", "2", "--repeats", "2", "--json"}));
+  // Two directions of two layers, with 40 and 12 features.
+  CHECK(figures["parameters"] == 2 * (24 * (40 + 6 + 2) + 24 * (12 + 6 + 2)));
+  CHECK(figures["milliseconds"] > 0);
+  CHECK(figures["gflops_forward"] > 0);
+}
