@@ -168,14 +168,14 @@ Normalization normalization(const std::string& name) {
 
 }  // namespace
 
-nlohmann::ordered_json to_json(const SpeechDescription& description) {
+std::string to_json(const SpeechDescription& description) {
   const Words& names = description.phones.names();
   nlohmann::ordered_json json{{"dims", description.dims}, {"phones", Words(names.begin() + 1, names.end())}};
   if (description.global)
     json["global"] = {{"frames", description.global->frames},
                       {"sums", description.global->sums},
                       {"squares", description.global->squares}};
-  return json;
+  return json.dump();
 }
 
 SpeechDescription speech_description(const std::string& state_json, const std::string& place) try {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -22,8 +21,9 @@ struct SpeechDescription {
   std::optional<FeatureStatistics> global;  // with data.cmvn = "global"
 };
 
-nlohmann::ordered_json to_json(const SpeechDescription& description);
-// From the contents of a checkpoint's state.json. Throws CheckpointError, naming `place`.
+// As a JSON object, and from the contents of a checkpoint's state.json. Throws CheckpointError, naming
+// `place`.
+std::string to_json(const SpeechDescription& description);
 SpeechDescription speech_description(const std::string& state_json, const std::string& place);
 
 // A part of the corpus with its labels, "train", "valid" or "test". Without a part for "valid" of its own,

@@ -1,7 +1,5 @@
 // Speech: frames and phones with CTC, judged by the phone error rate.
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
+#include <cmath>
 
 #include "core/log.h"
 #include "train/speech_evaluate.h"
@@ -50,7 +48,7 @@ class SpeechTask final : public Task {
         evaluation_(evaluation_options(config)),
         seed_(static_cast<uint64_t>(config.run.seed)) {
     if (config.data.spec_augment) augment_ = augment_options(config.data);
-    report(training_, fmt::format("; {:.1f} % of a batch is padding", 100 * plan_.padding()));
+    report(training_, concat_text("; ", std::round(1000 * plan_.padding()) / 10, " % of a batch is padding"));
     report(evaluated_, "");
   }
 
@@ -97,10 +95,10 @@ class SpeechTask final : public Task {
             .seconds = e.seconds,
             .metrics = metrics,
             .figures = figures,
-            .text = s.line() + fmt::format(", {:.4g} nats", e.nats_per_utterance)};
+            .text = concat_text(s.line(), ", ", e.nats_per_utterance, " nats")};
   }
 
-  nlohmann::ordered_json description() const override { return to_json(description_); }
+  std::string description() const override { return to_json(description_); }
 
  private:
   std::vector<int64_t> indices_at(int64_t number) const {

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "models/module.h"
@@ -59,8 +58,9 @@ class Task {
   virtual void add_metrics(double /*loss*/, MetricRecord& /*record*/) const {}
   // Bits per dimension that the progress line shows; negative: none.
   virtual double shown_bits(double /*loss*/) const { return -1; }
-  // What else a checkpoint needs so that the model can be used where the data is not; null: nothing.
-  virtual nlohmann::ordered_json description() const;
+  // What else a checkpoint needs so that the model can be used where the data is not, a JSON object; empty:
+  // nothing.
+  virtual std::string description() const { return ""; }
 };
 
 // The task of the config's model type. Loads the data. Throws ConfigError, DataError.

@@ -228,7 +228,8 @@ void Trainer::save(bool best, bool must_succeed) {
     state["epoch_seconds"] = epoch_seconds_;
     state["seconds_per_epoch"] = seconds_per_epoch_;
   }
-  if (auto description = task_->description(); !description.is_null()) state["task"] = std::move(description);
+  if (const std::string description = task_->description(); !description.empty())
+    state["task"] = nlohmann::ordered_json::parse(description);
   const auto as_map = [](const NamedTensors& list) {
     return std::map<std::string, Tensor>(list.begin(), list.end());
   };

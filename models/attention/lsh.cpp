@@ -29,8 +29,8 @@ class LshKind final : public Attention {
   }
 
  private:
-  // Decoding runs prefixes that are shorter than the sequences a number of buckets was chosen for, and batches
-  // of utterances may be shorter too.
+  // Decoding runs prefixes that are shorter than the sequences a number of buckets was chosen for, and
+  // batches of utterances may be shorter too.
   static void fit(LshOptions& options, int64_t length) {
     if (length <= options.chunk_length)
       options.buckets = 0;

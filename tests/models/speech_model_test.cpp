@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "core/allocator.h"
 #include "models/speech_stream.h"
 #include "tests/support/random.h"
@@ -78,6 +80,20 @@ TEST_CASE("an utterance of a batch gets the logits that it has alone") {
     const SpeechOutput one = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
     CHECK(one.logits.shape() == Shape{1, 4, 6});
     CHECK(max_difference(all.logits.view({1, 4, 6}, {48, 6, 1}, 48).clone(), one.logits) < 1e-5);
+  }
+}
+
+TEST_CASE("LSH: a batch shorter than the buckets were chosen for trains all the same") {
+  for (const int64_t chunk : {4, 32}) {  // several chunks, and one that holds all
+    CAPTURE(chunk);
+    SpeechModelOptions options = small("lsh");
+    options.encoder.attention_options.set("buckets", int64_t{64});
+    options.encoder.attention_options.set("chunk_length", chunk);
+    SpeechModel model(options);
+    model.initialize(3);
+    const CtcLoss loss = model.loss(random_batch(), {.training = true, .seed = 1, .step = 1});
+    CHECK(std::isfinite(loss.loss.item()));
+    backward(loss.loss);
   }
 }
 

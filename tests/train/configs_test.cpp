@@ -91,3 +91,33 @@ TEST_CASE("paper configs: LSH attention of fast_transformers, whose chunks divid
       CHECK(length % chunk == 0);
     }
 }
+
+TEST_CASE("speech configs: the paper's sizes on every corpus") {
+  for (const char* corpus : {"an4", "fsdd"})
+    for (const char* name : {"bilstm", "softmax", "linear", "lsh-4"}) {
+      INFO(corpus << " " << name);
+      const Config config = load(kConfigs / "speech" / (std::string(corpus) + "-" + name + ".toml"));
+      CHECK(config.model.type == "speech");
+      CHECK(config.data.dataset == corpus);
+      CHECK(config.data.validation == 100);
+      CHECK(config.schedule.kind == "plateau");
+      CHECK(config.schedule.factor == 0.5);
+      if (std::string(name) == "bilstm") {
+        CHECK(config.model.encoder == "lstm");
+        CHECK(config.model.layers == 3);
+        CHECK(config.model.hidden == 320);
+        CHECK(config.optimizer.kind == "adam");
+        CHECK(config.optimizer.lr == 1e-3);
+        continue;
+      }
+      CHECK(config.model.encoder == "transformer");
+      CHECK(config.model.attention == (std::string(name) == "lsh-4" ? "lsh" : name));
+      CHECK(config.model.layers == 9);
+      CHECK(config.model.heads == 6);
+      CHECK(config.model.head_dim == 32);
+      CHECK(config.model.feedforward == 768);
+      CHECK_FALSE(config.model.causal);
+      CHECK(config.optimizer.kind == "radam");
+      CHECK(config.optimizer.lr == 1e-4);
+    }
+}
