@@ -106,6 +106,10 @@ void Trainer::resume() {
 
 void Trainer::load_state(const Checkpoint& checkpoint) try {
   const auto state = nlohmann::json::parse(checkpoint.state_json());
+  const std::string description = task_->description();
+  if (!description.empty() && state.at("task") != nlohmann::json::parse(description))
+    throw ConfigError("cannot resume from " + checkpoint.folder() +
+                      ": the training data is not what it was: its phones or statistics differ");
   step_ = saved_step_ = state.at("step").get<int64_t>();
   evaluated_step_ = state.at("evaluated_step").get<int64_t>();
   optimizer_->set_steps(state.at("optimizer_steps").get<int64_t>());

@@ -98,6 +98,9 @@ TEST_CASE("speech: a run that is cut continues exactly, in the middle of an epoc
   for (size_t i = 0; i < a.size(); ++i)
     for (const char* field : {"step", "loss_nats", "per", "lr", "epoch"})
       CHECK(metric_number(a[i], field, -1) == metric_number(b[i], field, -1));
+  fs::remove(dir / "an4/feat/clstk/train0/train-1.mfc");
+  CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "cut", true); }),
+                 "the training data is not what it was"));
   config.data.deltas = 2;
   CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "cut", true); }), "data.deltas = 2"));
 }
