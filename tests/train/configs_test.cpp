@@ -93,13 +93,13 @@ TEST_CASE("paper configs: LSH attention of fast_transformers, whose chunks divid
 }
 
 TEST_CASE("speech configs: the paper's sizes on every corpus") {
-  for (const char* corpus : {"an4", "fsdd"})
+  for (const std::string corpus : {"an4", "fsdd", "synthetic"})
     for (const char* name : {"bilstm", "softmax", "linear", "lsh-4"}) {
       INFO(corpus << " " << name);
-      const Config config = load(kConfigs / "speech" / (std::string(corpus) + "-" + name + ".toml"));
+      const Config config = load(kConfigs / "speech" / (corpus + "-" + name + ".toml"));
       CHECK(config.model.type == "speech");
-      CHECK(config.data.dataset == corpus);
-      CHECK(config.data.validation == 100);
+      CHECK(config.data.dataset == (corpus == "synthetic" ? "synthetic-speech" : corpus));
+      CHECK(config.data.validation == (corpus == "synthetic" ? 0 : 100));
       CHECK(config.schedule.kind == "plateau");
       CHECK(config.schedule.factor == 0.5);
       if (std::string(name) == "bilstm") {
