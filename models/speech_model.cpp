@@ -90,7 +90,7 @@ SpeechOutput SpeechModel::forward(const Tensor& features, const Tensor& frame_le
   return {head.forward(encoder->forward(y, mask, context)), lengths};
 }
 
-CtcLoss SpeechModel::loss(const SpeechBatch& batch, const ForwardContext& context) const {
+CtcLoss SpeechModel::loss(const CtcBatch& batch, const ForwardContext& context) const {
   const SpeechOutput output = forward(batch.features, batch.frame_lengths, context);
   return ctc_loss(output.logits, output.lengths, batch.labels, batch.label_lengths,
                   {.blank = kSpeechBlank, .reduction = options_.reduction});

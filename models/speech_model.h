@@ -12,7 +12,7 @@
 namespace tapeformer {
 
 // Utterances padded to one length. Pads are finite numbers; what they are does not matter.
-struct SpeechBatch {
+struct CtcBatch {
   Tensor features;       // (batch, frames, features)
   Tensor frame_lengths;  // (batch,) int64
   Tensor labels;         // (batch, longest) int64, without blanks
@@ -52,12 +52,12 @@ class SpeechModel final : public Module {
   // Throws ConfigError when sizes contradict each other or the attention kind lacks a form that is needed.
   explicit SpeechModel(const SpeechModelOptions& options);
 
-  // features and frame_lengths of a SpeechBatch. Errors: ShapeError for shapes that do not fit, and for more
+  // features and frame_lengths of a CtcBatch. Errors: ShapeError for shapes that do not fit, and for more
   // than max_frames.
   SpeechOutput forward(const Tensor& features, const Tensor& frame_lengths,
                        const ForwardContext& context) const;
   // Utterances with too few steps for their labels are counted in the result (ops/ctc_loss.h).
-  CtcLoss loss(const SpeechBatch& batch, const ForwardContext& context) const;
+  CtcLoss loss(const CtcBatch& batch, const ForwardContext& context) const;
 
   const SpeechModelOptions& options() const { return options_; }
 

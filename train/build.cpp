@@ -6,25 +6,6 @@
 namespace tapeformer {
 namespace {
 
-EncoderOptions encoder_options(const Config& config) {
-  const ModelConfig& m = config.model;
-  EncoderOptions options;
-  options.layers = m.layers;
-  options.heads = m.heads;
-  options.head_dim = m.head_dim;
-  options.feedforward = m.feedforward;
-  options.attention = m.attention;
-  options.attention_options = config.attention;
-  options.dropout = m.dropout;
-  options.attention_dropout = m.attention_dropout;
-  options.pre_norm = m.norm == "pre";
-  options.activation = m.activation == "gelu" ? Activation::gelu : Activation::relu;
-  options.recompute = m.recompute;
-  options.reversible = m.reversible;
-  options.feedforward_chunks = m.feedforward_chunks;
-  return options;
-}
-
 Positions positions_of(const std::string& name) {
   if (name == "axial") return Positions::axial;
   return name == "grid" ? Positions::grid : Positions::sinusoidal;
@@ -46,6 +27,25 @@ DatasetOptions dataset_options(const Config& config, const std::string& split, c
 }
 
 }  // namespace
+
+EncoderOptions encoder_options(const Config& config) {
+  const ModelConfig& m = config.model;
+  EncoderOptions options;
+  options.layers = m.layers;
+  options.heads = m.heads;
+  options.head_dim = m.head_dim;
+  options.feedforward = m.feedforward;
+  options.attention = m.attention;
+  options.attention_options = config.attention;
+  options.dropout = m.dropout;
+  options.attention_dropout = m.attention_dropout;
+  options.pre_norm = m.norm == "pre";
+  options.activation = m.activation == "gelu" ? Activation::gelu : Activation::relu;
+  options.recompute = m.recompute;
+  options.reversible = m.reversible;
+  options.feedforward_chunks = m.feedforward_chunks;
+  return options;
+}
 
 AttentionCatalogue attention_catalogue() {
   AttentionCatalogue catalogue;

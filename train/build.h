@@ -24,6 +24,9 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
 // The split that training evaluates on: "valid" when examples are held out, else "test".
 std::string evaluation_split(const Config& config);
 
+// The layers of a Transformer.
+EncoderOptions encoder_options(const Config& config);
+
 // The sizes and kinds of the model. Throws ConfigError when config and data do not fit.
 AutoregressiveOptions model_options(const Config& config, const DatasetInfo& data);
 

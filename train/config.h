@@ -34,6 +34,26 @@ struct DataConfig {
   int64_t validation = 0;    // examples held out from the end of the training split
   int64_t max_length = 128;  // copy, duplication
   int64_t symbols = 10;      // copy, duplication
+  // Speech. batch_size is the most utterances of a batch, limit and validation count utterances.
+  std::string path = {};       // folder of the corpus; empty: the set's folder among the data
+  int64_t max_frames = 20000;  // of a batch, padding counted
+  // Folders of the parts of kaldi and librispeech; empty: the usual names.
+  std::string train_part = {}, valid_part = {}, test_part = {};
+  std::string lexicon = {};              // words to phones; empty: as the data set needs
+  std::string unknown_words = "refuse";  // words that the lexicon lacks: refuse | drop
+  std::string bad_utterances = "drop";   // drop | refuse
+  std::string phone_set = "timit48";     // of training on TIMIT; scoring is on 39
+  int64_t sample_rate = 0;               // 0: of the data set
+  bool resample = false;
+  int64_t num_mel_bins = 40;
+  double dither = 0;  // in training
+  int64_t deltas = 0;
+  std::string cmvn = "utterance";
+  bool cmvn_variance = true;
+  bool spec_augment = false;
+  int64_t frequency_masks = 2, frequency_width = 10, time_masks = 2, time_width = 40;
+  double time_share = 0.2;
+  std::string feature_cache = {};  // a folder; empty: features stay in memory
 };
 
 struct ModelConfig {
@@ -55,6 +75,14 @@ struct ModelConfig {
   bool reversible = false;
   int64_t feedforward_chunks = 1;
   int64_t loss_chunks = 1;
+  // Speech.
+  std::string encoder = "transformer";  // or lstm
+  int64_t hidden = 320;                 // cells of an LSTM layer in each direction
+  bool bidirectional = true;
+  bool causal = false;
+  int64_t subsampling = 1;
+  int64_t max_frames = 2400;  // longest utterance of a Transformer
+  std::string ctc_mean = "utterance";
 };
 
 struct OptimizerConfig {
@@ -84,6 +112,7 @@ struct TrainConfig {
   double epochs = 0;
   int64_t accumulate = 1;
   int64_t eval_every = 0;        // 0: only at the end
+  int64_t eval_epochs = 0;       // 0: by eval_every
   int64_t checkpoint_every = 0;  // 0: only at the end
   int64_t log_every = 10;
   int64_t keep_last = 3;

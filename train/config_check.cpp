@@ -1,6 +1,7 @@
 #include "train/config_check.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "core/errors.h"
@@ -10,6 +11,29 @@ namespace tapeformer {
 namespace {
 
 constexpr size_t kMostAxes = 3;  // sizes multiply without overflow
+
+using Require = std::function<void(bool, const std::string&, const std::string&)>;
+
+bool is_speech_set(const std::string& name) {
+  constexpr std::array<const char*, 6> kNames = {"an4",   "fsdd",        "kaldi",
+                                                 "timit", "librispeech", "synthetic-speech"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+void check_speech(const Config& config, const Require& require) {
+  const auto& [run, data, model, attention, optimizer, schedule, train] = config;
+  require(data.path != "" || (data.dataset != "kaldi" && data.dataset != "timit"), "data.path",
+          "data set " + quoted(data.dataset) + " needs the folder of the corpus");
+  require(model.positions == "sinusoidal", "model.positions",
+          "speech models have positions \"sinusoidal\", got " + quoted(model.positions));
+  require(model.encoder == "transformer" || !model.causal, "model.causal",
+          "an LSTM has no causal form of its own: set model.bidirectional = false");
+  require(data.limit == 0 || data.validation == 0 || data.limit > data.validation, "data.limit",
+          "expected more utterances than data.validation holds out");
+  require(model.feedforward_chunks == 1 || model.encoder == "transformer", "model.feedforward_chunks",
+          "an LSTM has no feed-forward block: expected 1");
+  require(model.loss_chunks == 1, "model.loss_chunks", "the CTC loss runs in one piece: expected 1");
+}
 
 }  // namespace
 
@@ -26,16 +50,20 @@ void check_config(const Config& config, const std::function<ConfigPosition(const
           "neither train.steps nor train.epochs is set, expected one above 0");
 
   const bool symbols = data.dataset == "copy" || data.dataset == "duplication";
-  require(symbols == (model.type == "sequence"), "model.type",
-          "data set " + quoted(data.dataset) + " needs type " + quoted(symbols ? "sequence" : "image") +
-              ", got " + quoted(model.type));
+  const bool speech = is_speech_set(data.dataset);
+  const std::string type = symbols ? "sequence" : speech ? "speech" : "image";
+  require(model.type == type, "model.type",
+          "data set " + quoted(data.dataset) + " needs type " + quoted(type) + ", got " + quoted(model.type));
   const int64_t side = data.dataset == "cifar10" ? 32 : 28;
-  require(symbols || side % data.downscale == 0, "data.downscale",
+  require(symbols || speech || side % data.downscale == 0, "data.downscale",
           concat_text(data.downscale, " does not divide images of ", side, " x ", side));
   require(data.dataset != "duplication" || data.max_length % 2 == 0, "data.max_length",
           concat_text("the duplication task has two equal halves, expected an even number, got ",
                       data.max_length));
-  require(!symbols || model.positions != "grid", "model.positions", "\"grid\" needs a data set of images");
+  require((!symbols && !speech) || model.positions != "grid", "model.positions",
+          "\"grid\" needs a data set of images");
+
+  if (speech) check_speech(config, require);
 
   const int64_t width = model.heads * model.head_dim;
   require(
@@ -65,8 +93,8 @@ void check_config(const Config& config, const std::function<ConfigPosition(const
           "schedule \"step\" needs at least one step");
   require(std::is_sorted(schedule.step_at.begin(), schedule.step_at.end(), std::less_equal<>()),
           "schedule.step_at", "expected increasing steps");
-  require(schedule.kind != "plateau" || train.eval_every > 0, "schedule.kind",
-          "\"plateau\" needs evaluations: set train.eval_every");
+  require(schedule.kind != "plateau" || train.eval_every > 0 || train.eval_epochs > 0, "schedule.kind",
+          "\"plateau\" needs evaluations: set train.eval_every or train.eval_epochs");
 }
 
 }  // namespace tapeformer

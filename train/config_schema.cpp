@@ -91,7 +91,8 @@ void add_run(std::vector<SchemaKey>& keys) {
 void add_data(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
   table.add("dataset", &DataConfig::dataset, "data set")
-      .one_of({"mnist", "fashion-mnist", "cifar10", "copy", "duplication"});
+      .one_of({"mnist", "fashion-mnist", "cifar10", "copy", "duplication", "an4", "fsdd", "kaldi", "timit",
+               "librispeech", "synthetic-speech"});
   table.add("batch_size", &DataConfig::batch_size, "sequences per batch").range(1, kLargestSize);
   table.add("shuffle", &DataConfig::shuffle, "new order in every epoch");
   table.add("limit", &DataConfig::limit, "training examples to use; 0: all").at_least(0);
@@ -106,10 +107,57 @@ void add_data(std::vector<SchemaKey>& keys) {
       .range(1, 65535);
 }
 
+void add_speech_data(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "data", &Config::data);
+  table.add("path", &DataConfig::path, "speech: folder of the corpus; empty: the set's own among the data");
+  table.add("max_frames", &DataConfig::max_frames, "speech: frames of a batch, padding counted")
+      .range(1, 1e9);
+  table.add(
+      "train_part", &DataConfig::train_part,
+      "kaldi, librispeech, synthetic-speech: folder of the training part; empty: train, train-clean-100");
+  table.add("valid_part", &DataConfig::valid_part,
+            "the same of the part that training evaluates on; empty: valid, dev-clean");
+  table.add("test_part", &DataConfig::test_part, "the same of the test part; empty: test, test-clean");
+  table.add("lexicon", &DataConfig::lexicon,
+            "speech: file with the phones of words; empty: CMUdict among the data where words are given, and "
+            "for kaldi the text is phones");
+  table.add("unknown_words", &DataConfig::unknown_words, "speech: what words that the lexicon lacks do")
+      .one_of({"refuse", "drop"});
+  table.add("bad_utterances", &DataConfig::bad_utterances, "speech: what unusable files do")
+      .one_of({"drop", "refuse"});
+  table.add("phone_set", &DataConfig::phone_set, "timit: phones of training; 39 are scored")
+      .one_of({"timit61", "timit48", "timit39"});
+  table.add("sample_rate", &DataConfig::sample_rate, "speech: samples per second; 0: 16000, fsdd 8000")
+      .range(0, 192000);
+  table.add("resample", &DataConfig::resample,
+            "speech: convert recordings of another rate, else refuse them");
+  table.add("num_mel_bins", &DataConfig::num_mel_bins, "speech: filters of recordings").range(1, 1024);
+  table.add("dither", &DataConfig::dither, "speech: noise on training recordings, in 16-bit samples")
+      .range(0, 1000);
+  table.add("deltas", &DataConfig::deltas, "speech: time derivatives of the features, up to this order")
+      .range(0, 2);
+  table.add("cmvn", &DataConfig::cmvn, "speech: frames whose mean is taken off the features")
+      .one_of({"none", "utterance", "speaker", "global"});
+  table.add("cmvn_variance", &DataConfig::cmvn_variance, "speech: divide by the standard deviation too");
+  table.add("spec_augment", &DataConfig::spec_augment, "speech: hide bands and stretches in training");
+  table.add("frequency_masks", &DataConfig::frequency_masks, "spec_augment: bands").range(0, 100);
+  table.add("frequency_width", &DataConfig::frequency_width, "spec_augment: most bins of a band")
+      .range(0, 1024);
+  table.add("time_masks", &DataConfig::time_masks, "spec_augment: stretches").range(0, 100);
+  table.add("time_width", &DataConfig::time_width, "spec_augment: most frames of a stretch")
+      .range(0, kLargestSize);
+  table.add("time_share", &DataConfig::time_share, "spec_augment: most of the utterance in a stretch")
+      .range(0, 1);
+  table.add("feature_cache", &DataConfig::feature_cache,
+            "speech: folder that keeps computed features; empty: memory only");
+}
+
 void add_model(std::vector<SchemaKey>& keys, const std::vector<std::string>& attention_names) {
   TableSchema table(keys, "model", &Config::model);
-  table.add("type", &ModelConfig::type, "image: bytes with a mixture of logistics; sequence: symbols")
-      .one_of({"image", "sequence"});
+  table
+      .add("type", &ModelConfig::type,
+           "image: bytes with a mixture of logistics; sequence: symbols; speech: frames with CTC")
+      .one_of({"image", "sequence", "speech"});
   table.add("attention", &ModelConfig::attention, "attention kind; its parameters stand in [attention]")
       .one_of(attention_names);
   table.add("layers", &ModelConfig::layers, "encoder layers").range(1, 10000);
@@ -151,6 +199,23 @@ void add_model(std::vector<SchemaKey>& keys, const std::vector<std::string>& att
       .add("loss_chunks", &ModelConfig::loss_chunks,
            "pieces in which predictor and loss run over the batch's tokens")
       .range(1, kLargestSize);
+}
+
+void add_speech_model(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "model", &Config::model);
+  table.add("encoder", &ModelConfig::encoder, "speech: attention layers, or LSTM layers")
+      .one_of({"transformer", "lstm"});
+  table.add("hidden", &ModelConfig::hidden, "speech, lstm: cells of a layer in each direction")
+      .range(1, kLargestSize);
+  table.add("bidirectional", &ModelConfig::bidirectional, "speech, lstm: a second pass from the end");
+  table.add("causal", &ModelConfig::causal,
+            "speech, transformer: no frame sees later ones, as transcribe --stream needs");
+  table.add("subsampling", &ModelConfig::subsampling, "speech: neighbouring frames in one step")
+      .one_of_integers({1, 2, 4});
+  table.add("max_frames", &ModelConfig::max_frames, "speech, transformer: longest utterance")
+      .range(1, kLargestSize);
+  table.add("ctc_mean", &ModelConfig::ctc_mean, "speech: what the loss of a batch is divided by")
+      .one_of({"utterance", "label"});
 }
 
 void add_optimizer(std::vector<SchemaKey>& keys) {
@@ -195,6 +260,8 @@ void add_train(std::vector<SchemaKey>& keys) {
       .range(0, 1e9);
   table.add("accumulate", &TrainConfig::accumulate, "batches per optimizer step").range(1, kLargestSize);
   table.add("eval_every", &TrainConfig::eval_every, "steps between evaluations; 0: only at the end")
+      .at_least(0);
+  table.add("eval_epochs", &TrainConfig::eval_epochs, "epochs between evaluations; 0: by eval_every")
       .at_least(0);
   table
       .add("checkpoint_every", &TrainConfig::checkpoint_every,
@@ -253,7 +320,9 @@ std::vector<SchemaKey> config_schema(const std::vector<std::string>& attention_n
   std::vector<SchemaKey> keys;
   add_run(keys);
   add_data(keys);
+  add_speech_data(keys);
   add_model(keys, attention_names);
+  add_speech_model(keys);
   add_optimizer(keys);
   add_schedule(keys);
   add_train(keys);

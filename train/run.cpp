@@ -53,13 +53,41 @@ fs::path LoadedRun::samples_folder() const {
   return parent.filename() == kCheckpoints ? parent.parent_path() / "samples" : fs::path();
 }
 
-LoadedRun load_run(const RunChoice& choice) {
+FoundRun find_run(const RunChoice& choice) {
+  FoundRun found;
+  found.checkpoint = checkpoint_folder(choice);
+  found.config = config_of(Checkpoint(found.checkpoint.string()), choice.sets);
+  return found;
+}
+
+LoadedRun load_run(const FoundRun& found) {
+  if (found.is_speech())
+    throw ConfigError(found.checkpoint.string() +
+                      " recognises speech: it has no images or sequences; use \"tapeformer eval\" or "
+                      "\"tapeformer transcribe\"");
   LoadedRun run;
-  run.checkpoint = checkpoint_folder(choice);
-  const Checkpoint checkpoint(run.checkpoint.string());
-  run.config = config_of(checkpoint, choice.sets);
+  run.config = found.config;
+  run.checkpoint = found.checkpoint;
   run.data = describe_data(run.config);
   run.model = make_model(run.config, run.data);
+  Checkpoint(run.checkpoint.string()).load_model(run.model->parameters());
+  return run;
+}
+
+LoadedRun load_run(const RunChoice& choice) {
+  return load_run(find_run(choice));
+}
+
+LoadedSpeechRun load_speech_run(const FoundRun& found) {
+  if (!found.is_speech())
+    throw ConfigError(found.checkpoint.string() + " is a model of " + found.config.data.dataset +
+                      ", not of speech");
+  LoadedSpeechRun run;
+  run.config = found.config;
+  run.checkpoint = found.checkpoint;
+  const Checkpoint checkpoint(run.checkpoint.string());
+  run.description = speech_description(checkpoint.state_json(), (run.checkpoint / "state.json").string());
+  run.model = make_speech_model(run.config, run.description);
   checkpoint.load_model(run.model->parameters());
   return run;
 }

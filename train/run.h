@@ -1,5 +1,5 @@
 // A trained model from its run directory, for the commands that use one: the config and the weights of a
-// checkpoint. No data file is needed.
+// checkpoint, and for speech its phones. No data file is needed.
 #pragma once
 
 #include <filesystem>
@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "models/autoregressive_model.h"
 #include "train/config.h"
+#include "train/speech_data.h"
 
 namespace tapeformer {
 
@@ -17,6 +18,14 @@ struct RunChoice {
   std::string path;                   // a run directory, its checkpoints folder, or one checkpoint
   std::string checkpoint = "latest";  // of a run directory: "latest", "best" or "step-…"
   std::vector<std::string> sets;      // table.key=value, over the run's own config
+};
+
+// Where a run's checkpoint is, and its config: what tells the kind of model.
+struct FoundRun {
+  std::filesystem::path checkpoint;
+  Config config;
+
+  bool is_speech() const { return config.model.type == "speech"; }
 };
 
 struct LoadedRun {
@@ -30,7 +39,18 @@ struct LoadedRun {
   std::filesystem::path samples_folder() const;
 };
 
-// Throws CheckpointError for what is no run or cannot be trusted, ConfigError for `sets` that do not fit.
+struct LoadedSpeechRun {
+  Config config;
+  SpeechDescription description;  // of the data that the model was trained on
+  std::unique_ptr<SpeechModel> model;
+  std::filesystem::path checkpoint;
+};
+
+// Throw CheckpointError for what is no run or cannot be trusted, ConfigError for `sets` that do not fit and
+// for a run whose model is of the other kind.
+FoundRun find_run(const RunChoice& choice);
+LoadedRun load_run(const FoundRun& found);
 LoadedRun load_run(const RunChoice& choice);
+LoadedSpeechRun load_speech_run(const FoundRun& found);
 
 }  // namespace tapeformer

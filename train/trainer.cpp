@@ -7,11 +7,9 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numbers>
 
 #include "core/allocator.h"
 #include "core/log.h"
-#include "ops/elementwise.h"
 
 namespace tapeformer {
 namespace {
@@ -29,6 +27,10 @@ bool may_change(const std::string& key) {
                                                                 "train.steps",
                                                                 "train.epochs",
                                                                 "train.eval_every",
+                                                                "train.eval_epochs",
+                                                                "data.path",
+                                                                "data.lexicon",
+                                                                "data.feature_cache",
                                                                 "train.log_every",
                                                                 "train.keep_last",
                                                                 "data.eval_limit",
@@ -38,16 +40,11 @@ bool may_change(const std::string& key) {
   return std::find(kKeys->begin(), kKeys->end(), key) != kKeys->end();
 }
 
-int64_t total_steps(const Config& config, const Loader& loader) {
+int64_t total_steps(const Config& config, const Task& task) {
   const TrainConfig& t = config.train;
   if (t.steps > 0) return t.steps;
-  const double steps =
-      t.epochs * static_cast<double>(loader.batches_per_epoch()) / static_cast<double>(t.accumulate);
-  return std::max<int64_t>(static_cast<int64_t>(std::llround(steps)), 1);
-}
-
-double bits(double nats) {
-  return nats / std::numbers::ln2;
+  const double steps = task.batches_in(t.epochs) / static_cast<double>(t.accumulate);
+  return std::max<int64_t>(std::llround(steps), 1);
 }
 
 }  // namespace
@@ -57,15 +54,9 @@ Trainer::Trainer(Config config, TrainerOptions options)
       options_(std::move(options)),
       best_loss_(std::numeric_limits<double>::infinity()) {
   prepare_machine(config_.run);
-  const auto training_set = make_split(config_, "train", options_.data_dir);
-  evaluation_set_ = make_split(config_, evaluation_split(config_), options_.data_dir);
-  loader_ = std::make_shared<const Loader>(training_set,
-                                           LoaderOptions{.batch_size = config_.data.batch_size,
-                                                         .shuffle = config_.data.shuffle,
-                                                         .seed = static_cast<uint64_t>(config_.run.seed)});
-  total_steps_ = total_steps(config_, *loader_);
-  model_ = make_model(config_, training_set->info());
-  optimizer_ = std::make_unique<Optimizer>(config_.optimizer, model_->parameters());
+  task_ = make_task(config_, options_.data_dir);
+  total_steps_ = total_steps(config_, *task_);
+  optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
   schedule_ = std::make_unique<Schedule>(config_.schedule, total_steps_);
 }
 
@@ -105,7 +96,7 @@ void Trainer::resume() {
   if (!contradictions.empty())
     throw ConfigError("cannot resume from " + checkpoint.folder() + " with another config:" + contradictions);
 
-  checkpoint.load_model(model_->parameters());
+  checkpoint.load_model(task_->model().parameters());
   checkpoint.load_optimizer(optimizer_->state());
   optimizer_->swap_average();
   load_state(checkpoint);
@@ -120,48 +111,52 @@ void Trainer::load_state(const Checkpoint& checkpoint) try {
   optimizer_->set_steps(state.at("optimizer_steps").get<int64_t>());
   if (!state.at("best_loss").is_null()) best_loss_ = state.at("best_loss").get<double>();
   seconds_ = state.at("seconds").get<double>();
+  epoch_seconds_ = state.value("epoch_seconds", 0.0);
+  seconds_per_epoch_ = state.value("seconds_per_epoch", 0.0);
   schedule_->state = {state.at("plateau_factor").get<double>(), state.at("plateau_best").get<double>(),
                       state.at("plateau_bad_evaluations").get<int64_t>()};
 } catch (const nlohmann::json::exception& error) {
   throw CheckpointError(checkpoint.folder() + "/state.json: " + error.what());
 }
 
-Batch Trainer::next_batch(int64_t micro_step) {
-  if (!prefetcher_)
-    prefetcher_ = std::make_unique<Prefetcher>(loader_, micro_step, total_steps_ * config_.train.accumulate);
-  auto batch = prefetcher_->next();
-  check(batch.has_value(), "trainer", "no batch for step ", micro_step);
-  return std::move(*batch);
+void Trainer::prepare_batches() {
+  if (batches_prepared_) return;
+  task_->prepare_batches(step_ * config_.train.accumulate, total_steps_ * config_.train.accumulate);
+  batches_prepared_ = true;
+}
+
+bool Trainer::epoch_due(int64_t every) const {
+  if (every == 0 || step_ == 0) return false;
+  const int64_t batches = step_ * config_.train.accumulate;
+  const int64_t done = task_->epochs_done(batches);
+  return done / every > task_->epochs_done(batches - config_.train.accumulate) / every;
 }
 
 void Trainer::check_finite(double loss, int64_t micro_step) const {
   if (std::isfinite(loss)) return;
-  std::string examples;
-  for (const int64_t index : loader_->indices_at(micro_step))
-    examples += (examples.empty() ? "" : ", ") + std::to_string(index);
-  throw DivergedError(
-      concat_text("the loss is ", loss, " at step ", step_, ", training examples ", examples,
-                  saved_step_ >= 0 ? concat_text("; the checkpoint of step ", saved_step_, " is kept")
-                                   : std::string("; no checkpoint was written before"),
-                  ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm."));
+  throw DivergedError(concat_text(
+      "the loss is ", loss, " at step ", step_, ", training examples ", task_->examples_of(micro_step),
+      saved_step_ >= 0 ? concat_text("; the checkpoint of step ", saved_step_, " is kept")
+                       : std::string("; no checkpoint was written before"),
+      ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm."));
 }
 
 Trainer::Step Trainer::train_step() {
   const int64_t micro_steps = config_.train.accumulate;
   const int64_t dropout_steps = config_.train.dropout_steps;
   Step done;
+  prepare_batches();
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
     const int64_t number = step_ * micro_steps + micro;
-    const Batch batch = next_batch(number);
     const ForwardContext context{.training = dropout_steps == 0 || step_ < dropout_steps,
                                  .seed = static_cast<uint64_t>(config_.run.seed),
                                  .step = static_cast<uint64_t>(number)};
-    const Tensor loss = model_->loss(batch, context);
-    const double value = loss.item();
+    const BatchLoss batch = task_->loss(number, context);
+    const double value = batch.loss.item();
     check_finite(value, number);
-    backward(loss);
+    backward(batch.loss);
     done.loss += value / static_cast<double>(micro_steps);
-    done.tokens += batch.tokens.size(0) * (batch.tokens.size(1) - 1);
+    done.tokens += batch.tokens;
   }
   done.lr = config_.optimizer.lr * schedule_->factor(step_);
   done.grad_norm = optimizer_->step(done.lr, 1 / static_cast<double>(micro_steps));
@@ -171,48 +166,48 @@ Trainer::Step Trainer::train_step() {
 
 void Trainer::report(const Step& step) {
   const bool last = step_ == total_steps_;
-  const bool images = model_->options().head == Head::logistic_mixture;
   const double speed = interval_seconds_ > 0 ? static_cast<double>(interval_tokens_) / interval_seconds_ : 0;
   progress_->update({.step = step_,
                      .loss = step.loss,
-                     .bits_per_dim = images ? bits(step.loss) : -1,
+                     .bits_per_dim = task_->shown_bits(step.loss),
                      .tokens_per_second = speed,
                      .memory_bytes = allocator().stats().peak});
   if (!due(config_.train.log_every) && !last) return;
-  metrics_->write({{"step", step_},
-                   {"split", "train"},
-                   {"loss_nats", step.loss},
-                   {"bits_per_dim", bits(step.loss)},
-                   {"lr", step.lr},
-                   {"grad_norm", step.grad_norm},
-                   {"tokens_per_second", speed},
-                   {"seconds", seconds_},
-                   {"memory_bytes", allocator().stats().peak}});
+  MetricRecord record{{"step", step_}, {"split", "train"}, {"loss_nats", step.loss}};
+  task_->add_metrics(step.loss, record);
+  const MetricRecord rest{{"lr", step.lr},
+                          {"grad_norm", step.grad_norm},
+                          {"tokens_per_second", speed},
+                          {"seconds", seconds_},
+                          {"memory_bytes", allocator().stats().peak}};
+  record.insert(record.end(), rest.begin(), rest.end());
+  metrics_->write(record);
   interval_tokens_ = 0;
   interval_seconds_ = 0;
 }
 
+void Trainer::report_epoch() {
+  if (!task_->reports_epochs() || !epoch_due(1)) return;
+  seconds_per_epoch_ = epoch_seconds_;
+  epoch_seconds_ = 0;
+  metrics_->write({{"step", step_},
+                   {"split", "epoch"},
+                   {"epoch", task_->epochs_done(step_ * config_.train.accumulate)},
+                   {"seconds_per_epoch", seconds_per_epoch_}});
+}
+
 void Trainer::evaluate_now() {
   optimizer_->swap_average();
-  const int64_t batch =
-      config_.train.eval_batch_size > 0 ? config_.train.eval_batch_size : config_.data.batch_size;
-  evaluation_ = evaluate(*model_, *evaluation_set_, batch);
+  evaluation_ = task_->evaluate();
   optimizer_->swap_average();
   evaluated_step_ = step_;
-  const Evaluation& e = *evaluation_;
-  schedule_->observe(e.nats_per_dim);
-  MetricRecord record{{"step", step_},
-                      {"split", e.split},
-                      {"loss_nats", e.nats_per_dim},
-                      {"bits_per_dim", e.bits_per_dim},
-                      {"examples", e.examples},
-                      {"seconds", e.seconds}};
-  if (e.accuracy >= 0) record.emplace_back("accuracy", e.accuracy);
+  const TaskEvaluation& e = *evaluation_;
+  schedule_->observe(e.criterion);
+  MetricRecord record{{"step", step_}, {"split", e.split}};
+  record.insert(record.end(), e.metrics.begin(), e.metrics.end());
   metrics_->write(record);
-  std::string text =
-      concat_text("step ", step_, ": ", e.split, " ", e.nats_per_dim, " nats, ", e.bits_per_dim, " bits/dim");
-  if (e.accuracy >= 0) text += concat_text(", accuracy ", 100 * e.accuracy, " %");
-  progress_->message(concat_text(text, " (", e.examples, " examples, ", duration_text(e.seconds), ")"));
+  progress_->message(concat_text("step ", step_, ": ", e.split, " ", e.text, " (", e.examples, " examples, ",
+                                 duration_text(e.seconds), ")"));
 }
 
 // The checkpoint's model holds the averaged weights where there are any, so that whoever loads it evaluates
@@ -220,7 +215,7 @@ void Trainer::evaluate_now() {
 // "average.NAME". A disk that is full must not end a run that can go on: the old checkpoint is intact, and
 // the next one may succeed.
 void Trainer::save(bool best, bool must_succeed) {
-  const nlohmann::ordered_json state{
+  nlohmann::ordered_json state{
       {"step", step_},
       {"evaluated_step", evaluated_step_},
       {"optimizer_steps", optimizer_->steps()},
@@ -229,6 +224,11 @@ void Trainer::save(bool best, bool must_succeed) {
       {"plateau_factor", schedule_->state.plateau_factor},
       {"plateau_best", schedule_->state.best_loss},
       {"plateau_bad_evaluations", schedule_->state.bad_evaluations}};
+  if (task_->reports_epochs()) {
+    state["epoch_seconds"] = epoch_seconds_;
+    state["seconds_per_epoch"] = seconds_per_epoch_;
+  }
+  if (auto description = task_->description(); !description.is_null()) state["task"] = std::move(description);
   const auto as_map = [](const NamedTensors& list) {
     return std::map<std::string, Tensor>(list.begin(), list.end());
   };
@@ -236,9 +236,9 @@ void Trainer::save(bool best, bool must_succeed) {
   optimizer_->swap_average();
   std::exception_ptr failure;
   try {
-    save_checkpoint(
-        run_dir, step_,
-        {as_map(model_->parameters()), as_map(optimizer_->state()), state.dump(2) + "\n", to_toml(config_)});
+    save_checkpoint(run_dir, step_,
+                    {as_map(task_->model().parameters()), as_map(optimizer_->state()), state.dump(2) + "\n",
+                     to_toml(config_)});
     if (best) mark_best_checkpoint(run_dir, step_);
     prune_checkpoints(run_dir, config_.train.keep_last);
     saved_step_ = step_;
@@ -253,10 +253,10 @@ void Trainer::save(bool best, bool must_succeed) {
 // Evaluation and checkpoint, where the step asks for them.
 void Trainer::finish_step(bool last) {
   bool best = false;
-  if ((due(config_.train.eval_every) || last) && evaluated_step_ != step_) {
+  if ((evaluation_due() || last) && evaluated_step_ != step_) {
     evaluate_now();
-    best = evaluation_->nats_per_dim < best_loss_;
-    if (best) best_loss_ = evaluation_->nats_per_dim;
+    best = evaluation_->criterion < best_loss_;
+    if (best) best_loss_ = evaluation_->criterion;
   }
   if (best || due(config_.train.checkpoint_every) || last) save(best, last);
 }
@@ -273,16 +273,17 @@ TrainResult Trainer::run() {
   result.total_steps = total_steps_;
   const double limit = config_.train.time_limit_minutes * 60;
   // A signal may have come between a step and its evaluation.
-  if (step_ > 0 && evaluated_step_ != step_ && due(config_.train.eval_every))
-    finish_step(step_ == total_steps_);
+  if (step_ > 0 && evaluated_step_ != step_ && evaluation_due()) finish_step(step_ == total_steps_);
   while (step_ < total_steps_ && !result.time_is_up) {
     const auto start = Clock::now();
     const Step step = train_step();
     const double took = seconds_since(start);
     seconds_ += took;
     interval_seconds_ += took;
+    epoch_seconds_ += took;
     interval_tokens_ += step.tokens;
     report(step);
+    report_epoch();
     result.stop_signal = signals.requested();
     if (result.stop_signal) break;
     result.time_is_up = limit > 0 && seconds_ >= limit;
@@ -294,15 +295,16 @@ TrainResult Trainer::run() {
   result.evaluation = evaluation_;
   result.best_loss = best_loss_;
   result.seconds = seconds_;
+  result.seconds_per_epoch = seconds_per_epoch_;
   return result;
 }
 
 DryRun Trainer::dry_run() {
   total_steps_ = std::max<int64_t>(total_steps_, 2);
-  DryRun report{.parameters = parameter_count(*model_),
+  DryRun report{.parameters = parameter_count(task_->model()),
                 .total_steps = total_steps_,
-                .training_examples = loader_->dataset().size(),
-                .evaluation_examples = evaluation_set_->size()};
+                .training_examples = task_->training_examples(),
+                .evaluation_examples = task_->evaluation_examples()};
   allocator().reset_peak();
   train_step();
   const auto start = Clock::now();

@@ -12,15 +12,14 @@
 #include <string>
 #include <vector>
 
-#include "data/loader.h"
 #include "train/build.h"
 #include "train/checkpoint.h"
-#include "train/evaluate.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/progress.h"
 #include "train/schedule.h"
 #include "train/signals.h"
+#include "train/task.h"
 
 namespace tapeformer {
 
@@ -34,10 +33,11 @@ struct TrainerOptions {
 struct TrainResult {
   int64_t step = 0;
   int64_t total_steps = 0;
-  std::optional<Evaluation> evaluation;  // the last one
-  double best_loss = 0;                  // lowest evaluation loss, nats
-  double seconds = 0;                    // of training, over all resumptions, without evaluations
-  int stop_signal = 0;                   // the signal that ended the run early, or 0
+  std::optional<TaskEvaluation> evaluation;  // the last one
+  double best_loss = 0;                      // lowest criterion of an evaluation
+  double seconds = 0;                        // of training, over all resumptions, without evaluations
+  double seconds_per_epoch = 0;              // of the last whole epoch, where the task reports them
+  int stop_signal = 0;                       // the signal that ended the run early, or 0
   bool time_is_up = false;
 };
 
@@ -59,7 +59,7 @@ class Trainer {
   // Two steps (the second is timed) without writing anything.
   DryRun dry_run();
 
-  const AutoregressiveModel& model() const { return *model_; }
+  const Module& model() const { return task_->model(); }
   const std::filesystem::path& run_dir() const { return options_.run_dir; }
 
  private:
@@ -74,20 +74,24 @@ class Trainer {
   void prepare_run_dir() const;
   std::string metrics_path() const;
   Step train_step();
-  Batch next_batch(int64_t micro_step);
+  void prepare_batches();
   void check_finite(double loss, int64_t micro_step) const;
   void report(const Step& step);
+  void report_epoch();
   void finish_step(bool last);
   void evaluate_now();
   void save(bool best, bool must_succeed);
   bool due(int64_t every) const { return every > 0 && step_ % every == 0; }
+  // Whether an epoch ended with the last step, and its number, counted from 1, is a multiple of `every`.
+  bool epoch_due(int64_t every) const;
+  bool evaluation_due() const {
+    return due(config_.train.eval_every) || epoch_due(config_.train.eval_epochs);
+  }
 
   Config config_;
   TrainerOptions options_;
-  std::shared_ptr<const Dataset> evaluation_set_;
-  std::shared_ptr<const Loader> loader_;
-  std::unique_ptr<Prefetcher> prefetcher_;
-  std::unique_ptr<AutoregressiveModel> model_;
+  std::unique_ptr<Task> task_;
+  bool batches_prepared_ = false;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<MetricsWriter> metrics_;
@@ -95,7 +99,8 @@ class Trainer {
 
   int64_t step_ = 0, total_steps_ = 0, saved_step_ = -1, evaluated_step_ = -1;
   double best_loss_, seconds_ = 0;
-  std::optional<Evaluation> evaluation_;
+  double epoch_seconds_ = 0, seconds_per_epoch_ = 0;  // of the epoch that is under way, and of the last one
+  std::optional<TaskEvaluation> evaluation_;
 
   // Since the last report.
   int64_t interval_tokens_ = 0;

@@ -19,7 +19,7 @@ class LshKind final : public Attention {
     LshOptions options = options_;
     options.causal = mask.causal;
     options.key_lengths = mask.key_lengths;
-    if (!context.training) fit(options, q.size(1));
+    if (!context.training || mask.key_lengths.defined()) fit(options, q.size(1));
     const auto decide = [&] {
       const RandomStream stream(context.seed, place + ".rotations", context.training ? context.step : 0);
       return lsh_buckets(q, options, stream);
@@ -29,7 +29,8 @@ class LshKind final : public Attention {
   }
 
  private:
-  // Decoding runs prefixes that are shorter than the sequences a number of buckets was chosen for.
+  // Decoding runs prefixes that are shorter than the sequences a number of buckets was chosen for, and batches
+  // of utterances may be shorter too.
   static void fit(LshOptions& options, int64_t length) {
     if (length <= options.chunk_length)
       options.buckets = 0;

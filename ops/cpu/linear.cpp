@@ -7,7 +7,7 @@
 #include "core/cpu/scratch.h"
 #include "core/cpu/vector_math.h"
 #include "core/threads.h"
-#include "ops/cpu/tile_product.h"
+#include "ops/cpu/panel_product.h"
 #include "ops/kernels/gemm.h"
 
 namespace tapeformer::cpu {
@@ -144,7 +144,7 @@ void pack_weight(const LinearShape& shape, const T* w, T* packed) {
 }
 
 int64_t fewest_packed_rows() {
-  return kTileRows;
+  return kFewRows + 1;
 }
 
 // Threads share out the panels, so that each streams its own part of the weights.
@@ -158,16 +158,15 @@ void linear_forward_packed(const LinearShape& shape, const T* x, const T* packed
     for (int64_t panel = begin; panel < end; ++panel) {
       const int64_t column = panel * kWidth, width = std::min(kWidth, out - column);
       const T* const weights = packed + column * in;
-      for (int64_t tile = 0; tile < rows; tile += kTileRows) {
-        // The last tile ends with the last row and works some rows out again.
-        const int64_t row = std::min(tile, rows - kTileRows);
+      for (int64_t row = 0; row < rows; row += kTileRows) {
+        const int64_t count = std::min(kTileRows, rows - row);
         T* const target = y + row * out + column;
         if (width == kWidth) {
-          tile_product<Left::rows, false>(x + row * in, in, weights, in, target, out);
+          panel_rows(count, x + row * in, in, weights, in, target, out);
         } else {
           T values[kTileRows * kWidth];
-          tile_product<Left::rows, false>(x + row * in, in, weights, in, values, kWidth);
-          for (int64_t r = 0; r < kTileRows; ++r) std::copy_n(values + r * kWidth, width, target + r * out);
+          panel_rows(count, x + row * in, in, weights, in, values, kWidth);
+          for (int64_t r = 0; r < count; ++r) std::copy_n(values + r * kWidth, width, target + r * out);
         }
       }
       for (int64_t r = 0; r < rows; ++r) {

@@ -26,11 +26,10 @@ constexpr int64_t tile_columns(int64_t n) {
 // Element (row, k) of the left operand lies at a[row * stride + k], or at a[k * stride + row].
 enum class Left { rows, columns };
 
-// c = a b, or c += a b, for one tile: a (kTileRows, depth), b a panel (depth, kTileColumns), c rows c_stride
+// c = a b, or c += a b, for one tile: a (kRows, depth), b a panel (depth, kTileColumns), c rows c_stride
 // apart.
-template <Left kLeft, bool kAdd, class T>
+template <Left kLeft, bool kAdd, int kRows = static_cast<int>(kTileRows), class T>
 void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c, int64_t c_stride) {
-  constexpr int kRows = static_cast<int>(kTileRows);
   Vector<T> tile[kRows][2];
   for (int r = 0; r < kRows; ++r)
     for (int j = 0; j < 2; ++j) tile[r][j] = kAdd ? load(c + r * c_stride + j * kLanes<T>) : Vector<T>{};

@@ -28,7 +28,7 @@ SpeechModelOptions small(const std::string& kind, int64_t subsampling = 1) {
   return options;
 }
 
-SpeechBatch random_batch() {
+CtcBatch random_batch() {
   return {.features = normal({3, 17, 5}, 2, DType::float32),
           .frame_lengths = Tensor::from<int64_t>({17, 9, 12}, {3}),
           .labels = Tensor::from<int64_t>({1, 5, 5, 3, 2, -1, -1, -1, 4, 4, -1, -1}, {3, 4}),
@@ -44,7 +44,7 @@ TEST_CASE("a speech model's loss has gradients for every parameter, and pads do 
       CAPTURE(subsampling);
       SpeechModel model(small(kind, subsampling));
       model.initialize(3);
-      const SpeechBatch batch = random_batch();
+      const CtcBatch batch = random_batch();
       const CtcLoss loss = model.loss(batch, {});
       // Four labels with a repeat need five steps, and 17 frames give four steps of four.
       CHECK(loss.infeasible == (subsampling == 4 ? 1 : 0));
@@ -58,7 +58,7 @@ TEST_CASE("a speech model's loss has gradients for every parameter, and pads do 
         if (std::string(kind) != "softmax" || name.find("key_projection.bias") == std::string::npos)
           CHECK(largest > 0);
       }
-      SpeechBatch other = batch;
+      CtcBatch other = batch;
       other.features = batch.features.clone();
       for (int64_t t = 9; t < 17; ++t)
         for (int64_t i = 0; i < 5; ++i) other.features.data<float>()[(17 + t) * 5 + i] = 100;
@@ -71,7 +71,7 @@ TEST_CASE("an utterance of a batch gets the logits that it has alone") {
     CAPTURE(kind);
     SpeechModel model(small(kind, 2));
     model.initialize(3);
-    const SpeechBatch batch = random_batch();
+    const CtcBatch batch = random_batch();
     const SpeechOutput all = model.forward(batch.features, batch.frame_lengths, {});
     CHECK(all.lengths.to_vector() == std::vector<double>{8, 4, 6});
     const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();

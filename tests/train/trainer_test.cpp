@@ -111,7 +111,8 @@ TEST_CASE("a run that is cut after a checkpoint continues from it") {
     config.model.axial_shape = {4, 4};
     config.model.axial_dims = {8, 8};
     const Trainer trainer(config, {.run_dir = "", .data_dir = "", .resume = false, .quiet = true});
-    const AutoregressiveOptions& options = trainer.model().options();
+    const AutoregressiveOptions& options =
+        dynamic_cast<const AutoregressiveModel&>(trainer.model()).options();
     CHECK(options.encoder.reversible);
     CHECK(options.encoder.feedforward_chunks == 3);
     CHECK(options.loss_chunks == 4);

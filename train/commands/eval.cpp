@@ -1,7 +1,9 @@
-// tapeformer eval: bits/dim, and for sequences the accuracy, of a trained model on a split of its data.
+// tapeformer eval: bits/dim, for sequences the accuracy, for speech the phone error rate, of a trained model
+// on a split of its data.
 #include "core/errors.h"
 #include "train/commands/commands.h"
 #include "train/commands/run_options.h"
+#include "train/commands/speech_commands.h"
 #include "train/evaluate.h"
 
 namespace tapeformer {
@@ -9,7 +11,9 @@ namespace tapeformer {
 int run_eval(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "eval",
-       .summary = "Evaluates a trained model: nats and bits per predicted byte or symbol, without dropout.",
+       .summary =
+           "Evaluates a trained model, without dropout: nats and bits per predicted byte or symbol, or the "
+           "phone error rate.",
        .positionals = {run_positional()},
        .options =
            {checkpoint_option(),
@@ -26,11 +30,35 @@ int run_eval(const Arguments& arguments) {
             {.name = "dtype",
              .default_value = std::string("float32"),
              .help = "arithmetic; float64 is for comparison with other programs",
-             .choices = {"float32", "float64"}}},
+             .choices = {"float32", "float64"}},
+            {.name = "beam",
+             .default_value = int64_t{0},
+             .help = "speech: prefixes of a beam search; 0: the best class of every frame",
+             .min = 0,
+             .max = 10000},
+            {.name = "trn",
+             .default_value = std::string(),
+             .help = "speech: folder for ref.trn and hyp.trn, which sclite reads"},
+            {.name = "alignments",
+             .default_value = std::string(),
+             .help = "speech: file for what was said above what was heard"},
+            {.name = "confusions",
+             .default_value = int64_t{0},
+             .help = "speech: so many of the most frequent errors",
+             .min = 0,
+             .max = 10000}},
        .uses_config = true},
       arguments);
   if (!line) return 0;
-  const LoadedRun run = load_run(*line);
+  const FoundRun found = find_run(*line);
+  if (found.is_speech()) return evaluate_speech(found, *line);
+  for (const char* option : {"trn", "alignments"})
+    if (!line->options.get<std::string>(option).empty())
+      throw ConfigError(std::string("--") + option + " is for models of speech");
+  for (const char* option : {"beam", "confusions"})
+    if (line->options.get<int64_t>(option) > 0)
+      throw ConfigError(std::string("--") + option + " is for models of speech");
+  const LoadedRun run = load_run(found);
   if (line->options.get<std::string>("dtype") == "float64") run.model->convert(DType::float64);
   const auto dataset =
       open_split(run, line->options.get<std::string>("split"), line->options.get<int64_t>("limit"), *line);

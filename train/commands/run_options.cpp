@@ -30,12 +30,16 @@ OptionSpec checkpoint_option() {
           .help = "which one of a run directory: latest, best or step-…"};
 }
 
-LoadedRun load_run(const CommandLine& line) {
+FoundRun find_run(const CommandLine& line) {
   use_device(line.common);
-  LoadedRun run =
-      load_run({line.positionals.front(), line.options.get<std::string>("checkpoint"), line.common.sets});
-  log_info("model of ", run.checkpoint.string());
-  return run;
+  FoundRun found =
+      find_run({line.positionals.front(), line.options.get<std::string>("checkpoint"), line.common.sets});
+  log_info("model of ", found.checkpoint.string());
+  return found;
+}
+
+LoadedRun load_run(const CommandLine& line) {
+  return load_run(find_run(line));
 }
 
 std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::string& split, int64_t limit,

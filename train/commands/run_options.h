@@ -14,7 +14,8 @@ namespace tapeformer {
 Positional run_positional();
 OptionSpec checkpoint_option();
 
-// Checks the device, then loads the run that the command line names.
+// Checks the device, then finds or loads the run that the command line names.
+FoundRun find_run(const CommandLine& line);
 LoadedRun load_run(const CommandLine& line);
 
 // The first `limit` examples of a split (0: all), as the run's config describes the data.

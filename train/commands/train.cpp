@@ -74,13 +74,12 @@ int run_train(const Arguments& arguments) {
       .add("steps", result.total_steps)
       .add("seconds", result.seconds);
   if (result.evaluation) {
-    const Evaluation& e = *result.evaluation;
-    report.add("split", e.split)
-        .add("examples", e.examples)
-        .add("nats_per_dim", e.nats_per_dim)
-        .add("bits_per_dim", e.bits_per_dim);
-    if (e.accuracy >= 0) report.add("accuracy", e.accuracy);
+    const TaskEvaluation& e = *result.evaluation;
+    report.add("split", e.split).add("examples", e.examples);
+    for (const auto& [name, value] : e.figures)
+      std::visit([&, &name = name](const auto& v) { report.add(name, v); }, value);
   }
+  if (result.seconds_per_epoch > 0) report.add("seconds_per_epoch", result.seconds_per_epoch);
   print_report(report, line->common);
   if (result.time_is_up)
     log_info("the time limit ended the run; --resume with a larger train.time_limit_minutes continues it");

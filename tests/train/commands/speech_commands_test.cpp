@@ -1,0 +1,231 @@
+// eval and transcribe of small models of speech, and reproduce speech-table.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "tests/train/commands/program.h"
+#include "tests/train/commands/tiny_run.h"
+#include "tests/train/tiny_speech.h"
+#include "train/trainer.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A trained run in dir/run on a corpus in dir/an4.
+std::string trained(const TempDir& dir, Config config) {
+  Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).run();
+  return (dir / "run").string();
+}
+
+Config streaming_config(const TempDir& dir) {
+  Config config = tiny_speech_config(dir / "an4", "transformer");
+  config.model.causal = true;
+  config.data.cmvn = "global";
+  config.train.epochs = 25;
+  return config;
+}
+
+std::string feature_file(const TempDir& dir, int number) {
+  return (dir /
+          ("an4/feat/clstk/test" + std::to_string(number / 3) + "/test-" + std::to_string(number) + ".mfc"))
+      .string();
+}
+
+}  // namespace
+
+TEST_CASE("eval of speech: Kaldi's line, files for sclite, alignments and confusions") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 36, 9);
+  Config config = tiny_speech_config(dir / "an4");
+  config.train.epochs = 6;
+  const std::string run = trained(dir, config);
+  const auto text = run_program({"eval", run, "--trn", (dir / "trn").string(), "--confusions", "3",
+                                 "--alignments", (dir / "alignments").string()});
+  CAPTURE(text.err);
+  REQUIRE(text.code == 0);
+  CHECK(text.out.starts_with("%PER "));
+  const std::string ref = read_file(dir / "trn/ref.trn");
+  CHECK(std::count(ref.begin(), ref.end(), '\n') == 9);
+  CHECK(contains(ref, "(test-8)"));
+  CHECK(fs::exists(dir / "trn/hyp.trn"));
+  CHECK(contains(read_file(dir / "alignments"), "REF:"));
+
+  const auto figures = json_of(run_program({"eval", run, "--json"}));
+  CHECK(figures["examples"] == 9);
+  const double errors = figures["insertions"].get<double>() + figures["deletions"].get<double>() +
+                        figures["substitutions"].get<double>();
+  CHECK(figures["per"].get<double>() == doctest::Approx(100 * errors / figures["phones"].get<double>()));
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--dtype", "float64"}, {"--batch", "1"}, {"--split", "test"}}) {
+    std::vector<std::string> words{"eval", run, "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const auto same = json_of(run_program(words));
+    CHECK(same["per"] == figures["per"]);
+    CHECK(same["nats_per_utterance"].get<double>() ==
+          doctest::Approx(figures["nats_per_utterance"].get<double>()).epsilon(1e-4));
+  }
+  CHECK(json_of(run_program({"eval", run, "--json", "--beam", "4"}))["beam"] == 4);
+  CHECK(json_of(run_program({"eval", run, "--json", "--limit", "4"}))["examples"] == 4);
+
+  const auto moved = run_program({"eval", run, "--set", "data.path=/nowhere"});
+  CHECK(moved.code == 3);
+  CHECK(contains(moved.err, "/nowhere: no such folder; data.path names"));
+  for (const std::string command : {"generate", "complete"}) {
+    const auto wrong = run_program({command, run});
+    CHECK(wrong.code == 2);
+    CHECK(contains(wrong.err, "tapeformer transcribe"));
+  }
+}
+
+TEST_CASE("speech options and commands are refused for models of something else") {
+  const TempDir dir;
+  write_run(dir / "run", tiny_sequence_config());
+  for (const std::vector<std::string>& more : {std::vector<std::string>{"--beam", "3"},
+                                               {"--trn", "x"},
+                                               {"--confusions", "1"},
+                                               {"--alignments", "x"}}) {
+    std::vector<std::string> words{"eval", (dir / "run").string()};
+    words.insert(words.end(), more.begin(), more.end());
+    const auto result = run_program(words);
+    CHECK(result.code == 2);
+    CHECK(contains(result.err, more.front() + " is for models of speech"));
+  }
+  const auto result = run_program({"transcribe", (dir / "run").string(), "a.wav"});
+  CHECK(result.code == 2);
+  CHECK(contains(result.err, "not of speech"));
+}
+
+TEST_CASE("transcribe: one bad file does not end the others") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 36, 9);
+  const std::string run = trained(dir, streaming_config(dir));
+  write_file(dir / "broken.mfc", std::string("nothing"));
+  write_file(dir / "sound.wav", std::string("nothing"));
+  fs::remove_all(dir / "an4/etc");  // the corpus is not needed
+  const std::vector<std::string> files = {feature_file(dir, 0), (dir / "broken.mfc").string(),
+                                          (dir / "absent.mfc").string(), (dir / "sound.wav").string(),
+                                          feature_file(dir, 4)};
+  std::vector<std::string> words = {"transcribe", run, "--json"};
+  words.insert(words.end(), files.begin(), files.end());
+  const auto result = run_program(words);
+  CHECK(result.code == 3);
+  const auto rows = json_of(result)["files"];
+  REQUIRE(rows.size() == 5);
+  for (const int good : {0, 4}) {
+    CHECK_FALSE(rows[good].contains("error"));
+    CHECK_FALSE(rows[good]["phones"].empty());
+  }
+  for (const size_t bad : {1, 2, 3}) CHECK(contains(rows[bad]["error"].get<std::string>(), files[bad]));
+  CHECK(contains(rows[3]["error"].get<std::string>(), "give .mfc files"));
+  CHECK(run_program({"transcribe", run}).code == 2);
+}
+
+TEST_CASE("transcribe --stream: what the parallel form hears, growing phone by phone") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 36, 9);
+  const std::string run = trained(dir, streaming_config(dir));
+  std::vector<std::string> words = {"transcribe", run, "--json"};
+  for (int i = 0; i < 9; ++i) words.push_back(feature_file(dir, i));
+  const auto parallel = json_of(run_program(words))["files"];
+  words.push_back("--stream");
+  const auto streamed = json_of(run_program(words));
+  CHECK(streamed["state_bytes"] > 0);
+  size_t heard = 0;
+  for (size_t i = 0; i < 9; ++i) {
+    const auto& row = streamed["files"][i];
+    CHECK(row["phones"] == parallel[i]["phones"]);
+    CHECK(row["partials"].size() == row["phones"].size());
+    heard += row["phones"].size();
+  }
+  CHECK(heard > 9);
+  const auto text = run_program({"transcribe", run, feature_file(dir, 0), "--stream"});
+  CHECK(contains(text.out, " s  "));
+
+  CHECK(run_program({"transcribe", run, feature_file(dir, 0), "--stream", "--beam", "4"}).code == 2);
+}
+
+TEST_CASE("transcribe --stream needs a causal model with a recurrent form") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 12, 3);
+  const std::string run = trained(dir, tiny_speech_config(dir / "an4"));
+  const auto refused = run_program({"transcribe", run, feature_file(dir, 0), "--stream"});
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "model.causal = true"));
+}
+
+TEST_CASE("train on speech from the command line: the report, and contradictions of the config") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 12, 3);
+  const std::string text = "[data]\ndataset = \"an4\"\npath = \"" + (dir / "an4").string() +
+                           "\"\nmax_frames = 60\n[model]\ntype = \"speech\"\nencoder = \"lstm\"\nlayers = 1\n"
+                           "hidden = 8\n[train]\nepochs = 1\n";
+  write_file(dir / "c.toml", text);
+  const std::string config = (dir / "c.toml").string();
+  write_file(dir / "an4/feat/clstk/train0/train-1.mfc", std::string("no features"));
+  const auto result = run_program({"train", config, "--run-dir", (dir / "run").string(), "--json"});
+  CAPTURE(result.err);
+  CHECK(json_of(result)["per"] >= 0);
+  CHECK(json_of(result)["seconds_per_epoch"] > 0);
+  CHECK(contains(result.err, "11 utterances"));
+  CHECK(contains(result.err, "of a batch is padding"));
+  CHECK(contains(result.err, "1 utterances are left out: 1 unusable"));
+  CHECK(contains(result.err, "train-1.mfc"));
+  CHECK(json_of(run_program({"train", config, "--dry-run", "--json"}))["training_examples"] == 11);
+
+  const auto fails = [&](const std::string& set, const std::string& expected) {
+    const auto wrong = run_program({"train", config, "--dry-run", "--set", set});
+    CAPTURE(wrong.err);
+    CHECK(wrong.code == 2);
+    CHECK(contains(wrong.err, expected));
+  };
+  fails("model.type=image", "data set \"an4\" needs type \"speech\"");
+  const auto no_path = run_program({"train", config, "--set", "data.dataset=kaldi", "--set", "data.path="});
+  CHECK(no_path.code == 2);
+  CHECK(contains(no_path.err, "data.path: data set \"kaldi\" needs the folder of the corpus"));
+  fails("model.causal=true", "set model.bidirectional = false");
+  fails("model.encoder=lstn", "lstm");
+  fails("data.cmvn=utterence", "utterance");
+  fails("data.max_frame=3", "max_frames");
+  fails("model.subsampling=3", "model.subsampling");
+}
+
+TEST_CASE("reproduce speech-table: four models beside the paper's, continued by a second call") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 36, 9);
+  const std::vector<std::string> words = {"reproduce",
+                                          "speech-table",
+                                          "--configs",
+                                          std::string(SOURCE_DIR) + "/configs",
+                                          "--out",
+                                          (dir / "out").string(),
+                                          "--threads",
+                                          "1",
+                                          "--json",
+                                          "--set",
+                                          "data.path=" + (dir / "an4").string(),
+                                          "--set",
+                                          "data.validation=4",
+                                          "--set",
+                                          "train.epochs=1",
+                                          "--set",
+                                          "model.layers=1"};
+  const auto first = run_program(words);
+  CAPTURE(first.err);
+  REQUIRE(first.code == 0);
+  const auto report = json_of(first);
+  CHECK(report["corpus"] == "an4");
+  REQUIRE(report["models"].size() == 4);
+  CHECK(report["models"][0]["model"] == "bilstm");
+  CHECK(report["models"][2]["paper_wsj_per"] == 9.33);
+  for (const auto& row : report["models"]) {
+    CHECK(row["test_per"] >= 0);
+    CHECK(row["seconds_per_epoch"] > 0);
+    CHECK(row["epochs"] == 1);
+  }
+  CHECK(contains(read_file(dir / "out/speech-table.csv"), "softmax,an4,"));
+  CHECK(contains(read_file(dir / "out/speech-table.svg"), "on an4"));
+  CHECK(json_of(run_program(words)) == report);
+}

@@ -1,0 +1,198 @@
+// Training on speech: it learns, resumes exactly, writes its epochs and phone error rates, and says what it
+// leaves out.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "tests/train/tiny_speech.h"
+#include "train/run.h"
+#include "train/speech_evaluate.h"
+#include "train/speech_plan.h"
+#include "train/trainer.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+TrainResult train(const Config& config, const fs::path& run_dir, bool resume = false) {
+  return Trainer(config, {.run_dir = run_dir, .data_dir = "", .resume = resume, .quiet = true}).run();
+}
+
+std::string split_of(const MetricRecord& record) {
+  return std::get<std::string>(
+      std::find_if(record.begin(), record.end(), [](const auto& f) { return f.first == "split"; })->second);
+}
+
+void cut_back(const fs::path& run_dir, const std::string& kept) {
+  for (const auto& entry : fs::directory_iterator(run_dir / "checkpoints"))
+    if (entry.path().filename().string() > kept && entry.path().filename().string().starts_with("step"))
+      fs::remove_all(entry.path());
+  for (const char* name : {"latest", "best"}) fs::remove(run_dir / "checkpoints" / name);
+  fs::create_directory_symlink(kept, run_dir / "checkpoints/latest");
+}
+
+}  // namespace
+
+TEST_CASE("speech: both encoders learn, and the best checkpoint is that of the lowest phone error rate") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 36, 9);
+  for (const std::string encoder : {"lstm", "transformer"}) {
+    CAPTURE(encoder);
+    Config config = tiny_speech_config(dir / "an4", encoder);
+    config.train.epochs = 20;
+    config.schedule.kind = "plateau";
+    config.schedule.factor = 0.5;
+    const fs::path run_dir = dir / encoder;
+    const TrainResult result = train(config, run_dir);
+    CHECK(result.best_loss < 15);
+    CHECK(result.seconds_per_epoch > 0);
+    std::vector<double> rates;
+    int64_t epochs = 0;
+    for (const MetricRecord& record : read_metrics((run_dir / "metrics.jsonl").string())) {
+      if (split_of(record) == "test") rates.push_back(metric_number(record, "per", -1));
+      if (split_of(record) != "epoch") continue;
+      CHECK(metric_number(record, "epoch", -1) == ++epochs);
+      CHECK(metric_number(record, "seconds_per_epoch", -1) > 0);
+    }
+    CHECK(epochs == 20);
+    REQUIRE(rates.size() == 20);
+    CHECK(rates.front() > 50);
+    CHECK(*std::min_element(rates.begin(), rates.end()) == result.best_loss);
+
+    const LoadedSpeechRun best =
+        load_speech_run(find_run({.path = run_dir.string(), .checkpoint = "best", .sets = {}}));
+    CHECK(best.description.phones.names() == Words{"<blank>", "A", "B", "C"});
+    const SpeechPart test = make_speech_part(best.config, "test", "", &best.description);
+    CHECK(evaluate(*best.model, test, evaluation_options(best.config)).score.error_rate() ==
+          result.best_loss);
+  }
+}
+
+TEST_CASE("speech: a run that is cut continues exactly, in the middle of an epoch too") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 36, 9);
+  Config config = tiny_speech_config(dir / "an4", "transformer");
+  config.data.deltas = 1;
+  config.data.cmvn = "global";
+  config.data.spec_augment = true;
+  config.data.frequency_width = 3;
+  config.data.time_width = 3;
+  config.schedule.kind = "plateau";
+  config.train.epochs = 3;
+  config.train.checkpoint_every = 5;
+  config.train.keep_last = 100;
+  const TrainResult whole = train(config, dir / "whole");
+  REQUIRE(whole.step > 15);
+  train(config, dir / "cut");
+  cut_back(dir / "cut", "step-00000005");
+  CHECK(train(config, dir / "cut", true).step == whole.step);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"})
+    CHECK(read_file((dir / "whole/checkpoints/latest" / name).string()) ==
+          read_file((dir / "cut/checkpoints/latest" / name).string()));
+  const auto a = read_metrics((dir / "whole/metrics.jsonl").string()),
+             b = read_metrics((dir / "cut/metrics.jsonl").string());
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i)
+    for (const char* field : {"step", "loss_nats", "per", "lr", "epoch"})
+      CHECK(metric_number(a[i], field, -1) == metric_number(b[i], field, -1));
+  config.data.deltas = 2;
+  CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "cut", true); }), "data.deltas = 2"));
+}
+
+TEST_CASE("speech: every epoch has every utterance once, whatever the number of its batches") {
+  std::vector<int64_t> frames;
+  for (int64_t i = 0; i < 57; ++i) frames.push_back(20 + i * 37 % 61);
+  const SpeechPlan plan(frames, {.max_frames = 200, .max_batch = 5, .shuffle = true, .seed = 4});
+  int64_t step = 0;
+  for (int64_t epoch = 0; epoch < 4; ++epoch) {
+    CHECK(plan.epochs_done(step) == epoch);
+    std::vector<int64_t> seen;
+    const auto end = static_cast<int64_t>(plan.batches_in(static_cast<double>(epoch + 1)));
+    for (; step < end; ++step) {
+      CHECK(plan.epochs_done(step) == epoch);
+      const auto batch = plan.at(step);
+      CHECK(batch.size() <= 5);
+      seen.insert(seen.end(), batch.begin(), batch.end());
+    }
+    std::sort(seen.begin(), seen.end());
+    std::vector<int64_t> all(frames.size());
+    std::iota(all.begin(), all.end(), 0);
+    CHECK(seen == all);
+  }
+  const SpeechPlan again(frames, {.max_frames = 200, .max_batch = 5, .shuffle = true, .seed = 4});
+  CHECK(again.at(step - 1) == plan.at(step - 1));  // without the steps before it
+}
+
+TEST_CASE("speech: held-out utterances are whole speakers, and in no other part") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 36, 9);  // 12 speakers
+  Config config = tiny_speech_config(dir / "an4");
+  config.data.validation = 4;
+  const auto train_part = read_speech_part(config, "train", ""),
+             valid = read_speech_part(config, "valid", "");
+  CHECK(valid.utterances.size() == 6);
+  CHECK(train_part.utterances.size() == 30);
+  for (const Utterance& a : valid.utterances)
+    for (const Utterance& b : train_part.utterances) CHECK(a.speaker != b.speaker);
+  CHECK(speech_evaluation_split(config, "") == "valid");
+  config.data.validation = 36;
+  CHECK(contains(message_of<ConfigError>([&] { read_speech_part(config, "train", ""); }),
+                 "data.validation = 36"));
+  config.data.validation = 0;
+  CHECK(speech_evaluation_split(config, "") == "test");
+  CHECK(contains(message_of<ConfigError>([&] { read_speech_part(config, "valid", ""); }), "data.validation"));
+}
+
+TEST_CASE("speech: bad data names the file and what to do") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 12, 3);
+  const Config config = tiny_speech_config(dir / "an4");
+  const fs::path bad = dir / "an4/feat/clstk/train0/train-1.mfc";
+  write_file(bad, std::string("no features"));
+  const SpeechPart part = make_speech_part(config, "train", "", nullptr);
+  CHECK(part.usable.size() == 11);
+  REQUIRE(part.set->report().bad.size() == 1);
+  CHECK(contains(part.set->report().bad.front(), bad.string()));
+  Config strict = config;
+  strict.data.bad_utterances = "refuse";
+  CHECK(
+      contains(message_of<DataError>([&] { make_speech_part(strict, "train", "", nullptr); }), bad.string()));
+
+  Config nowhere = config;
+  nowhere.data.path = (dir / "nowhere").string();
+  CHECK(contains(message_of<DataError>([&] { read_speech_part(nowhere, "train", ""); }),
+                 (dir / "nowhere").string() + ": no such folder; data.path names that of the corpus"));
+  nowhere.data.path = "";
+  const std::string looked =
+      message_of<DataError>([&] { read_speech_part(nowhere, "train", (dir / "data").string()); });
+  CHECK(contains(looked, (dir / "data/an4").string()));
+  CHECK(contains(looked, "unpack the features of CMU AN4"));
+
+  Config brief = config;
+  brief.model.encoder = "transformer";
+  brief.model.max_frames = 12;  // two phones
+  const SpeechPart shorter = make_speech_part(brief, "train", "", nullptr);
+  CHECK(shorter.too_long > 0);
+  CHECK(shorter.usable.size() + static_cast<size_t>(shorter.too_long) == 11);
+  brief.model.max_frames = 3;
+  CHECK(contains(message_of<DataError>([&] { make_speech_part(brief, "train", "", nullptr); }),
+                 "longer than model.max_frames = 3"));
+
+  SpeechDescription other = describe(part);
+  other.dims = 39;
+  CHECK(contains(message_of<DataError>([&] { make_speech_part(config, "test", "", &other); }),
+                 "features of 13 dims, but the model was trained on 39"));
+}
+
+TEST_CASE("speech: a checkpoint's state that is none is refused by name") {
+  for (const std::string text :
+       {"{}", "{\"task\": 3}", "nonsense", "{\"task\": {\"dims\": 0, \"phones\": [\"a\"]}}",
+        "{\"task\": {\"dims\": 2, \"phones\": [\"a\", \"a\"]}}"}) {
+    CAPTURE(text);
+    CHECK(
+        contains(message_of<CheckpointError>([&] { speech_description(text, "state.json"); }), "state.json"));
+  }
+}

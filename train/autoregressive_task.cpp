@@ -1,0 +1,98 @@
+// Images and sequences: the autoregressive model on a Dataset.
+#include <numbers>
+
+#include "core/log.h"
+#include "data/loader.h"
+#include "train/build.h"
+#include "train/evaluate.h"
+#include "train/task.h"
+
+namespace tapeformer {
+namespace {
+
+double bits(double nats) {
+  return nats / std::numbers::ln2;
+}
+
+class AutoregressiveTask final : public Task {
+ public:
+  AutoregressiveTask(const Config& config, const std::string& data_dir) {
+    const auto training_set = make_split(config, "train", data_dir);
+    evaluation_set_ = make_split(config, evaluation_split(config), data_dir);
+    loader_ = std::make_shared<const Loader>(training_set,
+                                             LoaderOptions{.batch_size = config.data.batch_size,
+                                                           .shuffle = config.data.shuffle,
+                                                           .seed = static_cast<uint64_t>(config.run.seed)});
+    model_ = make_model(config, training_set->info());
+    evaluation_batch_ =
+        config.train.eval_batch_size > 0 ? config.train.eval_batch_size : config.data.batch_size;
+  }
+
+  const Module& model() const override { return *model_; }
+  int64_t training_examples() const override { return loader_->dataset().size(); }
+  int64_t evaluation_examples() const override { return evaluation_set_->size(); }
+
+  double batches_in(double epochs) const override {
+    return epochs * static_cast<double>(loader_->batches_per_epoch());
+  }
+  int64_t epochs_done(int64_t batches) const override { return batches / loader_->batches_per_epoch(); }
+
+  void prepare_batches(int64_t first, int64_t last) override {
+    prefetcher_ = std::make_unique<Prefetcher>(loader_, first, last);
+  }
+
+  BatchLoss loss(int64_t number, const ForwardContext& context) override {
+    const auto batch = prefetcher_->next();
+    check(batch.has_value(), "trainer", "no batch for step ", number);
+    return {model_->loss(*batch, context), batch->tokens.size(0) * (batch->tokens.size(1) - 1)};
+  }
+
+  std::string examples_of(int64_t number) const override {
+    std::string text;
+    for (const int64_t index : loader_->indices_at(number))
+      text += (text.empty() ? "" : ", ") + std::to_string(index);
+    return text;
+  }
+
+  TaskEvaluation evaluate() const override {
+    const Evaluation e = tapeformer::evaluate(*model_, *evaluation_set_, evaluation_batch_);
+    TaskEvaluation result{.split = e.split,
+                          .examples = e.examples,
+                          .criterion = e.nats_per_dim,
+                          .seconds = e.seconds,
+                          .metrics = {{"loss_nats", e.nats_per_dim},
+                                      {"bits_per_dim", e.bits_per_dim},
+                                      {"examples", e.examples},
+                                      {"seconds", e.seconds}},
+                          .figures = {{"nats_per_dim", e.nats_per_dim}, {"bits_per_dim", e.bits_per_dim}},
+                          .text = concat_text(e.nats_per_dim, " nats, ", e.bits_per_dim, " bits/dim")};
+    if (e.accuracy >= 0) {
+      result.metrics.emplace_back("accuracy", e.accuracy);
+      result.figures.emplace_back("accuracy", e.accuracy);
+      result.text += concat_text(", accuracy ", 100 * e.accuracy, " %");
+    }
+    return result;
+  }
+
+  void add_metrics(double loss, MetricRecord& record) const override {
+    record.emplace_back("bits_per_dim", bits(loss));
+  }
+  double shown_bits(double loss) const override {
+    return model_->options().head == Head::logistic_mixture ? bits(loss) : -1;
+  }
+
+ private:
+  std::shared_ptr<const Dataset> evaluation_set_;
+  std::shared_ptr<const Loader> loader_;
+  std::unique_ptr<Prefetcher> prefetcher_;
+  std::unique_ptr<AutoregressiveModel> model_;
+  int64_t evaluation_batch_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_autoregressive_task(const Config& config, const std::string& data_dir) {
+  return std::make_unique<AutoregressiveTask>(config, data_dir);
+}
+
+}  // namespace tapeformer

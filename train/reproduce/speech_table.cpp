@@ -1,0 +1,125 @@
+// "Transformers are RNNs" (Katharopoulos et al. 2020), table 3: phone error rate and seconds per epoch of a
+// Bi-LSTM and of softmax, LSH and linear attention. The paper's corpus, WSJ, is licensed: ours is CMU AN4, or
+// what data.dataset says, and is named beside the figures.
+#include <algorithm>
+#include <array>
+
+#include "core/files.h"
+#include "train/metrics.h"
+#include "train/reproduce/chart.h"
+#include "train/reproduce/reproduce.h"
+#include "train/run.h"
+#include "train/speech_evaluate.h"
+
+namespace tapeformer {
+namespace {
+
+struct Row {
+  const char* name;
+  double paper_per, paper_seconds;  // on WSJ: validation PER in percent, seconds per epoch
+};
+
+constexpr std::array<Row, 4> kRows = {
+    {{"bilstm", 10.94, 1047}, {"softmax", 5.12, 2711}, {"lsh-4", 9.33, 2250}, {"linear", 8.08, 824}}};
+
+// Sizes that two cores train in minutes, and the same recipe for all.
+const std::vector<std::string> kSmoke = {
+    "data.max_frames=3000", "model.subsampling=2",      "model.dropout=0.1", "train.epochs=8",
+    "optimizer.kind=adam",  "optimizer.lr=2e-3",        "train.keep_last=1", "optimizer.clip_norm=1",
+    "schedule.kind=cosine", "schedule.warmup_steps=100"};
+const std::vector<std::string> kSmokeLstm = {"model.layers=2", "model.hidden=96"};
+const std::vector<std::string> kSmokeTransformer = {"model.layers=3",    "model.heads=4",
+                                                    "model.head_dim=32", "model.feedforward=384",
+                                                    "model.norm=pre",    "model.attention_dropout=0"};
+
+std::vector<std::string> settings(const std::string& name, bool paper) {
+  if (paper) return {};
+  std::vector<std::string> all = kSmoke;
+  const auto& more = name == "bilstm" ? kSmokeLstm : kSmokeTransformer;
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+struct Curve {
+  std::vector<double> epoch_seconds;
+  std::vector<std::pair<double, double>> per;  // by step
+};
+
+Curve read_curve(const std::string& run_dir) {
+  Curve curve;
+  for (const MetricRecord& record : read_metrics(run_dir + "/metrics.jsonl")) {
+    const double seconds = metric_number(record, "seconds_per_epoch", -1);
+    if (seconds >= 0) curve.epoch_seconds.push_back(seconds);
+    const double per = metric_number(record, "per", -1);
+    if (per >= 0) curve.per.emplace_back(metric_number(record, "step", 0), per);
+  }
+  return curve;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The corpora that have configs of their own; for another one the settings of the command line do the rest.
+std::string config_of(const ReproductionOptions& options, const std::string& name) {
+  const bool digits = std::find(options.common.sets.begin(), options.common.sets.end(),
+                                "data.dataset=fsdd") != options.common.sets.end();
+  return std::string("speech/") + (digits ? "fsdd-" : "an4-") + name + ".toml";
+}
+
+Report run(const ReproductionOptions& options) {
+  Chart chart{.title = "Phone error rate", .x = {"training step"}, .y = {"validation PER, %"}, .series = {}};
+  std::vector<Report> rows;
+  std::vector<std::vector<std::string>> csv = {
+      {"model", "corpus", "test_per_percent", "best_valid_per_percent", "seconds_per_epoch", "epochs",
+       "paper_wsj_per_percent", "paper_wsj_seconds_per_epoch", "seed"}};
+  std::string corpus;
+  for (const Row& row : kRows) {
+    const FinishedRun trained =
+        train_run(options, row.name, config_of(options, row.name), settings(row.name, options.paper));
+    const LoadedSpeechRun best =
+        load_speech_run(find_run({.path = trained.path, .checkpoint = "best", .sets = {}}));
+    Config config = best.config;
+    config.data.eval_limit = trained.config.data.eval_limit;
+    corpus = config.data.dataset;
+    const SpeechEvaluation test =
+        evaluate(*best.model, make_speech_part(config, "test", options.common.data_dir, &best.description),
+                 evaluation_options(config));
+    const Curve curve = read_curve(trained.path);
+    double lowest = curve.per.empty() ? test.score.error_rate() : curve.per.front().second;
+    for (const auto& [step, per] : curve.per) lowest = std::min(lowest, per);
+    const double seconds = median(curve.epoch_seconds);
+    const auto epochs = static_cast<int64_t>(curve.epoch_seconds.size());
+    rows.push_back(Report()
+                       .add("model", row.name)
+                       .add("test_per", test.score.error_rate())
+                       .add("valid_per", lowest)
+                       .add("seconds_per_epoch", seconds)
+                       .add("epochs", epochs)
+                       .add("paper_wsj_per", row.paper_per)
+                       .add("paper_wsj_seconds", row.paper_seconds)
+                       .add("seed", trained.config.run.seed));
+    csv.push_back({row.name, corpus, csv_number(test.score.error_rate()), csv_number(lowest),
+                   csv_number(seconds), std::to_string(epochs), csv_number(row.paper_per),
+                   csv_number(row.paper_seconds), std::to_string(trained.config.run.seed)});
+    chart.series.push_back({.name = row.name, .points = curve.per});
+  }
+  chart.title += " on " + corpus;
+  write_csv(options.out / "speech-table.csv", csv);
+  replace_file((options.out / "speech-table.svg").string(), to_svg(chart));
+  return Report().add("corpus", corpus).add("paper_corpus", "WSJ, 80 hours").add("models", rows);
+}
+
+}  // namespace
+
+Reproduction speech_table_reproduction() {
+  return {
+      .name = "speech-table",
+      .summary = "Transformers are RNNs, table 3: phone error rate and seconds per epoch, on AN4 or digits",
+      .run = run};
+}
+
+}  // namespace tapeformer

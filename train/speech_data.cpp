@@ -1,0 +1,336 @@
+#include "train/speech_data.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/errors.h"
+#include "core/log.h"
+#include "data/directory.h"
+#include "data/kaldi_directory.h"
+#include "train/build.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// From so many speakers on, whole speakers are held out.
+constexpr size_t kManySpeakers = 10;
+
+struct PartNames {
+  const char *train, *valid, *test;
+};
+
+bool has_part_folders(const std::string& dataset) {
+  return dataset == "kaldi" || dataset == "librispeech" || dataset == "synthetic-speech";
+}
+
+fs::path part_folder(const Config& config, const fs::path& corpus, const std::string& split) {
+  const DataConfig& d = config.data;
+  const PartNames usual = d.dataset == "librispeech" ? PartNames{"train-clean-100", "dev-clean", "test-clean"}
+                                                     : PartNames{"train", "valid", "test"};
+  const bool train = split == "train", valid = split == "valid";
+  const std::string& named = train ? d.train_part : valid ? d.valid_part : d.test_part;
+  return corpus / (!named.empty() ? named : train ? usual.train : valid ? usual.valid : usual.test);
+}
+
+std::string how_to_get(const std::string& dataset) {
+  if (dataset == "synthetic-speech") return "make it with: tapeformer data prepare synthetic-speech";
+  if (dataset == "an4")
+    return "unpack the features of CMU AN4 (etc/ and feat/) into such a folder, or name it as data.path";
+  if (dataset == "fsdd")
+    return "clone https://github.com/Jakobovski/free-spoken-digit-dataset into such a folder, or name it as "
+           "data.path";
+  if (dataset == "cmudict")
+    return "download https://github.com/cmusphinx/cmudict into such a folder, or name a file as data.lexicon";
+  return "name the folder as data.path";
+}
+
+fs::path among_data(const std::string& name, const std::string& data_dir) {
+  const std::string how = how_to_get(name);
+  KnownSet set{};
+  set.name = name;
+  set.how_to_get = how;
+  const auto candidates = candidate_folders(set, data_dir);
+  for (const fs::path& folder : candidates)
+    if (fs::is_directory(folder)) return folder;
+  throw DataError(missing_set_text(set, candidates));
+}
+
+fs::path corpus_folder(const Config& config, const std::string& data_dir) {
+  fs::path folder = config.data.path;
+  if (folder.empty())
+    folder = among_data(config.data.dataset, data_dir);
+  else if (!fs::is_directory(folder))
+    throw DataError(folder.string() + ": no such folder; data.path names that of the corpus");
+  if (config.data.dataset == "an4" && !fs::exists(folder / "etc") && fs::exists(folder / "an4/etc"))
+    folder /= "an4";  // as the archive unpacks
+  return folder;
+}
+
+PhoneSet timit_set(const std::string& name) {
+  if (name == "timit61") return PhoneSet::timit61;
+  return name == "timit48" ? PhoneSet::timit48 : PhoneSet::timit39;
+}
+
+Corpus read_layout(const Config& config, const fs::path& folder, const std::string& split) {
+  const std::string& dataset = config.data.dataset;
+  if (dataset == "an4") return read_an4(folder, split);
+  if (dataset == "fsdd") return read_spoken_digits(folder, split);
+  if (dataset == "timit") return read_timit(folder, split, timit_set(config.data.phone_set));
+  const fs::path part = part_folder(config, folder, split);
+  if (!fs::is_directory(part))
+    throw DataError(part.string() + ": no such folder; data." + split +
+                    "_part names the part of the corpus for \"" + split + "\"");
+  if (dataset == "librispeech") return read_librispeech(folder, part.filename().string());
+  return read_kaldi_directory(part);
+}
+
+void find_phones(const Config& config, const std::string& data_dir, Corpus& corpus) {
+  const DataConfig& d = config.data;
+  const bool text_is_phones = d.dataset == "kaldi" || d.dataset == "synthetic-speech";
+  if (d.lexicon.empty() && text_is_phones) return take_words_as_phones(corpus);
+  if (std::all_of(corpus.utterances.begin(), corpus.utterances.end(),
+                  [](const Utterance& u) { return !u.phones.empty(); }))
+    return;
+  const fs::path path =
+      d.lexicon.empty() ? among_data("cmudict", data_dir) / "cmudict.dict" : fs::path(d.lexicon);
+  const PronounceReport report = pronounce_words(
+      corpus, Lexicon::read(path), d.unknown_words == "drop" ? UnknownWords::drop : UnknownWords::refuse);
+  if (report.dropped == 0) return;
+  std::string words;
+  for (const std::string& word : report.unknown) words += " " + word;
+  log_warning(corpus.name, ": left out ", report.dropped, " utterances with words that ", path.string(),
+              " lacks:", words);
+}
+
+// Moves `count` utterances to the result.
+std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
+  std::set<std::string> speakers;
+  for (const Utterance& u : all) speakers.insert(u.speaker);
+  if (count >= static_cast<int64_t>(all.size()))
+    throw ConfigError(concat_text("data.validation = ", count, " holds out all of the ", all.size(),
+                                  " utterances; expected less"));
+  std::vector<bool> held(all.size());
+  if (speakers.size() >= kManySpeakers) {
+    int64_t found = 0;
+    for (auto speaker = speakers.rbegin(); found < count; ++speaker)
+      for (size_t i = 0; i < all.size(); ++i)
+        if (all[i].speaker == *speaker) {
+          held[i] = true;
+          ++found;
+        }
+  } else {
+    for (int64_t i = 0; i < count; ++i)
+      held[static_cast<size_t>(i) * all.size() / static_cast<size_t>(count)] = true;
+  }
+  std::vector<Utterance> kept, result;
+  for (size_t i = 0; i < all.size(); ++i) (held[i] ? result : kept).push_back(std::move(all[i]));
+  if (kept.empty()) throw ConfigError("data.validation holds out all speakers; expected less");
+  all = std::move(kept);
+  return result;
+}
+
+void spread_limit(std::vector<Utterance>& all, int64_t limit) {
+  const auto count = static_cast<int64_t>(all.size());
+  if (limit == 0 || limit >= count) return;
+  for (int64_t i = 0; i < limit; ++i)
+    if (const int64_t from = i * count / limit; from != i)
+      all[static_cast<size_t>(i)] = std::move(all[static_cast<size_t>(from)]);
+  all.resize(static_cast<size_t>(limit));
+}
+
+bool has_valid_part(const Config& config, const std::string& data_dir) {
+  return has_part_folders(config.data.dataset) &&
+         fs::is_directory(part_folder(config, corpus_folder(config, data_dir), "valid"));
+}
+
+FeatureOptions feature_options(const Config& config, bool training) {
+  const DataConfig& d = config.data;
+  FeatureOptions options;
+  options.filterbank.rate = d.sample_rate > 0 ? d.sample_rate : d.dataset == "fsdd" ? 8000 : 16000;
+  options.filterbank.bins = d.num_mel_bins;
+  options.filterbank.dither = training ? d.dither : 0;
+  options.resample = d.resample;
+  options.seed = static_cast<uint64_t>(config.run.seed);
+  options.cache_folder = d.feature_cache;
+  return options;
+}
+
+Normalization normalization(const std::string& name) {
+  if (name == "none") return Normalization::none;
+  if (name == "speaker") return Normalization::speaker;
+  return name == "global" ? Normalization::global : Normalization::utterance;
+}
+
+}  // namespace
+
+nlohmann::ordered_json to_json(const SpeechDescription& description) {
+  const Words& names = description.phones.names();
+  nlohmann::ordered_json json{{"dims", description.dims}, {"phones", Words(names.begin() + 1, names.end())}};
+  if (description.global)
+    json["global"] = {{"frames", description.global->frames},
+                      {"sums", description.global->sums},
+                      {"squares", description.global->squares}};
+  return json;
+}
+
+SpeechDescription speech_description(const std::string& state_json, const std::string& place) try {
+  const auto task = nlohmann::json::parse(state_json).at("task");
+  SpeechDescription description;
+  description.dims = task.at("dims").get<int64_t>();
+  description.phones = PhoneTable(task.at("phones").get<Words>());
+  if (task.contains("global")) {
+    const auto& global = task.at("global");
+    description.global = {global.at("frames").get<double>(), global.at("sums").get<std::vector<double>>(),
+                          global.at("squares").get<std::vector<double>>()};
+    if (description.global->sums.size() != description.global->squares.size())
+      throw CheckpointError(place + ": statistics of different sizes");
+  }
+  if (description.dims < 1) throw CheckpointError(place + ": no features");
+  return description;
+} catch (const nlohmann::json::exception& error) {
+  throw CheckpointError(place + ": is not the state of a speech model: " + error.what());
+} catch (const DataError& error) {
+  throw CheckpointError(place + ": " + error.what());
+}
+
+Corpus read_speech_part(const Config& config, const std::string& split, const std::string& data_dir) {
+  const fs::path folder = corpus_folder(config, data_dir);
+  const bool own_valid = has_valid_part(config, data_dir);
+  const bool holds_out = config.data.validation > 0 && !own_valid;
+  if (split == "valid" && !own_valid && !holds_out)
+    throw ConfigError(config.data.dataset +
+                      " has no part \"valid\" of its own; data.validation holds utterances out");
+  const bool from_train = split == "train" || (split == "valid" && !own_valid);
+  Corpus corpus = read_layout(config, folder, from_train ? "train" : split);
+  find_phones(config, data_dir, corpus);
+  if (from_train && holds_out) {
+    auto held = hold_out(corpus.utterances, config.data.validation);
+    if (split == "valid") corpus.utterances = std::move(held);
+  }
+  spread_limit(corpus.utterances, split == "train" ? config.data.limit : config.data.eval_limit);
+  corpus.name = config.data.dataset + " " + split;
+  return corpus;
+}
+
+std::string speech_evaluation_split(const Config& config, const std::string& data_dir) {
+  return config.data.validation > 0 || has_valid_part(config, data_dir) ? "valid" : "test";
+}
+
+std::vector<int64_t> SpeechPart::frames() const {
+  std::vector<int64_t> result;
+  for (const int64_t i : usable) result.push_back(set->frames(i));
+  return result;
+}
+
+SpeechPart make_speech_part(const Config& config, const std::string& split, const std::string& data_dir,
+                            const SpeechDescription* trained) {
+  const DataConfig& d = config.data;
+  const Corpus corpus = read_speech_part(config, split, data_dir);
+  SpeechOptions options;
+  options.features = feature_options(config, !trained);
+  options.normalization = normalization(d.cmvn);
+  options.normalize_variance = d.cmvn_variance;
+  options.delta_order = d.deltas;
+  options.frames_per_output = config.model.subsampling;
+  options.refuse_bad = d.bad_utterances == "refuse";
+  PhoneTable phones;
+  if (trained) {
+    phones = trained->phones;
+    options.global = trained->global;
+  } else if (d.dataset == "timit") {
+    phones = PhoneTable(timit_phones(timit_set(d.phone_set)));
+  } else {
+    std::vector<Words> sequences;
+    for (const Utterance& u : corpus.utterances) sequences.push_back(u.phones);
+    phones = table_of(sequences);
+  }
+  SpeechPart part;
+  part.split = split;
+  part.set = std::make_shared<const SpeechDataset>(corpus, std::move(phones), options);
+  if (trained && part.set->dims() != trained->dims)
+    throw DataError(concat_text(corpus.name, ": features of ", part.set->dims(),
+                                " dims, but the model was trained on ", trained->dims));
+  const bool limited = config.model.encoder == "transformer";
+  for (int64_t i = 0; i < part.set->size(); ++i) {
+    if (limited && part.set->frames(i) > config.model.max_frames)
+      ++part.too_long;
+    else
+      part.usable.push_back(i);
+  }
+  if (part.usable.empty())
+    throw DataError(concat_text(
+        corpus.name, ": all utterances are longer than model.max_frames = ", config.model.max_frames));
+  return part;
+}
+
+SpeechDescription describe(const SpeechPart& part) {
+  SpeechDescription description{part.set->dims(), part.set->phones(), std::nullopt};
+  if (part.set->options().normalization == Normalization::global)
+    description.global = part.set->global_statistics();
+  return description;
+}
+
+Tensor file_features(const Config& config, const SpeechDescription& description, const fs::path& path) {
+  const FeatureOptions options = feature_options(config, false);
+  const bool wants_mfc = config.data.dataset == "an4", is_mfc = path.extension() == ".mfc";
+  if (!fs::exists(path)) throw DataError(path.string() + ": no such file");
+  if (is_mfc != wants_mfc)
+    throw DataError(path.string() + (wants_mfc
+                                         ? ": the model was trained on the features of AN4: give .mfc files"
+                                         : ": the model was trained on recordings: give audio files"));
+  Utterance utterance;
+  utterance.id = path.stem().string();
+  utterance.path = path;
+  utterance.source = is_mfc ? SpeechSource::mfc : SpeechSource::audio;
+  const Tensor features = compute_features(utterance, options, Filterbank(options.filterbank));
+  const int64_t dims = features.size(1) * (config.data.deltas + 1);
+  if (dims != description.dims)
+    throw DataError(concat_text(path.string(), ": features of ", dims, " dims, but the model was trained on ",
+                                description.dims));
+  const Normalization kind = normalization(config.data.cmvn);
+  if (kind != Normalization::none) {
+    FeatureStatistics own;
+    own.add(features);
+    normalize(features, kind == Normalization::global ? description.global.value() : own,
+              config.data.cmvn_variance);
+  }
+  return config.data.deltas > 0 ? add_deltas(features, config.data.deltas) : features;
+}
+
+bool features_need_whole_utterance(const Config& config) {
+  return config.data.cmvn == "utterance" || config.data.cmvn == "speaker";
+}
+
+SpeechModelOptions speech_model_options(const Config& config, const SpeechDescription& description) {
+  const ModelConfig& m = config.model;
+  SpeechModelOptions options;
+  options.features = description.dims;
+  options.classes = description.phones.classes();
+  options.subsampling = m.subsampling;
+  options.reduction = m.ctc_mean == "label" ? CtcReduction::per_label : CtcReduction::per_utterance;
+  if (m.encoder == "lstm") {
+    options.kind = SpeechEncoder::lstm;
+    options.lstm_hidden = m.hidden;
+    options.lstm_layers = m.layers;
+    options.lstm_bidirectional = m.bidirectional;
+    options.lstm_dropout = m.dropout;
+  } else {
+    options.encoder = encoder_options(config);
+    options.causal = m.causal;
+    options.max_frames = m.max_frames;
+  }
+  return options;
+}
+
+std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechDescription& description) {
+  auto model = std::make_unique<SpeechModel>(speech_model_options(config, description));
+  model->initialize(static_cast<uint64_t>(config.run.seed));
+  return model;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,60 @@
+// From a Config to speech: the corpus and its parts, features, and the model with the labels that it was
+// trained on.
+//
+// Errors: ConfigError, DataError with the file and what to do.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "data/speech_dataset.h"
+#include "models/speech_model.h"
+#include "train/config.h"
+
+namespace tapeformer {
+
+// What a trained model must know of its data: it is kept in the checkpoint.
+struct SpeechDescription {
+  int64_t dims = 0;  // of a frame as the model takes it, with deltas
+  PhoneTable phones;
+  std::optional<FeatureStatistics> global;  // with data.cmvn = "global"
+};
+
+nlohmann::ordered_json to_json(const SpeechDescription& description);
+// From the contents of a checkpoint's state.json. Throws CheckpointError, naming `place`.
+SpeechDescription speech_description(const std::string& state_json, const std::string& place);
+
+// A part of the corpus with its labels, "train", "valid" or "test". Without a part for "valid" of its own,
+// data.validation utterances of the training part are held out: whole speakers if there are many, else spread
+// evenly. data.limit and data.eval_limit take utterances spread evenly over the part.
+Corpus read_speech_part(const Config& config, const std::string& split, const std::string& data_dir);
+
+// The part that training evaluates on: "valid" where there is one, else "test".
+std::string speech_evaluation_split(const Config& config, const std::string& data_dir);
+
+// A part as features and labels. Without `trained`, labels and statistics are those of the part itself.
+struct SpeechPart {
+  std::string split;
+  std::shared_ptr<const SpeechDataset> set;
+  std::vector<int64_t> usable;  // of the set: not longer than the model takes
+  int64_t too_long = 0;
+
+  std::vector<int64_t> frames() const;  // of the usable ones
+};
+SpeechPart make_speech_part(const Config& config, const std::string& split, const std::string& data_dir,
+                            const SpeechDescription* trained);
+SpeechDescription describe(const SpeechPart& part);
+
+// The features of one file as the model takes them, (frames, dims): recordings, or .mfc files.
+Tensor file_features(const Config& config, const SpeechDescription& description,
+                     const std::filesystem::path& path);
+// Whether the features of a frame need frames that come long after it.
+bool features_need_whole_utterance(const Config& config);
+
+SpeechModelOptions speech_model_options(const Config& config, const SpeechDescription& description);
+// With its weights set from run.seed.
+std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechDescription& description);
+
+}  // namespace tapeformer

@@ -1,0 +1,129 @@
+// Speech: frames and phones with CTC, judged by the phone error rate.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/log.h"
+#include "train/speech_evaluate.h"
+#include "train/speech_plan.h"
+#include "train/task.h"
+
+namespace tapeformer {
+namespace {
+
+BatchPlanOptions plan_options(const Config& config) {
+  return {.max_frames = config.data.max_frames,
+          .max_batch = config.data.batch_size,
+          .shuffle = config.data.shuffle,
+          .seed = static_cast<uint64_t>(config.run.seed)};
+}
+
+SpecAugmentOptions augment_options(const DataConfig& d) {
+  return {.frequency_masks = d.frequency_masks,
+          .frequency_width = d.frequency_width,
+          .time_masks = d.time_masks,
+          .time_width = d.time_width,
+          .time_share = d.time_share};
+}
+
+// What the run reads and what it leaves out, once.
+void report(const SpeechPart& part, const std::string& padding) {
+  const SpeechReport& r = part.set->report();
+  log_info(part.split, ": ", part.usable.size(), " utterances, ", r.frames, " frames, ", r.labels,
+           " labels of ", part.set->phones().classes() - 1, " phones", padding);
+  const auto left_out = r.bad.size() + r.too_short.size() + static_cast<size_t>(part.too_long);
+  if (left_out > 0)
+    log_warning(part.split, ": ", left_out, " utterances are left out: ", r.bad.size(), " unusable, ",
+                r.too_short.size(), " shorter than their labels, ", part.too_long,
+                " longer than model.max_frames");
+}
+
+class SpeechTask final : public Task {
+ public:
+  SpeechTask(const Config& config, const std::string& data_dir)
+      : training_(make_speech_part(config, "train", data_dir, nullptr)),
+        description_(describe(training_)),
+        evaluated_(
+            make_speech_part(config, speech_evaluation_split(config, data_dir), data_dir, &description_)),
+        plan_(training_.frames(), plan_options(config)),
+        model_(make_speech_model(config, description_)),
+        evaluation_(evaluation_options(config)),
+        seed_(static_cast<uint64_t>(config.run.seed)) {
+    if (config.data.spec_augment) augment_ = augment_options(config.data);
+    report(training_, fmt::format("; {:.1f} % of a batch is padding", 100 * plan_.padding()));
+    report(evaluated_, "");
+  }
+
+  const Module& model() const override { return *model_; }
+  int64_t training_examples() const override { return static_cast<int64_t>(training_.usable.size()); }
+  int64_t evaluation_examples() const override { return static_cast<int64_t>(evaluated_.usable.size()); }
+  double batches_in(double epochs) const override { return plan_.batches_in(epochs); }
+  int64_t epochs_done(int64_t batches) const override { return plan_.epochs_done(batches); }
+  bool reports_epochs() const override { return true; }
+
+  BatchLoss loss(int64_t number, const ForwardContext& context) override {
+    const RandomStream stream(seed_, "spec_augment", static_cast<uint64_t>(number));
+    const SpeechBatch batch =
+        training_.set->batch(indices_at(number), augment_ ? &*augment_ : nullptr, stream);
+    int64_t frames = 0;
+    for (const double length : batch.lengths.to_vector()) frames += static_cast<int64_t>(length);
+    const CtcLoss ctc =
+        model_->loss({batch.features, batch.lengths, batch.labels, batch.label_lengths}, context);
+    return {ctc.loss, frames};
+  }
+
+  std::string examples_of(int64_t number) const override {
+    std::string text;
+    for (const int64_t i : indices_at(number))
+      text += (text.empty() ? "" : ", ") + training_.set->utterance(i).id;
+    return text;
+  }
+
+  TaskEvaluation evaluate() const override {
+    const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_);
+    const PhoneScore& s = e.score;
+    const MetricRecord figures{{"per", s.error_rate()},
+                               {"substitutions", s.substitutions},
+                               {"deletions", s.deletions},
+                               {"insertions", s.insertions},
+                               {"phones", s.reference}};
+    MetricRecord metrics{{"loss_nats", e.nats_per_utterance}};
+    metrics.insert(metrics.end(), figures.begin(), figures.end());
+    metrics.emplace_back("examples", s.utterances);
+    metrics.emplace_back("seconds", e.seconds);
+    return {.split = e.split,
+            .examples = s.utterances,
+            .criterion = s.error_rate(),
+            .seconds = e.seconds,
+            .metrics = metrics,
+            .figures = figures,
+            .text = s.line() + fmt::format(", {:.4g} nats", e.nats_per_utterance)};
+  }
+
+  nlohmann::ordered_json description() const override { return to_json(description_); }
+
+ private:
+  std::vector<int64_t> indices_at(int64_t number) const {
+    std::vector<int64_t> indices;
+    for (const int64_t place : plan_.at(number))
+      indices.push_back(training_.usable[static_cast<size_t>(place)]);
+    return indices;
+  }
+
+  SpeechPart training_;
+  SpeechDescription description_;
+  SpeechPart evaluated_;
+  SpeechPlan plan_;
+  std::unique_ptr<SpeechModel> model_;
+  SpeechEvaluationOptions evaluation_;
+  std::optional<SpecAugmentOptions> augment_;
+  uint64_t seed_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_speech_task(const Config& config, const std::string& data_dir) {
+  return std::make_unique<SpeechTask>(config, data_dir);
+}
+
+}  // namespace tapeformer
