@@ -18,7 +18,7 @@ struct SymbolTaskOptions {
 // Symbols are uniform from 1 up; 0 separates.
 class SymbolTask : public Dataset {
  public:
-  // As many as 10,000 steps with batches of 64 take, the training of the copy task, no example twice.
+  // The copy task's 10,000 steps with batches of 64, no example twice; longer trainings ask for more.
   static constexpr int64_t kTrainExamples = 640000;
   static constexpr int64_t kEvalExamples = 1000;
 

@@ -11,6 +11,7 @@ namespace tapeformer {
 namespace {
 
 constexpr double kMostPositions = 1e15;
+constexpr int64_t kMostPlaces = 4;  // of an axis, times the length: more are a mistake
 
 std::string list_text(const std::vector<int64_t>& numbers) {
   std::string text;
@@ -43,6 +44,10 @@ void check_axial(const AxialShape& axial, int64_t length, int64_t width) {
   if (std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>()) > kMostPositions)
     throw ConfigError("model.axial_shape = " + list_text(shape) +
                       " holds more positions than can be counted");
+  for (const int64_t places : shape)
+    if (places > kMostPlaces * length)
+      throw ConfigError(concat_text("model.axial_shape = ", list_text(shape), " has an axis of ", places,
+                                    " places for sequences of ", length, "; make it smaller"));
   if (axial.positions() < length) {
     std::vector<int64_t> larger = shape;
     const int64_t others = axial.positions() / shape[0];

@@ -35,9 +35,14 @@ Factors factorise(int64_t buckets) {
   return best;
 }
 
-// Twice as many buckets as chunks; many of them as a power of two times an even number.
+// Twice as many buckets as chunks, but no more than positions.
+int64_t even_buckets(int64_t length, int64_t chunk_length) {
+  return std::clamp<int64_t>(length / chunk_length * 2, 2, std::max<int64_t>(length / 2 * 2, 2));
+}
+
+// As many buckets as even_buckets; many of them as a power of two times an even number.
 Factors automatic_factors(int64_t length, int64_t chunk_length) {
-  const int64_t buckets = 2 * std::max<int64_t>(length / chunk_length, 1);
+  const int64_t buckets = even_buckets(length, chunk_length);
   if (buckets <= kOneFactor) return {buckets, 1};
   const double root = std::sqrt(static_cast<double>(buckets));
   const auto first = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::ceil(root))));
@@ -64,8 +69,7 @@ Factors factors_of(const LshOptions& options, int64_t length) {
     return {};
   }
   if (options.buckets == 0) {
-    if (options.hash == LshOptions::Hash::hyperplanes)
-      return {2 * std::max<int64_t>(length / options.chunk_length, 1), 1};
+    if (options.hash == LshOptions::Hash::hyperplanes) return {even_buckets(length, options.chunk_length), 1};
     return automatic_factors(length, options.chunk_length);
   }
   check(options.buckets <= length, kHash, options.buckets, " buckets are more than the ", length,
@@ -157,6 +161,7 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
   shape.buckets1 = factors.first;
   shape.buckets2 = factors.second;
   shape.shared = options.hash == LshOptions::Hash::hyperplanes;
+  shape.shared_examples = options.share_rotations;
   shape.lengths = lengths.defined() ? lengths.data<int64_t>() : nullptr;
   on_device(q.device(), kHash, [&] {
     visit_floating(kHash, q.dtype(), [&](auto tag) {

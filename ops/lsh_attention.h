@@ -41,7 +41,8 @@ struct LshOptions {
   Scale scale = Scale::unit_key;
   Combine combine = Combine::logsumexp;
   Hash hash = Hash::rotations;
-  bool causal = false;      // a query sees its own position and those before
+  bool share_rotations = false;  // all examples of a batch are hashed alike; heads and rounds are not
+  bool causal = false;           // a query sees its own position and those before
   Tensor key_lengths = {};  // (batch,) int64 in [0, length]: positions from there on are neither keys nor
                             // queries; undefined: all count
 };

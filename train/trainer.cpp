@@ -94,7 +94,10 @@ void Trainer::resume() {
       contradictions += "\n  " + key + " = " + config_value_text(config_, key) + ", but the checkpoint has " +
                         config_value_text(before, key);
   if (!contradictions.empty())
-    throw ConfigError("cannot resume from " + checkpoint.folder() + " with another config:" + contradictions);
+    throw ConfigError("cannot resume from " + checkpoint.folder() +
+                      " with another config; take these settings back, or choose another folder with "
+                      "--run-dir (reproduce: --out):" +
+                      contradictions);
 
   checkpoint.load_model(task_->model().parameters());
   checkpoint.load_optimizer(optimizer_->state());

@@ -20,6 +20,7 @@ class LshKind final : public Attention {
     options.causal = mask.causal;
     options.key_lengths = mask.key_lengths;
     if (!context.training || mask.key_lengths.defined()) fit(options, q.size(1));
+    options.share_rotations = !context.training;  // so that results do not depend on how batches are cut
     const auto decide = [&] {
       const RandomStream stream(context.seed, place + ".rotations", context.training ? context.step : 0);
       return lsh_buckets(q, options, stream);
@@ -110,7 +111,10 @@ AttentionKind lsh_attention_kind() {
            choice("combine", kCombines, "rounds as one softmax (the paper), or their mean"),
            choice("hash", kHashes,
                   "rotations of each head, in factors above 128 buckets, or planes that all share")},
-      .make = [](const OptionValues& values, double) {
+      .make = [](const OptionValues& values, double dropout) {
+        if (dropout > 0)
+          throw ConfigError(concat_text("model.attention_dropout = ", dropout,
+                                        ": attention kind \"lsh\" does not drop weights; set it to 0"));
         return std::make_unique<LshKind>(lsh_options(values));
       }};
 }

@@ -91,7 +91,7 @@ class RoundHash {
       return;
     }
     T* const rotation = all_memory + memory() * omp_get_thread_num();
-    const int64_t place = s_.shared ? 0 : (example << 12) + head;
+    const int64_t place = s_.shared ? 0 : ((s_.shared_examples ? 0 : example) << 12) + head;
     const auto first = static_cast<uint64_t>((place << 8) + round) << 24;
     const int64_t columns1 = s_.buckets1 / 2;
     draw_rotation(stream_, first, s_.dim, columns1, rotation);

@@ -13,6 +13,7 @@ struct LshHashShape {
   int64_t batch = 0, length = 0, heads = 0, dim = 0, rounds = 0;
   int64_t buckets1 = 2, buckets2 = 1;  // bucket = argmax1 + buckets1 argmax2; even, or buckets2 = 1
   bool shared = false;                 // one rotation a round, for all examples and heads
+  bool shared_examples = false;        // one rotation a round and head, for all examples
   const int64_t* lengths = nullptr;    // (batch,): positions from there on get bucket buckets1 buckets2
 };
 

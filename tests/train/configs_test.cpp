@@ -47,9 +47,9 @@ TEST_CASE("paper configs: the settings of the papers") {
   for (const Row& row :
        {Row{"mnist/linear", 8, 10, 1e-4, 0, 250, 0}, Row{"mnist/softmax", 8, 10, 1e-4, 0.1, 250, 0},
         Row{"cifar10/linear", 16, 4, 1e-4, 0, 10000, 0}, Row{"cifar10/softmax", 16, 1, 1e-4, 0.1, 10000, 0},
-        Row{"mnist/lsh-1", 8, 10, 1e-4, 0.1, 250, 0}, Row{"cifar10/lsh-4", 16, 4, 1e-4, 0.1, 10000, 0},
+        Row{"mnist/lsh-1", 8, 10, 1e-4, 0, 250, 0}, Row{"cifar10/lsh-4", 16, 4, 1e-4, 0, 10000, 0},
         Row{"copy/linear", 4, 64, 1e-3, 0, 0, 10000}, Row{"copy/softmax", 4, 64, 1e-3, 0.1, 0, 10000},
-        Row{"copy/lsh-4", 4, 64, 1e-3, 0.1, 0, 10000}}) {
+        Row{"copy/lsh-4", 4, 64, 1e-3, 0, 0, 10000}}) {
     INFO(row.file);
     const Config config = load(kConfigs / (std::string(row.file) + ".toml"));
     const std::string kind = fs::path(row.file).filename().string();

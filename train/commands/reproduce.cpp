@@ -21,19 +21,21 @@ CommandSpec reproduce_spec() {
   return {
       .name = "reproduce",
       .summary =
-          "Trains or measures what a table or a figure of a paper shows, and prints it beside the paper's.",
+          "Trains or measures what a table or a figure of a paper shows, with the paper's numbers where it "
+          "prints them.",
       .positionals = {{"NAME", "a table or figure, or \"list\""}},
-      .options = {{.name = "scale",
-                   .default_value = std::string("smoke"),
-                   .help = "smoke: sizes for two cores; paper: the paper's",
-                   .choices = {"smoke", "paper"}},
-                  {.name = "out",
-                   .default_value = std::string(),
-                   .help =
-                       "where to write (default: runs/reproduce/NAME-SCALE); a second call continues there"},
-                  {.name = "configs",
-                   .default_value = std::string("configs"),
-                   .help = "the folder of the repository's configs"}},
+      .options =
+          {{.name = "scale",
+            .default_value = std::string("smoke"),
+            .help = "smoke: sizes for two cores; paper: the paper's",
+            .choices = {"smoke", "paper"}},
+           {.name = "out",
+            .default_value = std::string(),
+            .help =
+                "where to write (default: runs/reproduce/NAME-SCALE); a second call continues its trainings"},
+           {.name = "configs",
+            .default_value = std::string("configs"),
+            .help = "the folder of the repository's configs"}},
       .details = "Tables and figures:\n" + names,
       .uses_config = true};
 }

@@ -33,13 +33,14 @@ bool is_training(const MetricRecord& record) {
 }
 
 Report run(const ReproductionOptions& options) {
+  refuse_settings(options, {"model.attention"});
   Chart chart{
       .title = "Copy task", .x = {"training step"}, .y = {"cross-entropy, nats", Scale::log10}, .series = {}};
   std::vector<Report> rows;
   std::vector<std::vector<std::string>> csv = {{"attention", "step", "loss_nats"}};
   for (const char* const kind : kKinds) {
     const FinishedRun run =
-        train_run(options, kind, std::string("copy/") + kind + ".toml", settings(kind, options.paper));
+        train_run(options, kind, std::string("copy/") + kind + ".toml", {settings(kind, options.paper), {}});
     const Evaluation evaluation = evaluate_run(options, run, {});
     Series series{.name = kind, .points = {}};
     for (const MetricRecord& record : read_metrics(run.path + "/metrics.jsonl")) {

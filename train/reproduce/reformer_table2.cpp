@@ -29,6 +29,7 @@ std::string name_of(int64_t rounds) {
 
 Report run(const ReproductionOptions& options) {
   const std::string config = options.paper ? "reformer/duplication.toml" : "reformer/duplication-smoke.toml";
+  refuse_settings(options, {"model.attention", "attention.rounds"});
   const Config base =
       load_config((options.configs / config).string(), options.common.sets, attention_catalogue());
   const std::string length = std::to_string(base.data.max_length),
@@ -47,7 +48,7 @@ Report run(const ReproductionOptions& options) {
       {"trained", "evaluated", "accuracy_percent", "paper_percent", "steps", "seconds", "seed"}};
   for (const Row& trained : kTrained) {
     const FinishedRun model =
-        train_run(options, "trained-" + name_of(trained.rounds), config, settings(trained.rounds));
+        train_run(options, "trained-" + name_of(trained.rounds), config, {{}, settings(trained.rounds)});
     Report row;
     row.add("trained", name_of(trained.rounds));
     Series series{.name = "trained " + name_of(trained.rounds), .points = {}};

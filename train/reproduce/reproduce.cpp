@@ -31,9 +31,10 @@ const Reproduction& reproduction(const std::string& name) {
 }
 
 FinishedRun train_run(const ReproductionOptions& options, const std::string& name, const std::string& config,
-                      const std::vector<std::string>& sets) {
-  std::vector<std::string> all = sets;
-  all.insert(all.end(), options.common.sets.begin(), options.common.sets.end());
+                      const RunSettings& settings) {
+  std::vector<std::string> all = settings.defaults;
+  for (const auto* more : {&options.common.sets, &settings.fixed})
+    all.insert(all.end(), more->begin(), more->end());
   FinishedRun run;
   run.path = (options.out / name).string();
   run.config = load_config((options.configs / config).string(), all, attention_catalogue());
@@ -52,9 +53,18 @@ FinishedRun train_run(const ReproductionOptions& options, const std::string& nam
   return run;
 }
 
+void refuse_settings(const ReproductionOptions& options, const std::vector<std::string>& keys) {
+  for (const std::string& set : options.common.sets)
+    for (const std::string& key : keys)
+      if (set.starts_with(key + "=") || set.starts_with(key + " "))
+        throw ConfigError("--set " + set + ": the reproduction sets " + key + " itself");
+}
+
 Evaluation evaluate_run(const ReproductionOptions& options, const FinishedRun& run,
                         const std::vector<std::string>& sets) {
-  const LoadedRun loaded = load_run({.path = run.path, .sets = sets});
+  std::vector<std::string> all = options.common.sets;
+  all.insert(all.end(), sets.begin(), sets.end());
+  const LoadedRun loaded = load_run({.path = run.path, .sets = all});
   const auto test = make_split(loaded.config, "test", options.common.data_dir);
   const TrainConfig& train = loaded.config.train;
   return evaluate(*loaded.model, *test,

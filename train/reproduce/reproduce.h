@@ -1,6 +1,6 @@
 // The tables and figures of the papers, by name: each trains or measures what it needs, writes its files
-// (CSV, SVG) and reports ours beside the paper's. To add one: write its file, declare it here, list it in
-// reproductions() and in CMakeLists.txt.
+// (CSV, SVG) and reports ours, beside the paper's where the paper prints numbers. To add one: write its file,
+// declare it here, list it in reproductions() and in CMakeLists.txt.
 #pragma once
 
 #include <filesystem>
@@ -45,13 +45,21 @@ struct FinishedRun {
 // A signal ended a training, whose checkpoint was written.
 struct StoppedBySignal {};
 
-// Trains a config of options.configs under `sets` and then the settings of the command line, in
-// options.out / `name`; continues what an earlier call began, and does nothing for a finished run. Throws
-// StoppedBySignal.
-FinishedRun train_run(const ReproductionOptions& options, const std::string& name, const std::string& config,
-                      const std::vector<std::string>& sets);
+// Settings "table.key=value" around those of the command line: later ones win.
+struct RunSettings {
+  std::vector<std::string> defaults;  // the command line may change them
+  std::vector<std::string> fixed;     // what the table or figure is about
+};
 
-// A finished run's test split under other settings ("attention.rounds=8").
+// Trains a config of options.configs with these settings in options.out / `name`; continues what an earlier
+// call began, and does nothing for a finished run. Throws StoppedBySignal.
+FinishedRun train_run(const ReproductionOptions& options, const std::string& name, const std::string& config,
+                      const RunSettings& settings);
+
+// Throws ConfigError when the command line sets one of the keys, which the reproduction sets itself.
+void refuse_settings(const ReproductionOptions& options, const std::vector<std::string>& keys);
+
+// A finished run's test split under the settings of the command line and then others ("attention.rounds=8").
 Evaluation evaluate_run(const ReproductionOptions& options, const FinishedRun& run,
                         const std::vector<std::string>& sets);
 

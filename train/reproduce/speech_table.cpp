@@ -79,7 +79,7 @@ Report run(const ReproductionOptions& options) {
   std::string corpus;
   for (const Row& row : kRows) {
     const FinishedRun trained =
-        train_run(options, row.name, config_of(options, row.name), settings(row.name, options.paper));
+        train_run(options, row.name, config_of(options, row.name), {settings(row.name, options.paper), {}});
     const LoadedSpeechRun best =
         load_speech_run(find_run({.path = trained.path, .checkpoint = "best", .sets = {}}));
     Config config = best.config;
