@@ -82,6 +82,8 @@ TEST_CASE("axial shapes that do not fit say what to change") {
   CHECK(problem({2, 4}, {2, 6}) ==
         "model.axial_shape = [2, 4] holds 8 positions, and sequences have 11; enlarge it, for example to [3, "
         "4]");
+  CHECK(problem({3, 1000}, {2, 6}) ==
+        "model.axial_shape = [3, 1000] has an axis of 1000 places for sequences of 11; make it smaller");
   CHECK(problem({3, 4}, {2, 5}) ==
         "model.axial_dims = [2, 5] add up to 7; they must add up to the width 8 (heads × head_dim)");
   for (const auto& [shape, dims] : std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>>{

@@ -2,6 +2,8 @@
 
 #include "models/generation.h"
 #include "ops/lsh_attention.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
 #include "tests/models/small_model.h"
 #include "tests/support/random.h"
 
@@ -41,6 +43,26 @@ TEST_CASE("lsh: training draws fresh rotations every step, evaluation always the
   CHECK(max_difference(first, run(*lsh, {.training = true, .seed = 1, .step = 1}, "layers.1")) > 0);
   const Tensor evaluated = run(*lsh, {.seed = 1, .step = 1});
   CHECK(max_difference(evaluated, run(*lsh, {.seed = 1, .step = 2})) == 0);
+}
+
+TEST_CASE("lsh: evaluation of an example does not depend on its batch") {
+  const auto lsh = make_lsh({{"chunk_length", int64_t{4}}});
+  const Tensor both = run(*lsh, {});
+  const Tensor q = contiguous(slice(kQ, 0, 1, 2)), v = contiguous(slice(kV, 0, 1, 2));
+  const Tensor alone = lsh->forward(q, q, v, {.causal = true, .key_lengths = {}}, {}, "layers.0");
+  CHECK(max_difference(contiguous(slice(both, 0, 1, 2)), alone) == 0);
+}
+
+TEST_CASE("lsh: chunks of one to three positions have at most as many buckets as positions") {
+  for (const int64_t chunk : {1, 2, 3}) {
+    const auto lsh = make_lsh({{"chunk_length", chunk}});
+    CHECK(std::isfinite(sum(run(*lsh, {.training = true})).item()));
+  }
+}
+
+TEST_CASE("lsh: dropout of attention weights is refused, not ignored") {
+  const AttentionKind& kind = attention_kind("lsh");
+  CHECK_THROWS_AS(kind.make(OptionValues(kind.options), 0.1), ConfigError);
 }
 
 TEST_CASE("lsh: a replay takes the buckets of the first pass, though its inputs moved") {
