@@ -1,5 +1,7 @@
 #include "models/reversible.h"
 
+#include <algorithm>
+
 #include "ops/view.h"
 
 namespace tapeformer {

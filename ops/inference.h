@@ -1,5 +1,5 @@
-// Ops for decoding one token at a time: unrecorded, into memory that the caller made once. Nothing here
-// allocates.
+// Ops for decoding one token at a time: unrecorded, into memory that the caller made once. Nothing but making
+// a DecodingLinear allocates.
 #pragma once
 
 #include "ops/linear.h"

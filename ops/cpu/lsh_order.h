@@ -1,6 +1,7 @@
 // The sorted sequences of one head: who sits where in each round, and who meets whom.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -21,7 +22,7 @@ class LshOrder {
   static int64_t memory(const LshAttentionShape& s) { return 2 * s.rounds * s.length + s.length + 1; }
   LshOrder(const LshAttentionShape& shape, int32_t* memory);
 
-  // buckets (rounds, length). Sorts the rounds, in parallel unless this is a parallel region.
+  // buckets (rounds, length). Sorts the rounds, one after the other.
   void sort(int64_t counted, const int32_t* buckets);
 
   int64_t chunks() const { return chunks_; }

@@ -36,7 +36,8 @@ struct LshAttentionShape {
 };
 
 // Nanoseconds, summed over threads, in the stages of the attention kernels, and the multiply-adds of their
-// products; for benchmarks. Counted while lsh_stages points to one.
+// products; for benchmarks. Counted while lsh_stages points to one, which one thread may set while no kernel
+// runs.
 struct LshStages {
   std::atomic<int64_t> hash{0}, sort{0}, gather{0}, products{0}, softmax{0}, scatter{0};
   std::atomic<int64_t> multiply_adds{0};

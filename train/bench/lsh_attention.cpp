@@ -138,6 +138,7 @@ std::unique_ptr<Attention> make_attention(const CommandLine& line) {
 Report run(const CommandLine& line) {
   const auto shortest = line.options.get<int64_t>("shortest"), longest = line.options.get<int64_t>("longest");
   const auto repeats = line.options.get<int64_t>("repeats");
+  if (shortest > longest) throw ConfigError("--shortest is larger than --longest");
   const auto attention = make_attention(line);
   std::vector<Case> cases;
   for (int64_t length = shortest; length <= longest; length *= 2) {
@@ -177,7 +178,10 @@ Benchmark lsh_attention_benchmark() {
       {.name = "head-dim", .default_value = int64_t{64}, .help = "width of a head", .min = 1, .max = 1024},
       {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}};
   for (OptionSpec spec : attention_kind("lsh").options) {
-    if (spec.name == "chunk_length") spec.default_value = int64_t{64};
+    if (spec.name == "chunk_length") {
+      spec.default_value = int64_t{64};
+      spec.min = 1;
+    }
     options.push_back(std::move(spec));
   }
   return {.name = "lsh-attention",

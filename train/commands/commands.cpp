@@ -8,7 +8,7 @@ const std::vector<Command>& commands() {
       {"eval", "RUN", "bits/dim, accuracy or phone error rate of a run or checkpoint", run_eval},
       {"generate", "RUN", "draws images and reports images/sec", run_generate},
       {"complete", "RUN", "completes the first part of test images", run_complete},
-      {"transcribe", "RUN FILE…", "phones of audio files", run_transcribe},
+      {"transcribe", "RUN FILE...", "phones of audio files", run_transcribe},
       {"bench", "NAME", "benchmarks; \"bench list\" names them", run_bench},
       {"reproduce", "NAME", "runs a table or a figure of a paper; \"reproduce list\" names them",
        run_reproduce},
