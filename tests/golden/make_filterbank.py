@@ -1,14 +1,12 @@
 """Writes filterbank_*.f32 beside it: log-mel filterbanks by kaldi-native-fbank for tests/data/filterbank_test.cpp.
 
-    python make_filterbank.py RECORDING_8K.wav
+    python make_filterbank.py
 
-The 8 kHz signal is the given recording (0_george_0.wav of the Free Spoken Digits), stored as filterbank_8k.wav; the
-16 kHz one is that recording with every sample written twice, which fills the upper band too. Files hold float32 in
-little-endian order, frame by frame.
+The 8 kHz signal is made here: a voice-like buzz of harmonics with a gliding pitch, swelling and fading, and some noise; it
+is stored as filterbank_8k.wav. The 16 kHz one is that signal with every sample written twice, which fills the upper band
+too. Files hold float32 in little-endian order, frame by frame.
 """
 
-import shutil
-import sys
 import wave
 from pathlib import Path
 
@@ -32,11 +30,23 @@ def features(samples: np.ndarray, rate: int, snip_edges: bool, bins: int, energy
     return np.stack([bank.get_frame(i) for i in range(bank.num_frames_ready)])
 
 
+def voice(count: int, rate: int) -> np.ndarray:
+    time = np.arange(count) / rate
+    phase = 2 * np.pi * np.cumsum(110 + 60 * time / time[-1]) / rate
+    harmonics = sum(np.sin(k * phase) / k for k in range(1, 20))
+    swell = np.sin(np.pi * time / time[-1]) ** 2
+    noise = np.random.default_rng(1).normal(size=count)
+    return np.round(3000 * swell * harmonics + 40 * noise).astype("<i2")
+
+
 def main() -> None:
-    shutil.copyfile(sys.argv[1], FOLDER / "filterbank_8k.wav")
-    with wave.open(sys.argv[1]) as file:
-        assert file.getframerate() == 8000 and file.getsampwidth() == 2
-        samples = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32)
+    recording = voice(2384, 8000)
+    with wave.open(str(FOLDER / "filterbank_8k.wav"), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(recording.tobytes())
+    samples = recording.astype(np.float32)
     for name, rate, signal, snip, bins, energy in [
         ("8k", 8000, samples, True, 40, False),
         ("16k", 16000, np.repeat(samples, 2), True, 40, False),
