@@ -1,5 +1,7 @@
 #include "autograd/chunked.h"
 
+#include "autograd/recompute.h"
+
 namespace tapeformer {
 namespace {
 
@@ -49,10 +51,7 @@ Tensor chunked(const std::function<Tensor(const Tensor& rows, int64_t first)>& f
       rows_of(result, first, last).copy_from(part);
     });
   }
-  // One parameter is enough to have the node recorded when x does not require a gradient.
-  std::vector<Tensor> sources = {x};
-  const auto trainable = std::find_if(parameters.begin(), parameters.end(), requires_grad);
-  if (trainable != parameters.end()) sources.push_back(*trainable);
+  const std::vector<Tensor> sources = replay_sources({x}, parameters);
   return record("chunked", result, sources,
                 [function, x = detach(x), rows, chunks, count = sources.size()](const Tensor& gradient_any,
                                                                                 Needs needs) {

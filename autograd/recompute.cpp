@@ -4,6 +4,12 @@
 
 namespace tapeformer {
 
+std::vector<Tensor> replay_sources(std::vector<Tensor> inputs, const std::vector<Tensor>& parameters) {
+  const auto trainable = std::find_if(parameters.begin(), parameters.end(), requires_grad);
+  if (trainable != parameters.end()) inputs.push_back(*trainable);
+  return inputs;
+}
+
 Tensor recompute(const Segment& segment, const std::vector<Tensor>& inputs,
                  const std::vector<Tensor>& parameters) {
   std::vector<Tensor> detached;
@@ -13,10 +19,7 @@ Tensor recompute(const Segment& segment, const std::vector<Tensor>& inputs,
     const NoGrad no_grad;
     result = detach(segment(detached));
   }
-  // One parameter is enough to have the node recorded when no input requires a gradient.
-  std::vector<Tensor> sources = inputs;
-  const auto trainable = std::find_if(parameters.begin(), parameters.end(), requires_grad);
-  if (trainable != parameters.end()) sources.push_back(*trainable);
+  const std::vector<Tensor> sources = replay_sources(inputs, parameters);
   return record("recompute", result, sources,
                 [segment, detached, count = sources.size()](const Tensor& g, Needs needs) {
                   std::vector<Tensor> leaves;

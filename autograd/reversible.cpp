@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/chunked.h"
+#include "autograd/recompute.h"
 
 namespace tapeformer {
 namespace {
@@ -102,10 +103,7 @@ Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, 
     half_of(joined, 0).copy_from(state.first);
     half_of(joined, 1).copy_from(state.second);
   }
-  // One parameter is enough to have the node recorded when no half requires a gradient.
-  std::vector<Tensor> sources = {x1, x2};
-  const auto trainable = std::find_if(parameters.begin(), parameters.end(), requires_grad);
-  if (trainable != parameters.end()) sources.push_back(*trainable);
+  const std::vector<Tensor> sources = replay_sources({x1, x2}, parameters);
   return record("reversible", joined, sources,
                 [blocks, joined = detach(joined), count = sources.size()](const Tensor& g) {
                   const ReversibleState outputs{half_of(joined, 0).clone(), half_of(joined, 1).clone()};

@@ -48,23 +48,14 @@ class LshForward : public LshWindow<T> {
   void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end,
            RunningSoftmax<T> running) {
     this->select(example, head, order);
-    clock_.start();
-    const LshOrder::Chunk first = order.chunk_before(round, begin);
-    if (first.exists)
-      load_chunk(*own_, first.round, first.chunk);
-    else
-      own_->count = 0;
-    for (int64_t chunk = begin; chunk < end; ++chunk) {
-      std::swap(own_, before_);
-      load_chunk(*own_, round, chunk);
-      this->find_ranges();
-      next_ = chunk + 1 < order.chunks() ? order.positions(round, chunk + 1) : nullptr;
-      next_count_ = next_ ? order.places(chunk + 1) : 0;
-      clock_.lap(&LshStages::gather);
-      for (int64_t i = 0; i < own_->count; i += kQueries)
-        block(i, std::min(kQueries, own_->count - i), running);
-    }
-    StageClock::count_multiply_adds(std::exchange(this->multiply_adds_, 0));
+    this->each_chunk(
+        order, round, begin, end,
+        [&](Half& half, int64_t of_round, int64_t chunk) { load_chunk(half, of_round, chunk); },
+        [&](int64_t) {
+          clock_.lap(&LshStages::gather);
+          for (int64_t i = 0; i < own_->count; i += kQueries)
+            block(i, std::min(kQueries, own_->count - i), running);
+        });
   }
 
  private:
@@ -121,10 +112,7 @@ class LshForward : public LshWindow<T> {
   // The rows that the next chunk needs and that this one writes.
   void prefetch(int64_t i) {
     prefetch_row(out_.row(this->example_, own_->order[i], this->head_), s_.value_dim * int64_t{sizeof(T)});
-    if (i >= next_count_) return;
-    __builtin_prefetch(this->order_->codes(next_[i]));
-    prefetch_row(this->q_row(next_[i]), s_.dim * int64_t{sizeof(T)});
-    prefetch_row(this->v_row(next_[i]), s_.value_dim * int64_t{sizeof(T)});
+    this->prefetch_next(i);
   }
 
   // Row `row` of the block, query i: scores become exp(score - maximum) / places, zero where not seen.
@@ -203,8 +191,6 @@ class LshForward : public LshWindow<T> {
 
   const AttentionRows<T> out_;
   T* const log_sums_;
-  const int32_t* next_ = nullptr;  // positions of the next chunk
-  int64_t next_count_ = 0;
   T* value_columns_[2] = {};               // of the halves
   T* result_ = nullptr;                    // (kQueries, value_width)
   T *maximum_ = nullptr, *sum_ = nullptr;  // of the block's rows

@@ -48,27 +48,18 @@ class LshBackward : public LshWindow<T> {
     this->select(example, head, order);
     std::fill_n(ones_, capacity_, T{1});
     deltas_ = deltas;
-    clock_.start();
-    const LshOrder::Chunk first = order.chunk_before(round, begin);
-    if (first.exists)
-      load_chunk(*own_, first.round, first.chunk);
-    else
-      own_->count = 0;
-    for (int64_t chunk = begin; chunk < end; ++chunk) {
-      std::swap(own_, before_);
-      load_chunk(*own_, round, chunk);
-      load_queries();
-      this->find_ranges();
-      next_ = chunk + 1 < order.chunks() ? order.positions(round, chunk + 1) : nullptr;
-      next_count_ = next_ ? order.places(chunk + 1) : 0;
-      clock_.lap(&LshStages::gather);
-      for (int64_t i = 0; i < own_->count; i += kQueries) block(i, std::min(kQueries, own_->count - i));
-      finish(*before_, chunk == begin ? look_back : nullptr);
-      clock_.lap(&LshStages::scatter);
-    }
+    this->each_chunk(
+        order, round, begin, end,
+        [&](Half& half, int64_t of_round, int64_t chunk) { load_chunk(half, of_round, chunk); },
+        [&](int64_t chunk) {
+          load_queries();
+          clock_.lap(&LshStages::gather);
+          for (int64_t i = 0; i < own_->count; i += kQueries) block(i, std::min(kQueries, own_->count - i));
+          finish(*before_, chunk == begin ? look_back : nullptr);
+          clock_.lap(&LshStages::scatter);
+        });
     finish(*own_, nullptr);
     clock_.lap(&LshStages::scatter);
-    StageClock::count_multiply_adds(std::exchange(this->multiply_adds_, 0));
   }
 
   // Adds what run() left for the chunk before.
@@ -156,11 +147,9 @@ class LshBackward : public LshWindow<T> {
       prefetch_row(gq_.row(this->example_, before_->order[i], this->head_), s_.dim * kSize);
       prefetch_row(gv_.row(this->example_, before_->order[i], this->head_), s_.value_dim * kSize);
     }
-    if (i >= next_count_) return;
-    __builtin_prefetch(this->order_->codes(next_[i]));
-    prefetch_row(this->q_row(next_[i]), s_.dim * kSize);
-    prefetch_row(this->v_row(next_[i]), s_.value_dim * kSize);
-    prefetch_row(g_.row(this->example_, next_[i], this->head_), s_.value_dim * kSize);
+    this->prefetch_next(i);
+    if (i < this->next_count_)
+      prefetch_row(g_.row(this->example_, this->next_[i], this->head_), s_.value_dim * kSize);
   }
 
   // Row `row` of the block, query i: scores become the weights p of the values in out, score_gradients_ (g .
@@ -302,8 +291,6 @@ class LshBackward : public LshWindow<T> {
   const AttentionRows<T> gq_, gv_;
   const T* const log_sums_;
   const T* deltas_ = nullptr;
-  const int32_t* next_ = nullptr;  // positions of the next chunk
-  int64_t next_count_ = 0;
   Sums sums_[2] = {};                                   // of the halves
   T* g_columns_ = nullptr;                              // of the chunk, panels of rows_ rows
   T* ones_ = nullptr;                                   // (capacity_,)

@@ -199,6 +199,36 @@ class LshWindow {
                        half.key_panels);
   }
 
+  // Chunks [begin, end) of a round, each with the one before it at hand: load(half, round, chunk) gathers
+  // one, visit(chunk) works on own_ and before_.
+  template <class Load, class Visit>
+  void each_chunk(const LshOrder& order, int64_t round, int64_t begin, int64_t end, Load&& load,
+                  Visit&& visit) {
+    clock_.start();
+    const LshOrder::Chunk first = order.chunk_before(round, begin);
+    if (first.exists)
+      load(*own_, first.round, first.chunk);
+    else
+      own_->count = 0;
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      std::swap(own_, before_);
+      load(*own_, round, chunk);
+      find_ranges();
+      next_ = chunk + 1 < order.chunks() ? order.positions(round, chunk + 1) : nullptr;
+      next_count_ = next_ ? order.places(chunk + 1) : 0;
+      visit(chunk);
+    }
+    StageClock::count_multiply_adds(std::exchange(multiply_adds_, 0));
+  }
+
+  // What the next chunk's i-th position needs first.
+  void prefetch_next(int64_t i) const {
+    if (i >= next_count_) return;
+    __builtin_prefetch(order_->codes(next_[i]));
+    prefetch_row(q_row(next_[i]), s_.dim * int64_t{sizeof(T)});
+    prefetch_row(v_row(next_[i]), s_.value_dim * int64_t{sizeof(T)});
+  }
+
   // Which columns each query can see at most: its bucket's cells, which are neighbours, or everything.
   void find_ranges() {
     const bool wrapped = own_->chunk == 0 && before_->count > 0;
@@ -307,6 +337,8 @@ class LshWindow {
   Range* ranges_ = nullptr;  // of the chunk's queries
   T* scores_ = nullptr;      // (kQueries, stride_)
   Int *own_codes_ = nullptr, *back_codes_ = nullptr, *back_rounds_ = nullptr;
+  const int32_t* next_ = nullptr;  // positions of the next chunk
+  int64_t next_count_ = 0;
   int64_t multiply_adds_ = 0;
   StageClock clock_;
 };

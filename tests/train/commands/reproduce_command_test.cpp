@@ -52,7 +52,10 @@ TEST_CASE(
   REQUIRE(first["accuracy_percent"].size() == 4);
   for (const auto& row : first["accuracy_percent"]) {
     CHECK(row["steps"] == 2);
-    for (const char* column : {"full", "lsh-8", "lsh-4", "lsh-2", "lsh-1"}) CHECK(row[column] >= 0);
+    for (const char* column : {"full", "lsh-8", "lsh-4", "lsh-2", "lsh-1"}) {
+      REQUIRE(row[column].is_number());
+      CHECK((row[column] >= 0 && row[column] <= 100));
+    }
   }
   CHECK(first["accuracy_percent"][1]["trained"] == "lsh-4");
   CHECK(first["accuracy_percent"][1]["paper_lsh-1"] == 91.9);
