@@ -7,6 +7,12 @@
 #include <bit>
 #include <cstdlib>
 
+#include "core/cuda/backend.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace tapeformer {
 namespace {
 
@@ -19,13 +25,28 @@ double mebibytes(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
 
-void* system_allocate(int64_t bytes) {
-  const bool huge = bytes >= kHugePage;
-  const auto alignment = huge ? static_cast<size_t>(kHugePage) : CachingAllocator::kAlignment;
-  void* block = nullptr;
-  if (posix_memalign(&block, alignment, static_cast<size_t>(bytes)) != 0) return nullptr;
-  if (huge) madvise(block, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // fewer page faults; advice only
-  return block;
+class HostMemory final : public SystemMemory {
+ public:
+  void* allocate(int64_t bytes) override {
+    const bool huge = bytes >= kHugePage;
+    const auto alignment = huge ? static_cast<size_t>(kHugePage) : CachingAllocator::kAlignment;
+    void* block = nullptr;
+    if (posix_memalign(&block, alignment, static_cast<size_t>(bytes)) != 0) return nullptr;
+    if (huge) madvise(block, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // fewer page faults; advice only
+    return block;
+  }
+  void release(void* block) noexcept override { std::free(block); }
+  bool on_host() const override { return true; }
+};
+
+// Tells the address sanitizer which bytes of a block belong to a tensor: it reports what reaches into the
+// rounding or into a cached block.
+void mark_usable([[maybe_unused]] void* block, [[maybe_unused]] int64_t usable,
+                 [[maybe_unused]] int64_t whole) {
+#ifdef __SANITIZE_ADDRESS__
+  ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(usable));
+  ASAN_POISON_MEMORY_REGION(static_cast<char*>(block) + usable, static_cast<size_t>(whole - usable));
+#endif
 }
 
 int64_t physical_memory() {
@@ -33,6 +54,11 @@ int64_t physical_memory() {
 }
 
 }  // namespace
+
+SystemMemory& host_memory() {
+  static auto* const memory = new HostMemory;
+  return *memory;
+}
 
 CachingAllocator::SizeClass CachingAllocator::size_class(int64_t bytes) {
   if (bytes <= kSmallLimit) {
@@ -49,29 +75,37 @@ CachingAllocator::SizeClass CachingAllocator::size_class(int64_t bytes) {
   return {base + steps * step, static_cast<size_t>(index)};
 }
 
+// A cached block or one from the system, after giving the cache back if need be; nullptr when there is none.
+void* CachingAllocator::take_locked(const SizeClass& size) {
+  if (auto& list = free_[size.index]; !list.empty()) {
+    void* const block = list.back();
+    list.pop_back();
+    stats_.cached -= size.bytes;
+    return block;
+  }
+  if (stats_.active + stats_.cached + size.bytes > limit_) trim_locked();
+  if (stats_.active + size.bytes > limit_) return nullptr;
+  if (void* const block = system_.allocate(size.bytes)) return block;
+  trim_locked();
+  return system_.allocate(size.bytes);
+}
+
 void* CachingAllocator::allocate(int64_t bytes) {
   if (bytes == 0) return nullptr;
   const SizeClass size = size_class(bytes);
   const std::scoped_lock lock(mutex_);
   if (free_.size() <= size.index) free_.resize(size.index + 1);
-  void* block = nullptr;
-  if (auto& list = free_[size.index]; !list.empty()) {
-    block = list.back();
-    list.pop_back();
-    stats_.cached -= size.bytes;
-  } else {
-    if (stats_.active + stats_.cached + size.bytes > limit_) trim_locked();
-    if (stats_.active + size.bytes <= limit_) block = system_allocate(size.bytes);
-    if (!block)
-      throw OutOfMemory(
-          concat_text("out of memory: asked for ", mebibytes(size.bytes), " MiB with ",
-                      mebibytes(limit_ - stats_.active), " MiB free of ", mebibytes(limit_),
-                      " MiB; lower data.batch_size, the sequence length or the model's size, or set "
-                      "model.recompute = true or model.reversible = true"));
-  }
+  void* const block = take_locked(size);
+  if (!block)
+    throw OutOfMemory(
+        concat_text("out of memory: asked for ", mebibytes(size.bytes), " MiB with ",
+                    mebibytes(limit_ - stats_.active), " MiB free of ", mebibytes(limit_),
+                    " MiB; lower data.batch_size, the sequence length or the model's size, or set "
+                    "model.recompute = true or model.reversible = true"));
   stats_.active += size.bytes;
   stats_.peak = std::max(stats_.peak, stats_.active);
   ++stats_.allocations;
+  if (system_.on_host()) mark_usable(block, bytes, size.bytes);
   return block;
 }
 
@@ -79,6 +113,7 @@ void CachingAllocator::release(void* block, int64_t bytes) noexcept {
   if (!block) return;
   const SizeClass size = size_class(bytes);
   const std::scoped_lock lock(mutex_);
+  if (system_.on_host()) mark_usable(block, 0, size.bytes);
   stats_.active -= size.bytes;
   stats_.cached += size.bytes;
   free_[size.index].push_back(block);
@@ -96,7 +131,7 @@ void CachingAllocator::reset_peak() {
 
 void CachingAllocator::trim_locked() {
   for (auto& list : free_) {
-    for (void* block : list) std::free(block);
+    for (void* block : list) system_.release(block);
     list.clear();
   }
   stats_.cached = 0;
@@ -113,7 +148,12 @@ void CachingAllocator::set_limit(int64_t bytes) {
 }
 
 CachingAllocator& allocator(Device device) {
-  if (!device.is_cpu()) throw DeviceError("no allocator for " + device.to_string() + " in this build");
+  if (!device.is_cpu()) {
+    if constexpr (kHasCuda)
+      return cuda::allocator(device.index);
+    else
+      throw DeviceError("no allocator for " + device.to_string() + " in this build");
+  }
   static auto* const cpu = new CachingAllocator(physical_memory());
   return *cpu;
 }

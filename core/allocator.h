@@ -18,11 +18,27 @@ struct MemoryStats {
   int64_t allocations = 0;  // requests served so far, from the cache or the system
 };
 
+// Where an allocator's blocks come from.
+class SystemMemory {
+ public:
+  SystemMemory() = default;
+  SystemMemory(const SystemMemory&) = delete;
+  SystemMemory& operator=(const SystemMemory&) = delete;
+  virtual ~SystemMemory() = default;
+  // nullptr when there is no more.
+  virtual void* allocate(int64_t bytes) = 0;
+  virtual void release(void* block) noexcept = 0;
+  // True when the sanitizer can watch the blocks.
+  virtual bool on_host() const = 0;
+};
+SystemMemory& host_memory();
+
 class CachingAllocator {
  public:
   static constexpr size_t kAlignment = 64;
 
-  explicit CachingAllocator(int64_t limit) : limit_(limit) {}
+  explicit CachingAllocator(int64_t limit, SystemMemory& system = host_memory())
+      : system_(system), limit_(limit) {}
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
@@ -46,6 +62,9 @@ class CachingAllocator {
   static SizeClass size_class(int64_t bytes);
   void trim_locked();
 
+  void* take_locked(const SizeClass& size);
+
+  SystemMemory& system_;
   mutable std::mutex mutex_;
   std::vector<std::vector<void*>> free_;  // by size class
   MemoryStats stats_;

@@ -17,7 +17,8 @@ struct Device {
   bool operator==(const Device&) const = default;
   bool is_cpu() const { return type == DeviceType::cpu; }
   std::string to_string() const { return is_cpu() ? "cpu" : "cuda:" + std::to_string(index); }
-  // "cpu", "cuda" or "cuda:N"; throws ConfigError otherwise.
+  // "cpu", "cuda", "cuda:N", or "cuda-emulated", the first device of a build that emulates CUDA; throws
+  // ConfigError otherwise.
   static Device parse(const std::string& text);
 };
 
@@ -35,13 +36,43 @@ struct DeviceChoice {
   std::string reason;  // why "auto" took it; empty when the device was named
 };
 // "auto", or a device by name. Throws DeviceError for a device that is not there (never another in its place)
-// and ConfigError for other text.
+// and ConfigError for other text. The emulation of CUDA on the CPU is for tests: only its own name picks it.
 DeviceChoice choose_device(const std::string& text);
 
-// Runs the CPU kernel of an op; the device decides. An op without a kernel for a device says so.
+// The machine whose memory this thread may touch: the CPU, but inside on_device the device of the op. What
+// the CUDA backend does without naming a device happens on it.
+inline constinit thread_local Device current_device{};
+
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device device) : previous_(current_device) { current_device = device; }
+  ~DeviceScope() { current_device = previous_; }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Device previous_;
+};
+
+// Runs the kernel of the machine that the device is. Both lambdas ask tensors for their data themselves, so
+// that a tensor of another device is an error there. `on_cuda` names functions of the namespace cuda, which a
+// build without CUDA does not need.
+template <class OnCpu, class OnCuda>
+void on_device(Device device, const char* op, OnCpu&& on_cpu, OnCuda&& on_cuda) {
+  const DeviceScope scope(device);
+  if (device.is_cpu())
+    std::forward<OnCpu>(on_cpu)();
+  else if constexpr (kHasCuda)
+    std::forward<OnCuda>(on_cuda)();
+  else
+    throw DeviceError(concat_text(op, ": this build has no CUDA backend"));
+}
+
+// An op that only the CPU has a kernel for.
 template <class OnCpu>
 void on_device(Device device, const char* op, OnCpu&& on_cpu) {
   if (!device.is_cpu()) throw DeviceError(concat_text(op, ": no kernel for ", device.to_string()));
+  const DeviceScope scope(device);
   std::forward<OnCpu>(on_cpu)();
 }
 

@@ -16,9 +16,9 @@ struct DropoutMask {
 
   // The mask of what begins `elements` further on.
   DropoutMask from(int64_t elements) const { return {p, stream, offset + elements}; }
-  bool active() const { return p > 0; }
+  TAPEFORMER_HOST_DEVICE bool active() const { return p > 0; }
   uint32_t threshold() const { return static_cast<uint32_t>(std::lround(p * 65536)); }
-  double scale() const { return 1 / (1 - p); }
+  TAPEFORMER_HOST_DEVICE double scale() const { return 1 / (1 - p); }
 };
 
 }  // namespace tapeformer

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "core/errors.h"
+#include "core/host_device.h"
 
 namespace tapeformer {
 
@@ -17,12 +19,14 @@ struct BFloat16 {
   uint16_t bits = 0;
 
   BFloat16() = default;
-  explicit BFloat16(float value) {  // rounds to nearest even; keeps NaN quiet
+  TAPEFORMER_HOST_DEVICE explicit BFloat16(float value) {  // rounds to nearest even; keeps NaN quiet
     const auto word = std::bit_cast<uint32_t>(value);
     bits =
         value != value ? uint16_t{0x7FC0} : static_cast<uint16_t>((word + 0x7FFF + ((word >> 16) & 1)) >> 16);
   }
-  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  TAPEFORMER_HOST_DEVICE explicit operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
 };
 
 constexpr int64_t size_of(DType dtype) {
@@ -91,6 +95,17 @@ struct DTypeOf<uint8_t> {
 };
 template <class T>
 inline constexpr DType kDTypeOf = DTypeOf<T>::value;
+
+// The value in another element type.
+template <class To, class From>
+TAPEFORMER_HOST_DEVICE To convert_element(From value) {
+  if constexpr (std::is_same_v<From, BFloat16>)
+    return convert_element<To>(static_cast<float>(value));
+  else if constexpr (std::is_same_v<To, BFloat16>)
+    return BFloat16(static_cast<float>(value));
+  else
+    return static_cast<To>(value);
+}
 
 // Calls f(T{}) with the C++ type of a compute dtype (float32 or float64); other dtypes are errors naming the
 // op.

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/host_device.h"
+
 namespace tapeformer {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
@@ -15,7 +17,8 @@ using PhiloxBlock = std::array<uint32_t, 4>;
 inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0xCD9E8D57;
 inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9, kPhiloxWeyl1 = 0xBB67AE85;
 
-inline PhiloxBlock philox4x32(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
+TAPEFORMER_HOST_DEVICE inline PhiloxBlock philox4x32(uint64_t key, uint64_t counter_low,
+                                                     uint64_t counter_high) {
   auto c0 = static_cast<uint32_t>(counter_low), c1 = static_cast<uint32_t>(counter_low >> 32);
   auto c2 = static_cast<uint32_t>(counter_high), c3 = static_cast<uint32_t>(counter_high >> 32);
   auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
@@ -41,35 +44,35 @@ class RandomStream {
   RandomStream(uint64_t seed, std::string_view name, uint64_t step = 0);
 
   // The stream of another step.
-  RandomStream at_step(uint64_t step) const {
+  TAPEFORMER_HOST_DEVICE RandomStream at_step(uint64_t step) const {
     RandomStream other = *this;
     other.step_ = step;
     return other;
   }
-  uint64_t key() const { return key_; }
-  uint64_t step() const { return step_; }
+  TAPEFORMER_HOST_DEVICE uint64_t key() const { return key_; }
+  TAPEFORMER_HOST_DEVICE uint64_t step() const { return step_; }
 
-  PhiloxBlock block(uint64_t index) const { return philox4x32(key_, index, step_); }
+  TAPEFORMER_HOST_DEVICE PhiloxBlock block(uint64_t index) const { return philox4x32(key_, index, step_); }
   // The 16 bits that decide whether dropout keeps element i: eight elements share a block.
-  uint16_t bits16(uint64_t i) const {
+  TAPEFORMER_HOST_DEVICE uint16_t bits16(uint64_t i) const {
     const PhiloxBlock bits = block(i / 8);
     return static_cast<uint16_t>(bits[(i % 8) / 2] >> (16 * (i % 2)));
   }
   // Uniform in the open interval (0, 1), with 53 random bits.
-  double uniform(uint64_t i) const {
+  TAPEFORMER_HOST_DEVICE double uniform(uint64_t i) const {
     const PhiloxBlock bits = block(i);
     const uint64_t word = (uint64_t{bits[0]} << 32) | bits[1];
     return (static_cast<double>(word >> 11) + 0.5) * 0x1p-53;
   }
   // Standard normal, by the Box–Muller transform.
-  double normal(uint64_t i) const {
+  TAPEFORMER_HOST_DEVICE double normal(uint64_t i) const {
     const PhiloxBlock bits = block(i);
     const double u = (static_cast<double>(((uint64_t{bits[0]} << 32) | bits[1]) >> 11) + 0.5) * 0x1p-53;
     const double angle = 0x1p-32 * 6.283185307179586 * bits[2];
     return std::sqrt(-2 * std::log(u)) * std::cos(angle);
   }
   // Uniform integer in [0, n), n > 0 (bias below n / 2^64).
-  uint64_t below(uint64_t i, uint64_t n) const {
+  TAPEFORMER_HOST_DEVICE uint64_t below(uint64_t i, uint64_t n) const {
     const PhiloxBlock bits = block(i);
     return ((uint64_t{bits[0]} << 32) | bits[1]) % n;
   }

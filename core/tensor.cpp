@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "core/allocator.h"
+#include "core/cuda/backend.h"
 #include "core/threads.h"
 
 namespace tapeformer {
@@ -21,16 +22,6 @@ int64_t row_offset(const Shape& shape, const Shape& strides, int64_t row) {
     row /= shape[dim];
   }
   return offset;
-}
-
-template <class To, class From>
-To convert(From value) {
-  if constexpr (std::is_same_v<From, BFloat16>)
-    return convert<To>(static_cast<float>(value));
-  else if constexpr (std::is_same_v<To, BFloat16>)
-    return BFloat16(static_cast<float>(value));
-  else
-    return static_cast<To>(value);
 }
 
 // Calls f(target row, source row, columns, target stride, source stride) for every row of two tensors of one
@@ -57,7 +48,7 @@ void copy_row(To* to, const From* from, int64_t columns, int64_t to_stride, int6
   if (std::is_same_v<To, From> && to_stride == 1 && from_stride == 1) {
     std::memcpy(static_cast<void*>(to), from, static_cast<size_t>(columns) * sizeof(To));
   } else {
-    for (int64_t i = 0; i < columns; ++i) to[i * to_stride] = convert<To>(from[i * from_stride]);
+    for (int64_t i = 0; i < columns; ++i) to[i * to_stride] = convert_element<To>(from[i * from_stride]);
   }
 }
 
@@ -101,10 +92,15 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
   Tensor tensor = empty(shape, dtype, device);
-  auto* const bytes = static_cast<char*>(tensor.raw());
-  parallel_for(tensor.bytes(), kCopyGrain * 4, [&](int64_t begin, int64_t end) {
-    std::memset(bytes + begin, 0, static_cast<size_t>(end - begin));
-  });
+  on_device(
+      device, "zeros",
+      [&] {
+        auto* const bytes = static_cast<char*>(tensor.raw());
+        parallel_for(tensor.bytes(), kCopyGrain * 4, [&](int64_t begin, int64_t end) {
+          std::memset(bytes + begin, 0, static_cast<size_t>(end - begin));
+        });
+      },
+      [&] { cuda::fill_zero(tensor.raw(), tensor.bytes()); });
   return tensor;
 }
 
@@ -129,7 +125,7 @@ double Tensor::item() const {
 }
 
 std::vector<double> Tensor::to_vector() const {
-  const Tensor plain = to(DType::float64);
+  const Tensor plain = to(kCpu).to(DType::float64);
   return {plain.data<double>(), plain.data<double>() + numel()};
 }
 
@@ -156,50 +152,88 @@ Tensor Tensor::to(DType dtype) const {
   return out;
 }
 
+Tensor Tensor::to(Device device) const {
+  if (device == this->device()) return *this;
+  Tensor out = empty(shape(), dtype(), device);
+  out.copy_from(*this);
+  return out;
+}
+
+// Between machines go bytes: the source is first laid out as the target is, on its own machine.
 void Tensor::copy_from(const Tensor& source) const {
   check(shape() == source.shape(), "copy_from", "shape ", source.shape(), " into ", shape());
-  check(device().is_cpu() && source.device().is_cpu(), "copy_from", "both tensors must be on the CPU");
   if (numel() == 0) return;
+  if (device() != source.device()) {
+    if constexpr (kHasCuda) {
+      if (!is_contiguous()) return copy_from(source.to(device()));
+      const Tensor plain = source.is_contiguous() && source.dtype() == dtype() ? source : source.to(dtype());
+      cuda::copy_bytes(raw(), device(), plain.raw(), plain.device(), bytes());
+    }
+    return;
+  }
   const bool plain = is_contiguous() && source.is_contiguous();
   const Tensor to = plain ? as_rows(*this) : *this;
   const Tensor from = plain ? as_rows(source) : source;
-  visit_any(to.dtype(), [&](auto to_tag) {
-    visit_any(from.dtype(), [&](auto from_tag) {
-      using To = decltype(to_tag);
-      using From = decltype(from_tag);
-      for_each_row<To, From>(to, from, copy_row<To, From>);
-    });
-  });
+  on_device(
+      device(), "copy_from",
+      [&] {
+        visit_any(to.dtype(), [&](auto to_tag) {
+          visit_any(from.dtype(), [&](auto from_tag) {
+            using To = decltype(to_tag);
+            using From = decltype(from_tag);
+            for_each_row<To, From>(to, from, copy_row<To, From>);
+          });
+        });
+      },
+      [&] {
+        if (plain && dtype() == source.dtype())
+          cuda::copy_bytes(raw(), device(), source.raw(), device(), bytes());
+        else
+          cuda::copy_elements(to, from);
+      });
 }
 
 void Tensor::add_from(const Tensor& source, double scale) const {
   check(shape() == source.shape() && dtype() == source.dtype(), "add_from", "shape ", source.shape(), " ",
         name_of(source.dtype()), " into ", shape(), " ", name_of(dtype()));
-  check(device().is_cpu() && source.device().is_cpu(), "add_from", "both tensors must be on the CPU");
+  check(device() == source.device(), "add_from", source.device().to_string(), " into ", device().to_string());
   if (numel() == 0) return;
   const bool plain = is_contiguous() && source.is_contiguous();
   const Tensor to = plain ? as_rows(*this) : *this;
   const Tensor from = plain ? as_rows(source) : source;
-  visit_floating("add_from", dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    for_each_row<T, T>(to, from, [&](T* row, const T* added, int64_t columns, int64_t step, int64_t by) {
-      add_row(row, added, static_cast<T>(scale), columns, step, by);
-    });
-  });
+  on_device(
+      device(), "add_from",
+      [&] {
+        visit_floating("add_from", dtype(), [&](auto tag) {
+          using T = decltype(tag);
+          for_each_row<T, T>(to, from,
+                             [&](T* row, const T* added, int64_t columns, int64_t step, int64_t by) {
+                               add_row(row, added, static_cast<T>(scale), columns, step, by);
+                             });
+        });
+      },
+      [&] { cuda::add_elements(to, from, scale); });
 }
 
 void Tensor::fill(double value) const {
-  const Tensor one = [&] {
-    Tensor scalar = empty({1}, DType::float64);
-    *scalar.data<double>() = value;
-    return scalar;
-  }();
-  copy_from(one.view(shape(), Shape::filled(rank(), 0)));
+  on_device(
+      device(), "fill",
+      [&] {
+        const Tensor one = Tensor::from<double>({value}, {1});
+        copy_from(one.view(shape(), Shape::filled(rank(), 0)));
+      },
+      [&] { cuda::fill_elements(*this, value); });
 }
 
 void Tensor::wrong_dtype(DType asked) const {
   throw ShapeError(
       concat_text("tensor of shape ", shape(), " holds ", name_of(dtype()), ", not ", name_of(asked)));
+}
+
+void Tensor::wrong_device() const {
+  throw ShapeError(concat_text("tensor of shape ", shape(), " is on ", device().to_string(),
+                               ", where code of ", current_device.to_string(),
+                               " cannot reach it; bring it over with to(device)"));
 }
 
 }  // namespace tapeformer

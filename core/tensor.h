@@ -100,17 +100,20 @@ class Tensor {
   Device device() const { return body_->storage->device(); }
   bool is_contiguous() const;
 
-  // First element. data<T>() throws ShapeError when T is not the dtype.
+  // First element. data<T>() throws ShapeError when T is not the dtype, or when the tensor is on another
+  // machine than the code that asks (on_device, core/device.h).
   void* raw() const { return static_cast<char*>(body_->storage->data()) + body_->offset * size_of(dtype()); }
   template <class T>
   T* data() const {
     if (kDTypeOf<T> != dtype()) [[unlikely]]
       wrong_dtype(kDTypeOf<T>);
+    if (device() != current_device) [[unlikely]]
+      wrong_device();
     return static_cast<T*>(raw());
   }
-  // The only element, converted to double. CPU tensors.
+  // The only element, converted to double. Waits for a device.
   double item() const;
-  // All elements in row-major order, converted to double. CPU tensors.
+  // All elements in row-major order, converted to double. Waits for a device.
   std::vector<double> to_vector() const;
 
   // A view of the same storage; offset in elements from this tensor's first element. Unchecked beyond the
@@ -123,9 +126,11 @@ class Tensor {
   // Contiguous copies.
   Tensor clone() const { return to(dtype()); }
   Tensor to(DType dtype) const;
+  // On another device; the same handle when it is there already. A copy to the CPU waits for the device.
+  Tensor to(Device device) const;
 
   // Overwrites the elements.
-  void copy_from(const Tensor& source) const;  // same shape; converts the dtype
+  void copy_from(const Tensor& source) const;  // same shape; converts the dtype; from any device
   void fill(double value) const;
   // Adds scale times the elements of a tensor of the same shape and floating dtype.
   void add_from(const Tensor& source, double scale = 1) const;
@@ -152,6 +157,7 @@ class Tensor {
   };
   explicit Tensor(Body* body) : body_(body) {}
   [[noreturn]] void wrong_dtype(DType asked) const;
+  [[noreturn]] void wrong_device() const;
 
   Shared<Body> body_;
 };

@@ -27,19 +27,25 @@ Tensor product(const Tensor& a_any, const Tensor& b_any, MatmulOptions options) 
   const int64_t n = b.size(options.transpose_b ? -2 : -1);
   const Shape batch = batch_of(a.shape());
   const Tensor out = Tensor::empty(with_matrix(batch, m, n), a.dtype(), a.device());
-  on_device(a.device(), "matmul", [&] {
-    visit_floating("matmul", a.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::Gemm<T> gemm{
-          .transpose_a = options.transpose_a, .transpose_b = options.transpose_b, .m = m, .n = n, .k = k};
-      gemm.a = a.data<T>();
-      gemm.lda = a.size(-1);
-      gemm.b = b.data<T>();
-      gemm.ldb = b.size(-1);
-      gemm.c = out.data<T>();
-      gemm.ldc = n;
-      cpu::batched_gemm(gemm, batch.numel(), m * k, k * n, m * n);
-    });
+  visit_floating("matmul", a.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      const Gemm<T> first{.transpose_a = options.transpose_a,
+                          .transpose_b = options.transpose_b,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .a = a.data<T>(),
+                          .lda = a.size(-1),
+                          .b = b.data<T>(),
+                          .ldb = b.size(-1),
+                          .c = out.data<T>(),
+                          .ldc = n};
+      kernel(first, batch.numel(), m * k, k * n, m * n);
+    };
+    on_device(
+        a.device(), "matmul", [&] { run([](auto... x) { cpu::batched_gemm(x...); }); },
+        [&] { run([](auto... x) { cuda::batched_gemm(x...); }); });
   });
   return out;
 }

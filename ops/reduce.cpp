@@ -32,13 +32,26 @@ Tensor sum_dim(const Tensor& x, int dim) {
   const Tensor source = x.is_contiguous() ? x : x.clone();
   const Split split = split_at(x.shape(), dim);
   const Tensor out = Tensor::empty(split.kept, x.dtype(), x.device());
-  on_device(x.device(), "sum", [&] {
-    visit_floating("sum", x.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::sum_middle(source.data<T>(), out.data<T>(), split.outer, split.size, split.inner);
-    });
+  const int64_t outer = split.outer, size = split.size, inner = split.inner;
+  visit_floating("sum", x.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    on_device(
+        x.device(), "sum", [&] { cpu::sum_middle(source.data<T>(), out.data<T>(), outer, size, inner); },
+        [&] { cuda::sum_middle(source.data<T>(), out.data<T>(), outer, size, inner); });
   });
   return out;
+}
+
+void max_into(const char* op, const Tensor& x, const Split& split, const Tensor& out, const Tensor& index) {
+  visit_floating(op, x.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(x.data<T>(), out.data<T>(), index.data<int64_t>(), split.outer, split.size, split.inner);
+    };
+    on_device(
+        x.device(), op, [&] { run([](auto... a) { cpu::max_middle(a...); }); },
+        [&] { run([](auto... a) { cuda::max_middle(a...); }); });
+  });
 }
 
 }  // namespace
@@ -84,22 +97,18 @@ Tensor max(const Tensor& x, int dim, bool keep_dim) {
   const Shape shape = keep_dim ? split.kept : split.dropped;
   const Tensor out = Tensor::empty(shape, x.dtype(), x.device());
   const Tensor index = Tensor::empty(shape, DType::int64, x.device());
-  on_device(x.device(), "max", [&] {
-    visit_floating("max", x.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::max_middle(source.data<T>(), out.data<T>(), index.data<int64_t>(), split.outer, split.size,
-                      split.inner);
-    });
-  });
+  max_into("max", source, split, out, index);
   return record("max", out, {&x}, [index, split, whole = x.shape()](const Tensor& g) {
     const Tensor dense = g.is_contiguous() ? g : g.clone();
     const Tensor gx = Tensor::empty(whole, g.dtype(), g.device());
-    on_device(g.device(), "max", [&] {
-      visit_floating("max", g.dtype(), [&](auto tag) {
-        using T = decltype(tag);
-        cpu::scatter_middle(dense.data<T>(), index.data<int64_t>(), gx.data<T>(), split.outer, split.size,
-                            split.inner);
-      });
+    visit_floating("max", g.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      const auto run = [&](auto kernel) {
+        kernel(dense.data<T>(), index.data<int64_t>(), gx.data<T>(), split.outer, split.size, split.inner);
+      };
+      on_device(
+          g.device(), "max", [&] { run([](auto... a) { cpu::scatter_middle(a...); }); },
+          [&] { run([](auto... a) { cuda::scatter_middle(a...); }); });
     });
     return Gradients{gx};
   });
@@ -111,13 +120,7 @@ Tensor argmax(const Tensor& x) {
   const Split split = split_at(x.shape(), x.rank() - 1);
   const Tensor out = Tensor::empty(split.dropped, x.dtype(), x.device());
   const Tensor index = Tensor::empty(split.dropped, DType::int64, x.device());
-  on_device(x.device(), "argmax", [&] {
-    visit_floating("argmax", x.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::max_middle(source.data<T>(), out.data<T>(), index.data<int64_t>(), split.outer, split.size,
-                      split.inner);
-    });
-  });
+  max_into("argmax", source, split, out, index);
   return index;
 }
 

@@ -20,7 +20,10 @@ packages=(
   libcurl4-openssl-dev     # downloading data sets
   dataset-fashion-mnist    # the data of configs/quickstart.toml
 )
-test_packages=(doctest-dev clang-format shellcheck sctk)
+test_packages=(
+  doctest-dev libboost-context-dev  # tests, and the threads of the emulated CUDA device
+  clang-format shellcheck sctk
+)
 
 case "${1:-}" in
   "") ;;

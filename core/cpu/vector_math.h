@@ -212,3 +212,47 @@ inline double erf(double x) {
 }
 
 }  // namespace tapeformer::vmath
+
+namespace tapeformer {
+
+// These functions for function objects that both machines share.
+struct VectorMath {
+  template <class T>
+  [[gnu::always_inline]] static T exp(T x) {
+    return vmath::exp(x);
+  }
+  template <class T>
+  [[gnu::always_inline]] static T expm1(T x) {
+    return vmath::expm1(x);
+  }
+  template <class T>
+  [[gnu::always_inline]] static T log(T x) {
+    return vmath::log(x);
+  }
+  template <class T>
+  [[gnu::always_inline]] static T log1p(T x) {
+    return vmath::log1p(x);
+  }
+  template <class T>
+  [[gnu::always_inline]] static T sqrt(T x) {
+    return std::sqrt(x);
+  }
+  template <class T>
+  [[gnu::always_inline]] static T tanh(T x) {
+    return vmath::tanh(x);
+  }
+  template <class T>
+  [[gnu::always_inline]] static T erf(T x) {
+    return vmath::erf(x);
+  }
+  template <class T>
+  [[gnu::always_inline]] static T softplus(T x) {
+    return vmath::softplus(x);
+  }
+  template <class T>
+  [[gnu::always_inline]] static T sigmoid(T x) {
+    return vmath::sigmoid(x);
+  }
+};
+
+}  // namespace tapeformer

@@ -1,186 +1,13 @@
 #include "ops/kernels/elementwise.h"
 
-#include <cmath>
+#include <algorithm>
 
 #include "core/cpu/dropout_bits.h"
 #include "core/cpu/vector_math.h"
 #include "core/threads.h"
+#include "ops/kernels/elementwise_functions.h"
 
-namespace tapeformer {
-
-struct Negate {
-  template <class T>
-  static T value(T x) {
-    return -x;
-  }
-  template <class T>
-  static T slope(T, T) {
-    return -1;
-  }
-};
-struct Exp {
-  template <class T>
-  static T value(T x) {
-    return vmath::exp(x);
-  }
-  template <class T>
-  static T slope(T, T y) {
-    return y;
-  }
-};
-struct Log {
-  template <class T>
-  static T value(T x) {
-    return vmath::log(x);
-  }
-  template <class T>
-  static T slope(T x, T) {
-    return 1 / x;
-  }
-};
-struct Sqrt {
-  template <class T>
-  static T value(T x) {
-    return std::sqrt(x);
-  }
-  template <class T>
-  static T slope(T, T y) {
-    return T(0.5) / y;
-  }
-};
-struct Square {
-  template <class T>
-  static T value(T x) {
-    return x * x;
-  }
-  template <class T>
-  static T slope(T x, T) {
-    return 2 * x;
-  }
-};
-struct Relu {
-  template <class T>
-  static T value(T x) {
-    return x > 0 ? x : T{0};
-  }
-  template <class T>
-  static T slope(T x, T) {
-    return x > 0 ? T{1} : T{0};
-  }
-};
-struct Gelu {
-  static constexpr double kSqrtHalf = 0.70710678118654752440, kInvSqrtTwoPi = 0.39894228040143267794;
-  template <class T>
-  static T cdf(T x) {
-    return T(0.5) * (1 + vmath::erf(x * T(kSqrtHalf)));
-  }
-  template <class T>
-  static T value(T x) {
-    return x * cdf(x);
-  }
-  template <class T>
-  static T slope(T x, T) {
-    return cdf(x) + x * T(kInvSqrtTwoPi) * vmath::exp(T(-0.5) * x * x);
-  }
-};
-struct Elu {
-  template <class T>
-  static T value(T x) {
-    return x > 0 ? x : vmath::expm1(x);
-  }
-  template <class T>
-  static T slope(T x, T y) {
-    return x > 0 ? T{1} : y + 1;
-  }
-};
-struct Sigmoid {
-  template <class T>
-  static T value(T x) {
-    return vmath::sigmoid(x);
-  }
-  template <class T>
-  static T slope(T, T y) {
-    return y * (1 - y);
-  }
-};
-struct Tanh {
-  template <class T>
-  static T value(T x) {
-    return vmath::tanh(x);
-  }
-  template <class T>
-  static T slope(T, T y) {
-    return 1 - y * y;
-  }
-};
-struct Softplus {
-  template <class T>
-  static T value(T x) {
-    return vmath::softplus(x);
-  }
-  template <class T>
-  static T slope(T x, T) {
-    return vmath::sigmoid(x);
-  }
-};
-struct Add {
-  template <class T>
-  static T value(T a, T b) {
-    return a + b;
-  }
-  template <class T>
-  static T slope_a(T, T) {
-    return 1;
-  }
-  template <class T>
-  static T slope_b(T, T) {
-    return 1;
-  }
-};
-struct Subtract {
-  template <class T>
-  static T value(T a, T b) {
-    return a - b;
-  }
-  template <class T>
-  static T slope_a(T, T) {
-    return 1;
-  }
-  template <class T>
-  static T slope_b(T, T) {
-    return -1;
-  }
-};
-struct Multiply {
-  template <class T>
-  static T value(T a, T b) {
-    return a * b;
-  }
-  template <class T>
-  static T slope_a(T, T b) {
-    return b;
-  }
-  template <class T>
-  static T slope_b(T a, T) {
-    return a;
-  }
-};
-struct Divide {
-  template <class T>
-  static T value(T a, T b) {
-    return a / b;
-  }
-  template <class T>
-  static T slope_a(T, T b) {
-    return 1 / b;
-  }
-  template <class T>
-  static T slope_b(T a, T b) {
-    return -a / (b * b);
-  }
-};
-
-namespace cpu {
+namespace tapeformer::cpu {
 namespace {
 
 constexpr int64_t kGrain = 1 << 15;
@@ -191,7 +18,7 @@ template <class Function, class T>
 void unary_forward(const T* x, T* y, int64_t n) {
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) y[i] = Function::value(x[i]);
+    for (int64_t i = begin; i < end; ++i) y[i] = Function::template value<VectorMath>(x[i]);
   });
 }
 
@@ -199,7 +26,7 @@ template <class Function, class T>
 void unary_backward(const T* g, const T* x, const T* y, T* gx, int64_t n) {
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) gx[i] = g[i] * Function::slope(x[i], y[i]);
+    for (int64_t i = begin; i < end; ++i) gx[i] = g[i] * Function::template slope<VectorMath>(x[i], y[i]);
   });
 }
 
@@ -207,7 +34,7 @@ template <class Function, class T>
 void binary_forward(const T* a, const T* b, T* y, int64_t n) {
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) y[i] = Function::value(a[i], b[i]);
+    for (int64_t i = begin; i < end; ++i) y[i] = Function::template value<VectorMath>(a[i], b[i]);
   });
 }
 
@@ -216,11 +43,11 @@ void binary_backward(const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
     if (ga) {
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) ga[i] = g[i] * Function::slope_a(a[i], b[i]);
+      for (int64_t i = begin; i < end; ++i) ga[i] = g[i] * Function::template slope_a<VectorMath>(a[i], b[i]);
     }
     if (gb) {
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) gb[i] = g[i] * Function::slope_b(a[i], b[i]);
+      for (int64_t i = begin; i < end; ++i) gb[i] = g[i] * Function::template slope_b<VectorMath>(a[i], b[i]);
     }
   });
 }
@@ -284,5 +111,4 @@ template void affine(const double*, double, double, double*, int64_t);
 template void dropout_forward(const float*, const DropoutMask&, float*, int64_t);
 template void dropout_forward(const double*, const DropoutMask&, double*, int64_t);
 
-}  // namespace cpu
-}  // namespace tapeformer
+}  // namespace tapeformer::cpu

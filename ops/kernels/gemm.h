@@ -4,7 +4,9 @@
 
 #include <cstdint>
 
-namespace tapeformer::cpu {
+#include "ops/kernels/machines.h"
+
+namespace tapeformer {
 
 template <class T>
 struct Gemm {
@@ -20,11 +22,14 @@ struct Gemm {
   int64_t ldc = 0;
 };
 
-// Inside a parallel region the product runs in the calling thread.
-template <class T>
-void gemm(const Gemm<T>& product);
-// `count` products whose matrices lie at constant distances, given in elements (0: shared).
-template <class T>
-void batched_gemm(const Gemm<T>& first, int64_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c);
+TAPEFORMER_ON_BOTH_MACHINES(
 
-}  // namespace tapeformer::cpu
+    // On the CPU, inside a parallel region the product runs in the calling thread.
+    template <class T> void gemm(const Gemm<T>& product);
+    // `count` products whose matrices lie at constant distances, given in elements (0: shared).
+    template <class T> void batched_gemm(const Gemm<T>& first, int64_t count, int64_t stride_a,
+                                         int64_t stride_b, int64_t stride_c);
+
+)
+
+}  // namespace tapeformer

@@ -13,6 +13,7 @@
 #include "ops/reduce.h"
 #include "ops/softmax.h"
 #include "ops/view.h"
+#include "tests/support/devices.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
@@ -74,6 +75,15 @@ TEST_CASE("argmax and max take the first of equal elements") {
   require_grad(x);
   backward(sum(max(x, 1)));
   CHECK(gradient(x).to_vector() == std::vector<double>{0, 1, 0, 1, 0, 0});
+}
+
+TEST_CASE("cuda: sums of rows too long for one block") {
+  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
+  for (const Device device : other_devices())
+    for (const Shape& shape : {Shape{2, 40003}, Shape{1, 16385}}) {
+      const Tensor x = normal(shape);
+      CHECK(max_difference(sum(x.to(device), 1), sum(x, 1)) < 1e-11);
+    }
 }
 
 TEST_CASE("dropout keeps the announced share, scales it, and draws the same mask anywhere") {

@@ -79,13 +79,14 @@ void add_views(std::vector<OpCase>& table) {
                    {x, normal({2, 3, 5}, 2)}});
   const Tensor index =
       Tensor::from<int64_t>({2, 0, 0, 1, 2, 2, 1, 1, 0, 2, 1, 0, 0, 0, 1, 2, 1, 1, 0, 2}, {2, 2, 5});
-  table.push_back({"gather", [index](const Inputs& in) { return square(gather(in[0], 1, index)); }, {x}});
+  table.push_back({"gather", [](const Inputs& in) { return square(gather(in[0], 1, in[1])); }, {x, index}});
   table.push_back({"scatter_add",
-                   [index](const Inputs& in) { return square(scatter_add(in[0], 1, index, in[1])); },
-                   {x, normal({2, 2, 5}, 3)}});
+                   [](const Inputs& in) { return square(scatter_add(in[0], 1, in[2], in[1])); },
+                   {x, normal({2, 2, 5}, 3), index}});
   const Tensor rows = Tensor::from<uint8_t>({3, 0, 3, 1}, {2, 2});
-  table.push_back(
-      {"embedding", [rows](const Inputs& in) { return square(embedding(in[0], rows)); }, {normal({4, 7})}});
+  table.push_back({"embedding",
+                   [](const Inputs& in) { return square(embedding(in[0], in[1])); },
+                   {normal({4, 7}), rows}});
 }
 
 void add_reductions(std::vector<OpCase>& table) {
@@ -104,11 +105,12 @@ void add_reductions(std::vector<OpCase>& table) {
   table.push_back({"logsumexp", [](const Inputs& in) { return logsumexp(in[0]); }, {x}});
   const Tensor targets = Tensor::from<int64_t>({0, 4, 2, 2, 1}, {5});
   const Tensor weights = Tensor::from<uint8_t>({1, 1, 0, 1, 0}, {5});
-  table.push_back(
-      {"cross_entropy", [=](const Inputs& in) { return cross_entropy(in[0], targets); }, {normal({5, 6})}});
+  table.push_back({"cross_entropy",
+                   [](const Inputs& in) { return cross_entropy(in[0], in[1]); },
+                   {normal({5, 6}), targets}});
   table.push_back({"cross_entropy, weights",
-                   [=](const Inputs& in) { return cross_entropy(in[0], targets, weights); },
-                   {normal({5, 6})}});
+                   [](const Inputs& in) { return cross_entropy(in[0], in[1], in[2]); },
+                   {normal({5, 6}), targets, weights}});
 }
 
 void add_products(std::vector<OpCase>& table) {

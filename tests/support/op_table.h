@@ -1,5 +1,5 @@
 // One row per op: a function of float64 tensors and inputs for it. The rows drive the gradient checks, the
-// comparison of float32 with float64, and, on machines that have one, of a device with the CPU.
+// comparison of float32 with float64, and that of the CPU with a CUDA device, emulated or real.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace tapeformer::test {
 struct OpCase {
   std::string name;
   std::function<Tensor(const std::vector<Tensor>&)> function;
-  std::vector<Tensor> inputs;  // floating ones are float64
+  std::vector<Tensor> inputs;  // floating ones are float64; indices too are inputs, so that they can move
 };
 
 std::vector<OpCase> op_table();

@@ -54,7 +54,7 @@ GemmWork::GemmWork(std::vector<GemmShape> products) : products_(std::move(produc
 }
 
 void GemmWork::run(const GemmShape& p) const {
-  cpu::Gemm<float> product;
+  Gemm<float> product;
   product.transpose_a = p.transpose_a;
   product.transpose_b = p.transpose_b;
   product.m = p.m;

@@ -1,0 +1,200 @@
+#include "core/cuda/backend.h"
+
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <type_traits>
+
+#include "core/cuda/context.h"
+#include "core/cuda/probe.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+constexpr int kMostDevices = 64;
+constexpr int64_t kBlasWorkspace = 32 << 20;  // what cuBLAS asks for on Hopper
+
+std::string place_of(const std::source_location& where) {
+  return concat_text(where.file_name(), ":", where.line());
+}
+
+class DeviceMemory final : public SystemMemory {
+ public:
+  explicit DeviceMemory(int device) : device_{DeviceType::cuda, device} {}
+  void* allocate(int64_t bytes) override {
+    const DeviceScope scope(device_);
+    context();
+    void* block = nullptr;
+    const cudaError_t status = cudaMalloc(&block, static_cast<size_t>(bytes));
+    if (status == cudaErrorMemoryAllocation) {
+      clear_error();
+      return nullptr;
+    }
+    check_status(status);
+    return block;
+  }
+  void release(void* block) noexcept override { cudaFree(block); }  // waits for the work that uses it
+  bool on_host() const override { return emulated(); }
+
+ private:
+  Device device_;
+};
+
+struct DestroyStream {
+  void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+};
+struct DestroyBlas {
+  void operator()(cublasHandle_t handle) const { cublasDestroy(handle); }
+};
+template <class Handle, class Destroy>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy>;
+
+Context* make_context(int index) {
+  if (const std::string problem = problem_with(index); !problem.empty())
+    throw DeviceError(concat_text("device cuda:", index, " is not available: ", problem));
+  check_status(cudaSetDevice(index));
+  cudaStream_t stream{};
+  check_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  Owned<cudaStream_t, DestroyStream> owned_stream(stream);
+  cublasHandle_t blas{};
+  check_status(cublasCreate(&blas));
+  Owned<cublasHandle_t, DestroyBlas> owned_blas(blas);
+  check_status(cublasSetStream(blas, stream));
+  if (!emulated()) {
+    void* workspace = nullptr;
+    check_status(cudaMalloc(&workspace, kBlasWorkspace));
+    check_status(cublasSetWorkspace(blas, workspace, kBlasWorkspace));
+  }
+  owned_stream.release();
+  owned_blas.release();
+  return new Context{index, stream, blas};
+}
+
+template <class T>
+struct PerDevice {
+  std::mutex mutex;
+  T* made[kMostDevices] = {};
+};
+
+}  // namespace
+
+void check_status(cudaError_t status, std::source_location where) {
+  if (status == cudaSuccess) return;
+  clear_error();
+  const std::string text = concat_text("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
+                                       ") at ", place_of(where));
+  if (status == cudaErrorMemoryAllocation)
+    throw OutOfMemory("out of memory: " + text + "; lower data.batch_size or the model's size");
+  throw DeviceError(text);
+}
+
+void check_status(cublasStatus_t status, std::source_location where) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw DeviceError(concat_text("cuBLAS: ", cublasGetStatusString(status), " at ", place_of(where)));
+}
+
+const Context& context() {
+  static auto& contexts = *new PerDevice<Context>;
+  static thread_local const Context* active = nullptr;
+  if (current_device.is_cpu())
+    throw DeviceError("code of the CUDA backend was called outside of on_device for a CUDA device");
+  const int index = current_device.index;
+  if (active && active->device == index) return *active;
+  if (index >= kMostDevices) throw DeviceError(concat_text("device cuda:", index, " is not available"));
+  const std::scoped_lock lock(contexts.mutex);
+  Context*& made = contexts.made[index];
+  if (!made) made = make_context(index);
+  check_status(cudaSetDevice(index));
+  active = made;
+  return *active;
+}
+
+CachingAllocator& allocator(int index) {
+  static auto& allocators = *new PerDevice<CachingAllocator>;
+  if (index < 0 || index >= kMostDevices)
+    throw DeviceError(concat_text("device cuda:", index, " is not available"));
+  const std::scoped_lock lock(allocators.mutex);
+  CachingAllocator*& made = allocators.made[index];
+  if (!made) {
+    const DeviceScope scope({DeviceType::cuda, index});
+    context();
+    made = new CachingAllocator(devices().at(static_cast<size_t>(index)).memory, *new DeviceMemory(index));
+  }
+  return *made;
+}
+
+PinnedBuffer::PinnedBuffer(int64_t bytes) : bytes_(bytes) {
+  context();
+  check_status(cudaMallocHost(&data_, static_cast<size_t>(bytes)));
+}
+PinnedBuffer::~PinnedBuffer() {
+  cudaFreeHost(data_);
+}
+
+std::vector<DeviceInfo> devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    clear_error();
+    return {};
+  }
+  std::vector<DeviceInfo> list;
+  for (int index = 0; index < count; ++index) {
+    cudaDeviceProp properties;
+    check_status(cudaGetDeviceProperties(&properties, index));
+    list.push_back({properties.name, properties.major, properties.minor,
+                    static_cast<int64_t>(properties.totalGlobalMem)});
+  }
+  return list;
+}
+
+std::string problem_with(int index) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) clear_error();
+  if (status == cudaErrorInsufficientDriver)
+    return "no driver for CUDA " + toolkit_version() + " is installed (found: " + driver_version() + ")";
+  if (status != cudaSuccess && status != cudaErrorNoDevice) return cudaGetErrorString(status);
+  if (count == 0) return "this machine has no CUDA device";
+  if (index >= count)
+    return concat_text("this machine has ", count, " CUDA device", count > 1 ? "s" : "", ", cuda:0",
+                       count > 1 ? concat_text(" to cuda:", count - 1) : "");
+  if (kernels_run_on(index)) return "";
+  cudaDeviceProp properties;
+  check_status(cudaGetDeviceProperties(&properties, index));
+  std::string architectures;
+  for (const std::string& name : compiled_architectures()) architectures += " " + name;
+  return concat_text(properties.name, " has compute capability ", properties.major, ".", properties.minor,
+                     ", and the kernels are compiled for", architectures,
+                     "; build again with -DTAPEFORMER_CUDA_ARCHITECTURES=", properties.major,
+                     properties.minor);
+}
+
+std::vector<std::string> compiled_architectures() {
+  std::vector<std::string> list;
+  std::istringstream words(TAPEFORMER_CUDA_ARCHITECTURES);
+  for (std::string word; words >> word;) list.push_back(word);
+  return list;
+}
+
+void synchronize(Device device) {
+  const DeviceScope scope(device);
+  check_status(cudaStreamSynchronize(context().stream));
+}
+
+void fill_zero(void* data, int64_t bytes) {
+  if (bytes > 0) check_status(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), context().stream));
+}
+
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
+  if (bytes == 0) return;
+  // The stream of the source, so that its values are ready; other devices have to wait for it.
+  const DeviceScope scope(from_device.is_cpu() ? to_device : from_device);
+  const cudaStream_t stream = context().stream;
+  if (!from_device.is_cpu() && !to_device.is_cpu() && from_device != to_device) synchronize(to_device);
+  check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream));
+  if (to_device.is_cpu() || (!from_device.is_cpu() && from_device != to_device))
+    check_status(cudaStreamSynchronize(stream));
+}
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,47 @@
+// What core needs of the CUDA backend, without CUDA's headers. Defined in builds that have the backend
+// (kHasCuda), the emulation included. Functions that name no device work on current_device, in stream order,
+// and do not wait. Failures of CUDA throw DeviceError with the source location.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/allocator.h"
+#include "core/tensor.h"
+
+namespace tapeformer::cuda {
+
+// True when the kernels of this build run on the CPU (core/cuda/emulation).
+bool emulated();
+
+struct DeviceInfo {
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  int64_t memory = 0;        // bytes
+};
+// The devices of the machine; none without a driver.
+std::vector<DeviceInfo> devices();
+// Why a device cannot be used (no driver, no such device, architecture not compiled in); empty when it can.
+std::string problem_with(int index);
+// The driver's and the toolkit's version of CUDA; "none" without a driver.
+std::string driver_version();
+std::string toolkit_version();
+// What the kernels were compiled for: "90a", "100", …; a PTX version where the number stands for itself.
+std::vector<std::string> compiled_architectures();
+
+CachingAllocator& allocator(int index);
+// Waits until the device has done all its work.
+void synchronize(Device device);
+
+void fill_zero(void* data, int64_t bytes);
+// Copies between devices and host. Waits when the target is host memory.
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
+
+// Elementwise, through the strides of both sides, which have one shape: converts dtypes.
+void copy_elements(const Tensor& to, const Tensor& from);
+void fill_elements(const Tensor& to, double value);
+// to += scale from; float32 or float64
+void add_elements(const Tensor& to, const Tensor& from, double scale);
+
+}  // namespace tapeformer::cuda

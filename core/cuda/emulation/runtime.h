@@ -1,0 +1,220 @@
+// The part of CUDA's language and runtime that the kernels use, on the CPU: a header in place of
+// cuda_runtime.h. Names are CUDA's, so that the sources are the same for both.
+//
+// A launch runs its blocks on the OpenMP threads, the threads of a block one after another on one OpenMP
+// thread. A thread that waits (__syncthreads, shuffles, votes) is a fiber with a stack of its own; those that
+// never wait share one stack and run as a plain loop. A block whose threads cannot all reach a barrier, and
+// a shuffle that reads a lane that takes no part, throw std::logic_error naming the thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+// Threads of a block run on one OpenMP thread.
+#define __shared__ static thread_local
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  constexpr dim3(unsigned x_size = 1, unsigned y_size = 1, unsigned z_size = 1)
+      : x(x_size), y(y_size), z(z_size) {}
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(16) double2 {
+  double x, y;
+};
+
+inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+inline constexpr int warpSize = 32;
+
+namespace tapeformer::cuda::emulation {
+
+// Runs a kernel, given with its arguments.
+void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
+
+void block_barrier();
+void* dynamic_shared_memory();
+
+inline constexpr size_t kLargestLaneValue = 16;  // bytes
+// What the lanes of a warp handed to one shuffle or vote.
+struct LaneValues {
+  alignas(16) unsigned char bytes[32][kLargestLaneValue];
+  uint32_t present = 0;  // lanes that took part
+};
+// Waits for the lanes of the mask; the values stay until this lane's next exchange.
+const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes);
+[[noreturn]] void absent_lane(int lane);
+int lane_of_thread();
+
+template <class T>
+T lane_value(uint32_t mask, T value, int source) {
+  static_assert(sizeof(T) <= kLargestLaneValue);
+  const LaneValues& lanes = exchange(mask, &value, sizeof(T));
+  if (!((lanes.present >> source) & 1)) absent_lane(source);
+  T result;
+  std::memcpy(&result, lanes.bytes[source], sizeof(T));
+  return result;
+}
+
+}  // namespace tapeformer::cuda::emulation
+
+inline void __syncthreads() {
+  tapeformer::cuda::emulation::block_barrier();
+}
+inline void __syncwarp(unsigned mask = 0xFFFFFFFF) {
+  tapeformer::cuda::emulation::exchange(mask, nullptr, 0);
+}
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+  const int lane = tapeformer::cuda::emulation::lane_of_thread();
+  return tapeformer::cuda::emulation::lane_value(mask, value, (lane & ~(width - 1)) | (source & (width - 1)));
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32) {
+  const int lane = tapeformer::cuda::emulation::lane_of_thread();
+  const int source = (lane ^ bits) / width == lane / width ? lane ^ bits : lane;
+  return tapeformer::cuda::emulation::lane_value(mask, value, source);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  const int lane = tapeformer::cuda::emulation::lane_of_thread(), source = lane + static_cast<int>(delta);
+  return tapeformer::cuda::emulation::lane_value(mask, value, source / width == lane / width ? source : lane);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  const int lane = tapeformer::cuda::emulation::lane_of_thread(), source = lane - static_cast<int>(delta);
+  return tapeformer::cuda::emulation::lane_value(
+      mask, value, source >= 0 && source / width == lane / width ? source : lane);
+}
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+  const auto& lanes = tapeformer::cuda::emulation::exchange(mask, &predicate, sizeof(predicate));
+  unsigned result = 0;
+  for (int lane = 0; lane < 32; ++lane) {
+    int value;
+    std::memcpy(&value, lanes.bytes[lane], sizeof(value));
+    if (((lanes.present >> lane) & 1) && value) result |= 1u << lane;
+  }
+  return result;
+}
+inline int __any_sync(unsigned mask, int predicate) {
+  return __ballot_sync(mask, predicate) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate) {
+  return __ballot_sync(mask, !predicate) == 0;
+}
+inline int __popc(unsigned bits) {
+  return std::popcount(bits);
+}
+inline int __ffs(int bits) {
+  return __builtin_ffs(bits);
+}
+inline int __clz(int bits) {
+  return std::countl_zero(static_cast<unsigned>(bits));
+}
+
+template <class T>
+T atomicAdd(T* target, T value) {
+  return std::atomic_ref<T>(*target).fetch_add(value);
+}
+template <class T>
+T atomicExch(T* target, T value) {
+  return std::atomic_ref<T>(*target).exchange(value);
+}
+template <class T>
+T atomicCAS(T* target, T expected, T value) {
+  std::atomic_ref<T>(*target).compare_exchange_strong(expected, value);
+  return expected;
+}
+template <class T>
+T atomicMax(T* target, T value) {
+  std::atomic_ref<T> shared(*target);
+  T old = shared.load();
+  while (old < value && !shared.compare_exchange_weak(old, value)) {
+  }
+  return old;
+}
+template <class T>
+T atomicMin(T* target, T value) {
+  std::atomic_ref<T> shared(*target);
+  T old = shared.load();
+  while (value < old && !shared.compare_exchange_weak(old, value)) {
+  }
+  return old;
+}
+inline void __threadfence() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+template <class T>
+T __ldg(const T* source) {
+  return *source;
+}
+
+// The runtime. Work is done when a call returns, so streams and waiting mean nothing.
+enum cudaError_t {
+  cudaSuccess,
+  cudaErrorInvalidValue,
+  cudaErrorMemoryAllocation,
+  cudaErrorInvalidDevice,
+  cudaErrorNoDevice,
+  cudaErrorInsufficientDriver
+};
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDefault
+};
+using cudaStream_t = struct EmulatedStream*;
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+struct cudaDeviceProp {
+  char name[256];
+  int major, minor;
+  size_t totalGlobalMem;
+};
+
+cudaError_t cudaMalloc(void** block, size_t bytes);
+cudaError_t cudaFree(void* block);
+cudaError_t cudaMallocHost(void** block, size_t bytes);
+cudaError_t cudaFreeHost(void* block);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index);
+const char* cudaGetErrorString(cudaError_t status);
+const char* cudaGetErrorName(cudaError_t status);
+inline cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int index) {
+  return index == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = nullptr;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamDestroy(cudaStream_t) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* target, int value, size_t bytes, cudaStream_t) {
+  std::memset(target, value, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind,
+                                   cudaStream_t) {
+  std::memcpy(target, source, bytes);
+  return cudaSuccess;
+}

@@ -1,0 +1,152 @@
+// What kernels are made of, for .cu files: element loops, reductions of a block in a fixed order,
+// mathematics, random numbers, vector loads.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "core/cuda/launch.h"
+#include "core/dropout.h"
+
+namespace tapeformer::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xFFFFFFFF;
+
+// for (int64_t i = first_element(); i < n; i += element_stride())
+__device__ inline int64_t first_element() {
+  return int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+}
+__device__ inline int64_t element_stride() {
+  return int64_t{gridDim.x} * blockDim.x;
+}
+
+// The dynamic shared memory of the launch, aligned to 16 bytes.
+template <class T>
+__device__ T* dynamic_shared() {
+#ifdef TAPEFORMER_CUDA_EMULATED
+  return static_cast<T*>(emulation::dynamic_shared_memory());
+#else
+  extern __shared__ __align__(16) unsigned char dynamic_shared_bytes[];
+  return reinterpret_cast<T*>(dynamic_shared_bytes);
+#endif
+}
+
+// Mathematics of kernels under the names of core/cpu/vector_math.h, for function objects that both machines
+// share.
+struct DeviceMath {
+  template <class T>
+  __device__ static T exp(T x) {
+    return std::exp(x);
+  }
+  template <class T>
+  __device__ static T expm1(T x) {
+    return std::expm1(x);
+  }
+  template <class T>
+  __device__ static T log(T x) {
+    return std::log(x);
+  }
+  template <class T>
+  __device__ static T log1p(T x) {
+    return std::log1p(x);
+  }
+  template <class T>
+  __device__ static T sqrt(T x) {
+    return std::sqrt(x);
+  }
+  template <class T>
+  __device__ static T tanh(T x) {
+    return std::tanh(x);
+  }
+  template <class T>
+  __device__ static T erf(T x) {
+    return std::erf(x);
+  }
+  // log(1 + exp(x))
+  template <class T>
+  __device__ static T softplus(T x) {
+    return (x < 0 ? T{0} : x) + std::log1p(std::exp(-std::fabs(x)));
+  }
+  template <class T>
+  __device__ static T sigmoid(T x) {
+    const T e = std::exp(-std::fabs(x));
+    return (x < 0 ? e : T{1}) / (1 + e);
+  }
+};
+
+struct Plus {
+  template <class T>
+  __device__ static T of(T a, T b) {
+    return a + b;
+  }
+};
+struct Larger {
+  template <class T>
+  __device__ static T of(T a, T b) {
+    return a < b ? b : a;
+  }
+};
+
+// Reduction over the lanes of a whole warp; every lane gets the result.
+template <class Operation, class T>
+__device__ T warp_reduce(T value) {
+  for (int bits = kWarp / 2; bits > 0; bits /= 2)
+    value = Operation::of(value, __shfl_xor_sync(kAllLanes, value, bits));
+  return value;
+}
+
+// Reduction over a block of whole warps, in an order that depends on the block size only; every thread gets
+// the result. All threads of the block call it.
+template <class Operation, class T>
+__device__ T block_reduce(T value) {
+  __shared__ T of_warp[kWarp];
+  value = warp_reduce<Operation>(value);
+  const int warps = static_cast<int>(blockDim.x) / kWarp, thread = static_cast<int>(threadIdx.x);
+  __syncthreads();  // the values of an earlier call have been read
+  if (thread % kWarp == 0) of_warp[thread / kWarp] = value;
+  __syncthreads();
+  value = of_warp[0];
+  for (int warp = 1; warp < warps; ++warp) value = Operation::of(value, of_warp[warp]);
+  return value;
+}
+template <class T>
+__device__ T block_sum(T value) {
+  return block_reduce<Plus>(value);
+}
+template <class T>
+__device__ T block_max(T value) {
+  return block_reduce<Larger>(value);
+}
+
+// Dropout in kernels: made on the host from a DropoutMask and passed by value.
+template <class T>
+struct DropoutFactors {
+  RandomStream stream;
+  int64_t offset;
+  uint32_t threshold;
+  T scale;
+
+  explicit DropoutFactors(const DropoutMask& mask)
+      : stream(mask.stream),
+        offset(mask.offset),
+        threshold(mask.active() ? mask.threshold() : 0),
+        scale(static_cast<T>(mask.scale())) {}
+  // What element i of the tensor is multiplied by: 0 or 1 / (1 - p).
+  __device__ T of(int64_t i) const {
+    if (threshold == 0) return scale;
+    return stream.bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
+  }
+};
+
+// 16 bytes as an array; pointers must be aligned to 16 bytes.
+template <class T>
+struct alignas(16) Pack {
+  static constexpr int kSize = 16 / sizeof(T);
+  T values[kSize];
+
+  __device__ static Pack load(const T* source) { return *reinterpret_cast<const Pack*>(source); }
+  __device__ void store(T* target) const { *reinterpret_cast<Pack*>(target) = *this; }
+};
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,11 @@
+// What only the compiler of the kernels knows: it differs between the device and its emulation.
+#pragma once
+
+namespace tapeformer::cuda {
+
+// True when the kernels of this build are compiled for the device.
+bool kernels_run_on(int index);
+// Forgets the error that CUDA keeps for the next call.
+void clear_error();
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,10 @@
+// CUDA's language, runtime and cuBLAS, or their emulation. Only core/cuda and ops/cuda include it.
+#pragma once
+
+#ifdef TAPEFORMER_CUDA_EMULATED
+#include "core/cuda/emulation/cublas.h"
+#include "core/cuda/emulation/runtime.h"
+#else
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+#endif

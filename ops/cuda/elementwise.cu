@@ -1,0 +1,114 @@
+#include "ops/kernels/elementwise.h"
+
+#include "core/cuda/kernel.h"
+#include "ops/kernels/elementwise_functions.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+template <class Function, class T>
+__global__ void unary_forward_kernel(const T* x, T* y, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride())
+    y[i] = Function::template value<DeviceMath>(x[i]);
+}
+
+template <class Function, class T>
+__global__ void unary_backward_kernel(const T* g, const T* x, const T* y, T* gx, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride())
+    gx[i] = g[i] * Function::template slope<DeviceMath>(x[i], y[i]);
+}
+
+template <class Function, class T>
+__global__ void binary_forward_kernel(const T* a, const T* b, T* y, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride())
+    y[i] = Function::template value<DeviceMath>(a[i], b[i]);
+}
+
+template <class Function, class T>
+__global__ void binary_backward_kernel(const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) {
+    if (ga) ga[i] = g[i] * Function::template slope_a<DeviceMath>(a[i], b[i]);
+    if (gb) gb[i] = g[i] * Function::template slope_b<DeviceMath>(a[i], b[i]);
+  }
+}
+
+template <class T>
+__global__ void affine_kernel(const T* x, T scale, T offset, T* y, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = scale * x[i] + offset;
+}
+
+template <class T>
+__global__ void dropout_kernel(const T* x, DropoutFactors<T> factors, T* y, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = x[i] * factors.of(i);
+}
+
+}  // namespace
+
+template <class Function, class T>
+void unary_forward(const T* x, T* y, int64_t n) {
+  launch(unary_forward_kernel<Function, T>, over_elements(n), x, y, n);
+}
+
+template <class Function, class T>
+void unary_backward(const T* g, const T* x, const T* y, T* gx, int64_t n) {
+  launch(unary_backward_kernel<Function, T>, over_elements(n), g, x, y, gx, n);
+}
+
+template <class Function, class T>
+void binary_forward(const T* a, const T* b, T* y, int64_t n) {
+  launch(binary_forward_kernel<Function, T>, over_elements(n), a, b, y, n);
+}
+
+template <class Function, class T>
+void binary_backward(const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n) {
+  launch(binary_backward_kernel<Function, T>, over_elements(n), g, a, b, ga, gb, n);
+}
+
+template <class T>
+void affine(const T* x, T scale, T offset, T* y, int64_t n) {
+  launch(affine_kernel<T>, over_elements(n), x, scale, offset, y, n);
+}
+
+template <class T>
+void dropout_forward(const T* x, const DropoutMask& mask, T* y, int64_t n) {
+  launch(dropout_kernel<T>, over_elements(n), x, DropoutFactors<T>(mask), y, n);
+}
+
+#define TAPEFORMER_UNARY(Function)                                                                   \
+  template void unary_forward<Function>(const float*, float*, int64_t);                              \
+  template void unary_forward<Function>(const double*, double*, int64_t);                            \
+  template void unary_backward<Function>(const float*, const float*, const float*, float*, int64_t); \
+  template void unary_backward<Function>(const double*, const double*, const double*, double*, int64_t)
+#define TAPEFORMER_BINARY(Function)                                                                      \
+  template void binary_forward<Function>(const float*, const float*, float*, int64_t);                   \
+  template void binary_forward<Function>(const double*, const double*, double*, int64_t);                \
+  template void binary_backward<Function>(const float*, const float*, const float*, float*, float*,      \
+                                          int64_t);                                                      \
+  template void binary_backward<Function>(const double*, const double*, const double*, double*, double*, \
+                                          int64_t)
+
+// A macro, because explicit instantiation of a list has no other form.
+TAPEFORMER_UNARY(Negate);
+TAPEFORMER_UNARY(Exp);
+TAPEFORMER_UNARY(Log);
+TAPEFORMER_UNARY(Sqrt);
+TAPEFORMER_UNARY(Square);
+TAPEFORMER_UNARY(Relu);
+TAPEFORMER_UNARY(Gelu);
+TAPEFORMER_UNARY(Elu);
+TAPEFORMER_UNARY(Sigmoid);
+TAPEFORMER_UNARY(Tanh);
+TAPEFORMER_UNARY(Softplus);
+TAPEFORMER_BINARY(Add);
+TAPEFORMER_BINARY(Subtract);
+TAPEFORMER_BINARY(Multiply);
+TAPEFORMER_BINARY(Divide);
+#undef TAPEFORMER_UNARY
+#undef TAPEFORMER_BINARY
+
+template void affine(const float*, float, float, float*, int64_t);
+template void affine(const double*, double, double, double*, int64_t);
+template void dropout_forward(const float*, const DropoutMask&, float*, int64_t);
+template void dropout_forward(const double*, const DropoutMask&, double*, int64_t);
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,183 @@
+// The function objects of elementwise kernels, the same on both machines. A unary one has value(x) and
+// slope(x, y), the derivative at x where y = value(x); a binary one has value(a, b) and the partial
+// derivatives slope_a and slope_b. Math is the machine's mathematics: VectorMath (core/cpu/vector_math.h) or
+// DeviceMath (core/cuda/kernel.h).
+#pragma once
+
+#include "core/host_device.h"
+
+namespace tapeformer {
+
+struct Negate {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T x) {
+    return -x;
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope(T, T) {
+    return -1;
+  }
+};
+struct Exp {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T x) {
+    return Math::exp(x);
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope(T, T y) {
+    return y;
+  }
+};
+struct Log {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T x) {
+    return Math::log(x);
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope(T x, T) {
+    return 1 / x;
+  }
+};
+struct Sqrt {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T x) {
+    return Math::sqrt(x);
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope(T, T y) {
+    return T(0.5) / y;
+  }
+};
+struct Square {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T x) {
+    return x * x;
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope(T x, T) {
+    return 2 * x;
+  }
+};
+struct Relu {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T x) {
+    return x > 0 ? x : T{0};
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope(T x, T) {
+    return x > 0 ? T{1} : T{0};
+  }
+};
+struct Gelu {
+  static constexpr double kSqrtHalf = 0.70710678118654752440, kInvSqrtTwoPi = 0.39894228040143267794;
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T cdf(T x) {
+    return T(0.5) * (1 + Math::erf(x * T(kSqrtHalf)));
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T x) {
+    return x * cdf<Math>(x);
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope(T x, T) {
+    return cdf<Math>(x) + x * T(kInvSqrtTwoPi) * Math::exp(T(-0.5) * x * x);
+  }
+};
+struct Elu {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T x) {
+    return x > 0 ? x : Math::expm1(x);
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope(T x, T y) {
+    return x > 0 ? T{1} : y + 1;
+  }
+};
+struct Sigmoid {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T x) {
+    return Math::sigmoid(x);
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope(T, T y) {
+    return y * (1 - y);
+  }
+};
+struct Tanh {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T x) {
+    return Math::tanh(x);
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope(T, T y) {
+    return 1 - y * y;
+  }
+};
+struct Softplus {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T x) {
+    return Math::softplus(x);
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope(T x, T) {
+    return Math::sigmoid(x);
+  }
+};
+struct Add {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T a, T b) {
+    return a + b;
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope_a(T, T) {
+    return 1;
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope_b(T, T) {
+    return 1;
+  }
+};
+struct Subtract {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T a, T b) {
+    return a - b;
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope_a(T, T) {
+    return 1;
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope_b(T, T) {
+    return -1;
+  }
+};
+struct Multiply {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T a, T b) {
+    return a * b;
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope_a(T, T b) {
+    return b;
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope_b(T a, T) {
+    return a;
+  }
+};
+struct Divide {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T a, T b) {
+    return a / b;
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope_a(T, T b) {
+    return 1 / b;
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T slope_b(T a, T b) {
+    return -a / (b * b);
+  }
+};
+
+}  // namespace tapeformer

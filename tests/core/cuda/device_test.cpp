@@ -1,0 +1,110 @@
+// Tensors on a CUDA device, emulated or real.
+#include <doctest/doctest.h>
+
+#include "core/allocator.h"
+#include "tests/support/devices.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+// Calls f(device), or says why there is none.
+template <class F>
+void on_other_devices(F&& f) {
+  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
+  for (const Device device : other_devices()) f(device);
+}
+
+}  // namespace
+
+TEST_CASE("cuda: tensors go to the device and come back") {
+  on_other_devices([](Device device) {
+    const Tensor x = normal({3, 5, 7});
+    const Tensor there = x.to(device);
+    CHECK(there.device() == device);
+    CHECK(there.to(device).id() == there.id());
+    CHECK(there.to(kCpu).to_vector() == x.to_vector());
+    CHECK(there.to_vector() == x.to_vector());
+    CHECK(Tensor::full({}, 2.5, DType::float32, device).item() == 2.5);
+    CHECK(Tensor::zeros({7, 3}, DType::int64, device).to_vector() == std::vector<double>(21, 0.0));
+    CHECK(Tensor::zeros({0, 3}, DType::float32, device).clone().to_vector().empty());
+  });
+}
+
+TEST_CASE("cuda: copies follow strides and convert every dtype as the CPU does") {
+  on_other_devices([](Device device) {
+    const Tensor x = uniform({4, 5, 6}, 0, 250);
+    const Shape shape{6, 4, 5}, strides{1, 30, 6};
+    const Tensor there = x.to(device);
+    CHECK(there.view(shape, strides).clone().to_vector() == x.view(shape, strides).clone().to_vector());
+    const DType all[] = {DType::float32, DType::float64, DType::bfloat16,
+                         DType::int32,   DType::int64,   DType::uint8};
+    for (const DType from : all)
+      for (const DType to : all) {
+        const Tensor here = x.to(from);
+        CHECK(here.to(device).to(to).to_vector() == here.to(to).to_vector());
+        const Tensor target = Tensor::zeros({6, 4, 5}, to, device);
+        target.copy_from(here.view(shape, strides));  // across machines, with a layout and a dtype of its own
+        CHECK(target.to_vector() == here.view(shape, strides).to(to).to_vector());
+      }
+    const Tensor columns = Tensor::zeros({4, 5, 6}, DType::float64, device);
+    columns.view(shape, strides).copy_from(x.view(shape, strides));
+    CHECK(columns.to_vector() == x.to_vector());
+    const Tensor sum = there.clone(), expected = x.clone();
+    sum.view(shape, strides).add_from(there.view(shape, {20, 5, 1}), -0.5);
+    expected.view(shape, strides).add_from(x.view(shape, {20, 5, 1}), -0.5);
+    CHECK(max_difference(sum, expected) < 1e-12);
+  });
+}
+
+TEST_CASE("cuda: code of one machine that asks for a tensor of the other is told so") {
+  on_other_devices([](Device device) {
+    const Tensor there = Tensor::zeros({2, 3}, DType::float32, device);
+    CHECK_THROWS_WITH_AS(there.data<float>(),
+                         "tensor of shape (2, 3) is on cuda:0, where code of cpu cannot reach it; bring it "
+                         "over with to(device)",
+                         ShapeError);
+    const DeviceScope scope(device);
+    CHECK_THROWS_AS(Tensor::zeros({2}).data<float>(), ShapeError);
+  });
+}
+
+TEST_CASE("cuda: the allocator reuses blocks, counts them, and says what to lower") {
+  on_other_devices([](Device device) {
+    CachingAllocator& pool = allocator(device);
+    pool.trim();
+    const MemoryStats before = pool.stats();
+    void* first = nullptr;
+    {
+      const Tensor x = Tensor::empty({250}, DType::float32, device);
+      first = x.raw();
+      CHECK(pool.stats().active == before.active + 1024);
+    }
+    CHECK(pool.stats().active == before.active);
+    CHECK(pool.stats().cached == before.cached + 1024);
+    CHECK(Tensor::empty({256}, DType::float32, device).raw() == first);
+    const int64_t limit = pool.limit();
+    pool.set_limit(pool.stats().active + (1 << 20));
+    CHECK_THROWS_WITH_AS(Tensor::empty({1 << 20}, DType::float32, device),
+                         doctest::Contains("asked for 4 MiB with 1 MiB free"), OutOfMemory);
+    pool.set_limit(limit);
+  });
+}
+
+TEST_CASE("choosing a device") {
+  CHECK(choose_device("cpu").device == kCpu);
+  CHECK_THROWS_AS(choose_device("cuda:99"), DeviceError);
+  CHECK_FALSE(choose_device("auto").reason.empty());
+  if constexpr (kHasCuda) {
+    if (cuda::emulated()) {
+      CHECK(choose_device("auto").device == kCpu);
+      CHECK(choose_device("cuda-emulated").device == Device{DeviceType::cuda, 0});
+      CHECK_THROWS_WITH_AS(choose_device("cuda"),
+                           doctest::Contains("no CUDA backend, only its emulation for tests"), DeviceError);
+      return;
+    }
+  }
+  CHECK_THROWS_AS(choose_device("cuda-emulated"), DeviceError);
+}

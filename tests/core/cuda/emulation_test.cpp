@@ -1,0 +1,140 @@
+// The launch model that the kernels are tested with, tested itself. The file is compiled only for the
+// emulation.
+#include <doctest/doctest.h>
+
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include "core/cuda/kernel.h"
+
+using namespace tapeformer;
+using namespace tapeformer::cuda;
+
+namespace {
+
+const Device kDevice{DeviceType::cuda, 0};
+
+// Every thread reads what another wrote before the barrier.
+__global__ void rotate(const int* x, int* y) {
+  int* const shared = dynamic_shared<int>();
+  const unsigned n = blockDim.x, base = blockIdx.x * n;
+  for (int round = 0; round < 3; ++round) {
+    shared[threadIdx.x] = round == 0 ? x[base + threadIdx.x] : y[base + threadIdx.x];
+    __syncthreads();
+    y[base + threadIdx.x] = shared[(threadIdx.x + 1) % n];
+    __syncthreads();
+  }
+}
+
+__global__ void shuffle(int* out) {
+  const auto lane = static_cast<int>(threadIdx.x) % 32;
+  int* const mine = out + threadIdx.x * 6;
+  mine[0] = __shfl_sync(kAllLanes, lane, 3);
+  mine[1] = __shfl_xor_sync(kAllLanes, lane, 5);
+  mine[2] = __shfl_down_sync(kAllLanes, lane, 1);
+  mine[3] = __shfl_up_sync(kAllLanes, lane, 1, 8);
+  mine[4] = static_cast<int>(__ballot_sync(kAllLanes, lane % 2));
+  mine[5] = __any_sync(kAllLanes, lane == 31) + 2 * __all_sync(kAllLanes, lane < 32);
+}
+
+// Odd lanes leave; the even ones go on with a mask of their own.
+__global__ void half_warp(int* out) {
+  if (threadIdx.x % 2) return;
+  const auto lane = static_cast<int>(threadIdx.x);
+  out[lane] = __shfl_xor_sync(0x55555555u, lane, 2);
+}
+
+__global__ void count(int* total, float* sum, int* largest) {
+  atomicAdd(total, 1);
+  atomicAdd(sum, 0.5f);
+  atomicMax(largest, static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x));
+}
+
+__global__ void reduce(const double* x, double* sums, double* maxima) {
+  const double value = x[first_element()];
+  sums[first_element()] = block_sum(value);
+  maxima[first_element()] = block_max(value);
+}
+
+__global__ void leave_before_barrier() {
+  if (threadIdx.x == 7) return;
+  __syncthreads();
+}
+__global__ void read_absent_lane(int* out) {
+  if (threadIdx.x == 3) return;
+  out[threadIdx.x] = __shfl_sync(kAllLanes, 1, 3);
+}
+__global__ void read_unwritten(double* out) {
+  out[threadIdx.x] = dynamic_shared<double>()[threadIdx.x];
+}
+
+}  // namespace
+
+TEST_CASE("emulation: a barrier waits for all threads, in one, two and three dimensions of blocks") {
+  const DeviceScope scope(kDevice);
+  for (const unsigned threads : {1u, 31u, 33u, 256u}) {
+    constexpr unsigned kBlocks = 13;
+    std::vector<int> x(threads * kBlocks), y(x.size());
+    std::iota(x.begin(), x.end(), 0);
+    launch(rotate, {dim3(kBlocks), dim3(threads), threads * sizeof(int)}, x.data(), y.data());
+    for (size_t i = 0; i < x.size(); ++i)
+      REQUIRE(y[i] == static_cast<int>(i / threads * threads + (i % threads + 3) % threads));
+  }
+}
+
+TEST_CASE("emulation: shuffles and votes") {
+  const DeviceScope scope(kDevice);
+  std::vector<int> out(64 * 6);
+  launch(shuffle, {dim3(1), dim3(64)}, out.data());
+  for (int thread = 0; thread < 64; ++thread) {
+    const int lane = thread % 32;
+    const int* const mine = out.data() + thread * 6;
+    CHECK(mine[0] == 3);
+    CHECK(mine[1] == (lane ^ 5));
+    CHECK(mine[2] == (lane == 31 ? 31 : lane + 1));
+    CHECK(mine[3] == (lane % 8 == 0 ? lane : lane - 1));
+    CHECK(static_cast<unsigned>(mine[4]) == 0xAAAAAAAAu);
+    CHECK(mine[5] == 3);
+  }
+  std::vector<int> half(32, -1);
+  launch(half_warp, {dim3(1), dim3(32)}, half.data());
+  for (int lane = 0; lane < 32; ++lane) CHECK(half[static_cast<size_t>(lane)] == (lane % 2 ? -1 : lane ^ 2));
+}
+
+TEST_CASE("emulation: atomics see every thread of every block") {
+  const DeviceScope scope(kDevice);
+  int total = 0, largest = 0;
+  float sum = 0;
+  launch(count, {dim3(20, 3, 2), dim3(10, 2, 2)}, &total, &sum, &largest);
+  CHECK(total == 4800);
+  CHECK(sum == 2400);
+  CHECK(largest == 19 * 10 + 9);
+}
+
+TEST_CASE("block reductions give every thread the sum and the largest value") {
+  const DeviceScope scope(kDevice);
+  constexpr unsigned kThreadsOfBlock = 96;
+  std::vector<double> x(2 * kThreadsOfBlock), sums(x.size()), maxima(x.size());
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(i * 7 % 31) - 40;
+  launch(reduce, {dim3(2), dim3(kThreadsOfBlock)}, x.data(), sums.data(), maxima.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const auto first = x.begin() + static_cast<int64_t>(i / kThreadsOfBlock * kThreadsOfBlock);
+    CHECK(sums[i] == std::accumulate(first, first + kThreadsOfBlock, 0.0));
+    CHECK(maxima[i] == *std::max_element(first, first + kThreadsOfBlock));
+  }
+}
+
+TEST_CASE("emulation: what a device leaves undefined is an error or not a number") {
+  const DeviceScope scope(kDevice);
+  CHECK_THROWS_WITH_AS(launch(leave_before_barrier, {dim3(2), dim3(40)}),
+                       "kernel: of 40 threads of block 0, 1 have ended and the others wait for them",
+                       std::logic_error);
+  std::vector<int> out(32);
+  CHECK_THROWS_WITH_AS(launch(read_absent_lane, {dim3(1), dim3(32)}, out.data()),
+                       doctest::Contains("reads lane 3, which takes no part in the shuffle"),
+                       std::logic_error);
+  std::vector<double> unwritten(8);
+  launch(read_unwritten, {dim3(1), dim3(8), 64}, unwritten.data());
+  for (const double value : unwritten) CHECK(std::isnan(value));
+}
