@@ -91,8 +91,7 @@ TEST_CASE("cuda: every op gives the results and gradients of the CPU, and repeat
     for (const OpCase& op : op_table()) {
       CAPTURE(op.name);
       if (lacks_kernel(op.name)) {
-        CHECK_THROWS_WITH_AS(outcome_of(op, device, DType::float64), doctest::Contains("no kernel for cuda"),
-                             DeviceError);
+        CHECK_THROWS_AS(outcome_of(op, device, DType::float64), DeviceError);
         continue;
       }
       for (const DType dtype : {DType::float64, DType::float32}) {

@@ -234,13 +234,13 @@ const LaneValues& Block::exchange(uint32_t mask, const void* value, size_t bytes
   Warp& warp = warps_[static_cast<size_t>(thread() / 32)];
   if (!((mask >> lane()) & 1))
     throw std::logic_error(concat_text("thread ", thread(), " is not in the mask of its own warp operation"));
-  const auto found = std::find_if(warp.groups.begin(), warp.groups.end(),
-                                  [&](const auto& candidate) { return candidate->mask == mask; });
+  auto found = std::find_if(warp.groups.begin(), warp.groups.end(),
+                            [&](const auto& candidate) { return candidate->mask == mask; });
   if (found == warp.groups.end()) {
-    warp.groups.push_back(std::make_unique<WarpGroup>());
-    warp.groups.back()->mask = mask;
+    found = warp.groups.insert(found, std::make_unique<WarpGroup>());
+    (*found)->mask = mask;
   }
-  WarpGroup& group = found == warp.groups.end() ? *warp.groups.back() : **found;
+  WarpGroup& group = **found;
   LaneValues& values = group.values[group.barrier.generation % 2];
   if (group.barrier.arrived == 0) values.present = 0;
   if (bytes > 0) std::memcpy(values.bytes[lane()], value, bytes);
