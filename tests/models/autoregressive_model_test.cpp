@@ -4,6 +4,7 @@
 
 #include "autograd/gradcheck.h"
 #include "core/allocator.h"
+#include "ops/view.h"
 #include "tests/models/small_model.h"
 #include "tests/support/random.h"
 
