@@ -91,40 +91,57 @@ Tensor AutoregressiveModel::row_loss(const Tensor& outputs, const Tensor& target
 }
 
 // The mean over all rows is the sum of the chunks' means, each times its share of the counted rows.
-Tensor AutoregressiveModel::chunked_loss(const Tensor& encoded, const Tensor& targets,
+Tensor AutoregressiveModel::chunked_loss(const Tensor& rows, const Tensor& targets,
                                          const Tensor& weights) const {
   const double total = counted_rows(targets, weights);
-  const auto part = [&](const Tensor& rows, const std::vector<Tensor>& parameters, int64_t first) {
-    const int64_t last = first + rows.size(0);
+  const auto part = [&](const Tensor& piece, const std::vector<Tensor>& parameters, int64_t first) {
+    const int64_t last = first + piece.size(0);
     const Tensor part_targets = rows_of(targets, first, last);
     const Tensor part_weights = weights.defined() ? rows_of(weights, first, last) : Tensor{};
     const double share = total > 0 ? counted_rows(part_targets, part_weights) / total : 0;
-    return mul(row_loss(linear(rows, parameters[0], parameters[1]), part_targets, part_weights), share);
+    return mul(row_loss(linear(piece, parameters[0], parameters[1]), part_targets, part_weights), share);
   };
-  return chunked_sum(part, encoded, options_.loss_chunks, {predictor.weight, predictor.bias});
+  return chunked_sum(part, rows, options_.loss_chunks, {predictor.weight, predictor.bias});
+}
+
+AutoregressiveModel::Rows AutoregressiveModel::rows_of_batch(const Batch& batch,
+                                                             const ForwardContext& context) const {
+  const Tensor encoded = encode(slice(batch.tokens, 1, 0, -1), context);
+  return {reshape(encoded, {encoded.size(0) * encoded.size(1), encoded.size(2)}), flat_targets(batch.tokens),
+          batch.mask.defined() ? reshape(batch.mask, {-1}) : Tensor{}};
+}
+
+Tensor AutoregressiveModel::loss_of(const Rows& rows) const {
+  if (options_.loss_chunks > 1) return chunked_loss(rows.encoded, rows.targets, rows.weights);
+  return row_loss(predictor.forward(rows.encoded), rows.targets, rows.weights);
+}
+
+// As many chunks as the loss has, so that the outputs take no more memory here.
+double AutoregressiveModel::accuracy_of(const Rows& rows) const {
+  const int64_t count = rows.encoded.size(0), chunks = options_.loss_chunks;
+  double right = 0, counted = 0;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const int64_t first = count * chunk / chunks, last = count * (chunk + 1) / chunks;
+    const auto guesses = argmax(predictor.forward(rows_of(rows.encoded, first, last))).to_vector(),
+               targets = rows_of(rows.targets, first, last).to_vector(),
+               weights = rows.weights.defined() ? rows_of(rows.weights, first, last).to_vector()
+                                                : std::vector<double>(targets.size(), 1);
+    for (size_t i = 0; i < targets.size(); ++i) {
+      right += weights[i] * (guesses[i] == targets[i]);
+      counted += weights[i];
+    }
+  }
+  return counted > 0 ? right / counted : 0;
 }
 
 Tensor AutoregressiveModel::loss(const Batch& batch, const ForwardContext& context) const {
-  const Tensor encoded = encode(slice(batch.tokens, 1, 0, -1), context);
-  const Tensor rows = reshape(encoded, {encoded.size(0) * encoded.size(1), encoded.size(2)});
-  const Tensor targets = flat_targets(batch.tokens);
-  const Tensor weights = batch.mask.defined() ? reshape(batch.mask, {-1}) : Tensor{};
-  if (options_.loss_chunks > 1) return chunked_loss(rows, targets, weights);
-  return row_loss(predictor.forward(rows), targets, weights);
+  return loss_of(rows_of_batch(batch, context));
 }
 
-double AutoregressiveModel::accuracy(const Batch& batch) const {
-  check(options_.head == Head::categorical, "accuracy", "the model predicts mixtures, not classes");
+AutoregressiveModel::Scores AutoregressiveModel::score(const Batch& batch) const {
   const NoGrad no_grad;
-  const Tensor outputs = forward(slice(batch.tokens, 1, 0, -1), {});
-  const auto guesses = argmax(outputs).to_vector(), targets = flat_targets(batch.tokens).to_vector();
-  const auto weights = batch.mask.defined() ? batch.mask.to_vector() : std::vector<double>(targets.size(), 1);
-  double right = 0, counted = 0;
-  for (size_t i = 0; i < targets.size(); ++i) {
-    right += weights[i] * (guesses[i] == targets[i]);
-    counted += weights[i];
-  }
-  return counted > 0 ? right / counted : 0;
+  const Rows rows = rows_of_batch(batch, {});
+  return {loss_of(rows).item(), options_.head == Head::categorical ? accuracy_of(rows) : -1};
 }
 
 }  // namespace tapeformer

@@ -47,8 +47,12 @@ class AutoregressiveModel final : public Module {
   Tensor forward(const Tensor& inputs, const ForwardContext& context) const;
   // Mean negative log-likelihood in nats per counted token of batch.tokens[:, 1:], a scalar.
   Tensor loss(const Batch& batch, const ForwardContext& context) const;
-  // The share of counted tokens whose most probable value is right; categorical head only.
-  double accuracy(const Batch& batch) const;
+  // What loss() of a pass in evaluation is, and the share of counted tokens whose most probable value is
+  // right (categorical head; -1 for mixtures), from one run of the encoder.
+  struct Scores {
+    double nats = 0, accuracy = -1;
+  };
+  Scores score(const Batch& batch) const;
 
   const AutoregressiveOptions& options() const { return options_; }
 
@@ -63,7 +67,14 @@ class AutoregressiveModel final : public Module {
   Tensor encode(const Tensor& inputs, const ForwardContext& context) const;
   // Mean loss of outputs (rows, outputs).
   Tensor row_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights) const;
-  Tensor chunked_loss(const Tensor& encoded, const Tensor& targets, const Tensor& weights) const;
+  Tensor chunked_loss(const Tensor& rows, const Tensor& targets, const Tensor& weights) const;
+  // What loss() and score() share: the encoder's rows, and for each the token and its weight.
+  struct Rows {
+    Tensor encoded, targets, weights;
+  };
+  Rows rows_of_batch(const Batch& batch, const ForwardContext& context) const;
+  Tensor loss_of(const Rows& rows) const;
+  double accuracy_of(const Rows& rows) const;
 
   AutoregressiveOptions options_;
 };

@@ -19,7 +19,6 @@ double counted_tokens(const Batch& batch) {
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t limit) {
   const auto start = std::chrono::steady_clock::now();
-  const NoGrad no_grad;
   const bool categorical = model.options().head == Head::categorical;
   Evaluation result;
   result.split = dataset.info().split;
@@ -30,8 +29,9 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
     std::iota(indices.begin(), indices.end(), first);
     const Batch batch = dataset.batch(indices);
     const double count = counted_tokens(batch);
-    nats += model.loss(batch, {}).item() * count;
-    if (categorical) right += model.accuracy(batch) * count;
+    const AutoregressiveModel::Scores scores = model.score(batch);
+    nats += scores.nats * count;
+    right += scores.accuracy * count;
     tokens += count;
   }
   result.nats_per_dim = tokens > 0 ? nats / tokens : 0;

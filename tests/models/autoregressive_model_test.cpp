@@ -4,6 +4,7 @@
 
 #include "autograd/gradcheck.h"
 #include "core/allocator.h"
+#include "ops/view.h"
 #include "tests/models/small_model.h"
 #include "tests/support/random.h"
 
@@ -119,6 +120,36 @@ TEST_CASE("the future does not reach the past") {
     for (int64_t i = 0; i < 7 * width; ++i) REQUIRE(before.data<float>()[i] == after.data<float>()[i]);
     CHECK(before.data<float>()[7 * width] != after.data<float>()[7 * width]);
   }
+}
+
+TEST_CASE("scores are the loss and the share of right guesses, in chunks too") {
+  for (const int64_t chunks : {1, 3}) {
+    CAPTURE(chunks);
+    AutoregressiveOptions options = small_options("linear", Head::categorical);
+    options.loss_chunks = chunks;
+    AutoregressiveModel model(options);
+    model.initialize(3);
+    Batch batch;
+    batch.tokens = random_tokens(5, 9, 7);
+    batch.mask = Tensor::zeros({5, 8}, DType::uint8);
+    for (int64_t i = 0; i < 40; i += 3) batch.mask.data<uint8_t>()[i] = 1;
+    const auto scores = model.score(batch);
+    CHECK(scores.nats == doctest::Approx(model.loss(batch, {}).item()).epsilon(1e-6));
+
+    const auto logits = model.forward(slice(batch.tokens, 1, 0, -1), {}).to_vector();
+    const auto targets = slice(batch.tokens, 1, 1, 9).to_vector(), weights = batch.mask.to_vector();
+    double right = 0, counted = 0;
+    for (size_t i = 0; i < targets.size(); ++i) {
+      const auto row = logits.begin() + static_cast<std::ptrdiff_t>(7 * i);
+      right += weights[i] * (std::max_element(row, row + 7) - row == targets[i]);
+      counted += weights[i];
+    }
+    CHECK(counted < 40);
+    CHECK(scores.accuracy == doctest::Approx(right / counted));
+  }
+  AutoregressiveModel mixtures(small_options("linear"));
+  mixtures.initialize(3);
+  CHECK(mixtures.score({.tokens = random_tokens(2, 5, 256), .mask = {}, .labels = {}}).accuracy == -1);
 }
 
 TEST_CASE("zero-length sequences, batches of one, and sequences that are too long") {
