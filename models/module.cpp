@@ -90,8 +90,16 @@ void Module::initialize(uint64_t seed) const {
 }
 
 void Module::convert(DType dtype) {
+  replace_tensors([&](const Tensor& tensor) { return tensor.to(dtype); });
+}
+
+void Module::move(Device device) {
+  replace_tensors([&](const Tensor& tensor) { return tensor.to(device); });
+}
+
+void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& replacement) {
   visit("", [&](const std::string&, const Entry& entry) {
-    *entry.tensor = entry.tensor->to(dtype);
+    *entry.tensor = replacement(*entry.tensor);
     if (entry.initializer) require_grad(*entry.tensor);
   });
 }

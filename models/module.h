@@ -80,6 +80,8 @@ class Module {
   void initialize(uint64_t seed) const;
   // Converts parameters and buffers, which become new tensors without gradients.
   void convert(DType dtype);
+  // Moves parameters and buffers; optimizers are made afterwards.
+  void move(Device device);
 
  protected:
   // Members register themselves in the constructor; `tensor` is a member that lives as long as the module.
@@ -95,6 +97,7 @@ class Module {
     Initializer initializer;  // none: a buffer
   };
   void visit(const std::string& prefix, const std::function<void(const std::string&, const Entry&)>& f) const;
+  void replace_tensors(const std::function<Tensor(const Tensor&)>& replacement);
 
   std::vector<Entry> entries_;
   std::vector<std::pair<std::string, Module*>> children_;

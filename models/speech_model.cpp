@@ -80,7 +80,7 @@ SpeechOutput SpeechModel::forward(const Tensor& features, const Tensor& frame_le
   check(features.rank() == 3 && features.size(2) == options_.features, "speech model", "features ",
         features.shape(), " must be (batch, frames, ", options_.features, ")");
   const Tensor lengths = step_counts(frame_lengths, features.size(0), features.size(1), options_.subsampling);
-  const Tensor x = stack_frames(features, options_.subsampling);
+  const Tensor x = stack_frames(features.to(head.weight.device()), options_.subsampling);
   if (lstm) return {head.forward(lstm->forward(x, lengths, context)), lengths};
   check(x.size(1) <= options_.max_steps(), "speech model", "utterances of ", features.size(1),
         " frames; the longest that the model takes has ", options_.max_frames);

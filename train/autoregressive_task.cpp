@@ -16,14 +16,14 @@ double bits(double nats) {
 
 class AutoregressiveTask final : public Task {
  public:
-  AutoregressiveTask(const Config& config, const std::string& data_dir) {
+  AutoregressiveTask(const Config& config, const std::string& data_dir, Device device) {
     const auto training_set = make_split(config, "train", data_dir);
     evaluation_set_ = make_split(config, evaluation_split(config), data_dir);
     loader_ = std::make_shared<const Loader>(training_set,
                                              LoaderOptions{.batch_size = config.data.batch_size,
                                                            .shuffle = config.data.shuffle,
                                                            .seed = static_cast<uint64_t>(config.run.seed)});
-    model_ = make_model(config, training_set->info());
+    model_ = make_model(config, training_set->info(), device);
     evaluation_batch_ =
         config.train.eval_batch_size > 0 ? config.train.eval_batch_size : config.data.batch_size;
   }
@@ -91,8 +91,9 @@ class AutoregressiveTask final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_autoregressive_task(const Config& config, const std::string& data_dir) {
-  return std::make_unique<AutoregressiveTask>(config, data_dir);
+std::unique_ptr<Task> make_autoregressive_task(const Config& config, const std::string& data_dir,
+                                               Device device) {
+  return std::make_unique<AutoregressiveTask>(config, data_dir, device);
 }
 
 }  // namespace tapeformer

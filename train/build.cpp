@@ -93,9 +93,11 @@ AutoregressiveOptions model_options(const Config& config, const DatasetInfo& dat
   return options;
 }
 
-std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data) {
+std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data,
+                                                Device device) {
   auto model = std::make_unique<AutoregressiveModel>(model_options(config, data));
   model->initialize(static_cast<uint64_t>(config.run.seed));
+  model->move(device);
   return model;
 }
 

@@ -32,7 +32,8 @@ AutoregressiveOptions model_options(const Config& config, const DatasetInfo& dat
 
 // A model for the data, with its weights set from run.seed. Throws ConfigError when config and data do not
 // fit.
-std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data);
+std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data,
+                                                Device device = kCpu);
 
 // Sets threads and checks the device. Throws DeviceError (device unavailable) and ConfigError.
 Device prepare_machine(const RunConfig& run);

@@ -62,7 +62,7 @@ class TableSchema {
 
 std::string device_problem(const OptionValue& value) {
   const auto& device = std::get<std::string>(value);
-  if (device == "auto" || device == "cpu" || device == "cuda") return "";
+  if (device == "auto" || device == "cpu" || device == "cuda" || device == "cuda-emulated") return "";
   const std::string index = device.starts_with("cuda:") ? device.substr(5) : "";
   const bool digits =
       !index.empty() && index.size() <= 3 && index.find_first_not_of("0123456789") == std::string::npos;

@@ -55,6 +55,7 @@ fs::path LoadedRun::samples_folder() const {
 
 FoundRun find_run(const RunChoice& choice) {
   FoundRun found;
+  found.device = choice.device;
   found.checkpoint = checkpoint_folder(choice);
   found.config = config_of(Checkpoint(found.checkpoint.string()), choice.sets);
   return found;
@@ -69,7 +70,7 @@ LoadedRun load_run(const FoundRun& found) {
   run.config = found.config;
   run.checkpoint = found.checkpoint;
   run.data = describe_data(run.config);
-  run.model = make_model(run.config, run.data);
+  run.model = make_model(run.config, run.data, found.device);
   Checkpoint(run.checkpoint.string()).load_model(run.model->parameters());
   return run;
 }
@@ -87,7 +88,7 @@ LoadedSpeechRun load_speech_run(const FoundRun& found) {
   run.checkpoint = found.checkpoint;
   const Checkpoint checkpoint(run.checkpoint.string());
   run.description = speech_description(checkpoint.state_json(), (run.checkpoint / "state.json").string());
-  run.model = make_speech_model(run.config, run.description);
+  run.model = make_speech_model(run.config, run.description, found.device);
   checkpoint.load_model(run.model->parameters());
   return run;
 }

@@ -18,12 +18,14 @@ struct RunChoice {
   std::string path;                   // a run directory, its checkpoints folder, or one checkpoint
   std::string checkpoint = "latest";  // of a run directory: "latest", "best" or "step-…"
   std::vector<std::string> sets;      // table.key=value, over the run's own config
+  Device device = kCpu;               // that gets the model
 };
 
 // Where a run's checkpoint is, and its config: what tells the kind of model.
 struct FoundRun {
   std::filesystem::path checkpoint;
   Config config;
+  Device device = kCpu;
 
   bool is_speech() const { return config.model.type == "speech"; }
 };

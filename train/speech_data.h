@@ -55,6 +55,7 @@ bool features_need_whole_utterance(const Config& config);
 
 SpeechModelOptions speech_model_options(const Config& config, const SpeechDescription& description);
 // With its weights set from run.seed.
-std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechDescription& description);
+std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechDescription& description,
+                                               Device device = kCpu);
 
 }  // namespace tapeformer

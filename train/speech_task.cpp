@@ -38,13 +38,13 @@ void report(const SpeechPart& part, const std::string& padding) {
 
 class SpeechTask final : public Task {
  public:
-  SpeechTask(const Config& config, const std::string& data_dir)
+  SpeechTask(const Config& config, const std::string& data_dir, Device device)
       : training_(make_speech_part(config, "train", data_dir, nullptr)),
         description_(describe(training_)),
         evaluated_(
             make_speech_part(config, speech_evaluation_split(config, data_dir), data_dir, &description_)),
         plan_(training_.frames(), plan_options(config)),
-        model_(make_speech_model(config, description_)),
+        model_(make_speech_model(config, description_, device)),
         evaluation_(evaluation_options(config)),
         seed_(static_cast<uint64_t>(config.run.seed)) {
     if (config.data.spec_augment) augment_ = augment_options(config.data);
@@ -120,8 +120,8 @@ class SpeechTask final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_speech_task(const Config& config, const std::string& data_dir) {
-  return std::make_unique<SpeechTask>(config, data_dir);
+std::unique_ptr<Task> make_speech_task(const Config& config, const std::string& data_dir, Device device) {
+  return std::make_unique<SpeechTask>(config, data_dir, device);
 }
 
 }  // namespace tapeformer

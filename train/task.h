@@ -63,9 +63,11 @@ class Task {
   virtual std::string description() const { return ""; }
 };
 
-// The task of the config's model type. Loads the data. Throws ConfigError, DataError.
-std::unique_ptr<Task> make_task(const Config& config, const std::string& data_dir);
-std::unique_ptr<Task> make_autoregressive_task(const Config& config, const std::string& data_dir);
-std::unique_ptr<Task> make_speech_task(const Config& config, const std::string& data_dir);
+// The task of the config's model type, its model on the device. Loads the data. Throws ConfigError,
+// DataError.
+std::unique_ptr<Task> make_task(const Config& config, const std::string& data_dir, Device device);
+std::unique_ptr<Task> make_autoregressive_task(const Config& config, const std::string& data_dir,
+                                               Device device);
+std::unique_ptr<Task> make_speech_task(const Config& config, const std::string& data_dir, Device device);
 
 }  // namespace tapeformer

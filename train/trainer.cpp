@@ -53,8 +53,8 @@ Trainer::Trainer(Config config, TrainerOptions options)
     : config_(std::move(config)),
       options_(std::move(options)),
       best_loss_(std::numeric_limits<double>::infinity()) {
-  prepare_machine(config_.run);
-  task_ = make_task(config_, options_.data_dir);
+  device_ = prepare_machine(config_.run);
+  task_ = make_task(config_, options_.data_dir, device_);
   total_steps_ = total_steps(config_, *task_);
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
   schedule_ = std::make_unique<Schedule>(config_.schedule, total_steps_);
@@ -178,7 +178,7 @@ void Trainer::report(const Step& step) {
                      .loss = step.loss,
                      .bits_per_dim = task_->shown_bits(step.loss),
                      .tokens_per_second = speed,
-                     .memory_bytes = allocator().stats().peak});
+                     .memory_bytes = allocator(device_).stats().peak});
   if (!due(config_.train.log_every) && !last) return;
   MetricRecord record{{"step", step_}, {"split", "train"}, {"loss_nats", step.loss}};
   task_->add_metrics(step.loss, record);
@@ -186,7 +186,7 @@ void Trainer::report(const Step& step) {
                           {"grad_norm", step.grad_norm},
                           {"tokens_per_second", speed},
                           {"seconds", seconds_},
-                          {"memory_bytes", allocator().stats().peak}};
+                          {"memory_bytes", allocator(device_).stats().peak}};
   record.insert(record.end(), rest.begin(), rest.end());
   metrics_->write(record);
   interval_tokens_ = 0;
@@ -313,12 +313,12 @@ DryRun Trainer::dry_run() {
                 .total_steps = total_steps_,
                 .training_examples = task_->training_examples(),
                 .evaluation_examples = task_->evaluation_examples()};
-  allocator().reset_peak();
+  allocator(device_).reset_peak();
   train_step();
   const auto start = Clock::now();
   report.loss = train_step().loss;
   report.seconds_per_step = seconds_since(start);
-  report.memory_bytes = allocator().stats().peak;
+  report.memory_bytes = allocator(device_).stats().peak;
   report.seconds_in_all = report.seconds_per_step * static_cast<double>(report.total_steps);
   return report;
 }

@@ -89,6 +89,7 @@ class Trainer {
   }
 
   Config config_;
+  Device device_;
   TrainerOptions options_;
   std::unique_ptr<Task> task_;
   bool batches_prepared_ = false;

@@ -31,9 +31,11 @@ OptionSpec checkpoint_option() {
 }
 
 FoundRun find_run(const CommandLine& line) {
-  use_device(line.common);
-  FoundRun found =
-      find_run({line.positionals.front(), line.options.get<std::string>("checkpoint"), line.common.sets});
+  const Device device = use_device(line.common);
+  FoundRun found = find_run({.path = line.positionals.front(),
+                             .checkpoint = line.options.get<std::string>("checkpoint"),
+                             .sets = line.common.sets,
+                             .device = device});
   log_info("model of ", found.checkpoint.string());
   return found;
 }
