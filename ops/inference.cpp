@@ -20,8 +20,9 @@ void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positio
       using T = decltype(tag);
       visit_index("embed_into", tokens.dtype(), [&](auto index_tag) {
         using Index = decltype(index_tag);
-        cpu::embed_rows(table.data<T>(), tokens.data<Index>(), positions.data<T>() + position * position_dim,
-                        out.data<T>(), batch, value_dim, position_dim);
+        cpu::embed_rows(table.data<T>(), table.size(0), tokens.data<Index>(),
+                        positions.data<T>() + position * position_dim, out.data<T>(), batch, value_dim,
+                        position_dim);
       });
     });
   });

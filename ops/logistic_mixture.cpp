@@ -24,7 +24,7 @@ Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, 
   check(levels >= 2, op, levels, " levels; at least 2 are needed");
   check(targets.shape() == Shape{rows}, op, "targets ", targets.shape(), " for parameters ",
         parameters.shape());
-  const Tensor index = checked_index(op, targets, levels);
+  const Tensor index = checked_index(op, targets, levels, parameters.device());
   const Tensor nll = Tensor::empty({rows}, parameters.dtype(), parameters.device());
   on_device(parameters.device(), op, [&] {
     visit_floating(op, parameters.dtype(), [&](auto tag) {

@@ -105,7 +105,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& 
   check(!weights.defined() || (weights.shape() == Shape{row_count} && weights.dtype() == DType::uint8),
         "cross_entropy", "weights must be uint8 ", Shape{row_count});
   const Rows in = as_rows("cross_entropy", logits);
-  const Tensor index = checked_index("cross_entropy", targets, classes);
+  const Tensor index = checked_index("cross_entropy", targets, classes, logits.device());
   const Tensor lse = row_lse("cross_entropy", in);
   const Tensor plain_weights =
       weights.defined() ? weights.clone() : Tensor::full({row_count}, 1, DType::uint8);
