@@ -7,6 +7,29 @@
 
 namespace tapeformer::cuda {
 
+// V elements that lie together: 1, or a Pack.
+template <int V, class T>
+__device__ void load_group(const T* from, T* values) {
+  if constexpr (V == 1) {
+    *values = *from;
+  } else {
+    const Pack<T> pack = Pack<T>::load(from);
+#pragma unroll
+    for (int v = 0; v < V; ++v) values[v] = pack.values[v];
+  }
+}
+template <int V, class T>
+__device__ void store_group(T* to, const T* values) {
+  if constexpr (V == 1) {
+    *to = *values;
+  } else {
+    Pack<T> pack;
+#pragma unroll
+    for (int v = 0; v < V; ++v) pack.values[v] = values[v];
+    pack.store(to);
+  }
+}
+
 // K elements in each lane, in groups of V that lie together: 1, or the size of a Pack, for which rows must
 // begin at multiples of 16 bytes and have a multiple of V elements.
 template <class T, int V, int K>
@@ -30,30 +53,15 @@ struct WarpRow {
 #pragma unroll
     for (int group = 0; group < K / V; ++group) {
       const int c = column(group);
-      if constexpr (V == 1) {
-        values[group] = c < dim ? row[c] : otherwise;
-      } else {
-        Pack<T> pack;
-        if (c < dim) pack = Pack<T>::load(row + c);
 #pragma unroll
-        for (int v = 0; v < V; ++v) values[group * V + v] = c < dim ? pack.values[v] : otherwise;
-      }
+      for (int v = 0; v < V; ++v) values[group * V + v] = otherwise;
+      if (c < dim) load_group<V>(row + c, values + group * V);
     }
   }
   __device__ void store(T* row, int dim) const {
 #pragma unroll
-    for (int group = 0; group < K / V; ++group) {
-      const int c = column(group);
-      if (c >= dim) continue;
-      if constexpr (V == 1) {
-        row[c] = values[group];
-      } else {
-        Pack<T> pack;
-#pragma unroll
-        for (int v = 0; v < V; ++v) pack.values[v] = values[group * V + v];
-        pack.store(row + c);
-      }
-    }
+    for (int group = 0; group < K / V; ++group)
+      if (const int c = column(group); c < dim) store_group<V>(row + c, values + group * V);
   }
   // Multiplies by what dropout does to the row that begins at `first`.
   __device__ void drop(const DropoutFactors<T>& factors, int64_t first, int dim) {

@@ -3,6 +3,7 @@
 #include "ops/elementwise.h"
 #include "ops/index.h"
 #include "ops/linear.h"
+#include "ops/logistic_mixture.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
 #include "ops/reduce.h"
@@ -194,11 +195,45 @@ void add_row_sizes(std::vector<OpCase>& table) {
            return residual_layer_norm(in[0], in[3], in[1], in[2], {0.3, RandomStream(5, "norm")}, 0.1);
          },
          {x, weight, bias, branch}});
+    table.push_back({"softmax" + size, [](const Inputs& in) { return softmax(in[0]); }, {x}});
+    table.push_back({"log_softmax" + size, [](const Inputs& in) { return log_softmax(in[0]); }, {x}});
+    table.push_back({"logsumexp" + size, [](const Inputs& in) { return logsumexp(in[0]); }, {x}});
+    table.push_back({"cross_entropy" + size,
+                     [](const Inputs& in) { return cross_entropy(in[0], in[1], in[2]); },
+                     {x, skewed_index({rows}, width), skewed_index({rows}, 2).to(DType::uint8)}});
   };
   for (const int64_t width : kWidths) with_rows(3, width);
   for (const int64_t width : {4, 120, 256, 500, 1000}) with_rows(2, width);
   with_rows(0, 33);
   with_rows(67, 5);
+}
+
+void add_linear_sizes(std::vector<OpCase>& table) {
+  for (const auto& [rows, width, out] :
+       {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 33, 31}, {70, 5, 132}})
+    for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu})
+      table.push_back({concat_text("linear, ", rows, " rows of ", width, " to ", out, ", activation ",
+                                   static_cast<int>(activation)),
+                       [activation = activation](const Inputs& in) {
+                         return linear(in[0], in[1], in[2], activation, {0.2, RandomStream(5, "linear")});
+                       },
+                       {normal({rows, width}, 1), normal({out, width}, 2), normal({out}, 3)}});
+}
+
+void add_mixtures(std::vector<OpCase>& table) {
+  for (const auto& [rows, mixtures, levels] :
+       {std::tuple<int64_t, int64_t, int64_t>{1, 1, 2}, {131, 3, 256}, {30, 64, 16}, {0, 2, 256}}) {
+    const Tensor counted = skewed_index({rows}, 2).to(DType::uint8);
+    const auto add = [&, levels = levels](const char* what, bool masked) {
+      table.push_back({concat_text("logistic_mixture_loss, ", rows, " rows of ", mixtures, what),
+                       [levels, masked](const Inputs& in) {
+                         return logistic_mixture_loss(in[0], in[1], {levels, masked ? in[2] : Tensor{}});
+                       },
+                       {normal({rows, 3 * mixtures}, 1), skewed_index({rows}, levels, 3), counted}});
+    };
+    add("", false);
+    add(", masked", true);
+  }
 }
 
 }  // namespace
@@ -211,6 +246,8 @@ std::vector<OpCase> op_table() {
   add_products(table);
   add_index_sizes(table);
   add_row_sizes(table);
+  add_linear_sizes(table);
+  add_mixtures(table);
   return table;
 }
 
