@@ -6,9 +6,9 @@
 namespace tapeformer {
 namespace {
 
-cpu::IndexShape index_shape(const char* op, const Shape& x, int dim, const Shape& index) {
+IndexShape index_shape(const char* op, const Shape& x, int dim, const Shape& index) {
   check(index.rank() == x.rank(), op, "index ", index, " and tensor ", x, " differ in rank");
-  cpu::IndexShape shape{1, x[dim], index[dim], 1};
+  IndexShape shape{1, x[dim], index[dim], 1};
   for (int i = 0; i < x.rank(); ++i) {
     check(i == dim || index[i] == x[i], op, "index ", index, " does not fit tensor ", x,
           " outside dimension ", dim);
@@ -18,64 +18,73 @@ cpu::IndexShape index_shape(const char* op, const Shape& x, int dim, const Shape
   return shape;
 }
 
-Tensor gather_any(const Tensor& x_any, const Tensor& index, const cpu::IndexShape& shape) {
+Tensor gather_any(const Tensor& x_any, const Tensor& index, const IndexShape& shape) {
   const Tensor x = x_any.is_contiguous() ? x_any : x_any.clone();
   const Tensor y = Tensor::empty(index.shape(), x.dtype(), x.device());
-  on_device(x.device(), "gather", [&] {
-    visit_floating("gather", x.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::gather_middle(shape, x.data<T>(), index.data<int64_t>(), y.data<T>());
-    });
+  visit_floating("gather", x.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    on_device(
+        x.device(), "gather",
+        [&] { cpu::gather_middle(shape, x.data<T>(), index.data<int64_t>(), y.data<T>()); },
+        [&] { cuda::gather_middle(shape, x.data<T>(), index.data<int64_t>(), y.data<T>()); });
   });
   return y;
 }
 
 // target += source at the index
 void scatter_into(const Tensor& target, const Tensor& source_any, const Tensor& index,
-                  const cpu::IndexShape& shape) {
+                  const IndexShape& shape) {
   const Tensor source = source_any.is_contiguous() ? source_any : source_any.clone();
-  on_device(target.device(), "scatter_add", [&] {
-    visit_floating("scatter_add", target.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::scatter_add_middle(shape, source.data<T>(), index.data<int64_t>(), target.data<T>());
-    });
+  visit_floating("scatter_add", target.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    on_device(
+        target.device(), "scatter_add",
+        [&] { cpu::scatter_add_middle(shape, source.data<T>(), index.data<int64_t>(), target.data<T>()); },
+        [&] { cuda::scatter_add_middle(shape, source.data<T>(), index.data<int64_t>(), target.data<T>()); });
   });
 }
 
 }  // namespace
 
-Tensor checked_index(const char* op, const Tensor& index, int64_t size) {
+Tensor checked_index(const char* op, const Tensor& index, int64_t size, Device device) {
   visit_index(op, index.dtype(), [](auto) {});
   const Tensor plain = index.to(DType::int64);
+  if (!plain.device().is_cpu()) return plain;
   const int64_t* const values = plain.data<int64_t>();
   for (int64_t i = 0; i < plain.numel(); ++i)
     check(values[i] >= 0 && values[i] < size, op, "index ", values[i], " at element ", i, " is not in [0, ",
           size, ")");
-  return plain;
+  return plain.to(device);
 }
 
 Tensor embedding(const Tensor& table, const Tensor& index) {
   check(table.rank() == 2 && table.is_contiguous(), "embedding", "the table must be (rows, dim), not ",
         table.shape());
-  const Tensor rows = checked_index("embedding", index, table.size(0));
+  const Tensor rows = checked_index("embedding", index, table.size(0), table.device());
   const int64_t dim = table.size(1);
   Shape shape = index.shape();
   shape.append(dim);
   const Tensor y = Tensor::empty(shape, table.dtype(), table.device());
-  on_device(table.device(), "embedding", [&] {
-    visit_floating("embedding", table.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::gather_rows(table.data<T>(), rows.data<int64_t>(), y.data<T>(), rows.numel(), dim);
-    });
+  visit_floating("embedding", table.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(table.data<T>(), table.size(0), rows.data<int64_t>(), y.data<T>(), rows.numel(), dim);
+    };
+    on_device(
+        table.device(), "embedding", [&] { run([](auto... a) { cpu::gather_rows(a...); }); },
+        [&] { run([](auto... a) { cuda::gather_rows(a...); }); });
   });
   return record("embedding", y, {&table}, [rows, shape = table.shape()](const Tensor& gradient) {
     const Tensor g = gradient.is_contiguous() ? gradient : gradient.clone();
     const Tensor gtable = Tensor::zeros(shape, g.dtype(), g.device());
-    on_device(g.device(), "embedding", [&] {
-      visit_floating("embedding", g.dtype(), [&](auto tag) {
-        using T = decltype(tag);
-        cpu::scatter_add_rows(g.data<T>(), rows.data<int64_t>(), gtable.data<T>(), rows.numel(), shape[1]);
-      });
+    visit_floating("embedding", g.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      const auto run = [&](auto kernel) {
+        kernel(g.data<T>(), rows.data<int64_t>(), gtable.data<T>(), shape[0], rows.numel(), shape[1]);
+      };
+      on_device(
+          g.device(), "embedding", [&] { run([](auto... a) { cpu::scatter_add_rows(a...); }); },
+          [&] { run([](auto... a) { cuda::scatter_add_rows(a...); }); });
     });
     return Gradients{gtable};
   });
@@ -83,8 +92,8 @@ Tensor embedding(const Tensor& table, const Tensor& index) {
 
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   dim = normalize_dim("gather", dim, x.rank());
-  const cpu::IndexShape shape = index_shape("gather", x.shape(), dim, index.shape());
-  const Tensor places = checked_index("gather", index, shape.size);
+  const IndexShape shape = index_shape("gather", x.shape(), dim, index.shape());
+  const Tensor places = checked_index("gather", index, shape.size, x.device());
   return record("gather", gather_any(x, places, shape), {&x},
                 [places, shape, from = x.shape()](const Tensor& g) {
                   const Tensor gx = Tensor::zeros(from, g.dtype(), g.device());
@@ -97,8 +106,8 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
   dim = normalize_dim("scatter_add", dim, x.rank());
   check(source.shape() == index.shape() && source.dtype() == x.dtype(), "scatter_add", "source ",
         source.shape(), " for index ", index.shape());
-  const cpu::IndexShape shape = index_shape("scatter_add", x.shape(), dim, index.shape());
-  const Tensor places = checked_index("scatter_add", index, shape.size);
+  const IndexShape shape = index_shape("scatter_add", x.shape(), dim, index.shape());
+  const Tensor places = checked_index("scatter_add", index, shape.size, x.device());
   const Tensor out = x.clone();
   scatter_into(out, source, places, shape);
   return record("scatter_add", out, {&x, &source}, [places, shape](const Tensor& g, Needs needs) {

@@ -26,19 +26,22 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
               const DropoutMask& dropout) {
   check_arguments(input, weight, bias);
   const Tensor x = contiguous(input);
-  const cpu::LinearShape shape{x.numel() / std::max<int64_t>(x.size(-1), 1), x.size(-1), weight.size(0)};
+  const LinearShape shape{x.numel() / std::max<int64_t>(x.size(-1), 1), x.size(-1), weight.size(0)};
   Shape result_shape = x.shape();
   result_shape[-1] = shape.out;
   const Tensor y = Tensor::empty(result_shape, x.dtype(), x.device());
   const std::vector<Tensor> inputs = bias.defined() ? std::vector{x, weight, bias} : std::vector{x, weight};
   const bool keep_pre = activation == Activation::gelu;
   const Tensor pre = keep_pre ? Tensor::empty_like(y) : Tensor{};
-  on_device(x.device(), "linear", [&] {
-    visit_floating("linear", x.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::linear_forward(shape, x.data<T>(), weight.data<T>(), data_or_null<T>(bias), activation, dropout,
-                          data_or_null<T>(pre), y.data<T>());
-    });
+  visit_floating("linear", x.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(shape, x.data<T>(), weight.data<T>(), data_or_null<T>(bias), activation, dropout,
+             data_or_null<T>(pre), y.data<T>());
+    };
+    on_device(
+        x.device(), "linear", [&] { run([](auto... a) { cpu::linear_forward<T>(a...); }); },
+        [&] { run([](auto... a) { cuda::linear_forward<T>(a...); }); });
   });
   const Tensor kept_y = activation == Activation::relu ? detach(y) : Tensor{};
   return record("linear", y, inputs,
@@ -49,14 +52,17 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
                   if (needs[0]) gradients[0] = Tensor::empty_like(x);
                   if (needs[1]) gradients[1] = Tensor::empty_like(weight);
                   if (count > 2 && needs[2]) gradients[2] = Tensor::empty({shape.out}, x.dtype(), x.device());
-                  on_device(x.device(), "linear", [&] {
-                    visit_floating("linear", x.dtype(), [&](auto tag) {
-                      using T = decltype(tag);
-                      cpu::linear_backward(shape, g.data<T>(), x.data<T>(), weight.data<T>(), activation,
-                                           dropout, data_or_null<T>(pre), data_or_null<T>(kept_y),
-                                           data_or_null<T>(gradients[0]), data_or_null<T>(gradients[1]),
-                                           count > 2 ? data_or_null<T>(gradients[2]) : nullptr);
-                    });
+                  visit_floating("linear", x.dtype(), [&](auto tag) {
+                    using T = decltype(tag);
+                    const auto run = [&](auto kernel) {
+                      kernel(shape, g.data<T>(), x.data<T>(), weight.data<T>(), activation, dropout,
+                             data_or_null<T>(pre), data_or_null<T>(kept_y), data_or_null<T>(gradients[0]),
+                             data_or_null<T>(gradients[1]),
+                             count > 2 ? data_or_null<T>(gradients[2]) : nullptr);
+                    };
+                    on_device(
+                        x.device(), "linear", [&] { run([](auto... a) { cpu::linear_backward<T>(a...); }); },
+                        [&] { run([](auto... a) { cuda::linear_backward<T>(a...); }); });
                   });
                   return gradients;
                 });

@@ -1,8 +1,8 @@
 #include "ops/logistic_mixture.h"
 
-#include "ops/elementwise.h"
 #include "ops/index.h"
 #include "ops/kernels/logistic_mixture.h"
+#include "ops/row_loss.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -12,8 +12,7 @@ int64_t checked_mixtures(const char* op, const Tensor& parameters) {
   check(parameters.rank() == 2 && parameters.size(1) > 0 && parameters.size(1) % 3 == 0, op,
         "parameters must be (rows, 3 * mixtures), not ", parameters.shape());
   const int64_t mixtures = parameters.size(1) / 3;
-  check(mixtures <= cpu::kMaxMixtures, op, mixtures, " mixtures; at most ", cpu::kMaxMixtures,
-        " are supported");
+  check(mixtures <= kMaxMixtures, op, mixtures, " mixtures; at most ", kMaxMixtures, " are supported");
   return mixtures;
 }
 
@@ -24,28 +23,20 @@ Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, 
   check(levels >= 2, op, levels, " levels; at least 2 are needed");
   check(targets.shape() == Shape{rows}, op, "targets ", targets.shape(), " for parameters ",
         parameters.shape());
-  const Tensor index = checked_index(op, targets, levels);
+  const Tensor index = checked_index(op, targets, levels, parameters.device());
   const Tensor nll = Tensor::empty({rows}, parameters.dtype(), parameters.device());
-  on_device(parameters.device(), op, [&] {
-    visit_floating(op, parameters.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::logistic_mixture(rows, mixtures, levels, parameters.data<T>(), index.data<int64_t>(),
-                            scale.defined() ? scale.data<T>() : nullptr, nll.data<T>(),
-                            gradient.defined() ? gradient.data<T>() : nullptr);
-    });
+  visit_floating(op, parameters.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(rows, mixtures, levels, parameters.data<T>(), index.data<int64_t>(),
+             scale.defined() ? scale.data<T>() : nullptr, nll.data<T>(),
+             gradient.defined() ? gradient.data<T>() : nullptr);
+    };
+    on_device(
+        parameters.device(), op, [&] { run([](auto... a) { cpu::logistic_mixture<T>(a...); }); },
+        [&] { run([](auto... a) { cuda::logistic_mixture<T>(a...); }); });
   });
   return nll;
-}
-
-// 1 / (counted rows) where the row counts, else 0.
-Tensor row_weights(const Tensor& mask, int64_t rows, DType dtype) {
-  check(!mask.defined() || (mask.shape() == Shape{rows} && mask.dtype() == DType::uint8),
-        "logistic_mixture_loss", "row_mask must be uint8 ", Shape{rows});
-  const Tensor counts = mask.defined() ? mask.to(DType::float64) : Tensor::full({rows}, 1, DType::float64);
-  double counted = 0;
-  for (int64_t i = 0; i < rows; ++i) counted += counts.data<double>()[i] = counts.data<double>()[i] != 0;
-  for (int64_t i = 0; i < rows && counted > 0; ++i) counts.data<double>()[i] /= counted;
-  return counts.to(dtype);
 }
 
 }  // namespace
@@ -55,19 +46,14 @@ Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
                              const LogisticMixtureOptions& options) {
   const Tensor rows = contiguous(parameters);
   checked_mixtures("logistic_mixture_loss", rows);
-  const Tensor weights = row_weights(options.row_mask, rows.size(0), rows.dtype());
+  constexpr const char* kOp = "logistic_mixture_loss";
+  const Tensor weights = row_weights(kOp, options.row_mask, rows.size(0), rows.dtype(), rows.device());
   const bool wanted = recording() && requires_grad(rows);
   const Tensor gradient = wanted ? Tensor::empty_like(rows) : Tensor{};
-  const Tensor nll = row_nll("logistic_mixture_loss", rows, targets, options.levels, weights, gradient);
-  double total = 0;
-  visit_floating("logistic_mixture_loss", rows.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    for (int64_t i = 0; i < nll.numel(); ++i)
-      if (weights.data<T>()[i] > 0)
-        total += static_cast<double>(nll.data<T>()[i]) * static_cast<double>(weights.data<T>()[i]);
+  const Tensor nll = row_nll(kOp, rows, targets, options.levels, weights, gradient);
+  return record(kOp, weighted_sum(kOp, nll, weights), {&rows}, [gradient](const Tensor& g) {
+    return Gradients{multiplied_by("logistic_mixture_loss", gradient, g)};
   });
-  return record("logistic_mixture_loss", Tensor::full({}, total, rows.dtype()), {&rows},
-                [gradient](const Tensor& g) { return Gradients{mul(gradient, g.item())}; });
 }
 
 Tensor logistic_mixture_nll(const Tensor& parameters, const Tensor& targets, int64_t levels) {
@@ -82,12 +68,15 @@ void sample_logistic_mixture(const Tensor& parameters, const RandomStream& strea
   check(parameters.is_contiguous(), kOp, "parameters must be contiguous");
   check(out.shape() == Shape{parameters.size(0)} && out.is_contiguous(), kOp,
         "out must be contiguous (rows,), not ", out.shape());
-  on_device(parameters.device(), kOp, [&] {
-    visit_floating(kOp, parameters.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::sample_logistic_mixture(parameters.size(0), mixtures, parameters.data<T>(), stream, first,
-                                   scale == SamplingScale::elu, out.data<uint8_t>());
-    });
+  visit_floating(kOp, parameters.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(parameters.size(0), mixtures, parameters.data<T>(), stream, first, scale == SamplingScale::elu,
+             out.data<uint8_t>());
+    };
+    on_device(
+        parameters.device(), kOp, [&] { run([](auto... a) { cpu::sample_logistic_mixture<T>(a...); }); },
+        [&] { run([](auto... a) { cuda::sample_logistic_mixture<T>(a...); }); });
   });
 }
 

@@ -28,13 +28,16 @@ Tensor normalize(const char* op, const Tensor& input, const Tensor& branch_input
                                     requires_grad(branch));
   const Tensor normalized = keep ? Tensor::empty_like(x) : Tensor{};
   const Tensor inverse_std = keep ? Tensor::empty({rows}, x.dtype(), x.device()) : Tensor{};
-  on_device(x.device(), op, [&] {
-    visit_floating(op, x.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::layer_norm_forward(rows, dim, x.data<T>(), has_branch ? branch.data<T>() : nullptr, dropout,
-                              weight.data<T>(), bias.data<T>(), eps, y.data<T>(),
-                              keep ? normalized.data<T>() : nullptr, keep ? inverse_std.data<T>() : nullptr);
-    });
+  visit_floating(op, x.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(rows, dim, x.data<T>(), has_branch ? branch.data<T>() : nullptr, dropout, weight.data<T>(),
+             bias.data<T>(), eps, y.data<T>(), keep ? normalized.data<T>() : nullptr,
+             keep ? inverse_std.data<T>() : nullptr);
+    };
+    on_device(
+        x.device(), op, [&] { run([](auto... a) { cpu::layer_norm_forward<T>(a...); }); },
+        [&] { run([](auto... a) { cuda::layer_norm_forward<T>(a...); }); });
   });
   return record(op, y, inputs, [=, weight = detach(weight)](const Tensor& gradient, Needs needs) {
     const Tensor g = gradient.is_contiguous() ? gradient : gradient.clone();
@@ -42,13 +45,15 @@ Tensor normalize(const char* op, const Tensor& input, const Tensor& branch_input
                  gbias = Tensor::empty_like(weight);
     const bool separate = has_branch && needs[3] && dropout.active();
     const Tensor gbranch = separate ? Tensor::empty_like(normalized) : gx;
-    on_device(g.device(), op, [&] {
-      visit_floating(op, g.dtype(), [&](auto tag) {
-        using T = decltype(tag);
-        cpu::layer_norm_backward(rows, dim, g.data<T>(), normalized.data<T>(), inverse_std.data<T>(),
-                                 weight.data<T>(), dropout, gx.data<T>(),
-                                 separate ? gbranch.data<T>() : nullptr, gweight.data<T>(), gbias.data<T>());
-      });
+    visit_floating(op, g.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      const auto run = [&](auto kernel) {
+        kernel(rows, dim, g.data<T>(), normalized.data<T>(), inverse_std.data<T>(), weight.data<T>(), dropout,
+               gx.data<T>(), separate ? gbranch.data<T>() : nullptr, gweight.data<T>(), gbias.data<T>());
+      };
+      on_device(
+          g.device(), op, [&] { run([](auto... a) { cpu::layer_norm_backward<T>(a...); }); },
+          [&] { run([](auto... a) { cuda::layer_norm_backward<T>(a...); }); });
     });
     return has_branch ? Gradients{gx, gweight, gbias, gbranch} : Gradients{gx, gweight, gbias};
   });

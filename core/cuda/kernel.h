@@ -137,6 +137,25 @@ struct DropoutFactors {
     if (threshold == 0) return scale;
     return stream.bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
+  // of(i), …, of(i + count - 1), with one draw where the elements lie in one block of random bits.
+  template <int count>
+  __device__ void fill(int64_t i, T* factors) const {
+    const auto first = static_cast<uint64_t>(offset + i);
+    if (threshold == 0 || first % count != 0 || 8 % count != 0) {
+#pragma unroll
+      for (int j = 0; j < count; ++j) factors[j] = of(i + j);
+      return;
+    }
+    const PhiloxBlock bits = stream.block(first / 8);
+    const uint64_t low = uint64_t{bits[1]} << 32 | bits[0], high = uint64_t{bits[3]} << 32 | bits[2];
+    const uint64_t half = first % 8 < 4 ? low : high;
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+      const uint64_t word = count == 8 ? (j < 4 ? low : high) : half;
+      const auto bits16 = static_cast<uint16_t>(word >> (16 * ((first + j) % 4)));
+      factors[j] = bits16 >= threshold ? scale : T{0};
+    }
+  }
 };
 
 // 16 bytes as an array; pointers must be aligned to 16 bytes.

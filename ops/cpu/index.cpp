@@ -33,7 +33,7 @@ void scatter_add_middle(const IndexShape& s, const T* x, const int64_t* index, T
 }
 
 template <class T>
-void gather_rows(const T* table, const int64_t* index, T* y, int64_t count, int64_t dim) {
+void gather_rows(const T* table, int64_t, const int64_t* index, T* y, int64_t count, int64_t dim) {
   parallel_for(count, std::max<int64_t>((1 << 15) / std::max<int64_t>(dim, 1), 1),
                [=](int64_t begin, int64_t end) {
                  for (int64_t i = begin; i < end; ++i) std::copy_n(table + index[i] * dim, dim, y + i * dim);
@@ -42,7 +42,7 @@ void gather_rows(const T* table, const int64_t* index, T* y, int64_t count, int6
 
 // Threads own columns, so rows that repeat add up in one order and without atomics.
 template <class T>
-void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t count, int64_t dim) {
+void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t, int64_t count, int64_t dim) {
   const int64_t grain = count * dim < (1 << 15) ? dim : 16;
   parallel_for(dim, grain, [=](int64_t begin, int64_t end) {
     for (int64_t i = 0; i < count; ++i) {
@@ -55,7 +55,7 @@ void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t count,
 }
 
 template <class T, class Index>
-void embed_rows(const T* table, const Index* tokens, const T* position_row, T* out, int64_t batch,
+void embed_rows(const T* table, int64_t, const Index* tokens, const T* position_row, T* out, int64_t batch,
                 int64_t value_dim, int64_t position_dim) {
   for (int64_t b = 0; b < batch; ++b) {
     T* const row = out + b * (value_dim + position_dim);
@@ -68,16 +68,22 @@ template void gather_middle(const IndexShape&, const float*, const int64_t*, flo
 template void gather_middle(const IndexShape&, const double*, const int64_t*, double*);
 template void scatter_add_middle(const IndexShape&, const float*, const int64_t*, float*);
 template void scatter_add_middle(const IndexShape&, const double*, const int64_t*, double*);
-template void gather_rows(const float*, const int64_t*, float*, int64_t, int64_t);
-template void gather_rows(const double*, const int64_t*, double*, int64_t, int64_t);
-template void scatter_add_rows(const float*, const int64_t*, float*, int64_t, int64_t);
-template void scatter_add_rows(const double*, const int64_t*, double*, int64_t, int64_t);
+template void gather_rows(const float*, int64_t, const int64_t*, float*, int64_t, int64_t);
+template void gather_rows(const double*, int64_t, const int64_t*, double*, int64_t, int64_t);
+template void scatter_add_rows(const float*, const int64_t*, float*, int64_t, int64_t, int64_t);
+template void scatter_add_rows(const double*, const int64_t*, double*, int64_t, int64_t, int64_t);
 
-template void embed_rows(const float*, const uint8_t*, const float*, float*, int64_t, int64_t, int64_t);
-template void embed_rows(const float*, const int32_t*, const float*, float*, int64_t, int64_t, int64_t);
-template void embed_rows(const float*, const int64_t*, const float*, float*, int64_t, int64_t, int64_t);
-template void embed_rows(const double*, const uint8_t*, const double*, double*, int64_t, int64_t, int64_t);
-template void embed_rows(const double*, const int32_t*, const double*, double*, int64_t, int64_t, int64_t);
-template void embed_rows(const double*, const int64_t*, const double*, double*, int64_t, int64_t, int64_t);
+template void embed_rows(const float*, int64_t, const uint8_t*, const float*, float*, int64_t, int64_t,
+                         int64_t);
+template void embed_rows(const float*, int64_t, const int32_t*, const float*, float*, int64_t, int64_t,
+                         int64_t);
+template void embed_rows(const float*, int64_t, const int64_t*, const float*, float*, int64_t, int64_t,
+                         int64_t);
+template void embed_rows(const double*, int64_t, const uint8_t*, const double*, double*, int64_t, int64_t,
+                         int64_t);
+template void embed_rows(const double*, int64_t, const int32_t*, const double*, double*, int64_t, int64_t,
+                         int64_t);
+template void embed_rows(const double*, int64_t, const int64_t*, const double*, double*, int64_t, int64_t,
+                         int64_t);
 
 }  // namespace tapeformer::cpu

@@ -30,18 +30,20 @@ T row_shift(const T* x, int64_t classes) {
   return std::isinf(largest) ? T{0} : largest;
 }
 
+template <class T>
+T logsumexp(const T* row, int64_t classes) {
+  const T shift = row_shift(row, classes);
+  T total = 0;
+#pragma omp simd reduction(+ : total)
+  for (int64_t i = 0; i < classes; ++i) total += vmath::exp(row[i] - shift);
+  return std::log(total) + shift;
+}
+
 }  // namespace
 
 template <class T>
 void row_logsumexp(const T* x, T* lse, int64_t rows, int64_t classes) {
-  for_rows(rows, classes, [=](int64_t row) {
-    const T* const r = x + row * classes;
-    const T shift = row_shift(r, classes);
-    T total = 0;
-#pragma omp simd reduction(+ : total)
-    for (int64_t i = 0; i < classes; ++i) total += vmath::exp(r[i] - shift);
-    lse[row] = std::log(total) + shift;
-  });
+  for_rows(rows, classes, [=](int64_t row) { lse[row] = logsumexp(x + row * classes, classes); });
 }
 
 template <class T>
@@ -74,6 +76,15 @@ void row_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t c
 }
 
 template <class T>
+void row_log_softmax(const T* x, T* y, int64_t rows, int64_t classes) {
+  for_rows(rows, classes, [=](int64_t row) {
+    const T lse = logsumexp(x + row * classes, classes);
+#pragma omp simd
+    for (int64_t i = row * classes; i < (row + 1) * classes; ++i) y[i] = x[i] - lse;
+  });
+}
+
+template <class T>
 void row_log_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
   for_rows(rows, classes, [=](int64_t row) {
     T total = 0;
@@ -81,6 +92,15 @@ void row_log_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64
     for (int64_t i = row * classes; i < (row + 1) * classes; ++i) total += g[i];
 #pragma omp simd
     for (int64_t i = row * classes; i < (row + 1) * classes; ++i) gx[i] = g[i] - vmath::exp(y[i]) * total;
+  });
+}
+
+template <class T>
+void cross_entropy_forward(const T* x, const int64_t* targets, T* lse, T* losses, int64_t rows,
+                           int64_t classes) {
+  for_rows(rows, classes, [=](int64_t row) {
+    lse[row] = logsumexp(x + row * classes, classes);
+    losses[row] = lse[row] - x[row * classes + targets[row]];
   });
 }
 
@@ -105,8 +125,12 @@ template void row_softmax(const float*, float*, int64_t, int64_t);
 template void row_softmax(const double*, double*, int64_t, int64_t);
 template void row_softmax_backward(const float*, const float*, float*, int64_t, int64_t);
 template void row_softmax_backward(const double*, const double*, double*, int64_t, int64_t);
+template void row_log_softmax(const float*, float*, int64_t, int64_t);
+template void row_log_softmax(const double*, double*, int64_t, int64_t);
 template void row_log_softmax_backward(const float*, const float*, float*, int64_t, int64_t);
 template void row_log_softmax_backward(const double*, const double*, double*, int64_t, int64_t);
+template void cross_entropy_forward(const float*, const int64_t*, float*, float*, int64_t, int64_t);
+template void cross_entropy_forward(const double*, const int64_t*, double*, double*, int64_t, int64_t);
 template void cross_entropy_backward(const float*, const float*, const int64_t*, const float*, float*,
                                      int64_t, int64_t);
 template void cross_entropy_backward(const double*, const double*, const int64_t*, const double*, double*,

@@ -1,31 +1,39 @@
-// Gather and scatter along the middle of (outer, size, inner); index (outer, count, inner) holds checked
-// positions.
+// Gather and scatter along the middle of (outer, size, inner) by an index (outer, count, inner) of positions.
+// On the CPU positions are in range. On a device, where they cannot be checked without waiting, one out of
+// range reads NaN; where it should be added to, see there.
 #pragma once
 
 #include <cstdint>
 
-namespace tapeformer::cpu {
+#include "ops/kernels/machines.h"
+
+namespace tapeformer {
 
 struct IndexShape {
   int64_t outer, size, count, inner;
 };
 
-// y (outer, count, inner) = x (outer, size, inner) at the index
-template <class T>
-void gather_middle(const IndexShape& shape, const T* x, const int64_t* index, T* y);
-// y (outer, size, inner) += x (outer, count, inner) at the index, in the order of count
-template <class T>
-void scatter_add_middle(const IndexShape& shape, const T* x, const int64_t* index, T* y);
-// y (count, dim) = rows of the table (rows, dim)
-template <class T>
-void gather_rows(const T* table, const int64_t* index, T* y, int64_t count, int64_t dim);
-// table (rows, dim) += g (count, dim) at the rows of the index, in the order of count
-template <class T>
-void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t count, int64_t dim);
+TAPEFORMER_ON_BOTH_MACHINES(
 
-// out (batch, value_dim + position_dim): table[tokens[b]], then position_row
-template <class T, class Index>
-void embed_rows(const T* table, const Index* tokens, const T* position_row, T* out, int64_t batch,
-                int64_t value_dim, int64_t position_dim);
+    // y (outer, count, inner) = x (outer, size, inner) at the index
+    template <class T> void gather_middle(const IndexShape& shape, const T* x, const int64_t* index, T* y);
+    // y (outer, size, inner) += x (outer, count, inner) at the index, in the order of count. Out of range:
+    // NaN at position 0.
+    template <class T>
+    void scatter_add_middle(const IndexShape& shape, const T* x, const int64_t* index, T* y);
+    // y (count, dim) = rows of table (rows, dim)
+    template <class T>
+    void gather_rows(const T* table, int64_t rows, const int64_t* index, T* y, int64_t count, int64_t dim);
+    // table (rows, dim) += g (count, dim) at the rows of the index, in an order that depends on the index
+    // only; count below 2³¹. Out of range: left out.
+    template <class T> void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t rows,
+                                             int64_t count, int64_t dim);
 
-}  // namespace tapeformer::cpu
+    // out (batch, value_dim + position_dim): table[tokens[b]], then position_row
+    template <class T, class Index>
+    void embed_rows(const T* table, int64_t rows, const Index* tokens, const T* position_row, T* out,
+                    int64_t batch, int64_t value_dim, int64_t position_dim);
+
+)
+
+}  // namespace tapeformer

@@ -4,27 +4,32 @@
 #include <cstdint>
 
 #include "core/dropout.h"
+#include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
 enum class Activation { none, relu, gelu };  // gelu: the exact form, x Φ(x)
 
-namespace cpu {
-
 struct LinearShape {
   int64_t rows, in, out;
 };
 
-// `pre`, (rows, out) or null, receives x wᵀ + bias, which the gradient of gelu needs.
-template <class T>
-void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias, Activation activation,
-                    const DropoutMask& dropout, T* pre, T* y);
+TAPEFORMER_ON_BOTH_MACHINES(
 
-// Gradients from g (rows, out); each of gx (rows, in), gw (out, in), gbias (out,) may be null. `y` is read
-// for relu, `pre` for gelu.
-template <class T>
-void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* w, Activation activation,
-                     const DropoutMask& dropout, const T* pre, const T* y, T* gx, T* gw, T* gbias);
+    // `pre`, (rows, out) or null, receives x wᵀ + bias, which the gradient of gelu needs; on a device gelu
+    // always needs it.
+    template <class T> void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias,
+                                           Activation activation, const DropoutMask& dropout, T* pre, T* y);
+
+    // Gradients from g (rows, out); each of gx (rows, in), gw (out, in), gbias (out,) may be null. `y` is
+    // read for relu, `pre` for gelu.
+    template <class T>
+    void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* w, Activation activation,
+                         const DropoutMask& dropout, const T* pre, const T* y, T* gx, T* gw, T* gbias);
+
+)
+
+namespace cpu {
 
 // Weights in panels, for products with the same w again and again. `packed_weight_size` is in elements.
 template <class T>

@@ -4,20 +4,25 @@
 #include <cstdint>
 
 #include "core/dropout.h"
+#include "ops/kernels/machines.h"
 
-namespace tapeformer::cpu {
+namespace tapeformer {
 
-// y = normalized * weight + bias. `branch` may be null. `normalized` (rows, dim) and `inverse_std` (rows,)
-// are what the gradient needs; both may be null.
-template <class T>
-void layer_norm_forward(int64_t rows, int64_t dim, const T* x, const T* branch, const DropoutMask& dropout,
-                        const T* weight, const T* bias, double eps, T* y, T* normalized, T* inverse_std);
+TAPEFORMER_ON_BOTH_MACHINES(
 
-// gx is the gradient of x; gbranch, or null, that of the branch under dropout. gweight and gbias (dim,) may
-// be null.
-template <class T>
-void layer_norm_backward(int64_t rows, int64_t dim, const T* g, const T* normalized, const T* inverse_std,
-                         const T* weight, const DropoutMask& dropout, T* gx, T* gbranch, T* gweight,
-                         T* gbias);
+    // y = normalized * weight + bias. `branch` may be null. `normalized` (rows, dim) and `inverse_std`
+    // (rows,) are what the gradient needs; both may be null.
+    template <class T> void layer_norm_forward(int64_t rows, int64_t dim, const T* x, const T* branch,
+                                               const DropoutMask& dropout, const T* weight, const T* bias,
+                                               double eps, T* y, T* normalized, T* inverse_std);
 
-}  // namespace tapeformer::cpu
+    // gx is the gradient of x; gbranch, or null, that of the branch under dropout. gweight and gbias (dim,)
+    // may be null.
+    template <class T>
+    void layer_norm_backward(int64_t rows, int64_t dim, const T* g, const T* normalized, const T* inverse_std,
+                             const T* weight, const DropoutMask& dropout, T* gx, T* gbranch, T* gweight,
+                             T* gbias);
+
+)
+
+}  // namespace tapeformer

@@ -3,6 +3,7 @@
 #include "ops/elementwise.h"
 #include "ops/index.h"
 #include "ops/linear.h"
+#include "ops/logistic_mixture.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
 #include "ops/reduce.h"
@@ -151,6 +152,90 @@ void add_products(std::vector<OpCase>& table) {
                      {x, uniform({7}, 0.5, 1.5), normal({7}, 4), normal({2, 5, 7}, 5)}});
 }
 
+// Sizes at which kernels change their ways, and one beside each.
+constexpr int64_t kWidths[] = {1, 31, 33, 257, 1025};
+
+// Indices into [0, size): some again and again, some never.
+Tensor skewed_index(const Shape& shape, int64_t size, int salt = 0) {
+  const Tensor index = Tensor::empty(shape, DType::int64);
+  const RandomStream stream(7, "index", static_cast<uint64_t>(salt));
+  for (int64_t i = 0; i < index.numel(); ++i) {
+    const auto u = stream.uniform(static_cast<uint64_t>(i));
+    index.data<int64_t>()[i] = static_cast<int64_t>(u * u * u * static_cast<double>(size));
+  }
+  return index;
+}
+
+void add_index_sizes(std::vector<OpCase>& table) {
+  const std::tuple<int64_t, int64_t, int64_t> sizes[] = {
+      {1, 1, 1}, {3, 31, 33}, {5, 300, 132}, {700, 1300, 3}, {4, 0, 7}};
+  for (const auto& [rows, count, dim] : sizes)
+    table.push_back({concat_text("embedding of ", count, " in ", rows, ", width ", dim),
+                     [](const Inputs& in) { return embedding(in[0], in[1]); },
+                     {normal({rows, dim}), skewed_index({count}, rows)}});
+  table.push_back({"gather, wide",
+                   [](const Inputs& in) { return gather(in[0], 1, in[1]); },
+                   {normal({3, 33, 31}), skewed_index({3, 65, 31}, 33)}});
+  table.push_back({"scatter_add, last dimension",
+                   [](const Inputs& in) { return scatter_add(in[0], 1, in[2], in[1]); },
+                   {normal({33, 5}), normal({33, 31}, 1), skewed_index({33, 31}, 5)}});
+}
+
+void add_row_sizes(std::vector<OpCase>& table) {
+  const auto with_rows = [&](int64_t rows, int64_t width) {
+    const std::string size = concat_text(", ", rows, " rows of ", width);
+    const Tensor x = normal({rows, width}, 1), branch = normal({rows, width}, 2);
+    const Tensor weight = uniform({width}, 0.5, 1.5), bias = normal({width}, 4);
+    table.push_back({"layer_norm" + size,
+                     [](const Inputs& in) { return layer_norm(in[0], in[1], in[2], 0.1); },
+                     {x, weight, bias}});
+    table.push_back(
+        {"residual_layer_norm" + size,
+         [](const Inputs& in) {
+           return residual_layer_norm(in[0], in[3], in[1], in[2], {0.3, RandomStream(5, "norm")}, 0.1);
+         },
+         {x, weight, bias, branch}});
+    table.push_back({"softmax" + size, [](const Inputs& in) { return softmax(in[0]); }, {x}});
+    table.push_back({"log_softmax" + size, [](const Inputs& in) { return log_softmax(in[0]); }, {x}});
+    table.push_back({"logsumexp" + size, [](const Inputs& in) { return logsumexp(in[0]); }, {x}});
+    table.push_back({"cross_entropy" + size,
+                     [](const Inputs& in) { return cross_entropy(in[0], in[1], in[2]); },
+                     {x, skewed_index({rows}, width), skewed_index({rows}, 2).to(DType::uint8)}});
+  };
+  for (const int64_t width : kWidths) with_rows(3, width);
+  for (const int64_t width : {4, 120, 256, 500, 1000}) with_rows(2, width);
+  with_rows(0, 33);
+  with_rows(67, 5);
+}
+
+void add_linear_sizes(std::vector<OpCase>& table) {
+  for (const auto& [rows, width, out] :
+       {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 33, 31}, {70, 5, 132}})
+    for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu})
+      table.push_back({concat_text("linear, ", rows, " rows of ", width, " to ", out, ", activation ",
+                                   static_cast<int>(activation)),
+                       [activation = activation](const Inputs& in) {
+                         return linear(in[0], in[1], in[2], activation, {0.2, RandomStream(5, "linear")});
+                       },
+                       {normal({rows, width}, 1), normal({out, width}, 2), normal({out}, 3)}});
+}
+
+void add_mixtures(std::vector<OpCase>& table) {
+  for (const auto& [rows, mixtures, levels] :
+       {std::tuple<int64_t, int64_t, int64_t>{1, 1, 2}, {131, 3, 256}, {30, 64, 16}, {0, 2, 256}}) {
+    const Tensor counted = skewed_index({rows}, 2).to(DType::uint8);
+    const auto add = [&, levels = levels](const char* what, bool masked) {
+      table.push_back({concat_text("logistic_mixture_loss, ", rows, " rows of ", mixtures, what),
+                       [levels, masked](const Inputs& in) {
+                         return logistic_mixture_loss(in[0], in[1], {levels, masked ? in[2] : Tensor{}});
+                       },
+                       {normal({rows, 3 * mixtures}, 1), skewed_index({rows}, levels, 3), counted}});
+    };
+    add("", false);
+    add(", masked", true);
+  }
+}
+
 }  // namespace
 
 std::vector<OpCase> op_table() {
@@ -159,6 +244,10 @@ std::vector<OpCase> op_table() {
   add_views(table);
   add_reductions(table);
   add_products(table);
+  add_index_sizes(table);
+  add_row_sizes(table);
+  add_linear_sizes(table);
+  add_mixtures(table);
   return table;
 }
 

@@ -42,16 +42,6 @@ double largest(const Tensor& tensor) {
   return most;
 }
 
-// Beginnings of the names of rows that have no CUDA kernel yet.
-const std::vector<std::string> kNoKernel = {"gather",      "scatter_add",        "embedding",     "softmax",
-                                            "log_softmax", "logsumexp",          "cross_entropy", "linear",
-                                            "layer_norm",  "residual_layer_norm"};
-
-bool lacks_kernel(const std::string& name) {
-  return std::any_of(kNoKernel.begin(), kNoKernel.end(),
-                     [&](const std::string& beginning) { return name.starts_with(beginning); });
-}
-
 }  // namespace
 
 TEST_CASE("every op passes the gradient check in float64") {
@@ -84,16 +74,12 @@ TEST_CASE("results and gradients repeat to the bit") {
   }
 }
 
-// The column of the device. A row that no kernel serves yet is named in kNoKernel, and only such a row.
+// The column of the device.
 TEST_CASE("cuda: every op gives the results and gradients of the CPU, and repeats to the bit") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())
     for (const OpCase& op : op_table()) {
       CAPTURE(op.name);
-      if (lacks_kernel(op.name)) {
-        CHECK_THROWS_AS(outcome_of(op, device, DType::float64), DeviceError);
-        continue;
-      }
       for (const DType dtype : {DType::float64, DType::float32}) {
         CAPTURE(name_of(dtype));
         const std::vector<Tensor> expected = outcome_of(op, kCpu, dtype),

@@ -1,0 +1,304 @@
+#include "ops/kernels/index.h"
+
+#include "core/cuda/backend.h"
+#include "core/cuda/kernel.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+template <class T>
+__device__ T not_a_number() {
+  return static_cast<T>(NAN);
+}
+
+template <class T>
+__global__ void gather_kernel(IndexShape s, const T* __restrict__ x, const int64_t* __restrict__ index, T* y,
+                              int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride()) {
+    const int64_t row = i / s.inner, outer = row / s.count, at = index[i];
+    const bool inside = at >= 0 && at < s.size;
+    y[i] = inside ? x[(outer * s.size + at) * s.inner + i - row * s.inner] : not_a_number<T>();
+  }
+}
+
+// One thread adds to a column of y, in the order of count.
+template <class T>
+__global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const int64_t* __restrict__ index,
+                                   T* y) {
+  const int64_t columns = s.outer * s.inner;
+  for (int64_t column = first_element(); column < columns; column += element_stride()) {
+    const int64_t outer = column / s.inner, inner = column - outer * s.inner;
+    for (int64_t c = 0; c < s.count; ++c) {
+      const int64_t from = (outer * s.count + c) * s.inner + inner, at = index[from];
+      const bool inside = at >= 0 && at < s.size;
+      y[(outer * s.size + (inside ? at : 0)) * s.inner + inner] += inside ? x[from] : not_a_number<T>();
+    }
+  }
+}
+
+// Blocks of 32 x 8 threads: a warp copies a row.
+constexpr int kRowsOfBlock = 8;
+
+Launch over_short_rows(int64_t rows, std::source_location where = std::source_location::current()) {
+  const int64_t blocks = std::min<int64_t>((rows + kRowsOfBlock - 1) / kRowsOfBlock, 1 << 16);
+  return {dim3(static_cast<unsigned>(blocks)), dim3(kWarp, kRowsOfBlock), 0, where};
+}
+__device__ int64_t first_row() {
+  return int64_t{blockIdx.x} * kRowsOfBlock + threadIdx.y;
+}
+__device__ int64_t row_stride() {
+  return int64_t{gridDim.x} * kRowsOfBlock;
+}
+
+// Row `at` of the table, or NaN.
+template <class T>
+__device__ void copy_row(const T* __restrict__ table, int64_t rows, int64_t at, T* to, int64_t dim) {
+  const bool inside = at >= 0 && at < rows;
+  for (int64_t i = threadIdx.x; i < dim; i += kWarp) to[i] = inside ? table[at * dim + i] : not_a_number<T>();
+}
+
+template <class T>
+__global__ void gather_rows_kernel(const T* table, int64_t rows, const int64_t* index, T* y, int64_t count,
+                                   int64_t dim) {
+  for (int64_t row = first_row(); row < count; row += row_stride())
+    copy_row(table, rows, index[row], y + row * dim, dim);
+}
+
+template <class T, class Index>
+__global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, const T* position_row, T* out,
+                             int64_t batch, int64_t value_dim, int64_t position_dim) {
+  for (int64_t b = first_row(); b < batch; b += row_stride()) {
+    T* const to = out + b * (value_dim + position_dim);
+    copy_row(table, rows, static_cast<int64_t>(tokens[b]), to, value_dim);
+    copy_row(position_row, 1, 0, to + value_dim, position_dim);
+  }
+}
+
+// The gradient of an embedding. Tokens are ordered by their row, those of one row in their own order: a
+// counting sort over slabs of tokens, each sorted by one warp. Then warps add up chunks of equal length of
+// the ordered tokens, however many tokens a row has; a row that lies in several chunks is completed from
+// their partial sums.
+constexpr int kChunk = 128;   // ordered tokens that a warp adds up
+constexpr int kColumns = 4;   // columns of a lane
+constexpr int kTogether = 4;  // tokens that it reads at once; divides 32
+constexpr int kShortestSlab = 1024;
+constexpr int64_t kMostCounters = 1 << 19;
+constexpr int kScanThreads = 1024;
+
+struct Slabs {
+  int64_t count, length;
+};
+Slabs slabs_of(int64_t count, int64_t rows) {
+  const int64_t most = std::max<int64_t>(kMostCounters / (rows + 1), 1);
+  const int64_t slabs = std::min(most, (count + kShortestSlab - 1) / kShortestSlab);
+  return {slabs, (count + slabs - 1) / slabs};
+}
+
+// The row of a token; `rows` for one out of range.
+__device__ int row_of(const int64_t* index, int64_t i, int rows) {
+  const int64_t row = index[i];
+  return row >= 0 && row < rows ? static_cast<int>(row) : rows;
+}
+
+// counters (rows + 1, slabs): tokens of each row in each slab
+__global__ void count_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs, int* counters) {
+  for (int64_t i = first_element(); i < count; i += element_stride())
+    atomicAdd(counters + row_of(index, i, rows) * slabs.count + i / slabs.length, 1);
+}
+
+// counters becomes the sum of those before; one block.
+__global__ void scan_kernel(int* counters, int64_t n) {
+  __shared__ int of_thread[kScanThreads];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t share = (n + kScanThreads - 1) / kScanThreads, begin = thread * share;
+  const int64_t end = begin + share < n ? begin + share : n;
+  int total = 0;
+  for (int64_t i = begin; i < end; ++i) total += counters[i];
+  of_thread[thread] = total;
+  for (int distance = 1; distance < kScanThreads; distance *= 2) {
+    __syncthreads();
+    const int before = thread >= distance ? of_thread[thread - distance] : 0;
+    __syncthreads();
+    of_thread[thread] += before;
+  }
+  int sum = of_thread[thread] - total;
+  for (int64_t i = begin; i < end; ++i) {
+    const int own = counters[i];
+    counters[i] = sum;
+    sum += own;
+  }
+}
+
+// starts (rows + 1): the place of each row's first token in the order
+__global__ void starts_kernel(const int* counters, int* starts, int64_t rows, Slabs slabs) {
+  for (int64_t row = first_element(); row <= rows; row += element_stride())
+    starts[row] = counters[row * slabs.count];
+}
+
+// One warp places the tokens of its slab, 32 at a time; counters are the next places.
+__global__ void place_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs, int* counters,
+                             int* order) {
+  const int64_t begin = blockIdx.x * slabs.length;
+  const int64_t end = begin + slabs.length < count ? begin + slabs.length : count;
+  const int lane = static_cast<int>(threadIdx.x);
+  for (int64_t first = begin; first < end; first += kWarp) {
+    const int64_t i = first + lane;
+    const int row = i < end ? row_of(index, i, rows) : -1;
+    int before = 0, equal = 0;
+    for (int other = 0; other < kWarp; ++other) {
+      const bool same = __shfl_sync(kAllLanes, row, other) == row;
+      equal += same;
+      before += same && other < lane;
+    }
+    int* const counter = counters + std::max(row, 0) * slabs.count + blockIdx.x;
+    const int place = *counter + before;
+    __syncwarp();  // all have read before one writes
+    if (row >= 0) {
+      order[place] = static_cast<int>(i);
+      if (before == 0) *counter = place + equal;
+    }
+    __syncwarp();
+  }
+}
+
+// What a chunk knows of the rows that other chunks also have: head, of the row that begins in an earlier
+// chunk, and tail, of the row that begins here and goes on. partial (chunks, 2, dim)
+template <class T>
+__global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict__ index,
+                             const int* __restrict__ order, const int* __restrict__ starts, int rows,
+                             T* table, T* partial, int64_t dim) {
+  const int lane = static_cast<int>(threadIdx.x), counted = starts[rows];
+  const int64_t chunk = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
+  const int64_t column = int64_t{blockIdx.y} * kWarp * kColumns + lane;
+  const int64_t begin = chunk * kChunk;
+  const int64_t end = begin + kChunk < counted ? begin + kChunk : counted;
+  T sums[kColumns] = {};
+  for (int64_t base = begin; base < end; base += kWarp) {
+    const int here = end - base < kWarp ? static_cast<int>(end - base) : kWarp;
+    const int my_token = lane < here ? order[base + lane] : 0;
+    const int my_row = lane < here ? static_cast<int>(index[my_token]) : -1;
+    const int next = __shfl_down_sync(kAllLanes, my_row, 1);
+    const bool goes_on =
+        lane + 1 < kWarp ? next == my_row : base + kWarp < end && index[order[base + kWarp]] == my_row;
+    const unsigned ends = __ballot_sync(kAllLanes, !goes_on);
+    for (int first = 0; first < here; first += kTogether) {
+      T values[kTogether][kColumns];
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) {
+        const int64_t token = __shfl_sync(kAllLanes, my_token, first + j);
+#pragma unroll
+        for (int k = 0; k < kColumns; ++k) {
+          const int64_t c = column + k * kWarp;
+          values[j][k] = first + j < here && c < dim ? g[token * dim + c] : T{0};
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) {
+        const int row = __shfl_sync(kAllLanes, my_row, first + j);
+#pragma unroll
+        for (int k = 0; k < kColumns; ++k) sums[k] += values[j][k];
+        if (first + j >= here || !((ends >> (first + j)) & 1)) continue;
+        const bool begins = starts[row] >= begin, whole = begins && starts[row + 1] <= begin + kChunk;
+        T* const to = whole ? table + int64_t{row} * dim : partial + (2 * chunk + begins) * dim;
+#pragma unroll
+        for (int k = 0; k < kColumns; ++k) {
+          const int64_t c = column + k * kWarp;
+          if (c < dim) to[c] = whole ? to[c] + sums[k] : sums[k];
+          sums[k] = 0;
+        }
+      }
+    }
+  }
+}
+
+// One block of 32 x 8 threads for each row and 32 columns.
+template <class T>
+__global__ void collect_kernel(const T* __restrict__ partial, const int* starts, T* table, int64_t dim) {
+  __shared__ T of_group[kRowsOfBlock][kWarp];
+  const int64_t row = blockIdx.x, column = int64_t{blockIdx.y} * kWarp + threadIdx.x;
+  const int64_t begin = starts[row], end = starts[row + 1];
+  const int64_t first = begin / kChunk, last = (end - 1) / kChunk;
+  if (begin == end || first == last) return;  // the same for the whole block
+  T sum = 0;
+  if (column < dim)
+    for (int64_t chunk = first + threadIdx.y; chunk <= last; chunk += kRowsOfBlock)
+      sum += partial[(2 * chunk + (chunk == first)) * dim + column];
+  of_group[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= dim) return;
+  for (int group = 1; group < kRowsOfBlock; ++group) sum += of_group[group][threadIdx.x];
+  table[row * dim + column] += sum;
+}
+
+}  // namespace
+
+template <class T>
+void gather_middle(const IndexShape& shape, const T* x, const int64_t* index, T* y) {
+  const int64_t n = shape.outer * shape.count * shape.inner;
+  launch(gather_kernel<T>, over_elements(n), shape, x, index, y, n);
+}
+
+template <class T>
+void scatter_add_middle(const IndexShape& shape, const T* x, const int64_t* index, T* y) {
+  launch(scatter_add_kernel<T>, over_elements(shape.outer * shape.inner), shape, x, index, y);
+}
+
+template <class T>
+void gather_rows(const T* table, int64_t rows, const int64_t* index, T* y, int64_t count, int64_t dim) {
+  launch(gather_rows_kernel<T>, over_short_rows(count), table, rows, index, y, count, dim);
+}
+
+template <class T>
+void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t rows, int64_t count, int64_t dim) {
+  if (count == 0 || rows == 0 || dim == 0) return;
+  check(count < INT32_MAX && rows < INT32_MAX, "scatter_add_rows", count, " places for ", rows, " rows");
+  const Slabs slabs = slabs_of(count, rows);
+  const int64_t counters_size = (rows + 1) * slabs.count, chunks = (count + kChunk - 1) / kChunk;
+  const Scratch<int> counters(counters_size), starts(rows + 1), order(count);
+  const Scratch<T> partial(2 * chunks * dim);
+  const int table_rows = static_cast<int>(rows);
+  fill_zero(counters.data(), counters_size * static_cast<int64_t>(sizeof(int)));
+  launch(count_kernel, over_elements(count), index, count, table_rows, slabs, counters.data());
+  launch(scan_kernel, Launch(dim3(1), dim3(kScanThreads)), counters.data(), counters_size);
+  launch(starts_kernel, over_elements(rows + 1), counters.data(), starts.data(), rows, slabs);
+  launch(place_kernel, over_rows(slabs.count, kWarp), index, count, table_rows, slabs, counters.data(),
+         order.data());
+  constexpr int kWarps = 4;
+  constexpr int64_t kWide = kWarp * kColumns;
+  launch(chunk_kernel<T>,
+         Launch(dim3(static_cast<unsigned>((chunks + kWarps - 1) / kWarps),
+                     static_cast<unsigned>((dim + kWide - 1) / kWide)),
+                dim3(kWarp, kWarps)),
+         g, index, order.data(), starts.data(), table_rows, table, partial.data(), dim);
+  launch(collect_kernel<T>,
+         Launch(dim3(static_cast<unsigned>(rows), static_cast<unsigned>((dim + kWarp - 1) / kWarp)),
+                dim3(kWarp, kRowsOfBlock)),
+         partial.data(), starts.data(), table, dim);
+}
+
+template <class T, class Index>
+void embed_rows(const T* table, int64_t rows, const Index* tokens, const T* position_row, T* out,
+                int64_t batch, int64_t value_dim, int64_t position_dim) {
+  launch(embed_kernel<T, Index>, over_short_rows(batch), table, rows, tokens, position_row, out, batch,
+         value_dim, position_dim);
+}
+
+template void gather_middle(const IndexShape&, const float*, const int64_t*, float*);
+template void gather_middle(const IndexShape&, const double*, const int64_t*, double*);
+template void scatter_add_middle(const IndexShape&, const float*, const int64_t*, float*);
+template void scatter_add_middle(const IndexShape&, const double*, const int64_t*, double*);
+template void gather_rows(const float*, int64_t, const int64_t*, float*, int64_t, int64_t);
+template void gather_rows(const double*, int64_t, const int64_t*, double*, int64_t, int64_t);
+template void scatter_add_rows(const float*, const int64_t*, float*, int64_t, int64_t, int64_t);
+template void scatter_add_rows(const double*, const int64_t*, double*, int64_t, int64_t, int64_t);
+
+#define TAPEFORMER_EMBED(T, Index) \
+  template void embed_rows(const T*, int64_t, const Index*, const T*, T*, int64_t, int64_t, int64_t)
+TAPEFORMER_EMBED(float, uint8_t);
+TAPEFORMER_EMBED(float, int32_t);
+TAPEFORMER_EMBED(float, int64_t);
+TAPEFORMER_EMBED(double, uint8_t);
+TAPEFORMER_EMBED(double, int32_t);
+TAPEFORMER_EMBED(double, int64_t);
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,203 @@
+#include "ops/kernels/linear.h"
+
+#include <type_traits>
+
+#include "core/cuda/kernel.h"
+#include "ops/cuda/column_sums.h"
+#include "ops/cuda/warp_row.h"
+#include "ops/kernels/elementwise_functions.h"
+#include "ops/kernels/gemm.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+// Products are cuBLAS calls. What goes before and after them are passes over (rows, out) by blocks of 32 x 8
+// threads: a thread has V columns that lie together, of every (8 * gridDim.y)-th row.
+template <int V>
+__device__ int64_t column_of_thread() {
+  return (int64_t{blockIdx.x} * kWarp + threadIdx.x) * V;
+}
+__device__ int64_t first_row() {
+  return int64_t{blockIdx.y} * kRowsOfBlock + threadIdx.y;
+}
+__device__ int64_t row_stride() {
+  return int64_t{gridDim.y} * kRowsOfBlock;
+}
+
+template <class T>
+struct Finish {
+  int64_t rows, out;
+  const T* bias;
+  DropoutFactors<T> dropout;
+  T *pre, *y;
+};
+
+// Bias, activation and dropout. The product is in pre for gelu, else in y.
+template <class T, int V, Activation activation>
+__global__ void finish_kernel(Finish<T> f) {
+  const int64_t column = column_of_thread<V>();
+  if (column >= f.out) return;
+  T bias[V] = {};
+  if (f.bias) load_group<V>(f.bias + column, bias);
+  for (int64_t row = first_row(); row < f.rows; row += row_stride()) {
+    const int64_t at = row * f.out + column;
+    T values[V], factors[V];
+    load_group<V>((activation == Activation::gelu ? f.pre : f.y) + at, values);
+#pragma unroll
+    for (int v = 0; v < V; ++v) values[v] += bias[v];
+    if constexpr (activation == Activation::gelu) store_group<V>(f.pre + at, values);
+    f.dropout.template fill<V>(at, factors);
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      if constexpr (activation == Activation::gelu)
+        values[v] = Gelu::value<DeviceMath>(values[v]);
+      else if constexpr (activation == Activation::relu)
+        values[v] = Relu::value<DeviceMath>(values[v]);
+      values[v] *= factors[v];
+    }
+    store_group<V>(f.y + at, values);
+  }
+}
+
+template <class T>
+struct Start {
+  int64_t rows, out;
+  const T *g, *y, *pre;
+  DropoutFactors<T> dropout;
+  T* gz;       // null: equal to g
+  T* partial;  // (gridDim.y, out) sums over rows for the gradient of the bias, or null
+};
+
+// Gradient with respect to x wᵀ + bias. For relu, y > 0 says both that the unit was on and that dropout kept
+// it.
+template <class T, int V, Activation activation>
+__global__ void start_kernel(Start<T> s) {
+  __shared__ T of_group[kRowsOfBlock][kWarp * V];
+  const int64_t column = column_of_thread<V>();
+  T sums[V] = {};
+  if (column < s.out)
+    for (int64_t row = first_row(); row < s.rows; row += row_stride()) {
+      const int64_t at = row * s.out + column;
+      T values[V], other[V];
+      load_group<V>(s.g + at, values);
+      if constexpr (activation == Activation::relu) {
+        load_group<V>(s.y + at, other);
+#pragma unroll
+        for (int v = 0; v < V; ++v) values[v] = other[v] > 0 ? values[v] * s.dropout.scale : T{0};
+      } else {
+        s.dropout.template fill<V>(at, other);
+#pragma unroll
+        for (int v = 0; v < V; ++v) values[v] *= other[v];
+      }
+      if constexpr (activation == Activation::gelu) {
+        load_group<V>(s.pre + at, other);
+#pragma unroll
+        for (int v = 0; v < V; ++v) values[v] *= Gelu::slope<DeviceMath>(other[v], T{0});
+      }
+      if (s.gz) store_group<V>(s.gz + at, values);
+#pragma unroll
+      for (int v = 0; v < V; ++v) sums[v] += values[v];
+    }
+  if (!s.partial) return;  // the same for all threads
+#pragma unroll
+  for (int v = 0; v < V; ++v) of_group[threadIdx.y][threadIdx.x * V + v] = sums[v];
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= s.out) return;
+#pragma unroll
+  for (int v = 0; v < V; ++v)
+    for (int group = 1; group < kRowsOfBlock; ++group) sums[v] += of_group[group][threadIdx.x * V + v];
+  store_group<V>(s.partial + int64_t{blockIdx.y} * s.out + column, sums);
+}
+
+// Calls f(V, activation) as constants.
+template <class T, class F>
+void with_constants(bool packs, Activation activation, F&& f) {
+  const auto with_group = [&](auto group) {
+    if (activation == Activation::relu)
+      f(group, std::integral_constant<Activation, Activation::relu>{});
+    else if (activation == Activation::gelu)
+      f(group, std::integral_constant<Activation, Activation::gelu>{});
+    else
+      f(group, std::integral_constant<Activation, Activation::none>{});
+  };
+  if (packs)
+    with_group(std::integral_constant<int, Pack<T>::kSize>{});
+  else
+    with_group(std::integral_constant<int, 1>{});
+}
+
+Launch over_columns(int64_t columns, int64_t parts,
+                    std::source_location where = std::source_location::current()) {
+  return {dim3(static_cast<unsigned>((columns + kWarp - 1) / kWarp), static_cast<unsigned>(parts)),
+          dim3(kWarp, kRowsOfBlock), 0, where};
+}
+
+int64_t parts_of(int64_t rows) {
+  return std::min((rows + kRowsOfBlock - 1) / kRowsOfBlock, kMostParts);
+}
+
+}  // namespace
+
+template <class T>
+void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias, Activation activation,
+                    const DropoutMask& dropout, T* pre, T* y) {
+  const int64_t rows = shape.rows, in = shape.in, out = shape.out;
+  gemm(Gemm<T>{.transpose_b = true,
+               .m = rows,
+               .n = out,
+               .k = in,
+               .a = x,
+               .lda = in,
+               .b = w,
+               .ldb = in,
+               .c = activation == Activation::gelu ? pre : y,
+               .ldc = out});
+  if (!bias && activation == Activation::none && !dropout.active()) return;
+  const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(bias, pre, y);
+  const Finish<T> f{rows, out, bias, DropoutFactors<T>(dropout), pre, y};
+  with_constants<T>(packs, activation, [&](auto group, auto function) {
+    launch(finish_kernel<T, group(), function()>, over_columns(out / group(), parts_of(rows)), f);
+  });
+}
+
+template <class T>
+void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* w, Activation activation,
+                     const DropoutMask& dropout, const T* pre, const T* y, T* gx, T* gw, T* gbias) {
+  const int64_t rows = shape.rows, in = shape.in, out = shape.out;
+  const bool plain = activation == Activation::none && !dropout.active();
+  const int64_t parts = parts_of(rows);
+  const Scratch<T> buffer(plain ? 0 : rows * out), partial(gbias ? parts * out : 0);
+  if (!plain || gbias) {
+    const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(g, pre, y);
+    const Start<T> s{rows, out, g, y, pre, DropoutFactors<T>(dropout), buffer.data(), partial.data()};
+    with_constants<T>(packs, activation, [&](auto group, auto function) {
+      launch(start_kernel<T, group(), function()>, over_columns(out / group(), parts), s);
+    });
+  }
+  if (gbias) collect_columns(partial.data(), parts, out, 1, ColumnTargets<T>{{gbias, nullptr}});
+  const T* const gz = plain ? g : buffer.data();
+  if (gx)
+    gemm(Gemm<T>{.m = rows, .n = in, .k = out, .a = gz, .lda = out, .b = w, .ldb = in, .c = gx, .ldc = in});
+  if (gw)
+    gemm(Gemm<T>{.transpose_a = true,
+                 .m = out,
+                 .n = in,
+                 .k = rows,
+                 .a = gz,
+                 .lda = out,
+                 .b = x,
+                 .ldb = in,
+                 .c = gw,
+                 .ldc = in});
+}
+
+template void linear_forward(const LinearShape&, const float*, const float*, const float*, Activation,
+                             const DropoutMask&, float*, float*);
+template void linear_forward(const LinearShape&, const double*, const double*, const double*, Activation,
+                             const DropoutMask&, double*, double*);
+template void linear_backward(const LinearShape&, const float*, const float*, const float*, Activation,
+                              const DropoutMask&, const float*, const float*, float*, float*, float*);
+template void linear_backward(const LinearShape&, const double*, const double*, const double*, Activation,
+                              const DropoutMask&, const double*, const double*, double*, double*, double*);
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,208 @@
+#include "ops/kernels/norm.h"
+
+#include "core/cuda/kernel.h"
+#include "ops/cuda/column_sums.h"
+#include "ops/cuda/warp_row.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+template <class T>
+struct Forward {
+  int64_t rows, dim;
+  const T *x, *branch;
+  DropoutFactors<T> dropout;
+  const T *weight, *bias;
+  T eps;
+  T *y, *normalized, *inverse_std;
+};
+
+template <class T, class Row>
+__global__ void forward_kernel(Forward<T> f) {
+  const int dim = static_cast<int>(f.dim);
+  for (int64_t row = warp_of_grid(); row < f.rows; row += warps_of_grid()) {
+    const int64_t first = row * dim;
+    Row sum, other;
+    sum.load(f.x + first, dim, 0);
+    if (f.branch) {
+      other.load(f.branch + first, dim, 0);
+      other.drop(f.dropout, first, dim);
+      Row::for_each(dim, [&](int k, int) { sum.values[k] += other.values[k]; });
+    }
+    T total = 0, squares = 0;
+    Row::for_each(dim, [&](int k, int) { total += sum.values[k]; });
+    const T mean = warp_reduce<Plus>(total) / static_cast<T>(dim);
+    Row::for_each(dim, [&](int k, int) { squares += (sum.values[k] - mean) * (sum.values[k] - mean); });
+    const T inverse = 1 / std::sqrt(warp_reduce<Plus>(squares) / static_cast<T>(dim) + f.eps);
+    Row::for_each(dim, [&](int k, int) { sum.values[k] = (sum.values[k] - mean) * inverse; });
+    if (f.normalized) sum.store(f.normalized + first, dim);
+    if (f.inverse_std && threadIdx.x % kWarp == 0) f.inverse_std[row] = inverse;
+    other.load(f.weight, dim, 0);
+    Row::for_each(dim, [&](int k, int) { sum.values[k] *= other.values[k]; });
+    other.load(f.bias, dim, 0);
+    Row::for_each(dim, [&](int k, int) { sum.values[k] += other.values[k]; });
+    sum.store(f.y + first, dim);
+  }
+}
+
+// A block for a row of any width. A thread reads back only what it has written itself.
+template <class T>
+__global__ void wide_forward_kernel(Forward<T> f) {
+  const int64_t first = blockIdx.x * f.dim;
+  const T* const x = f.x + first;
+  T* const y = f.y + first;
+  T* const n = f.normalized ? f.normalized + first : y;
+  T total = 0, squares = 0;
+  for (int64_t i = threadIdx.x; i < f.dim; i += blockDim.x) {
+    n[i] = f.branch ? x[i] + f.branch[first + i] * f.dropout.of(first + i) : x[i];
+    total += n[i];
+  }
+  const T mean = block_sum(total) / static_cast<T>(f.dim);
+  for (int64_t i = threadIdx.x; i < f.dim; i += blockDim.x) squares += (n[i] - mean) * (n[i] - mean);
+  const T inverse = 1 / std::sqrt(block_sum(squares) / static_cast<T>(f.dim) + f.eps);
+  if (f.inverse_std && threadIdx.x == 0) f.inverse_std[blockIdx.x] = inverse;
+  for (int64_t i = threadIdx.x; i < f.dim; i += blockDim.x) {
+    n[i] = (n[i] - mean) * inverse;
+    y[i] = n[i] * f.weight[i] + f.bias[i];
+  }
+}
+
+template <class T>
+struct Backward {
+  int64_t rows, dim;
+  const T *g, *normalized, *inverse_std, *weight;
+  DropoutFactors<T> dropout;
+  T *gx, *gbranch;
+  T* partial;  // (blocks, 2, dim): sums over the rows of a block for the gradients of weight and bias
+};
+
+template <class T, class Row>
+__global__ void backward_kernel(Backward<T> b) {
+  const int dim = static_cast<int>(b.dim), warp = static_cast<int>(threadIdx.x) / kWarp;
+  Row gweight{}, gbias{};
+  for (int64_t row = warp_of_grid(); row < b.rows; row += warps_of_grid()) {
+    const int64_t first = row * dim;
+    Row g, n, weight;
+    g.load(b.g + first, dim, 0);
+    n.load(b.normalized + first, dim, 0);
+    weight.load(b.weight, dim, 0);
+    T mean_g = 0, mean_gn = 0;
+    Row::for_each(dim, [&](int k, int) {
+      gweight.values[k] += g.values[k] * n.values[k];
+      gbias.values[k] += g.values[k];
+      g.values[k] *= weight.values[k];
+      mean_g += g.values[k];
+      mean_gn += g.values[k] * n.values[k];
+    });
+    mean_g = warp_reduce<Plus>(mean_g) / static_cast<T>(dim);
+    mean_gn = warp_reduce<Plus>(mean_gn) / static_cast<T>(dim);
+    const T inverse = b.inverse_std[row];
+    Row::for_each(
+        dim, [&](int k, int) { g.values[k] = inverse * (g.values[k] - mean_g - n.values[k] * mean_gn); });
+    g.store(b.gx + first, dim);
+    if (!b.gbranch) continue;
+    g.drop(b.dropout, first, dim);
+    g.store(b.gbranch + first, dim);
+  }
+  T* const sums = dynamic_shared<T>();  // (2, dim)
+  for (int turn = 0; turn < kRowsOfBlock; ++turn) {
+    if (turn == warp)
+      Row::for_each(dim, [&](int k, int column) {
+        sums[column] = gweight.values[k] + (turn ? sums[column] : T{0});
+        sums[dim + column] = gbias.values[k] + (turn ? sums[dim + column] : T{0});
+      });
+    __syncthreads();
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < 2 * dim; i += static_cast<int>(blockDim.x))
+    b.partial[int64_t{blockIdx.x} * 2 * dim + i] = sums[i];
+}
+
+template <class T>
+__global__ void wide_backward_kernel(Backward<T> b) {
+  const int64_t first = blockIdx.x * b.dim;
+  T mean_g = 0, mean_gn = 0;
+  for (int64_t i = threadIdx.x; i < b.dim; i += blockDim.x) {
+    const T gw = b.g[first + i] * b.weight[i];
+    mean_g += gw;
+    mean_gn += gw * b.normalized[first + i];
+  }
+  mean_g = block_sum(mean_g) / static_cast<T>(b.dim);
+  mean_gn = block_sum(mean_gn) / static_cast<T>(b.dim);
+  const T inverse = b.inverse_std[blockIdx.x];
+  for (int64_t i = threadIdx.x; i < b.dim; i += blockDim.x) {
+    const T gx = inverse * (b.g[first + i] * b.weight[i] - mean_g - b.normalized[first + i] * mean_gn);
+    b.gx[first + i] = gx;
+    if (b.gbranch) b.gbranch[first + i] = gx * b.dropout.of(first + i);
+  }
+}
+
+// Blocks of 32 columns and every gridDim.y-th row.
+template <class T>
+__global__ void wide_partial_kernel(Backward<T> b) {
+  __shared__ T of_group[2][kRowsOfBlock][kWarp];
+  const int64_t column = int64_t{blockIdx.x} * kWarp + threadIdx.x;
+  const unsigned group = threadIdx.y;
+  T gweight = 0, gbias = 0;
+  if (column < b.dim)
+    for (int64_t row = int64_t{blockIdx.y} * kRowsOfBlock + group; row < b.rows;
+         row += int64_t{gridDim.y} * kRowsOfBlock) {
+      gweight += b.g[row * b.dim + column] * b.normalized[row * b.dim + column];
+      gbias += b.g[row * b.dim + column];
+    }
+  of_group[0][group][threadIdx.x] = gweight;
+  of_group[1][group][threadIdx.x] = gbias;
+  __syncthreads();
+  if (group >= 2 || column >= b.dim) return;
+  T sum = 0;
+  for (int other = 0; other < kRowsOfBlock; ++other) sum += of_group[group][other][threadIdx.x];
+  b.partial[(2 * int64_t{blockIdx.y} + group) * b.dim + column] = sum;
+}
+
+}  // namespace
+
+template <class T>
+void layer_norm_forward(int64_t rows, int64_t dim, const T* x, const T* branch, const DropoutMask& dropout,
+                        const T* weight, const T* bias, double eps, T* y, T* normalized, T* inverse_std) {
+  const Forward<T> f{
+      rows, dim,        x,          branch, DropoutFactors<T>(dropout), weight, bias, static_cast<T>(eps),
+      y,    normalized, inverse_std};
+  const bool aligned = aligned_to_packs(x, branch, weight, bias, y, normalized);
+  const bool fits = with_warp_row<T>(
+      dim, aligned, [&](auto row) { launch(forward_kernel<T, decltype(row)>, over_warp_rows(rows), f); });
+  if (!fits) launch(wide_forward_kernel<T>, over_rows(rows), f);
+}
+
+template <class T>
+void layer_norm_backward(int64_t rows, int64_t dim, const T* g, const T* normalized, const T* inverse_std,
+                         const T* weight, const DropoutMask& dropout, T* gx, T* gbranch, T* gweight,
+                         T* gbias) {
+  const int64_t parts = std::min((rows + kRowsOfBlock - 1) / kRowsOfBlock, kMostParts);
+  const Scratch<T> partial(parts * 2 * dim);
+  const Backward<T> b{
+      rows, dim, g, normalized, inverse_std, weight, DropoutFactors<T>(dropout), gx, gbranch, partial.data()};
+  const bool aligned = aligned_to_packs(g, normalized, weight, gx, gbranch);
+  const bool fits = with_warp_row<T>(dim, aligned, [&](auto row) {
+    Launch shape = over_warp_rows(rows, parts);
+    shape.shared_bytes = static_cast<size_t>(2 * dim) * sizeof(T);
+    launch(backward_kernel<T, decltype(row)>, shape, b);
+  });
+  if (!fits) {
+    launch(wide_backward_kernel<T>, over_rows(rows), b);
+    launch(wide_partial_kernel<T>,
+           Launch(dim3(static_cast<unsigned>((dim + kWarp - 1) / kWarp), static_cast<unsigned>(parts)),
+                  dim3(kWarp, kRowsOfBlock)),
+           b);
+  }
+  collect_columns(partial.data(), parts, dim, 2, ColumnTargets<T>{{gweight, gbias}});
+}
+
+template void layer_norm_forward(int64_t, int64_t, const float*, const float*, const DropoutMask&,
+                                 const float*, const float*, double, float*, float*, float*);
+template void layer_norm_forward(int64_t, int64_t, const double*, const double*, const DropoutMask&,
+                                 const double*, const double*, double, double*, double*, double*);
+template void layer_norm_backward(int64_t, int64_t, const float*, const float*, const float*, const float*,
+                                  const DropoutMask&, float*, float*, float*, float*);
+template void layer_norm_backward(int64_t, int64_t, const double*, const double*, const double*,
+                                  const double*, const DropoutMask&, double*, double*, double*, double*);
+
+}  // namespace tapeformer::cuda

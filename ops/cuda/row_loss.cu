@@ -1,0 +1,87 @@
+#include "ops/kernels/row_loss.h"
+
+#include "core/cuda/backend.h"
+#include "core/cuda/kernel.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+constexpr int64_t kMostPartials = 256;
+
+// Counts are whole numbers, so that their atomic sum has one value.
+__global__ void count_kernel(const uint8_t* counted, unsigned* count, int64_t rows) {
+  int mine = 0;
+  for (int64_t i = first_element(); i < rows; i += element_stride()) mine += counted[i] != 0;
+  mine = block_sum(mine);
+  if (threadIdx.x == 0) atomicAdd(count, static_cast<unsigned>(mine));
+}
+
+template <class T>
+__global__ void weights_kernel(const uint8_t* counted, const unsigned* count, T* weights, int64_t rows) {
+  const double total = counted ? static_cast<double>(*count) : static_cast<double>(rows);
+  const T weight = static_cast<T>(1 / (total > 0 ? total : 1));
+  for (int64_t i = first_element(); i < rows; i += element_stride())
+    weights[i] = !counted || counted[i] ? weight : T{0};
+}
+
+template <class T>
+__global__ void partial_kernel(const T* values, const T* weights, double* partial, int64_t rows) {
+  double sum = 0;
+  for (int64_t i = first_element(); i < rows; i += element_stride())
+    if (weights[i] != 0) sum += static_cast<double>(values[i]) * static_cast<double>(weights[i]);
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+template <class T>
+__global__ void total_kernel(const double* partial, int64_t count, T* total) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += partial[i];
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) *total = static_cast<T>(sum);
+}
+
+template <class T>
+__global__ void multiply_by_kernel(const T* x, const T* factor, T* y, int64_t n) {
+  const T by = *factor;
+  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = x[i] * by;
+}
+
+Launch over_partials(int64_t rows, std::source_location where = std::source_location::current()) {
+  const int64_t blocks = std::min((rows + kThreads - 1) / kThreads, kMostPartials);
+  return {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, where};
+}
+
+}  // namespace
+
+template <class T>
+void row_weights(const uint8_t* counted, T* weights, int64_t rows) {
+  const Scratch<unsigned> count(1);
+  if (counted) {
+    fill_zero(count.data(), sizeof(unsigned));
+    launch(count_kernel, over_partials(rows), counted, count.data(), rows);
+  }
+  launch(weights_kernel<T>, over_elements(rows), counted, count.data(), weights, rows);
+}
+
+template <class T>
+void weighted_sum(const T* values, const T* weights, T* total, int64_t rows) {
+  const Launch shape = over_partials(rows);
+  const Scratch<double> partial(shape.grid.x);
+  launch(partial_kernel<T>, shape, values, weights, partial.data(), rows);
+  launch(total_kernel<T>, over_rows(1), partial.data(), int64_t{shape.grid.x}, total);
+}
+
+template <class T>
+void multiply_by(const T* x, const T* factor, T* y, int64_t n) {
+  launch(multiply_by_kernel<T>, over_elements(n), x, factor, y, n);
+}
+
+template void row_weights(const uint8_t*, float*, int64_t);
+template void row_weights(const uint8_t*, double*, int64_t);
+template void weighted_sum(const float*, const float*, float*, int64_t);
+template void weighted_sum(const double*, const double*, double*, int64_t);
+template void multiply_by(const float*, const float*, float*, int64_t);
+template void multiply_by(const double*, const double*, double*, int64_t);
+
+}  // namespace tapeformer::cuda

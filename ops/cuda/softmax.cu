@@ -1,0 +1,246 @@
+#include "ops/kernels/softmax.h"
+
+#include "core/cuda/kernel.h"
+#include "ops/cuda/warp_row.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+// Both forms of a row offer load (with zeros or -inf behind its end), for_each, sum, largest and store: a row
+// in the registers of a warp, and one of any width that a block leaves in memory and whose values the
+// threads read again where they need them.
+template <class T, class Row>
+class NarrowRow {
+ public:
+  __device__ NarrowRow(const T* row, int64_t dim) : dim_(static_cast<int>(dim)) {
+    values_.load(row, dim_, 0);
+  }
+  // f(value, column)
+  template <class F>
+  __device__ void for_each(F&& f) const {
+    Row::for_each(dim_, [&](int k, int column) { f(values_.values[k], column); });
+  }
+  template <class F>
+  __device__ T sum(F&& f) const {
+    T total = 0;
+    for_each([&](T value, int column) { total += f(value, column); });
+    return warp_reduce<Plus>(total);
+  }
+  __device__ T largest() const {
+    T most = -INFINITY;
+    for_each([&](T value, int) { most = Larger::of(most, value); });
+    return warp_reduce<Larger>(most);
+  }
+  // to = f(value, column)
+  template <class F>
+  __device__ void store(T* to, F&& f) const {
+    Row out{};
+    Row::for_each(dim_, [&](int k, int column) { out.values[k] = f(values_.values[k], column); });
+    out.store(to, dim_);
+  }
+
+ private:
+  int dim_;
+  Row values_;
+};
+
+template <class T>
+class WideRow {
+ public:
+  __device__ WideRow(const T* row, int64_t dim) : row_(row), dim_(dim) {}
+  template <class F>
+  __device__ void for_each(F&& f) const {
+    for (int64_t i = threadIdx.x; i < dim_; i += blockDim.x) f(row_[i], i);
+  }
+  template <class F>
+  __device__ T sum(F&& f) const {
+    T total = 0;
+    for_each([&](T value, int64_t column) { total += f(value, column); });
+    return block_sum(total);
+  }
+  __device__ T largest() const {
+    T most = -INFINITY;
+    for_each([&](T value, int64_t) { most = Larger::of(most, value); });
+    return block_max(most);
+  }
+  template <class F>
+  __device__ void store(T* to, F&& f) const {
+    for (int64_t i = threadIdx.x; i < dim_; i += blockDim.x) to[i] = f(row_[i], i);
+  }
+
+ private:
+  const T* row_;
+  int64_t dim_;
+};
+
+// The row's maximum, or 0 where every element is -inf.
+template <class T, class Row>
+__device__ T shift_of(const Row& row) {
+  const T largest = row.largest();
+  return std::isinf(largest) ? T{0} : largest;
+}
+
+// Each pass over a row: operator()(row number, row, leads), where one thread of the row leads.
+template <class T>
+struct LogSumExp {
+  const T* x;
+  T* lse;
+  const int64_t* targets;  // null: no losses
+  T* losses;
+  int64_t classes;
+  template <class Row>
+  __device__ void operator()(int64_t number, const Row& row, bool leads) const {
+    const T shift = shift_of<T>(row);
+    const T result = std::log(row.sum([=](T value, int64_t) { return std::exp(value - shift); })) + shift;
+    if (!leads) return;
+    lse[number] = result;
+    if (!targets) return;
+    const int64_t target = targets[number];
+    const bool inside = target >= 0 && target < classes;
+    losses[number] = inside ? result - x[number * classes + target] : static_cast<T>(NAN);
+  }
+};
+
+template <class T>
+struct Softmax {
+  T* y;
+  int64_t classes;
+  template <class Row>
+  __device__ void operator()(int64_t number, const Row& row, bool) const {
+    const T shift = shift_of<T>(row);
+    const T total = row.sum([=](T value, int64_t) { return std::exp(value - shift); });
+    const T inverse = total > 0 ? 1 / total : T{0};
+    row.store(y + number * classes, [=](T value, int64_t) { return std::exp(value - shift) * inverse; });
+  }
+};
+
+template <class T>
+struct LogSoftmax {
+  T* y;
+  int64_t classes;
+  template <class Row>
+  __device__ void operator()(int64_t number, const Row& row, bool) const {
+    const T shift = shift_of<T>(row);
+    const T lse = std::log(row.sum([=](T value, int64_t) { return std::exp(value - shift); })) + shift;
+    row.store(y + number * classes, [=](T value, int64_t) { return value - lse; });
+  }
+};
+
+// The row is that of g; y is read from the cache a second time.
+template <class T>
+struct SoftmaxBackward {
+  const T* __restrict__ y;
+  T* __restrict__ gx;
+  int64_t classes;
+  template <class Row>
+  __device__ void operator()(int64_t number, const Row& row, bool) const {
+    const T* const own = y + number * classes;
+    const T dot = row.sum([=](T g, int64_t column) { return g * own[column]; });
+    row.store(gx + number * classes, [=](T g, int64_t column) { return own[column] * (g - dot); });
+  }
+};
+
+template <class T>
+struct LogSoftmaxBackward {
+  const T* __restrict__ y;
+  T* __restrict__ gx;
+  int64_t classes;
+  template <class Row>
+  __device__ void operator()(int64_t number, const Row& row, bool) const {
+    const T* const own = y + number * classes;
+    const T total = row.sum([](T g, int64_t) { return g; });
+    row.store(gx + number * classes, [=](T g, int64_t column) { return g - std::exp(own[column]) * total; });
+  }
+};
+
+template <class T>
+struct CrossEntropyBackward {
+  const T* lse;
+  const int64_t* targets;
+  const T* scale;
+  T* gx;
+  int64_t classes;
+  template <class Row>
+  __device__ void operator()(int64_t number, const Row& row, bool) const {
+    const int64_t target = targets[number];
+    const bool inside = target >= 0 && target < classes;
+    const T by = inside || scale[number] == 0 ? scale[number] : static_cast<T>(NAN), shift = lse[number];
+    row.store(gx + number * classes, [=](T value, int64_t column) {
+      if (by == 0) return T{0};
+      return std::exp(value - shift) * by - (column == target ? by : T{0});
+    });
+  }
+};
+
+template <class T, class Row, class Pass>
+__global__ void narrow_kernel(const T* x, int64_t rows, int64_t classes, Pass pass) {
+  for (int64_t row = warp_of_grid(); row < rows; row += warps_of_grid())
+    pass(row, NarrowRow<T, Row>(x + row * classes, classes), threadIdx.x % kWarp == 0);
+}
+
+template <class T, class Pass>
+__global__ void wide_kernel(const T* x, int64_t classes, Pass pass) {
+  pass(int64_t{blockIdx.x}, WideRow<T>(x + blockIdx.x * classes, classes), threadIdx.x == 0);
+}
+
+template <class T, class Pass>
+void run(const T* x, const T* out, int64_t rows, int64_t classes, const Pass& pass) {
+  const bool fits = with_warp_row<T>(classes, aligned_to_packs(x, out), [&](auto row) {
+    launch(narrow_kernel<T, decltype(row), Pass>, over_warp_rows(rows), x, rows, classes, pass);
+  });
+  if (!fits) launch(wide_kernel<T, Pass>, over_rows(rows), x, classes, pass);
+}
+
+}  // namespace
+
+template <class T>
+void row_logsumexp(const T* x, T* lse, int64_t rows, int64_t classes) {
+  run(x, x, rows, classes, LogSumExp<T>{x, lse, nullptr, nullptr, classes});
+}
+
+template <class T>
+void row_softmax(const T* x, T* y, int64_t rows, int64_t classes) {
+  run(x, y, rows, classes, Softmax<T>{y, classes});
+}
+
+template <class T>
+void row_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
+  run(g, gx, rows, classes, SoftmaxBackward<T>{y, gx, classes});
+}
+
+template <class T>
+void row_log_softmax(const T* x, T* y, int64_t rows, int64_t classes) {
+  run(x, y, rows, classes, LogSoftmax<T>{y, classes});
+}
+
+template <class T>
+void row_log_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
+  run(g, gx, rows, classes, LogSoftmaxBackward<T>{y, gx, classes});
+}
+
+template <class T>
+void cross_entropy_forward(const T* x, const int64_t* targets, T* lse, T* losses, int64_t rows,
+                           int64_t classes) {
+  run(x, x, rows, classes, LogSumExp<T>{x, lse, targets, losses, classes});
+}
+
+template <class T>
+void cross_entropy_backward(const T* x, const T* lse, const int64_t* targets, const T* scale, T* gx,
+                            int64_t rows, int64_t classes) {
+  run(x, gx, rows, classes, CrossEntropyBackward<T>{lse, targets, scale, gx, classes});
+}
+
+#define TAPEFORMER_SOFTMAX(T)                                                              \
+  template void row_logsumexp(const T*, T*, int64_t, int64_t);                             \
+  template void row_softmax(const T*, T*, int64_t, int64_t);                               \
+  template void row_softmax_backward(const T*, const T*, T*, int64_t, int64_t);            \
+  template void row_log_softmax(const T*, T*, int64_t, int64_t);                           \
+  template void row_log_softmax_backward(const T*, const T*, T*, int64_t, int64_t);        \
+  template void cross_entropy_forward(const T*, const int64_t*, T*, T*, int64_t, int64_t); \
+  template void cross_entropy_backward(const T*, const T*, const int64_t*, const T*, T*, int64_t, int64_t)
+
+// A macro, because explicit instantiation of a list has no other form.
+TAPEFORMER_SOFTMAX(float);
+TAPEFORMER_SOFTMAX(double);
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,117 @@
+// Rows that a warp holds in its registers.
+#pragma once
+
+#include <type_traits>
+
+#include "core/cuda/kernel.h"
+
+namespace tapeformer::cuda {
+
+// V elements that lie together: 1, or a Pack.
+template <int V, class T>
+__device__ void load_group(const T* from, T* values) {
+  if constexpr (V == 1) {
+    *values = *from;
+  } else {
+    const Pack<T> pack = Pack<T>::load(from);
+#pragma unroll
+    for (int v = 0; v < V; ++v) values[v] = pack.values[v];
+  }
+}
+template <int V, class T>
+__device__ void store_group(T* to, const T* values) {
+  if constexpr (V == 1) {
+    *to = *values;
+  } else {
+    Pack<T> pack;
+#pragma unroll
+    for (int v = 0; v < V; ++v) pack.values[v] = values[v];
+    pack.store(to);
+  }
+}
+
+// K elements in each lane, in groups of V that lie together: 1, or the size of a Pack, for which rows must
+// begin at multiples of 16 bytes and have a multiple of V elements.
+template <class T, int V, int K>
+struct WarpRow {
+  static constexpr int kGroup = V;
+  static constexpr int kWidest = K * kWarp;
+  T values[K];
+
+  // The first column of group `group` of this lane.
+  __device__ static int column(int group) {
+    return (group * kWarp + static_cast<int>(threadIdx.x % kWarp)) * V;
+  }
+  // f(index of the value, column) for the elements of a row of `dim`.
+  template <class F>
+  __device__ static void for_each(int dim, F&& f) {
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+      if (const int c = column(k / V) + k % V; c < dim) f(k, c);
+  }
+  __device__ void load(const T* row, int dim, T otherwise) {
+#pragma unroll
+    for (int group = 0; group < K / V; ++group) {
+      const int c = column(group);
+#pragma unroll
+      for (int v = 0; v < V; ++v) values[group * V + v] = otherwise;
+      if (c < dim) load_group<V>(row + c, values + group * V);
+    }
+  }
+  __device__ void store(T* row, int dim) const {
+#pragma unroll
+    for (int group = 0; group < K / V; ++group)
+      if (const int c = column(group); c < dim) store_group<V>(row + c, values + group * V);
+  }
+  // Multiplies by what dropout does to the row that begins at `first`.
+  __device__ void drop(const DropoutFactors<T>& factors, int64_t first, int dim) {
+#pragma unroll
+    for (int group = 0; group < K / V; ++group) {
+      const int c = column(group);
+      if (c >= dim) continue;
+      T factor[V];
+      factors.template fill<V>(first + c, factor);
+#pragma unroll
+      for (int v = 0; v < V; ++v) values[group * V + v] *= factor[v];
+    }
+  }
+};
+
+inline constexpr int kRowsOfBlock = 8;  // blocks of 8 warps
+
+// A warp for each of n rows, or fewer that go over them in strides: warp_of_grid(), warps_of_grid().
+inline Launch over_warp_rows(int64_t n, int64_t most_blocks = 1 << 20,
+                             std::source_location where = std::source_location::current()) {
+  const int64_t blocks = std::min((n + kRowsOfBlock - 1) / kRowsOfBlock, most_blocks);
+  return {dim3(static_cast<unsigned>(blocks)), dim3(kWarp * kRowsOfBlock), 0, where};
+}
+__device__ inline int64_t warp_of_grid() {
+  return int64_t{blockIdx.x} * kRowsOfBlock + threadIdx.x / kWarp;
+}
+__device__ inline int64_t warps_of_grid() {
+  return int64_t{gridDim.x} * kRowsOfBlock;
+}
+
+template <class... T>
+bool aligned_to_packs(const T*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
+}
+
+// Calls f(WarpRow<T, V, K>{}) with the narrowest type that holds rows of `dim`; false where none does.
+// `aligned` says that the arrays begin at multiples of 16 bytes.
+template <class T, class F>
+bool with_warp_row(int64_t dim, bool aligned, F&& f) {
+  constexpr int kPack = Pack<T>::kSize;
+  const auto with_group = [&](auto group) {
+    constexpr int V = decltype(group)::value;
+    if (dim <= 4 * kWarp) return f(WarpRow<T, V, 4>{}), true;
+    if (dim <= 8 * kWarp) return f(WarpRow<T, V, 8>{}), true;
+    if (dim <= 16 * kWarp) return f(WarpRow<T, V, 16>{}), true;
+    if (dim <= 32 * kWarp) return f(WarpRow<T, V, 32>{}), true;
+    return false;
+  };
+  if (aligned && dim % kPack == 0) return with_group(std::integral_constant<int, kPack>{});
+  return with_group(std::integral_constant<int, 1>{});
+}
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,57 @@
+// One component of the discretised mixture of logistics, the same on both machines. Math is the machine's
+// mathematics, as in ops/kernels/elementwise_functions.h.
+#pragma once
+
+#include "core/host_device.h"
+
+namespace tapeformer {
+
+inline constexpr double kMinLogisticScale = -7;  // of log-scales
+// Below it the density stands for the difference of two sigmoids.
+inline constexpr double kTinyLogisticMass = 1e-5;
+
+enum class LogisticEdge { none, low, high };
+
+// log p of a component and its derivatives by mean and log-scale. plus and minus are the upper and lower end
+// of the level in units of the scale; the mass between them is written as the product sigmoid(plus)
+// sigmoid(-minus) (1 - exp(minus - plus)), which does not cancel.
+template <class T>
+struct LogisticComponent {
+  T log_mass, by_mean, by_log_scale;
+};
+
+template <class Math, LogisticEdge edge, class T>
+[[gnu::always_inline]] inline TAPEFORMER_HOST_DEVICE LogisticComponent<T> logistic_component(T y, T mean,
+                                                                                             T raw_log_scale,
+                                                                                             T half,
+                                                                                             T log_width) {
+  const bool clamped = raw_log_scale < T(kMinLogisticScale);
+  const T log_scale = clamped ? T(kMinLogisticScale) : raw_log_scale;
+  const T inverse = Math::exp(-log_scale);
+  const T plus = inverse * (y - mean + half), minus = inverse * (y - mean - half);
+  LogisticComponent<T> out{};
+  if constexpr (edge == LogisticEdge::low) {
+    const T slope = Math::sigmoid(-plus);
+    out = {-Math::softplus(-plus), -inverse * slope, -plus * slope};
+  } else if constexpr (edge == LogisticEdge::high) {
+    const T slope = Math::sigmoid(minus);
+    out = {-Math::softplus(minus), inverse * slope, minus * slope};
+  } else {
+    const T share = -Math::expm1(T(-2) * half * inverse);
+    const T above = Math::sigmoid(-minus), below = Math::sigmoid(plus);
+    const T mass = below * above * share;
+    const T by_plus = Math::sigmoid(-plus) / (above * share),
+            by_minus = -Math::sigmoid(minus) / (below * share);
+    const T middle = inverse * (y - mean);
+    const T slope = 1 - 2 * Math::sigmoid(middle);
+    const T density = middle - log_scale - 2 * Math::softplus(middle) + log_width;
+    const bool exact = mass > T(kTinyLogisticMass);
+    out.log_mass = exact ? Math::log(mass) : density;
+    out.by_mean = -inverse * (exact ? by_plus + by_minus : slope);
+    out.by_log_scale = exact ? -(plus * by_plus + minus * by_minus) : -middle * slope - 1;
+  }
+  out.by_log_scale = clamped ? T{0} : out.by_log_scale;
+  return out;
+}
+
+}  // namespace tapeformer
