@@ -159,6 +159,7 @@ std::vector<OpCase> op_table() {
   add_views(table);
   add_reductions(table);
   add_products(table);
+  add_attention(table);
   return table;
 }
 

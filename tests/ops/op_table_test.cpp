@@ -56,6 +56,7 @@ bool lacks_kernel(const std::string& name) {
 
 TEST_CASE("every op passes the gradient check in float64") {
   for (const OpCase& op : op_table()) {
+    if (op.large) continue;
     CAPTURE(op.name);
     const GradcheckResult result = gradcheck(op.function, op.inputs, 1e-4);
     CHECK(result.message == "");
