@@ -42,18 +42,19 @@ void check_attention_step(const char* op, const Tensor& q, const Tensor& k, cons
     check(last_dimension_is_contiguous(*x), op, "the last dimension of q, k, v and out must be contiguous");
 }
 
-Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, int64_t batch, int64_t key_length) {
+Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, int64_t batch, int64_t key_length,
+                           Device device) {
   if (!key_lengths.defined()) return {};
   check(key_lengths.shape() == Shape{batch} && key_lengths.dtype() == DType::int64, op,
         "key_lengths must be int64 ", Shape{batch}, ", not ", name_of(key_lengths.dtype()), " ",
         key_lengths.shape());
   const Tensor lengths = key_lengths.clone();
-  for (int64_t i = 0; i < batch; ++i) {
+  for (int64_t i = 0; i < batch && lengths.device().is_cpu(); ++i) {
     const int64_t length = lengths.data<int64_t>()[i];
     check(length >= 0 && length <= key_length, op, "key_lengths[", i, "] is ", length, ", expected 0 to ",
           key_length);
   }
-  return lengths;
+  return lengths.to(device);
 }
 
 Tensor contiguous_features(const Tensor& x) {

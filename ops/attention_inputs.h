@@ -13,8 +13,11 @@ void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, co
 // contiguous.
 void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
                           const Tensor& out);
-// key_lengths as a contiguous (batch,) int64 tensor of values in [0, key_length]; undefined stays undefined.
-Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, int64_t batch, int64_t key_length);
+// key_lengths as a contiguous (batch,) int64 tensor of values in [0, key_length] on the device; undefined
+// stays undefined. Values that are on a device already are not looked at, because that would wait for it:
+// kernels take what is outside for the nearer end.
+Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, int64_t batch, int64_t key_length,
+                           Device device);
 
 // The tensor itself when its last dimension is contiguous, else a contiguous copy (recorded).
 Tensor contiguous_features(const Tensor& x);

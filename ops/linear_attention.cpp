@@ -8,7 +8,7 @@ namespace {
 constexpr const char* kOp = "linear_attention";
 constexpr const char* kStep = "linear_attention_step";
 
-LinearAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& key_lengths,
+LinearAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v,
                               const LinearAttentionOptions& options) {
   LinearAttentionShape shape;
   shape.batch = q.size(0);
@@ -18,7 +18,6 @@ LinearAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v,
   shape.dim = q.size(3);
   shape.value_dim = v.size(3);
   shape.causal = options.causal;
-  shape.key_lengths = key_lengths.defined() ? key_lengths.data<int64_t>() : nullptr;
   shape.feature_map = options.feature_map;
   shape.eps = options.eps;
   return shape;
@@ -29,6 +28,12 @@ T* data_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<T>() : nullptr;
 }
 
+// The shape as the kernel gets it, on the machine that has the lengths.
+LinearAttentionShape with_lengths(LinearAttentionShape shape, const Tensor& lengths) {
+  shape.key_lengths = data_or_null<int64_t>(lengths);
+  return shape;
+}
+
 }  // namespace
 
 Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& value,
@@ -37,44 +42,48 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
   check(!options.causal || query.size(1) == key.size(1), kOp,
         "the causal form needs queries and keys of one length, not ", query.shape(), " and ", key.shape());
   check(options.eps > 0, kOp, "eps must be positive, not ", options.eps);
-  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, key.size(0), key.size(1));
+  const Tensor lengths =
+      checked_key_lengths(kOp, options.key_lengths, key.size(0), key.size(1), key.device());
   const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
-  const LinearAttentionShape shape = shape_of(q, k, v, lengths, options);
+  const LinearAttentionShape shape = shape_of(q, k, v, options);
   const Tensor out =
       Tensor::empty({shape.batch, shape.query_length, shape.heads, shape.value_dim}, q.dtype(), q.device());
   const Tensor inverse_denominators =
       Tensor::empty({shape.batch, shape.heads, shape.query_length}, q.dtype(), q.device());
-  on_device(q.device(), kOp, [&] {
-    visit_floating(kOp, q.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::linear_attention_forward<T>(shape, attention_rows<const T>(q), attention_rows<const T>(k),
-                                       attention_rows<const T>(v), out.data<T>(),
-                                       inverse_denominators.data<T>());
-    });
+  visit_floating(kOp, q.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(with_lengths(shape, lengths), attention_rows<const T>(q), attention_rows<const T>(k),
+             attention_rows<const T>(v), out.data<T>(), inverse_denominators.data<T>());
+    };
+    on_device(
+        q.device(), kOp, [&] { run([](auto... x) { cpu::linear_attention_forward<T>(x...); }); },
+        [&] { run([](auto... x) { cuda::linear_attention_forward<T>(x...); }); });
   });
-  return record(kOp, out, {&q, &k, &v},
-                [=, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](const Tensor& gradient,
-                                                                                    Needs needs) {
-                  const Tensor g = contiguous_features(gradient);
-                  Gradients gradients(3);
-                  if (needs[0]) gradients[0] = Tensor::empty(q.shape(), q.dtype(), q.device());
-                  if (needs[1]) gradients[1] = Tensor::empty(k.shape(), k.dtype(), k.device());
-                  if (needs[2]) gradients[2] = Tensor::empty(v.shape(), v.dtype(), v.device());
-                  LinearAttentionShape same = shape;
-                  same.key_lengths = data_or_null<int64_t>(lengths);
-                  on_device(q.device(), kOp, [&] {
-                    visit_floating(kOp, q.dtype(), [&](auto tag) {
-                      using T = decltype(tag);
-                      cpu::linear_attention_backward<T>(
-                          same, attention_rows<const T>(q), attention_rows<const T>(k),
-                          attention_rows<const T>(v), out.data<T>(), inverse_denominators.data<T>(),
-                          attention_rows<const T>(g),
-                          {data_or_null<T>(gradients[0]), data_or_null<T>(gradients[1]),
-                           data_or_null<T>(gradients[2])});
-                    });
-                  });
-                  return gradients;
-                });
+  return record(
+      kOp, out, {&q, &k, &v},
+      [=, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](const Tensor& gradient,
+                                                                          Needs needs) {
+        const Tensor g = contiguous_features(gradient);
+        Gradients gradients(3);
+        if (needs[0]) gradients[0] = Tensor::empty(q.shape(), q.dtype(), q.device());
+        if (needs[1]) gradients[1] = Tensor::empty(k.shape(), k.dtype(), k.device());
+        if (needs[2]) gradients[2] = Tensor::empty(v.shape(), v.dtype(), v.device());
+        visit_floating(kOp, q.dtype(), [&](auto tag) {
+          using T = decltype(tag);
+          const auto run = [&](auto kernel) {
+            kernel(with_lengths(shape, lengths), attention_rows<const T>(q), attention_rows<const T>(k),
+                   attention_rows<const T>(v), out.data<T>(), inverse_denominators.data<T>(),
+                   attention_rows<const T>(g),
+                   LinearAttentionGradients<T>{data_or_null<T>(gradients[0]), data_or_null<T>(gradients[1]),
+                                               data_or_null<T>(gradients[2])});
+          };
+          on_device(
+              q.device(), kOp, [&] { run([](auto... x) { cpu::linear_attention_backward<T>(x...); }); },
+              [&] { run([](auto... x) { cuda::linear_attention_backward<T>(x...); }); });
+        });
+        return gradients;
+      });
 }
 
 LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,
@@ -99,13 +108,15 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
             state.key_sum.dtype() == q.dtype() && state.kv.is_contiguous() && state.key_sum.is_contiguous(),
         kStep, "state ", name_of(state.kv.dtype()), " ", state.kv.shape(), " and ", state.key_sum.shape(),
         " does not fit k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
-  on_device(q.device(), kStep, [&] {
-    visit_floating(kStep, q.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::linear_attention_step<T>(shape, attention_rows<const T>(q), attention_rows<const T>(k),
-                                    attention_rows<const T>(v), state.kv.data<T>(), state.key_sum.data<T>(),
-                                    attention_rows<T>(out));
-    });
+  visit_floating(kStep, q.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(shape, attention_rows<const T>(q), attention_rows<const T>(k), attention_rows<const T>(v),
+             state.kv.data<T>(), state.key_sum.data<T>(), attention_rows<T>(out));
+    };
+    on_device(
+        q.device(), kStep, [&] { run([](auto... x) { cpu::linear_attention_step<T>(x...); }); },
+        [&] { run([](auto... x) { cuda::linear_attention_step<T>(x...); }); });
   });
 }
 

@@ -146,7 +146,7 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
   const NoGrad no_grad;
   const Tensor q = contiguous_features(query);
   const Factors factors = factors_of(options, q.size(1));
-  const Tensor lengths = checked_key_lengths(kHash, options.key_lengths, q.size(0), q.size(1));
+  const Tensor lengths = checked_key_lengths(kHash, options.key_lengths, q.size(0), q.size(1), q.device());
   check(q.size(0) <= kMaxBatch && q.size(2) <= kMaxHeads && q.size(1) < (int64_t{1} << 31) &&
             q.size(3) * (factors.first + factors.second) / 2 <= kMaxRotation,
         kHash, "q ", q.shape(), " with ", factors.total(), " buckets is too large to hash");
@@ -181,7 +181,8 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
   check_options(kOp, options);
   check(query.size(1) < (int64_t{1} << 31), kOp, "q ", query.shape(), " is too long");
   check_buckets(buckets, query, options.rounds);
-  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, query.size(0), query.size(1));
+  const Tensor lengths =
+      checked_key_lengths(kOp, options.key_lengths, query.size(0), query.size(1), query.device());
   const Tensor q = contiguous_features(query), v = contiguous_features(value);
   LshAttentionShape shape = shape_of(q, v, lengths, options);
   // One round is used where all are the same; its buckets are not looked at.

@@ -25,7 +25,13 @@ T* data_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<T>() : nullptr;
 }
 
-SoftmaxAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& key_lengths,
+// The shape as the kernel gets it, on the machine that has the lengths.
+SoftmaxAttentionShape with_lengths(SoftmaxAttentionShape shape, const Tensor& lengths) {
+  shape.key_lengths = data_or_null<int64_t>(lengths);
+  return shape;
+}
+
+SoftmaxAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v,
                                const SoftmaxAttentionOptions& options) {
   SoftmaxAttentionShape shape;
   shape.batch = q.size(0);
@@ -35,7 +41,6 @@ SoftmaxAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v
   shape.dim = q.size(3);
   shape.value_dim = v.size(3);
   shape.causal = options.causal;
-  shape.key_lengths = data_or_null<int64_t>(key_lengths);
   shape.scale = scale_or_default(options.scale, q.size(3));
   shape.dropout = {options.dropout, options.dropout_stream};
   return shape;
@@ -67,49 +72,55 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
                          const SoftmaxAttentionOptions& options) {
   check_attention_inputs(kOp, query, key, value);
   check_dropout(options.dropout);
-  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, key.size(0), key.size(1));
+  const Tensor lengths =
+      checked_key_lengths(kOp, options.key_lengths, key.size(0), key.size(1), key.device());
   const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
-  const SoftmaxAttentionShape shape = shape_of(q, k, v, lengths, options);
+  const SoftmaxAttentionShape shape = shape_of(q, k, v, options);
   const Tensor out =
       Tensor::empty({shape.batch, shape.query_length, shape.heads, shape.value_dim}, q.dtype(), q.device());
   const Tensor log_sums =
       Tensor::empty({shape.batch, shape.heads, shape.query_length}, q.dtype(), q.device());
-  on_device(q.device(), kOp, [&] {
-    visit_floating(kOp, q.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::softmax_attention_forward<T>(shape, attention_rows<const T>(q), attention_rows<const T>(k),
-                                        attention_rows<const T>(v), out.data<T>(), log_sums.data<T>());
-    });
+  visit_floating(kOp, q.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(with_lengths(shape, lengths), attention_rows<const T>(q), attention_rows<const T>(k),
+             attention_rows<const T>(v), out.data<T>(), log_sums.data<T>());
+    };
+    on_device(
+        q.device(), kOp, [&] { run([](auto... x) { cpu::softmax_attention_forward<T>(x...); }); },
+        [&] { run([](auto... x) { cuda::softmax_attention_forward<T>(x...); }); });
   });
-  return record(kOp, out, {&q, &k, &v},
-                [shape, lengths, log_sums, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](
-                    const Tensor& gradient, Needs needs) {
-                  const Tensor g = contiguous_features(gradient);
-                  Gradients gradients(3);
-                  if (needs[0]) gradients[0] = Tensor::empty(q.shape(), q.dtype(), q.device());
-                  if (needs[1]) gradients[1] = Tensor::empty(k.shape(), k.dtype(), k.device());
-                  if (needs[2]) gradients[2] = Tensor::empty(v.shape(), v.dtype(), v.device());
-                  on_device(q.device(), kOp, [&] {
-                    visit_floating(kOp, q.dtype(), [&](auto tag) {
-                      using T = decltype(tag);
-                      cpu::softmax_attention_backward<T>(
-                          shape, attention_rows<const T>(q), attention_rows<const T>(k),
-                          attention_rows<const T>(v), out.data<T>(), log_sums.data<T>(),
-                          attention_rows<const T>(g),
-                          {data_or_null<T>(gradients[0]), data_or_null<T>(gradients[1]),
-                           data_or_null<T>(gradients[2])});
-                    });
-                  });
-                  return gradients;
-                });
+  return record(
+      kOp, out, {&q, &k, &v},
+      [shape, lengths, log_sums, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](
+          const Tensor& gradient, Needs needs) {
+        const Tensor g = contiguous_features(gradient);
+        Gradients gradients(3);
+        if (needs[0]) gradients[0] = Tensor::empty(q.shape(), q.dtype(), q.device());
+        if (needs[1]) gradients[1] = Tensor::empty(k.shape(), k.dtype(), k.device());
+        if (needs[2]) gradients[2] = Tensor::empty(v.shape(), v.dtype(), v.device());
+        visit_floating(kOp, q.dtype(), [&](auto tag) {
+          using T = decltype(tag);
+          const auto run = [&](auto kernel) {
+            kernel(with_lengths(shape, lengths), attention_rows<const T>(q), attention_rows<const T>(k),
+                   attention_rows<const T>(v), out.data<T>(), log_sums.data<T>(), attention_rows<const T>(g),
+                   SoftmaxAttentionGradients<T>{data_or_null<T>(gradients[0]), data_or_null<T>(gradients[1]),
+                                                data_or_null<T>(gradients[2])});
+          };
+          on_device(
+              q.device(), kOp, [&] { run([](auto... x) { cpu::softmax_attention_backward<T>(x...); }); },
+              [&] { run([](auto... x) { cuda::softmax_attention_backward<T>(x...); }); });
+        });
+        return gradients;
+      });
 }
 
 Tensor plain_softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                const SoftmaxAttentionOptions& options) {
   check_attention_inputs("plain_softmax_attention", query, key, value);
   check_dropout(options.dropout);
-  const Tensor lengths =
-      checked_key_lengths("plain_softmax_attention", options.key_lengths, key.size(0), key.size(1));
+  const Tensor lengths = checked_key_lengths("plain_softmax_attention", options.key_lengths, key.size(0),
+                                             key.size(1), key.device());
   const Shape heads_first{0, 2, 1, 3};
   const Tensor q = permute(query, heads_first), k = permute(key, heads_first),
                v = permute(value, heads_first);
@@ -147,12 +158,15 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
   shape.dim = dim;
   shape.value_dim = value_dim;
   shape.scale = scale_or_default(scale, dim);
-  on_device(q.device(), kStep, [&] {
-    visit_floating(kStep, q.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::softmax_attention_step<T>(shape, attention_rows<const T>(q), attention_rows<const T>(cache.keys),
-                                     attention_rows<const T>(cache.values), attention_rows<T>(out));
-    });
+  visit_floating(kStep, q.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(shape, attention_rows<const T>(q), attention_rows<const T>(cache.keys),
+             attention_rows<const T>(cache.values), attention_rows<T>(out));
+    };
+    on_device(
+        q.device(), kStep, [&] { run([](auto... x) { cpu::softmax_attention_step<T>(x...); }); },
+        [&] { run([](auto... x) { cuda::softmax_attention_step<T>(x...); }); });
   });
 }
 

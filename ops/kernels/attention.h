@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "core/host_device.h"
+
 namespace tapeformer {
 
 // A (batch, length, heads, dim) tensor whose last dimension is contiguous. Strides in elements.
@@ -11,14 +13,14 @@ struct AttentionRows {
   T* data = nullptr;
   int64_t batch_stride = 0, length_stride = 0, head_stride = 0;
 
-  T* row(int64_t batch, int64_t position, int64_t head) const {
+  TAPEFORMER_HOST_DEVICE T* row(int64_t batch, int64_t position, int64_t head) const {
     return data + batch * batch_stride + position * length_stride + head * head_stride;
   }
 };
 
 // The rows of a contiguous tensor.
 template <class T>
-AttentionRows<T> contiguous_rows(T* data, int64_t length, int64_t heads, int64_t dim) {
+TAPEFORMER_HOST_DEVICE AttentionRows<T> contiguous_rows(T* data, int64_t length, int64_t heads, int64_t dim) {
   return {data, length * heads * dim, heads * dim, dim};
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "ops/kernels/attention.h"
+#include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
@@ -25,16 +26,7 @@ struct LinearAttentionShape {
   double eps = 1e-6;
 };
 
-namespace cpu {
-
-// out (batch, query_length, heads, value_dim) contiguous; inverse_denominators 1 / d (batch, heads,
-// query_length), or nullptr.
-template <class T>
-void linear_attention_forward(const LinearAttentionShape& shape, AttentionRows<const T> q,
-                              AttentionRows<const T> k, AttentionRows<const T> v, T* out,
-                              T* inverse_denominators);
-
-// From the gradient g of out: gq, gk and gv, contiguous in the shapes of q, k and v; nullptr where not
+// Targets of the gradients: gq, gk and gv, contiguous in the shapes of q, k and v; nullptr where not
 // wanted.
 template <class T>
 struct LinearAttentionGradients {
@@ -42,20 +34,28 @@ struct LinearAttentionGradients {
   T* gk = nullptr;
   T* gv = nullptr;
 };
-template <class T>
-void linear_attention_backward(const LinearAttentionShape& shape, AttentionRows<const T> q,
-                               AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
-                               const T* inverse_denominators, AttentionRows<const T> g,
-                               LinearAttentionGradients<T> gradients);
 
-// One token of the causal form, equations 18 to 20 of the paper: kv (batch, heads, dim, value_dim) and
-// key_sum (batch, heads, dim), contiguous, take in k and v, then q reads them. q, k, v and out have length 1.
-// Of the shape, lengths, causal and key_lengths are not used. Allocates nothing.
-template <class T>
-void linear_attention_step(const LinearAttentionShape& shape, AttentionRows<const T> q,
-                           AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,
-                           AttentionRows<T> out);
+TAPEFORMER_ON_BOTH_MACHINES(
 
-}  // namespace cpu
+    // out (batch, query_length, heads, value_dim) contiguous; inverse_denominators 1 / d (batch, heads,
+    // query_length), or nullptr.
+    template <class T>
+    void linear_attention_forward(const LinearAttentionShape& shape, AttentionRows<const T> q,
+                                  AttentionRows<const T> k, AttentionRows<const T> v, T* out,
+                                  T* inverse_denominators);
+
+    // From the gradient g of out.
+    template <class T>
+    void linear_attention_backward(const LinearAttentionShape& shape, AttentionRows<const T> q,
+                                   AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
+                                   const T* inverse_denominators, AttentionRows<const T> g,
+                                   LinearAttentionGradients<T> gradients);
+
+    // One token of the causal form, equations 18 to 20 of the paper: kv (batch, heads, dim, value_dim) and
+    // key_sum (batch, heads, dim), contiguous, take in k and v, then q reads them. q, k, v and out have
+    // length 1. Of the shape, lengths, causal and key_lengths are not used. Allocates nothing.
+    template <class T> void linear_attention_step(const LinearAttentionShape& shape, AttentionRows<const T> q,
+                                                  AttentionRows<const T> k, AttentionRows<const T> v, T* kv,
+                                                  T* key_sum, AttentionRows<T> out);)
 
 }  // namespace tapeformer

@@ -7,6 +7,7 @@
 
 #include "core/dropout.h"
 #include "ops/kernels/attention.h"
+#include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
@@ -20,15 +21,7 @@ struct SoftmaxAttentionShape {
       dropout;  // of the probabilities; element index ((batch heads + head) query_length + i) key_length + j
 };
 
-namespace cpu {
-
-// out (batch, query_length, heads, value_dim) contiguous; log_sums (batch, heads, query_length): the
-// log-sum-exp of the scaled scores. A query that sees no key gets zeros.
-template <class T>
-void softmax_attention_forward(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
-                               AttentionRows<const T> k, AttentionRows<const T> v, T* out, T* log_sums);
-
-// From the gradient g of out: gq, gk and gv, contiguous in the shapes of q, k and v; nullptr where not
+// Targets of the gradients: gq, gk and gv, contiguous in the shapes of q, k and v; nullptr where not
 // wanted.
 template <class T>
 struct SoftmaxAttentionGradients {
@@ -36,18 +29,26 @@ struct SoftmaxAttentionGradients {
   T* gk = nullptr;
   T* gv = nullptr;
 };
-template <class T>
-void softmax_attention_backward(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
-                                AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
-                                const T* log_sums, AttentionRows<const T> g,
-                                SoftmaxAttentionGradients<T> gradients);
 
-// One query per head over the first shape.key_length keys and values: q and out have length 1. Allocates
-// nothing. Of the shape, query_length, causal, key_lengths and dropout are not used.
-template <class T>
-void softmax_attention_step(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
-                            AttentionRows<const T> k, AttentionRows<const T> v, AttentionRows<T> out);
+TAPEFORMER_ON_BOTH_MACHINES(
 
-}  // namespace cpu
+    // out (batch, query_length, heads, value_dim) contiguous; log_sums (batch, heads, query_length): the
+    // log-sum-exp of the scaled scores. A query that sees no key gets zeros.
+    template <class T>
+    void softmax_attention_forward(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
+                                   AttentionRows<const T> k, AttentionRows<const T> v, T* out, T* log_sums);
+
+    // From the gradient g of out.
+    template <class T>
+    void softmax_attention_backward(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
+                                    AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
+                                    const T* log_sums, AttentionRows<const T> g,
+                                    SoftmaxAttentionGradients<T> gradients);
+
+    // One query per head over the first shape.key_length keys and values: q and out have length 1. Allocates
+    // nothing. Of the shape, query_length, causal, key_lengths and dropout are not used.
+    template <class T>
+    void softmax_attention_step(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
+                                AttentionRows<const T> k, AttentionRows<const T> v, AttentionRows<T> out);)
 
 }  // namespace tapeformer

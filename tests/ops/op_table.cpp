@@ -248,6 +248,7 @@ std::vector<OpCase> op_table() {
   add_row_sizes(table);
   add_linear_sizes(table);
   add_mixtures(table);
+  add_attention(table);
   return table;
 }
 

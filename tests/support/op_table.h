@@ -14,8 +14,11 @@ struct OpCase {
   std::string name;
   std::function<Tensor(const std::vector<Tensor>&)> function;
   std::vector<Tensor> inputs;  // floating ones are float64; indices too are inputs, so that they can move
+  bool large = false;          // too large for the gradient check
 };
 
 std::vector<OpCase> op_table();
+// The part of it with the attention ops.
+void add_attention(std::vector<OpCase>& table);
 
 }  // namespace tapeformer::test

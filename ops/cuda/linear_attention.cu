@@ -1,0 +1,314 @@
+#include "ops/kernels/linear_attention.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "ops/cuda/linear_attention_rows.h"
+#include "ops/cuda/tile_product.h"
+
+// In chunks of kTokens: every segment of tokens is summed up into a state, all at the same time; a scan turns
+// the states into those before (or behind) each chunk; and each chunk reads its state, and its own tokens
+// through a kTokens x kTokens product, again all at the same time. With dn = g / d and dd = -(g . out) / d
+// the gradients of the numerator and the denominator of out, and phi(q), phi(k) written q, k, there are two
+// states,
+//   forward  sum k v^T and sum k
+//   reverse  sum q dn^T and sum dd q
+// each (dim, value_dim) and then (dim,), and four ways of reading them.
+namespace tapeformer::cuda {
+namespace {
+
+enum class Reading { result, query_gradient, key_gradient, value_gradient };
+
+template <class T>
+struct LinearInputs {
+  LinearAttentionShape s;
+  AttentionRows<const T> q, k, v, g;
+  const T *inverse, *dd;  // 1 / d and dd, (batch, heads, query_length)
+
+  __device__ int64_t counted(int64_t example) const {
+    if (!s.key_lengths) return s.key_length;
+    const int64_t length = s.key_lengths[example];  // of a device, so that nobody has checked it
+    return length < 0 ? 0 : length < s.key_length ? length : s.key_length;
+  }
+};
+
+// The operands of one head.
+template <class T>
+struct LinearHead {
+  int64_t example, head;
+  HeadRows<T> queries, keys, values, dn;
+  const T* dd;
+
+  __device__ LinearHead(const LinearInputs<T>& in, int64_t index)
+      : example(index / in.s.heads), head(index % in.s.heads) {
+    const int64_t counted = in.counted(example), offset = index * in.s.query_length;
+    queries = {in.q.row(example, 0, head), in.q.length_stride, nullptr, in.s.query_length, in.s.dim};
+    keys = {in.k.row(example, 0, head), in.k.length_stride, nullptr, counted, in.s.dim};
+    values = {in.v.row(example, 0, head), in.v.length_stride, nullptr, counted, in.s.value_dim};
+    queries.map = keys.map = in.s.feature_map;
+    queries.mapped = keys.mapped = true;
+    if (in.g.data)
+      dn = {in.g.row(example, 0, head), in.g.length_stride, in.inverse + offset, in.s.query_length,
+            in.s.value_dim};
+    dd = in.dd ? in.dd + offset : nullptr;
+  }
+};
+
+// Segments of `tokens` positions of every head, one block each, and the tiles of the state along y.
+template <class T, bool kReverse, int kWidth>
+__global__ void state_kernel(LinearInputs<T> in, int64_t segments, int64_t tokens, T* states) {
+  T* const left_slice = dynamic_shared<T>();
+  T* const right_slice = left_slice + kSliceElements<kWidth>;
+  const LinearHead<T> head(in, blockIdx.x / segments);
+  const HeadRows<T>& features = kReverse ? head.queries : head.keys;
+  const HeadRows<T>& values = kReverse ? head.dn : head.values;
+  const int64_t dim = in.s.dim, value_dim = in.s.value_dim;
+  const int64_t begin = blockIdx.x % segments * tokens;
+  const int64_t end = begin + tokens < features.count ? begin + tokens : features.count;
+  const int64_t value_tiles = (value_dim + kWidth - 1) / kWidth;
+  const int64_t row = blockIdx.y / value_tiles * kWidth, column = blockIdx.y % value_tiles * kWidth;
+
+  Tile<T, kWidth, kWidth> state;
+  T sum = 0;  // of the features, in the threads that have one
+  const int thread = static_cast<int>(threadIdx.x);
+  add_products<Lanes::along_tile, Lanes::along_tile>(
+      state, left_slice, right_slice, end - begin,
+      [&](int64_t t, int i) { return begin + t < end ? features.at(begin + t, row + i) : T{0}; },
+      [&](int64_t t, int j) { return begin + t < end ? values.at(begin + t, column + j) : T{0}; },
+      [&](int64_t first, int count) {
+        if (column > 0 || thread >= kWidth) return;
+        for (int t = 0; t < count; ++t) {
+          const T feature = left_slice[t * kTileStride<kWidth> + thread];
+          sum += kReverse ? feature * head.dd[begin + first + t] : feature;
+        }
+      });
+  T* const target = states + int64_t{blockIdx.x} * dim * (value_dim + 1);
+  state.for_elements([&](int i, int j, T element) {
+    if (row + i < dim && column + j < value_dim) target[(row + i) * value_dim + column + j] = element;
+  });
+  if (column == 0 && thread < kWidth && row + thread < dim) target[dim * value_dim + row + thread] = sum;
+}
+
+enum class Scan { before, behind, all };
+
+// Elements of states (heads, segments, size): the sum of all segments before or behind each, or of all of
+// them in the first.
+template <class T>
+__global__ void scan_kernel(T* states, int64_t segments, int64_t size, int64_t count, Scan scan) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) {
+    T* const first = states + i / size * segments * size + i % size;
+    T sum = 0;
+    if (scan == Scan::all) {
+      for (int64_t c = 0; c < segments; ++c) sum += first[c * size];
+      *first = sum;
+      continue;
+    }
+    const int64_t step = scan == Scan::before ? size : -size;
+    T* at = scan == Scan::before ? first : first + (segments - 1) * size;
+    T next = *at;
+    for (int64_t c = 0; c < segments; ++c, at += step) {
+      const T own = next;
+      if (c + 1 < segments) next = at[step];
+      *at = sum;
+      sum += own;
+    }
+  }
+}
+
+// One block for a chunk of a head, and the tiles of the result along y. states: for the causal form one for
+// each chunk, else one for each head, state_stride apart.
+template <class T, Reading kReading, int kWidth>
+__global__ void read_kernel(LinearInputs<T> in, int64_t chunks, const T* states, int64_t states_each,
+                            T* result, T* inverse) {
+  constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
+  constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
+  __shared__ T denominators[kTokens];
+  T* const left_slice = dynamic_shared<T>();
+  T* const right_slice = left_slice + kSliceElements<kTokens>;  // room for kTokens columns
+  T* const weights = right_slice + kSliceElements<kTokens>;     // (kTokens, kTileStride): [column][row]
+
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t index = blockIdx.x / chunks, begin = blockIdx.x % chunks * kTokens;
+  const int64_t column = int64_t{blockIdx.y} * kWidth;
+  const LinearHead<T> head(in, index);
+  // result row = sum over columns of (row . column [+ dd]) value, of the chunk and of the state.
+  const HeadRows<T>& rows = kReading == Reading::result           ? head.queries
+                            : kReading == Reading::query_gradient ? head.dn
+                            : kReading == Reading::key_gradient   ? head.values
+                                                                  : head.keys;
+  const HeadRows<T>& columns = kReading == Reading::result           ? head.keys
+                               : kReading == Reading::query_gradient ? head.values
+                               : kReading == Reading::key_gradient   ? head.dn
+                                                                     : head.queries;
+  const HeadRows<T>& values = kReading == Reading::result           ? head.values
+                              : kReading == Reading::query_gradient ? head.keys
+                              : kReading == Reading::key_gradient   ? head.queries
+                                                                    : head.dn;
+  const int64_t queries = in.s.query_length, dim = in.s.dim, value_dim = in.s.value_dim;
+  const T* const state =
+      states + (index * states_each + (in.s.causal ? blockIdx.x % chunks : 0)) * dim * (value_dim + 1);
+  const T* const state_sum = state + dim * value_dim;
+
+  Tile<T, kTokens, kWidth> sums;
+  T denominator = static_cast<T>(in.s.eps);  // of row `thread`
+  if (in.s.causal) {
+    Tile<T, kTokens, kTokens> products;
+    add_products<Lanes::along_depth, Lanes::along_depth>(
+        products, left_slice, right_slice, rows.width,
+        [&](int64_t d, int i) { return rows.at(begin + i, d); },
+        [&](int64_t d, int j) { return columns.at(begin + j, d); });
+    products.for_elements([&](int i, int j, T& product) {
+      if constexpr (kReading == Reading::query_gradient)
+        product += begin + i < queries ? head.dd[begin + i] : T{0};
+      if constexpr (kReading == Reading::key_gradient)
+        product += begin + j < queries ? head.dd[begin + j] : T{0};
+      if (kReverse ? j < i : j > i) product = 0;
+    });
+    products.store_transposed(weights);
+    add_products_of(sums, weights, right_slice,
+                    [&](int d, int j) { return values.at(begin + d, column + j); });
+    if (kReading == Reading::result && thread < kTokens)
+      for (int j = 0; j < kTokens; ++j) denominator += weights[j * kTileStride<kTokens> + thread];
+  }
+  add_products<Lanes::along_depth, kToFeatures ? Lanes::along_depth : Lanes::along_tile>(
+      sums, left_slice, right_slice, rows.width, [&](int64_t d, int i) { return rows.at(begin + i, d); },
+      [&](int64_t d, int j) {
+        if constexpr (kToFeatures)
+          return d < value_dim && column + j < dim ? state[(column + j) * value_dim + d] : T{0};
+        else
+          return d < dim && column + j < value_dim ? state[d * value_dim + column + j] : T{0};
+      },
+      [&](int64_t first, int count) {
+        if (kReading == Reading::result && thread < kTokens)
+          for (int d = 0; d < count; ++d)
+            denominator += left_slice[d * kTileStride<kTokens> + thread] * state_sum[first + d];
+      });
+  if constexpr (kReading == Reading::result) {
+    if (thread < kTokens) denominators[thread] = denominator;
+    __syncthreads();
+    if (column == 0 && thread < kTokens && begin + thread < queries && inverse)
+      inverse[index * queries + begin + thread] = 1 / denominator;
+  }
+
+  const int64_t length = kReverse ? in.s.key_length : queries, width = kToFeatures ? dim : value_dim;
+  const AttentionRows<T> target = contiguous_rows(result, length, in.s.heads, width);
+  sums.for_elements([&](int i, int j, T sum) {
+    const int64_t position = begin + i, feature = column + j;
+    if (position >= length || feature >= width) return;
+    if constexpr (kReading == Reading::result) sum /= denominators[i];
+    if constexpr (kReading == Reading::query_gradient)
+      sum = (sum + head.dd[position] * state_sum[feature]) * head.queries.slope(position, feature);
+    if constexpr (kReading == Reading::key_gradient)
+      sum =
+          position < head.keys.count ? (sum + state_sum[feature]) * head.keys.slope(position, feature) : T{0};
+    target.row(head.example, position, head.head)[feature] = sum;
+  });
+}
+
+// The states of one direction, ready to be read.
+template <class T>
+class LinearStates {
+ public:
+  LinearStates(const LinearInputs<T>& in, bool reverse)
+      : chunks_(tiles_of(reverse ? in.s.query_length : in.s.key_length, kTokens)),
+        segments_(in.s.causal ? chunks_ : fewer_segments(in.s, chunks_)),
+        states_(in.s.batch * in.s.heads * segments_ * in.s.dim * (in.s.value_dim + 1)) {
+    const int64_t heads = in.s.batch * in.s.heads, size = in.s.dim * (in.s.value_dim + 1);
+    if (heads == 0 || segments_ == 0) return;
+    auto run = [&](auto width) {
+      constexpr int kWidth = decltype(width)::value;
+      auto* const kernel = reverse ? state_kernel<T, true, kWidth> : state_kernel<T, false, kWidth>;
+      const int64_t tiles = tiles_of(in.s.dim, kWidth) * tiles_of(in.s.value_dim, kWidth);
+      const int64_t tokens = (chunks_ + segments_ - 1) / segments_ * kTokens;
+      launch(kernel,
+             {dim3(static_cast<unsigned>(heads * segments_), static_cast<unsigned>(tiles)),
+              dim3(kTileThreads), 2 * kSliceElements<kWidth> * sizeof(T)},
+             in, segments_, tokens, states_.data());
+    };
+    if (tile_width(std::max(in.s.dim, in.s.value_dim)) == 32)
+      run(std::integral_constant<int, 32>{});
+    else
+      run(std::integral_constant<int, 64>{});
+    const Scan scan = !in.s.causal ? Scan::all : reverse ? Scan::behind : Scan::before;
+    launch(scan_kernel<T>, over_elements(heads * size), states_.data(), segments_, size, heads * size, scan);
+  }
+
+  const T* data() const { return states_.data(); }
+  int64_t each() const { return segments_; }  // for each head
+
+ private:
+  // Enough for every multiprocessor of a large device, at least one. It is a function of the shape only, so
+  // that sums are the same on every device.
+  static int64_t fewer_segments(const LinearAttentionShape& s, int64_t chunks) {
+    constexpr int64_t kBlocks = 512;
+    const int64_t wanted = std::max<int64_t>(kBlocks / std::max<int64_t>(s.batch * s.heads, 1), 1);
+    return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(chunks, 1));
+  }
+
+  int64_t chunks_, segments_;
+  Scratch<T> states_;
+};
+
+template <Reading kReading, class T>
+void read(const LinearInputs<T>& in, const LinearStates<T>& states, T* result, T* inverse = nullptr) {
+  constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
+  constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
+  const int64_t chunks = tiles_of(kReverse ? in.s.key_length : in.s.query_length, kTokens);
+  const int64_t width = kToFeatures ? in.s.dim : in.s.value_dim;
+  auto run = [&](auto tile) {
+    constexpr int kWidth = decltype(tile)::value;
+    constexpr size_t kShared = 2 * kSliceElements<kTokens> + kTokens * kTileStride<kTokens>;
+    launch(read_kernel<T, kReading, kWidth>,
+           {dim3(static_cast<unsigned>(in.s.batch * in.s.heads * chunks),
+                 static_cast<unsigned>(tiles_of(width, kWidth))),
+            dim3(kTileThreads), kShared * sizeof(T)},
+           in, chunks, states.data(), states.each(), result, inverse);
+  };
+  if (tile_width(width) == 32)
+    run(std::integral_constant<int, 32>{});
+  else
+    run(std::integral_constant<int, 64>{});
+}
+
+}  // namespace
+
+template <class T>
+void linear_attention_forward(const LinearAttentionShape& s, AttentionRows<const T> q,
+                              AttentionRows<const T> k, AttentionRows<const T> v, T* out,
+                              T* inverse_denominators) {
+  const LinearInputs<T> in{s, q, k, v, {}, nullptr, nullptr};
+  read<Reading::result>(in, LinearStates<T>(in, false), out, inverse_denominators);
+}
+
+template <class T>
+void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<const T> q,
+                               AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
+                               const T* inverse_denominators, AttentionRows<const T> g,
+                               LinearAttentionGradients<T> gradients) {
+  const Scratch<T> dd(s.batch * s.heads * s.query_length);
+  row_dots(g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), inverse_denominators, T{-1},
+           s.batch, s.query_length, s.heads, s.value_dim, dd.data());
+  const LinearInputs<T> in{s, q, k, v, g, inverse_denominators, dd.data()};
+  if (gradients.gq) read<Reading::query_gradient>(in, LinearStates<T>(in, false), gradients.gq);
+  if (!gradients.gk && !gradients.gv) return;
+  const LinearStates<T> states(in, true);
+  if (gradients.gk) read<Reading::key_gradient>(in, states, gradients.gk);
+  if (gradients.gv) read<Reading::value_gradient>(in, states, gradients.gv);
+}
+
+template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const float>,
+                                       AttentionRows<const float>, AttentionRows<const float>, float*,
+                                       float*);
+template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const double>,
+                                       AttentionRows<const double>, AttentionRows<const double>, double*,
+                                       double*);
+template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const float>,
+                                        AttentionRows<const float>, AttentionRows<const float>, const float*,
+                                        const float*, AttentionRows<const float>,
+                                        LinearAttentionGradients<float>);
+template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const double>,
+                                        AttentionRows<const double>, AttentionRows<const double>,
+                                        const double*, const double*, AttentionRows<const double>,
+                                        LinearAttentionGradients<double>);
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,62 @@
+// The rows that linear attention multiplies: of a tensor as they are, through the feature map, or each
+// divided by a number.
+#pragma once
+
+#include "core/cuda/kernel.h"
+#include "ops/kernels/linear_attention.h"
+
+namespace tapeformer::cuda {
+
+// phi(x), and phi'(x) from y = phi(x). NaN stays NaN.
+template <class T>
+__device__ T feature_of(FeatureMap map, T x) {
+  switch (map) {
+    case FeatureMap::elu_plus_one:
+      return x > 0 ? x + 1 : std::exp(x);
+    case FeatureMap::relu:
+      return x < 0 ? T{0} : x;
+    case FeatureMap::squared_relu:
+      return x < 0 ? T{0} : x * x;
+    case FeatureMap::exponential:
+      return std::exp(x);
+  }
+  return x;
+}
+template <class T>
+__device__ T feature_slope(FeatureMap map, T y) {
+  switch (map) {
+    case FeatureMap::elu_plus_one:
+      return y > 1 ? T{1} : y;
+    case FeatureMap::relu:
+      return y > 0 ? T{1} : T{0};
+    case FeatureMap::squared_relu:
+      return 2 * std::sqrt(y);
+    case FeatureMap::exponential:
+      return y;
+  }
+  return y;
+}
+
+// Rows of one head; zeros behind `count` and `width`.
+template <class T>
+struct HeadRows {
+  const T* data = nullptr;
+  int64_t stride = 0;
+  const T* factors = nullptr;  // of the rows; nullptr: ones
+  int64_t count = 0, width = 0;
+  FeatureMap map = {};
+  bool mapped = false;
+
+  __device__ T at(int64_t position, int64_t feature) const {
+    if (position >= count || feature >= width) return 0;
+    const T x = data[position * stride + feature];
+    if (mapped) return feature_of(map, x);
+    return factors ? factors[position] * x : x;
+  }
+  // phi' of an element.
+  __device__ T slope(int64_t position, int64_t feature) const {
+    return feature_slope(map, at(position, feature));
+  }
+};
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,77 @@
+#include <algorithm>
+#include <limits>
+
+#include "core/cuda/kernel.h"
+#include "ops/kernels/softmax_attention.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+constexpr int kStepKeys = 256;  // keys between two looks at the maximum, and threads
+
+// One block for each head. Scores are worked out by a warp for each key; then threads lie along the columns
+// of the values, `groups` keys at a time.
+template <class T>
+__global__ void step_kernel(SoftmaxAttentionShape s, AttentionRows<const T> q, AttentionRows<const T> k,
+                            AttentionRows<const T> v, int64_t columns, AttentionRows<T> out) {
+  constexpr T kInfinity = std::numeric_limits<T>::infinity();
+  __shared__ T weights[kStepKeys];
+  T* const results = dynamic_shared<T>();  // (groups, value_dim)
+  const int64_t head = blockIdx.x % s.heads, example = blockIdx.x / s.heads, thread = threadIdx.x;
+  const int64_t groups = kStepKeys / columns, group = thread / columns, lane = thread % kWarp;
+  const T* const query = q.row(example, 0, head);
+  const T scale = static_cast<T>(s.scale);
+  if (group < groups)
+    for (int64_t m = thread % columns; m < s.value_dim; m += columns) results[group * s.value_dim + m] = 0;
+  T maximum = -kInfinity, sum = 0;
+  for (int64_t begin = 0; begin < s.key_length; begin += kStepKeys) {
+    const int64_t count = s.key_length - begin < kStepKeys ? s.key_length - begin : kStepKeys;
+    for (int64_t j = thread / kWarp; j < count; j += kStepKeys / kWarp) {
+      const T* const key = k.row(example, begin + j, head);
+      T product = 0;
+      for (int64_t d = lane; d < s.dim; d += kWarp) product += query[d] * key[d];
+      product = warp_reduce<Plus>(product);
+      if (lane == 0) weights[j] = scale * product;
+    }
+    __syncthreads();
+    const T score = thread < count ? weights[thread] : -kInfinity;
+    const T largest = Larger::of(maximum, block_max(score));
+    const T shift = largest == -kInfinity ? T{0} : largest;
+    const T weight = std::exp(score - shift), rescale = std::exp(maximum - shift);
+    weights[thread] = weight;
+    sum = rescale * sum + block_sum(weight);
+    maximum = largest;
+    if (group < groups)
+      for (int64_t m = thread % columns; m < s.value_dim; m += columns) {
+        T result = rescale * results[group * s.value_dim + m];
+        for (int64_t j = group; j < count; j += groups)
+          result += weights[j] * v.row(example, begin + j, head)[m];
+        results[group * s.value_dim + m] = result;
+      }
+    __syncthreads();
+  }
+  for (int64_t m = thread; m < s.value_dim; m += kStepKeys) {
+    T result = 0;
+    for (int64_t other = 0; other < groups; ++other) result += results[other * s.value_dim + m];
+    out.row(example, 0, head)[m] = result / sum;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void softmax_attention_step(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
+                            AttentionRows<const T> k, AttentionRows<const T> v, AttentionRows<T> out) {
+  const int64_t columns = std::min<int64_t>(s.value_dim, kStepKeys);
+  const size_t shared = static_cast<size_t>(kStepKeys / columns * s.value_dim) * sizeof(T);
+  launch(step_kernel<T>, over_rows(s.batch * s.heads, kStepKeys, shared), s, q, k, v, columns, out);
+}
+
+template void softmax_attention_step(const SoftmaxAttentionShape&, AttentionRows<const float>,
+                                     AttentionRows<const float>, AttentionRows<const float>,
+                                     AttentionRows<float>);
+template void softmax_attention_step(const SoftmaxAttentionShape&, AttentionRows<const double>,
+                                     AttentionRows<const double>, AttentionRows<const double>,
+                                     AttentionRows<double>);
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,173 @@
+// Products of matrices whose operands are made as they are read, by one block of threads: what the attention
+// kernels consist of. The terms of a sum pass through shared memory a slice at a time, and each thread keeps
+// a few neighbouring elements of the result in registers.
+#pragma once
+
+#include "core/cuda/kernel.h"
+#include "ops/kernels/attention.h"
+
+namespace tapeformer::cuda {
+
+inline constexpr int kTileThreads = 256;
+inline constexpr int kTileEdge = 16;    // threads along either side of a tile
+inline constexpr int kTokens = 64;      // queries or keys of a tile
+inline constexpr int kSliceDepth = 32;  // terms of the sums that are in shared memory at a time
+
+// Elements from row to row of a tile or slice of kSize columns in shared memory: rows stay aligned for vector
+// loads, and the lanes of a fill along the depth meet different banks.
+template <int kSize>
+inline constexpr int kTileStride = kSize + 4;
+template <int kSize>
+inline constexpr int kSliceElements = kSliceDepth* kTileStride<kSize>;
+
+// The elements of a tile that belong to one thread.
+template <class T, int kRows, int kColumns>
+struct Tile {
+  static constexpr int kRowsEach = kRows / kTileEdge, kColumnsEach = kColumns / kTileEdge;
+  static constexpr int kRowStride = kTileStride<kRows>, kColumnStride = kTileStride<kColumns>;
+  T elements[kRowsEach][kColumnsEach] = {};
+
+  __device__ static int first_row() { return static_cast<int>(threadIdx.x) / kTileEdge * kRowsEach; }
+  __device__ static int first_column() { return static_cast<int>(threadIdx.x) % kTileEdge * kColumnsEach; }
+
+  // += the sum over d < depth of left[d][row] right[d][column].
+  __device__ void add_product(const T* left, const T* right, int depth) {
+    left += first_row();
+    right += first_column();
+#pragma unroll 8
+    for (int d = 0; d < depth; ++d, left += kRowStride, right += kColumnStride) {
+      const auto a = *reinterpret_cast<const Few<kRowsEach>*>(left);
+      const auto b = *reinterpret_cast<const Few<kColumnsEach>*>(right);
+      for (int i = 0; i < kRowsEach; ++i)
+        for (int j = 0; j < kColumnsEach; ++j) elements[i][j] += a.values[i] * b.values[j];
+    }
+  }
+  // f(row, column, element)
+  template <class F>
+  __device__ void for_elements(F f) {
+    for (int i = 0; i < kRowsEach; ++i)
+      for (int j = 0; j < kColumnsEach; ++j) f(first_row() + i, first_column() + j, elements[i][j]);
+  }
+  // target[column][row], as the left operand of add_product.
+  __device__ void store_transposed(T* target) const {
+    for (int j = 0; j < kColumnsEach; ++j) {
+      Few<kRowsEach> column;
+      for (int i = 0; i < kRowsEach; ++i) column.values[i] = elements[i][j];
+      *reinterpret_cast<Few<kRowsEach>*>(target + (first_column() + j) * kRowStride + first_row()) = column;
+    }
+  }
+
+ private:
+  template <int kCount>
+  struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Few {
+    T values[kCount];
+  };
+};
+
+// How the lanes of a warp ask for the elements of an operand: the order in which it lies in memory.
+enum class Lanes { along_depth, along_tile };
+
+// slice[d][i] = element(d, i) for d < kSliceDepth, i < kSize.
+template <Lanes kLanes, int kSize, class T, class F>
+__device__ void fill_slice(T* slice, F element) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if constexpr (kLanes == Lanes::along_tile) {
+    for (int e = thread; e < kSliceDepth * kSize; e += kTileThreads)
+      slice[e / kSize * kTileStride<kSize> + e % kSize] = element(e / kSize, e % kSize);
+  } else {
+    // A warp takes 4 rows of 8 neighbouring elements: whole sectors of memory, and 32 different banks.
+    const int d = thread % 8, i = thread / 8 % 4, warp = thread / kWarp;
+    constexpr int kGroups = kSliceDepth / 8;
+    for (int part = warp; part < kGroups * kSize / 4; part += kTileThreads / kWarp) {
+      const int depth = part % kGroups * 8 + d, column = part / kGroups * 4 + i;
+      slice[depth * kTileStride<kSize> + column] = element(depth, column);
+    }
+  }
+}
+
+struct NothingMore {
+  __device__ void operator()(int64_t, int) const {}
+};
+
+// tile += the sum over d < depth of left(d, row) right(d, column). All threads of the block call it; the
+// slices may be in use until it is called, and are after it. each_slice(first d, count) runs while the slices
+// are filled. Operands are asked for a depth beyond the last, for which they give zero.
+template <Lanes kLeft, Lanes kRight, class T, int kRows, int kColumns, class Left, class Right,
+          class EachSlice = NothingMore>
+__device__ void add_products(Tile<T, kRows, kColumns>& tile, T* left_slice, T* right_slice, int64_t depth,
+                             Left left, Right right, EachSlice each_slice = {}) {
+  for (int64_t begin = 0; begin < depth; begin += kSliceDepth) {
+    __syncthreads();
+    fill_slice<kLeft, kRows>(left_slice, [&](int d, int i) { return left(begin + d, i); });
+    fill_slice<kRight, kColumns>(right_slice, [&](int d, int i) { return right(begin + d, i); });
+    __syncthreads();
+    const int count = static_cast<int>(depth - begin < kSliceDepth ? depth - begin : kSliceDepth);
+    tile.add_product(left_slice, right_slice, count);
+    each_slice(begin, count);
+  }
+}
+
+// The same with a left operand that is in shared memory already, as store_transposed leaves it, of kTokens
+// depth. It waits for the threads that wrote it.
+template <class T, int kRows, int kColumns, class Right>
+__device__ void add_products_of(Tile<T, kRows, kColumns>& tile, const T* left, T* right_slice, Right right) {
+  for (int begin = 0; begin < kTokens; begin += kSliceDepth) {
+    __syncthreads();
+    fill_slice<Lanes::along_tile, kColumns>(right_slice, [&](int d, int i) { return right(begin + d, i); });
+    __syncthreads();
+    tile.add_product(left + begin * kTileStride<kRows>, right_slice, kSliceDepth);
+  }
+}
+
+// Rows of one head; zeros behind `count` and `width`.
+template <class T>
+struct PlainRows {
+  const T* data = nullptr;
+  int64_t stride = 0, count = 0, width = 0;
+
+  __device__ T at(int64_t position, int64_t feature) const {
+    return position < count && feature < width ? data[position * stride + feature] : T{0};
+  }
+};
+
+// Reduction over the threads that share the rows of a tile; each of them gets the result.
+template <class Operation, class T>
+__device__ T row_reduce(T value) {
+  for (int bits = kTileEdge / 2; bits > 0; bits /= 2)
+    value = Operation::of(value, __shfl_xor_sync(kAllLanes, value, bits));
+  return value;
+}
+
+// Columns of the tiles that make up a result of this width, and how many tiles that takes.
+inline int tile_width(int64_t width) {
+  return width <= 32 ? 32 : 64;
+}
+inline int64_t tiles_of(int64_t size, int64_t tile) {
+  return (size + tile - 1) / tile;
+}
+
+// One warp for each row: dots (batch, heads, length) = sign a . b over rows of `dim` elements, times factors
+// of the same shape as dots unless that is nullptr.
+template <class T>
+__global__ void row_dots_kernel(AttentionRows<const T> a, AttentionRows<const T> b, const T* factors, T sign,
+                                int64_t length, int64_t heads, int64_t dim, int64_t count, T* dots) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
+    const int64_t head = i % heads, position = i / heads % length, example = i / heads / length;
+    const T *const x = a.row(example, position, head), *const y = b.row(example, position, head);
+    T sum = 0;
+    for (int64_t d = lane; d < dim; d += kWarp) sum += x[d] * y[d];
+    sum = warp_reduce<Plus>(sum);
+    const int64_t target = (example * heads + head) * length + position;
+    if (lane == 0) dots[target] = sign * sum * (factors ? factors[target] : T{1});
+  }
+}
+template <class T>
+void row_dots(AttentionRows<const T> a, AttentionRows<const T> b, const T* factors, T sign, int64_t batch,
+              int64_t length, int64_t heads, int64_t dim, T* dots) {
+  const int64_t count = batch * length * heads;
+  launch(row_dots_kernel<T>, over_elements(count * kWarp), a, b, factors, sign, length, heads, dim, count,
+         dots);
+}
+
+}  // namespace tapeformer::cuda

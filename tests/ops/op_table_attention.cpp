@@ -1,0 +1,121 @@
+#include "ops/linear_attention.h"
+#include "ops/lsh_attention.h"
+#include "ops/softmax_attention.h"
+#include "ops/view.h"
+#include "tests/support/op_table.h"
+#include "tests/support/random.h"
+
+namespace tapeformer::test {
+namespace {
+
+using Inputs = std::vector<Tensor>;
+
+struct Sizes {
+  int64_t batch, query_length, key_length, heads, dim, value_dim;
+};
+
+Inputs make_inputs(const Sizes& s) {
+  return {normal({s.batch, s.query_length, s.heads, s.dim}, 1),
+          normal({s.batch, s.key_length, s.heads, s.dim}, 2),
+          normal({s.batch, s.key_length, s.heads, s.value_dim}, 3)};
+}
+std::string describe(const Sizes& s) {
+  return concat_text(s.batch, " x ", s.query_length, "/", s.key_length, " x ", s.heads, " x ", s.dim, "/",
+                     s.value_dim);
+}
+
+// The gradient check works an op out for every element of its inputs.
+bool is_large(const Sizes& s) {
+  return s.batch * (s.query_length + s.key_length) * s.heads * (s.dim + s.value_dim) > 1000;
+}
+
+// Around the tiles of the kernels, 64 tokens by 32 or 64 features in slices of 32.
+const Sizes kCausalSizes[] = {{2, 5, 5, 2, 3, 2},      {1, 0, 0, 2, 3, 3},     {2, 1, 1, 1, 1, 1},
+                              {1, 97, 97, 1, 2, 1},    {2, 64, 64, 2, 8, 64},  {1, 65, 65, 3, 64, 32},
+                              {2, 193, 193, 1, 33, 5}, {1, 70, 70, 1, 65, 130}};
+const Sizes kSizes[] = {{2, 3, 7, 2, 3, 2},     {1, 0, 5, 1, 2, 3},      {2, 5, 0, 1, 2, 3},
+                        {1, 70, 5, 1, 2, 1},    {2, 63, 129, 1, 32, 33}, {1, 200, 66, 2, 64, 17},
+                        {1, 66, 67, 1, 129, 70}};
+
+void add_linear_attention(std::vector<OpCase>& table) {
+  auto add = [&](const Sizes& size, bool causal, FeatureMap map = FeatureMap::elu_plus_one) {
+    const std::string name =
+        concat_text("attention, linear, ", causal ? "causal, " : "", "map ", static_cast<int>(map), ", ");
+    table.push_back({name + describe(size),
+                     [causal, map](const Inputs& in) {
+                       return linear_attention(in[0], in[1], in[2], {.causal = causal, .feature_map = map});
+                     },
+                     make_inputs(size), is_large(size)});
+  };
+  for (const Sizes& size : kCausalSizes) add(size, true);
+  for (const Sizes& size : kSizes) add(size, false);
+  for (const FeatureMap map : {FeatureMap::relu, FeatureMap::squared_relu, FeatureMap::exponential}) {
+    add({1, 9, 9, 2, 5, 3}, true, map);
+    add({1, 4, 9, 2, 5, 3}, false, map);
+  }
+  for (const bool causal : {false, true})
+    for (const int64_t length : {5, 130}) {
+      Inputs inputs = make_inputs({3, length, length, 2, 3, 4});
+      inputs.push_back(Tensor::from<int64_t>({length - 2, 0, length / 2}, {3}));
+      table.push_back({concat_text("attention, linear, lengths, ", causal ? "causal, " : "", length),
+                       [causal](const Inputs& in) {
+                         return linear_attention(in[0], in[1], in[2],
+                                                 {.causal = causal, .key_lengths = in[3]});
+                       },
+                       inputs, length > 100});
+    }
+  // Heads before tokens in memory, and features that are not contiguous.
+  table.push_back({"attention, linear, strides",
+                   [](const Inputs& in) {
+                     return linear_attention(permute(in[0], {0, 2, 1, 3}), permute(in[1], {0, 2, 1, 3}),
+                                             transpose(in[2], -1, -2), {.causal = true});
+                   },
+                   {normal({2, 3, 7, 4}, 1), normal({2, 3, 7, 4}, 2), normal({2, 7, 5, 3}, 3)}});
+}
+
+void add_softmax_attention(std::vector<OpCase>& table) {
+  auto add = [&](const Sizes& size, bool causal, double dropout = 0) {
+    table.push_back(
+        {concat_text("attention, softmax, ", causal ? "causal, " : "", "dropout ", dropout, ", ",
+                     describe(size)),
+         [causal, dropout](const Inputs& in) {
+           return softmax_attention(
+               in[0], in[1], in[2],
+               {.causal = causal, .dropout = dropout, .dropout_stream = RandomStream(5, "weights")});
+         },
+         make_inputs(size), is_large(size)});
+  };
+  for (const Sizes& size : kCausalSizes) add(size, true);
+  for (const Sizes& size : kSizes)
+    for (const bool causal : {false, true}) add(size, causal);
+  for (const bool causal : {false, true}) {
+    add({2, 3, 7, 2, 3, 2}, causal, 0.3);
+    add({2, 70, 130, 2, 3, 2}, causal, 0.3);
+  }
+  for (const bool causal : {false, true})
+    for (const int64_t length : {5, 130}) {
+      Inputs inputs = make_inputs({3, length, length, 2, 3, 4});
+      inputs.push_back(Tensor::from<int64_t>({length - 2, 0, length / 2}, {3}));
+      table.push_back({concat_text("attention, softmax, lengths, ", causal ? "causal, " : "", length),
+                       [causal](const Inputs& in) {
+                         return softmax_attention(in[0], in[1], in[2],
+                                                  {.causal = causal, .key_lengths = in[3], .scale = 0.7});
+                       },
+                       inputs, length > 100});
+    }
+  table.push_back({"attention, softmax, strides",
+                   [](const Inputs& in) {
+                     return softmax_attention(permute(in[0], {0, 2, 1, 3}), permute(in[1], {0, 2, 1, 3}),
+                                              transpose(in[2], -1, -2), {.causal = true});
+                   },
+                   {normal({2, 3, 7, 4}, 1), normal({2, 3, 7, 4}, 2), normal({2, 7, 5, 3}, 3)}});
+}
+
+}  // namespace
+
+void add_attention(std::vector<OpCase>& table) {
+  add_linear_attention(table);
+  add_softmax_attention(table);
+}
+
+}  // namespace tapeformer::test
