@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "ops/elementwise.h"
 #include "ops/kernels/ctc_loss.h"
+#include "ops/row_loss.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -84,19 +84,25 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
   const Tensor losses = Tensor::empty({batch}, x.dtype(), x.device());
   const bool wanted = recording() && requires_grad(x);
   const Tensor gradient = wanted ? Tensor::empty_like(x) : Tensor{};
-  double total = 0;
-  on_device(x.device(), kOp, [&] {
-    visit_floating(kOp, x.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::ctc_loss({batch, x.size(1), classes, targets.size(1), blank}, x.data<T>(),
-                    frame_counts.data<int64_t>(), targets.data<int64_t>(), label_counts.data<int64_t>(),
-                    feasible.counted.data<uint8_t>(), static_cast<T>(scale), losses.data<T>(),
-                    wanted ? gradient.data<T>() : nullptr);
-      for (int64_t b = 0; b < batch; ++b) total += static_cast<double>(losses.data<T>()[b]);
-    });
+  const auto brought = [&](const Tensor& tensor) { return tensor.to(x.device()); };
+  const Tensor moved_frames = brought(frame_counts), moved_targets = brought(targets),
+               moved_labels = brought(label_counts), counted = brought(feasible.counted);
+  visit_floating(kOp, x.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(CtcShape{batch, x.size(1), classes, targets.size(1), blank}, x.data<T>(),
+             moved_frames.data<int64_t>(), moved_targets.data<int64_t>(), moved_labels.data<int64_t>(),
+             counted.data<uint8_t>(), static_cast<T>(scale), losses.data<T>(),
+             wanted ? gradient.data<T>() : nullptr);
+    };
+    on_device(
+        x.device(), kOp, [&] { run([](auto... a) { cpu::ctc_loss<T>(a...); }); },
+        [&] { run([](auto... a) { cuda::ctc_loss<T>(a...); }); });
   });
-  const Tensor loss = record(kOp, Tensor::full({}, total * scale, x.dtype()), {&x},
-                             [gradient](const Tensor& g) { return Gradients{mul(gradient, g.item())}; });
+  const Tensor weights = Tensor::full({batch}, scale, x.dtype(), x.device());
+  const Tensor loss = record(kOp, weighted_sum(kOp, losses, weights), {&x}, [gradient](const Tensor& g) {
+    return Gradients{multiplied_by(kOp, gradient, g)};
+  });
   return {loss, losses, batch - feasible.utterances};
 }
 

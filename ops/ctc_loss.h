@@ -34,7 +34,11 @@ struct CtcLoss {
 // The recursions run on logarithms, relative to the largest state of the frame before, so that float32 keeps
 // its accuracy over thousands of frames. Results depend neither on threads nor on the rest of the batch. A
 // loss is infinite, and its gradient zero, when the labels have probability zero; NaN in the frames gives
-// NaN. Errors: ShapeError for wrong shapes, dtypes, lengths, labels and blanks, naming the utterance.
+// NaN.
+//
+// The lengths and labels are on the CPU whatever device the logits are on: which pairs are feasible is worked
+// out from them without waiting. Errors: ShapeError for wrong shapes, dtypes, lengths, labels and blanks,
+// naming the utterance.
 CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor& labels,
                  const Tensor& label_lengths, const CtcOptions& options = {});
 

@@ -1,41 +1,52 @@
 #include "ops/optimizer_step.h"
 
 namespace tapeformer {
+namespace {
 
-void optimizer_step(const std::vector<ParameterSlot>& slots, const StepRule& rule) {
+constexpr const char* kOp = "optimizer_step";
+
+template <class T>
+std::vector<ParameterArrays<T>> arrays_of(const std::vector<ParameterSlot>& slots) {
+  std::vector<ParameterArrays<T>> list;
   for (const ParameterSlot& slot : slots)
-    on_device(slot.parameter.device(), "optimizer_step", [&] {
-      visit_floating("optimizer_step", slot.parameter.dtype(), [&](auto tag) {
-        using T = decltype(tag);
-        cpu::optimizer_step(rule, slot.gradient_scale, slot.parameter.data<T>(), slot.gradient.data<T>(),
-                            slot.first.data<T>(), slot.second.defined() ? slot.second.data<T>() : nullptr,
-                            slot.parameter.numel());
-      });
-    });
+    list.push_back({slot.parameter.data<T>(), slot.gradient.data<T>(), slot.first.data<T>(),
+                    slot.second.defined() ? slot.second.data<T>() : nullptr, slot.parameter.numel()});
+  return list;
 }
 
-std::vector<double> squared_norms(const std::vector<Tensor>& tensors) {
-  std::vector<double> norms;
-  for (const Tensor& tensor : tensors) {
-    const Tensor x = tensor.is_contiguous() ? tensor : tensor.clone();
-    on_device(x.device(), "squared_norms", [&] {
-      visit_floating("squared_norms", x.dtype(), [&](auto tag) {
-        using T = decltype(tag);
-        norms.push_back(cpu::squared_norm(x.data<T>(), x.numel()));
-      });
-    });
-  }
-  return norms;
+}  // namespace
+
+Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const StepRule& rule,
+                      const Clipping& clipping) {
+  if (slots.empty()) return Tensor::zeros({}, DType::float64);
+  const Device device = slots[0].parameter.device();
+  const auto count = static_cast<int64_t>(slots.size());
+  const Tensor squares = Tensor::empty({count}, DType::float64, device), scales = Tensor::empty_like(squares);
+  const Tensor norm = Tensor::empty({}, DType::float64, device);
+  visit_floating(kOp, slots[0].parameter.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto norms, auto clip, auto step) {
+      const std::vector<ParameterArrays<T>> list = arrays_of<T>(slots);
+      norms(list.data(), count, squares.data<double>());
+      clip(clipping, squares.data<double>(), count, scales.data<double>(), norm.data<double>());
+      step(rule, list.data(), count, scales.data<double>());
+    };
+    on_device(
+        device, kOp, [&] { run(cpu::squared_norms<T>, cpu::clip_scales, cpu::optimizer_step<T>); },
+        [&] { run(cuda::squared_norms<T>, cuda::clip_scales, cuda::optimizer_step<T>); });
+  });
+  return norm;
 }
 
 void average_into(const Tensor& average, const Tensor& value, double decay) {
   check(average.shape() == value.shape() && average.dtype() == value.dtype(), "average_into", "shapes ",
         average.shape(), " and ", value.shape());
-  on_device(average.device(), "average_into", [&] {
-    visit_floating("average_into", average.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::average_into(average.data<T>(), value.data<T>(), decay, average.numel());
-    });
+  visit_floating("average_into", average.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) { kernel(average.data<T>(), value.data<T>(), decay, average.numel()); };
+    on_device(
+        average.device(), "average_into", [&] { run(cpu::average_into<T>); },
+        [&] { run(cuda::average_into<T>); });
   });
 }
 

@@ -11,14 +11,13 @@ namespace tapeformer {
 // One parameter with what the step reads and writes; all contiguous, of one shape, dtype and device.
 struct ParameterSlot {
   Tensor parameter, gradient, first, second;  // `second` is undefined for SGD
-  double gradient_scale = 1;                  // clipping
 };
 
-// By the equations of StepRule (ops/kernels/optimizer_step.h).
-void optimizer_step(const std::vector<ParameterSlot>& slots, const StepRule& rule);
-
-// Sum of squares of each tensor, summed in float64 in an order that does not depend on threads.
-std::vector<double> squared_norms(const std::vector<Tensor>& tensors);
+// By the equations of StepRule and Clipping (ops/kernels/optimizer_step.h); all slots have one dtype and
+// device. Returns the norm of all gradients times clipping.gradient_scale, before clipping: a float64 scalar
+// on that device, for which nothing has waited.
+Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const StepRule& rule,
+                      const Clipping& clipping = {});
 
 // average = decay * average + (1 - decay) * value, elementwise.
 void average_into(const Tensor& average, const Tensor& value, double decay);

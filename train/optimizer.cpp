@@ -56,28 +56,17 @@ Optimizer::Optimizer(const OptimizerConfig& config, Named parameters)
   }
 }
 
-double Optimizer::step(double lr, double gradient_scale) {
+Tensor Optimizer::step(double lr, double gradient_scale) {
   std::vector<ParameterSlot> slots;
-  std::vector<Tensor> gradients;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i].second;
     const Tensor g = gradient(parameter);
-    if (!g.defined()) continue;
-    gradients.push_back(g.is_contiguous() ? g : g.clone());
-    slots.push_back({parameter, gradients.back(), first_[i], second_[i]});
+    if (g.defined()) slots.push_back({parameter, g.is_contiguous() ? g : g.clone(), first_[i], second_[i]});
   }
-  const std::vector<double> squares = squared_norms(gradients);
-  double total = 0;
-  for (const double square : squares) total += square;
-  const double norm = std::sqrt(total) * std::abs(gradient_scale);
-  auto clip_factor = [&](double of) {
-    return config_.clip_norm > 0 ? std::min(1.0, config_.clip_norm / (of + 1e-6)) : 1.0;
-  };
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const double own = std::sqrt(squares[i]) * std::abs(gradient_scale);
-    slots[i].gradient_scale = gradient_scale * clip_factor(config_.clip == "per_tensor" ? own : norm);
-  }
-  optimizer_step(slots, rule_of(config_, lr, ++steps_));
+  const Tensor norm = optimizer_step(slots, rule_of(config_, lr, ++steps_),
+                                     {.gradient_scale = gradient_scale,
+                                      .largest_norm = config_.clip_norm,
+                                      .per_tensor = config_.clip == "per_tensor"});
   for (size_t i = 0; i < averages_.size(); ++i) {
     // Early averages follow the weights closely, so that the start is forgotten.
     const double decay =

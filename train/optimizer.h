@@ -18,14 +18,15 @@ class Optimizer {
   Optimizer(const OptimizerConfig& config, Named parameters);
 
   // Updates every parameter that has a gradient and drops the gradients. `gradient_scale` multiplies them
-  // first (for accumulation). Returns the norm of all gradients together before clipping.
+  // first (for accumulation). Returns the norm of all gradients together before clipping, as a scalar
+  // on their device that nothing has waited for.
   //   radam: Liu et al. 2020 in the form of the experiments of "Transformers are RNNs": eps beside the root
   //   of the
   //          uncorrected second moment; momentum SGD while rho_t < 5; decoupled weight decay in both branches
   //   adam:  Kingma & Ba 2015, weight decay as L2;  adamw: Loshchilov & Hutter 2019;  sgd: with momentum,
   //   decay as L2
   // Clipping multiplies gradients by min(1, clip_norm / (norm + 1e-6)), for all together or tensor by tensor.
-  double step(double lr, double gradient_scale = 1);
+  Tensor step(double lr, double gradient_scale = 1);
   int64_t steps() const { return steps_; }
 
   // Exchanges the weights with their average (a second call changes them back); nothing without an average.

@@ -183,7 +183,7 @@ void Trainer::report(const Step& step) {
   MetricRecord record{{"step", step_}, {"split", "train"}, {"loss_nats", step.loss}};
   task_->add_metrics(step.loss, record);
   const MetricRecord rest{{"lr", step.lr},
-                          {"grad_norm", step.grad_norm},
+                          {"grad_norm", step.grad_norm.item()},
                           {"tokens_per_second", speed},
                           {"seconds", seconds_},
                           {"memory_bytes", allocator(device_).stats().peak}};

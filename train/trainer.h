@@ -64,7 +64,8 @@ class Trainer {
 
  private:
   struct Step {
-    double loss = 0, grad_norm = 0, lr = 0;
+    double loss = 0, lr = 0;
+    Tensor grad_norm;  // brought from the device where it is reported
     int64_t tokens = 0;
   };
 

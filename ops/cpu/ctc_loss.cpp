@@ -11,12 +11,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Labels of an utterance with a blank before, between and after them are its states: 2 labels + 1. A path
-// stays in a state, goes to the next one, or skips the blank between two labels that differ.
-//
-// Logarithms of impossible events are finite, so that their differences are numbers: kNever for states that
-// no path reaches, kUnlikeliest for classes of probability zero.
-constexpr double kNever = -1e30, kUnlikeliest = -1e22;
+constexpr double kNever = kCtcNever, kUnlikeliest = kCtcUnlikeliest;
 constexpr int64_t kMargin = 2;  // states beside the real ones, always kNever
 
 // log(exp(a) + exp(b) + exp(c))
@@ -27,16 +22,8 @@ template <class T>
   return largest + vmath::log(vmath::exp(a - largest) + vmath::exp(b - largest) + vmath::exp(c - largest));
 }
 
-// States that lie on some whole path at frame t of `frames`.
-struct Span {
-  int64_t begin, end;
-};
-Span reachable(int64_t t, int64_t frames, int64_t states) {
-  return {std::max<int64_t>(states - 2 * (frames - t), 0), std::min(2 * (t + 1), states)};
-}
-
 template <class T>
-void close_margins(T* row, Span span) {
+void close_margins(T* row, CtcSpan span) {
   row[span.begin - 2] = row[span.begin - 1] = row[span.end] = row[span.end + 1] = T(kNever);
 }
 
@@ -105,7 +92,7 @@ class Utterance {
   }
 
   // Log-probability of every state's class at frame t.
-  void emit(const T* logits, int64_t t, Span span) {
+  void emit(const T* logits, int64_t t, CtcSpan span) {
     const T* const row = logits + t * classes_;
     const T shift = normalizers_.data()[t];
     const int32_t* const state_class = state_class_.data();
@@ -121,7 +108,7 @@ class Utterance {
   // the shifts so far. Row t is row t % rows of `alpha`. Returns the loss.
   T forward(const T* logits, T* alpha, int64_t rows) {
     T* row = alpha + kMargin;
-    Span span = reachable(0, frames_, states_);
+    CtcSpan span = ctc_span(0, frames_, states_);
     emit(logits, 0, span);
     T largest = T(kNever);
     for (int64_t s = span.begin; s < span.end; ++s) {
@@ -133,7 +120,7 @@ class Utterance {
     for (int64_t t = 1; t < frames_; ++t) {
       const T* const before = row;
       row = alpha + t % rows * row_ + kMargin;
-      span = reachable(t, frames_, states_);
+      span = ctc_span(t, frames_, states_);
       emit(logits, t, span);
       shifts += static_cast<double>(largest);
       largest = forward_step(before, row, span, largest);
@@ -143,7 +130,7 @@ class Utterance {
     return static_cast<T>(-(shifts + static_cast<double>(log_sum(last, label, T(kNever)))));
   }
 
-  T forward_step(const T* before, T* row, Span span, T shift) const {
+  T forward_step(const T* before, T* row, CtcSpan span, T shift) const {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();
     T largest = T(kNever);
@@ -161,7 +148,7 @@ class Utterance {
   struct Largest {
     T beta, posterior;
   };
-  Largest backward_step(const T* after, const T* alpha, T* row, Span span, T shift) {
+  Largest backward_step(const T* after, const T* alpha, T* row, CtcSpan span, T shift) {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();
     T* const posterior = posterior_.data();
@@ -187,7 +174,7 @@ class Utterance {
     if (states_ > 1) after[states_ - 2] = 0;
     T shift = 0;
     for (int64_t t = frames_ - 1; t >= 0; --t) {
-      const Span span = reachable(t, frames_, states_);
+      const CtcSpan span = ctc_span(t, frames_, states_);
       emit(logits, t, span);
       // Past the end there is no transition, so the first step back must not add neighbours up.
       const Largest largest = t == frames_ - 1
@@ -200,7 +187,7 @@ class Utterance {
     }
   }
 
-  Largest last_frame(const T* end, const T* alpha, T* row, Span span) {
+  Largest last_frame(const T* end, const T* alpha, T* row, CtcSpan span) {
     Largest largest{T(kNever), T(2 * kNever)};
     for (int64_t s = span.begin; s < span.end; ++s) {
       posterior_.data()[s] = alpha[s] + end[s];
@@ -211,7 +198,7 @@ class Utterance {
   }
 
   // scale (softmax - share of the paths that are in the class at this frame)
-  void write_gradient(const T* logits, int64_t t, Span span, T largest, T scale, T* out) {
+  void write_gradient(const T* logits, int64_t t, CtcSpan span, T largest, T scale, T* out) {
     T* const posterior = posterior_.data();
     T total = 0;
 #pragma omp simd reduction(+ : total)

@@ -11,17 +11,16 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 15;
 
-}  // namespace
-
 template <class T>
-void optimizer_step(const StepRule& rule, double gradient_scale, T* parameter, const T* gradient, T* first,
-                    T* second, int64_t n) {
+void step_one(const StepRule& rule, double gradient_scale, const ParameterArrays<T>& arrays) {
+  T *const parameter = arrays.parameter, *const first = arrays.first, *const second = arrays.second;
+  const T* const gradient = arrays.gradient;
   const T scale = static_cast<T>(gradient_scale), l2 = static_cast<T>(rule.l2);
   const T momentum = static_cast<T>(rule.momentum), gain = static_cast<T>(rule.gain);
   const T beta2 = static_cast<T>(rule.beta2), rest2 = static_cast<T>(1 - rule.beta2);
   const T shrink = static_cast<T>(rule.shrink), step = static_cast<T>(rule.step_size);
   const T second_scale = static_cast<T>(rule.second_scale), eps = static_cast<T>(rule.eps);
-  parallel_for(n, kGrain, [=, adaptive = rule.adaptive](int64_t begin, int64_t end) {
+  parallel_for(arrays.n, kGrain, [=, adaptive = rule.adaptive](int64_t begin, int64_t end) {
     if (second) {
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) {
@@ -62,6 +61,32 @@ double squared_norm(const T* x, int64_t n) {
   return total;
 }
 
+}  // namespace
+
+template <class T>
+void squared_norms(const ParameterArrays<T>* list, int64_t count, double* squares) {
+  for (int64_t i = 0; i < count; ++i) squares[i] = squared_norm(list[i].gradient, list[i].n);
+}
+
+void clip_scales(const Clipping& clipping, const double* squares, int64_t count, double* scales,
+                 double* norm) {
+  const double scale = clipping.gradient_scale;
+  double total = 0;
+  for (int64_t i = 0; i < count; ++i) total += squares[i];
+  *norm = std::sqrt(total) * std::abs(scale);
+  for (int64_t i = 0; i < count; ++i) {
+    const double own = clipping.per_tensor ? std::sqrt(squares[i]) * std::abs(scale) : *norm;
+    scales[i] = scale;
+    if (clipping.largest_norm > 0) scales[i] *= std::min(1.0, clipping.largest_norm / (own + 1e-6));
+  }
+}
+
+template <class T>
+void optimizer_step(const StepRule& rule, const ParameterArrays<T>* list, int64_t count,
+                    const double* scales) {
+  for (int64_t i = 0; i < count; ++i) step_one(rule, scales[i], list[i]);
+}
+
 template <class T>
 void average_into(T* average, const T* value, double decay, int64_t n) {
   const T keep = static_cast<T>(decay), take = static_cast<T>(1 - decay);
@@ -71,10 +96,10 @@ void average_into(T* average, const T* value, double decay, int64_t n) {
   });
 }
 
-template void optimizer_step(const StepRule&, double, float*, const float*, float*, float*, int64_t);
-template void optimizer_step(const StepRule&, double, double*, const double*, double*, double*, int64_t);
-template double squared_norm(const float*, int64_t);
-template double squared_norm(const double*, int64_t);
+template void squared_norms(const ParameterArrays<float>*, int64_t, double*);
+template void squared_norms(const ParameterArrays<double>*, int64_t, double*);
+template void optimizer_step(const StepRule&, const ParameterArrays<float>*, int64_t, const double*);
+template void optimizer_step(const StepRule&, const ParameterArrays<double>*, int64_t, const double*);
 template void average_into(float*, const float*, double, int64_t);
 template void average_into(double*, const double*, double, int64_t);
 

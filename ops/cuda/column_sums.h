@@ -19,7 +19,7 @@ __global__ void collect_columns_kernel(const T* __restrict__ partial, int64_t pa
                                        int64_t stride, ColumnTargets<T> targets) {
   __shared__ double of_group[kWarp][kWarp + 1];
   const int64_t column = int64_t{blockIdx.x} * kWarp + threadIdx.x;
-  T* const target = targets.of[blockIdx.y];
+  T* const target = blockIdx.y == 0 ? targets.of[0] : targets.of[1];
   double sum = 0;
   if (column < columns)
     for (int64_t part = threadIdx.y; part < parts; part += kWarp)

@@ -1,11 +1,13 @@
-// Optimizer arithmetic on arrays of n elements.
+// Optimizer arithmetic on lists of arrays. The lists themselves are host memory on both machines.
 #pragma once
 
 #include <cstdint>
 
+#include "ops/kernels/machines.h"
+
 namespace tapeformer {
 
-// With g = gradient_scale * gradient + l2 * parameter:
+// With g = scale * gradient + l2 * parameter:
 //   first  = momentum * first + gain * g
 //   second = beta2 * second + (1 - beta2) g²                      (where there is one)
 //   parameter = shrink * parameter - step_size * first / d
@@ -15,16 +17,35 @@ struct StepRule {
   bool adaptive = false;
 };
 
-namespace cpu {
+// The scale of a gradient is gradient_scale min(1, largest_norm / (norm + 1e-6)), with the norm of all
+// gradients times gradient_scale, or of its own.
+struct Clipping {
+  double gradient_scale = 1;
+  double largest_norm = 0;  // 0: gradients are not clipped
+  bool per_tensor = false;
+};
 
-// `gradient_scale` is that of StepRule's equations; `second` may be null.
 template <class T>
-void optimizer_step(const StepRule& rule, double gradient_scale, T* parameter, const T* gradient, T* first,
-                    T* second, int64_t n);
-template <class T>
-double squared_norm(const T* x, int64_t n);
-template <class T>
-void average_into(T* average, const T* value, double decay, int64_t n);
+struct ParameterArrays {
+  T* parameter;
+  const T* gradient;
+  T *first, *second;  // second may be null
+  int64_t n;
+};
 
-}  // namespace cpu
+TAPEFORMER_ON_BOTH_MACHINES(
+
+    // squares (count,): the sum of squares of each gradient, in an order that depends on its size only.
+    template <class T> void squared_norms(const ParameterArrays<T>* list, int64_t count, double* squares);
+    // scales (count,), and the norm (1,) of all gradients times gradient_scale
+    void clip_scales(const Clipping& clipping, const double* squares, int64_t count, double* scales,
+                     double* norm);
+    // By the equations of StepRule, with the scales of the gradients (count,).
+    template <class T> void optimizer_step(const StepRule& rule, const ParameterArrays<T>* list,
+                                           int64_t count, const double* scales);
+    // average = decay average + (1 - decay) value
+    template <class T> void average_into(T* average, const T* value, double decay, int64_t n);
+
+)
+
 }  // namespace tapeformer

@@ -7,6 +7,7 @@
 #include "ops/index.h"
 #include "ops/inference.h"
 #include "ops/logistic_mixture.h"
+#include "ops/optimizer_step.h"
 #include "ops/softmax.h"
 #include "tests/support/devices.h"
 #include "tests/support/random.h"
@@ -75,4 +76,61 @@ TEST_CASE("cuda: an index out of range is an error from the CPU and makes NaN on
         std::isnan(logistic_mixture_nll(table, Tensor::full({4}, 256, DType::int64, device)).to_vector()[0]));
     CHECK(embedding(table, Tensor::from<uint8_t>({3}, {1})).to_vector()[0] == table.to_vector()[9]);
   }
+}
+
+namespace {
+
+// Parameters, moments and the norm after two steps with arrays of odd sizes, some more than a launch takes.
+std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule, const Clipping& clipping,
+                                bool with_second) {
+  std::vector<ParameterSlot> slots;
+  std::vector<Tensor> outcome;
+  for (int i = 0; i < 70; ++i) {
+    const Shape shape{i == 3 ? 20001 : i == 4 ? 0 : 1 + 3 * i};
+    const auto own = [&](int salt) { return normal(shape, 4 * i + salt, dtype).to(device).clone(); };
+    slots.push_back({own(0), own(1), own(2),
+                     with_second ? uniform(shape, 0.5, 2, i, dtype).to(device).clone() : Tensor{}});
+    if (i == 5)  // not at a multiple of 16 bytes
+      slots.push_back(
+          {own(0).view({shape[0] - 1}, {1}, 1), own(1).view({shape[0] - 1}, {1}),
+           own(2).view({shape[0] - 1}, {1}),
+           with_second ? uniform({shape[0] - 1}, 0.5, 2, i, dtype).to(device).clone() : Tensor{}});
+  }
+  outcome.push_back(optimizer_step(slots, rule, clipping));
+  outcome.push_back(optimizer_step(slots, rule, clipping));
+  for (const ParameterSlot& slot : slots) {
+    average_into(slot.gradient, slot.parameter, 0.75);
+    for (const Tensor& one : {slot.parameter, slot.gradient, slot.first, slot.second})
+      if (one.defined()) outcome.push_back(one.to(kCpu));
+  }
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: steps of the optimizer are those of the CPU, clipped in each way, and repeat to the bit") {
+  const StepRule adam{.momentum = 0.9,
+                      .gain = 0.1,
+                      .beta2 = 0.99,
+                      .l2 = 0.1,
+                      .step_size = 0.1,
+                      .second_scale = 1.1,
+                      .eps = 1e-8,
+                      .adaptive = true};
+  const StepRule sgd{.momentum = 0.9, .shrink = 0.99, .step_size = 0.1};
+  for (const Device device : other_devices())
+    for (const DType dtype : {DType::float64, DType::float32})
+      for (const Clipping& clipping : {Clipping{.gradient_scale = -0.5}, Clipping{.largest_norm = 3},
+                                       Clipping{.gradient_scale = 2, .largest_norm = 10, .per_tensor = true}})
+        for (const bool adaptive : {false, true}) {
+          const auto run = [&](Device where) {
+            return after_steps(where, dtype, adaptive ? adam : sgd, clipping, adaptive);
+          };
+          const std::vector<Tensor> expected = run(kCpu), found = run(device), again = run(device);
+          for (size_t i = 0; i < found.size(); ++i) {
+            CAPTURE(i);
+            CHECK(max_difference(found[i], expected[i]) < (dtype == DType::float64 ? 1e-11 : 1e-5));
+            CHECK(max_difference(found[i], again[i]) == 0);
+          }
+        }
 }

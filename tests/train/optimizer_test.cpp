@@ -53,7 +53,7 @@ TEST_CASE("clipping scales all gradients together or each by itself") {
     set_gradient(a, Tensor::from<double>({3, 4}, {2}));
     set_gradient(b, Tensor::from<double>({12}, {1}));
     Optimizer optimizer(config, {{"a", a}, {"b", b}});
-    CHECK(optimizer.step(1) == doctest::Approx(13));
+    CHECK(optimizer.step(1).item() == doctest::Approx(13));
     const double norm = per_tensor ? 5 : 13;
     CHECK(a.to_vector()[1] == doctest::Approx(-4 / norm).epsilon(1e-6));
     CHECK(b.to_vector()[0] == doctest::Approx(per_tensor ? -1 : -12 / 13.0).epsilon(1e-6));

@@ -1,0 +1,191 @@
+#include "ops/kernels/optimizer_step.h"
+
+#include "core/cuda/kernel.h"
+#include "ops/cuda/warp_row.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+// A launch takes the arrays of many parameters, by value, and gives each block a chunk of one of them.
+constexpr int kListed = 64;
+constexpr int64_t kChunk = 8192;  // elements of a block, a multiple of a Pack
+
+template <class T>
+struct List {
+  ParameterArrays<T> arrays[kListed];
+  int first_chunk[kListed + 1];
+  int count;
+};
+
+// Calls f(list, place of its first array among all) until all have had their turn.
+template <class T, class F>
+void for_lists(const ParameterArrays<T>* all, int64_t count, F&& f) {
+  for (int64_t first = 0; first < count; first += kListed) {
+    List<T> list{};
+    list.count = static_cast<int>(std::min<int64_t>(kListed, count - first));
+    int64_t chunks = 0;
+    for (int i = 0; i < list.count; ++i) {
+      list.arrays[i] = all[first + i];
+      list.first_chunk[i] = static_cast<int>(chunks);
+      chunks += (list.arrays[i].n + kChunk - 1) / kChunk;
+    }
+    check(chunks < INT32_MAX, "optimizer_step", chunks, " chunks of parameters are too many");
+    list.first_chunk[list.count] = static_cast<int>(chunks);
+    f(list, first);
+  }
+}
+
+struct Chunk {
+  int slot;
+  int64_t begin, end;
+};
+template <class T>
+__device__ Chunk chunk_of_block(const List<T>& list) {
+  const int block = static_cast<int>(blockIdx.x);
+  int slot = 0, behind = list.count;
+  while (behind - slot > 1) {
+    const int middle = (slot + behind) / 2;
+    (list.first_chunk[middle] <= block ? slot : behind) = middle;
+  }
+  const int64_t begin = (block - list.first_chunk[slot]) * kChunk, n = list.arrays[slot].n;
+  return {slot, begin, begin + kChunk < n ? begin + kChunk : n};
+}
+
+template <class T>
+__global__ void squares_kernel(List<T> list, double* partial) {
+  const Chunk chunk = chunk_of_block(list);
+  const T* const gradient = list.arrays[chunk.slot].gradient;
+  double sum = 0;
+  for (int64_t i = chunk.begin + threadIdx.x; i < chunk.end; i += blockDim.x)
+    sum += static_cast<double>(gradient[i]) * static_cast<double>(gradient[i]);
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+// A block for each array of the list.
+template <class T>
+__global__ void collect_squares_kernel(List<T> list, const double* partial, double* squares) {
+  const int first = list.first_chunk[blockIdx.x], last = list.first_chunk[blockIdx.x + 1];
+  double sum = 0;
+  for (int i = first + static_cast<int>(threadIdx.x); i < last; i += static_cast<int>(blockDim.x))
+    sum += partial[i];
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) squares[blockIdx.x] = sum;
+}
+
+__global__ void clip_kernel(Clipping clipping, const double* squares, int64_t count, double* scales,
+                            double* norm) {
+  double total = 0;
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) total += squares[i];
+  const double scale = clipping.gradient_scale;
+  const double all = std::sqrt(block_sum(total)) * std::fabs(scale);
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+    const double own = clipping.per_tensor ? std::sqrt(squares[i]) * std::fabs(scale) : all;
+    const double factor = clipping.largest_norm / (own + 1e-6);
+    scales[i] = clipping.largest_norm > 0 && factor < 1 ? scale * factor : scale;
+  }
+  if (threadIdx.x == 0) *norm = all;
+}
+
+template <class T>
+struct Rule {
+  T momentum, gain, beta2, rest2, l2, shrink, step, second_scale, eps;
+  bool adaptive;
+  explicit Rule(const StepRule& rule)
+      : momentum(static_cast<T>(rule.momentum)),
+        gain(static_cast<T>(rule.gain)),
+        beta2(static_cast<T>(rule.beta2)),
+        rest2(static_cast<T>(1 - rule.beta2)),
+        l2(static_cast<T>(rule.l2)),
+        shrink(static_cast<T>(rule.shrink)),
+        step(static_cast<T>(rule.step_size)),
+        second_scale(static_cast<T>(rule.second_scale)),
+        eps(static_cast<T>(rule.eps)),
+        adaptive(rule.adaptive) {}
+};
+
+// V elements from element i on.
+template <int V, class T>
+__device__ void step_group(const Rule<T>& rule, const ParameterArrays<T>& arrays, T scale, int64_t i) {
+  T parameter[V], gradient[V], first[V], second[V] = {};
+  load_group<V>(arrays.parameter + i, parameter);
+  load_group<V>(arrays.gradient + i, gradient);
+  load_group<V>(arrays.first + i, first);
+  if (arrays.second) load_group<V>(arrays.second + i, second);
+#pragma unroll
+  for (int v = 0; v < V; ++v) {
+    const T g = scale * gradient[v] + rule.l2 * parameter[v];
+    first[v] = rule.momentum * first[v] + rule.gain * g;
+    second[v] = rule.beta2 * second[v] + rule.rest2 * g * g;
+    const T divisor = rule.adaptive ? std::sqrt(second[v]) * rule.second_scale + rule.eps : T{1};
+    parameter[v] = rule.shrink * parameter[v] - rule.step * first[v] / divisor;
+  }
+  store_group<V>(arrays.parameter + i, parameter);
+  store_group<V>(arrays.first + i, first);
+  if (arrays.second) store_group<V>(arrays.second + i, second);
+}
+
+template <class T>
+__global__ void step_kernel(Rule<T> rule, List<T> list, const double* scales) {
+  constexpr int kPack = Pack<T>::kSize;
+  const Chunk chunk = chunk_of_block(list);
+  const ParameterArrays<T> arrays = list.arrays[chunk.slot];
+  const T scale = static_cast<T>(scales[chunk.slot]);
+  const uintptr_t addresses =
+      reinterpret_cast<uintptr_t>(arrays.parameter) | reinterpret_cast<uintptr_t>(arrays.gradient) |
+      reinterpret_cast<uintptr_t>(arrays.first) | reinterpret_cast<uintptr_t>(arrays.second);
+  int64_t done = chunk.begin;
+  if (addresses % 16 == 0) {
+    done += (chunk.end - chunk.begin) / kPack * kPack;
+    for (int64_t i = chunk.begin + threadIdx.x * kPack; i < done; i += blockDim.x * kPack)
+      step_group<kPack>(rule, arrays, scale, i);
+  }
+  for (int64_t i = done + threadIdx.x; i < chunk.end; i += blockDim.x) step_group<1>(rule, arrays, scale, i);
+}
+
+template <class T>
+__global__ void average_kernel(T* average, const T* value, T keep, T take, int64_t n) {
+  for (int64_t i = first_element(); i < n; i += element_stride())
+    average[i] = keep * average[i] + take * value[i];
+}
+
+}  // namespace
+
+template <class T>
+void squared_norms(const ParameterArrays<T>* list, int64_t count, double* squares) {
+  for_lists(list, count, [&](const List<T>& part, int64_t first) {
+    const int64_t chunks = part.first_chunk[part.count];
+    const Scratch<double> partial(chunks);
+    launch(squares_kernel<T>, over_rows(chunks), part, partial.data());
+    launch(collect_squares_kernel<T>, over_rows(part.count, kThreads / 2), part, partial.data(),
+           squares + first);
+  });
+}
+
+void clip_scales(const Clipping& clipping, const double* squares, int64_t count, double* scales,
+                 double* norm) {
+  launch(clip_kernel, over_rows(1), clipping, squares, count, scales, norm);
+}
+
+template <class T>
+void optimizer_step(const StepRule& rule, const ParameterArrays<T>* list, int64_t count,
+                    const double* scales) {
+  for_lists(list, count, [&](const List<T>& part, int64_t first) {
+    launch(step_kernel<T>, over_rows(part.first_chunk[part.count]), Rule<T>(rule), part, scales + first);
+  });
+}
+
+template <class T>
+void average_into(T* average, const T* value, double decay, int64_t n) {
+  launch(average_kernel<T>, over_elements(n), average, value, static_cast<T>(decay),
+         static_cast<T>(1 - decay), n);
+}
+
+template void squared_norms(const ParameterArrays<float>*, int64_t, double*);
+template void squared_norms(const ParameterArrays<double>*, int64_t, double*);
+template void optimizer_step(const StepRule&, const ParameterArrays<float>*, int64_t, const double*);
+template void optimizer_step(const StepRule&, const ParameterArrays<double>*, int64_t, const double*);
+template void average_into(float*, const float*, double, int64_t);
+template void average_into(double*, const double*, double, int64_t);
+
+}  // namespace tapeformer::cuda
