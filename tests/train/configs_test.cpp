@@ -15,8 +15,13 @@ namespace fs = std::filesystem;
 
 const fs::path kConfigs = fs::path(SOURCE_DIR) / "configs";
 
+// Corpora that people bring themselves need a folder.
 Config load(const fs::path& path) {
-  return load_config(path.string(), {}, attention_catalogue());
+  const std::string name = path.filename().string();
+  std::vector<std::string> sets;
+  if (name.starts_with("timit-") || name.starts_with("librispeech-") || name.starts_with("kaldi-"))
+    sets.emplace_back("data.path=/corpus");
+  return load_config(path.string(), sets, attention_catalogue());
 }
 
 }  // namespace
