@@ -179,7 +179,7 @@ std::string to_json(const SpeechDescription& description) {
 }
 
 SpeechDescription speech_description(const std::string& state_json, const std::string& place) try {
-  const auto task = nlohmann::json::parse(state_json).at("task");
+  const auto task = nlohmann::ordered_json::parse(state_json).at("task");
   SpeechDescription description;
   description.dims = task.at("dims").get<int64_t>();
   description.phones = PhoneTable(task.at("phones").get<Words>());

@@ -116,9 +116,9 @@ void Trainer::resume() {
 }
 
 void Trainer::load_state(const Checkpoint& checkpoint) try {
-  const auto state = nlohmann::json::parse(checkpoint.state_json());
+  const auto state = nlohmann::ordered_json::parse(checkpoint.state_json());
   const std::string description = task_->description();
-  if (!description.empty() && state.at("task") != nlohmann::json::parse(description))
+  if (!description.empty() && state.at("task") != nlohmann::ordered_json::parse(description))
     throw ConfigError("cannot resume from " + checkpoint.folder() +
                       ": the training data is not what it was: its phones or statistics differ");
   step_ = saved_step_ = state.at("step").get<int64_t>();
@@ -233,15 +233,15 @@ void Trainer::evaluate_now() {
 // "average.NAME". A disk that is full must not end a run that can go on: the old checkpoint is intact, and
 // the next one may succeed.
 void Trainer::save(bool best, bool must_succeed) {
-  nlohmann::ordered_json state{
-      {"step", step_},
-      {"evaluated_step", evaluated_step_},
-      {"optimizer_steps", optimizer_->steps()},
-      {"best_loss", std::isfinite(best_loss_) ? nlohmann::json(best_loss_) : nlohmann::json()},
-      {"seconds", seconds_},
-      {"plateau_factor", schedule_->state.plateau_factor},
-      {"plateau_best", schedule_->state.best_loss},
-      {"plateau_bad_evaluations", schedule_->state.bad_evaluations}};
+  nlohmann::ordered_json state{{"step", step_},
+                               {"evaluated_step", evaluated_step_},
+                               {"optimizer_steps", optimizer_->steps()},
+                               {"best_loss", std::isfinite(best_loss_) ? nlohmann::ordered_json(best_loss_)
+                                                                       : nlohmann::ordered_json()},
+                               {"seconds", seconds_},
+                               {"plateau_factor", schedule_->state.plateau_factor},
+                               {"plateau_best", schedule_->state.best_loss},
+                               {"plateau_bad_evaluations", schedule_->state.bad_evaluations}};
   if (task_->reports_epochs()) {
     state["epoch_seconds"] = epoch_seconds_;
     state["epoch_cpu_seconds"] = epoch_cpu_seconds_;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace tapeformer::cpu {
 
@@ -70,6 +71,36 @@ T dot(const T* x, const T* y, int64_t count) {
   for (; count >= kLanes<T>; count -= kLanes<T>, x += kLanes<T>, y += kLanes<T>) total += load(x) * load(y);
   if (count > 0) total += load_some(x, count) * load_some(y, count);
   return sum(total);
+}
+
+namespace detail {
+// Swaps the upper element of each pair of a with the lower one of b, where a pair is kHalf apart.
+template <int kHalf, class V, int... kLane>
+[[gnu::always_inline]] inline void exchange(V& a, V& b, std::integer_sequence<int, kLane...>) {
+  constexpr int kCount = sizeof...(kLane);
+  const V low = __builtin_shufflevector(a, b, ((kLane & kHalf) == 0 ? kLane : kCount + kLane - kHalf)...);
+  const V high = __builtin_shufflevector(a, b, ((kLane & kHalf) == 0 ? kLane + kHalf : kCount + kLane)...);
+  a = low, b = high;
+}
+template <int kHalf, class T>
+[[gnu::always_inline]] inline void exchange_all(Vector<T>* rows) {
+  constexpr int kCount = static_cast<int>(kLanes<T>);
+#pragma GCC unroll 8
+  for (int i = 0; i < kCount; ++i)
+    if ((i & kHalf) == 0)
+      exchange<kHalf>(rows[i], rows[i + kHalf], std::make_integer_sequence<int, kCount>());
+}
+}  // namespace detail
+
+// The transpose of a square block: element j of row i becomes element i of row j.
+[[gnu::always_inline]] inline void transpose(Vector<float> (&rows)[kLanes<float>]) {
+  detail::exchange_all<1, float>(rows);
+  detail::exchange_all<2, float>(rows);
+  detail::exchange_all<4, float>(rows);
+}
+[[gnu::always_inline]] inline void transpose(Vector<double> (&rows)[kLanes<double>]) {
+  detail::exchange_all<1, double>(rows);
+  detail::exchange_all<2, double>(rows);
 }
 
 // Keeps a loaded vector in a register: the compiler would rather load it again at each use, and loads are

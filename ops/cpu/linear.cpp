@@ -7,14 +7,14 @@
 #include "core/cpu/scratch.h"
 #include "core/cpu/vector_math.h"
 #include "core/threads.h"
-#include "ops/cpu/panel_product.h"
+#include "ops/cpu/packed_product.h"
 #include "ops/kernels/gemm.h"
 
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kBlockRows = 512;  // rows of a product whose epilogue runs while they are in the cache
-constexpr int64_t kGrainRows = 32;   // rows that make a second thread worth waking
+constexpr int64_t kGradientRows = 2 * kBlockRows;  // rows whose gradient stays in the cache for two products
+constexpr int64_t kGrainRows = 32;                 // rows that make a second thread worth waking
 constexpr int64_t kFewRows = 4;
 constexpr int64_t kGrainProducts = 1 << 17;  // multiplications that do, with few rows
 
@@ -105,42 +105,42 @@ void multiply_few_rows(const LinearShape& shape, const T* x, const T* w, T* y) {
 }  // namespace
 
 template <class T>
-void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias, Activation activation,
-                    const DropoutMask& dropout, T* pre, T* y) {
-  const int64_t in = shape.in, out = shape.out;
-  const bool few = shape.rows <= kFewRows;
-  if (few) multiply_few_rows(shape, x, w, y);
-  parallel_for(shape.rows, kGrainRows, [&](int64_t first, int64_t last) {
-    Scratch<T> multipliers(dropout.active() ? out : 0);
-    for (int64_t row = first; row < last; row += kBlockRows) {
-      const int64_t rows = std::min(kBlockRows, last - row);
-      if (!few)
-        gemm(Gemm<T>{.transpose_b = true,
-                     .m = rows,
-                     .n = out,
-                     .k = in,
-                     .a = x + row * in,
-                     .lda = in,
-                     .b = w,
-                     .ldb = in,
-                     .c = y + row * out,
-                     .ldc = out});
-      for (int64_t r = row; r < row + rows; ++r) {
-        if (dropout.active()) dropout_multipliers(dropout, r * out, out, multipliers.data());
-        finish_row(y + r * out, bias, activation, pre ? pre + r * out : nullptr, multipliers.data(), out);
-      }
-    }
-  });
-}
-
-template <class T>
 int64_t packed_weight_size(const LinearShape& shape) {
   return tile_columns<T>(shape.out) * shape.in;
 }
 
 template <class T>
 void pack_weight(const LinearShape& shape, const T* w, T* packed) {
-  pack_rows(w, shape.in, shape.out, shape.in, packed);
+  constexpr int64_t kWidth = kTileColumns<T>;
+  parallel_for(tile_columns<T>(shape.out) / kWidth,
+               kGrainProducts / (kWidth * std::max<int64_t>(shape.in, 1)) + 1,
+               [=](int64_t begin, int64_t end) {
+                 const int64_t first = begin * kWidth, last = std::min(end * kWidth, shape.out);
+                 pack_rows(w + first * shape.in, shape.in, last - first, shape.in, packed + first * shape.in);
+               });
+}
+
+template <class T>
+void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias, Activation activation,
+                    const DropoutMask& dropout, T* pre, T* y) {
+  const int64_t in = shape.in, out = shape.out;
+  const bool few = shape.rows <= kFewRows;
+  const Scratch<T> panels(few ? 0 : packed_weight_size<T>(shape));
+  if (few)
+    multiply_few_rows(shape, x, w, y);
+  else
+    pack_weight(shape, w, panels.data());
+  parallel_for(shape.rows, kGrainRows, [&](int64_t first, int64_t last) {
+    Scratch<T> multipliers(dropout.active() ? out : 0);
+    for (int64_t row = first; row < last; row += kBlockRows) {
+      const int64_t rows = std::min(kBlockRows, last - row);
+      if (!few) packed_product(rows, out, in, x + row * in, in, panels.data(), y + row * out, out);
+      for (int64_t r = row; r < row + rows; ++r) {
+        if (dropout.active()) dropout_multipliers(dropout, r * out, out, multipliers.data());
+        finish_row(y + r * out, bias, activation, pre ? pre + r * out : nullptr, multipliers.data(), out);
+      }
+    }
+  });
 }
 
 int64_t fewest_packed_rows() {
@@ -191,18 +191,23 @@ void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* 
       std::max<int64_t>(std::min<int64_t>(threads(), (shape.rows + kGrainRows - 1) / kGrainRows), 1);
   Scratch<T> partial_gw(gw ? (parts - 1) * out * in : 0);
   Scratch<T> partial_gbias(gbias ? parts * out : 0);
+  Scratch<T> panels(gx ? tile_columns<T>(in) * out : 0);
+  if (gx)
+    parallel_for(out, kGrainProducts / std::max<int64_t>(in, 1) + 1, [&](int64_t begin, int64_t end) {
+      pack_columns(w + begin * in, in, end - begin, in, T{1}, out, panels.data() + begin * kTileColumns<T>);
+    });
   if (gbias) std::fill_n(partial_gbias.data(), parts * out, T{0});
   if (gw && shape.rows == 0) std::fill_n(gw, out * in, T{0});
 
   parallel_for(parts, 1, [&](int64_t part_begin, int64_t part_end) {
     Scratch<T> multipliers(draw ? out : 0);
-    Scratch<T> buffer(plain ? 0 : std::min(kBlockRows, (shape.rows + parts - 1) / parts) * out);
+    Scratch<T> buffer(plain ? 0 : std::min(kGradientRows, (shape.rows + parts - 1) / parts) * out);
     for (int64_t part = part_begin; part < part_end; ++part) {
       const int64_t first = shape.rows * part / parts, last = shape.rows * (part + 1) / parts;
       T* const my_gw = part == 0 ? gw : partial_gw.data() + (part - 1) * out * in;
       T* const my_gbias = partial_gbias.data() + part * out;
-      for (int64_t row = first; row < last; row += kBlockRows) {
-        const int64_t rows = std::min(kBlockRows, last - row);
+      for (int64_t row = first; row < last; row += kGradientRows) {
+        const int64_t rows = std::min(kGradientRows, last - row);
         const T* gz = g + row * out;
         if (!plain) {
           for (int64_t r = 0; r < rows; ++r) {
@@ -213,16 +218,7 @@ void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* 
           }
           gz = buffer.data();
         }
-        if (gx)
-          gemm(Gemm<T>{.m = rows,
-                       .n = in,
-                       .k = out,
-                       .a = gz,
-                       .lda = out,
-                       .b = w,
-                       .ldb = in,
-                       .c = gx + row * in,
-                       .ldc = in});
+        if (gx) packed_product(rows, in, out, gz, out, panels.data(), gx + row * in, in);
         if (gw)
           gemm(Gemm<T>{.transpose_a = true,
                        .m = out,

@@ -31,8 +31,13 @@ enum class Left { rows, columns };
 template <Left kLeft, bool kAdd, int kRows = static_cast<int>(kTileRows), class T>
 void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c, int64_t c_stride) {
   Vector<T> tile[kRows][2];
+  for (int r = 0; r < kRows; ++r) {
+    __builtin_prefetch(c + r * c_stride, 1);
+    __builtin_prefetch(c + r * c_stride + kTileColumns<T> - 1, 1);
+  }
   for (int r = 0; r < kRows; ++r)
     for (int j = 0; j < 2; ++j) tile[r][j] = kAdd ? load(c + r * c_stride + j * kLanes<T>) : Vector<T>{};
+#pragma GCC unroll 4
   for (int64_t k = 0; k < depth; ++k) {
     Vector<T> right[2];
     for (int j = 0; j < 2; ++j) {
@@ -68,9 +73,20 @@ void pack_columns(const T* x, int64_t stride, int64_t count, int64_t dim, T scal
 template <class T>
 void pack_rows(const T* x, int64_t stride, int64_t count, int64_t dim, T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>;
-  for (int64_t i = 0; i < tile_columns<T>(count); ++i) {
-    T* const out = panels + i / kWidth * kWidth * dim + i % kWidth;
-    for (int64_t j = 0; j < dim; ++j) out[j * kWidth] = i < count ? x[i * stride + j] : T{0};
+  constexpr int64_t kBlock = kLanes<T>;
+  for (int64_t i = 0; i < count; i += kWidth, panels += kWidth * dim) {
+    int64_t j = 0;
+    if (count - i >= kWidth)
+      for (; j + kBlock <= dim; j += kBlock)
+        for (int64_t half = 0; half < kWidth; half += kBlock) {
+          Vector<T> block[kBlock];
+          for (int64_t l = 0; l < kBlock; ++l) block[l] = load(x + (i + half + l) * stride + j);
+          transpose(block);
+          for (int64_t l = 0; l < kBlock; ++l) store(panels + (j + l) * kWidth + half, block[l]);
+        }
+    for (; j < dim; ++j)
+      for (int64_t l = 0; l < kWidth; ++l)
+        panels[j * kWidth + l] = i + l < count ? x[(i + l) * stride + j] : T{0};
   }
 }
 

@@ -1,0 +1,81 @@
+// Many rows times a matrix that lies in panels (tile_product.h), in cache blocks: a panel stays in L1 while
+// the tiles of a block of rows, packed into L2, pass it (Goto and van de Geijn, Anatomy of high-performance
+// matrix multiplication, 2008). For weights, whose panels are made once for all rows. BLAS makes them again
+// at every call, and clears the result before it adds.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/cpu/scratch.h"
+#include "ops/cpu/panel_product.h"
+
+namespace tapeformer::cpu {
+
+// Depth of a part of a panel, which fills half of L1, and rows of a block, which fills half of L2.
+inline constexpr int64_t kPartDepth = 256;
+inline constexpr int64_t kBlockRows = 32 * kTileRows;
+
+// Tiles of a (rows, depth): element (i, k) goes to tile i / kTileRows, place k * kTileRows + i % kTileRows.
+// The last tile repeats the last row.
+template <class T>
+void pack_tiles(int64_t rows, int64_t depth, const T* a, int64_t a_stride, T* tiles) {
+  constexpr int64_t kWidth = kLanes<T>;
+  for (int64_t row = 0; row < rows; row += kTileRows, tiles += kTileRows * depth) {
+    const T* from[kTileRows];
+    for (int64_t r = 0; r < kTileRows; ++r) from[r] = a + std::min(row + r, rows - 1) * a_stride;
+    int64_t k = 0;
+    for (; k + kWidth <= depth; k += kWidth)
+#pragma GCC unroll 2
+      for (int64_t first = 0; first < kTileRows; first += kWidth) {
+        Vector<T> block[kWidth];
+        for (int64_t r = 0; r < kWidth; ++r) block[r] = load(from[std::min(first + r, kTileRows - 1)] + k);
+        transpose(block);
+        for (int64_t l = 0; l < kWidth; ++l)
+          std::memcpy(tiles + (k + l) * kTileRows + first, &block[l],
+                      static_cast<size_t>(std::min(kWidth, kTileRows - first)) * sizeof(T));
+      }
+    for (; k < depth; ++k)
+      for (int64_t r = 0; r < kTileRows; ++r) tiles[k * kTileRows + r] = from[r][k];
+  }
+}
+
+// One tile, or the part of it that lies in c (rows, columns).
+template <bool kAdd, class T>
+void add_tile(int64_t rows, int64_t columns, int64_t depth, const T* tile, const T* panel, T* c,
+              int64_t c_stride) {
+  if (rows >= kTileRows && columns >= kTileColumns<T>)
+    return tile_product<Left::columns, kAdd>(tile, kTileRows, panel, depth, c, c_stride);
+  T values[kTileRows * kTileColumns<T>];
+  tile_product<Left::columns, false>(tile, kTileRows, panel, depth, values, kTileColumns<T>);
+  for (int64_t r = 0; r < std::min(rows, kTileRows); ++r)
+    for (int64_t j = 0; j < std::min(columns, kTileColumns<T>); ++j) {
+      const T value = values[r * kTileColumns<T> + j];
+      c[r * c_stride + j] = kAdd ? c[r * c_stride + j] + value : value;
+    }
+}
+
+// c (rows, columns) = a (rows, depth) b, b in panels of `depth` rows. A row's sums do not depend on the
+// others.
+template <class T>
+void packed_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
+                    const T* panels, T* c, int64_t c_stride) {
+  const Scratch<T> tiles(tile_rows(std::min(rows, kBlockRows)) * std::min(depth, kPartDepth));
+  for (int64_t row = 0; row < rows; row += kBlockRows)
+    for (int64_t k = 0; k < depth; k += kPartDepth) {
+      const int64_t count = std::min(kBlockRows, rows - row), part = std::min(kPartDepth, depth - k);
+      pack_tiles(count, part, a + row * a_stride + k, a_stride, tiles.data());
+      for (int64_t column = 0; column < columns; column += kTileColumns<T>)
+        for (int64_t r = 0; r < count; r += kTileRows) {
+          const T* const tile = tiles.data() + r * part;
+          const T* const panel = panels + column * depth + k * kTileColumns<T>;
+          T* const target = c + (row + r) * c_stride + column;
+          if (k == 0)
+            add_tile<false>(count - r, columns - column, part, tile, panel, target, c_stride);
+          else
+            add_tile<true>(count - r, columns - column, part, tile, panel, target, c_stride);
+        }
+    }
+}
+
+}  // namespace tapeformer::cpu
