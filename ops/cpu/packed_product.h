@@ -55,9 +55,9 @@ void add_tile(int64_t rows, int64_t columns, int64_t depth, const T* tile, const
     }
 }
 
-// c (rows, columns) = a (rows, depth) b, b in panels of `depth` rows. A row's sums do not depend on the
-// others.
-template <class T>
+// c (rows, columns) = a (rows, depth) b, or c += a b; b in panels of `depth` rows. A row's sums do not depend
+// on the others.
+template <bool kAdd = false, class T>
 void packed_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                     const T* panels, T* c, int64_t c_stride) {
   const Scratch<T> tiles(tile_rows(std::min(rows, kBlockRows)) * std::min(depth, kPartDepth));
@@ -70,7 +70,7 @@ void packed_product(int64_t rows, int64_t columns, int64_t depth, const T* a, in
           const T* const tile = tiles.data() + r * part;
           const T* const panel = panels + column * depth + k * kTileColumns<T>;
           T* const target = c + (row + r) * c_stride + column;
-          if (k == 0)
+          if (!kAdd && k == 0)
             add_tile<false>(count - r, columns - column, part, tile, panel, target, c_stride);
           else
             add_tile<true>(count - r, columns - column, part, tile, panel, target, c_stride);
