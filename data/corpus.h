@@ -22,6 +22,7 @@ struct Utterance {
   std::string id, speaker;
   SpeechSource source = SpeechSource::audio;
   std::filesystem::path path;
+  std::string command;        // for the shell: prints the recording, instead of a path
   double begin = 0;           // seconds of a recording, for audio
   std::optional<double> end;  // without it: the whole recording
   int64_t offset = 0;         // of the matrix in an ark

@@ -12,14 +12,15 @@
 #include "core/errors.h"
 #include "core/threads.h"
 #include "data/audio.h"
-#include "data/kaldi_directory.h"
+#include "data/command.h"
+#include "data/kaldi_archive.h"
 
 namespace tapeformer {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kMagic[] = "tapeformer features 1\n";  // change the number with the layout or the arithmetic
+constexpr char kMagic[] = "tapeformer features 2\n";  // change the number with the layout or the arithmetic
 constexpr double kOvershoot = 0.1;                    // seconds that a segment may end after its recording
 
 uint64_t hash(const std::string& text, uint64_t start) {  // FNV-1a
@@ -27,8 +28,8 @@ uint64_t hash(const std::string& text, uint64_t start) {  // FNV-1a
   return start;
 }
 
-Audio read_utterance(const Utterance& utterance, const FeatureOptions& options) {
-  const AudioInfo info = read_audio_info(utterance.path);
+Audio read_recording(const fs::path& path, const Utterance& utterance, const FeatureOptions& options) {
+  const AudioInfo info = read_audio_info(path);
   const auto rate = static_cast<double>(info.rate);
   AudioOptions audio{
       .channel = options.channel, .rate = options.filterbank.rate, .resample = options.resample};
@@ -38,23 +39,36 @@ Audio read_utterance(const Utterance& utterance, const FeatureOptions& options) 
     if (*audio.last > info.samples && static_cast<double>(*audio.last - info.samples) <= kOvershoot * rate)
       audio.last = info.samples;
   }
-  return read_audio(utterance.path, audio);
+  return read_audio(path, audio);
+}
+
+Audio read_utterance(const Utterance& utterance, const FeatureOptions& options) {
+  if (utterance.command.empty()) return read_recording(utterance.path, utterance, options);
+  const CommandOutput output(utterance.command);
+  try {
+    return read_recording(output.path(), utterance, options);
+  } catch (const DataError& error) {
+    throw DataError("what \"" + utterance.command + "\" printed: " + error.what());
+  }
+}
+
+std::string source_of(const Utterance& utterance) {
+  return utterance.command.empty() ? utterance.path.string() : "\"" + utterance.command + "\"";
 }
 
 }  // namespace
 
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
-                        const Filterbank& filterbank) {
+                        const Filterbank& filterbank, int64_t epoch) {
   if (utterance.source == SpeechSource::ark) return read_ark_matrix(utterance.path, utterance.offset);
   if (utterance.source == SpeechSource::mfc) return read_mfc(utterance.path, options.mfc_dims);
   const Audio audio = read_utterance(utterance, options);
-  if (is_silent(audio.samples))
-    throw DataError(utterance.path.string() + ": is silent: all samples are equal");
-  const RandomStream noise(options.seed, "dither", hash(utterance.id, 0xCBF29CE484222325u));
+  if (is_silent(audio.samples)) throw DataError(source_of(utterance) + ": is silent: all samples are equal");
+  const RandomStream noise(options.seed, "dither " + utterance.id, static_cast<uint64_t>(epoch));
   Tensor features = filterbank.compute(audio.samples, noise);
   if (features.size(0) == 0)
     throw DataError(
-        concat_text(utterance.path.string(), ": ", audio.samples.size(), " samples are less than a frame"));
+        concat_text(source_of(utterance), ": ", audio.samples.size(), " samples are less than a frame"));
   return features;
 }
 
@@ -73,9 +87,9 @@ std::string cache_key(const Corpus& corpus, const FeatureOptions& options) {
     std::error_code error;
     const auto size = fs::file_size(utterance.path, error);
     const auto time = fs::last_write_time(utterance.path, error).time_since_epoch().count();
-    text << utterance.id << '\t' << utterance.path.string() << '\t' << static_cast<int>(utterance.source)
-         << '\t' << utterance.begin << '\t' << utterance.end.value_or(-1) << '\t' << utterance.offset << '\t'
-         << size << '\t' << time << '\n';
+    text << utterance.id << '\t' << utterance.path.string() << '\t' << utterance.command << '\t'
+         << static_cast<int>(utterance.source) << '\t' << utterance.begin << '\t'
+         << utterance.end.value_or(-1) << '\t' << utterance.offset << '\t' << size << '\t' << time << '\n';
   }
   std::ostringstream name;
   name << std::hex << std::setfill('0') << std::setw(16) << hash(text.str(), 0xCBF29CE484222325u)

@@ -1,5 +1,6 @@
 // The features of a corpus, computed once: held in memory, or in one file of a cache folder whose name is a
-// hash of everything that they depend on. What normalises or augments them comes later and is not part of it.
+// hash of everything that they depend on, with the dither of epoch 0. What normalises or augments them comes
+// later and is not part of it.
 //
 // Errors: a recording or feature file that cannot be used is an error of its utterance alone, kept as text.
 #pragma once
@@ -26,10 +27,10 @@ struct FeatureOptions {
   bool operator==(const FeatureOptions&) const = default;
 };
 
-// Features of one utterance (frames, dims) float32. Dither depends on the seed and the id. Throws DataError,
-// for silence and for utterances shorter than a frame too.
+// Features of one utterance (frames, dims) float32. Dither depends on the seed, the id and the epoch. A
+// command is run at every call. Throws DataError, for silence and for utterances shorter than a frame too.
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
-                        const Filterbank& filterbank);
+                        const Filterbank& filterbank, int64_t epoch = 0);
 
 // The name under which a cache keeps these features: changes with every option, and with the path, size and
 // time of change of every file.

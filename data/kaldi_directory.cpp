@@ -1,15 +1,12 @@
 #include "data/kaldi_directory.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "core/errors.h"
 #include "core/files.h"
 #include "data/audio.h"
-#include "data/file.h"
+#include "data/kaldi_archive.h"
 #include "data/text_lines.h"
 
 namespace tapeformer {
@@ -76,10 +73,25 @@ void place_of_matrix(const fs::path& folder, const Entry& entry, Utterance& utte
                        size, " bytes"));
 }
 
-fs::path recording_of(const fs::path& folder, const Entry& entry, Problems& problems) {
+// A file, or a command that prints one.
+struct Recording {
+  fs::path path;
+  std::string command;
+};
+
+// What stands between the id and the bar, as it is written: the shell takes blanks and quotes seriously.
+std::string command_of(const std::string& line) {
+  const char* const blanks = " \t";
+  const size_t id = line.find_first_not_of(blanks), after = line.find_first_of(blanks, id);
+  const size_t first = line.find_first_not_of(blanks, after), bar = line.rfind('|');
+  return line.substr(first, bar - first);
+}
+
+Recording recording_of(const fs::path& folder, const Entry& entry, bool allow_commands, Problems& problems) {
   if (!entry.values.empty() && entry.values.back().ends_with('|')) {
+    if (allow_commands) return {{}, command_of(entry.line.text)};
     report(problems, entry.line,
-           "a command instead of a file; commands are not run: write the recordings to files");
+           "a command instead of a file; commands are run only with data.allow_commands = true");
     return {};
   }
   if (entry.values.size() != 1) {
@@ -88,31 +100,33 @@ fs::path recording_of(const fs::path& folder, const Entry& entry, Problems& prob
   }
   const fs::path path = resolve(folder, entry.values[0]);
   if (!fs::exists(path)) report(problems, entry.line, path.string() + ": no such file");
-  return path;
+  return {path, ""};
 }
 
 // The utterances of wav.scp, cut by `segments` where that is.
-std::vector<Utterance> recordings(const fs::path& folder, Problems& problems) {
+std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, Problems& problems) {
   std::vector<Utterance> utterances;
   const Table files = read_table(folder / "wav.scp", problems);
-  std::map<std::string, fs::path> paths;
-  for (const auto& [id, entry] : files) paths[id] = recording_of(folder, entry, problems);
+  std::map<std::string, Recording> found;
+  for (const auto& [id, entry] : files) found[id] = recording_of(folder, entry, allow_commands, problems);
   if (!fs::exists(folder / "segments")) {
-    for (const auto& [id, path] : paths) {
+    for (const auto& [id, recording] : found) {
       utterances.emplace_back();
       utterances.back().id = id;
-      utterances.back().path = path;
+      utterances.back().path = recording.path;
+      utterances.back().command = recording.command;
     }
     return utterances;
   }
   for (const auto& [id, entry] : read_table(folder / "segments", problems)) {
     try {
       if (entry.values.size() != 3) entry.line.fail("expected \"id recording start end\"");
-      const auto file = paths.find(entry.values[0]);
-      if (file == paths.end()) entry.line.fail("recording \"" + entry.values[0] + "\" is not in wav.scp");
+      const auto file = found.find(entry.values[0]);
+      if (file == found.end()) entry.line.fail("recording \"" + entry.values[0] + "\" is not in wav.scp");
       Utterance utterance;
       utterance.id = id;
-      utterance.path = file->second;
+      utterance.path = file->second.path;
+      utterance.command = file->second.command;
       utterance.begin = parse_number(entry.values[1], entry.line);
       utterance.end = parse_number(entry.values[2], entry.line);
       if (*utterance.end == -1) utterance.end.reset();  // Kaldi's word for the end of the recording
@@ -126,7 +140,7 @@ std::vector<Utterance> recordings(const fs::path& folder, Problems& problems) {
   return utterances;
 }
 
-Corpus read_lists(const fs::path& folder, Problems& problems) {
+Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problems) {
   Corpus corpus{folder.string(), {}};
   if (!fs::is_directory(folder)) throw DataError(folder.string() + ": no such folder");
   if (fs::exists(folder / "feats.scp")) {
@@ -137,7 +151,7 @@ Corpus read_lists(const fs::path& folder, Problems& problems) {
       corpus.utterances.push_back(std::move(utterance));
     }
   } else {
-    corpus.utterances = recordings(folder, problems);
+    corpus.utterances = recordings(folder, allow_commands, problems);
   }
   const Table texts = read_table(folder / "text", problems);
   const Table speakers = fs::exists(folder / "utt2spk") ? read_table(folder / "utt2spk", problems) : Table();
@@ -184,9 +198,9 @@ void check_contents(const Corpus& corpus, Problems& problems) {
 
 }  // namespace
 
-Corpus read_kaldi_directory(const fs::path& folder) {
+Corpus read_kaldi_directory(const fs::path& folder, bool allow_commands) {
   Problems problems;
-  Corpus corpus = read_lists(folder, problems);
+  Corpus corpus = read_lists(folder, allow_commands, problems);
   if (problems.empty()) return corpus;
   std::string text;
   constexpr size_t kShown = 20;
@@ -198,7 +212,7 @@ Corpus read_kaldi_directory(const fs::path& folder) {
 std::vector<std::string> kaldi_problems(const fs::path& folder, bool contents) {
   Problems problems;
   try {
-    const Corpus corpus = read_lists(folder, problems);
+    const Corpus corpus = read_lists(folder, false, problems);
     if (contents && problems.empty()) check_contents(corpus, problems);
   } catch (const DataError& error) {
     problems.emplace_back(error.what());
@@ -226,34 +240,6 @@ void write_kaldi_directory(const fs::path& folder, const Corpus& corpus) {
   replace_file(folder / "wav.scp", wav);
   replace_file(folder / "utt2spk", speakers);
   replace_file(folder / "text", text);
-}
-
-Tensor read_ark_matrix(const fs::path& path, int64_t offset) {
-  require_regular_file(path);
-  const File file(path.string(), O_RDONLY);
-  const std::string place = concat_text(path.string(), ": offset ", offset);
-  const auto size = static_cast<int64_t>(file.size());
-  constexpr int64_t kHeader = 15;  // "\0BFM " and two sizes, each after a byte 4
-  if (offset < 0 || offset + kHeader > size)
-    throw DataError(concat_text(place, ": outside of the file of ", size, " bytes"));
-  char header[kHeader];
-  file.read_at(header, kHeader, static_cast<size_t>(offset));
-  if (header[0] != '\0' || header[1] != 'B') throw DataError(place + ": expected a binary matrix");
-  const std::string kind(header + 2, 3);
-  if (kind.starts_with("CM"))
-    throw DataError(place + ": a compressed matrix; unpack it first (copy-feats --compress=false)");
-  if ((kind != "FM " && kind != "DM ") || header[5] != 4 || header[10] != 4)
-    throw DataError(place + ": expected a matrix of float32 (FM) or float64 (DM)");
-  int32_t rows = 0, columns = 0;
-  std::memcpy(&rows, header + 6, sizeof(rows));
-  std::memcpy(&columns, header + 11, sizeof(columns));
-  const int64_t item = kind == "FM " ? 4 : 8;
-  if (rows < 0 || columns < 0 || int64_t{rows} * columns > (size - offset - kHeader) / item)
-    throw DataError(concat_text(place, ": truncated: a matrix of ", rows, " x ", columns,
-                                " does not fit into ", size, " bytes"));
-  const Tensor matrix = Tensor::empty({rows, columns}, item == 4 ? DType::float32 : DType::float64);
-  file.read_at(matrix.raw(), static_cast<size_t>(matrix.bytes()), static_cast<size_t>(offset + kHeader));
-  return item == 4 ? matrix : matrix.to(DType::float32);
 }
 
 }  // namespace tapeformer

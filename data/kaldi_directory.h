@@ -1,5 +1,5 @@
 // Data directories of Kaldi: wav.scp, segments, text, utt2spk or feats.scp, each "id value …" sorted by the
-// bytes of the ids; and matrices in binary archives.
+// bytes of the ids.
 //
 // Errors: DataError names every fault by file and line.
 #pragma once
@@ -8,19 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor.h"
 #include "data/corpus.h"
 
 namespace tapeformer {
 
 // A relative path in a list counts from the current directory, as in Kaldi, or else from the directory
 // itself. Where feats.scp is, its features are used and wav.scp is not needed. Commands ("id command |") are
-// refused: a list of files must not run programs. What `text` says are words; take_words_as_phones makes them
-// labels.
-Corpus read_kaldi_directory(const std::filesystem::path& folder);
+// refused unless they are allowed: a list of files must not run programs by itself. What `text` says are
+// words; take_words_as_phones makes them labels.
+Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_commands = false);
 
-// Every fault of the directory; none: good. With `contents`, the header of every recording and matrix is
-// read.
+// Every fault of the directory, commands among them; none: good. With `contents`, the header of every
+// recording and matrix is read.
 std::vector<std::string> kaldi_problems(const std::filesystem::path& folder, bool contents = true);
 
 // For directories whose text is phones already.
@@ -28,9 +27,5 @@ void take_words_as_phones(Corpus& corpus);
 
 // Writes wav.scp, text and utt2spk, sorted.
 void write_kaldi_directory(const std::filesystem::path& folder, const Corpus& corpus);
-
-// The matrix at an offset of a binary archive, as float32 (rows, columns): FM (float32) or DM (float64);
-// compressed ones (CM) are refused, with the command that unpacks them.
-Tensor read_ark_matrix(const std::filesystem::path& path, int64_t offset);
 
 }  // namespace tapeformer

@@ -51,46 +51,4 @@ Loader::Order Loader::order_of(int64_t epoch) const {
   return kept_order_;
 }
 
-Prefetcher::Prefetcher(std::shared_ptr<const Loader> loader, int64_t first, int64_t last, size_t depth)
-    : loader_(std::move(loader)),
-      depth_(std::max<size_t>(depth, 1)),
-      thread_([this, first, last](const std::stop_token& stop) { produce(stop, first, last); }) {}
-
-std::optional<Batch> Prefetcher::next() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !ready_.empty() || done_; });
-  if (ready_.empty()) {
-    if (failure_) std::rethrow_exception(failure_);
-    return std::nullopt;
-  }
-  Batch batch = std::move(ready_.front());
-  ready_.pop_front();
-  lock.unlock();
-  changed_.notify_all();
-  return batch;
-}
-
-void Prefetcher::produce(const std::stop_token& stop, int64_t first, int64_t last) {
-  std::exception_ptr failure;
-  try {
-    for (int64_t step = first; step < last; ++step) {
-      std::unique_lock lock(mutex_);
-      if (!changed_.wait(lock, stop, [&] { return ready_.size() < depth_; })) return;
-      lock.unlock();
-      if (stop.stop_requested()) return;
-      Batch batch = loader_->batch_at(step);
-      lock.lock();
-      ready_.push_back(std::move(batch));
-      lock.unlock();
-      changed_.notify_all();
-    }
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  const std::lock_guard lock(mutex_);
-  failure_ = failure;
-  done_ = true;
-  changed_.notify_all();
-}
-
 }  // namespace tapeformer

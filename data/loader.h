@@ -5,18 +5,14 @@
 // Errors: ConfigError for a batch size below 1 or, in training, above the size of the set.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <exception>
 #include <limits>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <thread>
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/prefetch.h"
 
 namespace tapeformer {
 
@@ -59,31 +55,12 @@ class Loader {
   mutable Order kept_order_;
 };
 
-// Makes the batches of steps [first, last) ahead, at most `depth` of them, on one thread. The destructor
-// stops the thread, at most one batch later. One consumer thread.
-class Prefetcher {
+// The batches of a loader, made ahead.
+class Prefetcher : public Prefetch<Batch> {
  public:
-  explicit Prefetcher(std::shared_ptr<const Loader> loader, int64_t first = 0,
-                      int64_t last = std::numeric_limits<int64_t>::max(), size_t depth = 2);
-  Prefetcher(const Prefetcher&) = delete;
-  Prefetcher& operator=(const Prefetcher&) = delete;
-  ~Prefetcher() = default;
-
-  // The batch of the next step; nothing after the last. An exception of the thread comes out here, after the
-  // batches before it, and again at every later call.
-  std::optional<Batch> next();
-
- private:
-  void produce(const std::stop_token& stop, int64_t first, int64_t last);
-
-  std::shared_ptr<const Loader> loader_;
-  size_t depth_;
-  std::mutex mutex_;  // guards the three below
-  std::deque<Batch> ready_;
-  std::exception_ptr failure_;
-  bool done_ = false;
-  std::condition_variable_any changed_;
-  std::jthread thread_;  // last: it stops before the rest goes
+  explicit Prefetcher(const std::shared_ptr<const Loader>& loader, int64_t first = 0,
+                      int64_t last = std::numeric_limits<int64_t>::max(), size_t depth = 2)
+      : Prefetch([loader](int64_t step) { return loader->batch_at(step); }, first, last, depth) {}
 };
 
 }  // namespace tapeformer

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/errors.h"
+#include "core/frames.h"
 #include "core/log.h"
 #include "data/loader.h"
 
@@ -27,9 +28,10 @@ int64_t frames_needed(std::span<const int64_t> labels) {
 
 SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOptions options)
     : phones_(std::move(phones)), options_(std::move(options)) {
-  if (options_.frames_per_output < 1 || options_.delta_order < 0 || options_.delta_order > 2)
-    throw ConfigError("speech: expected frames_per_output of at least 1 and delta_order of 0 to 2");
+  if (options_.subsampling < 1 || options_.delta_order < 0 || options_.delta_order > 2)
+    throw ConfigError("speech: expected subsampling of at least 1 and delta_order of 0 to 2");
   store_ = std::make_shared<const FeatureStore>(corpus, options_.features);
+  if (options_.features.filterbank.dither > 0) filterbank_.emplace(options_.features.filterbank);
   choose_items(corpus);
   if (items_.empty())
     throw DataError(concat_text(corpus.name, ": no utterance can be used, of ", corpus.utterances.size(),
@@ -44,9 +46,7 @@ void SpeechDataset::choose_items(const Corpus& corpus) {
       if (!store_->error(i).empty()) throw DataError(store_->error(i));
       if (utterance.phones.empty()) throw DataError("has no labels");
       const std::vector<int64_t> labels = phones_.numbers(utterance.phones);
-      const int64_t outputs =
-          (store_->frames(i) + options_.frames_per_output - 1) / options_.frames_per_output;
-      if (outputs < frames_needed(labels)) {
+      if (subsampled_steps(store_->frames(i), options_.subsampling) < frames_needed(labels)) {
         report_.too_short.push_back(utterance.id);
         continue;
       }
@@ -93,9 +93,12 @@ std::vector<int64_t> SpeechDataset::all_frames() const {
   return result;
 }
 
-Tensor SpeechDataset::features(int64_t i) const {
+Tensor SpeechDataset::features(int64_t i, int64_t epoch) const {
   check(i >= 0 && i < size(), "speech", "utterance ", i, " of ", size());
-  const Tensor features = store_->features(item(i).stored);
+  const bool other_noise = epoch > 0 && filterbank_ && item(i).utterance.source == SpeechSource::audio;
+  const Tensor features = other_noise
+                              ? compute_features(item(i).utterance, options_.features, *filterbank_, epoch)
+                              : store_->features(item(i).stored);
   if (options_.normalization == Normalization::utterance) {
     FeatureStatistics own;
     own.add(features);
@@ -107,7 +110,7 @@ Tensor SpeechDataset::features(int64_t i) const {
 }
 
 SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment,
-                                 const RandomStream& stream) const {
+                                 const RandomStream& stream, int64_t epoch) const {
   SpeechBatch batch;
   const auto count = static_cast<int64_t>(indices.size());
   int64_t longest = 0, longest_labels = 0;
@@ -124,7 +127,7 @@ SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAug
   // Steps of the stream are shared out among utterances, so that no two masks of an epoch are alike.
   for (int64_t b = 0; b < count; ++b) {
     const int64_t i = indices[static_cast<size_t>(b)];
-    const Tensor one = features(i);
+    const Tensor one = features(i, epoch);
     if (augment)
       spec_augment(one, *augment, RandomStream(stream.key(), "utterance " + std::to_string(i), stream.step()),
                    store_->dims());

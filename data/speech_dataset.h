@@ -26,7 +26,7 @@ struct SpeechOptions {
   bool normalize_variance = true;
   std::optional<FeatureStatistics> global = {};  // of the training set, for the others; else the set's own
   int64_t delta_order = 0;                       // 2 triples the dimensions
-  int64_t frames_per_output = 1;                 // of a model that subsamples
+  int64_t subsampling = 1;                       // frames in a step of the model
   bool refuse_bad = false;                       // the first unusable utterance ends the run
 };
 
@@ -43,7 +43,7 @@ struct SpeechBatch {
 struct SpeechReport {
   int64_t utterances = 0, frames = 0, labels = 0;  // usable
   std::vector<std::string> bad;                    // "id: fault"
-  std::vector<std::string> too_short;  // ids: fewer outputs than labels and blanks between equal ones
+  std::vector<std::string> too_short;  // ids: fewer steps than labels and blanks between equal ones
 };
 
 class SpeechDataset {
@@ -62,13 +62,14 @@ class SpeechDataset {
   std::vector<int64_t> all_frames() const;
   const Utterance& utterance(int64_t i) const { return item(i).utterance; }
   const std::vector<int64_t>& labels(int64_t i) const { return item(i).labels; }
-  // Normalised, with deltas: (frames, dims).
-  Tensor features(int64_t i) const;
+  // Normalised, with deltas: (frames, dims). Dither is other noise in every epoch, so that with it recordings
+  // are read again in all epochs but the first; statistics are those of the first.
+  Tensor features(int64_t i, int64_t epoch = 0) const;
 
   // Without an augmentation the features are as they are; `stream` is that of the training step, of which
   // every utterance takes a part of its own.
   SpeechBatch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
-                    const RandomStream& stream = {}) const;
+                    const RandomStream& stream = {}, int64_t epoch = 0) const;
 
  private:
   struct Item {
@@ -83,6 +84,7 @@ class SpeechDataset {
   PhoneTable phones_;
   SpeechOptions options_;
   std::shared_ptr<const FeatureStore> store_;
+  std::optional<Filterbank> filterbank_;  // where there is dither
   std::vector<Item> items_;
   std::vector<FeatureStatistics> statistics_;  // per speaker, or one
   FeatureStatistics global_;

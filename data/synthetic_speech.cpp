@@ -1,10 +1,5 @@
 #include "data/synthetic_speech.h"
 
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -16,10 +11,9 @@
 #include "core/rng.h"
 #include "core/threads.h"
 #include "data/audio.h"
+#include "data/command.h"
 #include "data/kaldi_directory.h"
 #include "data/text_lines.h"
-
-extern char** environ;
 
 namespace tapeformer {
 namespace {
@@ -38,35 +32,10 @@ const std::vector<Words> kGrammar = {
     {"today", "again", "slowly", "at noon", "in the dark", "for us", "with joy", "by chance", "now",
      "over there"}};
 
-// Runs a program without a shell and returns what it prints.
-std::string output_of(const Words& command) {
-  std::vector<char*> arguments;
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw DataError(concat_text("no pipe: ", std::strerror(errno)));
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  pid_t child = -1;
-  const int error = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  std::string output;
-  std::array<char, 4096> buffer{};
-  for (ssize_t got = 0; error == 0 && ((got = read(ends[0], buffer.data(), buffer.size())) > 0 ||
-                                       (got < 0 && errno == EINTR));)
-    if (got > 0) output.append(buffer.data(), static_cast<size_t>(got));
-  close(ends[0]);
-  if (error != 0)
-    throw DataError(concat_text("cannot run ", command[0], ": ", std::strerror(error),
-                                "; on Debian: apt-get install espeak-ng"));
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) throw DataError(command[0] + " failed: " + output);
-  return output;
+std::string printed_by(const Words& command) try {
+  return CommandOutput(command).text();
+} catch (const DataError& error) {
+  throw DataError(std::string(error.what()) + "; on Debian: apt-get install espeak-ng");
 }
 
 void add_noise(std::vector<float>& samples, double decibels, const RandomStream& stream) {
@@ -94,8 +63,8 @@ Utterance speak(const fs::path& folder, const std::string& split, int64_t number
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
   const fs::path spoken = folder / "wav" / (utterance.id + ".espeak.wav");
   utterance.phones = parse_espeak_phonemes(
-      output_of({options.program, "-v", voice, "-s", std::to_string(120 + stream.below(1, 81)), "-p",
-                 std::to_string(25 + stream.below(2, 51)), "-x", "--sep=_", "-w", spoken.string(), text}));
+      printed_by({options.program, "-v", voice, "-s", std::to_string(120 + stream.below(1, 81)), "-p",
+                  std::to_string(25 + stream.below(2, 51)), "-x", "--sep=_", "-w", spoken.string(), text}));
   Audio audio = read_audio(spoken, {.rate = options.rate, .resample = true});
   fs::remove(spoken);
   const double span = options.quietest_noise_db - options.loudest_noise_db;

@@ -33,7 +33,7 @@ int64_t head_width(const SpeechModelOptions& options) {
 // x (batch, frames, features) as (batch, frames / factor, factor * features); the rest is dropped.
 Tensor stack_frames(const Tensor& x, int64_t factor) {
   if (factor == 1) return x;
-  const int64_t steps = x.size(1) / factor;
+  const int64_t steps = subsampled_steps(x.size(1), factor);
   return reshape(slice(x, 1, 0, steps * factor), {x.size(0), steps, factor * x.size(2)});
 }
 
@@ -46,7 +46,7 @@ Tensor step_counts(const Tensor& frame_lengths, int64_t batch, int64_t frames, i
     int64_t& length = steps.data<int64_t>()[b];
     check(length >= 0 && length <= frames, "speech model", "length ", length, " of utterance ", b,
           " is not in [0, ", frames, "]");
-    length /= factor;
+    length = subsampled_steps(length, factor);
   }
   return steps;
 }

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "core/frames.h"
 #include "models/encoder.h"
 #include "models/lstm.h"
 #include "ops/ctc_loss.h"
@@ -37,7 +38,7 @@ struct SpeechModelOptions {
   double lstm_dropout = 0;
   CtcReduction reduction = CtcReduction::per_utterance;
 
-  int64_t max_steps() const { return max_frames / subsampling; }
+  int64_t max_steps() const { return subsampled_steps(max_frames, subsampling); }
 };
 
 inline constexpr int64_t kSpeechBlank = 0;

@@ -42,6 +42,7 @@ struct DataConfig {
   std::string lexicon = {};              // words to phones; empty: as the data set needs
   std::string unknown_words = "refuse";  // words that the lexicon lacks: refuse | drop
   std::string bad_utterances = "drop";   // drop | refuse
+  bool allow_commands = false;           // of wav.scp
   std::string phone_set = "timit48";     // of training on TIMIT; scoring is on 39
   int64_t sample_rate = 0;               // 0: of the data set
   bool resample = false;

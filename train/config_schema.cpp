@@ -125,6 +125,8 @@ void add_speech_data(std::vector<SchemaKey>& keys) {
       .one_of({"refuse", "drop"});
   table.add("bad_utterances", &DataConfig::bad_utterances, "speech: what unusable files do")
       .one_of({"drop", "refuse"});
+  table.add("allow_commands", &DataConfig::allow_commands,
+            "kaldi: run the shell commands of wav.scp (\"id command |\"), else refuse them");
   table.add("phone_set", &DataConfig::phone_set, "timit: phones of training; 39 are scored")
       .one_of({"timit61", "timit48", "timit39"});
   table.add("sample_rate", &DataConfig::sample_rate, "speech: samples per second; 0: 16000, fsdd 8000")

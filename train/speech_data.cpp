@@ -86,7 +86,7 @@ Corpus read_layout(const Config& config, const fs::path& folder, const std::stri
     throw DataError(part.string() + ": no such folder; data." + split +
                     "_part names the part of the corpus for \"" + split + "\"");
   if (dataset == "librispeech") return read_librispeech(folder, part.filename().string());
-  return read_kaldi_directory(part);
+  return read_kaldi_directory(part, config.data.allow_commands);
 }
 
 void find_phones(const Config& config, const std::string& data_dir, Corpus& corpus) {
@@ -236,7 +236,7 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
   options.normalization = normalization(d.cmvn);
   options.normalize_variance = d.cmvn_variance;
   options.delta_order = d.deltas;
-  options.frames_per_output = config.model.subsampling;
+  options.subsampling = config.model.subsampling;
   options.refuse_bad = d.bad_utterances == "refuse";
   PhoneTable phones;
   if (trained) {

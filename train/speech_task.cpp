@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "core/log.h"
+#include "data/prefetch.h"
 #include "train/speech_evaluate.h"
 #include "train/speech_plan.h"
 #include "train/task.h"
@@ -59,10 +60,22 @@ class SpeechTask final : public Task {
   int64_t epochs_done(int64_t batches) const override { return plan_.epochs_done(batches); }
   bool reports_epochs() const override { return true; }
 
+  void prepare_batches(int64_t first, int64_t last) override {
+    // The thread has a plan of its own: a plan remembers epochs, which is not for two threads.
+    const auto plan = std::make_shared<const SpeechPlan>(plan_);
+    prefetch_ = std::make_unique<Prefetch<SpeechBatch>>(
+        [this, plan](int64_t number) {
+          const RandomStream stream(seed_, "spec_augment", static_cast<uint64_t>(number));
+          return training_.set->batch(indices_at(*plan, number), augment_ ? &*augment_ : nullptr, stream,
+                                      plan->epochs_done(number));
+        },
+        first, last);
+  }
+
   BatchLoss loss(int64_t number, const ForwardContext& context) override {
-    const RandomStream stream(seed_, "spec_augment", static_cast<uint64_t>(number));
-    const SpeechBatch batch =
-        training_.set->batch(indices_at(number), augment_ ? &*augment_ : nullptr, stream);
+    const auto next = prefetch_->next();
+    check(next.has_value(), "speech", "no batch for step ", number);
+    const SpeechBatch& batch = *next;
     int64_t frames = 0;
     for (const double length : batch.lengths.to_vector()) frames += static_cast<int64_t>(length);
     const CtcLoss ctc =
@@ -72,7 +85,7 @@ class SpeechTask final : public Task {
 
   std::string examples_of(int64_t number) const override {
     std::string text;
-    for (const int64_t i : indices_at(number))
+    for (const int64_t i : indices_at(plan_, number))
       text += (text.empty() ? "" : ", ") + training_.set->utterance(i).id;
     return text;
   }
@@ -101,9 +114,9 @@ class SpeechTask final : public Task {
   std::string description() const override { return to_json(description_); }
 
  private:
-  std::vector<int64_t> indices_at(int64_t number) const {
+  std::vector<int64_t> indices_at(const SpeechPlan& plan, int64_t number) const {
     std::vector<int64_t> indices;
-    for (const int64_t place : plan_.at(number))
+    for (const int64_t place : plan.at(number))
       indices.push_back(training_.usable[static_cast<size_t>(place)]);
     return indices;
   }
@@ -116,6 +129,7 @@ class SpeechTask final : public Task {
   SpeechEvaluationOptions evaluation_;
   std::optional<SpecAugmentOptions> augment_;
   uint64_t seed_;
+  std::unique_ptr<Prefetch<SpeechBatch>> prefetch_;  // last: its thread uses the rest
 };
 
 }  // namespace

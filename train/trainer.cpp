@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <iostream>
 #include <limits>
 #include <map>
@@ -17,6 +18,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Of all threads so far: unlike the time that passes, it does not grow with what else the machine does.
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
 // Keys that may change between a run and its continuation: they say how long, how often and where, not what.
@@ -119,6 +127,7 @@ void Trainer::load_state(const Checkpoint& checkpoint) try {
   if (!state.at("best_loss").is_null()) best_loss_ = state.at("best_loss").get<double>();
   seconds_ = state.at("seconds").get<double>();
   epoch_seconds_ = state.value("epoch_seconds", 0.0);
+  epoch_cpu_seconds_ = state.value("epoch_cpu_seconds", 0.0);
   seconds_per_epoch_ = state.value("seconds_per_epoch", 0.0);
   schedule_->state = {state.at("plateau_factor").get<double>(), state.at("plateau_best").get<double>(),
                       state.at("plateau_bad_evaluations").get<int64_t>()};
@@ -200,7 +209,9 @@ void Trainer::report_epoch() {
   metrics_->write({{"step", step_},
                    {"split", "epoch"},
                    {"epoch", task_->epochs_done(step_ * config_.train.accumulate)},
-                   {"seconds_per_epoch", seconds_per_epoch_}});
+                   {"seconds_per_epoch", seconds_per_epoch_},
+                   {"cpu_seconds_per_epoch", epoch_cpu_seconds_}});
+  epoch_cpu_seconds_ = 0;
 }
 
 void Trainer::evaluate_now() {
@@ -233,6 +244,7 @@ void Trainer::save(bool best, bool must_succeed) {
                                {"plateau_bad_evaluations", schedule_->state.bad_evaluations}};
   if (task_->reports_epochs()) {
     state["epoch_seconds"] = epoch_seconds_;
+    state["epoch_cpu_seconds"] = epoch_cpu_seconds_;
     state["seconds_per_epoch"] = seconds_per_epoch_;
   }
   if (const std::string description = task_->description(); !description.empty())
@@ -284,7 +296,9 @@ TrainResult Trainer::run() {
   if (step_ > 0 && evaluated_step_ != step_ && evaluation_due()) finish_step(step_ == total_steps_);
   while (step_ < total_steps_ && !result.time_is_up) {
     const auto start = Clock::now();
+    const double cpu_start = cpu_seconds();
     const Step step = train_step();
+    epoch_cpu_seconds_ += cpu_seconds() - cpu_start;
     const double took = seconds_since(start);
     seconds_ += took;
     interval_seconds_ += took;

@@ -101,7 +101,8 @@ class Trainer {
 
   int64_t step_ = 0, total_steps_ = 0, saved_step_ = -1, evaluated_step_ = -1;
   double best_loss_, seconds_ = 0;
-  double epoch_seconds_ = 0, seconds_per_epoch_ = 0;  // of the epoch that is under way, and of the last one
+  double epoch_seconds_ = 0, epoch_cpu_seconds_ = 0;  // of the epoch that is under way
+  double seconds_per_epoch_ = 0;                      // of the last one
   std::optional<TaskEvaluation> evaluation_;
 
   // Since the last report.

@@ -7,6 +7,7 @@
 #include "core/cpu/scratch.h"
 #include "core/cpu/vector_math.h"
 #include "core/threads.h"
+#include "ops/cpu/packed_product.h"
 #include "ops/cpu/panel_product.h"
 #include "ops/kernels/gemm.h"
 
@@ -111,28 +112,26 @@ void for_frames(const Rows& rows, const int64_t* lengths, bool ascending, F&& st
   }
 }
 
+// The weights of a direction, packed by rows.
+template <class T>
+struct ForwardPanels {
+  T *input, *recurrent;
+};
+
 template <class T>
 void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const int64_t* lengths,
-                  const LstmDirection<T>& weights, const T* panels, T* out, T* gates, T* cells) {
+                  const LstmDirection<T>& weights, ForwardPanels<T> panels, T* out, T* gates, T* cells) {
   const Layout<T> at{shape, rows.direction};
   const int64_t hidden = shape.hidden, all = 4 * hidden, stride = tile_columns<T>(all);
   for (const int64_t b : rows.sequences)
-    gemm(Gemm<T>{.transpose_b = true,
-                 .m = lengths[b],
-                 .n = all,
-                 .k = shape.in,
-                 .a = x + b * shape.frames * shape.in,
-                 .lda = shape.in,
-                 .b = weights.weight_ih,
-                 .ldb = shape.in,
-                 .c = at.gates(gates, b, 0),
-                 .ldc = all});
+    packed_product(lengths[b], all, shape.in, x + b * shape.frames * shape.in, shape.in, panels.input,
+                   at.gates(gates, b, 0), all);
   Scratch<T> bias(all), h(rows.count() * hidden), c(rows.count() * hidden), recurrent(rows.count() * stride);
   for (int64_t i = 0; i < all; ++i) bias.data()[i] = weights.bias_ih[i] + weights.bias_hh[i];
   std::fill_n(h.data(), rows.count() * hidden, T{0});
   std::fill_n(c.data(), rows.count() * hidden, T{0});
   for_frames(rows, lengths, rows.direction == 0, [&](int64_t t, int64_t there) {
-    panel_product(there, all, hidden, h.data(), hidden, panels, recurrent.data(), stride);
+    panel_product(there, all, hidden, h.data(), hidden, panels.recurrent, recurrent.data(), stride);
     for (int64_t row = 0; row < there; ++row) {
       const int64_t b = rows.at(row);
       T* const own_h = h.data() + row * hidden;
@@ -214,22 +213,17 @@ void weight_rows(const LstmShape& shape, int64_t direction, int64_t begin, int64
   }
 }
 
+// panels: of weight_ih by columns, one direction after another.
 template <class T>
-void input_gradient(const LstmShape& shape, int64_t b, const int64_t* lengths,
-                    const LstmDirection<T>* directions, const T* gz, T* gx) {
-  T* const own = gx + b * shape.frames * shape.in;
-  for (int64_t d = 0; d < shape.directions; ++d)
-    gemm(Gemm<T>{.m = lengths[b],
-                 .n = shape.in,
-                 .k = 4 * shape.hidden,
-                 .a = Layout<const T>{shape, d}.gates(gz, b, 0),
-                 .lda = 4 * shape.hidden,
-                 .b = directions[d].weight_ih,
-                 .ldb = shape.in,
-                 .beta = d == 0 ? T{0} : T{1},
-                 .c = own,
-                 .ldc = shape.in});
-  std::fill(own + lengths[b] * shape.in, own + shape.frames * shape.in, T{0});
+void input_gradient(const LstmShape& shape, int64_t b, const int64_t* lengths, const T* panels, const T* gz,
+                    T* gx) {
+  const int64_t all = 4 * shape.hidden, in = shape.in;
+  T* const own = gx + b * shape.frames * in;
+  packed_product(lengths[b], in, all, Layout<const T>{shape, 0}.gates(gz, b, 0), all, panels, own, in);
+  if (shape.directions == 2)
+    packed_product<true>(lengths[b], in, all, Layout<const T>{shape, 1}.gates(gz, b, 0), all,
+                         panels + tile_columns<T>(in) * all, own, in);
+  std::fill(own + lengths[b] * in, own + shape.frames * in, T{0});
 }
 
 }  // namespace
@@ -237,17 +231,25 @@ void input_gradient(const LstmShape& shape, int64_t b, const int64_t* lengths,
 template <class T>
 void lstm_forward(const LstmShape& shape, const T* x, const int64_t* lengths,
                   const LstmDirection<T>* directions, T* out, T* gates, T* cells) {
-  const int64_t panel_size = tile_columns<T>(4 * shape.hidden) * shape.hidden;
-  Scratch<T> panels(shape.directions * panel_size);
+  const int64_t all = 4 * shape.hidden, columns = tile_columns<T>(all);
+  Scratch<T> input(shape.directions * columns * shape.in),
+      recurrent(shape.directions * columns * shape.hidden);
+  const auto panels = [&](int64_t d) {
+    return ForwardPanels<T>{input.data() + d * columns * shape.in,
+                            recurrent.data() + d * columns * shape.hidden};
+  };
   const std::vector<Rows> shares = share_out(shape, lengths);
-  for (int64_t d = 0; d < shape.directions; ++d)
-    pack_rows(directions[d].weight_hh, shape.hidden, 4 * shape.hidden, shape.hidden,
-              panels.data() + d * panel_size);
+  parallel_for(shape.directions, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t d = begin; d < end; ++d) {
+      pack_rows(directions[d].weight_ih, shape.in, all, shape.in, panels(d).input);
+      pack_rows(directions[d].weight_hh, shape.hidden, all, shape.hidden, panels(d).recurrent);
+    }
+  });
   parallel_for(static_cast<int64_t>(shares.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Rows& rows = shares[static_cast<size_t>(i)];
-      forward_rows(shape, rows, x, lengths, directions[rows.direction],
-                   panels.data() + rows.direction * panel_size, out, gates, cells);
+      forward_rows(shape, rows, x, lengths, directions[rows.direction], panels(rows.direction), out, gates,
+                   cells);
     }
   });
 }
@@ -279,10 +281,14 @@ void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t
                   gradients[d]);
     }
   });
-  if (gx)
-    parallel_for(shape.batch, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) input_gradient(shape, b, lengths, directions, gz.data(), gx);
-    });
+  if (!gx) return;
+  const int64_t input_size = tile_columns<T>(shape.in) * all;
+  Scratch<T> input(shape.directions * input_size);
+  for (int64_t d = 0; d < shape.directions; ++d)
+    pack_columns(directions[d].weight_ih, shape.in, all, shape.in, T{1}, all, input.data() + d * input_size);
+  parallel_for(shape.batch, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) input_gradient(shape, b, lengths, input.data(), gz.data(), gx);
+  });
 }
 
 template void lstm_forward(const LstmShape&, const float*, const int64_t*, const LstmDirection<float>*,

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/cpu/scratch.h"
 #include "ops/cpu/panel_product.h"
 
 namespace tapeformer::cpu {
@@ -55,22 +54,23 @@ void add_tile(int64_t rows, int64_t columns, int64_t depth, const T* tile, const
     }
 }
 
-// c (rows, columns) = a (rows, depth) b, b in panels of `depth` rows. A row's sums do not depend on the
-// others.
-template <class T>
+// c (rows, columns) = a (rows, depth) b, or c += a b; b in panels of `depth` rows. A row's sums do not depend
+// on the others.
+template <bool kAdd = false, class T>
 void packed_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                     const T* panels, T* c, int64_t c_stride) {
-  const Scratch<T> tiles(tile_rows(std::min(rows, kBlockRows)) * std::min(depth, kPartDepth));
+  // The thread's own for good: from the allocator, peaks would depend on which threads meet here.
+  alignas(64) static thread_local T tiles[kBlockRows * kPartDepth];
   for (int64_t row = 0; row < rows; row += kBlockRows)
     for (int64_t k = 0; k < depth; k += kPartDepth) {
       const int64_t count = std::min(kBlockRows, rows - row), part = std::min(kPartDepth, depth - k);
-      pack_tiles(count, part, a + row * a_stride + k, a_stride, tiles.data());
+      pack_tiles(count, part, a + row * a_stride + k, a_stride, tiles);
       for (int64_t column = 0; column < columns; column += kTileColumns<T>)
         for (int64_t r = 0; r < count; r += kTileRows) {
-          const T* const tile = tiles.data() + r * part;
+          const T* const tile = tiles + r * part;
           const T* const panel = panels + column * depth + k * kTileColumns<T>;
           T* const target = c + (row + r) * c_stride + column;
-          if (k == 0)
+          if (!kAdd && k == 0)
             add_tile<false>(count - r, columns - column, part, tile, panel, target, c_stride);
           else
             add_tile<true>(count - r, columns - column, part, tile, panel, target, c_stride);

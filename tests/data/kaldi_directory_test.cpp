@@ -6,6 +6,8 @@
 
 #include "core/errors.h"
 #include "data/audio.h"
+#include "data/feature_store.h"
+#include "data/kaldi_archive.h"
 #include "tests/data/support.h"
 
 using namespace tapeformer;
@@ -92,6 +94,40 @@ TEST_CASE("every fault of a Kaldi directory is named by file and line") {
   CHECK(contains(kaldi_problems(dir.path())[0], "b: ends outside of"));
 }
 
+TEST_CASE("commands of wav.scp are run where they are allowed") {
+  const TempDir dir;
+  write_directory(dir);
+  std::filesystem::create_directory(dir / "a  b");
+  std::filesystem::rename(dir / "r.wav", dir / "a  b/r.wav");
+  write_file(dir / "wav.scp", "r1   cat '" + (dir / "a  b/r.wav").string() + "' | cat |\n");
+  CHECK(contains(error_of(dir), "data.allow_commands"));
+  REQUIRE(kaldi_problems(dir.path()).size() == 1);
+  Corpus corpus = read_kaldi_directory(dir.path(), true);
+  REQUIRE(corpus.utterances.size() == 2);
+  CHECK(corpus.utterances[0].path.empty());
+  const FeatureOptions options;
+  const Filterbank bank(options.filterbank);
+  Utterance file = corpus.utterances[0];
+  file.command = "";
+  file.path = dir / "a  b/r.wav";
+  // A constant is silence to the features: a ramp instead.
+  std::vector<float> ramp(16000);
+  for (size_t i = 0; i < ramp.size(); ++i) ramp[i] = static_cast<float>(i % 100) / 100;
+  write_wav(file.path, ramp, 16000);
+  const Tensor features = compute_features(corpus.utterances[0], options, bank);
+  CHECK(features.size(0) == 48);
+  CHECK(features.to_vector() == compute_features(file, options, bank).to_vector());
+
+  const auto error = [&](const std::string& command) {
+    corpus.utterances[0].command = command;
+    return message_of<DataError>([&] { compute_features(corpus.utterances[0], options, bank); });
+  };
+  CHECK(contains(error("exit 3"), "\"/bin/sh -c exit 3\" failed with exit code 3"));
+  CHECK(contains(error("kill -9 $$"), "was ended by signal 9"));
+  CHECK(contains(error("echo no sound"), "what \"echo no sound\" printed: "));
+  CHECK(contains(error("true"), "is empty"));
+}
+
 TEST_CASE("matrices of archives are read, and places outside of them are errors") {
   const TempDir dir;
   const std::string floats = "a " + matrix_bytes<float>("FM", 2, 3, {1, 2, 3, 4, 5, 6.5f});
@@ -108,8 +144,8 @@ TEST_CASE("matrices of archives are read, and places outside of them are errors"
   CHECK(contains(error(10000), "outside of the file"));
   write_file(dir / "f.ark", floats.substr(0, floats.size() - 1));
   CHECK(contains(error(2), "truncated: a matrix of 2 x 3"));
-  write_file(dir / "f.ark", "a " + matrix_bytes<float>("CM", 2, 3, {0}));
-  CHECK(contains(error(2), "a compressed matrix; unpack it first"));
+  write_file(dir / "f.ark", "a " + matrix_bytes<float>("XM", 2, 3, {0}));
+  CHECK(contains(error(2), "offset 2: expected a matrix (FM, DM, CM, CM2 or CM3)"));
 
   write_file(dir / "f.ark", floats);
   write_file(dir / "text", std::string("a AH B\n"));
@@ -122,4 +158,50 @@ TEST_CASE("matrices of archives are read, and places outside of them are errors"
   CHECK(contains(error_of(dir), "feats.scp:1: offset 5000 lies outside of"));
   write_file(dir / "feats.scp", std::string("a f.ark\n"));
   CHECK(contains(error_of(dir), "feats.scp:1: expected \"id path.ark:offset\""));
+}
+
+// The layouts are those of Kaldi's compressed-matrix.h: after the name least value, range, rows and columns.
+TEST_CASE("compressed matrices of archives are unpacked") {
+  std::string bytes;
+  const auto append = [&](auto value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof(value)); };
+  const auto start = [&](const std::string& kind, int32_t rows, int32_t columns) {
+    bytes = std::string("\0B", 2) + kind + " ";
+    append(-2.0f);
+    append(8.0f);
+    append(rows);
+    append(columns);
+  };
+  const TempDir dir;
+  const auto read = [&] {
+    write_file(dir / "c.ark", "utt " + bytes);
+    return read_ark_matrix(dir / "c.ark", 4);
+  };
+  const auto check = [&](const std::vector<double>& expected, const Shape& shape) {
+    const Tensor matrix = read();
+    CHECK(matrix.shape() == shape);
+    const auto found = matrix.to_vector();
+    REQUIRE(found.size() == expected.size());
+    for (size_t i = 0; i < found.size(); ++i) CHECK(found[i] == doctest::Approx(expected[i]).epsilon(1e-6));
+    bytes.pop_back();
+    CHECK(contains(message_of<DataError>(read), "truncated: a matrix of"));
+  };
+
+  start("CM2", 2, 3);  // row by row, 16 bits over the range
+  for (const uint16_t code : {0, 65535, 13107, 1, 32768, 26214}) append(code);
+  check({-2, 6, -2 + 8 * 0.2, -2 + 8.0 / 65535, -2 + 8 * 32768.0 / 65535, -2 + 8 * 0.4}, {2, 3});
+
+  start("CM3", 3, 1);  // 8 bits over the range
+  for (const uint8_t code : {0, 51, 255}) append(code);
+  check({-2, -2 + 8 * 0.2, 6}, {3, 1});
+
+  // Column by column; percentiles 0, 25, 75 and 100 of each at the codes 0, 64, 192 and 255.
+  start("CM", 7, 2);
+  for (const uint16_t percentile : {0, 13107, 26214, 65535}) append(percentile);  // -2, -0.4, 1.2, 6
+  for (const uint16_t percentile : {0, 0, 65535, 65535}) append(percentile);      // -2, -2, 6, 6
+  for (const uint8_t code : {0, 32, 64, 128, 192, 213, 255}) append(code);
+  for (const uint8_t code : {0, 64, 80, 128, 192, 200, 255}) append(code);
+  check({-2, -2, -1.2, -2, -0.4, -1, 0.4, 2, 1.2, 6, 1.2 + 4.8 / 3, 6, 6, 6}, {7, 2});
+
+  start("CM", -1, 2);
+  CHECK(contains(message_of<DataError>(read), "truncated: a matrix of -1 x 2"));
 }

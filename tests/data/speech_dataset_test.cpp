@@ -114,6 +114,43 @@ TEST_CASE("features are those of the cache, which changes with every parameter, 
   CHECK(FeatureStore(changed, cached).from_cache());
 }
 
+TEST_CASE("dither is other noise in every epoch and utterance, and the same one when asked again") {
+  const TempDir dir;
+  Corpus corpus = noise_corpus(dir, 3);
+  std::filesystem::copy_file(corpus.utterances[0].path, corpus.utterances[1].path,
+                             std::filesystem::copy_options::overwrite_existing);
+  SpeechOptions options = options_8k();
+  const SpeechDataset clean(corpus, kPhones, options);
+  options.features.filterbank.dither = 1;
+  options.features.cache_folder = (dir / "cache").string();
+  const SpeechDataset noisy(corpus, kPhones, options), again(corpus, kPhones, options);
+  CHECK(max_difference(clean.features(0, 1), clean.features(0, 2)) == 0);
+  CHECK(max_difference(clean.features(0), clean.features(1)) == 0);
+  CHECK(max_difference(noisy.features(0), noisy.features(1)) > 1e-4);
+  CHECK(max_difference(noisy.features(0), noisy.features(0, 0)) == 0);
+  CHECK(max_difference(noisy.features(0, 0), noisy.features(0, 1)) > 1e-4);
+  CHECK(max_difference(noisy.features(0, 1), noisy.features(0, 2)) > 1e-4);
+  CHECK(max_difference(noisy.features(0, 2), again.features(0, 2)) == 0);
+  const std::vector<int64_t> one = {2};
+  CHECK(max_difference(noisy.batch(one, nullptr, {}, 1).features, noisy.batch(one).features) > 1e-4);
+}
+
+TEST_CASE("an utterance is as long as its steps in the model: frames that do not fill one do not count") {
+  const TempDir dir;
+  Corpus corpus = noise_corpus(dir, 1);
+  SpeechOptions options = options_8k();
+  const int64_t frames = SpeechDataset(corpus, kPhones, options).frames(0);
+  options.subsampling = 4;
+  const auto usable = [&](int64_t labels) {
+    corpus.utterances[0].phones.clear();
+    for (int64_t i = 0; i < labels; ++i) corpus.utterances[0].phones.push_back(i % 2 ? "b" : "a");
+    return message_of<DataError>([&] { SpeechDataset(corpus, kPhones, options); }).empty();
+  };
+  REQUIRE(frames % 4 != 0);
+  CHECK(usable(frames / 4));
+  CHECK(!usable(frames / 4 + 1));
+}
+
 TEST_CASE("bad files are named and left out, or end the run") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 8);

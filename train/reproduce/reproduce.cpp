@@ -15,9 +15,9 @@
 namespace tapeformer {
 
 const std::vector<Reproduction>& reproductions() {
-  static const auto* const list =
-      new std::vector<Reproduction>{attention_scaling_reproduction(), copy_convergence_reproduction(),
-                                    reformer_table2_reproduction(), speech_table_reproduction()};
+  static const auto* const list = new std::vector<Reproduction>{
+      attention_scaling_reproduction(), copy_convergence_reproduction(), reformer_table2_reproduction(),
+      speech_scaling_reproduction(), speech_table_reproduction()};
   return *list;
 }
 

@@ -32,6 +32,7 @@ const Reproduction& reproduction(const std::string& name);
 Reproduction attention_scaling_reproduction();
 Reproduction copy_convergence_reproduction();
 Reproduction reformer_table2_reproduction();
+Reproduction speech_scaling_reproduction();
 Reproduction speech_table_reproduction();
 
 // A training that belongs to a reproduction.

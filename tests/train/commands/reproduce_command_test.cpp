@@ -32,7 +32,7 @@ int64_t lines(const fs::path& file) {
 
 TEST_CASE("reproduce lists what it knows and refuses the rest") {
   const auto list = json_of(run_program({"reproduce", "list", "--json"}));
-  CHECK(list["reproductions"].size() == 4);
+  CHECK(list["reproductions"].size() == 5);
   const auto unknown = run_program({"reproduce", "reformer-tabel2"});
   CHECK(unknown.code == 2);
   CHECK(contains(unknown.err, "did you mean \"reformer-table2\"?"));

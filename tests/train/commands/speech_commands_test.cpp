@@ -223,9 +223,32 @@ TEST_CASE("reproduce speech-table: four models beside the paper's, continued by 
   for (const auto& row : report["models"]) {
     CHECK(row["test_per"] >= 0);
     CHECK(row["seconds_per_epoch"] > 0);
+    CHECK(row["cpu_seconds_per_epoch"] > 0);
     CHECK(row["epochs"] == 1);
   }
   CHECK(contains(read_file(dir / "out/speech-table.csv"), "softmax,an4,"));
   CHECK(contains(read_file(dir / "out/speech-table.svg"), "on an4"));
+  CHECK(contains(read_file(dir / "out/speech-table-time.svg"), "processor seconds"));
   CHECK(json_of(run_program(words)) == report);
+}
+
+TEST_CASE("reproduce speech-scaling: an epoch at every length for every model") {
+  const TempDir dir;
+  const auto ran =
+      run_program({"reproduce", "speech-scaling", "--configs", std::string(SOURCE_DIR) + "/configs", "--out",
+                   (dir / "out").string(), "--threads", "1", "--json", "--set", "model.layers=1", "--set",
+                   "model.heads=1", "--set", "model.head_dim=8", "--set", "model.feedforward=8", "--set",
+                   "model.hidden=8"});
+  CAPTURE(ran.err);
+  REQUIRE(ran.code == 0);
+  const auto report = json_of(ran);
+  REQUIRE(report["lengths"].size() == 16);
+  for (const auto& row : report["lengths"]) {
+    CHECK(row["seconds_per_epoch"] > 0);
+    CHECK(row["added_bytes"] > 0);
+    CHECK(row["frames"].get<int>() * row["batch"].get<int>() == report["batch_frames"]);
+  }
+  CHECK(contains(read_file(dir / "out/speech-scaling.csv"), "linear,2400,2,"));
+  CHECK(contains(read_file(dir / "out/speech-time.svg"), "lsh-4"));
+  CHECK(contains(read_file(dir / "out/speech-memory.svg"), "MiB"));
 }

@@ -1,0 +1,82 @@
+// Makes what coming steps need ahead of them, on a thread of its own.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace tapeformer {
+
+// Makes the items of steps [first, last) ahead, at most `depth` of them. The destructor stops the thread, at
+// most one item later. `make` is called from that thread alone. One consumer thread.
+template <class T>
+class Prefetch {
+ public:
+  explicit Prefetch(std::function<T(int64_t step)> make, int64_t first = 0,
+                    int64_t last = std::numeric_limits<int64_t>::max(), size_t depth = 2)
+      : make_(std::move(make)),
+        depth_(std::max<size_t>(depth, 1)),
+        thread_([this, first, last](const std::stop_token& stop) { produce(stop, first, last); }) {}
+  Prefetch(const Prefetch&) = delete;
+  Prefetch& operator=(const Prefetch&) = delete;
+  ~Prefetch() = default;
+
+  // The item of the next step; nothing after the last. An exception of the thread comes out here, after the
+  // items before it, and again at every later call.
+  std::optional<T> next() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !ready_.empty() || done_; });
+    if (ready_.empty()) {
+      if (failure_) std::rethrow_exception(failure_);
+      return std::nullopt;
+    }
+    T item = std::move(ready_.front());
+    ready_.pop_front();
+    lock.unlock();
+    changed_.notify_all();
+    return item;
+  }
+
+ private:
+  void produce(const std::stop_token& stop, int64_t first, int64_t last) {
+    std::exception_ptr failure;
+    try {
+      for (int64_t step = first; step < last; ++step) {
+        std::unique_lock lock(mutex_);
+        if (!changed_.wait(lock, stop, [&] { return ready_.size() < depth_; })) return;
+        lock.unlock();
+        if (stop.stop_requested()) return;
+        T item = make_(step);
+        lock.lock();
+        ready_.push_back(std::move(item));
+        lock.unlock();
+        changed_.notify_all();
+      }
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    failure_ = failure;
+    done_ = true;
+    changed_.notify_all();
+  }
+
+  std::function<T(int64_t)> make_;
+  size_t depth_;
+  std::mutex mutex_;  // guards the three below
+  std::deque<T> ready_;
+  std::exception_ptr failure_;
+  bool done_ = false;
+  std::condition_variable_any changed_;
+  std::jthread thread_;  // last: it stops before the rest goes
+};
+
+}  // namespace tapeformer

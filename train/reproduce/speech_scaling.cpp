@@ -1,0 +1,157 @@
+// What an epoch of training on speech costs when utterances grow while the frames of the epoch stay the same:
+// the models of "Transformers are RNNs" (Katharopoulos et al. 2020), section 4.3, whose utterances have 800
+// frames on average and 2,400 at most. Features and labels are random: time does not depend on them.
+#include <algorithm>
+#include <array>
+
+#include "core/allocator.h"
+#include "core/files.h"
+#include "core/log.h"
+#include "core/rng.h"
+#include "train/bench/measure.h"
+#include "train/build.h"
+#include "train/optimizer.h"
+#include "train/reproduce/chart.h"
+#include "train/reproduce/reproduce.h"
+#include "train/speech_data.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr std::array<const char*, 4> kModels = {"bilstm", "softmax", "lsh-4", "linear"};
+constexpr int64_t kDims = 40, kPhones = 39;
+constexpr int64_t kFramesPerLabel = 8;  // people speak about 12 phones a second
+constexpr double kMebi = 1024.0 * 1024.0;
+
+struct Sizes {
+  std::vector<int64_t> lengths;
+  int64_t batch_frames, epoch_frames, repeats;
+};
+
+Sizes sizes(bool paper) {
+  if (paper) return {{300, 600, 1200, 2400, 4800}, 9600, 48000, 5};
+  return {{300, 600, 1200, 2400}, 4800, 9600, 3};
+}
+
+SpeechDescription random_description() {
+  Words phones;
+  for (int64_t i = 0; i < kPhones; ++i) phones.push_back("p" + std::to_string(i));
+  return {kDims, PhoneTable(phones), std::nullopt};
+}
+
+CtcBatch random_utterances(int64_t batch, int64_t frames, uint64_t seed) {
+  const RandomStream stream(seed, "speech-scaling");
+  const int64_t labels = std::max<int64_t>(frames / kFramesPerLabel, 1);
+  CtcBatch result{Tensor::empty({batch, frames, kDims}), Tensor::full({batch}, frames, DType::int64),
+                  Tensor::empty({batch, labels}, DType::int64), Tensor::full({batch}, labels, DType::int64)};
+  for (int64_t i = 0; i < result.features.numel(); ++i)
+    result.features.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
+  for (int64_t i = 0; i < result.labels.numel(); ++i)
+    result.labels.data<int64_t>()[i] =
+        1 + static_cast<int64_t>(stream.below(static_cast<uint64_t>(i), static_cast<uint64_t>(kPhones)));
+  return result;
+}
+
+// A model in training.
+class Learner {
+ public:
+  Learner(const Config& config, int64_t longest) : seed_(static_cast<uint64_t>(config.run.seed)) {
+    SpeechModelOptions options = speech_model_options(config, random_description());
+    options.max_frames = std::max(options.max_frames, longest);
+    model_ = std::make_unique<SpeechModel>(options);
+    model_->initialize(seed_);
+    optimizer_ = std::make_unique<Optimizer>(config.optimizer, model_->parameters());
+    lr_ = config.optimizer.lr;
+  }
+  void step(const CtcBatch& batch) {
+    backward(model_->loss(batch, {.training = true, .seed = seed_, .step = number_++}).loss);
+    optimizer_->step(lr_);
+  }
+  int64_t parameters() const { return parameter_count(*model_); }
+
+ private:
+  std::unique_ptr<SpeechModel> model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  uint64_t seed_, number_ = 0;
+  double lr_ = 0;
+};
+
+Report run(const ReproductionOptions& options) {
+  const Sizes s = sizes(options.paper);
+  std::vector<std::unique_ptr<Learner>> learners;
+  for (const char* model : kModels) {
+    Config config = load_config((options.configs / (std::string("speech/an4-") + model + ".toml")).string(),
+                                options.common.sets, attention_catalogue());
+    if (options.common.seed) config.run.seed = *options.common.seed;
+    learners.push_back(std::make_unique<Learner>(config, s.lengths.back()));
+  }
+  const Axis lengths{"frames of an utterance", Scale::log2};
+  Chart time{.title = concat_text("A training epoch of ", s.epoch_frames, " frames"),
+             .x = lengths,
+             .y = {"seconds", Scale::log10},
+             .series = {}};
+  Chart memory{.title = concat_text("A training step on ", s.batch_frames, " frames, memory added"),
+               .x = lengths,
+               .y = {"MiB", Scale::log10},
+               .series = {}};
+  for (const char* model : kModels) {
+    time.series.push_back({.name = model, .points = {}});
+    memory.series.push_back({.name = model, .points = {}});
+  }
+  std::vector<Report> rows;
+  std::vector<std::vector<std::string>> csv = {
+      {"model", "frames", "batch", "seconds_per_epoch", "epoch_frames", "added_bytes"}};
+  for (const int64_t length : s.lengths) {
+    log_info("measuring utterances of ", length, " frames");
+    const int64_t batch = s.batch_frames / length, steps = s.epoch_frames / s.batch_frames;
+    const CtcBatch data = random_utterances(batch, length, 1);
+    std::array<int64_t, kModels.size()> added{};
+    std::array<std::vector<double>, kModels.size()> seconds;
+    for (size_t m = 0; m < kModels.size(); ++m) {
+      learners[m]->step(data);  // the first one also makes what the optimizer keeps
+      allocator().reset_peak();
+      const int64_t before = allocator().stats().active;
+      learners[m]->step(data);
+      added[m] = allocator().stats().peak - before;
+    }
+    // In turn, so that whatever else the machine does slows all models.
+    for (int64_t repeat = 0; repeat < s.repeats; ++repeat)
+      for (size_t m = 0; m < kModels.size(); ++m)
+        seconds[m].push_back(seconds_of([&] {
+          for (int64_t i = 0; i < steps; ++i) learners[m]->step(data);
+        }));
+    for (size_t m = 0; m < kModels.size(); ++m) {
+      const double took = median(seconds[m]);
+      const auto x = static_cast<double>(length);
+      time.series[m].points.emplace_back(x, took);
+      memory.series[m].points.emplace_back(x, static_cast<double>(added[m]) / kMebi);
+      csv.push_back({kModels[m], std::to_string(length), std::to_string(batch), csv_number(took),
+                     std::to_string(s.epoch_frames), std::to_string(added[m])});
+      rows.push_back(Report()
+                         .add("model", kModels[m])
+                         .add("parameters", learners[m]->parameters())
+                         .add("frames", length)
+                         .add("batch", batch)
+                         .add("seconds_per_epoch", took)
+                         .add("added_bytes", added[m]));
+    }
+    write_csv(options.out / "speech-scaling.csv", csv);
+  }
+  replace_file((options.out / "speech-time.svg").string(), to_svg(time));
+  replace_file((options.out / "speech-memory.svg").string(), to_svg(memory));
+  return Report()
+      .add("threads", threads())
+      .add("epoch_frames", s.epoch_frames)
+      .add("batch_frames", s.batch_frames)
+      .add("lengths", rows);
+}
+
+}  // namespace
+
+Reproduction speech_scaling_reproduction() {
+  return {.name = "speech-scaling",
+          .summary = "time of a training epoch on speech by length of utterance, for every model of table 3",
+          .run = run};
+}
+
+}  // namespace tapeformer
