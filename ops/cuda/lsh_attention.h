@@ -109,6 +109,7 @@ struct LshBlock {
   __device__ T meetings(int32_t query, int32_t key) const {
     if (!in.s.exact_duplicates) return 1;
     int count = 0;
+#pragma unroll 1  // 16 pairs of each thread, unrolled, are code enough
     for (int64_t round = 0; round < in.s.rounds; ++round) {
       const int32_t code = order.code(round, query);
       const LshWrapCell back = order.look_back(round, code);
