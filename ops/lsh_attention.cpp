@@ -79,8 +79,7 @@ Factors factors_of(const LshOptions& options, int64_t length) {
   return factorise(options.buckets);
 }
 
-LshAttentionShape shape_of(const Tensor& q, const Tensor& v, const Tensor& lengths,
-                           const LshOptions& options) {
+LshAttentionShape shape_of(const Tensor& q, const Tensor& v, const LshOptions& options) {
   LshAttentionShape shape;
   shape.batch = q.size(0);
   shape.length = q.size(1);
@@ -99,6 +98,12 @@ LshAttentionShape shape_of(const Tensor& q, const Tensor& v, const Tensor& lengt
   const auto dim = static_cast<double>(shape.dim);
   shape.scale = options.scale == LshOptions::Scale::rsqrt_dim ? 1 / std::sqrt(dim) : 1;
   shape.epsilon = kEpsilon * dim;
+  return shape;
+}
+
+// A shape as the kernel gets it, on the machine that has the lengths.
+template <class AnyShape>
+AnyShape with_lengths(AnyShape shape, const Tensor& lengths) {
   shape.lengths = lengths.defined() ? lengths.data<int64_t>() : nullptr;
   return shape;
 }
@@ -110,6 +115,9 @@ void check_buckets(const Tensor& buckets, const Tensor& q, int64_t rounds) {
         kOp, "expected contiguous int32 buckets ", expected, " (batch, heads, rounds, length), not ",
         buckets.defined() ? name_of(buckets.dtype()) : "undefined", " ",
         buckets.defined() ? buckets.shape() : Shape{});
+  check(buckets.device() == q.device(), kOp, "q is on ", q.device().to_string(), " and the buckets on ",
+        buckets.device().to_string());
+  if (!buckets.device().is_cpu()) return;  // looking at them would wait for the device
   const int32_t* const id = buckets.data<int32_t>();
   for (int64_t i = 0; i < buckets.numel(); ++i)
     check(id[i] >= 0 && id[i] <= q.size(1), kOp, "bucket ", id[i], " is not in 0 to the length ", q.size(1));
@@ -162,12 +170,14 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
   shape.buckets2 = factors.second;
   shape.shared = options.hash == LshOptions::Hash::hyperplanes;
   shape.shared_examples = options.share_rotations;
-  shape.lengths = lengths.defined() ? lengths.data<int64_t>() : nullptr;
-  on_device(q.device(), kHash, [&] {
-    visit_floating(kHash, q.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::lsh_hash<T>(shape, stream, attention_rows<const T>(q), buckets.data<int32_t>());
-    });
+  visit_floating(kHash, q.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(with_lengths(shape, lengths), stream, attention_rows<const T>(q), buckets.data<int32_t>());
+    };
+    on_device(
+        q.device(), kHash, [&] { run([](auto... x) { cpu::lsh_hash<T>(x...); }); },
+        [&] { run([](auto... x) { cuda::lsh_hash<T>(x...); }); });
   });
   return buckets;
 }
@@ -184,21 +194,25 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
   const Tensor lengths =
       checked_key_lengths(kOp, options.key_lengths, query.size(0), query.size(1), query.device());
   const Tensor q = contiguous_features(query), v = contiguous_features(value);
-  LshAttentionShape shape = shape_of(q, v, lengths, options);
+  LshAttentionShape shape = shape_of(q, v, options);
   // One round is used where all are the same; its buckets are not looked at.
-  const Tensor ids = shape.rounds == options.rounds
-                         ? detach(buckets)
-                         : Tensor::zeros({shape.batch, shape.heads, 1, shape.length}, DType::int32);
+  const Tensor ids =
+      shape.rounds == options.rounds
+          ? detach(buckets)
+          : Tensor::zeros({shape.batch, shape.heads, 1, shape.length}, DType::int32, q.device());
   const Tensor out =
       Tensor::empty({shape.batch, shape.length, shape.heads, shape.value_dim}, q.dtype(), q.device());
   const Tensor log_sums =
       Tensor::empty({shape.batch, shape.heads, shape.log_sum_rounds(), shape.length}, q.dtype(), q.device());
-  on_device(q.device(), kOp, [&] {
-    visit_floating(kOp, q.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::lsh_attention_forward<T>(shape, attention_rows<const T>(q), attention_rows<const T>(v),
-                                    ids.data<int32_t>(), out.data<T>(), log_sums.data<T>());
-    });
+  visit_floating(kOp, q.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(with_lengths(shape, lengths), attention_rows<const T>(q), attention_rows<const T>(v),
+             ids.data<int32_t>(), out.data<T>(), log_sums.data<T>());
+    };
+    on_device(
+        q.device(), kOp, [&] { run([](auto... x) { cpu::lsh_attention_forward<T>(x...); }); },
+        [&] { run([](auto... x) { cuda::lsh_attention_forward<T>(x...); }); });
   });
   return record(kOp, out, {&q, &v},
                 [shape, lengths, ids, log_sums, q = detach(q), v = detach(v),
@@ -206,14 +220,17 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
                   const Tensor g = contiguous_features(gradient);
                   const Tensor gq = Tensor::empty(q.shape(), q.dtype(), q.device());
                   const Tensor gv = Tensor::empty(v.shape(), v.dtype(), v.device());
-                  on_device(q.device(), kOp, [&] {
-                    visit_floating(kOp, q.dtype(), [&](auto tag) {
-                      using T = decltype(tag);
-                      cpu::lsh_attention_backward<T>(shape, attention_rows<const T>(q),
-                                                     attention_rows<const T>(v), ids.data<int32_t>(),
-                                                     out.data<T>(), log_sums.data<T>(),
-                                                     attention_rows<const T>(g), gq.data<T>(), gv.data<T>());
-                    });
+                  visit_floating(kOp, q.dtype(), [&](auto tag) {
+                    using T = decltype(tag);
+                    const auto run = [&](auto kernel) {
+                      kernel(with_lengths(shape, lengths), attention_rows<const T>(q),
+                             attention_rows<const T>(v), ids.data<int32_t>(), out.data<T>(),
+                             log_sums.data<T>(), attention_rows<const T>(g), gq.data<T>(), gv.data<T>());
+                    };
+                    on_device(
+                        q.device(), kOp,
+                        [&] { run([](auto... x) { cpu::lsh_attention_backward<T>(x...); }); },
+                        [&] { run([](auto... x) { cuda::lsh_attention_backward<T>(x...); }); });
                   });
                   return Gradients{gq, gv};
                 });

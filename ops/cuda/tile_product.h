@@ -38,20 +38,26 @@ struct Tile {
     for (int d = 0; d < depth; ++d, left += kRowStride, right += kColumnStride) {
       const auto a = *reinterpret_cast<const Few<kRowsEach>*>(left);
       const auto b = *reinterpret_cast<const Few<kColumnsEach>*>(right);
+#pragma unroll
       for (int i = 0; i < kRowsEach; ++i)
+#pragma unroll
         for (int j = 0; j < kColumnsEach; ++j) elements[i][j] += a.values[i] * b.values[j];
     }
   }
   // f(row, column, element)
   template <class F>
   __device__ void for_elements(F f) {
+#pragma unroll
     for (int i = 0; i < kRowsEach; ++i)
+#pragma unroll
       for (int j = 0; j < kColumnsEach; ++j) f(first_row() + i, first_column() + j, elements[i][j]);
   }
   // target[column][row], as the left operand of add_product.
   __device__ void store_transposed(T* target) const {
+#pragma unroll
     for (int j = 0; j < kColumnsEach; ++j) {
       Few<kRowsEach> column;
+#pragma unroll
       for (int i = 0; i < kRowsEach; ++i) column.values[i] = elements[i][j];
       *reinterpret_cast<Few<kRowsEach>*>(target + (first_column() + j) * kRowStride + first_row()) = column;
     }

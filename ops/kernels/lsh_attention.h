@@ -6,6 +6,7 @@
 
 #include "core/rng.h"
 #include "ops/kernels/attention.h"
+#include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
@@ -32,7 +33,7 @@ struct LshAttentionShape {
 
   int64_t counted(int64_t example) const { return lengths ? lengths[example] : length; }
   // Rows of log-sum-exps that forward keeps for backward: (batch, heads, log_sum_rounds(), length).
-  int64_t log_sum_rounds() const { return mean ? rounds : 1; }
+  TAPEFORMER_HOST_DEVICE int64_t log_sum_rounds() const { return mean ? rounds : 1; }
 };
 
 // Nanoseconds, summed over threads, in the stages of the attention kernels, and the multiply-adds of their
@@ -44,27 +45,24 @@ struct LshStages {
 };
 extern LshStages* lsh_stages;
 
-namespace cpu {
+TAPEFORMER_ON_BOTH_MACHINES(
 
-// buckets (batch, heads, rounds, length). Element e (row-major over (dim, columns)) of the rotation of a
-// round is number e mod 4 of block ((example 2¹² + head) 2⁸ + round) 2²⁴ + e / 4 of the stream; example and
-// head are 0 in shared ones.
-template <class T>
-void lsh_hash(const LshHashShape& shape, const RandomStream& stream, AttentionRows<const T> q,
-              int32_t* buckets);
+    // buckets (batch, heads, rounds, length). Element e (row-major over (dim, columns)) of the rotation of a
+    // round is number e mod 4 of block ((example 2¹² + head) 2⁸ + round) 2²⁴ + e / 4 of the stream; example
+    // and head are 0 in shared ones.
+    template <class T> void lsh_hash(const LshHashShape& shape, const RandomStream& stream,
+                                     AttentionRows<const T> q, int32_t* buckets);
 
-// buckets (batch, heads, rounds, length), each in [0, length]; out (batch, length, heads, value_dim)
-// contiguous.
-template <class T>
-void lsh_attention_forward(const LshAttentionShape& shape, AttentionRows<const T> q, AttentionRows<const T> v,
-                           const int32_t* buckets, T* out, T* log_sums);
+    // buckets (batch, heads, rounds, length), each in [0, length]; out (batch, length, heads, value_dim)
+    // contiguous.
+    template <class T>
+    void lsh_attention_forward(const LshAttentionShape& shape, AttentionRows<const T> q,
+                               AttentionRows<const T> v, const int32_t* buckets, T* out, T* log_sums);
 
-// From the gradient g of out: gq and gv, contiguous in the shapes of q and v.
-template <class T>
-void lsh_attention_backward(const LshAttentionShape& shape, AttentionRows<const T> q,
-                            AttentionRows<const T> v, const int32_t* buckets, const T* out, const T* log_sums,
-                            AttentionRows<const T> g, T* gq, T* gv);
-
-}  // namespace cpu
+    // From the gradient g of out: gq and gv, contiguous in the shapes of q and v.
+    template <class T>
+    void lsh_attention_backward(const LshAttentionShape& shape, AttentionRows<const T> q,
+                                AttentionRows<const T> v, const int32_t* buckets, const T* out,
+                                const T* log_sums, AttentionRows<const T> g, T* gq, T* gv);)
 
 }  // namespace tapeformer

@@ -111,11 +111,69 @@ void add_softmax_attention(std::vector<OpCase>& table) {
                    {normal({2, 3, 7, 4}, 1), normal({2, 3, 7, 4}, 2), normal({2, 7, 5, 3}, 3)}});
 }
 
+void add_lsh_attention(std::vector<OpCase>& table) {
+  using Wrap = LshOptions::Wrap;
+  using Duplicates = LshOptions::Duplicates;
+  using Combine = LshOptions::Combine;
+  auto add = [&](const char* name, const Sizes& size, LshOptions options, bool with_lengths = false) {
+    const Tensor q = normal({size.batch, size.query_length, size.heads, size.dim}, 1);
+    const Tensor v = normal({size.batch, size.key_length, size.heads, size.value_dim}, 2);
+    Inputs inputs{q, v};
+    if (with_lengths) {
+      inputs.push_back(
+          Tensor::from<int64_t>({size.key_length - 2, 0, size.key_length / 2 + 1}, {size.batch}));
+      options.key_lengths = inputs[2];
+    }
+    inputs.push_back(lsh_buckets(q, options, RandomStream(7, "rotations")));
+    options.key_lengths = {};
+    table.push_back({concat_text("attention, LSH, ", name, ", ", describe(size)),
+                     [options, with_lengths](const Inputs& in) {
+                       LshOptions own = options;
+                       if (with_lengths) own.key_lengths = in[2];
+                       return lsh_attention(in[0], in[1], in.back(), own);
+                     },
+                     inputs, is_large(size)});
+  };
+  LshOptions options{.rounds = 3, .chunk_length = 4, .buckets = 4};
+  const Sizes small{2, 13, 13, 2, 3, 2};
+  add("one chunk", {2, 5, 5, 2, 3, 2}, {.rounds = 2});
+  add("no length", {2, 0, 0, 2, 3, 2}, {.rounds = 2});
+  add("two rows", {1, 2, 2, 1, 3, 2}, {.rounds = 2, .chunk_length = 1, .buckets = 2});
+  for (const bool causal : {false, true}) {
+    options = {.rounds = 3, .chunk_length = 4, .buckets = 4};
+    options.causal = causal;
+    add(causal ? "causal" : "paper", small, options);
+    add(causal ? "causal, lengths" : "lengths", {3, 13, 13, 1, 3, 2}, options, true);
+    options.wrap = Wrap::round;
+    options.scale = LshOptions::Scale::rsqrt_dim;
+    add(causal ? "causal, wrap in the round" : "wrap in the round", small, options);
+    options.across_buckets = true;
+    add(causal ? "causal, wrap in the round across" : "wrap in the round across", small, options);
+    options.wrap = Wrap::global;
+    add(causal ? "causal, wrap over rounds" : "wrap over rounds", small, options);
+    options.duplicates = Duplicates::none;
+    add(causal ? "causal, duplicates" : "duplicates", small, options);
+    options.combine = Combine::mean;
+    add(causal ? "causal, mean" : "mean", small, options);
+    add(causal ? "causal, mean, lengths" : "mean, lengths", {3, 13, 13, 1, 3, 2}, options, true);
+    options.across_buckets = false;
+    add(causal ? "causal, mean in buckets" : "mean in buckets", small, options);
+    options = {.rounds = 2, .chunk_length = 40, .buckets = 6};
+    options.causal = causal;
+    options.wrap = causal ? Wrap::none : Wrap::global;
+    options.across_buckets = !causal;
+    add(causal ? "causal, many" : "many", {1, 190, 190, 2, 33, 17}, options);
+    options.chunk_length = 70;
+    add(causal ? "causal, long chunks" : "long chunks", {1, 190, 190, 1, 65, 130}, options);
+  }
+}
+
 }  // namespace
 
 void add_attention(std::vector<OpCase>& table) {
   add_linear_attention(table);
   add_softmax_attention(table);
+  add_lsh_attention(table);
 }
 
 }  // namespace tapeformer::test

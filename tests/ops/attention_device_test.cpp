@@ -1,7 +1,8 @@
-// One token at a time on the device, as on the CPU.
+// What the op table has no rows for: decoding one token at a time, and hashing.
 #include <doctest/doctest.h>
 
 #include "ops/linear_attention.h"
+#include "ops/lsh_attention.h"
 #include "ops/softmax_attention.h"
 #include "tests/support/devices.h"
 #include "tests/support/random.h"
@@ -76,5 +77,34 @@ TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of t
         };
         for (const int64_t past : {0, 254, 700})
           CHECK(max_difference(run(device, past), run(kCpu, past)) < tolerance(dtype));
+      }
+}
+
+TEST_CASE("cuda: LSH attention hashes into the buckets of the CPU") {
+  struct Case {
+    int64_t length, dim, buckets;
+    LshOptions::Hash hash;
+    bool share, with_lengths;
+  };
+  constexpr auto kRotations = LshOptions::Hash::rotations, kHyperplanes = LshOptions::Hash::hyperplanes;
+  for (const Device device : other_devices())
+    for (const DType dtype : {DType::float64, DType::float32})
+      for (const Case& c : {Case{70, 5, 6, kRotations, false, true},
+                            {300, 33, 144, kRotations, false, false},
+                            {150, 64, 150, kHyperplanes, false, true},
+                            {90, 3, 0, kRotations, true, false},
+                            {20, 3, 0, kRotations, false, true},
+                            {0, 3, 0, kRotations, false, false}}) {
+        CAPTURE(c.length);
+        LshOptions options{.rounds = 3, .chunk_length = 32, .buckets = c.buckets, .hash = c.hash};
+        options.share_rotations = c.share;
+        if (c.with_lengths) options.key_lengths = Tensor::from<int64_t>({c.length, 0, c.length / 2}, {3});
+        const Tensor q = normal({3, c.length, 2, c.dim}, 1, dtype);
+        const RandomStream stream(3, "hash", 5);
+        const Tensor here = lsh_buckets(q, options, stream);
+        const Tensor there = lsh_buckets(q.to(device), options, stream);
+        CHECK(there.device() == device);
+        CHECK(there.to_vector() == here.to_vector());
+        if (c.length > 32) CHECK(here.to_vector() != std::vector<double>(here.to_vector().size(), 0.0));
       }
 }

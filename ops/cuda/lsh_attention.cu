@@ -1,0 +1,191 @@
+#include "ops/cuda/lsh_attention.h"
+
+#include <type_traits>
+
+namespace tapeformer::cuda {
+namespace {
+
+template <class T>
+constexpr T kInfinity = std::numeric_limits<T>::infinity();
+
+// One warp for each row.
+template <class T>
+__global__ void factors_kernel(LshAttentionShape s, AttentionRows<const T> q, int64_t count, T* factors) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
+    const int64_t position = i % s.length, head = i / s.length % s.heads, example = i / s.length / s.heads;
+    const T* const row = q.row(example, position, head);
+    T square = 0;
+    for (int64_t d = lane; d < s.dim; d += kWarp) square += row[d] * row[d];
+    square = warp_reduce<Plus>(square);
+    if (lane == 0) factors[i] = static_cast<T>(s.scale) / std::sqrt(square + static_cast<T>(s.epsilon));
+  }
+}
+
+template <class T>
+__global__ void clear_kernel(LshAttentionShape s, AttentionRows<T> target, int64_t width, int64_t count) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) {
+    const int64_t row = i / width, head = row % s.heads, position = row / s.heads % s.length;
+    const int64_t example = row / s.heads / s.length;
+    if (position >= lsh_counted(s, example)) target.row(example, position, head)[i % width] = 0;
+  }
+}
+
+template <class T>
+__global__ void fill_infinite_kernel(T* target, int64_t count) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = kInfinity<T>;
+}
+
+// Adds one round to the result, as softmax attention over the chunk before and the block's own. running, for
+// each tile of the result apart: the log-sum-exp of the rounds so far.
+template <class T, int kWidth>
+__global__ void forward_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* out, T* log_sums,
+                               T* all_running) {
+  __shared__ LshTilePositions positions;
+  LshBlock<T> block(in, positions, dynamic_shared<T>(), grid.head());
+  using Scores = typename LshBlock<T>::Scores;
+  const int64_t chunk = grid.chunk(), begin = grid.first_place(), column = int64_t{blockIdx.y} * kWidth;
+  if (chunk >= block.order.chunks || begin >= block.order.places(chunk)) return;
+  const LshPlaces own = block.places(round, chunk), before = block.places_before(round, chunk);
+  T* const running = all_running + (blockIdx.y * grid.heads + block.index) * in.s.length;
+
+  Tile<T, kTokens, kWidth> result;
+  T maximum[Scores::kRowsEach], sum[Scores::kRowsEach] = {};
+  for (T& row : maximum) row = -kInfinity<T>;
+  for (const bool back : {true, false}) {
+    const LshPlaces& keys = back ? before : own;
+    for (int64_t key = 0; key < keys.count; key += kTokens) {
+      __syncthreads();  // the positions of the last tile have been read
+      block.load_queries(own, begin, back);
+      block.load_keys(keys, key);
+      __syncthreads();
+      Scores scores;
+      add_products<Lanes::along_depth, Lanes::along_depth>(
+          scores, block.left, block.right, in.s.dim,
+          [&](int64_t d, int i) { return block.q_at(positions.queries[i], d); },
+          [&](int64_t d, int j) { return block.q_at(positions.keys[j], d); });
+#pragma unroll
+      for (int i = 0; i < Scores::kRowsEach; ++i) {
+        const int row = Scores::first_row() + i;
+        T largest = -kInfinity<T>;
+#pragma unroll
+        for (int j = 0; j < Scores::kColumnsEach; ++j) {
+          const int at = Scores::first_column() + j;
+          T& score = scores.elements[i][j];
+          score = block.sees(row, at) ? block.factor(positions.keys[at]) * score : -kInfinity<T>;
+          largest = Larger::of(largest, score);
+        }
+        largest = Larger::of(maximum[i], row_reduce<Larger>(largest));
+        const T shift = largest == -kInfinity<T> ? T{0} : largest, rescale = std::exp(maximum[i] - shift);
+        T total = 0;
+#pragma unroll
+        for (int j = 0; j < Scores::kColumnsEach; ++j) {
+          T& score = scores.elements[i][j];
+          const bool seen = score != -kInfinity<T>;
+          score = std::exp(score - shift);
+          if (seen)
+            score /= block.meetings(positions.queries[row], positions.keys[Scores::first_column() + j]);
+          total += score;
+        }
+        maximum[i] = largest;
+        sum[i] = rescale * sum[i] + row_reduce<Plus>(total);
+        for (T& element : result.elements[i]) element *= rescale;
+      }
+      scores.store_transposed(block.weights);
+      add_products_of(result, block.weights, block.right,
+                      [&](int d, int j) { return block.v_at(positions.keys[d], column + j); });
+    }
+  }
+
+  const AttentionRows<T> target = contiguous_rows(out, in.s.length, in.s.heads, in.s.value_dim);
+  const bool first = round == 0, last = round == in.s.rounds - 1;
+#pragma unroll
+  for (int i = 0; i < Scores::kRowsEach; ++i) {
+    const int64_t place = begin + result.first_row() + i;
+    const bool there = place < own.count;
+    const int32_t position = there ? own.positions[place] : 0;
+    // result = keep result + add sums, or the query's own value where it has seen no key.
+    T keep, add, log_sum;
+    bool alone;
+    if (in.s.mean) {
+      alone = sum[i] == 0;
+      const T share = 1 / static_cast<T>(in.s.rounds);
+      keep = first ? 0 : 1;
+      add = alone ? share : share / sum[i];
+      log_sum = alone ? kInfinity<T> : maximum[i] + std::log(sum[i]);
+    } else {
+      const T past = first || !there ? -kInfinity<T> : running[position];
+      const T largest = Larger::of(past, maximum[i]), shift = largest == -kInfinity<T> ? T{0} : largest;
+      const T total = std::exp(past - shift) + std::exp(maximum[i] - shift) * sum[i];
+      log_sum = largest == -kInfinity<T> ? largest : shift + std::log(total);
+      alone = last && total == 0;
+      keep = alone || total == 0 ? 0 : std::exp(past - log_sum);
+      add = alone ? 1 : total == 0 ? 0 : std::exp(maximum[i] - log_sum);
+      __syncwarp();  // all threads of the row have read what is about to change
+      if (there && threadIdx.x % kTileEdge == 0) running[position] = log_sum;
+      if (alone) log_sum = kInfinity<T>;
+    }
+    if (!there) continue;
+    if (column == 0 && threadIdx.x % kTileEdge == 0 && (in.s.mean || last))
+      log_sums[block.log_sum_index(round, position)] = log_sum;
+    T* const row = target.row(block.example, position, block.head);
+#pragma unroll
+    for (int j = 0; j < result.kColumnsEach; ++j) {
+      const int64_t m = column + result.first_column() + j;
+      if (m >= in.s.value_dim) continue;
+      const T value = alone ? block.v_at(position, m) : result.elements[i][j];
+      row[m] = first ? add * value : alone && !in.s.mean ? value : keep * row[m] + add * value;
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+void lsh_factors(const LshAttentionShape& s, AttentionRows<const T> q, T* factors) {
+  const int64_t count = s.batch * s.heads * s.length;
+  launch(factors_kernel<T>, over_elements(count * kWarp), s, q, count, factors);
+}
+
+template <class T>
+void lsh_clear_uncounted(const LshAttentionShape& s, AttentionRows<T> target, int64_t width) {
+  if (!s.lengths) return;
+  const int64_t count = s.batch * s.heads * s.length * width;
+  launch(clear_kernel<T>, over_elements(count), s, target, width, count);
+}
+
+template <class T>
+void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> v,
+                           const int32_t* buckets, T* out, T* log_sums) {
+  const LshOrders orders(s, buckets);
+  const Scratch<T> factors(s.batch * s.heads * s.length);
+  lsh_factors(s, q, factors.data());
+  lsh_clear_uncounted(s, contiguous_rows(out, s.length, s.heads, s.value_dim), s.value_dim);
+  const int64_t rows = s.batch * s.heads * s.log_sum_rounds() * s.length;
+  launch(fill_infinite_kernel<T>, over_elements(rows), log_sums, rows);
+  const LshInputs<T> in{s, orders.view(), q, v, {}, factors.data(), nullptr, nullptr};
+  const LshGrid grid(s);
+  auto run = [&](auto width) {
+    constexpr int kWidth = decltype(width)::value;
+    const int64_t tiles = tiles_of(s.value_dim, kWidth);
+    const Scratch<T> running(tiles * s.batch * s.heads * s.length);
+    for (int64_t round = 0; round < s.rounds; ++round)
+      launch(forward_kernel<T, kWidth>, grid.launch(tiles, LshBlock<T>::kBytes), in, grid, round, out,
+             log_sums, running.data());
+  };
+  if (tile_width(s.value_dim) == 32)
+    run(std::integral_constant<int, 32>{});
+  else
+    run(std::integral_constant<int, 64>{});
+}
+
+template void lsh_factors(const LshAttentionShape&, AttentionRows<const float>, float*);
+template void lsh_factors(const LshAttentionShape&, AttentionRows<const double>, double*);
+template void lsh_clear_uncounted(const LshAttentionShape&, AttentionRows<float>, int64_t);
+template void lsh_clear_uncounted(const LshAttentionShape&, AttentionRows<double>, int64_t);
+template void lsh_attention_forward(const LshAttentionShape&, AttentionRows<const float>,
+                                    AttentionRows<const float>, const int32_t*, float*, float*);
+template void lsh_attention_forward(const LshAttentionShape&, AttentionRows<const double>,
+                                    AttentionRows<const double>, const int32_t*, double*, double*);
+
+}  // namespace tapeformer::cuda

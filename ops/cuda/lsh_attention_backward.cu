@@ -1,0 +1,254 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "ops/cuda/lsh_attention.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+template <class T>
+constexpr T kInfinity = std::numeric_limits<T>::infinity();
+
+// What a block multiplies for a tile of pairs: q . q and g . v.
+template <class T>
+__device__ void pair_products(LshBlock<T>& block, typename LshBlock<T>::Scores& scores,
+                              typename LshBlock<T>::Scores& gradients, bool keys_are_rows) {
+  const LshTilePositions& tile = block.tile;
+  const int32_t *const rows = keys_are_rows ? tile.keys : tile.queries, *const columns = keys_are_rows
+                                                                                             ? tile.queries
+                                                                                             : tile.keys;
+  add_products<Lanes::along_depth, Lanes::along_depth>(
+      scores, block.left, block.right, block.in.s.dim,
+      [&](int64_t d, int i) { return block.q_at(rows[i], d); },
+      [&](int64_t d, int j) { return block.q_at(columns[j], d); });
+  add_products<Lanes::along_depth, Lanes::along_depth>(
+      gradients, block.left, block.right, block.in.s.value_dim,
+      [&](int64_t m, int i) { return keys_are_rows ? block.v_at(rows[i], m) : block.g_at(rows[i], m); },
+      [&](int64_t m, int j) {
+        return keys_are_rows ? block.g_at(columns[j], m) : block.v_at(columns[j], m);
+      });
+}
+
+// gq (+)= what queries get by way of their own scores in one round. With mean, deltas are worked out here.
+template <class T, int kWidth>
+__global__ void query_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* gq, T* deltas) {
+  __shared__ LshTilePositions positions;
+  LshBlock<T> block(in, positions, dynamic_shared<T>(), grid.head());
+  using Scores = typename LshBlock<T>::Scores;
+  constexpr int kRowsEach = Scores::kRowsEach;
+  const int64_t chunk = grid.chunk(), begin = grid.first_place(), column = int64_t{blockIdx.y} * kWidth;
+  if (chunk >= block.order.chunks || begin >= block.order.places(chunk)) return;
+  const LshPlaces own = block.places(round, chunk), before = block.places_before(round, chunk);
+  Tile<T, kTokens, kWidth> result;
+  T log_sums[kRowsEach] = {}, delta[kRowsEach] = {};
+#pragma unroll
+  for (int i = 0; i < kRowsEach; ++i) {
+    const int64_t place = begin + result.first_row() + i;
+    if (place >= own.count) continue;
+    const int64_t at = block.log_sum_index(round, own.positions[place]);
+    log_sums[i] = in.log_sums[at];
+    if (!in.s.mean) delta[i] = in.deltas[at];
+  }
+  // visit(scores: the weights; gradients: g . v) for every tile of keys.
+  const auto each_tile = [&](auto&& visit) {
+    for (const bool back : {true, false}) {
+      const LshPlaces& keys = back ? before : own;
+      for (int64_t key = 0; key < keys.count; key += kTokens) {
+        __syncthreads();  // the positions of the last tile have been read
+        block.load_queries(own, begin, back);
+        block.load_keys(keys, key);
+        __syncthreads();
+        Scores scores, gradients;
+        pair_products(block, scores, gradients, false);
+#pragma unroll
+        for (int i = 0; i < kRowsEach; ++i)
+#pragma unroll
+          for (int j = 0; j < Scores::kColumnsEach; ++j)
+            scores.elements[i][j] = block.weight(Scores::first_row() + i, Scores::first_column() + j,
+                                                 scores.elements[i][j], log_sums[i]);
+        visit(scores, gradients);
+      }
+    }
+  };
+  if (in.s.mean) {
+    each_tile([&](Scores& scores, Scores& gradients) {
+#pragma unroll
+      for (int i = 0; i < kRowsEach; ++i)
+#pragma unroll
+        for (int j = 0; j < Scores::kColumnsEach; ++j)
+          delta[i] += scores.elements[i][j] * gradients.elements[i][j];
+    });
+#pragma unroll
+    for (int i = 0; i < kRowsEach; ++i) {
+      delta[i] = row_reduce<Plus>(delta[i]) * static_cast<T>(in.s.rounds);
+      const int64_t place = begin + result.first_row() + i;
+      if (place < own.count && column == 0 && threadIdx.x % kTileEdge == 0)
+        deltas[block.log_sum_index(round, own.positions[place])] = delta[i];
+    }
+  }
+  each_tile([&](Scores& scores, Scores& gradients) {
+#pragma unroll
+    for (int i = 0; i < kRowsEach; ++i)
+#pragma unroll
+      for (int j = 0; j < Scores::kColumnsEach; ++j)
+        gradients.elements[i][j] = block.score_gradient(Scores::first_column() + j, scores.elements[i][j],
+                                                        gradients.elements[i][j], delta[i]);
+    gradients.store_transposed(block.weights);
+    add_products_of(result, block.weights, block.right,
+                    [&](int d, int j) { return block.q_at(positions.keys[d], column + j); });
+  });
+  const AttentionRows<T> target = contiguous_rows(gq, in.s.length, in.s.heads, in.s.dim);
+  result.for_elements([&](int i, int j, T sum) {
+    if (begin + i >= own.count || column + j >= in.s.dim) return;
+    T& element = target.row(block.example, own.positions[begin + i], block.head)[column + j];
+    element = round == 0 ? sum : element + sum;
+  });
+}
+
+// gk (batch, heads, length, dim) and gv (+)= what keys and values get in one round, from the queries of their
+// own chunk and of those that look back at it.
+template <class T, int kWidth>
+__global__ void key_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* gk, T* gv) {
+  __shared__ LshTilePositions positions;
+  LshBlock<T> block(in, positions, dynamic_shared<T>(), grid.head());
+  using Scores = typename LshBlock<T>::Scores;
+  const int64_t chunk = grid.chunk(), begin = grid.first_place(), column = int64_t{blockIdx.y} * kWidth;
+  if (chunk >= block.order.chunks || begin >= block.order.places(chunk)) return;
+  const LshPlaces own = block.places(round, chunk);
+  const bool wants_key = column < in.s.dim, wants_value = column < in.s.value_dim;
+  Tile<T, kTokens, kWidth> to_key, to_value;
+  LshPlaces behind;
+  if (chunk + 1 < block.order.chunks) {
+    behind = block.places(round, chunk + 1);
+  } else if (chunk > 0) {
+    // The first chunk of the round that looks back at this one.
+    const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
+    if (block.order.wrap(next).from != kNoCell) behind = block.places(next, 0);
+  }
+  for (const bool back : {false, true}) {
+    const LshPlaces& queries = back ? behind : own;
+    for (int64_t query = 0; query < queries.count; query += kTokens) {
+      __syncthreads();  // the positions of the last tile have been read
+      block.load_queries(queries, query, back);
+      block.load_keys(own, begin);
+      __syncthreads();
+      Scores scores, gradients;
+      pair_products(block, scores, gradients, true);
+#pragma unroll
+      for (int j = 0; j < Scores::kColumnsEach; ++j) {
+        const int at = Scores::first_column() + j;
+        const int32_t position = positions.queries[at];
+        const int64_t row = position < 0 ? 0 : block.log_sum_index(queries.round, position);
+        const T log_sum = position < 0 ? T{0} : in.log_sums[row];
+        const T delta = position < 0 ? T{0} : in.deltas[row];
+#pragma unroll
+        for (int i = 0; i < Scores::kRowsEach; ++i) {
+          const int key = Scores::first_row() + i;
+          T& weight = scores.elements[i][j];
+          weight = block.weight(at, key, weight, log_sum);
+          gradients.elements[i][j] = block.score_gradient(key, weight, gradients.elements[i][j], delta);
+        }
+      }
+      if (wants_value) {
+        scores.store_transposed(block.weights);
+        add_products_of(to_value, block.weights, block.right,
+                        [&](int d, int c) { return block.g_at(positions.queries[d], column + c); });
+        __syncthreads();  // the weights have been read
+      }
+      if (wants_key) {
+        gradients.store_transposed(block.weights);
+        add_products_of(to_key, block.weights, block.right,
+                        [&](int d, int c) { return block.q_at(positions.queries[d], column + c); });
+      }
+    }
+  }
+  const AttentionRows<T> to_v = contiguous_rows(gv, in.s.length, in.s.heads, in.s.value_dim);
+#pragma unroll
+  for (int i = 0; i < to_key.kRowsEach; ++i) {
+    const int64_t place = begin + to_key.first_row() + i;
+    if (place >= own.count) continue;
+    const int32_t position = own.positions[place];
+    // The value of a query that sees nothing else is its own.
+    const bool alone =
+        in.log_sums[block.log_sum_index(round, position)] == kInfinity<T> && (in.s.mean || round == 0);
+    const T share = in.s.mean ? 1 / static_cast<T>(in.s.rounds) : T{1};
+#pragma unroll
+    for (int j = 0; j < to_key.kColumnsEach; ++j) {
+      const int64_t feature = column + to_key.first_column() + j;
+      if (feature < in.s.dim) {
+        T& element = gk[(block.index * in.s.length + position) * in.s.dim + feature];
+        element = (round == 0 ? T{0} : element) + to_key.elements[i][j];
+      }
+      if (feature < in.s.value_dim) {
+        T& element = to_v.row(block.example, position, block.head)[feature];
+        T sum = to_value.elements[i][j];
+        if (alone) sum += share * block.g_at(position, feature);
+        element = round == 0 ? sum : element + sum;
+      }
+    }
+  }
+}
+
+// One warp for each row: gq += gk - q (q . gk) / n², where the key is scale q / n and gk has its factor in
+// it.
+template <class T>
+__global__ void add_key_gradient_kernel(LshInputs<T> in, const T* gk, AttentionRows<T> gq, int64_t count) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const LshAttentionShape& s = in.s;
+  for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
+    const int64_t position = i % s.length, head = i / s.length % s.heads, example = i / s.length / s.heads;
+    if (position >= lsh_counted(s, example)) continue;
+    const T *const q = in.q.row(example, position, head), *const row = gk + i * s.dim;
+    T product = 0;
+    for (int64_t d = lane; d < s.dim; d += kWarp) product += q[d] * row[d];
+    const T inverse = in.factors[i] / static_cast<T>(s.scale);
+    const T along = inverse * inverse * warp_reduce<Plus>(product);
+    T* const target = gq.row(example, position, head);
+    for (int64_t d = lane; d < s.dim; d += kWarp) target[d] += row[d] - along * q[d];
+  }
+}
+
+}  // namespace
+
+template <class T>
+void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> v,
+                            const int32_t* buckets, const T* out, const T* log_sums, AttentionRows<const T> g,
+                            T* gq, T* gv) {
+  const int64_t rows = s.batch * s.heads * s.length;
+  const LshOrders orders(s, buckets);
+  const Scratch<T> factors(rows), deltas(rows * s.log_sum_rounds()), gk(rows * s.dim);
+  const AttentionRows<T> to_q = contiguous_rows(gq, s.length, s.heads, s.dim);
+  lsh_factors(s, q, factors.data());
+  lsh_clear_uncounted(s, to_q, s.dim);
+  lsh_clear_uncounted(s, contiguous_rows(gv, s.length, s.heads, s.value_dim), s.value_dim);
+  if (!s.mean)
+    row_dots<T>(g, contiguous_rows(out, s.length, s.heads, s.value_dim), nullptr, T{1}, s.batch, s.length,
+                s.heads, s.value_dim, deltas.data());
+  const LshInputs<T> in{s, orders.view(), q, v, g, factors.data(), log_sums, deltas.data()};
+  const LshGrid grid(s);
+  auto run = [&](auto tile) {
+    constexpr int kWidth = decltype(tile)::value;
+    for (int64_t round = 0; round < s.rounds; ++round)
+      launch(query_gradient_kernel<T, kWidth>, grid.launch(tiles_of(s.dim, kWidth), LshBlock<T>::kBytes), in,
+             grid, round, gq, deltas.data());
+    // A round's keys are also those of queries of another round, whose deltas must be there.
+    for (int64_t round = 0; round < s.rounds; ++round)
+      launch(key_gradient_kernel<T, kWidth>,
+             grid.launch(tiles_of(std::max(s.dim, s.value_dim), kWidth), LshBlock<T>::kBytes), in, grid,
+             round, gk.data(), gv);
+  };
+  if (tile_width(std::max(s.dim, s.value_dim)) == 32)
+    run(std::integral_constant<int, 32>{});
+  else
+    run(std::integral_constant<int, 64>{});
+  launch(add_key_gradient_kernel<T>, over_elements(rows * kWarp), in, gk.data(), to_q, rows);
+}
+
+template void lsh_attention_backward(const LshAttentionShape&, AttentionRows<const float>,
+                                     AttentionRows<const float>, const int32_t*, const float*, const float*,
+                                     AttentionRows<const float>, float*, float*);
+template void lsh_attention_backward(const LshAttentionShape&, AttentionRows<const double>,
+                                     AttentionRows<const double>, const int32_t*, const double*,
+                                     const double*, AttentionRows<const double>, double*, double*);
+
+}  // namespace tapeformer::cuda

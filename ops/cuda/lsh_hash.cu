@@ -1,0 +1,148 @@
+#include "ops/cuda/tile_product.h"
+#include "ops/kernels/lsh_attention.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+// The rotations of one hash: which of them are the same, and how they lie in memory.
+struct Rotations {
+  LshHashShape s;
+  RandomStream stream;
+
+  __device__ int64_t columns(int factor) const { return factor == 0 ? s.buckets1 / 2 : s.buckets2 / 2; }
+  __device__ int64_t size() const { return s.dim * (columns(0) + columns(1)); }
+  // Number of the rotation of a round of a head.
+  __device__ int64_t number(int64_t example, int64_t head, int64_t round) const {
+    if (s.shared) return round;
+    return ((s.shared_examples ? 0 : example) * s.heads + head) * s.rounds + round;
+  }
+};
+
+// Four standard normal numbers to a thread, by the Box-Muller transform in float, as on the CPU.
+template <class T>
+__global__ void draw_kernel(Rotations rotations, int64_t count, T* target) {
+  const LshHashShape& s = rotations.s;
+  const int64_t first = s.dim * rotations.columns(0), second = s.dim * rotations.columns(1);
+  const int64_t first_blocks = (first + 3) / 4, blocks = first_blocks + (second + 3) / 4;
+  for (int64_t i = first_element(); i < count * blocks; i += element_stride()) {
+    const int64_t number = i / blocks, block = i % blocks, round = number % s.rounds;
+    const int64_t head = number / s.rounds % s.heads, example = number / s.rounds / s.heads;
+    const int64_t place = (example << 12) + head;
+    const PhiloxBlock bits = rotations.stream.block((static_cast<uint64_t>((place << 8) + round) << 24) +
+                                                    static_cast<uint64_t>(block));
+    const bool in_second = block >= first_blocks;
+    T* const matrix = target + number * rotations.size() + (in_second ? first : 0);
+    const int64_t element = (in_second ? block - first_blocks : block) * 4, size = in_second ? second : first;
+    for (size_t pair = 0; pair < 2; ++pair) {
+      const float u = (static_cast<float>(bits[2 * pair] >> 8) + 0.5f) * 0x1p-24f;
+      const float angle = 0x1p-32f * 6.2831853f * static_cast<float>(bits[2 * pair + 1]);
+      const float radius = std::sqrt(-2 * std::log(u));
+      const int64_t at = element + 2 * static_cast<int64_t>(pair);
+      if (at < size) matrix[at] = static_cast<T>(radius * std::cos(angle));
+      if (at + 1 < size) matrix[at + 1] = static_cast<T>(radius * std::sin(angle));
+    }
+  }
+}
+
+// The largest value so far and where it is; the lowest index in a tie.
+template <class T>
+struct Largest {
+  T value;
+  int32_t index = -1;
+
+  __device__ void take(T other, int32_t at) {
+    if (at < 0 || (index >= 0 && (other < value || (other == value && index < at)))) return;
+    if (index >= 0 && !(other > value) && other != value) return;  // not a number
+    value = other;
+    index = at;
+  }
+  __device__ void reduce_row() {
+    for (int bits = kTileEdge / 2; bits > 0; bits /= 2) {
+      const T other = __shfl_xor_sync(kAllLanes, value, bits);
+      const int32_t at = __shfl_xor_sync(kAllLanes, index, bits);
+      take(other, at);
+    }
+  }
+};
+
+// One block for kTokens positions of a round of a head.
+template <class T>
+__global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const T* drawn, int64_t blocks,
+                            int32_t* buckets) {
+  T* const left_slice = dynamic_shared<T>();
+  T* const right_slice = left_slice + kSliceElements<kTokens>;
+  const LshHashShape& s = rotations.s;
+  const int64_t task = blockIdx.x / blocks, begin = blockIdx.x % blocks * kTokens;
+  const int64_t round = task % s.rounds, head = task / s.rounds % s.heads,
+                example = task / s.rounds / s.heads;
+  int64_t counted = s.length;
+  if (s.lengths) {
+    const int64_t length = s.lengths[example];  // of a device, so that nobody has checked it
+    counted = length < 0 ? 0 : length < s.length ? length : s.length;
+  }
+  const PlainRows<T> rows{q.row(example, 0, head), q.length_stride, counted, s.dim};
+  using Rotated = Tile<T, kTokens, kTokens>;
+  int32_t bucket[Rotated::kRowsEach] = {};
+  const T* matrix = drawn + rotations.number(example, head, round) * rotations.size();
+  int32_t unit = 1;
+  for (int factor = 0; factor < (s.buckets2 > 1 ? 2 : s.buckets1 > 1 ? 1 : 0); ++factor) {
+    const int64_t columns = rotations.columns(factor);
+    Largest<T> high[Rotated::kRowsEach], low[Rotated::kRowsEach];
+    for (int64_t column = 0; column < columns; column += kTokens) {
+      Rotated rotated;
+      add_products<Lanes::along_depth, Lanes::along_tile>(
+          rotated, left_slice, right_slice, s.dim, [&](int64_t d, int i) { return rows.at(begin + i, d); },
+          [&](int64_t d, int j) {
+            return d < s.dim && column + j < columns ? matrix[d * columns + column + j] : T{0};
+          });
+#pragma unroll
+      for (int i = 0; i < Rotated::kRowsEach; ++i)
+#pragma unroll
+        for (int j = 0; j < Rotated::kColumnsEach; ++j) {
+          const int64_t at = column + Rotated::first_column() + j;
+          if (at >= columns) continue;
+          high[i].take(rotated.elements[i][j], static_cast<int32_t>(at));
+          low[i].take(-rotated.elements[i][j], static_cast<int32_t>(at));
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < Rotated::kRowsEach; ++i) {
+      high[i].reduce_row();
+      low[i].reduce_row();
+      const bool positive = high[i].value >= low[i].value;
+      bucket[i] += unit * (positive ? high[i].index : static_cast<int32_t>(columns) + low[i].index);
+    }
+    matrix += s.dim * columns;
+    unit *= static_cast<int32_t>(2 * columns);
+  }
+#pragma unroll
+  for (int i = 0; i < Rotated::kRowsEach; ++i) {
+    const int64_t position = begin + Rotated::first_row() + i;
+    if (position < s.length && threadIdx.x % kTileEdge == 0)
+      buckets[task * s.length + position] =
+          position < counted ? bucket[i] : static_cast<int32_t>(s.buckets1 * s.buckets2);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<const T> q, int32_t* buckets) {
+  const Rotations rotations{s, stream};
+  int64_t count = s.rounds * (s.shared ? 1 : s.heads * (s.shared_examples ? 1 : s.batch));
+  if (s.buckets1 < 2) count = 0;
+  const int64_t columns1 = s.buckets1 / 2, columns2 = s.buckets2 / 2;
+  const int64_t random_blocks = (s.dim * columns1 + 3) / 4 + (s.dim * columns2 + 3) / 4;
+  const Scratch<T> drawn(count * s.dim * (columns1 + columns2));
+  launch(draw_kernel<T>, over_elements(count * random_blocks), rotations, count, drawn.data());
+  const int64_t blocks = tiles_of(s.length, kTokens);
+  launch(hash_kernel<T>,
+         {dim3(static_cast<unsigned>(s.batch * s.heads * s.rounds * blocks)), dim3(kTileThreads),
+          2 * kSliceElements<kTokens> * sizeof(T)},
+         rotations, q, drawn.data(), blocks, buckets);
+}
+
+template void lsh_hash(const LshHashShape&, const RandomStream&, AttentionRows<const float>, int32_t*);
+template void lsh_hash(const LshHashShape&, const RandomStream&, AttentionRows<const double>, int32_t*);
+
+}  // namespace tapeformer::cuda

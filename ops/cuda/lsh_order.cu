@@ -1,0 +1,119 @@
+#include "ops/cuda/lsh_order.h"
+
+#include <bit>
+
+namespace tapeformer::cuda {
+namespace {
+
+constexpr int kSortThreads = 256;
+constexpr int kDigitBits = 4, kDigits = 1 << kDigitBits;
+
+// The sum of the values of the threads before this one; all threads of a block of kSortThreads call it.
+__device__ int32_t sum_before(int32_t value) {
+  __shared__ int32_t of_warp[kSortThreads / kWarp];
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
+  int32_t sum = value;  // of the lanes up to this one
+  for (unsigned step = 1; step < kWarp; step *= 2) {
+    const int32_t before = __shfl_up_sync(kAllLanes, sum, step);
+    if (lane >= static_cast<int>(step)) sum += before;
+  }
+  __syncthreads();  // the sums of an earlier call have been read
+  if (lane == kWarp - 1) of_warp[thread / kWarp] = sum;
+  __syncthreads();
+  for (int warp = 0; warp < thread / kWarp; ++warp) sum += of_warp[warp];
+  return sum - value;
+}
+
+// One block sorts a round of a head by (bucket, position): a radix sort from the lowest digit, in which each
+// thread keeps a run of neighbouring places in order. Then it numbers the cells.
+__global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
+                            int32_t* all_other, int32_t* all_codes) {
+  __shared__ int32_t counts[kDigits * kSortThreads];  // of digit and thread; then where their places begin
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t offset = int64_t{blockIdx.x} * s.length;
+  const int64_t counted = lsh_counted(s, blockIdx.x / s.rounds / s.heads);
+  const int32_t* const buckets = all_buckets + offset;
+  int32_t *const sorted = all_sorted + offset, *const other = all_other + offset;
+  const int64_t run = (counted + kSortThreads - 1) / kSortThreads;
+  const int64_t begin = thread * run < counted ? thread * run : counted;
+  const int64_t end = begin + run < counted ? begin + run : counted;
+
+  const int32_t* from = nullptr;  // at first, every position is at its own place
+  for (int pass = 0; pass < passes; ++pass) {
+    int32_t* const to = (passes - pass) % 2 == 1 ? sorted : other;
+    const auto position_at = [&](int64_t place) { return from ? from[place] : static_cast<int32_t>(place); };
+    const auto digit_of = [&](int32_t position) {
+      return static_cast<int>(static_cast<uint32_t>(buckets[position]) >> (kDigitBits * pass)) % kDigits;
+    };
+    for (int digit = 0; digit < kDigits; ++digit) counts[digit * kSortThreads + thread] = 0;
+    for (int64_t place = begin; place < end; ++place)
+      ++counts[digit_of(position_at(place)) * kSortThreads + thread];
+    __syncthreads();
+    constexpr int kEach = kDigits;  // neighbouring counts that a thread adds up
+    int32_t sum = 0;
+    for (int i = 0; i < kEach; ++i) sum += counts[thread * kEach + i];
+    int32_t before = sum_before(sum);
+    for (int i = 0; i < kEach; ++i) {
+      const int32_t count = counts[thread * kEach + i];
+      counts[thread * kEach + i] = before;
+      before += count;
+    }
+    __syncthreads();
+    for (int64_t place = begin; place < end; ++place) {
+      const int32_t position = position_at(place);
+      to[counts[digit_of(position) * kSortThreads + thread]++] = position;
+    }
+    __syncthreads();
+    from = to;
+  }
+
+  const auto step_at = [&](int64_t place) -> int32_t {
+    if (place == 0) return 0;
+    if (!s.across_buckets && buckets[sorted[place]] != buckets[sorted[place - 1]]) return 2;
+    return place % s.chunk_length == 0 ? 1 : 0;
+  };
+  int32_t steps = 0;
+  for (int64_t place = begin; place < end; ++place) steps += step_at(place);
+  int32_t code = sum_before(steps);
+  for (int64_t place = begin; place < end; ++place) {
+    code += step_at(place);
+    all_codes[offset + sorted[place]] = code;
+  }
+}
+
+// One thread for each round of a head; a round may look back at any other.
+__global__ void wrap_kernel(LshAttentionShape s, const int32_t* buckets, LshOrderView view, int64_t count,
+                            LshWrapCell* wraps) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) {
+    const LshHeadOrder order(s, view, i / s.rounds);
+    const int64_t round = i % s.rounds;
+    LshWrapCell wrap{kNoCell, static_cast<int32_t>(round), kNoCell};
+    if (order.chunks >= 2 && s.wrap != LshWrap::none) {
+      const int64_t to = s.wrap == LshWrap::global ? (round + s.rounds - 1) % s.rounds : round;
+      const int32_t near = order.positions(round, 0)[s.chunk_length - 1];
+      const int32_t far = order.positions(to, order.chunks - 1)[0];
+      const int32_t* const ids = buckets + i * s.length;
+      if (s.across_buckets || (to == round && ids[near] == ids[far]))
+        wrap = {order.code(round, near), static_cast<int32_t>(to), order.code(to, far)};
+    }
+    wraps[i] = wrap;
+  }
+}
+
+}  // namespace
+
+LshOrders::LshOrders(const LshAttentionShape& s, const int32_t* buckets)
+    : sorted_(s.batch * s.heads * s.rounds * s.length),
+      codes_(s.batch * s.heads * s.rounds * s.length),
+      wraps_(s.batch * s.heads * s.rounds) {
+  const Scratch<int32_t> other(s.batch * s.heads * s.rounds * s.length);
+  const int64_t rounds = s.batch * s.heads * s.rounds;
+  // Buckets are 0 to the length.
+  const int bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(s.length)));
+  const int passes = (bits + kDigitBits - 1) / kDigitBits;
+  launch(sort_kernel, over_rows(rounds, kSortThreads), s, buckets, passes, sorted_.data(), other.data(),
+         codes_.data());
+  launch(wrap_kernel, over_elements(rounds), s, buckets, view(), rounds, wraps_.data());
+}
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,72 @@
+// The sorted sequences of all heads on the device. Places, cells and codes are those of ops/cpu/lsh_order.h.
+#pragma once
+
+#include "core/cuda/kernel.h"
+#include "ops/kernels/lsh_attention.h"
+
+namespace tapeformer::cuda {
+
+inline constexpr int32_t kNoCell = -1, kNoPlace = -2;  // codes of no cell, and of room behind the places
+
+// The cell of the first chunk of a round that looks back at a last chunk, and the cell there; from kNoCell:
+// nothing to see.
+struct LshWrapCell {
+  int32_t from, round, code;
+};
+
+struct LshOrderView {
+  const int32_t *sorted = nullptr, *codes = nullptr;  // (batch heads, rounds, length)
+  const LshWrapCell* wraps = nullptr;                 // (batch heads, rounds)
+};
+
+// Positions of an example that count. lengths of a device have been checked by nobody.
+__device__ inline int64_t lsh_counted(const LshAttentionShape& s, int64_t example) {
+  if (!s.lengths) return s.length;
+  const int64_t length = s.lengths[example];
+  return length < 0 ? 0 : length < s.length ? length : s.length;
+}
+
+// One head of it.
+struct LshHeadOrder {
+  LshOrderView all;
+  int64_t index, length, rounds, chunk_length, counted, chunks;
+
+  __device__ LshHeadOrder(const LshAttentionShape& s, const LshOrderView& view, int64_t head)
+      : all(view),
+        index(head),
+        length(s.length),
+        rounds(s.rounds),
+        chunk_length(s.chunk_length),
+        counted(lsh_counted(s, head / s.heads)),
+        chunks((counted + chunk_length - 1) / chunk_length) {}
+
+  __device__ int64_t places(int64_t chunk) const {
+    const int64_t left = counted - chunk * chunk_length;
+    return left < chunk_length ? left : chunk_length;
+  }
+  __device__ const int32_t* positions(int64_t round, int64_t chunk) const {
+    return all.sorted + (index * rounds + round) * length + chunk * chunk_length;
+  }
+  __device__ int32_t code(int64_t round, int64_t position) const {
+    return all.codes[(index * rounds + round) * length + position];
+  }
+  __device__ LshWrapCell wrap(int64_t round) const { return all.wraps[index * rounds + round]; }
+  // The cell that the positions of a cell see too; `from` is not used.
+  __device__ LshWrapCell look_back(int64_t round, int32_t code) const {
+    const LshWrapCell at = wrap(round);
+    return code == at.from ? at : LshWrapCell{0, static_cast<int32_t>(round), code - 1};
+  }
+};
+
+// Sorts the buckets (batch, heads, rounds, length) of all heads.
+class LshOrders {
+ public:
+  LshOrders(const LshAttentionShape& shape, const int32_t* buckets);
+  LshOrderView view() const { return {sorted_.data(), codes_.data(), wraps_.data()}; }
+
+ private:
+  Scratch<int32_t> sorted_, codes_;
+  Scratch<LshWrapCell> wraps_;
+};
+
+}  // namespace tapeformer::cuda
