@@ -19,11 +19,13 @@ class Sampler {
     if (head_ == Head::logistic_mixture)
       return sample_logistic_mixture(parameters, stream, options_.first_sequence, tokens, options_.scale);
     const int64_t classes = parameters.size(1);
-    visit_floating("generate", parameters.dtype(), [&](auto tag) {
+    const Tensor logits = parameters.to(kCpu), drawn = Tensor::empty(tokens.shape(), DType::uint8);
+    visit_floating("generate", logits.dtype(), [&](auto tag) {
       using T = decltype(tag);
-      for (int64_t b = 0; b < tokens.numel(); ++b)
-        tokens.data<uint8_t>()[b] = draw_class(parameters.data<T>() + b * classes, classes, stream, b);
+      for (int64_t b = 0; b < drawn.numel(); ++b)
+        drawn.data<uint8_t>()[b] = draw_class(logits.data<T>() + b * classes, classes, stream, b);
     });
+    tokens.copy_from(drawn);
   }
 
  private:
@@ -61,8 +63,9 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
   const NoGrad no_grad;
   const int64_t batch = prefix.size(0), given = prefix.size(1);
   const Sampler sampler(model.options(), options);
-  // Sequences are kept position by position, so that the tokens of a step lie next to each other.
-  const Tensor columns = Tensor::zeros({length, batch}, DType::uint8);
+  // Sequences are kept position by position, so that the tokens of a step lie next to each other, and on the
+  // model's device, where pixels are drawn.
+  const Tensor columns = Tensor::zeros({length, batch}, DType::uint8, model.predictor.weight.device());
   columns.view({given, batch}, columns.strides()).copy_from(transpose(prefix, 0, 1));
   auto column = [&](int64_t t) { return columns.view({batch}, {1}, t * batch); };
   if (options.mode == GenerationMode::recurrent) {
@@ -78,7 +81,7 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
       sampler.draw(contiguous(slice(outputs, 1, t, t + 1)).view({batch, outputs.size(2)}), t, column(t + 1));
     }
   }
-  return columns.view({batch, length}, {1, batch}).clone();
+  return columns.view({batch, length}, {1, batch}).clone().to(kCpu);
 }
 
 }  // namespace tapeformer

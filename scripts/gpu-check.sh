@@ -22,6 +22,7 @@ report=$(mktemp)
 trap 'rm -f "$report"' EXIT
 failed=0
 # section TITLE COMMAND…: a command's output under its title; a failure is counted and shown.
+# shellcheck disable=SC2016  # the backquotes are Markdown
 section() {
   local title=$1 status=0
   shift
@@ -35,6 +36,7 @@ section() {
   fi
 }
 
+# shellcheck disable=SC2016
 printf '# CUDA backend on a device\n\nWritten by `scripts/gpu-check.sh` on %s.\n' "$(date -u +%F)" >"$report"
 section "Machine" "$tapeformer" info
 section "Tests of the core on the device" "$test_core" -tc='cuda:*'
@@ -52,9 +54,15 @@ train=("$tapeformer" train configs/copy/linear.toml --set train.steps=20 --set t
 runs=$(mktemp -d)
 section "20 steps on the CPU" "${train[@]}" --device cpu --run-dir "$runs/cpu"
 section "20 steps on the device" "${train[@]}" --device cuda --run-dir "$runs/cuda"
-losses() { sed -n 's/.*"step":\([0-9]*\).*"split":"train".*"loss_nats":\([^,}]*\).*/\1 \2/p' "$1/metrics.jsonl"; }
-agree() { # step, loss on the CPU, loss on the device; fails beyond a relative difference of 1e-3 and on missing steps
-  join <(losses "$runs/cpu" | sort) <(losses "$runs/cuda" | sort) | sort -n |
+# Step, loss on the CPU, loss on the device; fails beyond a relative difference of 1e-3 and on missing steps.
+# shellcheck disable=SC2317  # called by section
+agree() {
+  local device
+  for device in cpu cuda; do
+    sed -n 's/.*"step":\([0-9]*\).*"split":"train".*"loss_nats":\([^,}]*\).*/\1 \2/p' "$runs/$device/metrics.jsonl" |
+      sort >"$runs/$device.losses"
+  done
+  join "$runs/cpu.losses" "$runs/cuda.losses" | sort -n |
     awk '{ print; d = $2 - $3; if (d < 0) d = -d; if (d > 1e-3 * $2) bad = 1 } END { exit bad || NR != 20 }'
 }
 section "Step, loss on the CPU, loss on the device" agree
