@@ -67,6 +67,10 @@ agree() {
 }
 section "Step, loss on the CPU, loss on the device" agree
 rm -rf "$runs"
+if [ -e "$out" ]; then # registers and shared memory stay below the figures
+  printf '\n' >>"$report"
+  sed -n '/^## What the compiler says$/,$p' "$out" >>"$report"
+fi
 mv "$report" "$out"
 trap - EXIT
 echo "gpu-check: wrote $out"
