@@ -61,25 +61,11 @@ void pack_gathered_rows(Row&& row, const T* factors, int64_t count, int64_t dim,
       factor[r] = r < real ? factors[i + r] : T{0};
     }
     int64_t j = 0;
-    if constexpr (std::is_same_v<T, float>) {
-      for (; real == kSide && j + kSide <= dim; j += kSide) {
-        Vector<T> a[8], b[8];
-        for (int r = 0; r < 8; ++r) a[r] = load(x[r] + j) * factor[r];
-        for (int r = 0; r < 8; r += 2) {
-          b[r] = __builtin_shufflevector(a[r], a[r + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-          b[r + 1] = __builtin_shufflevector(a[r], a[r + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-        }
-        for (int r = 0; r < 8; r += 4)
-          for (int h = 0; h < 2; ++h) {
-            a[r + 2 * h] = __builtin_shufflevector(b[r + h], b[r + 2 + h], 0, 1, 8, 9, 4, 5, 12, 13);
-            a[r + 2 * h + 1] = __builtin_shufflevector(b[r + h], b[r + 2 + h], 2, 3, 10, 11, 6, 7, 14, 15);
-          }
-        for (int r = 0; r < 4; ++r) {
-          store(out + (j + r) * kWidth, __builtin_shufflevector(a[r], a[r + 4], 0, 1, 2, 3, 8, 9, 10, 11));
-          store(out + (j + r + 4) * kWidth,
-                __builtin_shufflevector(a[r], a[r + 4], 4, 5, 6, 7, 12, 13, 14, 15));
-        }
-      }
+    for (; real == kSide && j + kSide <= dim; j += kSide) {
+      Vector<T> block[kSide];
+      for (int64_t r = 0; r < kSide; ++r) block[r] = load(x[r] + j) * factor[r];
+      transpose(block);
+      for (int64_t r = 0; r < kSide; ++r) store(out + (j + r) * kWidth, block[r]);
     }
     for (; j < dim; ++j)
       for (int64_t r = 0; r < kSide; ++r) out[j * kWidth + r] = r < real ? factor[r] * x[r][j] : T{0};
