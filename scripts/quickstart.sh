@@ -15,7 +15,8 @@ step "Packages"
 scripts/install-packages.sh
 
 step "Build"
-cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_TESTS=OFF
+# The CPU is enough here, and the kernels for devices would take longer to compile than the training takes.
+cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_TESTS=OFF -DTAPEFORMER_CUDA=OFF
 cmake --build build/release --parallel "$(nproc)"
 tapeformer=build/release/tapeformer
 
