@@ -84,12 +84,13 @@ PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownW
 Corpus read_an4(const fs::path& folder, const std::string& split) {
   require_split("an4", split);
   const auto ids = read_lines(folder / "etc" / ("an4_" + split + ".fileids"));
-  const auto texts = read_lines(folder / "etc" / ("an4_" + split + ".transcription"));
+  const fs::path text_path = folder / "etc" / ("an4_" + split + ".transcription");
+  const auto texts = read_lines(text_path);
   const Lexicon lexicon = Lexicon::read(folder / "etc" / "an4.dic");
   Corpus corpus{"an4 " + split, {}};
   for (size_t i = 0; i < ids.size(); ++i) {
     const fs::path name = ids[i].text;
-    if (i >= texts.size()) ids[i].fail("has no line in " + texts.front().path.string());
+    if (i >= texts.size()) ids[i].fail("has no line in " + text_path.string());
     Words words = split_words(texts[i].text);
     if (words.empty() || words.back() != "(" + name.filename().string() + ")")
       texts[i].fail("expected the words of (" + name.filename().string() + ")");
