@@ -8,15 +8,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
-
-Tensor random_input(const Shape& shape, const char* name) {
-  const Tensor x = Tensor::empty(shape);
-  const RandomStream stream(1, name);
-  for (int64_t i = 0; i < x.numel(); ++i)
-    x.data<float>()[i] = static_cast<float>(2 * stream.uniform(static_cast<uint64_t>(i)) - 1);
-  return require_grad(x);
-}
+constexpr int64_t kFlatFrom = 4096;
 
 // One length: its inputs and the times so far.
 class Length {
@@ -54,6 +46,21 @@ class Length {
 };
 
 }  // namespace
+
+Tensor random_input(const Shape& shape, const char* name) {
+  const Tensor x = Tensor::empty(shape);
+  const RandomStream stream(1, name);
+  for (int64_t i = 0; i < x.numel(); ++i)
+    x.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
+  return require_grad(x);
+}
+
+void Spread::add(int64_t length, double seconds_per_token) {
+  if (length < kFlatFrom) return;
+  fastest_ = count_ == 0 ? seconds_per_token : std::min(fastest_, seconds_per_token);
+  slowest_ = std::max(slowest_, seconds_per_token);
+  ++count_;
+}
 
 std::vector<AttentionSample> measure_attention(const AttentionKind& kind, const OptionValues& options,
                                                const AttentionLengths& lengths) {

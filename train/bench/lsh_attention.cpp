@@ -6,6 +6,7 @@
 #include "models/attention/attention.h"
 #include "ops/kernels/lsh_attention.h"
 #include "ops/lsh_attention.h"
+#include "train/bench/attention_lengths.h"
 #include "train/bench/bench.h"
 #include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"
@@ -14,16 +15,6 @@ namespace tapeformer {
 namespace {
 
 constexpr double kMicro = 1e6, kGiga = 1e9, kNano = 1e-9;
-constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
-constexpr int64_t kFlatFrom = 4096;        // "flat" compares the times per token from here on
-
-Tensor random_input(const Shape& shape, const char* name) {
-  const Tensor x = Tensor::empty(shape);
-  const RandomStream stream(1, name);
-  for (int64_t i = 0; i < x.numel(); ++i)
-    x.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
-  return require_grad(x);
-}
 
 class ChunkProducts;
 
@@ -57,6 +48,7 @@ class Case {
     peak_ = allocator().stats().peak - before_;
   }
 
+  int64_t length() const { return length_; }
   double per_token() const { return median(seconds_) / static_cast<double>(shape_[0] * length_); }
   Report report(const Attention& attention, const ChunkProducts& yardstick, int64_t repeats) const;
 
@@ -151,19 +143,14 @@ Report run(const CommandLine& line) {
   const int64_t chunk = std::max<int64_t>(line.options.get<int64_t>("chunk_length"), 1);
   const ChunkProducts yardstick(chunk, line.options.get<int64_t>("head-dim"));
   std::vector<Report> rows;
-  double fastest = 0, slowest = 0;
-  int64_t length = shortest;
+  Spread spread;
   for (const Case& one : cases) {
     rows.push_back(one.report(*attention, yardstick, repeats));
-    if (length >= kFlatFrom) {
-      fastest = fastest == 0 ? one.per_token() : std::min(fastest, one.per_token());
-      slowest = std::max(slowest, one.per_token());
-    }
-    length *= 2;
+    spread.add(one.length(), one.per_token());
   }
   Report report;
   report.add("threads", threads());
-  if (fastest > 0) report.add("spread_from_4096", slowest / fastest);
+  if (spread.value() > 0) report.add("spread_from_4096", spread.value());
   return report.add("lengths", rows);
 }
 
