@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/support/temp_dir.h"
+#include "tests/train/quiet_training.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -38,10 +39,6 @@ Config tiny_config(int64_t steps) {
   config.train.eval_every = 10;
   config.train.log_every = 1;
   return config;
-}
-
-TrainResult train(const Config& config, const fs::path& run_dir, bool resume = false) {
-  return Trainer(config, {.run_dir = run_dir, .data_dir = "", .resume = resume, .quiet = true}).run();
 }
 
 std::string bytes_of(const fs::path& path) {

@@ -9,7 +9,6 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kMicro = 1e6;
 constexpr int64_t kFlatFrom = 4096;  // "flat" compares the times per token from here on
 
 // Slowest over fastest time per token of the long sequences; 1 is flat, 0 says that there are too few.
@@ -24,7 +23,7 @@ double spread(const std::vector<AttentionSample>& samples) {
   return samples.back().length > kFlatFrom ? slowest / fastest : 0;
 }
 
-Report run(const CommandLine& line) {
+Report run_attention(const CommandLine& line) {
   const auto number = [&](const char* name) { return line.options.get<int64_t>(name); };
   const AttentionLengths lengths{.shortest = number("shortest"),
                                  .longest = number("longest"),
@@ -86,7 +85,7 @@ Benchmark attention_benchmark() {
                 .help = "seconds that one pass may take; longer lengths are left out",
                 .min = 0},
                {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
-          .run = run};
+          .run = run_attention};
 }
 
 }  // namespace tapeformer

@@ -13,7 +13,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kMicro = 1e6, kGiga = 1e9, kNano = 1e-9;
+constexpr double kNano = 1e-9;
 constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
 constexpr int64_t kFlatFrom = 4096;        // "flat" compares the times per token from here on
 
@@ -135,7 +135,7 @@ std::unique_ptr<Attention> make_attention(const CommandLine& line) {
   return kind.make(values, 0);
 }
 
-Report run(const CommandLine& line) {
+Report run_lsh_attention(const CommandLine& line) {
   const auto shortest = line.options.get<int64_t>("shortest"), longest = line.options.get<int64_t>("longest");
   const auto repeats = line.options.get<int64_t>("repeats");
   if (shortest > longest) throw ConfigError("--shortest is larger than --longest");
@@ -188,7 +188,7 @@ Benchmark lsh_attention_benchmark() {
           .summary =
               "causal LSH attention forward and backward at doubling lengths: time per token and its parts",
           .options = options,
-          .run = run};
+          .run = run_lsh_attention};
 }
 
 }  // namespace tapeformer
