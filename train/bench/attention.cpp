@@ -9,8 +9,6 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kFlatFrom = 4096;  // "flat" compares the times per token from here on
-
 // Slowest over fastest time per token of the long sequences; 1 is flat, 0 says that there are too few.
 double spread(const std::vector<AttentionSample>& samples) {
   double fastest = 0, slowest = 0;

@@ -8,6 +8,12 @@
 
 namespace tapeformer {
 
+inline constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
+inline constexpr int64_t kFlatFrom = 4096;        // "flat" compares the times per token from here on
+
+// Standard normal rows, float32, whose gradient is taken; the name tells inputs apart.
+Tensor random_rows(const Shape& shape, const char* name);
+
 struct AttentionLengths {
   int64_t shortest = 512, longest = 65536;
   int64_t batch = 1, heads = 8, head_dim = 64;

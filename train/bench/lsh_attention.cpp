@@ -6,6 +6,7 @@
 #include "models/attention/attention.h"
 #include "ops/kernels/lsh_attention.h"
 #include "ops/lsh_attention.h"
+#include "train/bench/attention_lengths.h"
 #include "train/bench/bench.h"
 #include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"
@@ -14,17 +15,6 @@ namespace tapeformer {
 namespace {
 
 constexpr double kNano = 1e-9;
-constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
-constexpr int64_t kFlatFrom = 4096;        // "flat" compares the times per token from here on
-
-Tensor random_input(const Shape& shape, const char* name) {
-  const Tensor x = Tensor::empty(shape);
-  const RandomStream stream(1, name);
-  for (int64_t i = 0; i < x.numel(); ++i)
-    x.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
-  return require_grad(x);
-}
-
 class ChunkProducts;
 
 // One length's inputs, and what was measured with them.
@@ -35,8 +25,8 @@ class Case {
         before_(allocator().stats().active),
         shape_{line.options.get<int64_t>("batch"), length, line.options.get<int64_t>("heads"),
                line.options.get<int64_t>("head-dim")},
-        q_(random_input(shape_, "q")),
-        v_(random_input(shape_, "v")),
+        q_(random_rows(shape_, "q")),
+        v_(random_rows(shape_, "v")),
         cotangent_(Tensor::full(shape_, 1)) {}
 
   // One forward and backward of the kind, hashing included.
