@@ -38,7 +38,7 @@ void write_directory(const TempDir& dir) {
   write_file(dir / "utt2spk", std::string("a s1\nb s2\n"));
 }
 
-std::string error_of(const TempDir& dir) {
+std::string listing_error(const TempDir& dir) {
   return message_of<DataError>([&] { read_kaldi_directory(dir.path()); });
 }
 
@@ -83,13 +83,13 @@ TEST_CASE("every fault of a Kaldi directory is named by file and line") {
     const TempDir dir;
     write_directory(dir);
     write_file(dir / name, std::string(contents));
-    CHECK(contains(error_of(dir), message));
+    CHECK(contains(listing_error(dir), message));
     CHECK(!kaldi_problems(dir.path()).empty());
   }
   const TempDir dir;
   write_directory(dir);
   write_file(dir / "segments", std::string("a r1 0 0.5\nb r1 0.5 1.5\n"));
-  CHECK(error_of(dir) == "");  // only the recording itself shows it
+  CHECK(listing_error(dir) == "");  // only the recording itself shows it
   REQUIRE(kaldi_problems(dir.path()).size() == 1);
   CHECK(contains(kaldi_problems(dir.path())[0], "b: ends outside of"));
 }
@@ -100,7 +100,7 @@ TEST_CASE("commands of wav.scp are run where they are allowed") {
   std::filesystem::create_directory(dir / "a  b");
   std::filesystem::rename(dir / "r.wav", dir / "a  b/r.wav");
   write_file(dir / "wav.scp", "r1   cat '" + (dir / "a  b/r.wav").string() + "' | cat |\n");
-  CHECK(contains(error_of(dir), "data.allow_commands"));
+  CHECK(contains(listing_error(dir), "data.allow_commands"));
   REQUIRE(kaldi_problems(dir.path()).size() == 1);
   Corpus corpus = read_kaldi_directory(dir.path(), true);
   REQUIRE(corpus.utterances.size() == 2);
@@ -155,9 +155,9 @@ TEST_CASE("matrices of archives are read, and places outside of them are errors"
   CHECK(corpus.utterances[0].offset == 2);
   CHECK(corpus.utterances[0].speaker == "a");
   write_file(dir / "feats.scp", std::string("a f.ark:5000\n"));
-  CHECK(contains(error_of(dir), "feats.scp:1: offset 5000 lies outside of"));
+  CHECK(contains(listing_error(dir), "feats.scp:1: offset 5000 lies outside of"));
   write_file(dir / "feats.scp", std::string("a f.ark\n"));
-  CHECK(contains(error_of(dir), "feats.scp:1: expected \"id path.ark:offset\""));
+  CHECK(contains(listing_error(dir), "feats.scp:1: expected \"id path.ark:offset\""));
 }
 
 // The layouts are those of Kaldi's compressed-matrix.h: after the name least value, range, rows and columns.

@@ -9,8 +9,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kMicro = 1e6;
-Report run(const CommandLine& line) {
+Report run_attention(const CommandLine& line) {
   const auto number = [&](const char* name) { return line.options.get<int64_t>(name); };
   const AttentionLengths lengths{.shortest = number("shortest"),
                                  .longest = number("longest"),
@@ -74,7 +73,7 @@ Benchmark attention_benchmark() {
                 .help = "seconds that one pass may take; longer lengths are left out",
                 .min = 0},
                {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
-          .run = run};
+          .run = run_attention};
 }
 
 }  // namespace tapeformer

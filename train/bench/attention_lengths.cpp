@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "core/allocator.h"
+#include "train/bench/bench.h"
 #include "train/bench/measure.h"
 
 namespace tapeformer {
 namespace {
-
-constexpr int64_t kFlatFrom = 4096;
 
 // One length: its inputs and the times so far.
 class Length {
@@ -16,9 +15,9 @@ class Length {
   Length(const AttentionKind& kind, const AttentionLengths& all, int64_t length)
       : length_(length),
         inner_(std::max<int64_t>(kTokensTimed / (length * all.batch), 1)),
-        q_(random_input({all.batch, length, all.heads, all.head_dim}, "q")),
-        k_(kind.capabilities.shared_query_key ? q_ : random_input(q_.shape(), "k")),
-        v_(random_input(q_.shape(), "v")),
+        q_(random_rows({all.batch, length, all.heads, all.head_dim}, "q")),
+        k_(kind.capabilities.shared_query_key ? q_ : random_rows(q_.shape(), "k")),
+        v_(random_rows(q_.shape(), "v")),
         cotangent_(Tensor::full(q_.shape(), 1)) {}
 
   void run(const Attention& attention) {
@@ -47,9 +46,9 @@ class Length {
 
 }  // namespace
 
-Tensor random_input(const Shape& shape, const char* name) {
+Tensor random_rows(const Shape& shape, const char* name) {
   const Tensor x = Tensor::empty(shape);
-  const RandomStream stream(1, name);
+  const RandomStream stream(kSeed, name);
   for (int64_t i = 0; i < x.numel(); ++i)
     x.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
   return require_grad(x);

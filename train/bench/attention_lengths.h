@@ -8,12 +8,13 @@
 
 namespace tapeformer {
 
-constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
+inline constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
+inline constexpr int64_t kFlatFrom = 4096;        // "flat" compares the times per token from here on
 
-// Standard normal numbers, float32, that ask for a gradient.
-Tensor random_input(const Shape& shape, const char* name);
+// Standard normal rows, float32, whose gradient is taken; the name tells inputs apart.
+Tensor random_rows(const Shape& shape, const char* name);
 
-// Slowest over fastest of the times per token from length 4,096 on; 1 is flat, 0 says that there are too few.
+// Slowest over fastest of the times per token from kFlatFrom on; 1 is flat, 0 says that there are too few.
 class Spread {
  public:
   void add(int64_t length, double seconds_per_token);

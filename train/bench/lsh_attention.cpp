@@ -14,8 +14,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kMicro = 1e6, kGiga = 1e9, kNano = 1e-9;
-
+constexpr double kNano = 1e-9;
 class ChunkProducts;
 
 // One length's inputs, and what was measured with them.
@@ -26,8 +25,8 @@ class Case {
         before_(allocator().stats().active),
         shape_{line.options.get<int64_t>("batch"), length, line.options.get<int64_t>("heads"),
                line.options.get<int64_t>("head-dim")},
-        q_(random_input(shape_, "q")),
-        v_(random_input(shape_, "v")),
+        q_(random_rows(shape_, "q")),
+        v_(random_rows(shape_, "v")),
         cotangent_(Tensor::full(shape_, 1)) {}
 
   // One forward and backward of the kind, hashing included.
@@ -127,7 +126,7 @@ std::unique_ptr<Attention> make_attention(const CommandLine& line) {
   return kind.make(values, 0);
 }
 
-Report run(const CommandLine& line) {
+Report run_lsh_attention(const CommandLine& line) {
   const auto shortest = line.options.get<int64_t>("shortest"), longest = line.options.get<int64_t>("longest");
   const auto repeats = line.options.get<int64_t>("repeats");
   if (shortest > longest) throw ConfigError("--shortest is larger than --longest");
@@ -175,7 +174,7 @@ Benchmark lsh_attention_benchmark() {
           .summary =
               "causal LSH attention forward and backward at doubling lengths: time per token and its parts",
           .options = options,
-          .run = run};
+          .run = run_lsh_attention};
 }
 
 }  // namespace tapeformer

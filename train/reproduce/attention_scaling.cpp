@@ -9,22 +9,22 @@
 #include "core/log.h"
 #include "core/threads.h"
 #include "train/bench/attention_lengths.h"
+#include "train/bench/bench.h"
 #include "train/reproduce/chart.h"
 #include "train/reproduce/reproduce.h"
 
 namespace tapeformer {
 namespace {
 
-constexpr double kMilli = 1e3, kMebi = 1024.0 * 1024.0;
 constexpr double kPatience = 20, kPaperPatience = 600;  // seconds of one pass
 constexpr int64_t kRepeats = 3;
 
-struct Curve {
+struct MeasuredKind {
   const char *name, *kind;
   int64_t rounds;  // of hashing; 0 for kinds without
 };
 
-constexpr Curve kCurves[] = {
+constexpr MeasuredKind kMeasuredKinds[] = {
     {"softmax", "softmax", 0}, {"linear", "linear", 0}, {"reformer-1", "lsh", 1}, {"reformer-4", "lsh", 4}};
 
 // A power of the length through the last point of a curve.
@@ -37,7 +37,7 @@ Series theory(const std::string& name, const Series& measured, double power) {
   return line;
 }
 
-Report run(const ReproductionOptions& options) {
+Report reproduce_attention_scaling(const ReproductionOptions& options) {
   const AttentionLengths lengths{.repeats = kRepeats, .patience = options.paper ? kPaperPatience : kPatience};
   const Axis length_axis{"sequence length", Scale::log2};
   Chart time{.title = "Attention, forward and backward, per sequence",
@@ -50,7 +50,7 @@ Report run(const ReproductionOptions& options) {
                .series = {}};
   std::vector<Report> rows;
   std::vector<std::vector<std::string>> csv = {{"attention", "length", "seconds", "peak_bytes"}};
-  for (const Curve& curve : kCurves) {
+  for (const MeasuredKind& curve : kMeasuredKinds) {
     log_info("measuring ", curve.name);
     const AttentionKind& kind = attention_kind(curve.kind);
     OptionValues values(kind.options);
@@ -90,7 +90,7 @@ Report run(const ReproductionOptions& options) {
 Reproduction attention_scaling_reproduction() {
   return {.name = "attention-scaling",
           .summary = "time and memory of every attention kind at lengths 2^9 to 2^16 (both papers)",
-          .run = run};
+          .run = reproduce_attention_scaling};
 }
 
 }  // namespace tapeformer
