@@ -47,7 +47,7 @@ void write_directory(const TempDir& dir) {
   write_file(dir / "utt2spk", std::string("a s1\nb s2\n"));
 }
 
-std::string error_of(const TempDir& dir) {
+std::string listing_error(const TempDir& dir) {
   return message_of<DataError>([&] { read_kaldi_directory(dir.path()); });
 }
 
@@ -90,7 +90,7 @@ TEST_CASE("every fault of a Kaldi directory is named by file and line") {
     const TempDir dir;
     write_directory(dir);
     write_file(dir / name, std::string(contents));
-    CHECK(contains(error_of(dir), message));
+    CHECK(contains(listing_error(dir), message));
     CHECK(!kaldi_problems(dir.path()).empty());
   }
 }
@@ -98,7 +98,7 @@ TEST_CASE("every fault of a Kaldi directory is named by file and line") {
 TEST_CASE("faults of one utterance are named by file and line, and leave the directory usable") {
   const auto one_fault = [](const TempDir& dir, const std::string& message) {
     CAPTURE(message);
-    CHECK(error_of(dir) == "");
+    CHECK(listing_error(dir) == "");
     const auto problems = kaldi_problems(dir.path());
     REQUIRE(problems.size() == 1);
     CHECK(contains(problems[0], message));
@@ -141,7 +141,7 @@ TEST_CASE("commands of wav.scp are run where they are allowed") {
   std::filesystem::create_directory(dir / "a  b");
   std::filesystem::rename(dir / "r.wav", dir / "a  b/r.wav");
   write_file(dir / "wav.scp", "r1   cat '" + (dir / "a  b/r.wav").string() + "' | cat |\n");
-  CHECK(contains(error_of(dir), "data.allow_commands"));
+  CHECK(contains(listing_error(dir), "data.allow_commands"));
   REQUIRE(kaldi_problems(dir.path()).size() == 1);
   Corpus corpus = read_kaldi_directory(dir.path(), true);
   REQUIRE(corpus.utterances.size() == 2);
@@ -199,7 +199,7 @@ TEST_CASE("matrices of archives are read, and places outside of them are errors"
   CHECK(corpus.utterances[0].offset == 2);
   CHECK(corpus.utterances[0].speaker == "a");
   write_file(dir / "feats.scp", std::string("a f.ark:5000\n"));
-  CHECK(error_of(dir) == "");
+  CHECK(listing_error(dir) == "");
   REQUIRE(kaldi_problems(dir.path()).size() == 1);
   CHECK(contains(kaldi_problems(dir.path())[0], "feats.scp:1: offset 5000 lies outside of"));
   write_file(dir / "feats.scp", std::string("a f.ark:3\n"));
@@ -211,7 +211,7 @@ TEST_CASE("matrices of archives are read, and places outside of them are errors"
   write_file(dir / "n.ark", "a " + matrix_bytes<float>("FM", 2, 0, {}));
   CHECK(contains(kaldi_problems(dir.path())[0], "n.ark: no features, found (2, 0)"));
   write_file(dir / "feats.scp", std::string("a f.ark\n"));
-  CHECK(contains(error_of(dir), "feats.scp:1: expected \"id path.ark:offset\""));
+  CHECK(contains(listing_error(dir), "feats.scp:1: expected \"id path.ark:offset\""));
 }
 
 // The layouts are those of Kaldi's compressed-matrix.h: after the name least value, range, rows and columns.

@@ -7,16 +7,13 @@
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 #include "ops/view.h"
+#include "tests/support/lengths.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
 
 namespace {
-
-Tensor lengths(const std::vector<int64_t>& values) {
-  return Tensor::from<int64_t>(values, {static_cast<int64_t>(values.size())});
-}
 
 // The weights of one direction, and of two, as a flat list and as the op takes them.
 std::vector<Tensor> random_weights(int64_t directions, int64_t in, int64_t hidden,
