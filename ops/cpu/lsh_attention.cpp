@@ -14,14 +14,12 @@ constexpr T kInfinity = std::numeric_limits<T>::infinity();
 template <class T>
 struct ForwardHead {
   ForwardHead(const LshAttentionShape& s, Arena& arena)
-      : in(take_rows<T, 2>(arena, s.length, {s.dim, s.value_dim})),
-        out(take_rows<T, 1>(arena, s.length, {s.value_dim})[0]) {
+      : rows(take_rows<T, 3>(arena, s.length, {s.dim, s.value_dim, s.value_dim})) {
     for (T** per_position : {&maximum, &sum}) *per_position = arena.take<T>(s.length);
   }
 
-  std::array<PositionRows<T>, 2> in;  // q, v
-  PositionRows<T> out;
-  T *maximum, *sum;  // (length,): of the scores so far, of exp(score - maximum)
+  std::array<PositionRows<T>, 3> rows;  // q, v, out
+  T *maximum, *sum;                     // (length,): of the scores so far, of exp(score - maximum)
 };
 
 template <class T>
@@ -41,7 +39,7 @@ class LshForward : public LshWindow<T> {
 
  public:
   LshForward(const LshAttentionShape& shape, const ForwardHead<T>& head, T* log_sums)
-      : Base(shape, head.in[0], head.in[1]), running_(head), log_sums_(log_sums) {}
+      : Base(shape, head.rows[0], head.rows[1]), running_(head), log_sums_(log_sums) {}
 
   void take(Arena& arena) {
     this->take_window(arena);
@@ -115,7 +113,7 @@ class LshForward : public LshWindow<T> {
 
   // The rows that the next chunk needs and that this one writes.
   void prefetch(int64_t i) {
-    prefetch_row(running_.out.row(own_->order[i]), s_.value_dim * int64_t{sizeof(T)});
+    prefetch_row(running_.rows[2].row(own_->order[i]), s_.value_dim * int64_t{sizeof(T)});
     this->prefetch_next(i);
   }
 
@@ -154,7 +152,7 @@ class LshForward : public LshWindow<T> {
 
   // Adds a row to the softmax over all rounds, and finishes it in the last round.
   void merge(int32_t position, int64_t row) {
-    T* const out = running_.out.row(position);
+    T* const out = running_.rows[2].row(position);
     const T* const result = result_ + row * this->value_width();
     const bool first = own_->round == 0, last = own_->round == s_.rounds - 1;
     const T before = first ? -kInfinity<T> : running_.maximum[position];
@@ -181,7 +179,7 @@ class LshForward : public LshWindow<T> {
 
   // Adds a round's own softmax to the mean.
   void add_mean(int32_t position, int64_t row) {
-    T* const out = running_.out.row(position);
+    T* const out = running_.rows[2].row(position);
     const bool alone = sum_[row] == 0;
     const T* const result = alone ? this->v_row(position) : result_ + row * this->value_width();
     const T factor = 1 / (static_cast<T>(s_.rounds) * (alone ? T{1} : sum_[row]));
@@ -209,12 +207,12 @@ void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const T> q,
   std::fill_n(log_sums, s.batch * s.heads * s.log_sum_rounds() * s.length, kInfinity<T>);
   for_lsh_heads<ForwardHead<T>>(
       s, [&](const ForwardHead<T>& rows) { return LshForward<T>(s, rows, log_sums); }, buckets,
-      [&](int64_t example, int64_t head, const LshOrder& order, const ForwardHead<T>& rows,
+      [&](int64_t example, int64_t head, const LshOrder& order, const ForwardHead<T>& own,
           auto&& for_segments) {
         const int64_t counted = s.counted(example);
         for_positions(counted, [&](int64_t i) {
-          std::copy_n(q.row(example, i, head), s.dim, rows.in[0].row(i));
-          std::copy_n(v.row(example, i, head), s.value_dim, rows.in[1].row(i));
+          std::copy_n(q.row(example, i, head), s.dim, own.rows[0].row(i));
+          std::copy_n(v.row(example, i, head), s.value_dim, own.rows[1].row(i));
         });
         for (int64_t round = 0; round < s.rounds; ++round)
           for_segments([&](LshForward<T>& window, int64_t, int64_t begin, int64_t end) {
@@ -223,7 +221,7 @@ void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const T> q,
         for_positions(s.length, [&](int64_t i) {
           T* const row = target.row(example, i, head);
           if (i < counted)
-            std::copy_n(rows.out.row(i), s.value_dim, row);
+            std::copy_n(own.rows[2].row(i), s.value_dim, row);
           else
             std::fill_n(row, s.value_dim, T{0});
         });

@@ -7,8 +7,7 @@ namespace {
 template <class T>
 struct BackwardHead {
   BackwardHead(const LshAttentionShape& s, Arena& arena)
-      : in(take_rows<T, 3>(arena, s.length, {s.dim, s.value_dim, s.value_dim})),
-        gradients(take_rows<T, 2>(arena, s.length, {s.dim, s.value_dim})),
+      : rows(take_rows<T, 5>(arena, s.length, {s.dim, s.value_dim, s.value_dim, s.dim, s.value_dim})),
         deltas(arena.take<T>(s.length)),
         look_backs(arena.take<T>(segments(s) * look_back_size(s))) {}
   static int64_t segments(const LshAttentionShape& s) {
@@ -16,9 +15,8 @@ struct BackwardHead {
   }
   static int64_t look_back_size(const LshAttentionShape& s) { return s.chunk_length * (s.dim + s.value_dim); }
 
-  std::array<PositionRows<T>, 3> in;         // q, v, g
-  std::array<PositionRows<T>, 2> gradients;  // gq, gv
-  T* deltas;                                 // (length,): g . out
+  std::array<PositionRows<T>, 5> rows;  // q, v, g, gq, gv
+  T* deltas;                            // (length,): g . out
   T* look_backs;  // what each segment leaves for the chunk before its first one, chunk_length rows of both
 };
 
@@ -40,7 +38,7 @@ class LshBackward : public LshWindow<T> {
 
  public:
   LshBackward(const LshAttentionShape& shape, const BackwardHead<T>& head, const T* log_sums)
-      : Base(shape, head.in[0], head.in[1]), rows_of_(head), log_sums_(log_sums) {}
+      : Base(shape, head.rows[0], head.rows[1]), rows_of_(head), log_sums_(log_sums) {}
 
   void take(Arena& arena) {
     this->take_window(arena);
@@ -96,9 +94,9 @@ class LshBackward : public LshWindow<T> {
     T *gq, *gk, *gv;                  // gk: of the keys
   };
   Sums& sums_of(const Half& half) { return sums_[&half - this->halves_]; }
-  const T* g_row(int32_t position) const { return rows_of_.in[2].row(position); }
-  T* gq_row(int32_t position) const { return rows_of_.gradients[0].row(position); }
-  T* gv_row(int32_t position) const { return rows_of_.gradients[1].row(position); }
+  const T* g_row(int32_t position) const { return rows_of_.rows[2].row(position); }
+  T* gq_row(int32_t position) const { return rows_of_.rows[3].row(position); }
+  T* gv_row(int32_t position) const { return rows_of_.rows[4].row(position); }
   T* look_back_of(int64_t first_chunk) const {
     return rows_of_.look_backs + first_chunk / kLshSegment * BackwardHead<T>::look_back_size(s_);
   }
@@ -332,9 +330,9 @@ void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const T> q
         const int64_t counted = s.counted(example);
         for_positions(counted, [&](int64_t i) {
           const T* const from = g.row(example, i, head);
-          std::copy_n(q.row(example, i, head), s.dim, rows.in[0].row(i));
-          std::copy_n(v.row(example, i, head), s.value_dim, rows.in[1].row(i));
-          std::copy_n(from, s.value_dim, rows.in[2].row(i));
+          std::copy_n(q.row(example, i, head), s.dim, rows.rows[0].row(i));
+          std::copy_n(v.row(example, i, head), s.value_dim, rows.rows[1].row(i));
+          std::copy_n(from, s.value_dim, rows.rows[2].row(i));
           rows.deltas[i] = dot(from, result.row(example, i, head), s.value_dim);
         });
         for (int64_t round = 0; round < s.rounds; ++round) {
@@ -348,8 +346,8 @@ void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const T> q
         for_positions(s.length, [&](int64_t i) {
           T *const gq_row = to_q.row(example, i, head), *const gv_row = to_v.row(example, i, head);
           if (i < counted) {
-            std::copy_n(rows.gradients[0].row(i), s.dim, gq_row);
-            std::copy_n(rows.gradients[1].row(i), s.value_dim, gv_row);
+            std::copy_n(rows.rows[3].row(i), s.dim, gq_row);
+            std::copy_n(rows.rows[4].row(i), s.value_dim, gv_row);
           } else {
             std::fill_n(gq_row, s.dim, T{0});
             std::fill_n(gv_row, s.value_dim, T{0});
