@@ -261,7 +261,7 @@ void check_contents(const fs::path& folder, const Corpus& corpus, Problems& prob
           utterance.offset >= static_cast<int64_t>(fs::file_size(utterance.path)))
         continue;
       check_one(utterance);
-    } catch (const std::runtime_error& error) {
+    } catch (const std::exception& error) {
       report_utterance(problems, lines.at(utterance.id), error.what());
     }
 }

@@ -139,7 +139,7 @@ TEST_CASE("a cache keeps faults of recordings, not those of commands, and no dam
   corpus.utterances[1].command = "cat " + (dir / "late.wav").string() + " 2>/dev/null";
   const FeatureStore failed(corpus, cached);
   CHECK(contains(failed.error(1), "failed with exit code 1"));
-  CHECK(max_difference(failed.features(0), kept.features(0)) == 0);
+  CHECK(max_difference(failed.features(0), FeatureStore(corpus, options_8k().features).features(0)) == 0);
   std::filesystem::copy_file(corpus.utterances[2].path, dir / "late.wav");
   const FeatureStore later(corpus, cached);
   CHECK(!later.from_cache());
