@@ -56,6 +56,14 @@ int64_t total_steps(const Config& config, const Task& task) {
   return std::max<int64_t>(std::llround(steps), 1);
 }
 
+FolderLock lock_run_dir(const std::string& run_dir) try {
+  return FolderLock(run_dir);
+} catch (const FileError& error) {
+  if (error.reason() != EWOULDBLOCK) throw;
+  throw ConfigError("run directory " + run_dir +
+                    ": another process trains in it; name another with --run-dir or run.name");
+}
+
 }  // namespace
 
 Trainer::Trainer(Config config, TrainerOptions options)
@@ -70,18 +78,6 @@ Trainer::Trainer(Config config, TrainerOptions options)
 }
 
 Trainer::~Trainer() = default;
-
-namespace {
-
-FolderLock lock_run_dir(const std::string& run_dir) try {
-  return FolderLock(run_dir);
-} catch (const FileError& error) {
-  if (error.reason() != EWOULDBLOCK) throw;
-  throw ConfigError("run directory " + run_dir +
-                    ": another process trains in it; name another with --run-dir or run.name");
-}
-
-}  // namespace
 
 void Trainer::start_new_run() {
   if (std::filesystem::exists(options_.run_dir) && !std::filesystem::is_empty(options_.run_dir))
