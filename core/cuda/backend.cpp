@@ -13,7 +13,6 @@ namespace tapeformer::cuda {
 namespace {
 
 constexpr int kMostDevices = 64;
-constexpr int64_t kBlasWorkspace = 32 << 20;  // what cuBLAS asks for on Hopper
 
 std::string place_of(const std::source_location& where) {
   return concat_text(where.file_name(), ":", where.line());
@@ -47,6 +46,9 @@ struct DestroyStream {
 struct DestroyBlas {
   void operator()(cublasHandle_t handle) const { cublasDestroy(handle); }
 };
+struct DestroyBlasLt {
+  void operator()(cublasLtHandle_t handle) const { cublasLtDestroy(handle); }
+};
 template <class Handle, class Destroy>
 using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy>;
 
@@ -61,14 +63,18 @@ Context* make_context(int index) {
   check_status(cublasCreate(&blas));
   Owned<cublasHandle_t, DestroyBlas> owned_blas(blas);
   check_status(cublasSetStream(blas, stream));
+  cublasLtHandle_t blas_lt{};
+  check_status(cublasLtCreate(&blas_lt));
+  Owned<cublasLtHandle_t, DestroyBlasLt> owned_blas_lt(blas_lt);
+  void* workspace = nullptr;
   if (!emulated()) {
-    void* workspace = nullptr;
     check_status(cudaMalloc(&workspace, kBlasWorkspace));
     check_status(cublasSetWorkspace(blas, workspace, kBlasWorkspace));
   }
   owned_stream.release();
   owned_blas.release();
-  return new Context{index, stream, blas};
+  owned_blas_lt.release();
+  return new Context{index, stream, blas, blas_lt, workspace, Precision::float32};
 }
 
 template <class T>
@@ -94,9 +100,11 @@ void check_status(cublasStatus_t status, std::source_location where) {
   throw DeviceError(concat_text("cuBLAS: ", cublasGetStatusString(status), " at ", place_of(where)));
 }
 
-const Context& context() {
+namespace {
+
+Context& own_context() {
   static auto& contexts = *new PerDevice<Context>;
-  static thread_local const Context* active = nullptr;
+  static thread_local Context* active = nullptr;
   if (current_device.is_cpu())
     throw DeviceError("code of the CUDA backend was called outside of on_device for a CUDA device");
   const int index = current_device.index;
@@ -108,6 +116,17 @@ const Context& context() {
   check_status(cudaSetDevice(index));
   active = made;
   return *active;
+}
+
+}  // namespace
+
+const Context& context() {
+  return own_context();
+}
+
+void set_precision(Device device, Precision precision) {
+  const DeviceScope scope(device);
+  own_context().precision = precision;
 }
 
 CachingAllocator& allocator(int index) {

@@ -7,6 +7,7 @@
 #include "core/cuda/backend.h"
 #include "tests/support/devices.h"
 #include "tests/support/temp_dir.h"
+#include "tests/train/tiny_speech.h"
 #include "train/trainer.h"
 
 using namespace tapeformer;
@@ -47,14 +48,22 @@ std::string device_name() {
     return "cpu";
 }
 
-std::vector<double> losses_on(const std::string& device, Config config) {
+struct Outcome {
+  std::vector<double> losses;       // of every step and evaluation, in their order
+  std::vector<double> error_rates;  // of the evaluations of speech
+};
+
+Outcome outcome_on(const std::string& device, Config config) {
   const TempDir dir;
   config.run.device = device;
   Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).run();
-  std::vector<double> losses;
-  for (const MetricRecord& record : read_metrics((dir / "run" / "metrics.jsonl").string()))
-    losses.push_back(metric_number(record, "loss_nats", NAN));
-  return losses;
+  Outcome outcome;
+  for (const MetricRecord& record : read_metrics((dir / "run" / "metrics.jsonl").string())) {
+    if (const double loss = metric_number(record, "loss_nats", -1); loss != -1)
+      outcome.losses.push_back(loss);
+    if (const double rate = metric_number(record, "per", -1); rate != -1) outcome.error_rates.push_back(rate);
+  }
+  return outcome;
 }
 
 }  // namespace
@@ -67,7 +76,8 @@ TEST_CASE("cuda: 20 steps of training have the losses of the CPU") {
   for (const std::string attention : {"linear", "softmax", "lsh"}) {
     CAPTURE(attention);
     const Config config = small_config(attention, attention == "lsh");
-    const std::vector<double> expected = losses_on("cpu", config), found = losses_on(device_name(), config);
+    const std::vector<double> expected = outcome_on("cpu", config).losses,
+                              found = outcome_on(device_name(), config).losses;
     REQUIRE(expected.size() == kSteps + 1);
     REQUIRE(found.size() == expected.size());
     CHECK(std::abs(expected.front() - expected[kSteps - 1]) > 0.01);  // the weights move
@@ -75,5 +85,51 @@ TEST_CASE("cuda: 20 steps of training have the losses of the CPU") {
       CAPTURE(i);
       CHECK(std::abs(found[i] - expected[i]) < 1e-4 * expected[i]);
     }
+  }
+}
+
+TEST_CASE("cuda: training in bfloat16 and in TF32 stays near float32") {
+  for (const std::string attention : {"linear", "softmax"}) {
+    if (other_devices().empty()) break;
+    CAPTURE(attention);
+    Config config = small_config(attention, false);
+    const std::vector<double> expected = outcome_on(device_name(), config).losses;
+    for (const bool tf32 : {false, true}) {
+      CAPTURE(tf32);
+      config.run.precision = tf32 ? "float32" : "bfloat16";
+      config.run.tf32 = tf32;
+      const std::vector<double> found = outcome_on(device_name(), config).losses;
+      CHECK(found != expected);  // the setting reaches the products
+      REQUIRE(found.size() == expected.size());
+      for (size_t i = 0; i < found.size(); ++i)
+        CHECK(std::abs(found[i] - expected[i]) < (tf32 ? 2e-3 : 0.02) * expected[i]);
+    }
+  }
+  Config config = small_config("linear", false);
+  config.run.precision = "bfloat16";
+  CHECK_THROWS_WITH_AS(outcome_on("cpu", config), doctest::Contains("needs a CUDA device"), ConfigError);
+}
+
+TEST_CASE("cuda: speech models have the losses and phone error rates of the CPU") {
+  if (other_devices().empty()) {
+    MESSAGE("skipped: " << why_no_device());
+    return;
+  }
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 12, 6);
+  for (const std::string encoder : {"lstm", "transformer"}) {
+    CAPTURE(encoder);
+    Config config = tiny_speech_config(dir / "an4", encoder);
+    config.model.layers = 2;
+    config.train.epochs = 4;
+    const Outcome expected = outcome_on("cpu", config), found = outcome_on(device_name(), config);
+    REQUIRE(expected.losses.size() > 12);
+    REQUIRE(found.losses.size() == expected.losses.size());
+    CHECK(expected.losses.front() - expected.losses.back() > 0.1);  // the weights move
+    for (size_t i = 0; i < found.losses.size(); ++i) {
+      CAPTURE(i);
+      CHECK(std::abs(found.losses[i] - expected.losses[i]) < 1e-3 * expected.losses[i]);
+    }
+    CHECK(found.error_rates == expected.error_rates);
   }
 }
