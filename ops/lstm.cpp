@@ -90,7 +90,7 @@ Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWe
     const Tensor g = contiguous(gradient);
     Gradients result(1 + weights.size());
     if (needs[0]) result[0] = Tensor::empty_like(x);
-    const int64_t* const counts = frame_counts.data<int64_t>();
+    const int64_t* const of_host = frame_counts.data<int64_t>();
     visit_floating(kOp, x.dtype(), [&](auto tag) {
       using T = decltype(tag);
       const auto run = [&](auto kernel) {
@@ -107,7 +107,7 @@ Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWe
           T* const bias_hh = want(3);
           out[d].bias = bias_ih ? bias_ih : bias_hh;
         }
-        kernel(shape, g.data<T>(), x.data<T>(), counts, pointers<T>(weights).data(), y.data<T>(),
+        kernel(shape, g.data<T>(), x.data<T>(), of_host, pointers<T>(weights).data(), y.data<T>(),
                gates.data<T>(), cells.data<T>(), needs[0] ? result[0].data<T>() : nullptr, out.data());
       };
       on_device(

@@ -1,5 +1,6 @@
 #include "core/cuda/backend.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -8,6 +9,7 @@
 
 #include "core/cuda/context.h"
 #include "core/cuda/probe.h"
+#include "core/cuda/transfers.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -196,9 +198,24 @@ std::vector<std::string> compiled_architectures() {
   return list;
 }
 
+namespace {
+
+std::atomic<int64_t> waits{0};
+
+void wait_for(cudaStream_t stream) {
+  ++waits;
+  check_status(cudaStreamSynchronize(stream));
+}
+
+}  // namespace
+
+int64_t host_waits() {
+  return waits;
+}
+
 void synchronize(Device device) {
   const DeviceScope scope(device);
-  check_status(cudaStreamSynchronize(context().stream));
+  wait_for(context().stream);
 }
 
 void fill_zero(void* data, int64_t bytes) {
@@ -210,10 +227,10 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   // The stream of the source, so that its values are ready; other devices have to wait for it.
   const DeviceScope scope(from_device.is_cpu() ? to_device : from_device);
   const cudaStream_t stream = context().stream;
+  if (from_device.is_cpu() && bytes <= kMostStaged) return stage(to, from, bytes);
   if (!from_device.is_cpu() && !to_device.is_cpu() && from_device != to_device) synchronize(to_device);
   check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream));
-  if (to_device.is_cpu() || (!from_device.is_cpu() && from_device != to_device))
-    check_status(cudaStreamSynchronize(stream));
+  if (to_device.is_cpu() || (!from_device.is_cpu() && from_device != to_device)) wait_for(stream);
 }
 
 }  // namespace tapeformer::cuda

@@ -17,6 +17,10 @@ namespace {
 constexpr int64_t kRows = 23, kDim = 5;
 const int64_t kChunks[] = {1, 2, 7, kRows, 1000};
 
+Tensor times(const Tensor& x, const Tensor& factor) {
+  return mul(x, factor);
+}
+
 // Gradients of the leaves, which are cleared.
 std::vector<Tensor> taken_gradients(const std::vector<Tensor>& leaves) {
   std::vector<Tensor> gradients;
@@ -78,7 +82,7 @@ TEST_CASE("a chunked sum has the value and the gradients of the whole, times wha
   backward(mul(whole, 3));
   const auto expected = taken_gradients({x, w});
   for (const int64_t chunks : kChunks) {
-    const Tensor y = chunked_sum(function, x, chunks, {w});
+    const Tensor y = chunked_sum(function, x, chunks, {w}, times);
     CHECK(std::abs(y.item() - whole.item()) < 1e-11);
     CHECK_FALSE(gradient(w).defined());  // not before backward()
     backward(mul(y, 3));
@@ -86,7 +90,7 @@ TEST_CASE("a chunked sum has the value and the gradients of the whole, times wha
     for (size_t i = 0; i < 2; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
   }
   const NoGrad no_grad;
-  CHECK_FALSE(requires_grad(chunked_sum(function, x, 2, {w})));
+  CHECK_FALSE(requires_grad(chunked_sum(function, x, 2, {w}, times)));
 }
 
 TEST_CASE("gradients of chunked functions pass the check") {
@@ -101,7 +105,7 @@ TEST_CASE("gradients of chunked functions pass the check") {
       [](const std::vector<Tensor>& in) {
         return chunked_sum([](const Tensor& rows, const std::vector<Tensor>& w,
                               int64_t) { return sum(square(linear(rows, w[0], {}))); },
-                           in[0], 3, {in[1]});
+                           in[0], 3, {in[1]}, times);
       },
       {normal({7, 3}, 1), normal({4, 3}, 2)});
   CHECK(summed.message == "");
@@ -133,6 +137,7 @@ TEST_CASE("functions that do not fit are errors") {
   CHECK_THROWS_WITH_AS(chunked([](const Tensor& rows, int64_t) { return sum(rows, 0); }, x, 2, {}),
                        "chunked: the function made (3,) of 2 rows", ShapeError);
   CHECK_THROWS_WITH_AS(
-      chunked_sum([](const Tensor& rows, const std::vector<Tensor>&, int64_t) { return rows; }, x, 2, {}),
+      chunked_sum([](const Tensor& rows, const std::vector<Tensor>&, int64_t) { return rows; }, x, 2, {},
+                  times),
       "chunked_sum: the function made (2, 3), not a scalar", ShapeError);
 }

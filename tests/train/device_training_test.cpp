@@ -5,9 +5,11 @@
 #include <cmath>
 
 #include "core/cuda/backend.h"
+#include "core/cuda/transfers.h"
 #include "tests/support/devices.h"
 #include "tests/support/temp_dir.h"
 #include "tests/train/tiny_speech.h"
+#include "train/safetensors.h"
 #include "train/trainer.h"
 
 using namespace tapeformer;
@@ -86,6 +88,55 @@ TEST_CASE("cuda: 20 steps of training have the losses of the CPU") {
       CHECK(std::abs(found[i] - expected[i]) < 1e-4 * expected[i]);
     }
   }
+}
+
+TEST_CASE("cuda: a step of training does not wait for the device") {
+  if (other_devices().empty()) return;
+  for (const int64_t chunks : {1, 3}) {
+    CAPTURE(chunks);
+    const auto waits_of = [&](int64_t steps) {
+      Config config = small_config("linear", false);
+      config.model.loss_chunks = chunks;
+      config.train.steps = steps;
+      config.train.eval_every = 0;
+      config.train.log_every = 1000;
+      config.optimizer.clip_norm = 1;
+      int64_t before = 0, after = 0;
+      if constexpr (kHasCuda) before = cuda::host_waits();
+      outcome_on(device_name(), config);
+      if constexpr (kHasCuda) after = cuda::host_waits();
+      return after - before;
+    };
+    CHECK(waits_of(12) == waits_of(3));  // those of the beginning and the end
+  }
+}
+
+TEST_CASE("cuda: a loss that is no number is told as on the CPU, with its step and its examples") {
+  if (other_devices().empty()) return;
+  Config config = small_config("linear", false);
+  config.optimizer.kind = "sgd";
+  config.optimizer.lr = 1e25;
+  config.optimizer.ema = 0;
+  config.train.accumulate = 2;
+  config.train.checkpoint_every = 1;
+  config.train.eval_every = 0;
+  config.train.log_every = 1000;
+  std::string messages[2];
+  for (int i = 0; i < 2; ++i) {
+    const TempDir dir;
+    config.run.device = i == 0 ? "cpu" : device_name();
+    Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
+    try {
+      trainer.run();
+    } catch (const DivergedError& error) {
+      messages[i] = error.what();
+    }
+    const SafetensorsFile kept((dir / "run/checkpoints/latest/model.safetensors").string());
+    for (const auto& [name, entry] : kept.entries())
+      for (const double value : kept.read(name).to_vector()) REQUIRE(std::isfinite(value));
+  }
+  CHECK(messages[0].find("training examples") != std::string::npos);
+  CHECK(messages[0] == messages[1]);
 }
 
 TEST_CASE("cuda: training in bfloat16 and in TF32 stays near float32") {
