@@ -36,7 +36,7 @@ namespace {
 constexpr size_t kStages = 16;                // of a device: the copies of about two steps of training
 constexpr int64_t kSmallestStage = 64 << 10;  // bytes
 
-struct Slots {
+struct Slots {  // of a device
   std::vector<std::unique_ptr<Slot>> stages;
   size_t next_stage = 0;
   std::vector<Slot*> idle;  // of HostCopy
@@ -80,6 +80,30 @@ HostCopy::HostCopy(const void* from, int64_t bytes) {
 HostCopy::~HostCopy() {
   const std::scoped_lock lock(guard());
   slots_of(slot_->device).idle.push_back(slot_);
+}
+
+struct Events {
+  cudaEvent_t start{}, end{};
+};
+
+EventTimer::EventTimer() : events_(new Events) {
+  check_status(cudaEventCreateWithFlags(&events_->start, cudaEventDefault));
+  check_status(cudaEventCreateWithFlags(&events_->end, cudaEventDefault));
+  check_status(cudaEventRecord(events_->start, context().stream));
+}
+
+EventTimer::~EventTimer() {
+  cudaEventDestroy(events_->start);
+  cudaEventDestroy(events_->end);
+  delete events_;
+}
+
+double EventTimer::seconds() const {
+  check_status(cudaEventRecord(events_->end, context().stream));
+  check_status(cudaEventSynchronize(events_->end));
+  float milliseconds = 0;
+  check_status(cudaEventElapsedTime(&milliseconds, events_->start, events_->end));
+  return static_cast<double>(milliseconds) / 1000;
 }
 
 const void* HostCopy::wait() const {

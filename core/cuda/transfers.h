@@ -1,4 +1,5 @@
-// Copies between host and device that do not make the host wait, without CUDA's headers.
+// Copies between host and device that do not make the host wait, and the time that work takes, without CUDA's
+// headers.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,20 @@ class HostCopy {
 
  private:
   struct Slot* slot_;
+};
+
+// Time on current_device, from when it has done what was launched before the timer was made.
+class EventTimer {
+ public:
+  EventTimer();
+  ~EventTimer();
+  EventTimer(const EventTimer&) = delete;
+  EventTimer& operator=(const EventTimer&) = delete;
+  // Until it has done what was launched before the call, for which it waits.
+  double seconds() const;
+
+ private:
+  struct Events* events_;
 };
 
 // How often the host has waited for all work of a device so far.

@@ -13,6 +13,7 @@ struct AttentionLengths {
   int64_t batch = 1, heads = 8, head_dim = 64;
   int64_t repeats = 5;
   double patience = 20;  // seconds that one pass may take; longer lengths are left out
+  Device device = kCpu;
 };
 
 struct AttentionSample {
