@@ -135,7 +135,9 @@ TEST_CASE("cuda: a loss that is no number is told as on the CPU, with its step a
     for (const auto& [name, entry] : kept.entries())
       for (const double value : kept.read(name).to_vector()) REQUIRE(std::isfinite(value));
   }
-  CHECK(messages[0].find("training examples") != std::string::npos);
+  // The sign of what is no number may differ.
+  for (std::string& message : messages) message.erase(0, message.find(" at step"));
+  CHECK(messages[0].starts_with(" at step 1, training examples "));
   CHECK(messages[0] == messages[1]);
 }
 
