@@ -25,8 +25,8 @@ Tensor rows_of(const Tensor& x, int64_t first, int64_t last) {
   return x.view(shape, x.strides(), first * x.strides()[0]);
 }
 
-Tensor chunked(const std::function<Tensor(const Tensor& rows, int64_t first)>& function, const Tensor& x,
-               int64_t chunks, const std::vector<Tensor>& parameters) {
+Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
+               const std::vector<Tensor>& parameters, const RowsFunction& replayed) {
   check_rows("chunked", x);
   const int64_t rows = x.size(0);
   Tensor result;
@@ -46,8 +46,8 @@ Tensor chunked(const std::function<Tensor(const Tensor& rows, int64_t first)>& f
   }
   const std::vector<Tensor> sources = replay_sources({x}, parameters);
   return record("chunked", result, sources,
-                [function, x = detach(x), rows, chunks, count = sources.size()](const Tensor& gradient_any,
-                                                                                Needs needs) {
+                [replay = replayed ? replayed : function, x = detach(x), rows, chunks,
+                 count = sources.size()](const Tensor& gradient_any, Needs needs) {
                   const Tensor g = gradient_any.is_contiguous() ? gradient_any : gradient_any.clone();
                   Gradients gradients(count);
                   if (needs[0]) gradients[0] = Tensor::zeros_like(x);
@@ -55,7 +55,7 @@ Tensor chunked(const std::function<Tensor(const Tensor& rows, int64_t first)>& f
                     const Tensor leaf = leaf_on(rows_of(x, first, last), needs[0]);
                     const Tensor part = [&] {
                       const RecordingScope record_again(true);
-                      return function(leaf, first);
+                      return replay(leaf, first);
                     }();
                     if (!requires_grad(part)) return;
                     backward(part, rows_of(g, first, last));

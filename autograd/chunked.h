@@ -21,13 +21,17 @@ void for_each_chunk(int64_t rows, int64_t chunks, F&& f) {
 // Rows [first, last) of a tensor, as an unrecorded view.
 Tensor rows_of(const Tensor& x, int64_t first, int64_t last);
 
+// Maps rows, which begin at row `first` of the whole, to as many rows.
+using RowsFunction = std::function<Tensor(const Tensor& rows, int64_t first)>;
+
 // function(x[first … last], first) for every chunk, joined; recorded as one node that keeps x only and runs
-// the function again in backward(), chunk after chunk. x (rows, …); the function maps rows to as many rows,
-// each result row depending on its own row only, and is pure like a recomputed segment
-// (autograd/recompute.h). `parameters` are the leaves that it uses; their gradients are accumulated during
-// the replay.
-Tensor chunked(const std::function<Tensor(const Tensor& rows, int64_t first)>& function, const Tensor& x,
-               int64_t chunks, const std::vector<Tensor>& parameters);
+// the function again in backward(), chunk after chunk. x (rows, …); each result row depends on its own row
+// only, and the function is pure like a recomputed segment (autograd/recompute.h). `parameters` are the
+// leaves that it uses; their gradients are accumulated during the replay. What a replay returns is not looked
+// at: `replayed`, when given, is run there instead and may leave out what only the result needs, if it has
+// the function's gradient.
+Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
+               const std::vector<Tensor>& parameters, const RowsFunction& replayed = {});
 
 // The sum over all chunks of function(x[first … last], parameters, first), which are scalars: a loss. One
 // node, and no replay: the gradients of a scalar are known up to a factor, so each chunk's are computed

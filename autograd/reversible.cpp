@@ -80,18 +80,6 @@ ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks,
   return state;
 }
 
-ReversibleState reversible_inverse(const std::vector<ReversibleBlock>& blocks,
-                                   const ReversibleState& outputs) {
-  check_halves(outputs.first, outputs.second);
-  const NoGrad no_grad;
-  ReversibleState state{outputs.first.clone(), outputs.second.clone()};
-  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-    add_branch(block->g, state.first, state.second, -1);
-    add_branch(block->f, state.second, state.first, -1);
-  }
-  return state;
-}
-
 Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2,
                   const std::vector<Tensor>& parameters) {
   Tensor joined;

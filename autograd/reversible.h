@@ -31,10 +31,8 @@ struct ReversibleState {
   Tensor first, second;
 };
 
-// The blocks in turn, unrecorded; and their inverse, from the last block's outputs to the first one's inputs.
+// The blocks in turn, unrecorded.
 ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks, const ReversibleState& inputs);
-ReversibleState reversible_inverse(const std::vector<ReversibleBlock>& blocks,
-                                   const ReversibleState& outputs);
 
 // The blocks in turn on x1 and x2 (rows, …, dim), recorded as one node; result (rows, …, 2 dim), the first
 // half before the second in every row. `parameters` are the leaves that the blocks use; their gradients are

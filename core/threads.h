@@ -15,28 +15,30 @@ inline int threads() {
   return omp_get_max_threads();
 }
 
+// Ranges that parallel_for makes for each thread.
+inline constexpr int64_t kRangesOfThread = 4;
+
 // Calls f(begin, end) on disjoint ranges that cover [0, n), in parallel when n exceeds `grain`. Ranges depend
-// on n, grain and the number of threads only. What f throws arrives at the caller once all ranges have ended,
-// the first of it if several do. Nested calls run in the calling thread.
+// on n, grain and the number of threads only; a thread that ends early takes the next one, since processors
+// are seldom equally free. What f throws arrives at the caller once all ranges have ended, the first of it if
+// several do. Nested calls run in the calling thread.
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {
-  const int64_t wanted = std::min<int64_t>(threads(), (n + grain - 1) / std::max<int64_t>(grain, 1));
+  const int64_t pieces = (n + grain - 1) / std::max<int64_t>(grain, 1);
+  const int64_t wanted = std::min<int64_t>(threads(), pieces);
   if (wanted <= 1 || omp_in_parallel()) {
     if (n > 0) f(int64_t{0}, n);
     return;
   }
+  const int64_t ranges = std::min(pieces, wanted * kRangesOfThread);
   std::exception_ptr failure;
-#pragma omp parallel num_threads(static_cast <int>(wanted))
-  try {
-    const int64_t team = omp_get_num_threads();
-    const int64_t self = omp_get_thread_num();
-    const int64_t begin = n * self / team;
-    const int64_t end = n * (self + 1) / team;
-    if (begin < end) f(begin, end);
-  } catch (...) {
+#pragma omp parallel for schedule(dynamic, 1) num_threads(static_cast <int>(wanted))
+  for (int64_t range = 0; range < ranges; ++range) try {
+      f(n * range / ranges, n * (range + 1) / ranges);
+    } catch (...) {
 #pragma omp critical(tapeformer_failure)
-    if (!failure) failure = std::current_exception();
-  }
+      if (!failure) failure = std::current_exception();
+    }
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -147,14 +147,13 @@ Audio read_audio(const std::filesystem::path& path, const AudioOptions& options)
   const std::string name = path.string();
   if (info.frames <= 0) throw DataError(name + ": holds no samples");
   if (info.channels > 1 && !options.channel)
-    throw DataError(
-        concat_text(name, ": has ", info.channels, " channels, expected 1, or a channel to be chosen"));
+    throw DataError(concat_text(name, ": has ", info.channels, " channels, expected 1"));
   const int64_t channel = options.channel.value_or(0);
   if (channel < 0 || channel >= info.channels)
     throw DataError(concat_text(name, ": has no channel ", channel, ", found ", info.channels, " channels"));
   if (options.rate > 0 && options.rate != info.samplerate && !options.resample)
     throw DataError(concat_text(name, ": expected ", options.rate, " samples per second, found ",
-                                info.samplerate, "; resampling was not asked for"));
+                                info.samplerate, "; data.resample = true converts it"));
   const int64_t last = options.last.value_or(info.frames);
   if (options.first < 0 || options.first >= last || last > info.frames)
     throw DataError(

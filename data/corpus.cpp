@@ -29,18 +29,12 @@ void require_split(const std::string& set, const std::string& split) {
     throw ConfigError(set + " has the splits train and test, not \"" + split + "\"");
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 // Every file below a folder with an extension (lower case), sorted by its path.
 std::vector<fs::path> files_below(const fs::path& folder, const std::string& extension) {
   if (!fs::is_directory(folder)) throw DataError(folder.string() + ": no such folder");
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file() && lower(entry.path().extension().string()) == extension)
+    if (entry.is_regular_file() && lower_case(entry.path().extension().string()) == extension)
       files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   if (files.empty()) throw DataError(folder.string() + ": holds no " + extension + " files");
@@ -52,7 +46,7 @@ fs::path either(const fs::path& folder, const std::string& name) {
   std::string upper = name;
   std::transform(upper.begin(), upper.end(), upper.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return fs::exists(folder / upper) ? folder / upper : folder / lower(name);
+  return fs::exists(folder / upper) ? folder / upper : folder / lower_case(name);
 }
 
 }  // namespace
@@ -84,12 +78,13 @@ PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownW
 Corpus read_an4(const fs::path& folder, const std::string& split) {
   require_split("an4", split);
   const auto ids = read_lines(folder / "etc" / ("an4_" + split + ".fileids"));
-  const auto texts = read_lines(folder / "etc" / ("an4_" + split + ".transcription"));
+  const fs::path text_path = folder / "etc" / ("an4_" + split + ".transcription");
+  const auto texts = read_lines(text_path);
   const Lexicon lexicon = Lexicon::read(folder / "etc" / "an4.dic");
   Corpus corpus{"an4 " + split, {}};
   for (size_t i = 0; i < ids.size(); ++i) {
     const fs::path name = ids[i].text;
-    if (i >= texts.size()) ids[i].fail("has no line in " + texts.front().path.string());
+    if (i >= texts.size()) ids[i].fail("has no line in " + text_path.string());
     Words words = split_words(texts[i].text);
     if (words.empty() || words.back() != "(" + name.filename().string() + ")")
       texts[i].fail("expected the words of (" + name.filename().string() + ")");
@@ -135,8 +130,8 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
   require_split("timit", split);
   Corpus corpus{"timit " + split, {}};
   for (const fs::path& path : files_below(either(folder, split), ".phn")) {
-    const std::string sentence = lower(path.stem().string());
-    const std::string speaker = lower(path.parent_path().filename().string());
+    const std::string sentence = lower_case(path.stem().string());
+    const std::string speaker = lower_case(path.parent_path().filename().string());
     if (sentence.starts_with("sa")) continue;
     if (split == "test" && (speaker.size() < 2 || std::find(kTimitCore.begin(), kTimitCore.end(),
                                                             speaker.substr(1)) == kTimitCore.end()))

@@ -55,15 +55,18 @@ fs::path require_set(const KnownSet& set, const std::string& data_dir) {
   throw DataError(missing_set_text(set, candidate_folders(set, data_dir)));
 }
 
+std::string how_to_get(const KnownSet& set) {
+  const bool fetched = can_download() && !set.url.empty();
+  return concat_text(fetched ? concat_text("tapeformer data fetch ", set.name, ", or ") : "", set.how_to_get);
+}
+
 std::string missing_set_text(const KnownSet& set, const std::vector<fs::path>& looked_in) {
   std::string text = concat_text(set.name, ": data set not found; looked in");
   for (const fs::path& folder : looked_in) {
     std::error_code ignored;
     text += "\n  " + folder.string() + (fs::exists(folder, ignored) ? "" : " (no such folder)");
   }
-  text += "\nto get it: ";
-  if (can_download() && !set.url.empty()) text += concat_text("tapeformer data fetch ", set.name, ", or ");
-  return text.append(set.how_to_get);
+  return text + "\nto get it: " + how_to_get(set);
 }
 
 std::optional<fs::path> locate_file(const fs::path& folder, std::string_view name) {

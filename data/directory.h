@@ -23,6 +23,9 @@ std::optional<std::filesystem::path> locate_set(const KnownSet& set, const std::
 // The same; DataError with every place looked in and how to get the set when there is none.
 std::filesystem::path require_set(const KnownSet& set, const std::string& data_dir);
 
+// How the user gets the set: by this program where it can fetch it, and by hand.
+std::string how_to_get(const KnownSet& set);
+
 // What that error says.
 std::string missing_set_text(const KnownSet& set, const std::vector<std::filesystem::path>& looked_in);
 

@@ -56,12 +56,27 @@ std::string source_of(const Utterance& utterance) {
   return utterance.command.empty() ? utterance.path.string() : "\"" + utterance.command + "\"";
 }
 
+// One value that is not finite would spread over the whole model.
+Tensor checked(const Utterance& utterance, Tensor features) {
+  if (features.numel() == 0)
+    throw DataError(concat_text(source_of(utterance), ": no features, found ", features.shape()));
+  const float* const values = features.data<float>();
+  const float* const bad =
+      std::find_if(values, values + features.numel(), [](float x) { return !std::isfinite(x); });
+  if (bad != values + features.numel())
+    throw DataError(concat_text(source_of(utterance), ": frame ", (bad - values) / features.size(1),
+                                " has a value that is not finite"));
+  return features;
+}
+
 }  // namespace
 
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
                         const Filterbank& filterbank, int64_t epoch) {
-  if (utterance.source == SpeechSource::ark) return read_ark_matrix(utterance.path, utterance.offset);
-  if (utterance.source == SpeechSource::mfc) return read_mfc(utterance.path, options.mfc_dims);
+  if (utterance.source == SpeechSource::ark)
+    return checked(utterance, read_ark_matrix(utterance.path, utterance.offset));
+  if (utterance.source == SpeechSource::mfc)
+    return checked(utterance, read_mfc(utterance.path, options.mfc_dims));
   const Audio audio = read_utterance(utterance, options);
   if (is_silent(audio.samples)) throw DataError(source_of(utterance) + ": is silent: all samples are equal");
   const RandomStream noise(options.seed, "dither " + utterance.id, static_cast<uint64_t>(epoch));
@@ -69,7 +84,7 @@ Tensor compute_features(const Utterance& utterance, const FeatureOptions& option
   if (features.size(0) == 0)
     throw DataError(
         concat_text(source_of(utterance), ": ", audio.samples.size(), " samples are less than a frame"));
-  return features;
+  return checked(utterance, std::move(features));
 }
 
 std::string cache_key(const Corpus& corpus, const FeatureOptions& options) {
@@ -142,7 +157,6 @@ void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, 
         try {
           const Tensor features =
               compute_features(corpus.utterances[static_cast<size_t>(first + i)], options, filterbank);
-          if (features.size(0) == 0) throw DataError("no frames");
           entry.frames = features.size(0);
           entry.dims = features.size(1);
           tensors[static_cast<size_t>(i)] = features;

@@ -44,8 +44,11 @@ class Cursor {
   }
   [[noreturn]] void fail(const std::string& message) const { throw DataError(place_ + ": " + message); }
 
-  void require(int64_t rows, int64_t columns, int64_t bytes) const {
-    if (rows < 0 || columns < 0 || bytes > left())
+  // Throws where the file cannot hold rows * columns values and `more` bytes: sizes may be any garbage.
+  void require(int64_t rows, int64_t columns, int64_t value_bytes, int64_t more = 0) const {
+    int64_t bytes = 0;
+    if (rows < 0 || columns < 0 || __builtin_mul_overflow(rows * columns, value_bytes, &bytes) ||
+        __builtin_add_overflow(bytes, more, &bytes) || bytes > left())
       fail(concat_text("truncated: a matrix of ", rows, " x ", columns, " does not fit into ", size_,
                        " bytes"));
   }
@@ -64,7 +67,7 @@ Tensor read_plain(Cursor& cursor, DType dtype) {
     return int64_t{cursor.value<int32_t>()};
   };
   const int64_t rows = size(), columns = size();
-  cursor.require(rows, columns, std::max<int64_t>(rows, 0) * columns * (dtype == DType::float32 ? 4 : 8));
+  cursor.require(rows, columns, dtype == DType::float32 ? 4 : 8);
   const Tensor matrix = Tensor::empty({rows, columns}, dtype);
   cursor.read(matrix.raw(), matrix.bytes());
   return matrix.to(DType::float32);
@@ -83,8 +86,8 @@ Tensor read_compressed(Cursor& cursor, const std::string& kind) {
   const auto least = cursor.value<float>(), range = cursor.value<float>();
   const int64_t rows = cursor.value<int32_t>(), columns = cursor.value<int32_t>();
   const bool wide = kind == "CM2", by_column = kind == "CM";
-  const int64_t count = std::max<int64_t>(rows, 0) * std::max<int64_t>(columns, 0);
-  cursor.require(rows, columns, by_column ? count + 8 * columns : wide ? 2 * count : count);
+  cursor.require(rows, columns, wide ? 2 : 1, by_column ? 8 * columns : 0);
+  const int64_t count = rows * columns;
   const Tensor matrix = Tensor::empty({rows, columns});
   float* out = matrix.data<float>();
   if (wide) {

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "core/errors.h"
 #include "core/files.h"
 #include "data/audio.h"
-#include "data/kaldi_archive.h"
+#include "data/feature_store.h"
 #include "data/text_lines.h"
 
 namespace tapeformer {
@@ -19,10 +20,25 @@ struct Entry {
   Words values;
 };
 using Table = std::map<std::string, Entry>;
-using Problems = std::vector<std::string>;
+
+// A fault of one utterance leaves the lists usable: it is that of its sound or labels, and those who need
+// these find it again.
+struct Problem {
+  std::string text;
+  bool of_utterance = false;
+};
+using Problems = std::vector<Problem>;
 
 void report(Problems& problems, const TextLine& line, const std::string& message) {
-  problems.push_back(line.place() + ": " + message);
+  problems.push_back({line.place() + ": " + message});
+}
+
+void report_utterance(Problems& problems, const TextLine& line, const std::string& message) {
+  problems.push_back({line.place() + ": " + message, true});
+}
+
+bool usable(const Problems& problems) {
+  return std::all_of(problems.begin(), problems.end(), [](const Problem& p) { return p.of_utterance; });
 }
 
 Table read_table(const fs::path& path, Problems& problems) {
@@ -42,13 +58,19 @@ Table read_table(const fs::path& path, Problems& problems) {
     if (const auto [old, added] = table.try_emplace(id, Entry{line, words}); !added)
       report(problems, line, concat_text("\"", id, "\" is a duplicate of line ", old->second.line.number));
   }
-  if (table.empty()) problems.push_back(path.string() + ": holds no entries");
+  if (table.empty()) problems.push_back({path.string() + ": holds no entries"});
   return table;
+}
+
+// Also false for what cannot be looked at: a loop of links, a folder without permission.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
 }
 
 fs::path resolve(const fs::path& folder, const std::string& name) {
   const fs::path path = name;
-  return path.is_absolute() || fs::exists(path) ? path : folder / path;
+  return path.is_absolute() || is_there(path) ? path : folder / path;
 }
 
 // "path.ark:offset"
@@ -66,11 +88,11 @@ void place_of_matrix(const fs::path& folder, const Entry& entry, Utterance& utte
   std::error_code error;
   const auto size = static_cast<int64_t>(fs::file_size(utterance.path, error));
   if (error)
-    report(problems, entry.line, utterance.path.string() + ": no such file");
+    report_utterance(problems, entry.line, utterance.path.string() + ": no such file");
   else if (utterance.offset >= size)
-    report(problems, entry.line,
-           concat_text("offset ", utterance.offset, " lies outside of ", utterance.path.string(), " with ",
-                       size, " bytes"));
+    report_utterance(problems, entry.line,
+                     concat_text("offset ", utterance.offset, " lies outside of ", utterance.path.string(),
+                                 " with ", size, " bytes"));
 }
 
 // A file, or a command that prints one.
@@ -99,7 +121,7 @@ Recording recording_of(const fs::path& folder, const Entry& entry, bool allow_co
     return {};
   }
   const fs::path path = resolve(folder, entry.values[0]);
-  if (!fs::exists(path)) report(problems, entry.line, path.string() + ": no such file");
+  if (!is_there(path)) report_utterance(problems, entry.line, path.string() + ": no such file");
   return {path, ""};
 }
 
@@ -134,7 +156,7 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
         entry.line.fail("expected 0 <= start < end");
       utterances.push_back(std::move(utterance));
     } catch (const DataError& error) {
-      problems.emplace_back(error.what());
+      problems.push_back({error.what()});
     }
   }
   return utterances;
@@ -160,13 +182,14 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
     known[utterance.id] = true;
     const auto text = texts.find(utterance.id), speaker = speakers.find(utterance.id);
     if (text == texts.end())
-      problems.push_back((folder / "text").string() + ": utterance \"" + utterance.id + "\" is missing");
+      problems.push_back({(folder / "text").string() + ": utterance \"" + utterance.id + "\" is missing"});
     else if (utterance.words = text->second.values; utterance.words.empty())
-      report(problems, text->second.line, "an empty transcript");
+      report_utterance(problems, text->second.line, "an empty transcript");
     utterance.speaker = utterance.id;
     if (speaker == speakers.end()) {
       if (!speakers.empty())
-        problems.push_back((folder / "utt2spk").string() + ": utterance \"" + utterance.id + "\" is missing");
+        problems.push_back(
+            {(folder / "utt2spk").string() + ": utterance \"" + utterance.id + "\" is missing"});
     } else if (speaker->second.values.size() != 1) {
       report(problems, speaker->second.line, "expected \"id speaker\"");
     } else {
@@ -179,21 +202,66 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
   return corpus;
 }
 
-void check_contents(const Corpus& corpus, Problems& problems) {
-  for (const Utterance& utterance : corpus.utterances) try {
-      if (utterance.source == SpeechSource::ark) {
-        read_ark_matrix(utterance.path, utterance.offset);
-        continue;
-      }
+// The features of an utterance as training computes them, for their faults; all must be alike.
+class ContentCheck {
+ public:
+  void operator()(const Utterance& utterance) {
+    const std::string name = utterance.path.string();
+    if (utterance.source == SpeechSource::audio) {
       const AudioInfo info = read_audio_info(utterance.path);
       const double seconds = static_cast<double>(info.samples) / static_cast<double>(info.rate);
-      if (info.samples == 0) throw DataError(utterance.path.string() + ": holds no samples");
-      if (utterance.begin >= seconds || utterance.end.value_or(0) > seconds + 0.1)
-        throw DataError(
-            concat_text(utterance.id, ": ends outside of ", utterance.path.string(), " of ", seconds, " s"));
-    } catch (const std::runtime_error& error) {
-      problems.emplace_back(error.what());
+      if (info.channels != 1)
+        throw DataError(concat_text(name, ": has ", info.channels, " channels, expected 1"));
+      if (info.samples > 0 && (utterance.begin >= seconds || utterance.end.value_or(0) > seconds + 0.1))
+        throw DataError(concat_text(utterance.id, ": ends outside of ", name, " of ", seconds, " s"));
+      if (!filterbank_) {
+        options_.filterbank.rate = info.rate;
+        filterbank_.emplace(options_.filterbank);
+      }
+      if (info.rate != options_.filterbank.rate)
+        throw DataError(concat_text(name, ": ", info.rate, " samples per second, the first recording has ",
+                                    options_.filterbank.rate));
+    } else if (!filterbank_) {
+      filterbank_.emplace(options_.filterbank);
     }
+    const int64_t dims = compute_features(utterance, options_, *filterbank_).size(1);
+    if (dims_ == 0) dims_ = dims;
+    if (dims != dims_)
+      throw DataError(concat_text(name, ": features of ", dims, " dims, the first utterance has ", dims_));
+  }
+
+ private:
+  FeatureOptions options_;
+  std::optional<Filterbank> filterbank_;
+  int64_t dims_ = 0;
+};
+
+// What only the recordings and matrices show. Missing files were named with the lists.
+void check_contents(const fs::path& folder, const Corpus& corpus, Problems& problems) {
+  const bool archives = fs::exists(folder / "feats.scp"), segments = fs::exists(folder / "segments");
+  std::map<std::string, TextLine> lines;
+  for (const TextLine& line : read_lines(folder / (archives   ? "feats.scp"
+                                                   : segments ? "segments"
+                                                              : "wav.scp")))
+    if (const Words words = split_words(line.text); !words.empty()) lines.try_emplace(words.front(), line);
+  ContentCheck check_one;
+  for (const Utterance& utterance : corpus.utterances) try {
+      if (!is_there(utterance.path)) continue;
+      if (utterance.source == SpeechSource::ark &&
+          utterance.offset >= static_cast<int64_t>(fs::file_size(utterance.path)))
+        continue;
+      check_one(utterance);
+    } catch (const std::runtime_error& error) {
+      report_utterance(problems, lines.at(utterance.id), error.what());
+    }
+}
+
+std::string together(const Problems& problems) {
+  constexpr size_t kShown = 20;
+  std::string text;
+  for (size_t i = 0; i < std::min(kShown, problems.size()); ++i) text += (i ? "\n" : "") + problems[i].text;
+  if (problems.size() > kShown) text += concat_text("\n… and ", problems.size() - kShown, " more");
+  return text;
 }
 
 }  // namespace
@@ -201,23 +269,21 @@ void check_contents(const Corpus& corpus, Problems& problems) {
 Corpus read_kaldi_directory(const fs::path& folder, bool allow_commands) {
   Problems problems;
   Corpus corpus = read_lists(folder, allow_commands, problems);
-  if (problems.empty()) return corpus;
-  std::string text;
-  constexpr size_t kShown = 20;
-  for (size_t i = 0; i < std::min(kShown, problems.size()); ++i) text += (i ? "\n" : "") + problems[i];
-  if (problems.size() > kShown) text += concat_text("\n… and ", problems.size() - kShown, " more");
-  throw DataError(text);
+  if (!usable(problems)) throw DataError(together(problems));
+  return corpus;
 }
 
 std::vector<std::string> kaldi_problems(const fs::path& folder, bool contents) {
   Problems problems;
   try {
     const Corpus corpus = read_lists(folder, false, problems);
-    if (contents && problems.empty()) check_contents(corpus, problems);
+    if (contents && usable(problems)) check_contents(folder, corpus, problems);
   } catch (const DataError& error) {
-    problems.emplace_back(error.what());
+    problems.push_back({error.what()});
   }
-  return problems;
+  std::vector<std::string> texts;
+  for (Problem& problem : problems) texts.push_back(std::move(problem.text));
+  return texts;
 }
 
 void take_words_as_phones(Corpus& corpus) {

@@ -15,11 +15,12 @@ namespace tapeformer {
 // A relative path in a list counts from the current directory, as in Kaldi, or else from the directory
 // itself. Where feats.scp is, its features are used and wav.scp is not needed. Commands ("id command |") are
 // refused unless they are allowed: a list of files must not run programs by itself. What `text` says are
-// words; take_words_as_phones makes them labels.
+// words; take_words_as_phones makes them labels. Faults of one utterance (no such file, an offset outside of
+// its archive, an empty transcript) are none here: SpeechDataset names and leaves out what it cannot use.
 Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_commands = false);
 
-// Every fault of the directory, commands among them; none: good. With `contents`, the header of every
-// recording and matrix is read.
+// Every fault of the directory, commands and those of one utterance among them; none: good. With `contents`,
+// the features of every utterance are computed, too, if the lists fit together.
 std::vector<std::string> kaldi_problems(const std::filesystem::path& folder, bool contents = true);
 
 // For directories whose text is phones already.

@@ -1,18 +1,11 @@
 #include "data/lexicon.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "data/text_lines.h"
 
 namespace tapeformer {
 namespace {
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -46,11 +39,11 @@ Lexicon Lexicon::read(const std::filesystem::path& path) {
 }
 
 void Lexicon::add(const std::string& word, const Words& phones) {
-  entries_.emplace(lower(word), phones);
+  entries_.emplace(lower_case(word), phones);
 }
 
 const Words* Lexicon::find(const std::string& word) const {
-  const auto found = entries_.find(lower(word));
+  const auto found = entries_.find(lower_case(word));
   return found == entries_.end() ? nullptr : &found->second;
 }
 

@@ -37,6 +37,12 @@ std::vector<std::string> split_words(const std::string& text) {
   return words;
 }
 
+std::string lower_case(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
 double parse_number(const std::string& text, const TextLine& line) {
   size_t used = 0;
   double value = NAN;

@@ -24,6 +24,9 @@ std::vector<TextLine> read_lines(const std::filesystem::path& path);
 // The parts between spaces and tabs.
 std::vector<std::string> split_words(const std::string& text);
 
+// ASCII letters in lower case.
+std::string lower_case(std::string text);
+
 // The whole text as a number. Throws DataError through the line when it is none.
 double parse_number(const std::string& text, const TextLine& line);
 

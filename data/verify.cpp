@@ -24,7 +24,7 @@ SetReport report_of(const KnownSet& set, const std::string& data_dir) {
   SetReport report;
   report.name = set.name;
   report.title = set.title;
-  report.how_to_get = set.how_to_get;
+  report.how_to_get = how_to_get(set);
   report.looked_in = candidate_folders(set, data_dir);
   report.folder = locate_set(set, data_dir);
   return report;

@@ -139,9 +139,9 @@ Tensor AutoregressiveModel::loss(const Batch& batch, const ForwardContext& conte
   return loss_of(rows_of_batch(batch, context));
 }
 
-AutoregressiveModel::Scores AutoregressiveModel::score(const Batch& batch) const {
+AutoregressiveModel::Scores AutoregressiveModel::score(const Batch& batch, uint64_t seed) const {
   const NoGrad no_grad;
-  const Rows rows = rows_of_batch(batch, {});
+  const Rows rows = rows_of_batch(batch, {.seed = seed});
   return {loss_of(rows).item(), options_.head == Head::categorical ? accuracy_of(rows) : -1};
 }
 

@@ -52,7 +52,8 @@ class AutoregressiveModel final : public Module {
   struct Scores {
     double nats = 0, accuracy = -1;
   };
-  Scores score(const Batch& batch) const;
+  // seed: of what is drawn in evaluation too, the rotations of LSH attention.
+  Scores score(const Batch& batch, uint64_t seed = 0) const;
 
   const AutoregressiveOptions& options() const { return options_; }
 

@@ -76,13 +76,20 @@ Tensor EncoderLayer::feedforward_branch(const Tensor& x, int64_t first, const Fo
 
 Tensor EncoderLayer::chunked_feedforward(const Tensor& x, const DropoutMask& hidden_mask) const {
   if (chunks_ <= 1) return feedforward.forward(x, hidden_mask);
-  const auto rows_forward = [this, hidden_mask](const Tensor& rows, int64_t first) {
-    return feedforward.forward(rows, hidden_mask.from(first * feedforward.linear1.weight.size(0)));
+  const auto mask_from = [this, hidden_mask](int64_t first) {
+    return hidden_mask.from(first * feedforward.linear1.weight.size(0));
+  };
+  const auto rows_forward = [this, mask_from](const Tensor& rows, int64_t first) {
+    return feedforward.forward(rows, mask_from(first));
+  };
+  const auto rows_tape = [this, mask_from](const Tensor& rows, int64_t first) {
+    return feedforward.tape(rows, mask_from(first));
   };
   const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
   return reshape(chunked(rows_forward, rows, chunks_,
                          {feedforward.linear1.weight, feedforward.linear1.bias, feedforward.linear2.weight,
-                          feedforward.linear2.bias}),
+                          feedforward.linear2.bias},
+                         rows_tape),
                  x.shape());
 }
 

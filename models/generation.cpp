@@ -52,7 +52,7 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
   } else {
     for (int64_t t = given - 1; t + 1 < length; ++t) {
       const Tensor seen = columns.view({batch, t + 1}, {1, batch}).clone();
-      const Tensor outputs = model.forward(seen, {});
+      const Tensor outputs = model.forward(seen, {.prefix = true});
       sampler.draw(contiguous(slice(outputs, 1, t, t + 1)).view({batch, outputs.size(2)}), t, column(t + 1));
     }
   }

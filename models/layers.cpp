@@ -40,5 +40,8 @@ Tensor LayerNorm::forward(const Tensor& x, const Tensor& branch, const DropoutMa
 Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout) const {
   return linear2.forward(linear1.forward(x, activation_, hidden_dropout));
 }
+Tensor FeedForward::tape(const Tensor& x, const DropoutMask& hidden_dropout) const {
+  return linear_tape(linear1.forward(x, activation_, hidden_dropout), linear2.weight, linear2.bias);
+}
 
 }  // namespace tapeformer

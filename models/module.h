@@ -32,6 +32,7 @@ class Decisions {
 // What a forward pass depends on besides its inputs.
 struct ForwardContext {
   bool training = false;           // dropout on
+  bool prefix = false;             // sequences are the beginnings of longer ones, as in generation
   uint64_t seed = 0;               // of dropout and other random draws
   uint64_t step = 0;               // which draw: a replay with the same step repeats it
   Decisions* decisions = nullptr;  // of a pass that will be replayed; null: decide afresh

@@ -1,5 +1,7 @@
 #include "ops/linear.h"
 
+#include <limits>
+
 #include "ops/kernels/linear.h"
 #include "ops/view.h"
 
@@ -20,33 +22,32 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) 
         name_of(x.dtype()), ", weight ", name_of(weight.dtype()));
 }
 
-}  // namespace
+LinearShape shape_of(const Tensor& x, const Tensor& weight) {
+  return {x.numel() / std::max<int64_t>(x.size(-1), 1), x.size(-1), weight.size(0)};
+}
+Shape result_shape_of(const Tensor& x, const LinearShape& shape) {
+  Shape result = x.shape();
+  result[-1] = shape.out;
+  return result;
+}
 
-Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Activation activation,
-              const DropoutMask& dropout) {
-  check_arguments(input, weight, bias);
-  const Tensor x = contiguous(input);
-  const LinearShape shape{x.numel() / std::max<int64_t>(x.size(-1), 1), x.size(-1), weight.size(0)};
-  Shape result_shape = x.shape();
-  result_shape[-1] = shape.out;
-  const Tensor y = Tensor::empty(result_shape, x.dtype(), x.device());
-  const std::vector<Tensor> inputs = bias.defined() ? std::vector{x, weight, bias} : std::vector{x, weight};
-  const bool keep_pre = activation == Activation::gelu;
-  const Tensor pre = keep_pre ? Tensor::empty_like(y) : Tensor{};
-  visit_floating("linear", x.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) {
-      kernel(shape, x.data<T>(), weight.data<T>(), data_or_null<T>(bias), activation, dropout,
-             data_or_null<T>(pre), y.data<T>());
-    };
-    on_device(
-        x.device(), "linear", [&] { run([](auto... a) { cpu::linear_forward<T>(a...); }); },
-        [&] { run([](auto... a) { cuda::linear_forward<T>(a...); }); });
-  });
-  const Tensor kept_y = activation == Activation::relu ? detach(y) : Tensor{};
+// What a result was made of. pre: what went into the activation, if its gradient needs that.
+struct Made {
+  Tensor x, weight, bias;
+  LinearShape shape;
+  Activation activation;
+  DropoutMask dropout;
+  Tensor pre;
+};
+
+Tensor record_linear(const Tensor& y, const Made& made) {
+  const std::vector<Tensor> inputs =
+      made.bias.defined() ? std::vector{made.x, made.weight, made.bias} : std::vector{made.x, made.weight};
+  const Tensor kept_y = made.activation == Activation::relu ? detach(y) : Tensor{};
   return record("linear", y, inputs,
-                [=, x = detach(x), weight = detach(weight), count = inputs.size()](const Tensor& gradient,
-                                                                                   Needs needs) {
+                [shape = made.shape, activation = made.activation, dropout = made.dropout, pre = made.pre,
+                 kept_y, x = detach(made.x), weight = detach(made.weight),
+                 count = inputs.size()](const Tensor& gradient, Needs needs) {
                   const Tensor g = gradient.is_contiguous() ? gradient : gradient.clone();
                   Gradients gradients(count);
                   if (needs[0]) gradients[0] = Tensor::empty_like(x);
@@ -66,6 +67,38 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
                   });
                   return gradients;
                 });
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Activation activation,
+              const DropoutMask& dropout) {
+  check_arguments(input, weight, bias);
+  const Tensor x = contiguous(input);
+  const LinearShape shape = shape_of(x, weight);
+  const Tensor y = Tensor::empty(result_shape_of(x, shape), x.dtype(), x.device());
+  const bool keep_pre = activation == Activation::gelu;
+  const Tensor pre = keep_pre ? Tensor::empty_like(y) : Tensor{};
+  visit_floating("linear", x.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(shape, x.data<T>(), weight.data<T>(), data_or_null<T>(bias), activation, dropout,
+             data_or_null<T>(pre), y.data<T>());
+    };
+    on_device(
+        x.device(), "linear", [&] { run([](auto... a) { cpu::linear_forward<T>(a...); }); },
+        [&] { run([](auto... a) { cuda::linear_forward<T>(a...); }); });
+  });
+  return record_linear(y, {x, weight, bias, shape, activation, dropout, pre});
+}
+
+Tensor linear_tape(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  check_arguments(input, weight, bias);
+  const Tensor x = contiguous(input);
+  const LinearShape shape = shape_of(x, weight);
+  const Tensor y = Tensor::full(result_shape_of(x, shape), std::numeric_limits<double>::quiet_NaN(),
+                                x.dtype(), x.device());
+  return record_linear(y, {x, weight, bias, shape, Activation::none, {}, {}});
 }
 
 }  // namespace tapeformer

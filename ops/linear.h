@@ -13,4 +13,8 @@ namespace tapeformer {
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               Activation activation = Activation::none, const DropoutMask& dropout = {});
 
+// x weightᵀ + bias for its gradient alone: recorded like linear(), but not computed; the result is NaN. For
+// replays of a function whose result is known.
+Tensor linear_tape(const Tensor& x, const Tensor& weight, const Tensor& bias);
+
 }  // namespace tapeformer

@@ -1,6 +1,6 @@
 #include "ops/linear_attention.h"
 
-#include "ops/attention_inputs.h"
+#include "ops/attention_op.h"
 
 namespace tapeformer {
 namespace {
@@ -23,17 +23,6 @@ LinearAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v,
   return shape;
 }
 
-template <class T>
-T* data_or_null(const Tensor& tensor) {
-  return tensor.defined() ? tensor.data<T>() : nullptr;
-}
-
-// The shape as the kernel gets it, on the machine that has the lengths.
-LinearAttentionShape with_lengths(LinearAttentionShape shape, const Tensor& lengths) {
-  shape.key_lengths = data_or_null<int64_t>(lengths);
-  return shape;
-}
-
 }  // namespace
 
 Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& value,
@@ -44,46 +33,11 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
   check(options.eps > 0, kOp, "eps must be positive, not ", options.eps);
   const Tensor lengths =
       checked_key_lengths(kOp, options.key_lengths, key.size(0), key.size(1), key.device());
-  const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
-  const LinearAttentionShape shape = shape_of(q, k, v, options);
-  const Tensor out =
-      Tensor::empty({shape.batch, shape.query_length, shape.heads, shape.value_dim}, q.dtype(), q.device());
-  const Tensor inverse_denominators =
-      Tensor::empty({shape.batch, shape.heads, shape.query_length}, q.dtype(), q.device());
-  visit_floating(kOp, q.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) {
-      kernel(with_lengths(shape, lengths), attention_rows<const T>(q), attention_rows<const T>(k),
-             attention_rows<const T>(v), out.data<T>(), inverse_denominators.data<T>());
-    };
-    on_device(
-        q.device(), kOp, [&] { run([](auto... x) { cpu::linear_attention_forward<T>(x...); }); },
-        [&] { run([](auto... x) { cuda::linear_attention_forward<T>(x...); }); });
-  });
-  return record(
-      kOp, out, {&q, &k, &v},
-      [=, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](const Tensor& gradient,
-                                                                          Needs needs) {
-        const Tensor g = contiguous_features(gradient);
-        Gradients gradients(3);
-        if (needs[0]) gradients[0] = Tensor::empty(q.shape(), q.dtype(), q.device());
-        if (needs[1]) gradients[1] = Tensor::empty(k.shape(), k.dtype(), k.device());
-        if (needs[2]) gradients[2] = Tensor::empty(v.shape(), v.dtype(), v.device());
-        visit_floating(kOp, q.dtype(), [&](auto tag) {
-          using T = decltype(tag);
-          const auto run = [&](auto kernel) {
-            kernel(with_lengths(shape, lengths), attention_rows<const T>(q), attention_rows<const T>(k),
-                   attention_rows<const T>(v), out.data<T>(), inverse_denominators.data<T>(),
-                   attention_rows<const T>(g),
-                   LinearAttentionGradients<T>{data_or_null<T>(gradients[0]), data_or_null<T>(gradients[1]),
-                                               data_or_null<T>(gradients[2])});
-          };
-          on_device(
-              q.device(), kOp, [&] { run([](auto... x) { cpu::linear_attention_backward<T>(x...); }); },
-              [&] { run([](auto... x) { cuda::linear_attention_backward<T>(x...); }); });
-        });
-        return gradients;
-      });
+  return attention_op(kOp, query, key, value, shape_of(query, key, value, options), lengths,
+                      AttentionKernels{[](auto... a) { cpu::linear_attention_forward(a...); },
+                                       [](auto... a) { cuda::linear_attention_forward(a...); },
+                                       [](auto... a) { cpu::linear_attention_backward(a...); },
+                                       [](auto... a) { cuda::linear_attention_backward(a...); }});
 }
 
 LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,

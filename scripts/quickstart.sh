@@ -16,7 +16,8 @@ scripts/install-packages.sh
 
 step "Build"
 # The CPU is enough here, and the kernels for devices would take longer to compile than the training takes.
-cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_TESTS=OFF -DTAPEFORMER_CUDA=OFF
+cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_TESTS=OFF -DTAPEFORMER_CUDA=OFF \
+  -DCMAKE_UNITY_BUILD=ON
 cmake --build build/release --parallel "$(nproc)"
 tapeformer=build/release/tapeformer
 

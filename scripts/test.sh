@@ -7,7 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:-build/test}
 
 scripts/install-packages.sh test
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_WERROR=ON -DTAPEFORMER_TESTS=ON
+settings=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_WERROR=ON -DTAPEFORMER_TESTS=ON -DCMAKE_UNITY_BUILD=ON)
+cmake -S . -B "$build" "${settings[@]}"
 cmake --build "$build" --parallel "$(nproc)"
 # Two test programs share the processors: threads that wait must sleep, not spin.
 export OMP_WAIT_POLICY=passive
@@ -15,8 +16,7 @@ ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" --no-tests=e
 
 # Where nvcc is found, the kernels above were compiled for devices; they run emulated in a build of the tests of ops.
 if grep -q '^TAPEFORMER_NVCC:FILEPATH=/' "$build/CMakeCache.txt"; then
-  cmake -S . -B "$build-emulated" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_WERROR=ON -DTAPEFORMER_TESTS=ON \
-    -DTAPEFORMER_CUDA=EMULATED
+  cmake -S . -B "$build-emulated" "${settings[@]}" -DTAPEFORMER_CUDA=EMULATED
   cmake --build "$build-emulated" --parallel "$(nproc)" --target test_core test_ops
   ctest --test-dir "$build-emulated" --output-on-failure --parallel "$(nproc)" --no-tests=error -L '^(core|ops)$'
 fi

@@ -18,9 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // Collects layers (base files first, --set last) and problems, then resolves the layers into a Config.
-class Loader {
+class ConfigLoader {
  public:
-  explicit Loader(const AttentionCatalogue& catalogue)
+  explicit ConfigLoader(const AttentionCatalogue& catalogue)
       : catalogue_(catalogue), schema_(config_schema(catalogue.names)), tables_(config_tables()) {}
 
   Config load(const std::string& path, const std::vector<std::string>& sets) {
@@ -71,8 +71,8 @@ class Loader {
   std::vector<ConfigProblem> problems_;
 };
 
-void Loader::read_file(const std::string& path, const ConfigPosition* reached_from,
-                       const std::vector<std::string>& chain) {
+void ConfigLoader::read_file(const std::string& path, const ConfigPosition* reached_from,
+                             const std::vector<std::string>& chain) {
   std::error_code ignored;
   const std::string identity = fs::weakly_canonical(path, ignored).string();
   if (std::find(chain.begin(), chain.end(), identity) != chain.end()) {
@@ -101,7 +101,7 @@ void Loader::read_file(const std::string& path, const ConfigPosition* reached_fr
   layers_.push_back(std::move(layer));
 }
 
-void Loader::apply(const ConfigLayer& layer, Config& config) {
+void ConfigLoader::apply(const ConfigLayer& layer, Config& config) {
   std::set<std::string> known_unknown;
   for (const auto& table : layer.tables)
     if (!is_table(table.name) && known_unknown.insert(table.name).second)
@@ -141,7 +141,7 @@ void Loader::apply(const ConfigLayer& layer, Config& config) {
 }
 
 // A layer that sets one of steps and epochs replaces an inherited other one.
-void Loader::follow_length(const ConfigLayer& layer, Config& config) {
+void ConfigLoader::follow_length(const ConfigLayer& layer, Config& config) {
   bool sets_steps = false, sets_epochs = false;
   for (const auto& setting : layer.settings) {
     sets_steps |= setting.name() == "train.steps";
@@ -153,7 +153,7 @@ void Loader::follow_length(const ConfigLayer& layer, Config& config) {
 
 // Every layer's [attention] belongs to the kind in force at that layer: the last one set there or below, else
 // the first one set above, else the default. It counts only if that is the final kind.
-void Loader::apply_attention(Config& config) {
+void ConfigLoader::apply_attention(Config& config) {
   const auto kind_of = [](const ConfigLayer& layer) {
     std::optional<std::string> kind;
     for (const auto& setting : layer.settings) {
@@ -181,8 +181,8 @@ void Loader::apply_attention(Config& config) {
     if (known(kinds[i])) apply_attention_layer(layers_[i], kinds[i], kinds[i] == kind, config);
 }
 
-void Loader::apply_attention_layer(const ConfigLayer& layer, const std::string& kind, bool keep,
-                                   Config& config) {
+void ConfigLoader::apply_attention_layer(const ConfigLayer& layer, const std::string& kind, bool keep,
+                                         Config& config) {
   const auto specs = catalogue_.options(kind);
   std::vector<std::string> names;
   for (const auto& spec : specs) names.push_back(spec.name);
@@ -203,14 +203,14 @@ void Loader::apply_attention_layer(const ConfigLayer& layer, const std::string& 
   }
 }
 
-std::optional<std::string> Loader::table_with_key(const std::string& key) const {
+std::optional<std::string> ConfigLoader::table_with_key(const std::string& key) const {
   for (const auto& candidate : schema_)
     if (candidate.spec.name == key) return candidate.table;
   return std::nullopt;
 }
 
-void Loader::unknown_key(const Setting& setting, const std::vector<std::string>& names,
-                         const std::string& context) {
+void ConfigLoader::unknown_key(const Setting& setting, const std::vector<std::string>& names,
+                               const std::string& context) {
   std::string text = "unknown key " + setting.name() + context;
   const std::string near = nearest_name(setting.key, names);
   if (const auto table = table_with_key(setting.key))
@@ -220,7 +220,7 @@ void Loader::unknown_key(const Setting& setting, const std::vector<std::string>&
   problem(setting.key_at, text);
 }
 
-void Loader::key_without_table(const Setting& setting) {
+void ConfigLoader::key_without_table(const Setting& setting) {
   if (is_table(setting.key)) {
     problem(setting.value_at, setting.key + ": expected a table, got " + setting.value.found);
     return;
@@ -233,13 +233,13 @@ void Loader::key_without_table(const Setting& setting) {
                               (near.empty() ? "" : "; did you mean " + near + "?"));
 }
 
-void Loader::unknown_table(const std::string& name, const ConfigPosition& where) {
+void ConfigLoader::unknown_table(const std::string& name, const ConfigPosition& where) {
   const std::string near = nearest_name(name, tables_);
   problem(where, "unknown table [" + name + "]" + (near.empty() ? "" : "; did you mean [" + near + "]?"));
 }
 
 // Of a key that is not set: its table in the main file, else the start of that file.
-ConfigPosition Loader::position(const std::string& name, const std::string& path) const {
+ConfigPosition ConfigLoader::position(const std::string& name, const std::string& path) const {
   if (const auto found = placed_.find(name); found != placed_.end()) return found->second;
   const std::string table = name.substr(0, name.find('.'));
   for (const auto& layer : layers_)
@@ -248,7 +248,7 @@ ConfigPosition Loader::position(const std::string& name, const std::string& path
   return {path, 1, 1};
 }
 
-std::string Loader::report() {
+std::string ConfigLoader::report() {
   const auto rank = [&](const ConfigProblem& p) {
     const auto file = std::find(files_.begin(), files_.end(), p.where.file);  // --set options come last
     return std::make_tuple(file - files_.begin(), p.where.line, p.where.column);
@@ -271,7 +271,7 @@ std::string Loader::report() {
 
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
                    const AttentionCatalogue& catalogue) {
-  return Loader(catalogue).load(path, sets);
+  return ConfigLoader(catalogue).load(path, sets);
 }
 
 }  // namespace tapeformer

@@ -17,7 +17,7 @@ double counted_tokens(const Batch& batch) {
 }  // namespace
 
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
-                    int64_t limit) {
+                    int64_t limit, uint64_t seed) {
   const auto start = std::chrono::steady_clock::now();
   const bool categorical = model.options().head == Head::categorical;
   Evaluation result;
@@ -29,7 +29,7 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
     std::iota(indices.begin(), indices.end(), first);
     const Batch batch = dataset.batch(indices);
     const double count = counted_tokens(batch);
-    const AutoregressiveModel::Scores scores = model.score(batch);
+    const AutoregressiveModel::Scores scores = model.score(batch, seed);
     nats += scores.nats * count;
     right += scores.accuracy * count;
     tokens += count;

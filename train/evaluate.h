@@ -15,8 +15,9 @@ struct Evaluation {
   double seconds = 0;
 };
 
-// The first `limit` examples (0: all), in order, without dropout. Every counted token weighs the same.
+// The first `limit` examples (0: all), in order, without dropout. Every counted token weighs the same. seed:
+// of the rotations of LSH attention; nothing else is random.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
-                    int64_t limit = 0);
+                    int64_t limit = 0, uint64_t seed = 0);
 
 }  // namespace tapeformer

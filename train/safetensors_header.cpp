@@ -11,9 +11,6 @@
 namespace tapeformer {
 namespace {
 
-using Entry = SafetensorsFile::Entry;
-using Json = nlohmann::json;
-
 constexpr DType kDTypes[] = {DType::float32, DType::float64, DType::bfloat16,
                              DType::int32,   DType::int64,   DType::uint8};
 
@@ -34,7 +31,7 @@ std::string shown(std::string name) {
 
 // Receives the header value by value. A document tree would hide duplicate names and could nest without
 // limit.
-class HeaderHandler : public nlohmann::json_sax<Json> {
+class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderHandler(SafetensorsHeader& header) : header_(header) {}
 
@@ -124,8 +121,8 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
   bool boolean(bool) override { unexpected("a boolean"); }
   bool number_integer(int64_t) override { unexpected("a negative number"); }
   bool number_float(double, const std::string&) override { unexpected("a fractional or huge number"); }
-  bool binary(Json::binary_t&) override { unexpected("binary data"); }
-  bool parse_error(size_t position, const std::string&, const Json::exception&) override {
+  bool binary(nlohmann::json::binary_t&) override { unexpected("binary data"); }
+  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
     fail("the header is no JSON at byte ", position);
   }
 
@@ -139,14 +136,14 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
   SafetensorsHeader& header_;
   Level level_ = Level::outside;
   std::string name_, field_;
-  Entry entry_;
+  SafetensorsFile::Entry entry_;
   std::vector<uint64_t> list_;
   std::set<std::string> names_, fields_;
 };
 
 // Bytes of a shape, nothing if no file can hold them. Zero sizes do not excuse the others: strides multiply
 // too.
-std::optional<uint64_t> bytes_of(const Entry& entry) {
+std::optional<uint64_t> bytes_of(const SafetensorsFile::Entry& entry) {
   uint64_t bound = static_cast<uint64_t>(size_of(entry.dtype));
   for (const int64_t size : entry.shape)
     if (__builtin_mul_overflow(bound, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &bound) ||
@@ -157,8 +154,8 @@ std::optional<uint64_t> bytes_of(const Entry& entry) {
 }
 
 // Every byte of the data belongs to exactly one tensor.
-void check_layout(const std::map<std::string, Entry>& entries, uint64_t data_bytes) {
-  std::vector<std::pair<const std::string, Entry> const*> in_order;
+void check_layout(const std::map<std::string, SafetensorsFile::Entry>& entries, uint64_t data_bytes) {
+  std::vector<std::pair<const std::string, SafetensorsFile::Entry> const*> in_order;
   for (const auto& item : entries) in_order.push_back(&item);
   std::sort(in_order.begin(), in_order.end(), [](const auto* a, const auto* b) {
     return std::tie(a->second.begin, a->second.end) < std::tie(b->second.begin, b->second.end);
@@ -205,7 +202,7 @@ SafetensorsHeader parse_safetensors_header(const std::string& json, uint64_t dat
   if (json.empty() || json[0] != '{') fail("the header does not start with \"{\"");
   SafetensorsHeader header;
   HeaderHandler handler(header);
-  Json::sax_parse(json, &handler);
+  nlohmann::json::sax_parse(json, &handler);
   check_layout(header.entries, data_bytes);
   return header;
 }

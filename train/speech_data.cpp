@@ -9,6 +9,7 @@
 #include "core/errors.h"
 #include "core/log.h"
 #include "data/directory.h"
+#include "data/file.h"
 #include "data/kaldi_directory.h"
 #include "train/build.h"
 
@@ -278,7 +279,7 @@ SpeechDescription describe(const SpeechPart& part) {
 Tensor file_features(const Config& config, const SpeechDescription& description, const fs::path& path) {
   const FeatureOptions options = feature_options(config, false);
   const bool wants_mfc = config.data.dataset == "an4", is_mfc = path.extension() == ".mfc";
-  if (!fs::exists(path)) throw DataError(path.string() + ": no such file");
+  require_regular_file(path);
   if (is_mfc != wants_mfc)
     throw DataError(path.string() + (wants_mfc
                                          ? ": the model was trained on the features of AN4: give .mfc files"

@@ -367,6 +367,8 @@ DryRun Trainer::dry_run() {
   report.seconds_per_step = seconds_since(start);
   report.memory_bytes = allocator(device_).stats().peak;
   report.seconds_in_all = report.seconds_per_step * static_cast<double>(report.total_steps);
+  if (const double limit = config_.train.time_limit_minutes * 60; limit > 0)
+    report.seconds_in_all = std::min(report.seconds_in_all, limit);
   return report;
 }
 

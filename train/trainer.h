@@ -46,7 +46,8 @@ struct TrainResult {
 struct DryRun {
   int64_t parameters = 0, total_steps = 0, training_examples = 0, evaluation_examples = 0;
   int64_t memory_bytes = 0;  // peak of one step
-  double loss = 0, seconds_per_step = 0, seconds_in_all = 0;
+  double loss = 0, seconds_per_step = 0;
+  double seconds_in_all = 0;  // of training, up to the time limit
 };
 
 class Trainer {

@@ -4,9 +4,9 @@
 namespace tapeformer {
 namespace {
 
-class State final : public AttentionState {
+class LinearState final : public AttentionState {
  public:
-  explicit State(const StateShape& s)
+  explicit LinearState(const StateShape& s)
       : value{Tensor::zeros({s.batch, s.heads, s.dim, s.value_dim}, s.dtype, s.device),
               Tensor::zeros({s.batch, s.heads, s.dim}, s.dtype, s.device)} {}
   void reset() override {
@@ -31,11 +31,11 @@ class LinearKind final : public Attention {
     return linear_attention(q, k, v, options);
   }
   std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {
-    return std::make_unique<State>(shape);
+    return std::make_unique<LinearState>(shape);
   }
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
             const Tensor& out) const override {
-    linear_attention_step(q, k, v, static_cast<State&>(state).value, out, options_);
+    linear_attention_step(q, k, v, static_cast<LinearState&>(state).value, out, options_);
   }
 
  private:

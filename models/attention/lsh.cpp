@@ -19,7 +19,7 @@ class LshKind final : public Attention {
     LshOptions options = options_;
     options.causal = mask.causal;
     options.key_lengths = mask.key_lengths;
-    if (!context.training || mask.key_lengths.defined()) fit(options, q.size(1));
+    if (context.prefix || mask.key_lengths.defined()) fit(options, q.size(1));
     options.share_rotations = !context.training;  // so that results do not depend on how batches are cut
     const auto decide = [&] {
       const RandomStream stream(context.seed, place + ".rotations", context.training ? context.step : 0);

@@ -4,9 +4,9 @@
 namespace tapeformer {
 namespace {
 
-class State final : public AttentionState {
+class SoftmaxState final : public AttentionState {
  public:
-  explicit State(const StateShape& s)
+  explicit SoftmaxState(const StateShape& s)
       : cache{Tensor::zeros({s.batch, s.capacity, s.heads, s.dim}, s.dtype, s.device),
               Tensor::zeros({s.batch, s.capacity, s.heads, s.value_dim}, s.dtype, s.device), 0} {}
   void reset() override { cache.length = 0; }
@@ -31,11 +31,11 @@ class SoftmaxKind final : public Attention {
     return softmax_attention(q, k, v, options);
   }
   std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {
-    return std::make_unique<State>(shape);
+    return std::make_unique<SoftmaxState>(shape);
   }
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
             const Tensor& out) const override {
-    softmax_attention_step(q, k, v, static_cast<State&>(state).cache, out);
+    softmax_attention_step(q, k, v, static_cast<SoftmaxState&>(state).cache, out);
   }
 
  private:

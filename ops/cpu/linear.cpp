@@ -14,7 +14,8 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr int64_t kGradientRows = 2 * kBlockRows;  // rows whose gradient stays in the cache for two products
-constexpr int64_t kGrainRows = 32;                 // rows that make a second thread worth waking
+constexpr int64_t kMostParts = 8;   // of the rows in the gradient, as each costs a copy of the weights
+constexpr int64_t kGrainRows = 32;  // rows that make a second thread worth waking
 constexpr int64_t kFewRows = 4;
 constexpr int64_t kGrainProducts = 1 << 17;  // multiplications that do, with few rows
 
@@ -132,8 +133,9 @@ void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* b
     pack_weight(shape, w, panels.data());
   parallel_for(shape.rows, kGrainRows, [&](int64_t first, int64_t last) {
     Scratch<T> multipliers(dropout.active() ? out : 0);
-    for (int64_t row = first; row < last; row += kBlockRows) {
-      const int64_t rows = std::min(kBlockRows, last - row);
+    const int64_t block = even_block(last - first, kBlockRows);
+    for (int64_t row = first; row < last; row += block) {
+      const int64_t rows = std::min(block, last - row);
       if (!few) packed_product(rows, out, in, x + row * in, in, panels.data(), y + row * out, out);
       for (int64_t r = row; r < row + rows; ++r) {
         if (dropout.active()) dropout_multipliers(dropout, r * out, out, multipliers.data());
@@ -186,9 +188,10 @@ void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* 
   const T scale = dropout.active() ? static_cast<T>(dropout.scale()) : T{1};
   const bool draw = dropout.active() && activation != Activation::relu;
 
-  // Every thread sums the weight gradients of its rows; the sums are added in the order of the threads.
-  const int64_t parts =
-      std::max<int64_t>(std::min<int64_t>(threads(), (shape.rows + kGrainRows - 1) / kGrainRows), 1);
+  // Each part sums the weight gradients of its rows; the sums are added in the order of the parts.
+  const int64_t team = std::min<int64_t>(threads(), (shape.rows + kGrainRows - 1) / kGrainRows);
+  const int64_t spare = std::min({shape.rows / kGradientRows, team * kRangesOfThread, kMostParts});
+  const int64_t parts = std::max({team, spare, int64_t{1}});
   Scratch<T> partial_gw(gw ? (parts - 1) * out * in : 0);
   Scratch<T> partial_gbias(gbias ? parts * out : 0);
   Scratch<T> panels(gx ? tile_columns<T>(in) * out : 0);
@@ -206,8 +209,9 @@ void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* 
       const int64_t first = shape.rows * part / parts, last = shape.rows * (part + 1) / parts;
       T* const my_gw = part == 0 ? gw : partial_gw.data() + (part - 1) * out * in;
       T* const my_gbias = partial_gbias.data() + part * out;
-      for (int64_t row = first; row < last; row += kGradientRows) {
-        const int64_t rows = std::min(kGradientRows, last - row);
+      const int64_t block = even_block(last - first, kGradientRows);
+      for (int64_t row = first; row < last; row += block) {
+        const int64_t rows = std::min(block, last - row);
         const T* gz = g + row * out;
         if (!plain) {
           for (int64_t r = 0; r < rows; ++r) {

@@ -321,7 +321,7 @@ template <class T>
 void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                const T* inverse_denominators, AttentionRows<const T> g,
-                               LinearAttentionGradients<T> gradients) {
+                               AttentionGradients<T> gradients) {
   const AttentionRows<const T> result = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
   const AttentionRows<T> gq = contiguous_rows(gradients.gq, s.query_length, s.heads, s.dim);
   const AttentionRows<T> gk = contiguous_rows(gradients.gk, s.key_length, s.heads, s.dim);
@@ -338,11 +338,10 @@ template void linear_attention_forward(const LinearAttentionShape&, AttentionRow
                                        double*);
 template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const float>,
                                         AttentionRows<const float>, AttentionRows<const float>, const float*,
-                                        const float*, AttentionRows<const float>,
-                                        LinearAttentionGradients<float>);
+                                        const float*, AttentionRows<const float>, AttentionGradients<float>);
 template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const double>,
                                         AttentionRows<const double>, AttentionRows<const double>,
                                         const double*, const double*, AttentionRows<const double>,
-                                        LinearAttentionGradients<double>);
+                                        AttentionGradients<double>);
 
 }  // namespace tapeformer::cpu

@@ -10,11 +10,16 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// The rows of one head's result, summed up over the rounds.
+// One head: its inputs, and its result as summed up over the rounds.
 template <class T>
-struct RunningSoftmax {
-  T* maximum;  // (length,) of the scores so far
-  T* sum;      // (length,) of exp(score - maximum)
+struct ForwardHead {
+  ForwardHead(const LshAttentionShape& s, Arena& arena)
+      : rows(take_rows<T, 3>(arena, s.length, {s.dim, s.value_dim, s.value_dim})) {
+    for (T** per_position : {&maximum, &sum}) *per_position = arena.take<T>(s.length);
+  }
+
+  std::array<PositionRows<T>, 3> rows;  // q, v, out
+  T *maximum, *sum;                     // (length,): of the scores so far, of exp(score - maximum)
 };
 
 template <class T>
@@ -33,9 +38,8 @@ class LshForward : public LshWindow<T> {
   using typename Base::Range;
 
  public:
-  LshForward(const LshAttentionShape& shape, AttentionRows<const T> q, AttentionRows<const T> v,
-             AttentionRows<T> out, T* log_sums)
-      : Base(shape, q, v), out_(out), log_sums_(log_sums) {}
+  LshForward(const LshAttentionShape& shape, const ForwardHead<T>& head, T* log_sums)
+      : Base(shape, head.rows[0], head.rows[1]), running_(head), log_sums_(log_sums) {}
 
   void take(Arena& arena) {
     this->take_window(arena);
@@ -45,16 +49,14 @@ class LshForward : public LshWindow<T> {
   }
 
   // Chunks [begin, end) of a round.
-  void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end,
-           RunningSoftmax<T> running) {
+  void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end) {
     this->select(example, head, order);
     this->each_chunk(
         order, round, begin, end,
         [&](Half& half, int64_t of_round, int64_t chunk) { load_chunk(half, of_round, chunk); },
         [&](int64_t) {
           clock_.lap(&LshStages::gather);
-          for (int64_t i = 0; i < own_->count; i += kQueries)
-            block(i, std::min(kQueries, own_->count - i), running);
+          for (int64_t i = 0; i < own_->count; i += kQueries) block(i, std::min(kQueries, own_->count - i));
         });
   }
 
@@ -72,7 +74,7 @@ class LshForward : public LshWindow<T> {
   }
 
   // Queries [first, first + count) of the chunk.
-  void block(int64_t first, int64_t count, RunningSoftmax<T> running) {
+  void block(int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; i += kTileRows) {
       const Range range = this->range_of(first + i, first + i + kTileRows);
       if (!range.empty())
@@ -105,13 +107,13 @@ class LshForward : public LshWindow<T> {
       if (s_.mean)
         add_mean(own_->order[first + i], i);
       else
-        merge(own_->order[first + i], i, running);
+        merge(own_->order[first + i], i);
     clock_.lap(&LshStages::scatter);
   }
 
   // The rows that the next chunk needs and that this one writes.
   void prefetch(int64_t i) {
-    prefetch_row(out_.row(this->example_, own_->order[i], this->head_), s_.value_dim * int64_t{sizeof(T)});
+    prefetch_row(running_.rows[2].row(own_->order[i]), s_.value_dim * int64_t{sizeof(T)});
     this->prefetch_next(i);
   }
 
@@ -149,17 +151,17 @@ class LshForward : public LshWindow<T> {
   }
 
   // Adds a row to the softmax over all rounds, and finishes it in the last round.
-  void merge(int32_t position, int64_t row, RunningSoftmax<T> running) {
-    T* const out = out_.row(this->example_, position, this->head_);
+  void merge(int32_t position, int64_t row) {
+    T* const out = running_.rows[2].row(position);
     const T* const result = result_ + row * this->value_width();
     const bool first = own_->round == 0, last = own_->round == s_.rounds - 1;
-    const T before = first ? -kInfinity<T> : running.maximum[position];
+    const T before = first ? -kInfinity<T> : running_.maximum[position];
     const T maximum = std::max(before, maximum_[row]);
     const T shift = maximum == -kInfinity<T> ? T{0} : maximum;
     T keep = std::exp(before - shift), add = std::exp(maximum_[row] - shift);
-    const T total = (first ? T{0} : keep * running.sum[position]) + add * sum_[row];
-    running.maximum[position] = maximum;
-    running.sum[position] = total;
+    const T total = (first ? T{0} : keep * running_.sum[position]) + add * sum_[row];
+    running_.maximum[position] = maximum;
+    running_.sum[position] = total;
     if (last) {
       log_sums_[this->log_sum_index(position, 0)] = total == 0 ? kInfinity<T> : maximum + std::log(total);
       if (total == 0) {
@@ -177,7 +179,7 @@ class LshForward : public LshWindow<T> {
 
   // Adds a round's own softmax to the mean.
   void add_mean(int32_t position, int64_t row) {
-    T* const out = out_.row(this->example_, position, this->head_);
+    T* const out = running_.rows[2].row(position);
     const bool alone = sum_[row] == 0;
     const T* const result = alone ? this->v_row(position) : result_ + row * this->value_width();
     const T factor = 1 / (static_cast<T>(s_.rounds) * (alone ? T{1} : sum_[row]));
@@ -189,7 +191,7 @@ class LshForward : public LshWindow<T> {
         alone ? kInfinity<T> : maximum_[row] + std::log(sum_[row]);
   }
 
-  const AttentionRows<T> out_;
+  const ForwardHead<T> running_;
   T* const log_sums_;
   T* value_columns_[2] = {};               // of the halves
   T* result_ = nullptr;                    // (kQueries, value_width)
@@ -203,16 +205,26 @@ void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const T> q,
                            const int32_t* buckets, T* out, T* log_sums) {
   const AttentionRows<T> target = contiguous_rows(out, s.length, s.heads, s.value_dim);
   std::fill_n(log_sums, s.batch * s.heads * s.log_sum_rounds() * s.length, kInfinity<T>);
-  for_lsh_heads(
-      s, [&] { return LshForward<T>(s, q, v, target, log_sums); }, 2 * s.length * int64_t{sizeof(T)}, buckets,
-      [&](int64_t example, int64_t head, const LshOrder& order, void* memory, auto&& for_segments) {
-        const RunningSoftmax<T> running{static_cast<T*>(memory), static_cast<T*>(memory) + s.length};
-        for (int64_t position = s.counted(example); position < s.length; ++position)
-          std::fill_n(target.row(example, position, head), s.value_dim, T{0});
+  for_lsh_heads<ForwardHead<T>>(
+      s, [&](const ForwardHead<T>& rows) { return LshForward<T>(s, rows, log_sums); }, buckets,
+      [&](int64_t example, int64_t head, const LshOrder& order, const ForwardHead<T>& own,
+          auto&& for_segments) {
+        const int64_t counted = s.counted(example);
+        for_positions(counted, [&](int64_t i) {
+          std::copy_n(q.row(example, i, head), s.dim, own.rows[0].row(i));
+          std::copy_n(v.row(example, i, head), s.value_dim, own.rows[1].row(i));
+        });
         for (int64_t round = 0; round < s.rounds; ++round)
           for_segments([&](LshForward<T>& window, int64_t, int64_t begin, int64_t end) {
-            window.run(example, head, order, round, begin, end, running);
+            window.run(example, head, order, round, begin, end);
           });
+        for_positions(s.length, [&](int64_t i) {
+          T* const row = target.row(example, i, head);
+          if (i < counted)
+            std::copy_n(own.rows[2].row(i), s.value_dim, row);
+          else
+            std::fill_n(row, s.value_dim, T{0});
+        });
       });
 }
 

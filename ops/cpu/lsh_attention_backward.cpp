@@ -3,6 +3,23 @@
 namespace tapeformer::cpu {
 namespace {
 
+// One head: its inputs, and its gradients as summed up over the rounds.
+template <class T>
+struct BackwardHead {
+  BackwardHead(const LshAttentionShape& s, Arena& arena)
+      : rows(take_rows<T, 5>(arena, s.length, {s.dim, s.value_dim, s.value_dim, s.dim, s.value_dim})),
+        deltas(arena.take<T>(s.length)),
+        look_backs(arena.take<T>(segments(s) * look_back_size(s))) {}
+  static int64_t segments(const LshAttentionShape& s) {
+    return (s.length + kLshSegment * s.chunk_length - 1) / (kLshSegment * s.chunk_length);
+  }
+  static int64_t look_back_size(const LshAttentionShape& s) { return s.chunk_length * (s.dim + s.value_dim); }
+
+  std::array<PositionRows<T>, 5> rows;  // q, v, g, gq, gv
+  T* deltas;                            // (length,): g . out
+  T* look_backs;  // what each segment leaves for the chunk before its first one, chunk_length rows of both
+};
+
 template <class T>
 class LshBackward : public LshWindow<T> {
   using Base = LshWindow<T>;
@@ -20,9 +37,8 @@ class LshBackward : public LshWindow<T> {
   using typename Base::Range;
 
  public:
-  LshBackward(const LshAttentionShape& shape, AttentionRows<const T> q, AttentionRows<const T> v,
-              const T* log_sums, AttentionRows<const T> g, AttentionRows<T> gq, AttentionRows<T> gv)
-      : Base(shape, q, v), g_(g), gq_(gq), gv_(gv), log_sums_(log_sums) {}
+  LshBackward(const LshAttentionShape& shape, const BackwardHead<T>& head, const T* log_sums)
+      : Base(shape, head.rows[0], head.rows[1]), rows_of_(head), log_sums_(log_sums) {}
 
   void take(Arena& arena) {
     this->take_window(arena);
@@ -38,16 +54,12 @@ class LshBackward : public LshWindow<T> {
     ones_ = arena.take<T>(capacity_);
   }
 
-  // Elements of what run() leaves behind for the chunk before its first one.
-  static int64_t look_back_size(const LshAttentionShape& s) { return s.chunk_length * (s.dim + s.value_dim); }
-
-  // Chunks [begin, end) of a round: sets (first round) or increases their rows of gq and gv; gradients of the
-  // chunk before go to look_back. deltas (length,): g . out.
-  void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end,
-           const T* deltas, T* look_back) {
+  // Chunks [begin, end) of a round, a segment: sets (first round) or increases their rows of gq and gv;
+  // gradients of the chunk before go to the segment's look-back.
+  void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end) {
     this->select(example, head, order);
     std::fill_n(ones_, capacity_, T{1});
-    deltas_ = deltas;
+    T* const look_back = look_back_of(begin);
     this->each_chunk(
         order, round, begin, end,
         [&](Half& half, int64_t of_round, int64_t chunk) { load_chunk(half, of_round, chunk); },
@@ -62,12 +74,14 @@ class LshBackward : public LshWindow<T> {
     clock_.lap(&LshStages::scatter);
   }
 
-  // Adds what run() left for the chunk before.
-  void add_look_back(int64_t example, int64_t head, const LshOrder& order, LshOrder::Chunk chunk,
-                     const T* rows) {
+  // Adds what run() left for the chunk before the segment that begins with chunk `begin`.
+  void add_look_back(const LshOrder& order, int64_t round, int64_t begin) {
+    const LshOrder::Chunk chunk = order.chunk_before(round, begin);
+    if (!chunk.exists) return;
+    const T* rows = look_back_of(begin);
     const int32_t* const positions = order.positions(chunk.round, chunk.chunk);
     for (int64_t i = 0; i < order.places(chunk.chunk); ++i) {
-      T *const gq = gq_.row(example, positions[i], head), *const gv = gv_.row(example, positions[i], head);
+      T *const gq = gq_row(positions[i]), *const gv = gv_row(positions[i]);
       for (int64_t d = 0; d < s_.dim; ++d) gq[d] += *rows++;
       for (int64_t m = 0; m < s_.value_dim; ++m) gv[m] += *rows++;
     }
@@ -80,6 +94,12 @@ class LshBackward : public LshWindow<T> {
     T *gq, *gk, *gv;                  // gk: of the keys
   };
   Sums& sums_of(const Half& half) { return sums_[&half - this->halves_]; }
+  const T* g_row(int32_t position) const { return rows_of_.rows[2].row(position); }
+  T* gq_row(int32_t position) const { return rows_of_.rows[3].row(position); }
+  T* gv_row(int32_t position) const { return rows_of_.rows[4].row(position); }
+  T* look_back_of(int64_t first_chunk) const {
+    return rows_of_.look_backs + first_chunk / kLshSegment * BackwardHead<T>::look_back_size(s_);
+  }
 
   void load_chunk(Half& half, int64_t round, int64_t chunk) {
     this->gather(half, round, chunk);
@@ -99,7 +119,7 @@ class LshBackward : public LshWindow<T> {
   // The chunk's queries and their gradients as operands.
   void load_queries() {
     for (int64_t i = 0; i < own_->count; ++i) {
-      const T* const row = g_.row(this->example_, own_->order[i], this->head_);
+      const T* const row = g_row(own_->order[i]);
       std::copy_n(row, s_.value_dim, g_rows_ + i * s_.value_dim);
       pack_row_columns(row, s_.value_dim, i, rows_, g_columns_);
     }
@@ -144,12 +164,11 @@ class LshBackward : public LshWindow<T> {
   void prefetch(int64_t i) {
     constexpr int64_t kSize = sizeof(T);
     if (i < before_->count) {
-      prefetch_row(gq_.row(this->example_, before_->order[i], this->head_), s_.dim * kSize);
-      prefetch_row(gv_.row(this->example_, before_->order[i], this->head_), s_.value_dim * kSize);
+      prefetch_row(gq_row(before_->order[i]), s_.dim * kSize);
+      prefetch_row(gv_row(before_->order[i]), s_.value_dim * kSize);
     }
     this->prefetch_next(i);
-    if (i < this->next_count_)
-      prefetch_row(g_.row(this->example_, this->next_[i], this->head_), s_.value_dim * kSize);
+    if (i < this->next_count_) prefetch_row(g_row(this->next_[i]), s_.value_dim * kSize);
   }
 
   // Row `row` of the block, query i: scores become the weights p of the values in out, score_gradients_ (g .
@@ -173,7 +192,7 @@ class LshBackward : public LshWindow<T> {
     if (s_.mean)
       mean_row<kCausal>(i, range, log_sum, scores, gradients);
     else
-      softmax_row<kCausal>(i, range, log_sum, deltas_[position], scores, gradients);
+      softmax_row<kCausal>(i, range, log_sum, rows_of_.deltas[position], scores, gradients);
   }
 
   // The value of a query that sees nothing else is its own.
@@ -271,8 +290,7 @@ class LshBackward : public LshWindow<T> {
       const T inverse = half.factors[i] / scale;
       const T along = inverse * inverse * dot(q, gk, s_.dim);
       const T *const own = sums.gq + i * this->width(), *const value = sums.gv + i * this->value_width();
-      T *gq = gq_.row(this->example_, half.order[i], this->head_),
-        *gv = gv_.row(this->example_, half.order[i], this->head_);
+      T *gq = gq_row(half.order[i]), *gv = gv_row(half.order[i]);
       if (look_back) {
         gq = look_back + i * (s_.dim + s_.value_dim);
         gv = gq + s_.dim;
@@ -287,10 +305,8 @@ class LshBackward : public LshWindow<T> {
     }
   }
 
-  const AttentionRows<const T> g_;
-  const AttentionRows<T> gq_, gv_;
+  const BackwardHead<T> rows_of_;
   const T* const log_sums_;
-  const T* deltas_ = nullptr;
   Sums sums_[2] = {};                                   // of the halves
   T* g_columns_ = nullptr;                              // of the chunk, panels of rows_ rows
   T* ones_ = nullptr;                                   // (capacity_,)
@@ -307,31 +323,36 @@ void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const T> q
   const AttentionRows<const T> result = contiguous_rows(out, s.length, s.heads, s.value_dim);
   const AttentionRows<T> to_q = contiguous_rows(gq, s.length, s.heads, s.dim);
   const AttentionRows<T> to_v = contiguous_rows(gv, s.length, s.heads, s.value_dim);
-  const int64_t segments = (s.length + kLshSegment * s.chunk_length - 1) / (kLshSegment * s.chunk_length);
-  const int64_t look_back_size = LshBackward<T>::look_back_size(s);
-  const int64_t bytes = (s.length + segments * look_back_size) * int64_t{sizeof(T)};
-  for_lsh_heads(
-      s, [&] { return LshBackward<T>(s, q, v, log_sums, g, to_q, to_v); }, bytes, buckets,
-      [&](int64_t example, int64_t head, const LshOrder& order, void* memory, auto&& for_segments) {
-        T *const deltas = static_cast<T*>(memory), *const look_backs = deltas + s.length;
+  using Head = BackwardHead<T>;
+  for_lsh_heads<Head>(
+      s, [&](const Head& rows) { return LshBackward<T>(s, rows, log_sums); }, buckets,
+      [&](int64_t example, int64_t head, const LshOrder& order, const Head& rows, auto&& for_segments) {
         const int64_t counted = s.counted(example);
-        for (int64_t i = 0; i < counted; ++i)
-          deltas[i] = dot(g.row(example, i, head), result.row(example, i, head), s.value_dim);
-        for (int64_t i = counted; i < s.length; ++i) {
-          std::fill_n(to_q.row(example, i, head), s.dim, T{0});
-          std::fill_n(to_v.row(example, i, head), s.value_dim, T{0});
-        }
+        for_positions(counted, [&](int64_t i) {
+          const T* const from = g.row(example, i, head);
+          std::copy_n(q.row(example, i, head), s.dim, rows.rows[0].row(i));
+          std::copy_n(v.row(example, i, head), s.value_dim, rows.rows[1].row(i));
+          std::copy_n(from, s.value_dim, rows.rows[2].row(i));
+          rows.deltas[i] = dot(from, result.row(example, i, head), s.value_dim);
+        });
         for (int64_t round = 0; round < s.rounds; ++round) {
-          for_segments([&](LshBackward<T>& window, int64_t segment, int64_t begin, int64_t end) {
-            window.run(example, head, order, round, begin, end, deltas,
-                       look_backs + segment * look_back_size);
+          for_segments([&](LshBackward<T>& window, int64_t, int64_t begin, int64_t end) {
+            window.run(example, head, order, round, begin, end);
           });
-          LshBackward<T> sums(s, q, v, log_sums, g, to_q, to_v);
+          LshBackward<T> sums(s, rows, log_sums);
           for (int64_t chunk = 0; chunk < order.chunks(); chunk += kLshSegment)
-            if (const LshOrder::Chunk before = order.chunk_before(round, chunk); before.exists)
-              sums.add_look_back(example, head, order, before,
-                                 look_backs + chunk / kLshSegment * look_back_size);
+            sums.add_look_back(order, round, chunk);
         }
+        for_positions(s.length, [&](int64_t i) {
+          T *const gq_row = to_q.row(example, i, head), *const gv_row = to_v.row(example, i, head);
+          if (i < counted) {
+            std::copy_n(rows.rows[3].row(i), s.dim, gq_row);
+            std::copy_n(rows.rows[4].row(i), s.value_dim, gv_row);
+          } else {
+            std::fill_n(gq_row, s.dim, T{0});
+            std::fill_n(gv_row, s.value_dim, T{0});
+          }
+        });
       });
 }
 

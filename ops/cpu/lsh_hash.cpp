@@ -69,28 +69,59 @@ int32_t argmax_of_both_signs(const T* x, int64_t count) {
   return static_cast<int32_t>(x[largest] >= -x[smallest] ? largest : count + smallest);
 }
 
+// Rotations that a thread holds at a time: they and the queries stay in the cache.
+constexpr int64_t kRotationBytes = 128 << 10;
+
 template <class T>
-class RoundHash {
+class HeadHash {
  public:
-  RoundHash(const LshHashShape& shape, const RandomStream& stream, AttentionRows<const T> q)
+  HeadHash(const LshHashShape& shape, const RandomStream& stream, AttentionRows<const T> q)
       : s_(shape),
         stream_(stream),
         q_(q),
         width1_(tile_columns<T>(s_.buckets1 / 2)),
-        width2_(s_.buckets2 > 1 ? tile_columns<T>(s_.buckets2 / 2) : 0) {}
+        width2_(s_.buckets2 > 1 ? tile_columns<T>(s_.buckets2 / 2) : 0),
+        rotation_size_((width1_ + width2_) * s_.dim),
+        rounds_at_once_(std::clamp<int64_t>(
+            kRotationBytes / static_cast<int64_t>(sizeof(T)) / std::max<int64_t>(rotation_size_, 1), 1,
+            std::max<int64_t>(s_.rounds, 1))) {}
 
-  // Elements of working memory for a thread: the rotation, a tile of queries and of rotated queries.
-  int64_t memory() const { return (width1_ + width2_) * (s_.dim + kTileRows) + kTileRows * s_.dim; }
+  // Elements of working memory for a thread: rotations, a tile of queries and of rotated queries.
+  int64_t memory() const {
+    return rounds_at_once_ * rotation_size_ + (width1_ + width2_ + s_.dim) * kTileRows;
+  }
 
-  // The rotation and the buckets of one round of one head. Memory of thread t begins at memory() t.
-  void run(int64_t example, int64_t head, int64_t round, T* all_memory, int32_t* buckets) const {
+  // buckets (rounds, length) of one head. Memory of thread t begins at memory() t. Several rounds go over the
+  // queries together, which in a long sequence come from far away.
+  void run(int64_t example, int64_t head, T* all_memory, int32_t* buckets) const {
     const int64_t counted = s_.lengths ? s_.lengths[example] : s_.length;
-    std::fill(buckets + counted, buckets + s_.length, static_cast<int32_t>(s_.buckets1 * s_.buckets2));
-    if (s_.buckets1 < 2) {
-      std::fill_n(buckets, counted, 0);
-      return;
+    for (int64_t round = 0; round < s_.rounds; ++round) {
+      int32_t* const row = buckets + round * s_.length;
+      std::fill_n(row, counted, 0);
+      std::fill(row + counted, row + s_.length, static_cast<int32_t>(s_.buckets1 * s_.buckets2));
     }
-    T* const rotation = all_memory + memory() * omp_get_thread_num();
+    if (s_.buckets1 < 2) return;
+    T* const rotations = all_memory + memory() * omp_get_thread_num();
+    for (int64_t round = 0; round < s_.rounds; round += rounds_at_once_) {
+      const int64_t count = std::min(rounds_at_once_, s_.rounds - round);
+      for (int64_t r = 0; r < count; ++r) draw(example, head, round + r, rotations + r * rotation_size_);
+      const int64_t tiles = (counted + kTileRows - 1) / kTileRows;
+      constexpr int64_t kGrain = 64;  // tiles
+      parallel_for(tiles, kGrain, [&](int64_t begin, int64_t end) {
+        T* const own = all_memory + memory() * omp_get_thread_num() + rounds_at_once_ * rotation_size_;
+        for (int64_t tile = begin; tile < end; ++tile) {
+          const int64_t position = tile * kTileRows;
+          for (int64_t r = 0; r < count; ++r)
+            hash_tile(example, head, position, std::min(kTileRows, counted - position),
+                      rotations + r * rotation_size_, own, own + kTileRows * s_.dim,
+                      buckets + (round + r) * s_.length + position);
+        }
+      });
+    }
+  }
+
+ private:
+  void draw(int64_t example, int64_t head, int64_t round, T* rotation) const {
     const int64_t place = s_.shared ? 0 : ((s_.shared_examples ? 0 : example) << 12) + head;
     const auto first = static_cast<uint64_t>((place << 8) + round) << 24;
     const int64_t columns1 = s_.buckets1 / 2;
@@ -98,19 +129,8 @@ class RoundHash {
     if (width2_ > 0)
       draw_rotation(stream_, first + static_cast<uint64_t>((s_.dim * columns1 + 3) / 4), s_.dim,
                     s_.buckets2 / 2, rotation + width1_ * s_.dim);
-    const int64_t tiles = (counted + kTileRows - 1) / kTileRows;
-    constexpr int64_t kGrain = 64;  // tiles
-    parallel_for(tiles, kGrain, [&](int64_t begin, int64_t end) {
-      T* const own = all_memory + memory() * omp_get_thread_num() + (width1_ + width2_) * s_.dim;
-      for (int64_t tile = begin; tile < end; ++tile) {
-        const int64_t position = tile * kTileRows;
-        hash_tile(example, head, position, std::min(kTileRows, counted - position), rotation, own,
-                  own + kTileRows * s_.dim, buckets + position);
-      }
-    });
   }
 
- private:
   void hash_tile(int64_t example, int64_t head, int64_t position, int64_t count, const T* rotation, T* copy,
                  T* rotated, int32_t* buckets) const {
     const T* rows = q_.row(example, position, head);
@@ -137,28 +157,29 @@ class RoundHash {
   const RandomStream& stream_;
   const AttentionRows<const T> q_;
   const int64_t width1_, width2_;  // columns of the two rotations, whole tiles
+  const int64_t rotation_size_, rounds_at_once_;
 };
 
 }  // namespace
 
 template <class T>
 void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<const T> q, int32_t* buckets) {
-  const RoundHash<T> hash(s, stream, q);
-  const int64_t tasks = s.batch * s.heads * s.rounds;
+  const HeadHash<T> hash(s, stream, q);
+  const int64_t tasks = s.batch * s.heads;
   constexpr int64_t kWorthAThread = 1 << 18;  // multiply-adds
   const Scratch<T> memory(hash.memory() * threads());
   auto run = [&](int64_t begin, int64_t end) {
     StageClock clock;
     clock.start();
     for (int64_t i = begin; i < end; ++i)
-      hash.run(i / (s.heads * s.rounds), i / s.rounds % s.heads, i % s.rounds, memory.data(),
-               buckets + i * s.length);
+      hash.run(i / s.heads, i % s.heads, memory.data(), buckets + i * s.rounds * s.length);
     clock.lap(&LshStages::hash);
   };
+  const int64_t head_work = s.rounds * s.length * s.dim * (s.buckets1 + s.buckets2) / 2;
   if (tasks >= threads())
-    parallel_for(tasks, kWorthAThread / (s.length * s.dim * (s.buckets1 + s.buckets2) / 2 + 1) + 1, run);
+    parallel_for(tasks, kWorthAThread / (head_work + 1) + 1, run);
   else
-    run(0, tasks);  // each round's positions in parallel
+    run(0, tasks);  // each head's positions in parallel
 }
 
 template void lsh_hash(const LshHashShape&, const RandomStream&, AttentionRows<const float>, int32_t*);

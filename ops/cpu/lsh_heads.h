@@ -9,40 +9,40 @@
 
 namespace tapeformer::cpu {
 
-// Calls f(example, head, order, memory, for_segments) for every head of every sequence, with the head's order
-// sorted and head_bytes of memory of its own. for_segments(g) calls g(window, segment, first chunk, end) for
-// the segments of kLshSegment chunks, with a window from make() that has the memory of one thread. Heads run
-// in parallel, or the segments of each head when heads are fewer than threads; which of the two does not
-// change the results as long as segments of one call write different things.
-template <class Make, class F>
-void for_lsh_heads(const LshAttentionShape& s, Make&& make, int64_t head_bytes, const int32_t* buckets,
-                   F&& f) {
-  Arena count(nullptr);
-  make().take(count);
+// Calls f(example, head, order, rows, for_segments) for every head of every sequence, with the head's order
+// sorted and a Head (what a pass keeps of a head) of its own. for_segments(g) calls g(window, segment, first
+// chunk, end) for the segments of kLshSegment chunks, with a window from make(rows) that has the memory of
+// one thread. Heads run in parallel, or the segments of each head when heads are fewer than threads; which of
+// the two does not change the results as long as segments of one call write different things.
+template <class Head, class Make, class F>
+void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* buckets, F&& f) {
+  Arena count(nullptr), head_count(nullptr);
+  make(Head(s, head_count)).take(count);
   const int64_t tasks = s.batch * s.heads, team = threads();
   const int64_t heads_at_once = tasks >= team ? std::min(tasks, team) : 1;
   const int64_t order_size = LshOrder::memory(s);
   const Scratch<char> windows(count.used() * team);
   const Scratch<int32_t> orders(order_size * heads_at_once);
-  const int64_t head_size = (head_bytes + 63) / 64 * 64;
-  const Scratch<char> memory(head_size * heads_at_once);
+  const Scratch<char> memory(head_count.used() * heads_at_once);
   constexpr int64_t kWorthAThread = 1 << 18;  // multiply-adds of one pass over the scores
   const int64_t chunk_work = 2 * s.chunk_length * s.chunk_length * (s.dim + s.value_dim);
   const int64_t head_work = s.rounds * (s.length / s.chunk_length + 1) * chunk_work;
   auto run = [&](int64_t begin, int64_t end) {
     const int64_t slot = heads_at_once > 1 ? omp_get_thread_num() : 0;
     LshOrder order(s, orders.data() + order_size * slot);
+    Arena own(memory.data() + head_count.used() * slot);
+    const Head rows(s, own);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t example = task / s.heads, head = task % s.heads;
       StageClock clock;
       clock.start();
       order.sort(s.counted(example), buckets + task * s.rounds * s.length);
       clock.lap(&LshStages::sort);
-      f(example, head, order, memory.data() + head_size * slot, [&](auto&& g) {
+      f(example, head, order, rows, [&](auto&& g) {
         const int64_t segments = (order.chunks() + kLshSegment - 1) / kLshSegment;
         parallel_for(segments, kWorthAThread / (kLshSegment * chunk_work) + 1,
                      [&](int64_t first, int64_t last) {
-                       auto window = make();
+                       auto window = make(rows);
                        Arena arena(windows.data() + count.used() * omp_get_thread_num());
                        window.take(arena);
                        for (int64_t i = first; i < last; ++i)

@@ -10,6 +10,7 @@
 
 #include "core/cpu/vector_math.h"
 #include "ops/cpu/lsh_order.h"
+#include "ops/cpu/lsh_rows.h"
 #include "ops/cpu/lsh_stages.h"
 #include "ops/cpu/tile_product.h"
 
@@ -22,24 +23,6 @@ using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 // Chunks that are worked through one after another; the unit of work within a round. Fixed, so that sums do
 // not depend on the number of threads.
 inline constexpr int64_t kLshSegment = 16;
-
-// Divides up a block of memory; with a null block it counts what is needed.
-class Arena {
- public:
-  explicit Arena(void* memory) : memory_(static_cast<char*>(memory)) {}
-  template <class U>
-  U* take(int64_t count) {
-    constexpr int64_t kAlign = 64;
-    U* const taken = memory_ ? reinterpret_cast<U*>(memory_ + used_) : nullptr;
-    used_ += (count * static_cast<int64_t>(sizeof(U)) + kAlign - 1) / kAlign * kAlign;
-    return taken;
-  }
-  int64_t used() const { return used_; }  // bytes
-
- private:
-  char* memory_;
-  int64_t used_ = 0;
-};
 
 inline void prefetch_row(const void* row, int64_t bytes) {
   constexpr int64_t kLine = 64;
@@ -111,7 +94,7 @@ class LshWindow {
   // Queries of a block of scores, whole tiles.
   static constexpr int64_t kQueries = 96;
 
-  LshWindow(const LshAttentionShape& shape, AttentionRows<const T> q, AttentionRows<const T> v)
+  LshWindow(const LshAttentionShape& shape, PositionRows<const T> q, PositionRows<const T> v)
       : s_(shape),
         q_(q),
         v_(v),
@@ -148,8 +131,8 @@ class LshWindow {
     head_ = head;
     order_ = &order;
   }
-  const T* q_row(int32_t position) const { return q_.row(example_, position, head_); }
-  const T* v_row(int32_t position) const { return v_.row(example_, position, head_); }
+  const T* q_row(int32_t position) const { return q_.row(position); }
+  const T* v_row(int32_t position) const { return v_.row(position); }
 
   int64_t log_sum_index(int64_t position, int64_t round) const {
     return ((example_ * s_.heads + head_) * s_.log_sum_rounds() + round) * s_.length + position;
@@ -314,7 +297,7 @@ class LshWindow {
   }
 
   const LshAttentionShape& s_;
-  const AttentionRows<const T> q_, v_;
+  const PositionRows<const T> q_, v_;
   const int64_t capacity_, rows_, stride_;  // keys of a half; rows of whole tiles; of a row of scores
   int64_t example_ = 0, head_ = 0;
   const LshOrder* order_ = nullptr;

@@ -14,6 +14,9 @@
 namespace tapeformer::cpu {
 namespace {
 
+// Frames whose input products are made at a time: whole tiles, few enough for the last-level cache.
+constexpr int64_t kFramesAhead = 8 * kTileRows;
+
 // Sequences of one direction that a thread takes through all frames, longest first: the ones that are still
 // there at a frame are the first ones.
 struct Rows {
@@ -123,14 +126,20 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
                   const LstmDirection<T>& weights, ForwardPanels<T> panels, T* out, T* gates, T* cells) {
   const Layout<T> at{shape, rows.direction};
   const int64_t hidden = shape.hidden, all = 4 * hidden, stride = tile_columns<T>(all);
-  for (const int64_t b : rows.sequences)
-    packed_product(lengths[b], all, shape.in, x + b * shape.frames * shape.in, shape.in, panels.input,
-                   at.gates(gates, b, 0), all);
+  // W x for a few frames of all sequences at a time, which are used before they leave the cache.
+  const auto input_products = [&](int64_t first) {
+    for (const int64_t b : rows.sequences)
+      if (const int64_t count = std::min(kFramesAhead, lengths[b] - first); count > 0)
+        packed_product(count, all, shape.in, x + (b * shape.frames + first) * shape.in, shape.in,
+                       panels.input, at.gates(gates, b, first), all);
+  };
+  int64_t block = -1;
   Scratch<T> bias(all), h(rows.count() * hidden), c(rows.count() * hidden), recurrent(rows.count() * stride);
   for (int64_t i = 0; i < all; ++i) bias.data()[i] = weights.bias_ih[i] + weights.bias_hh[i];
   std::fill_n(h.data(), rows.count() * hidden, T{0});
   std::fill_n(c.data(), rows.count() * hidden, T{0});
   for_frames(rows, lengths, rows.direction == 0, [&](int64_t t, int64_t there) {
+    if (t / kFramesAhead != block) input_products(kFramesAhead * (block = t / kFramesAhead));
     panel_product(there, all, hidden, h.data(), hidden, panels.recurrent, recurrent.data(), stride);
     for (int64_t row = 0; row < there; ++row) {
       const int64_t b = rows.at(row);

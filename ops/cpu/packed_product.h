@@ -15,6 +15,14 @@ namespace tapeformer::cpu {
 inline constexpr int64_t kPartDepth = 256;
 inline constexpr int64_t kBlockRows = 32 * kTileRows;
 
+// Rows of the blocks, of at most `most` rows, that share out `rows` evenly in whole tiles: a last block of a
+// few rows would read all panels for little.
+inline int64_t even_block(int64_t rows, int64_t most) {
+  const int64_t tiles = (rows + kTileRows - 1) / kTileRows,
+                blocks = std::max<int64_t>((rows + most - 1) / most, 1);
+  return std::max<int64_t>((tiles + blocks - 1) / blocks, 1) * kTileRows;
+}
+
 // Tiles of a (rows, depth): element (i, k) goes to tile i / kTileRows, place k * kTileRows + i % kTileRows.
 // The last tile repeats the last row.
 template <class T>
@@ -61,9 +69,10 @@ void packed_product(int64_t rows, int64_t columns, int64_t depth, const T* a, in
                     const T* panels, T* c, int64_t c_stride) {
   // The thread's own for good: from the allocator, peaks would depend on which threads meet here.
   alignas(64) static thread_local T tiles[kBlockRows * kPartDepth];
-  for (int64_t row = 0; row < rows; row += kBlockRows)
+  const int64_t block = even_block(rows, kBlockRows);
+  for (int64_t row = 0; row < rows; row += block)
     for (int64_t k = 0; k < depth; k += kPartDepth) {
-      const int64_t count = std::min(kBlockRows, rows - row), part = std::min(kPartDepth, depth - k);
+      const int64_t count = std::min(block, rows - row), part = std::min(kPartDepth, depth - k);
       pack_tiles(count, part, a + row * a_stride + k, a_stride, tiles);
       for (int64_t column = 0; column < columns; column += kTileColumns<T>)
         for (int64_t r = 0; r < count; r += kTileRows) {

@@ -284,7 +284,7 @@ template <class T>
 void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                const T* inverse_denominators, AttentionRows<const T> g,
-                               LinearAttentionGradients<T> gradients) {
+                               AttentionGradients<T> gradients) {
   const Scratch<T> dd(s.batch * s.heads * s.query_length);
   row_dots(g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), inverse_denominators, T{-1},
            s.batch, s.query_length, s.heads, s.value_dim, dd.data());
@@ -304,11 +304,10 @@ template void linear_attention_forward(const LinearAttentionShape&, AttentionRow
                                        double*);
 template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const float>,
                                         AttentionRows<const float>, AttentionRows<const float>, const float*,
-                                        const float*, AttentionRows<const float>,
-                                        LinearAttentionGradients<float>);
+                                        const float*, AttentionRows<const float>, AttentionGradients<float>);
 template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const double>,
                                         AttentionRows<const double>, AttentionRows<const double>,
                                         const double*, const double*, AttentionRows<const double>,
-                                        LinearAttentionGradients<double>);
+                                        AttentionGradients<double>);
 
 }  // namespace tapeformer::cuda

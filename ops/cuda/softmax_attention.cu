@@ -279,7 +279,7 @@ template <class T>
 void softmax_attention_backward(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
                                 AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                 const T* log_sums, AttentionRows<const T> g,
-                                SoftmaxAttentionGradients<T> gradients) {
+                                AttentionGradients<T> gradients) {
   const Scratch<T> deltas(s.batch * s.heads * s.query_length);
   row_dots<T>(g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), nullptr, T{1}, s.batch,
               s.query_length, s.heads, s.value_dim, deltas.data());
@@ -309,11 +309,10 @@ template void softmax_attention_forward(const SoftmaxAttentionShape&, AttentionR
                                         double*);
 template void softmax_attention_backward(const SoftmaxAttentionShape&, AttentionRows<const float>,
                                          AttentionRows<const float>, AttentionRows<const float>, const float*,
-                                         const float*, AttentionRows<const float>,
-                                         SoftmaxAttentionGradients<float>);
+                                         const float*, AttentionRows<const float>, AttentionGradients<float>);
 template void softmax_attention_backward(const SoftmaxAttentionShape&, AttentionRows<const double>,
                                          AttentionRows<const double>, AttentionRows<const double>,
                                          const double*, const double*, AttentionRows<const double>,
-                                         SoftmaxAttentionGradients<double>);
+                                         AttentionGradients<double>);
 
 }  // namespace tapeformer::cuda

@@ -18,6 +18,15 @@ struct AttentionRows {
   }
 };
 
+// Targets of the gradients: gq, gk and gv, contiguous in the shapes of q, k and v; nullptr where not
+// wanted.
+template <class T>
+struct AttentionGradients {
+  T* gq = nullptr;
+  T* gk = nullptr;
+  T* gv = nullptr;
+};
+
 // The rows of a contiguous tensor.
 template <class T>
 TAPEFORMER_HOST_DEVICE AttentionRows<T> contiguous_rows(T* data, int64_t length, int64_t heads, int64_t dim) {

@@ -26,15 +26,6 @@ struct LinearAttentionShape {
   double eps = 1e-6;
 };
 
-// Targets of the gradients: gq, gk and gv, contiguous in the shapes of q, k and v; nullptr where not
-// wanted.
-template <class T>
-struct LinearAttentionGradients {
-  T* gq = nullptr;
-  T* gk = nullptr;
-  T* gv = nullptr;
-};
-
 TAPEFORMER_ON_BOTH_MACHINES(
 
     // out (batch, query_length, heads, value_dim) contiguous; inverse_denominators 1 / d (batch, heads,
@@ -49,7 +40,7 @@ TAPEFORMER_ON_BOTH_MACHINES(
     void linear_attention_backward(const LinearAttentionShape& shape, AttentionRows<const T> q,
                                    AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                    const T* inverse_denominators, AttentionRows<const T> g,
-                                   LinearAttentionGradients<T> gradients);
+                                   AttentionGradients<T> gradients);
 
     // One token of the causal form, equations 18 to 20 of the paper: kv (batch, heads, dim, value_dim) and
     // key_sum (batch, heads, dim), contiguous, take in k and v, then q reads them. q, k, v and out have

@@ -21,15 +21,6 @@ struct SoftmaxAttentionShape {
       dropout;  // of the probabilities; element index ((batch heads + head) query_length + i) key_length + j
 };
 
-// Targets of the gradients: gq, gk and gv, contiguous in the shapes of q, k and v; nullptr where not
-// wanted.
-template <class T>
-struct SoftmaxAttentionGradients {
-  T* gq = nullptr;
-  T* gk = nullptr;
-  T* gv = nullptr;
-};
-
 TAPEFORMER_ON_BOTH_MACHINES(
 
     // out (batch, query_length, heads, value_dim) contiguous; log_sums (batch, heads, query_length): the
@@ -43,7 +34,7 @@ TAPEFORMER_ON_BOTH_MACHINES(
     void softmax_attention_backward(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                     AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                     const T* log_sums, AttentionRows<const T> g,
-                                    SoftmaxAttentionGradients<T> gradients);
+                                    AttentionGradients<T> gradients);
 
     // One query per head over the first shape.key_length keys and values: q and out have length 1. Allocates
     // nothing. Of the shape, query_length, causal, key_lengths and dropout are not used.

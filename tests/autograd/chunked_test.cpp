@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "autograd/gradcheck.h"
 #include "core/allocator.h"
 #include "ops/elementwise.h"
@@ -71,6 +73,29 @@ TEST_CASE("a chunked function has the values and gradients of the whole, dropout
   const Tensor wrong = chunked(
       [&](const Tensor& rows, int64_t) { return linear(rows, w, b, Activation::gelu, mask); }, x, 2, {w, b});
   CHECK(max_difference(wrong, whole) > 0.1);
+}
+
+TEST_CASE("a chunked function is replayed by what is given for it, whose result nobody looks at") {
+  const Tensor x = require_grad(normal({kRows, kDim}, 1)), w1 = require_grad(normal({8, kDim}, 2)),
+               w2 = require_grad(normal({5, 8}, 3)), b = require_grad(normal({5}, 4)),
+               cotangent = normal({kRows, 5}, 5);
+  const auto hidden = [&](const Tensor& rows) { return linear(rows, w1, {}, Activation::gelu); };
+  const auto function = [&](const Tensor& rows, int64_t) { return linear(hidden(rows), w2, b); };
+  const auto tape = [&](const Tensor& rows, int64_t) { return linear_tape(hidden(rows), w2, b); };
+  CHECK(std::isnan(tape(x, 0).to_vector()[0]));
+  const Tensor whole = function(x, 0);
+  backward(whole, cotangent);
+  const auto expected = taken_gradients({x, w1, w2, b});
+  const Tensor y = chunked(function, x, 3, {w1, w2, b}, tape);
+  CHECK(max_difference(y, whole) < 1e-12);
+  backward(y, cotangent);
+  const auto found = taken_gradients({x, w1, w2, b});
+  for (size_t i = 0; i < 4; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
+  // Control: another function in its place gives another gradient.
+  backward(chunked(function, x, 3, {w1, w2, b},
+                   [&](const Tensor& rows, int64_t) { return linear(linear(rows, w1, {}), w2, b); }),
+           cotangent);
+  CHECK(max_difference(taken_gradients({x, w1, w2, b})[1], expected[1]) > 0.1);
 }
 
 TEST_CASE("a chunked sum has the value and the gradients of the whole, times what follows it") {

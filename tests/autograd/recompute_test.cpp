@@ -10,9 +10,9 @@ using namespace tapeformer::small;
 
 TEST_CASE("recompute gives the gradients of inputs and of parameters, nested too") {
   const Tensor x = leaf(2), weight = leaf(5);
-  auto inner = [&](const std::vector<Tensor>& in) { return mul(mul(in[0], in[0]), weight); };
-  auto outer = [&](const std::vector<Tensor>& in) { return mul(recompute(inner, in, {weight}), in[0]); };
-  const Tensor below = add(x, x);                 // 4
+  auto inner = [&](const std::vector<Tensor>& in) { return times(times(in[0], in[0]), weight); };
+  auto outer = [&](const std::vector<Tensor>& in) { return times(recompute(inner, in, {weight}), in[0]); };
+  const Tensor below = plus(x, x);                // 4
   backward(recompute(outer, {below}, {weight}));  // below^3 * weight
   CHECK(gradient(x).item() == 2 * 3 * 16 * 5);
   CHECK(gradient(weight).item() == 64);
@@ -22,16 +22,16 @@ TEST_CASE("recompute gives the gradients of inputs and of parameters, nested too
 TEST_CASE("recompute is recorded for the sake of its parameters alone") {
   const Tensor weight = leaf(5);
   backward(
-      recompute([&](const std::vector<Tensor>& in) { return mul(in[0], weight); }, {scalar(3)}, {weight}));
+      recompute([&](const std::vector<Tensor>& in) { return times(in[0], weight); }, {scalar(3)}, {weight}));
   CHECK(gradient(weight).item() == 3);
 }
 
 TEST_CASE("gradients that wait below a recomputed segment are untouched by its sweep") {
   const Tensor x = leaf(2);
-  const Tensor shared = mul(x, x);  // gets one gradient before the replay and one from it
+  const Tensor shared = times(x, x);  // gets one gradient before the replay and one from it
   const Tensor replayed =
-      recompute([](const std::vector<Tensor>& in) { return mul(in[0], in[0]); }, {shared});
-  backward(add(replayed, shared));  // x^4 + x^2
+      recompute([](const std::vector<Tensor>& in) { return times(in[0], in[0]); }, {shared});
+  backward(plus(replayed, shared));  // x^4 + x^2
   CHECK(gradient(x).item() == 4 * 8 + 2 * 2);
 }
 
@@ -39,7 +39,7 @@ TEST_CASE("recompute holds its inputs, not its intermediates") {
   const Tensor x = require_grad(Tensor::full({1 << 16}, 1, DType::float64));
   auto deep = [](const std::vector<Tensor>& in) {
     Tensor y = in[0];
-    for (int i = 0; i < 16; ++i) y = mul(y, in[0]);
+    for (int i = 0; i < 16; ++i) y = times(y, in[0]);
     return y;
   };
   const int64_t before = allocator().stats().active;

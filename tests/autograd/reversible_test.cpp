@@ -13,12 +13,13 @@ using namespace tapeformer::test;
 
 namespace {
 
-constexpr int64_t kRows = 6, kDim = 4;
+constexpr int64_t kTokens = 6, kWidth = 4;
 
 // A block of two small branches with weights of their own.
 struct Weights {
   explicit Weights(int salt)
-      : f(require_grad(normal({kDim, kDim}, salt))), g(require_grad(normal({kDim, kDim}, salt + 1))) {}
+      : f(require_grad(normal({kWidth, kWidth}, salt))),
+        g(require_grad(normal({kWidth, kWidth}, salt + 1))) {}
   Tensor f, g;
 };
 
@@ -40,9 +41,10 @@ Tensor stored(const std::vector<ReversibleBlock>& blocks, Tensor x1, Tensor x2) 
 
 TEST_CASE("a reversible stack has the values and the gradients of its stored form") {
   const Weights a(1), b(3), c(5);
-  const Tensor x1 = require_grad(normal({kRows, kDim}, 10)), x2 = require_grad(normal({kRows, kDim}, 11));
+  const Tensor x1 = require_grad(normal({kTokens, kWidth}, 10)),
+               x2 = require_grad(normal({kTokens, kWidth}, 11));
   const std::vector<Tensor> leaves = {x1, x2, a.f, a.g, b.f, b.g, c.f, c.g};
-  const Tensor cotangent = normal({kRows, 2 * kDim}, 12);
+  const Tensor cotangent = normal({kTokens, 2 * kWidth}, 12);
   std::vector<Tensor> expected;
   for (const int64_t chunks : {0, 1, 2, 5, 6, 100}) {
     const std::vector<ReversibleBlock> blocks = {block_of(a, chunks), block_of(b, chunks),
@@ -66,17 +68,17 @@ TEST_CASE("the gradient of a reversible stack passes the check, one tensor as bo
         const Weights a(1), b(3);
         return reversible({block_of(a), block_of(b, 2)}, in[0], in[0], {a.f, a.g, b.f, b.g});
       },
-      {normal({kRows, kDim}, 10)});
+      {normal({kTokens, kWidth}, 10)});
   CHECK(result.message == "");
   CHECK(result.relative_error < 1e-8);
 }
 
 TEST_CASE("branches that hand gradients on unchanged do not disturb each other") {
   // The gradient of the weight is the very tensor that runs on through the stack.
-  const Tensor w = require_grad(normal({kRows, kDim}, 1)), x = require_grad(normal({kRows, kDim}, 2));
+  const Tensor w = require_grad(normal({kTokens, kWidth}, 1)), x = require_grad(normal({kTokens, kWidth}, 2));
   const auto shift = [&](const Tensor& in, int64_t) { return add(in, w); };
   const std::vector<ReversibleBlock> blocks(3, {{shift}, {shift}});
-  const Tensor cotangent = normal({kRows, 2 * kDim}, 3);
+  const Tensor cotangent = normal({kTokens, 2 * kWidth}, 3);
   backward(stored(blocks, x, x), cotangent);
   const Tensor gw = gradient(w), gx = gradient(x);
   for (const Tensor& leaf : {w, x}) set_gradient(leaf, {});
@@ -87,7 +89,7 @@ TEST_CASE("branches that hand gradients on unchanged do not disturb each other")
 
 TEST_CASE("each branch runs twice a step, and nothing of one block is on the tape in the next") {
   const Weights weights(1);
-  const Tensor x = require_grad(normal({kRows, kDim}, 2));
+  const Tensor x = require_grad(normal({kTokens, kWidth}, 2));
   std::vector<int64_t> tape_sizes;
   const auto counted = [&](const Tensor& in, int64_t) {
     tape_sizes.push_back(tape_size());
@@ -105,7 +107,8 @@ TEST_CASE("each branch runs twice a step, and nothing of one block is on the tap
 TEST_CASE(
     "parameters alone are enough to have a stack recorded, and a tape that is kept can be swept again") {
   const Weights w(1);
-  const Tensor x = normal({kRows, kDim}, 2), ones = Tensor::full({kRows, 2 * kDim}, 1, DType::float64);
+  const Tensor x = normal({kTokens, kWidth}, 2),
+               ones = Tensor::full({kTokens, 2 * kWidth}, 1, DType::float64);
   const Tensor y = reversible({block_of(w)}, x, x, {w.f, w.g});
   backward(y, ones, {.retain = true});
   const std::vector<double> once = gradient(w.f).to_vector();

@@ -12,19 +12,19 @@ Tensor map2(const Tensor& a, const Tensor& b, F f) {
   return out;
 }
 
-inline Tensor add(const Tensor& a, const Tensor& b) {
+inline Tensor plus(const Tensor& a, const Tensor& b) {
   return record("add", map2(a, b, [](double x, double y) { return x + y; }), {&a, &b}, [](const Tensor& g) {
     return Gradients{g, g};
   });
 }
 
-inline Tensor mul(const Tensor& a, const Tensor& b) {
-  auto times = [](double x, double y) { return x * y; };
-  return record(
-      "mul", map2(a, b, times), {&a, &b},
-      [a = detach(a), b = detach(b), times](const Tensor& g, Needs needs) {
-        return Gradients{needs[0] ? map2(g, b, times) : Tensor{}, needs[1] ? map2(g, a, times) : Tensor{}};
-      });
+inline Tensor times(const Tensor& a, const Tensor& b) {
+  auto product = [](double x, double y) { return x * y; };
+  return record("mul", map2(a, b, product), {&a, &b},
+                [a = detach(a), b = detach(b), product](const Tensor& g, Needs needs) {
+                  return Gradients{needs[0] ? map2(g, b, product) : Tensor{},
+                                   needs[1] ? map2(g, a, product) : Tensor{}};
+                });
 }
 
 inline Tensor scalar(double value) {

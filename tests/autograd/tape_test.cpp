@@ -11,47 +11,47 @@ using namespace tapeformer::small;
 
 TEST_CASE("gradients of shared inputs add up") {
   const Tensor x = leaf(3);
-  backward(add(mul(x, x), x));
+  backward(plus(times(x, x), x));
   CHECK(gradient(x).item() == 7);
-  backward(add(x, x));  // accumulates on top
+  backward(plus(x, x));  // accumulates on top
   CHECK(gradient(x).item() == 9);
   CHECK(tape_size() == 0);
 }
 
 TEST_CASE("accumulating into a gradient does not change a handle that the caller kept") {
   const Tensor x = leaf(3);
-  backward(add(x, x));
+  backward(plus(x, x));
   const Tensor kept = gradient(x);
-  backward(add(x, x));
+  backward(plus(x, x));
   CHECK(kept.item() == 2);
   CHECK(gradient(x).item() == 4);
 }
 
 TEST_CASE("nothing is recorded without a leaf, under NoGrad, or after detach") {
   const Tensor x = leaf(2);
-  CHECK_FALSE(requires_grad(mul(scalar(1), scalar(2))));
+  CHECK_FALSE(requires_grad(times(scalar(1), scalar(2))));
   {
     const NoGrad no_grad;
-    CHECK_FALSE(requires_grad(mul(x, x)));
+    CHECK_FALSE(requires_grad(times(x, x)));
     {
       const RecordingScope on(true);
-      CHECK(requires_grad(mul(x, x)));
+      CHECK(requires_grad(times(x, x)));
     }
   }
   CHECK_FALSE(requires_grad(detach(x)));
-  backward(mul(detach(mul(x, x)), x));
+  backward(times(detach(times(x, x)), x));
   CHECK(gradient(x).item() == 4);
   CHECK(tape_size() == 0);
 }
 
 TEST_CASE("a second sweep of a freed tape is a clear error, a retained one works") {
   const Tensor x = leaf(3);
-  const Tensor y = mul(x, x);
+  const Tensor y = times(x, x);
   backward(y, {}, {.retain = true});
   backward(y);
   CHECK(gradient(x).item() == 12);
   CHECK_THROWS_WITH_AS(backward(y), doctest::Contains("freed by an earlier backward()"), ShapeError);
-  const Tensor z = add(y, x);  // a new node on top of the freed one
+  const Tensor z = plus(y, x);  // a new node on top of the freed one
   CHECK_THROWS_WITH_AS(backward(z),
                        "mul: this part of the tape was freed by an earlier backward(); sweep with retain to "
                        "keep it",
@@ -60,7 +60,7 @@ TEST_CASE("a second sweep of a freed tape is a clear error, a retained one works
 
 TEST_CASE("a result with many elements needs a cotangent of its shape and dtype") {
   const Tensor x = require_grad(Tensor::from<double>({1, 2}, {2}));
-  const Tensor y = mul(x, x);
+  const Tensor y = times(x, x);
   CHECK_THROWS_WITH(backward(y), "backward: a result of shape (2,) needs a cotangent of that shape");
   CHECK_THROWS_AS(backward(y, Tensor::full({3}, 1, DType::float64)), ShapeError);
   CHECK_THROWS_AS(backward(y, Tensor::full({2}, 1, DType::float32)), ShapeError);
@@ -81,10 +81,10 @@ TEST_CASE("a wrong gradient shape names the op") {
 
 TEST_CASE("an error inside a gradient leaves no gradients waiting") {
   const Tensor x = leaf(1);
-  const Tensor y = mul(x, x);
+  const Tensor y = times(x, x);
   const Tensor bad = record("bad", scalar(1), {&y},
                             [](const Tensor&) -> Gradients { throw std::runtime_error("no gradient"); });
-  CHECK_THROWS_WITH(backward(add(bad, y)), "no gradient");
+  CHECK_THROWS_WITH(backward(plus(bad, y)), "no gradient");
   CHECK_FALSE(gradient(x).defined());
   backward(y);
   CHECK(gradient(x).item() == 2);
@@ -92,10 +92,10 @@ TEST_CASE("an error inside a gradient leaves no gradients waiting") {
 
 TEST_CASE("results that are thrown away leave the tape empty") {
   const Tensor x = leaf(1);
-  for (int i = 0; i < 10; ++i) mul(add(x, x), x);
+  for (int i = 0; i < 10; ++i) times(plus(x, x), x);
   CHECK(tape_size() == 0);
-  const Tensor kept = add(x, x);
-  for (int i = 0; i < 10; ++i) mul(kept, x);
+  const Tensor kept = plus(x, x);
+  for (int i = 0; i < 10; ++i) times(kept, x);
   CHECK(tape_size() == 1);
 }
 
@@ -104,13 +104,13 @@ TEST_CASE("a depth of one million neither overflows the stack nor leaks") {
   {
     const Tensor x = leaf(1);
     Tensor y = x;
-    for (int i = 0; i < 1'000'000; ++i) y = add(y, x);
+    for (int i = 0; i < 1'000'000; ++i) y = plus(y, x);
     CHECK(tape_size() == 1'000'000);
     backward(y);
     CHECK(gradient(x).item() == 1'000'001);
     CHECK(tape_size() == 1);  // y itself
     y = x;
-    for (int i = 0; i < 1'000'000; ++i) y = mul(y, x);  // dropped without a sweep
+    for (int i = 0; i < 1'000'000; ++i) y = times(y, x);  // dropped without a sweep
   }
   CHECK(tape_size() == 0);
   CHECK(allocator().stats().active == before);
@@ -119,7 +119,7 @@ TEST_CASE("a depth of one million neither overflows the stack nor leaks") {
 TEST_CASE("backward frees what it has passed") {
   const Tensor x = require_grad(Tensor::zeros({1 << 16}, DType::float64));
   Tensor y = x;
-  for (int i = 0; i < 8; ++i) y = mul(y, x);
+  for (int i = 0; i < 8; ++i) y = times(y, x);
   const int64_t recorded = allocator().stats().active;
   backward(y, Tensor::full({1 << 16}, 1, DType::float64));
   y = {};
@@ -129,11 +129,11 @@ TEST_CASE("backward frees what it has passed") {
 TEST_CASE("gradcheck accepts a right gradient and rejects a wrong one") {
   const Tensor a = Tensor::from<double>({0.5, -1.5}, {2}), b = Tensor::from<double>({2, 0.3}, {2});
   const auto right =
-      gradcheck([](const std::vector<Tensor>& in) { return mul(mul(in[0], in[1]), in[0]); }, {a, b});
+      gradcheck([](const std::vector<Tensor>& in) { return times(times(in[0], in[1]), in[0]); }, {a, b});
   CHECK(right.relative_error < 1e-9);
   const auto wrong = gradcheck(
       [](const std::vector<Tensor>& in) {
-        return record("wrong", mul(detach(in[0]), detach(in[0])), {&in[0]},
+        return record("wrong", times(detach(in[0]), detach(in[0])), {&in[0]},
                       [](const Tensor& g) { return Gradients{g}; });
       },
       {a});

@@ -34,7 +34,7 @@ void write_sound(const std::filesystem::path& path, int format, const std::vecto
   sf_close(file);
 }
 
-std::string error_of(const std::filesystem::path& path, const AudioOptions& options = {}) {
+std::string decoding_error(const std::filesystem::path& path, const AudioOptions& options = {}) {
   return message_of<DataError>([&] { read_audio(path, options); });
 }
 
@@ -78,10 +78,10 @@ TEST_CASE("a range of samples is that part of the file") {
   const Audio part = read_audio(dir / "a.flac", {.first = 70001, .last = 150003});
   REQUIRE(part.samples.size() == 80002);
   CHECK(std::equal(part.samples.begin(), part.samples.end(), whole.samples.begin() + 70001));
-  CHECK(contains(error_of(dir / "a.flac", {.first = 5, .last = 200001}),
+  CHECK(contains(decoding_error(dir / "a.flac", {.first = 5, .last = 200001}),
                  "a.flac: samples 5 to 200001 were asked for, of 200000"));
-  CHECK(contains(error_of(dir / "a.flac", {.first = 5, .last = 5}), "samples 5 to 5"));
-  CHECK(contains(error_of(dir / "a.flac", {.first = -1}), "samples -1 to"));
+  CHECK(contains(decoding_error(dir / "a.flac", {.first = 5, .last = 5}), "samples 5 to 5"));
+  CHECK(contains(decoding_error(dir / "a.flac", {.first = -1}), "samples -1 to"));
 }
 
 TEST_CASE("files that end early are errors in every format") {
@@ -93,9 +93,9 @@ TEST_CASE("files that end early are errors in every format") {
                                      {"d.ogg", SF_FORMAT_OGG | SF_FORMAT_VORBIS}}) {
     CAPTURE(name);
     write_sound(dir / name, format, samples, 16000);
-    CHECK(error_of(dir / name) == "");
+    CHECK(decoding_error(dir / name) == "");
     std::filesystem::resize_file(dir / name, std::filesystem::file_size(dir / name) * 2 / 3);
-    CHECK(contains(error_of(dir / name), std::string(name) + ": truncated"));
+    CHECK(contains(decoding_error(dir / name), std::string(name) + ": truncated"));
   }
 }
 
@@ -112,19 +112,19 @@ TEST_CASE("a WAV that was written to a pipe announces no size and is read to its
 
 TEST_CASE("files that are no audio are named with the fault") {
   const TempDir dir;
-  CHECK(contains(error_of(dir / "none.wav"), "none.wav: no such file"));
+  CHECK(contains(decoding_error(dir / "none.wav"), "none.wav: no such file"));
   write_file(dir / "empty.wav", std::string());
-  CHECK(contains(error_of(dir / "empty.wav"), "empty.wav: is empty"));
+  CHECK(contains(decoding_error(dir / "empty.wav"), "empty.wav: is empty"));
   write_file(dir / "text.wav", std::string(2000, 'x'));
-  CHECK(contains(error_of(dir / "text.wav"), "text.wav: not a readable audio file"));
+  CHECK(contains(decoding_error(dir / "text.wav"), "text.wav: not a readable audio file"));
   write_sound(dir / "zero.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, {}, 16000);
-  CHECK(contains(error_of(dir / "zero.wav"), "zero.wav: holds no samples"));
+  CHECK(contains(decoding_error(dir / "zero.wav"), "zero.wav: holds no samples"));
   std::string shorten =
       "NIST_1A\n   1024\nchannel_count -i 1\nsample_count -i 400\nsample_n_bytes -i 2\n"
       "sample_coding -s26 pcm,embedded-shorten-v2.00\nend_head\n";
   shorten.resize(1200, ' ');
   write_file(dir / "short.sph", shorten);
-  CHECK(contains(error_of(dir / "short.sph"), "short.sph: SPHERE compressed with shorten"));
+  CHECK(contains(decoding_error(dir / "short.sph"), "short.sph: SPHERE compressed with shorten"));
 }
 
 TEST_CASE("several channels are refused unless one is chosen") {
@@ -135,15 +135,16 @@ TEST_CASE("several channels are refused unless one is chosen") {
     both.push_back(-0.5f);
   }
   write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_FLOAT, both, 16000, 2);
-  CHECK(contains(error_of(dir / "a.wav"), "has 2 channels, expected 1"));
+  CHECK(contains(decoding_error(dir / "a.wav"), "has 2 channels, expected 1"));
   CHECK(read_audio(dir / "a.wav", {.channel = 1}).samples == std::vector<float>(500, -0.5f));
-  CHECK(contains(error_of(dir / "a.wav", {.channel = 2}), "has no channel 2"));
+  CHECK(contains(decoding_error(dir / "a.wav", {.channel = 2}), "has no channel 2"));
 }
 
 TEST_CASE("another rate is refused unless resampling is asked for, and resampling keeps the tone") {
   const TempDir dir;
   write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_FLOAT, tone(22050, 440, 22050), 22050);
-  CHECK(contains(error_of(dir / "a.wav", {.rate = 16000}), "expected 16000 samples per second, found 22050"));
+  CHECK(contains(decoding_error(dir / "a.wav", {.rate = 16000}),
+                 "expected 16000 samples per second, found 22050"));
   const Audio audio = read_audio(dir / "a.wav", {.rate = 16000, .resample = true});
   CHECK(audio.rate == 16000);
   REQUIRE(audio.samples.size() == 16000);

@@ -41,7 +41,7 @@ std::vector<float> noise(int64_t count) {
   return {values.data<float>(), values.data<float>() + count};
 }
 
-std::string error_of(const FilterbankOptions& options) {
+std::string options_error(const FilterbankOptions& options) {
   return message_of<ConfigError>([&] { const Filterbank bank(options); });
 }
 
@@ -88,12 +88,12 @@ TEST_CASE("dither is a function of its stream, and about as loud as asked") {
 }
 
 TEST_CASE("options that make no sense are refused") {
-  CHECK(contains(error_of({.rate = 0}), "positive rate"));
-  CHECK(contains(error_of({.frame_ms = 0}), "fewer than 2 samples"));
-  CHECK(contains(error_of({.shift_ms = 0}), "shift"));
-  CHECK(contains(error_of({.bins = 2}), "at least 3 bins"));
-  CHECK(contains(error_of({.rate = 8000, .high_hz = 5000}), "20 to 5000 Hz"));
-  CHECK(contains(error_of({.dither = -1}), "dither"));
+  CHECK(contains(options_error({.rate = 0}), "positive rate"));
+  CHECK(contains(options_error({.frame_ms = 0}), "fewer than 2 samples"));
+  CHECK(contains(options_error({.shift_ms = 0}), "shift"));
+  CHECK(contains(options_error({.bins = 2}), "at least 3 bins"));
+  CHECK(contains(options_error({.rate = 8000, .high_hz = 5000}), "20 to 5000 Hz"));
+  CHECK(contains(options_error({.dither = -1}), "dither"));
 }
 
 TEST_CASE("filterbanks are far faster than real time") {

@@ -10,14 +10,14 @@ using namespace tapeformer::test;
 
 namespace {
 
-Bytes noise(size_t count) {
+Bytes random_bytes(size_t count) {
   Bytes bytes(count);
   uint32_t state = 1;
   for (auto& byte : bytes) byte = static_cast<uint8_t>((state = state * 1664525 + 1013904223) >> 24);
   return bytes;
 }
 
-std::string error_of(const std::filesystem::path& path) {
+std::string unpacking_error(const std::filesystem::path& path) {
   return message_of<DataError>([&] { read_unpacked(path, 1 << 20); });
 }
 
@@ -27,7 +27,7 @@ TEST_CASE("read_unpacked gives the same bytes from a plain and a gzip file, what
   const TempDir dir;
   for (const size_t count : {0, 1, 2, 1000, 65535, 65536, 65537, 300001}) {
     CAPTURE(count);
-    const Bytes bytes = noise(count);
+    const Bytes bytes = random_bytes(count);
     write_file(dir / "plain.gz", bytes);
     write_file(dir / "packed", gzipped(bytes));
     CHECK(read_unpacked(dir / "plain.gz", 1 << 20) == bytes);
@@ -37,8 +37,8 @@ TEST_CASE("read_unpacked gives the same bytes from a plain and a gzip file, what
 
 TEST_CASE("a gzip file of several streams is read to its end") {
   const TempDir dir;
-  Bytes packed = gzipped(noise(1000));
-  const Bytes second = gzipped(noise(500));
+  Bytes packed = gzipped(random_bytes(1000));
+  const Bytes second = gzipped(random_bytes(500));
   packed.insert(packed.end(), second.begin(), second.end());
   write_file(dir / "two.gz", packed);
   CHECK(read_unpacked(dir / "two.gz", 1 << 20).size() == 1500);
@@ -46,11 +46,11 @@ TEST_CASE("a gzip file of several streams is read to its end") {
 
 TEST_CASE("a gzip file cut at any byte is an error that names it") {
   const TempDir dir;
-  const Bytes packed = gzipped(noise(300));
+  const Bytes packed = gzipped(random_bytes(300));
   for (size_t cut = 2; cut < packed.size(); ++cut) {
     CAPTURE(cut);
     write_file(dir / "short.gz", Bytes(packed.begin(), packed.begin() + static_cast<std::ptrdiff_t>(cut)));
-    const std::string message = error_of(dir / "short.gz");
+    const std::string message = unpacking_error(dir / "short.gz");
     CHECK(contains(message, (dir / "short.gz").string()));
     CHECK(contains(message, "ends early"));
   }
@@ -58,18 +58,19 @@ TEST_CASE("a gzip file cut at any byte is an error that names it") {
 
 TEST_CASE("corrupt gzip data and bytes after it are errors") {
   const TempDir dir;
-  const Bytes packed = gzipped(noise(300));
+  const Bytes packed = gzipped(random_bytes(300));
   for (const size_t position : {size_t{2}, size_t{12}, packed.size() - 8, packed.size() - 1}) {
     CAPTURE(position);
     Bytes damaged = packed;
     damaged[position] ^= 0xFF;
     write_file(dir / "damaged.gz", damaged);
-    CHECK(contains(error_of(dir / "damaged.gz"), (dir / "damaged.gz").string() + ": corrupt gzip data"));
+    CHECK(
+        contains(unpacking_error(dir / "damaged.gz"), (dir / "damaged.gz").string() + ": corrupt gzip data"));
   }
   Bytes longer = packed;
   longer.push_back('x');
   write_file(dir / "longer.gz", longer);
-  CHECK(contains(error_of(dir / "longer.gz"), "something else follows"));
+  CHECK(contains(unpacking_error(dir / "longer.gz"), "something else follows"));
 }
 
 TEST_CASE("contents beyond the bound are refused, packed or not; contents of its size are not") {
@@ -86,8 +87,8 @@ TEST_CASE("contents beyond the bound are refused, packed or not; contents of its
 
 TEST_CASE("missing files and directories are data errors with the path") {
   const TempDir dir;
-  CHECK(error_of(dir / "none") == (dir / "none").string() + ": no such file");
-  CHECK(error_of(dir.path()) == dir.path().string() + ": is not a regular file");
+  CHECK(unpacking_error(dir / "none") == (dir / "none").string() + ": no such file");
+  CHECK(unpacking_error(dir.path()) == dir.path().string() + ": is not a regular file");
 }
 
 TEST_CASE("prefix and digest of plain and packed files") {

@@ -9,7 +9,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-std::string error_of(const Bytes& bytes, int rank) {
+std::string parsing_error(const Bytes& bytes, int rank) {
   return message_of<DataError>([&] { parse_idx(bytes, rank, "the-file"); });
 }
 
@@ -33,10 +33,10 @@ TEST_CASE("read_idx reads images and labels, plain and packed") {
 
 TEST_CASE("a wrong magic number names the file, what was expected and what was found") {
   CHECK(
-      error_of(idx_bytes(0x801, {6}, 6), 3) ==
+      parsing_error(idx_bytes(0x801, {6}, 6), 3) ==
       "the-file: expected the IDX magic number 0x00000803 (unsigned bytes, dimensions: 3), found 0x00000801");
-  CHECK(contains(error_of(idx_bytes(0xD03, {1, 2, 2}, 16), 3), "found 0x00000d03"));
-  CHECK(contains(error_of({'<', 'h', 't', 'm', 'l'}, 3), "found 0x3c68746d"));
+  CHECK(contains(parsing_error(idx_bytes(0xD03, {1, 2, 2}, 16), 3), "found 0x00000d03"));
+  CHECK(contains(parsing_error({'<', 'h', 't', 'm', 'l'}, 3), "found 0x3c68746d"));
 }
 
 TEST_CASE("an IDX file cut at any byte is an error, and so is a longer one") {
@@ -44,16 +44,17 @@ TEST_CASE("an IDX file cut at any byte is an error, and so is a longer one") {
   for (size_t cut = 0; cut < whole.size(); ++cut) {
     CAPTURE(cut);
     const std::string message =
-        error_of(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(cut)), 3);
+        parsing_error(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(cut)), 3);
     CHECK(contains(message, "the-file: "));
     CHECK(contains(message, "expected"));
   }
-  CHECK(error_of(idx_bytes(0x803, {2, 3, 3}, 19), 3) ==
+  CHECK(parsing_error(idx_bytes(0x803, {2, 3, 3}, 19), 3) ==
         "the-file: the header announces (2, 3, 3), expected 18 bytes after it, found 19");
 }
 
 TEST_CASE("absurd sizes are refused before any memory is taken") {
-  CHECK(contains(error_of(idx_bytes(0x803, {0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 100), 3),
+  CHECK(contains(parsing_error(idx_bytes(0x803, {0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 100), 3),
                  "expected far more bytes after it, found 100"));
-  CHECK(contains(error_of(idx_bytes(0x803, {0xFFFFFFFF, 28, 28}, 100), 3), "expected 3367254359280 bytes"));
+  CHECK(contains(parsing_error(idx_bytes(0x803, {0xFFFFFFFF, 28, 28}, 100), 3),
+                 "expected 3367254359280 bytes"));
 }

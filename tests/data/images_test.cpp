@@ -39,7 +39,7 @@ uint8_t pixel(const ImageSet& set, int64_t i, int64_t position) {
 }
 
 // What loading a split says when it fails as data.
-std::string error_of(const TempDir& dir, const std::string& name, const std::string& split = "train") {
+std::string loading_error(const TempDir& dir, const std::string& name, const std::string& split = "train") {
   return message_of<DataError>([&] { load_images(name, split, in(dir)); });
 }
 
@@ -114,22 +114,22 @@ TEST_CASE("IDX pairs that disagree name the file and what was expected") {
   const auto labels = folder / "train-labels-idx1-ubyte";
 
   write_file(labels, idx_bytes(0x801, {24}, 24));
-  CHECK(error_of(dir, "mnist") ==
+  CHECK(loading_error(dir, "mnist") ==
         labels.string() + ": 24 labels, expected 25, the images of train-images-idx3-ubyte.gz");
 
   Bytes wrong = idx_bytes(0x801, {25}, 0);
   wrong.resize(wrong.size() + 25, 0);
   wrong[8 + 3] = 10;
   write_file(labels, wrong);
-  CHECK(error_of(dir, "mnist") == labels.string() + ": label 10 of example 3, expected 0 to 9");
+  CHECK(loading_error(dir, "mnist") == labels.string() + ": label 10 of example 3, expected 0 to 9");
 
   std::filesystem::remove(labels);
-  CHECK(error_of(dir, "mnist") ==
+  CHECK(loading_error(dir, "mnist") ==
         labels.string() + ": no such file, neither plain nor as train-labels-idx1-ubyte.gz");
 
   write_tiny_mnist(folder, 25, 7);
   write_file(folder / "t10k-images-idx3-ubyte.gz", idx_bytes(0x803, {7, 4, 5}, 140));
-  CHECK(contains(error_of(dir, "mnist"), "t10k-images-idx3-ubyte.gz: images of 4 x 5, expected 4 x 6"));
+  CHECK(contains(loading_error(dir, "mnist"), "t10k-images-idx3-ubyte.gz: images of 4 x 5, expected 4 x 6"));
 }
 
 TEST_CASE("truncated, corrupt and empty image files are data errors that name them") {
@@ -138,14 +138,14 @@ TEST_CASE("truncated, corrupt and empty image files are data errors that name th
   write_tiny_mnist(dir / "mnist", 25, 7);
   const std::string whole = read_file(images);
   write_file(images, whole.substr(0, whole.size() - 20));
-  CHECK(contains(error_of(dir, "mnist"), images.string() + ": the gzip data ends early"));
+  CHECK(contains(loading_error(dir, "mnist"), images.string() + ": the gzip data ends early"));
   write_file(images, idx_bytes(0x803, {25, 4, 6}, 599));
-  CHECK(
-      contains(error_of(dir, "mnist"), images.string() + ": the header announces (25, 4, 6), expected 600"));
+  CHECK(contains(loading_error(dir, "mnist"),
+                 images.string() + ": the header announces (25, 4, 6), expected 600"));
   write_file(images, idx_bytes(0x802, {25, 4, 6}, 600));
-  CHECK(contains(error_of(dir, "mnist"), images.string() + ": expected the IDX magic number"));
+  CHECK(contains(loading_error(dir, "mnist"), images.string() + ": expected the IDX magic number"));
   write_tiny_mnist(dir / "mnist", 0, 0);
-  CHECK(contains(error_of(dir, "mnist"), "mnist has no train examples"));
+  CHECK(contains(loading_error(dir, "mnist"), "mnist has no train examples"));
 }
 
 TEST_CASE("CIFAR-10 planes become r g b per pixel, across batch files") {
@@ -176,15 +176,15 @@ TEST_CASE("CIFAR-10 planes become r g b per pixel, across batch files") {
 TEST_CASE("CIFAR-10 files of a wrong size and impossible labels are data errors") {
   const TempDir dir;
   write_sparse_cifar(dir / "cifar10", 4, Bytes{10});
-  CHECK(error_of(dir, "cifar10") ==
+  CHECK(loading_error(dir, "cifar10") ==
         (dir / "cifar10/data_batch_3.bin").string() + ": label 10 of example 4, expected 0 to 9");
   // Cut at a record, so that only the number of records is wrong.
   std::filesystem::resize_file(dir / "cifar10/test_batch.bin", 9999 * kCifarRecord);
-  CHECK(error_of(dir, "cifar10", "test") ==
+  CHECK(loading_error(dir, "cifar10", "test") ==
         (dir / "cifar10/test_batch.bin").string() +
             ": expected 30730000 bytes (10000 records of 3073), found 30726927");
   std::filesystem::resize_file(dir / "cifar10/test_batch.bin", 10001 * kCifarRecord);
-  CHECK(contains(error_of(dir, "cifar10", "test"), "test_batch.bin: expected at most 30730000"));
+  CHECK(contains(loading_error(dir, "cifar10", "test"), "test_batch.bin: expected at most 30730000"));
 }
 
 TEST_CASE("Fashion-MNIST of the Debian package") {

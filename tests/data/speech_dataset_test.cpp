@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 
 #include "core/errors.h"
 #include "core/threads.h"
@@ -177,6 +178,28 @@ TEST_CASE("bad files are named and left out, or end the run") {
   corpus.utterances.resize(2);
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, options_8k()); }),
                  "no utterance can be used, of 2; the first: u0"));
+}
+
+TEST_CASE("values that are not finite are a fault of their utterance, whatever they come from") {
+  const TempDir dir;
+  Corpus corpus = noise_corpus(dir, 4);
+  // A WAV of 32-bit floats: libsndfile gives what it holds.
+  const std::vector<float> samples = {0.1f, NAN, 0.3f, -0.2f};
+  std::string wav = read_file(corpus.utterances[0].path);
+  wav[20] = 3;   // floats
+  wav[32] = 4;   // bytes of a frame
+  wav[34] = 32;  // bits of a sample
+  for (size_t i = 0; 44 + 4 * i + 4 <= wav.size(); ++i) std::memcpy(&wav[44 + 4 * i], &samples[i % 4], 4);
+  write_file(corpus.utterances[0].path, wav);
+  std::string mfc("\0\0\0\x1a", 4);
+  for (int i = 0; i < 26; ++i) mfc += i == 20 ? std::string("\x7f\x80\0\0", 4) : std::string(4, '\0');
+  corpus.utterances[1].path = dir / "u1.mfc";
+  corpus.utterances[1].source = SpeechSource::mfc;
+  write_file(corpus.utterances[1].path, mfc);
+  const SpeechDataset set(corpus, kPhones, options_8k());
+  REQUIRE(set.report().bad.size() == 2);
+  CHECK(contains(set.report().bad[0], "u0.wav: frame 0 has a value that is not finite"));
+  CHECK(contains(set.report().bad[1], "u1.mfc: frame 1 has a value that is not finite"));
 }
 
 TEST_CASE("normalisation by utterance, speaker and set") {

@@ -6,16 +6,13 @@
 #include <map>
 
 #include "ops/ctc_loss.h"
+#include "tests/support/lengths.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
 
 namespace {
-
-Tensor lengths(const std::vector<int64_t>& values) {
-  return Tensor::from<int64_t>(values, {static_cast<int64_t>(values.size())});
-}
 
 CtcLabels collapse(const CtcLabels& path, int64_t blank) {
   CtcLabels labels;

@@ -12,10 +12,10 @@ using namespace tapeformer::test;
 
 namespace {
 
-struct Sizes {
+struct StepSizes {
   int64_t batch, length, heads, dim, value_dim;
 };
-const Sizes kSizes[] = {{2, 3, 2, 3, 5}, {1, 4, 3, 64, 32}, {3, 2, 1, 33, 129}, {1, 2, 1, 5, 300}};
+const StepSizes kStepSizes[] = {{2, 3, 2, 3, 5}, {1, 4, 3, 64, 32}, {3, 2, 1, 33, 129}, {1, 2, 1, 5, 300}};
 
 // The tokens of x (batch, length, heads, dim), without copying.
 Tensor token(const Tensor& x, int64_t t) {
@@ -25,7 +25,7 @@ Tensor token(const Tensor& x, int64_t t) {
 
 // step(q, k, v, out) for every token; the outputs.
 template <class Step>
-Tensor decode(const Sizes& s, Device device, DType dtype, Step&& step) {
+Tensor decode(const StepSizes& s, Device device, DType dtype, Step&& step) {
   auto input = [&](int64_t dim, int salt) {
     return normal({s.batch, s.length, s.heads, dim}, salt, dtype).to(device);
   };
@@ -44,7 +44,7 @@ double tolerance(DType dtype) {
 TEST_CASE("cuda: linear attention step by step leaves the state and the outputs of the CPU") {
   for (const Device device : other_devices())
     for (const DType dtype : {DType::float64, DType::float32})
-      for (const Sizes& s : kSizes)
+      for (const StepSizes& s : kStepSizes)
         for (const FeatureMap map : {FeatureMap::elu_plus_one, FeatureMap::squared_relu}) {
           CAPTURE(s.value_dim);
           const auto state_on = [&](Device where) {
@@ -65,7 +65,7 @@ TEST_CASE("cuda: linear attention step by step leaves the state and the outputs 
 TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of the CPU") {
   for (const Device device : other_devices())
     for (const DType dtype : {DType::float64, DType::float32})
-      for (const Sizes& s : kSizes) {
+      for (const StepSizes& s : kStepSizes) {
         CAPTURE(s.value_dim);
         const auto run = [&](Device where, int64_t past) {
           KeyValueCache cache{normal({s.batch, past + s.length, s.heads, s.dim}, 4, dtype).to(where),

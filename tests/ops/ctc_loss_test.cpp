@@ -6,6 +6,7 @@
 
 #include "autograd/gradcheck.h"
 #include "core/threads.h"
+#include "tests/support/lengths.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
@@ -14,10 +15,6 @@ using namespace tapeformer::test;
 namespace {
 
 using Labels = std::vector<int64_t>;
-
-Tensor lengths(const std::vector<int64_t>& values) {
-  return Tensor::from<int64_t>(values, {static_cast<int64_t>(values.size())});
-}
 
 // Labels of every utterance, padded with a value that is no class.
 Tensor padded_labels(const std::vector<Labels>& utterances) {

@@ -9,16 +9,12 @@
 #include "core/allocator.h"
 #include "core/threads.h"
 #include "ops/view.h"
-#include "tests/support/random.h"
+#include "tests/ops/attention_inputs.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
 
 namespace {
-
-struct Sizes {
-  int64_t batch, query_length, key_length, heads, dim, value_dim;
-};
 
 double phi(FeatureMap map, double x) {
   switch (map) {
@@ -32,11 +28,6 @@ double phi(FeatureMap map, double x) {
       return std::exp(x);
   }
   return 0;
-}
-
-double at(const Tensor& x, int64_t n, int64_t t, int64_t h, int64_t i) {
-  const Shape& s = x.strides();
-  return x.data<double>()[n * s[0] + t * s[1] + h * s[2] + i * s[3]];
 }
 
 // The defining sums, query by query and key by key.
@@ -78,36 +69,21 @@ Tensor recurrent(const Tensor& q, const Tensor& k, const Tensor& v,
   return out;
 }
 
-struct Inputs {
-  Tensor q, k, v;
-  std::vector<Tensor> list() const { return {q, k, v}; }
-};
-Inputs make_inputs(const Sizes& s, int salt = 0) {
-  return {normal({s.batch, s.query_length, s.heads, s.dim}, 3 * salt + 1),
-          normal({s.batch, s.key_length, s.heads, s.dim}, 3 * salt + 2),
-          normal({s.batch, s.key_length, s.heads, s.value_dim}, 3 * salt + 3)};
-}
-
-std::string describe(const Sizes& s) {
-  return concat_text(s.batch, " x ", s.query_length, "/", s.key_length, " x ", s.heads, " x ", s.dim, "/",
-                     s.value_dim);
-}
-
 // Lengths around the chunk of 96 tokens, dimensions around the vectors and panels.
-const std::vector<Sizes> kCausalSizes = {
+const std::vector<AttentionSizes> kCausalSizes = {
     {2, 0, 0, 3, 4, 4},     {1, 1, 1, 1, 1, 1},       {2, 5, 5, 3, 3, 1},      {1, 95, 95, 2, 32, 32},
     {1, 96, 96, 2, 31, 33}, {3, 97, 97, 1, 33, 31},   {1, 193, 193, 9, 8, 16}, {1, 289, 289, 1, 65, 3},
     {2, 64, 64, 2, 64, 65}, {1, 30, 30, 1, 128, 128}, {0, 4, 4, 2, 3, 3}};
-const std::vector<Sizes> kFullSizes = {
+const std::vector<AttentionSizes> kFullSizes = {
     {2, 0, 7, 3, 4, 4},      {2, 7, 0, 3, 4, 5},     {1, 1, 97, 1, 1, 1},     {1, 97, 1, 2, 3, 33},
     {2, 95, 192, 2, 32, 32}, {1, 200, 96, 3, 31, 8}, {1, 50, 193, 9, 33, 16}, {1, 20, 145, 1, 65, 3}};
 
 }  // namespace
 
 TEST_CASE("linear attention: chunked = quadratic = recurrent") {
-  for (const Sizes& size : kCausalSizes) {
+  for (const AttentionSizes& size : kCausalSizes) {
     CAPTURE(describe(size));
-    const auto [q, k, v] = make_inputs(size);
+    const auto [q, k, v] = attention_inputs(size);
     const Tensor exact = quadratic(q, k, v, {.causal = true});
     CHECK(max_difference(linear_attention(q, k, v, {.causal = true}), exact) < 1e-12);
     CHECK(max_difference(recurrent(q, k, v), exact) < 1e-12);
@@ -115,9 +91,9 @@ TEST_CASE("linear attention: chunked = quadratic = recurrent") {
     CHECK(max_difference(linear_attention(q32, k32, v32, {.causal = true}), exact) < 1e-5);
     CHECK(max_difference(recurrent(q32, k32, v32), exact) < 1e-5);
   }
-  for (const Sizes& size : kFullSizes) {
+  for (const AttentionSizes& size : kFullSizes) {
     CAPTURE(describe(size));
-    const auto [q, k, v] = make_inputs(size);
+    const auto [q, k, v] = attention_inputs(size);
     const Tensor exact = quadratic(q, k, v);
     CHECK(max_difference(linear_attention(q, k, v), exact) < 1e-12);
     CHECK(max_difference(linear_attention(q.to(DType::float32), k.to(DType::float32), v.to(DType::float32)),
@@ -126,7 +102,7 @@ TEST_CASE("linear attention: chunked = quadratic = recurrent") {
 }
 
 TEST_CASE("linear attention: every feature map") {
-  const auto [q, k, v] = make_inputs({2, 60, 60, 2, 7, 5});
+  const auto [q, k, v] = attention_inputs({2, 60, 60, 2, 7, 5});
   for (const FeatureMap map :
        {FeatureMap::elu_plus_one, FeatureMap::relu, FeatureMap::squared_relu, FeatureMap::exponential}) {
     CAPTURE(static_cast<int>(map));
@@ -138,15 +114,15 @@ TEST_CASE("linear attention: every feature map") {
 }
 
 TEST_CASE("linear attention: gradients") {
-  auto gradient_error = [](const Sizes& size, const LinearAttentionOptions& options) {
+  auto gradient_error = [](const AttentionSizes& size, const LinearAttentionOptions& options) {
     const GradcheckResult result = gradcheck(
         [&](const std::vector<Tensor>& in) { return linear_attention(in[0], in[1], in[2], options); },
-        make_inputs(size).list(), 1e-4);
+        attention_inputs(size).list(), 1e-4);
     CHECK(result.message == "");
     return result.relative_error;
   };
-  for (const Sizes& size :
-       {Sizes{2, 3, 3, 2, 3, 2}, {1, 97, 97, 1, 2, 3}, {1, 4, 4, 1, 9, 17}, {2, 1, 1, 1, 1, 1}}) {
+  for (const AttentionSizes& size :
+       {AttentionSizes{2, 3, 3, 2, 3, 2}, {1, 97, 97, 1, 2, 3}, {1, 4, 4, 1, 9, 17}, {2, 1, 1, 1, 1, 1}}) {
     CAPTURE(describe(size));
     CHECK(gradient_error(size, {.causal = true}) < 1e-6);
     CHECK(gradient_error(size, {}) < 1e-6);
@@ -162,7 +138,7 @@ TEST_CASE("linear attention: gradients") {
 
 TEST_CASE("linear attention: float32 gradients follow float64 over many chunks, all or some of them") {
   for (const bool causal : {true, false}) {
-    const Inputs inputs = make_inputs({2, 300, 300, 9, 33, 20});
+    const AttentionInputs inputs = attention_inputs({2, 300, 300, 9, 33, 20});
     const Tensor cotangent = normal({2, 300, 9, 20}, 9);
     auto gradients = [&](DType dtype, uint32_t wanted) {
       std::vector<Tensor> leaves;
@@ -208,8 +184,8 @@ TEST_CASE("linear attention: strided inputs are read in place") {
 }
 
 TEST_CASE("linear attention: keys beyond the length do not count, whatever they hold") {
-  const Sizes size{4, 120, 120, 2, 5, 3};
-  auto [q, k, v] = make_inputs(size);
+  const AttentionSizes size{4, 120, 120, 2, 5, 3};
+  auto [q, k, v] = attention_inputs(size);
   const Tensor lengths = Tensor::from<int64_t>({0, 1, 97, 120}, {4});
   for (const bool causal : {false, true}) {
     const LinearAttentionOptions options{.causal = causal, .key_lengths = lengths};
@@ -248,14 +224,14 @@ TEST_CASE("linear attention: phi keeps its precision far from zero") {
 }
 
 TEST_CASE("linear attention: a NaN among the queries stays in its row") {
-  auto [q, k, v] = make_inputs({1, 3, 3, 1, 4, 2});
+  auto [q, k, v] = attention_inputs({1, 3, 3, 1, 4, 2});
   q.data<double>()[5] = NAN;
   const std::vector<double> out = linear_attention(q, k, v, {.causal = true}).to_vector();
   for (size_t i = 0; i < out.size(); ++i) CHECK(std::isnan(out[i]) == (i / 2 == 1));
 }
 
 TEST_CASE("linear attention: wrong arguments say what was expected") {
-  const auto [q, k, v] = make_inputs({2, 3, 3, 2, 4, 5});
+  const auto [q, k, v] = attention_inputs({2, 3, 3, 2, 4, 5});
   const Tensor short_k = normal({2, 2, 2, 4}), short_v = normal({2, 2, 2, 5});
   CHECK_THROWS_WITH_AS(
       linear_attention(q, short_k, v),
@@ -284,7 +260,7 @@ TEST_CASE("linear attention: wrong arguments say what was expected") {
 
 TEST_CASE("linear attention: results do not depend on how heads are shared among threads") {
   const int before = threads();
-  const Inputs inputs = make_inputs({3, 200, 200, 5, 16, 17});
+  const AttentionInputs inputs = attention_inputs({3, 200, 200, 5, 16, 17});
   auto run = [&](int count) {
     set_threads(count);
     std::vector<Tensor> leaves;

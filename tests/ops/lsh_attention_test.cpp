@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/allocator.h"
@@ -284,6 +285,81 @@ TEST_CASE("lsh attention: wrong arguments say what to change") {
   CHECK_THROWS_WITH_AS(lsh_preset("reformers"),
                        "unknown LSH preset \"reformers\" (known: reformer, trax, fast_transformers)",
                        ConfigError);
+}
+
+TEST_CASE("lsh presets: what each of the three does") {
+  const LshOptions paper = lsh_preset("reformer"), trax = lsh_preset("trax"),
+                   fast = lsh_preset("fast_transformers");
+  CHECK(paper.wrap == Wrap::none);
+  CHECK(paper.duplicates == Duplicates::exact);
+  CHECK_FALSE(paper.across_buckets);
+  CHECK(trax.wrap == Wrap::global);
+  CHECK(trax.duplicates == Duplicates::none);
+  CHECK(trax.across_buckets);
+  for (const LshOptions& one : {paper, trax}) {
+    CHECK(one.scale == LshOptions::Scale::unit_key);
+    CHECK(one.combine == LshOptions::Combine::logsumexp);
+    CHECK(one.hash == LshOptions::Hash::rotations);
+    CHECK(one.buckets == 0);
+  }
+  CHECK(fast.wrap == Wrap::none);
+  CHECK(fast.duplicates == Duplicates::none);
+  CHECK(fast.across_buckets);
+  CHECK(fast.scale == LshOptions::Scale::rsqrt_dim);
+  CHECK(fast.combine == LshOptions::Combine::mean);
+  CHECK(fast.hash == LshOptions::Hash::hyperplanes);
+  CHECK(fast.buckets == 64);
+  CHECK(fast.chunk_length == 32);
+}
+
+TEST_CASE("lsh attention: with buckets held, later positions change no bit of earlier results") {
+  for (const Wrap wrap : {Wrap::none, Wrap::global}) {
+    LshOptions options{.rounds = 3, .chunk_length = 6, .wrap = wrap, .across_buckets = true, .causal = true};
+    const Tensor q = normal({1, 50, 2, 5}, 1), v = normal({1, 50, 2, 3}, 2);
+    const Tensor buckets = random_buckets(1, 2, 3, 50, 9, 2);
+    const Tensor q2 = q.clone(), v2 = v.clone();
+    for (int64_t i = 31 * 10; i < 50 * 10; ++i) q2.data<double>()[i] = -q.data<double>()[i] + 1;
+    for (int64_t i = 31 * 6; i < 50 * 6; ++i) v2.data<double>()[i] = 7;
+    const auto change = [&](int64_t begin, int64_t end) {
+      return max_difference(rows_of(lsh_attention(q, v, buckets, options), begin, end),
+                            rows_of(lsh_attention(q2, v2, buckets, options), begin, end));
+    };
+    CHECK(change(0, 31) == 0);
+    options.causal = false;
+    CHECK(change(0, 31) > 0.1);
+  }
+}
+
+TEST_CASE("lsh buckets: more rounds find more of a query's nearest keys") {
+  constexpr int64_t kLength = 512, kDim = 16, kNearest = 8;
+  const Tensor q = normal({1, kLength, 1, kDim}, 1);
+  const LshOptions options{.rounds = 8, .chunk_length = 32};
+  const Tensor ids = lsh_buckets(q, options, kStream);
+  const double* const x = q.data<double>();
+  std::vector<double> found(8);
+  for (int64_t i = 0; i < kLength; ++i) {
+    std::vector<std::pair<double, int64_t>> near;
+    for (int64_t j = 0; j < kLength; ++j) {
+      double dot = 0, norm = 0;
+      for (int64_t d = 0; d < kDim; ++d) {
+        dot += x[i * kDim + d] * x[j * kDim + d];
+        norm += x[j * kDim + d] * x[j * kDim + d];
+      }
+      if (j != i) near.emplace_back(-dot / std::sqrt(norm), j);
+    }
+    std::partial_sort(near.begin(), near.begin() + kNearest, near.end());
+    for (int64_t n = 0; n < kNearest; ++n) {
+      bool met = false;
+      for (int64_t r = 0; r < 8; ++r) {
+        const int32_t* const id = ids.data<int32_t>() + r * kLength;
+        met = met || id[i] == id[near[static_cast<size_t>(n)].second];
+        found[static_cast<size_t>(r)] += met;
+      }
+    }
+  }
+  for (size_t r = 1; r < 8; ++r) CHECK(found[r] > found[r - 1]);
+  // By chance a key is met in one round of a bucket in 32.
+  CHECK(found[0] > 3 * kLength * kNearest / 32);
 }
 
 TEST_CASE("lsh attention: lengths of nothing") {

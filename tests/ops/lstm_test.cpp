@@ -7,16 +7,13 @@
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 #include "ops/view.h"
+#include "tests/support/lengths.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
 
 namespace {
-
-Tensor lengths(const std::vector<int64_t>& values) {
-  return Tensor::from<int64_t>(values, {static_cast<int64_t>(values.size())});
-}
 
 // The weights of one direction, and of two, as a flat list and as the op takes them.
 std::vector<Tensor> random_weights(int64_t directions, int64_t in, int64_t hidden,
@@ -100,6 +97,15 @@ TEST_CASE("the LSTM is its composition of small ops, in value and gradient") {
         CHECK(max_difference(fused[i], plain[i]) < 1e-12);
       }
     }
+}
+
+// Input products are made for 48 frames at a time.
+TEST_CASE("lengths around the edges of blocks of frames change nothing in the LSTM") {
+  const std::vector<int64_t> counts = {48, 100, 0, 47, 96, 49, 1};
+  const auto weights = random_weights(2, 3, 5);
+  const Tensor x = normal({7, 100, 3}, 1);
+  const auto directions = directions_of(weights);
+  CHECK(max_difference(lstm(x, lengths(counts), directions), plain_lstm(x, counts, directions)) < 1e-12);
 }
 
 TEST_CASE("gradients of the LSTM pass the check") {

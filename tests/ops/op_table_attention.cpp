@@ -2,60 +2,46 @@
 #include "ops/lsh_attention.h"
 #include "ops/softmax_attention.h"
 #include "ops/view.h"
+#include "tests/ops/attention_inputs.h"
 #include "tests/support/op_table.h"
-#include "tests/support/random.h"
 
 namespace tapeformer::test {
 namespace {
 
 using Inputs = std::vector<Tensor>;
 
-struct Sizes {
-  int64_t batch, query_length, key_length, heads, dim, value_dim;
-};
-
-Inputs make_inputs(const Sizes& s) {
-  return {normal({s.batch, s.query_length, s.heads, s.dim}, 1),
-          normal({s.batch, s.key_length, s.heads, s.dim}, 2),
-          normal({s.batch, s.key_length, s.heads, s.value_dim}, 3)};
-}
-std::string describe(const Sizes& s) {
-  return concat_text(s.batch, " x ", s.query_length, "/", s.key_length, " x ", s.heads, " x ", s.dim, "/",
-                     s.value_dim);
-}
-
 // The gradient check works an op out for every element of its inputs.
-bool is_large(const Sizes& s) {
+bool is_large(const AttentionSizes& s) {
   return s.batch * (s.query_length + s.key_length) * s.heads * (s.dim + s.value_dim) > 1000;
 }
 
 // Around the tiles of the kernels, 64 tokens by 32 or 64 features in slices of 32.
-const Sizes kCausalSizes[] = {{2, 5, 5, 2, 3, 2},      {1, 0, 0, 2, 3, 3},     {2, 1, 1, 1, 1, 1},
-                              {1, 97, 97, 1, 2, 1},    {2, 64, 64, 2, 8, 64},  {1, 65, 65, 3, 64, 32},
-                              {2, 193, 193, 1, 33, 5}, {1, 70, 70, 1, 65, 130}};
-const Sizes kSizes[] = {{2, 3, 7, 2, 3, 2},     {1, 0, 5, 1, 2, 3},      {2, 5, 0, 1, 2, 3},
-                        {1, 70, 5, 1, 2, 1},    {2, 63, 129, 1, 32, 33}, {1, 200, 66, 2, 64, 17},
-                        {1, 66, 67, 1, 129, 70}};
+const AttentionSizes kCausalTableSizes[] = {
+    {2, 5, 5, 2, 3, 2},    {1, 0, 0, 2, 3, 3},     {2, 1, 1, 1, 1, 1},      {1, 97, 97, 1, 2, 1},
+    {2, 64, 64, 2, 8, 64}, {1, 65, 65, 3, 64, 32}, {2, 193, 193, 1, 33, 5}, {1, 70, 70, 1, 65, 130}};
+const AttentionSizes kFullTableSizes[] = {
+    {2, 3, 7, 2, 3, 2},      {1, 0, 5, 1, 2, 3},      {2, 5, 0, 1, 2, 3},     {1, 70, 5, 1, 2, 1},
+    {2, 63, 129, 1, 32, 33}, {1, 200, 66, 2, 64, 17}, {1, 66, 67, 1, 129, 70}};
 
 void add_linear_attention(std::vector<OpCase>& table) {
-  auto add = [&](const Sizes& size, bool causal, FeatureMap map = FeatureMap::elu_plus_one) {
+  auto add = [&](const AttentionSizes& size, bool causal, FeatureMap map = FeatureMap::elu_plus_one) {
     const std::string name =
         concat_text("attention, linear, ", causal ? "causal, " : "", "map ", static_cast<int>(map), ", ");
     table.push_back({name + describe(size),
                      [causal, map](const Inputs& in) {
                        return linear_attention(in[0], in[1], in[2], {.causal = causal, .feature_map = map});
                      },
-                     make_inputs(size), is_large(size)});
+                     attention_inputs(size).list(), is_large(size)});
   };
-  for (const Sizes& size : kCausalSizes) add(size, true);
-  for (const Sizes& size : kSizes) add(size, false);
+  for (const AttentionSizes& size : kCausalTableSizes) add(size, true);
+  for (const AttentionSizes& size : kFullTableSizes) add(size, false);
   for (const FeatureMap map : {FeatureMap::relu, FeatureMap::squared_relu, FeatureMap::exponential}) {
     add({1, 9, 9, 2, 5, 3}, true, map);
     add({1, 4, 9, 2, 5, 3}, false, map);
   }
   for (const bool causal : {false, true})
     for (const int64_t length : {5, 130}) {
-      Inputs inputs = make_inputs({3, length, length, 2, 3, 4});
+      Inputs inputs = attention_inputs({3, length, length, 2, 3, 4}).list();
       inputs.push_back(Tensor::from<int64_t>({length - 2, 0, length / 2}, {3}));
       table.push_back({concat_text("attention, linear, lengths, ", causal ? "causal, " : "", length),
                        [causal](const Inputs& in) {
@@ -74,7 +60,7 @@ void add_linear_attention(std::vector<OpCase>& table) {
 }
 
 void add_softmax_attention(std::vector<OpCase>& table) {
-  auto add = [&](const Sizes& size, bool causal, double dropout = 0) {
+  auto add = [&](const AttentionSizes& size, bool causal, double dropout = 0) {
     table.push_back(
         {concat_text("attention, softmax, ", causal ? "causal, " : "", "dropout ", dropout, ", ",
                      describe(size)),
@@ -83,10 +69,10 @@ void add_softmax_attention(std::vector<OpCase>& table) {
                in[0], in[1], in[2],
                {.causal = causal, .dropout = dropout, .dropout_stream = RandomStream(5, "weights")});
          },
-         make_inputs(size), is_large(size)});
+         attention_inputs(size).list(), is_large(size)});
   };
-  for (const Sizes& size : kCausalSizes) add(size, true);
-  for (const Sizes& size : kSizes)
+  for (const AttentionSizes& size : kCausalTableSizes) add(size, true);
+  for (const AttentionSizes& size : kFullTableSizes)
     for (const bool causal : {false, true}) add(size, causal);
   for (const bool causal : {false, true}) {
     add({2, 3, 7, 2, 3, 2}, causal, 0.3);
@@ -94,7 +80,7 @@ void add_softmax_attention(std::vector<OpCase>& table) {
   }
   for (const bool causal : {false, true})
     for (const int64_t length : {5, 130}) {
-      Inputs inputs = make_inputs({3, length, length, 2, 3, 4});
+      Inputs inputs = attention_inputs({3, length, length, 2, 3, 4}).list();
       inputs.push_back(Tensor::from<int64_t>({length - 2, 0, length / 2}, {3}));
       table.push_back({concat_text("attention, softmax, lengths, ", causal ? "causal, " : "", length),
                        [causal](const Inputs& in) {
@@ -115,7 +101,8 @@ void add_lsh_attention(std::vector<OpCase>& table) {
   using Wrap = LshOptions::Wrap;
   using Duplicates = LshOptions::Duplicates;
   using Combine = LshOptions::Combine;
-  auto add = [&](const char* name, const Sizes& size, LshOptions options, bool with_lengths = false) {
+  auto add = [&](const char* name, const AttentionSizes& size, LshOptions options,
+                 bool with_lengths = false) {
     const Tensor q = normal({size.batch, size.query_length, size.heads, size.dim}, 1);
     const Tensor v = normal({size.batch, size.key_length, size.heads, size.value_dim}, 2);
     Inputs inputs{q, v};
@@ -135,7 +122,7 @@ void add_lsh_attention(std::vector<OpCase>& table) {
                      inputs, is_large(size)});
   };
   LshOptions options{.rounds = 3, .chunk_length = 4, .buckets = 4};
-  const Sizes small{2, 13, 13, 2, 3, 2};
+  const AttentionSizes small{2, 13, 13, 2, 3, 2};
   add("one chunk", {2, 5, 5, 2, 3, 2}, {.rounds = 2});
   add("no length", {2, 0, 0, 2, 3, 2}, {.rounds = 2});
   add("two rows", {1, 2, 2, 1, 3, 2}, {.rounds = 2, .chunk_length = 1, .buckets = 2});

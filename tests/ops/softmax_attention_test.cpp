@@ -9,31 +9,12 @@
 #include "core/allocator.h"
 #include "core/threads.h"
 #include "ops/view.h"
-#include "tests/support/random.h"
+#include "tests/ops/attention_inputs.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
 
 namespace {
-
-struct Sizes {
-  int64_t batch, query_length, key_length, heads, dim, value_dim;
-};
-std::string describe(const Sizes& s) {
-  return concat_text(s.batch, " x ", s.query_length, "/", s.key_length, " x ", s.heads, " x ", s.dim, "/",
-                     s.value_dim);
-}
-
-std::vector<Tensor> make_inputs(const Sizes& s, int salt = 0) {
-  return {normal({s.batch, s.query_length, s.heads, s.dim}, 3 * salt + 1),
-          normal({s.batch, s.key_length, s.heads, s.dim}, 3 * salt + 2),
-          normal({s.batch, s.key_length, s.heads, s.value_dim}, 3 * salt + 3)};
-}
-
-double at(const Tensor& x, int64_t n, int64_t t, int64_t h, int64_t i) {
-  const Shape& s = x.strides();
-  return x.data<double>()[n * s[0] + t * s[1] + h * s[2] + i * s[3]];
-}
 
 // The definition, query by query.
 Tensor by_definition(const std::vector<Tensor>& in, const SoftmaxAttentionOptions& options = {}) {
@@ -70,7 +51,7 @@ Tensor by_definition(const std::vector<Tensor>& in, const SoftmaxAttentionOption
 }
 
 // Tiles are 6 by 16 (8 for float64), blocks 96 queries by 240 keys.
-const std::vector<Sizes> kSizes = {
+const std::vector<AttentionSizes> kGradientSizes = {
     {2, 0, 0, 3, 4, 4},       {2, 0, 5, 1, 4, 4},        {2, 5, 0, 1, 4, 3},       {1, 1, 1, 1, 1, 1},
     {2, 5, 5, 3, 3, 1},       {1, 1, 300, 2, 3, 2},      {1, 95, 95, 1, 32, 32},   {1, 97, 241, 1, 31, 33},
     {2, 100, 250, 2, 33, 31}, {1, 250, 100, 9, 8, 5},    {1, 193, 193, 2, 64, 65}, {1, 20, 481, 1, 65, 3},
@@ -79,11 +60,11 @@ const std::vector<Sizes> kSizes = {
 }  // namespace
 
 TEST_CASE("softmax attention: blockwise = plain = definition") {
-  for (const Sizes& size : kSizes)
+  for (const AttentionSizes& size : kGradientSizes)
     for (const bool causal : {false, true}) {
       CAPTURE(describe(size));
       CAPTURE(causal);
-      const std::vector<Tensor> in = make_inputs(size);
+      const std::vector<Tensor> in = attention_inputs(size).list();
       const SoftmaxAttentionOptions options{.causal = causal, .scale = causal ? 0.3 : 0};
       const Tensor exact = by_definition(in, options);
       CHECK(max_difference(softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
@@ -95,15 +76,15 @@ TEST_CASE("softmax attention: blockwise = plain = definition") {
 }
 
 TEST_CASE("softmax attention: gradients") {
-  auto gradient_error = [](const Sizes& size, const SoftmaxAttentionOptions& options) {
+  auto gradient_error = [](const AttentionSizes& size, const SoftmaxAttentionOptions& options) {
     const GradcheckResult result = gradcheck(
         [&](const std::vector<Tensor>& in) { return softmax_attention(in[0], in[1], in[2], options); },
-        make_inputs(size), 1e-4);
+        attention_inputs(size).list(), 1e-4);
     CHECK(result.message == "");
     return result.relative_error;
   };
-  for (const Sizes& size :
-       {Sizes{2, 3, 3, 2, 3, 2}, {1, 7, 20, 1, 2, 3}, {1, 20, 7, 2, 3, 9}, {2, 1, 1, 1, 1, 1}}) {
+  for (const AttentionSizes& size :
+       {AttentionSizes{2, 3, 3, 2, 3, 2}, {1, 7, 20, 1, 2, 3}, {1, 20, 7, 2, 3, 9}, {2, 1, 1, 1, 1, 1}}) {
     CAPTURE(describe(size));
     CHECK(gradient_error(size, {.causal = true}) < 1e-6);
     CHECK(gradient_error(size, {}) < 1e-6);
@@ -117,7 +98,8 @@ TEST_CASE("softmax attention: gradients") {
 
 TEST_CASE(
     "softmax attention: gradients over many blocks equal those of the plain form, all or some of them") {
-  for (const Sizes& size : {Sizes{2, 300, 300, 2, 33, 20}, {1, 100, 500, 1, 16, 16}, {1, 500, 100, 1, 8, 40}})
+  for (const AttentionSizes& size :
+       {AttentionSizes{2, 300, 300, 2, 33, 20}, {1, 100, 500, 1, 16, 16}, {1, 500, 100, 1, 8, 40}})
     for (const bool causal : {true, false})
       for (const double dropout : {0.0, 0.25}) {
         CAPTURE(describe(size));
@@ -126,7 +108,7 @@ TEST_CASE(
         const Tensor cotangent = normal({size.batch, size.query_length, size.heads, size.value_dim}, 9);
         auto gradients = [&](bool plain, DType dtype, uint32_t wanted) {
           std::vector<Tensor> leaves;
-          for (const Tensor& input : make_inputs(size)) {
+          for (const Tensor& input : attention_inputs(size).list()) {
             leaves.push_back(input.to(dtype));
             if ((wanted >> (leaves.size() - 1)) & 1) require_grad(leaves.back());
           }
@@ -149,7 +131,7 @@ TEST_CASE(
 }
 
 TEST_CASE("softmax attention: dropout draws the elements of its stream") {
-  const std::vector<Tensor> in = make_inputs({2, 100, 251, 2, 4, 3});
+  const std::vector<Tensor> in = attention_inputs({2, 100, 251, 2, 4, 3}).list();
   const SoftmaxAttentionOptions options{.dropout = 0.3, .dropout_stream = RandomStream(11, "weights", 2)};
   const Tensor exact = by_definition(in, options);
   CHECK(max_difference(softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
@@ -179,7 +161,7 @@ TEST_CASE("softmax attention: strided inputs are read in place") {
 }
 
 TEST_CASE("softmax attention: keys beyond the length do not count, whatever they hold") {
-  const std::vector<Tensor> in = make_inputs({4, 120, 300, 1, 5, 3});
+  const std::vector<Tensor> in = attention_inputs({4, 120, 300, 1, 5, 3}).list();
   const Tensor lengths = Tensor::from<int64_t>({0, 1, 241, 300}, {4});
   for (const bool causal : {false, true}) {
     const SoftmaxAttentionOptions options{.causal = causal, .key_lengths = lengths};
@@ -210,16 +192,17 @@ TEST_CASE("softmax attention: large scores neither overflow nor lose a NaN") {
     const std::vector<double> out = softmax_attention(q, k, v).to_vector();
     for (const double value : out) CHECK(value == 2);
   }
-  std::vector<Tensor> in = make_inputs({1, 3, 3, 1, 4, 2});
+  std::vector<Tensor> in = attention_inputs({1, 3, 3, 1, 4, 2}).list();
   in[0].data<double>()[5] = NAN;
   const std::vector<double> out = softmax_attention(in[0], in[1], in[2], {.causal = true}).to_vector();
   for (size_t i = 0; i < out.size(); ++i) CHECK(std::isnan(out[i]) == (i / 2 == 1));
 }
 
 TEST_CASE("softmax attention: the step with a cache equals the parallel form") {
-  for (const Sizes& size : {Sizes{2, 150, 150, 3, 8, 5}, {1, 70, 70, 9, 33, 31}, {1, 1, 1, 1, 1, 1}}) {
+  for (const AttentionSizes& size :
+       {AttentionSizes{2, 150, 150, 3, 8, 5}, {1, 70, 70, 9, 33, 31}, {1, 1, 1, 1, 1, 1}}) {
     CAPTURE(describe(size));
-    const std::vector<Tensor> in = make_inputs(size);
+    const std::vector<Tensor> in = attention_inputs(size).list();
     for (const DType dtype : {DType::float64, DType::float32}) {
       KeyValueCache cache{Tensor::empty({size.batch, size.key_length, size.heads, size.dim}, dtype),
                           Tensor::empty({size.batch, size.key_length, size.heads, size.value_dim}, dtype)};
@@ -244,7 +227,7 @@ TEST_CASE("softmax attention: the step with a cache equals the parallel form") {
 }
 
 TEST_CASE("softmax attention: wrong arguments say what was expected") {
-  const std::vector<Tensor> in = make_inputs({2, 3, 3, 2, 4, 5});
+  const std::vector<Tensor> in = attention_inputs({2, 3, 3, 2, 4, 5}).list();
   CHECK_THROWS_WITH_AS(softmax_attention(in[0], normal({2, 2, 2, 4}), in[2]),
                        doctest::Contains("not (2, 3, 2, 4), (2, 2, 2, 4) and (2, 3, 2, 5)"), ShapeError);
   CHECK_THROWS_WITH_AS(
@@ -261,7 +244,7 @@ TEST_CASE("softmax attention: wrong arguments say what was expected") {
 
 TEST_CASE("softmax attention: same bits for any number of threads, and memory in proportion to the length") {
   const int before = threads();
-  const std::vector<Tensor> in = make_inputs({3, 200, 200, 5, 16, 17});
+  const std::vector<Tensor> in = attention_inputs({3, 200, 200, 5, 16, 17}).list();
   auto run = [&](int count) {
     set_threads(count);
     std::vector<Tensor> leaves;

@@ -5,18 +5,10 @@
 #include "ops/ctc_loss.h"
 #include "ops/reduce.h"
 #include "tests/support/random.h"
-#include "train/safetensors.h"
+#include "tests/train/golden.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
-
-namespace {
-
-SafetensorsFile golden(const std::string& name) {
-  return SafetensorsFile(SOURCE_DIR "/tests/golden/" + name + ".safetensors");
-}
-
-}  // namespace
 
 TEST_CASE("CTC agrees with PyTorch in value and gradient") {
   const SafetensorsFile file = golden("ctc");

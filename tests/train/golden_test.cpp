@@ -8,17 +8,13 @@
 #include "ops/reduce.h"
 #include "ops/softmax.h"
 #include "tests/support/random.h"
+#include "tests/train/golden.h"
 #include "train/optimizer.h"
-#include "train/safetensors.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
 
 namespace {
-
-SafetensorsFile golden(const std::string& name) {
-  return SafetensorsFile(SOURCE_DIR "/tests/golden/" + name + ".safetensors");
-}
 
 // Largest difference relative to the largest expected value.
 double relative_difference(const Tensor& actual, const Tensor& expected) {

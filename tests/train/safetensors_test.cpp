@@ -18,7 +18,7 @@ std::string raw_file(const std::string& json, size_t data_bytes) {
   return text + json + std::string(data_bytes, '\0');
 }
 
-std::string error_of(const std::string& path) {
+std::string opening_error(const std::string& path) {
   try {
     const SafetensorsFile file(path);
     for (const auto& entry : file.entries()) file.read(entry.first);
@@ -32,7 +32,7 @@ std::string error_of(const std::string& path) {
 std::string header_error(const std::string& json, size_t data_bytes) {
   TempFolder folder;
   const auto path = folder.write("x.safetensors", raw_file(json, data_bytes));
-  const std::string error = error_of(path), prefix = path + ": no valid safetensors file: ";
+  const std::string error = opening_error(path), prefix = path + ": no valid safetensors file: ";
   if (error.empty()) return "";
   CHECK_MESSAGE(error.starts_with(prefix), error);
   return error.substr(std::min(prefix.size(), error.size()));
@@ -105,10 +105,10 @@ TEST_CASE("a checkpoint cut at every byte of its header and of its data is an er
   write_safetensors(folder.path("a"), sample_tensors(), {{"format", "pt"}});
   const std::string whole = read_file(folder.path("a"));
   for (size_t size = 0; size < whole.size(); ++size) {
-    const std::string error = error_of(folder.write("cut", whole.substr(0, size)));
+    const std::string error = opening_error(folder.write("cut", whole.substr(0, size)));
     CHECK_MESSAGE(error.starts_with(folder.path("cut") + ": no valid safetensors file: "), size);
   }
-  CHECK(has(error_of(folder.write("cut", whole + "x")), "bytes of data, the file holds"));
+  CHECK(has(opening_error(folder.write("cut", whole + "x")), "bytes of data, the file holds"));
 }
 
 TEST_CASE("a header with any one byte changed is an error or a valid header, never a crash") {
@@ -121,7 +121,7 @@ TEST_CASE("a header with any one byte changed is an error or a valid header, nev
     for (const char c : {'\0', '9', '"', '}', '[', '-', '\xff', 'x'}) {
       std::string changed = whole;
       changed[i] = c;
-      ++(error_of(folder.write("changed", changed)).empty() ? loads : errors);
+      ++(opening_error(folder.write("changed", changed)).empty() ? loads : errors);
     }
   CHECK(errors > loads);
   CHECK(loads > 0);  // a changed name is still a name
@@ -133,7 +133,7 @@ TEST_CASE("lying header lengths cost no memory") {
        {uint64_t{9}, uint64_t{100'000'001}, uint64_t{1} << 40, UINT64_MAX, UINT64_MAX - 7}) {
     std::string text(16, '{');
     std::memcpy(text.data(), &length, 8);
-    CHECK(has(error_of(folder.write("x", text)), "expected a header of "));
+    CHECK(has(opening_error(folder.write("x", text)), "expected a header of "));
   }
 }
 
@@ -240,8 +240,8 @@ TEST_CASE("loading converts between floating dtypes and into strided tensors") {
 
 TEST_CASE("a file that is missing, a folder or shrinks after opening is an error") {
   TempFolder folder;
-  CHECK(has(error_of(folder.path("none")), "none: No such file or directory"));
-  CHECK(has(error_of(folder.path("")), "Is a directory"));
+  CHECK(has(opening_error(folder.path("none")), "none: No such file or directory"));
+  CHECK(has(opening_error(folder.path("")), "Is a directory"));
   const auto path = folder.path("a");
   write_safetensors(path, {{"w", Tensor::zeros({100})}});
   const SafetensorsFile file(path);

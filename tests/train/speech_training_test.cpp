@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tests/train/quiet_training.h"
 #include "tests/train/tiny_speech.h"
 #include "train/run.h"
 #include "train/speech_evaluate.h"
@@ -16,10 +17,6 @@ using namespace tapeformer::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-TrainResult train(const Config& config, const fs::path& run_dir, bool resume = false) {
-  return Trainer(config, {.run_dir = run_dir, .data_dir = "", .resume = resume, .quiet = true}).run();
-}
 
 std::string split_of(const MetricRecord& record) {
   return std::get<std::string>(

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/support/temp_dir.h"
+#include "tests/train/quiet_training.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -38,10 +39,6 @@ Config tiny_config(int64_t steps) {
   config.train.eval_every = 10;
   config.train.log_every = 1;
   return config;
-}
-
-TrainResult train(const Config& config, const fs::path& run_dir, bool resume = false) {
-  return Trainer(config, {.run_dir = run_dir, .data_dir = "", .resume = resume, .quiet = true}).run();
 }
 
 std::string bytes_of(const fs::path& path) {
@@ -192,7 +189,13 @@ TEST_CASE("a dry run writes nothing and reports what a run would take") {
   CHECK(report.parameters == parameter_count(trainer.model()));
   CHECK(report.memory_bytes > 0);
   CHECK(std::isfinite(report.loss));
+  CHECK(report.seconds_in_all == report.seconds_per_step * static_cast<double>(report.total_steps));
   CHECK_FALSE(fs::exists(dir.path() / "run"));
+  Config limited = tiny_config(1'000'000'000);
+  limited.train.time_limit_minutes = 3;
+  CHECK(Trainer(limited, {.run_dir = dir.path() / "run", .data_dir = "", .resume = false, .quiet = true})
+            .dry_run()
+            .seconds_in_all == 180);
 }
 
 TEST_CASE("the time limit ends a run with a checkpoint") {

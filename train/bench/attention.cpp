@@ -9,22 +9,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kMicro = 1e6;
-constexpr int64_t kFlatFrom = 4096;  // "flat" compares the times per token from here on
-
-// Slowest over fastest time per token of the long sequences; 1 is flat, 0 says that there are too few.
-double spread(const std::vector<AttentionSample>& samples) {
-  double fastest = 0, slowest = 0;
-  for (const AttentionSample& sample : samples) {
-    if (sample.length < kFlatFrom) continue;
-    const double per_token = sample.seconds / static_cast<double>(sample.length);
-    fastest = fastest == 0 ? per_token : std::min(fastest, per_token);
-    slowest = std::max(slowest, per_token);
-  }
-  return samples.back().length > kFlatFrom ? slowest / fastest : 0;
-}
-
-Report run(const CommandLine& line) {
+Report run_attention(const CommandLine& line) {
   const auto number = [&](const char* name) { return line.options.get<int64_t>(name); };
   const AttentionLengths lengths{.shortest = number("shortest"),
                                  .longest = number("longest"),
@@ -43,7 +28,9 @@ Report run(const CommandLine& line) {
   for (const AttentionKind& kind : attention_kinds()) {
     if ((!only.empty() && kind.name != only) || !kind.capabilities.causal) continue;
     const auto samples = measure_attention(kind, OptionValues(kind.options), lengths);
+    Spread spread;
     for (const AttentionSample& sample : samples) {
+      spread.add(sample.length, sample.seconds / static_cast<double>(sample.length));
       const int64_t tokens = lengths.batch * sample.length;
       rows.push_back(Report()
                          .add("kind", kind.name)
@@ -53,7 +40,7 @@ Report run(const CommandLine& line) {
                          .add("peak_bytes", sample.peak_bytes)
                          .add("bytes_per_token", sample.peak_bytes / tokens));
     }
-    if (spread(samples) > 0) report.add(kind.name + "_spread_from_4096", spread(samples));
+    if (spread.value() > 0) report.add(kind.name + "_spread_from_4096", spread.value());
   }
   return report.add("lengths", rows);
 }
@@ -87,7 +74,7 @@ Benchmark attention_benchmark() {
                 .help = "seconds that one pass may take; longer lengths are left out",
                 .min = 0},
                {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
-          .run = run,
+          .run = run_attention,
           .on_devices = true};
 }
 

@@ -3,20 +3,11 @@
 #include <algorithm>
 
 #include "core/allocator.h"
+#include "train/bench/bench.h"
 #include "train/bench/measure.h"
 
 namespace tapeformer {
 namespace {
-
-constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
-
-Tensor random_input(const Shape& shape, const char* name, Device device) {
-  const Tensor x = Tensor::empty(shape);
-  const RandomStream stream(1, name);
-  for (int64_t i = 0; i < x.numel(); ++i)
-    x.data<float>()[i] = static_cast<float>(2 * stream.uniform(static_cast<uint64_t>(i)) - 1);
-  return require_grad(x.to(device));
-}
 
 // One length: its inputs and the times so far.
 class Length {
@@ -24,9 +15,9 @@ class Length {
   Length(const AttentionKind& kind, const AttentionLengths& all, int64_t length)
       : length_(length),
         inner_(std::max<int64_t>(kTokensTimed / (length * all.batch), 1)),
-        q_(random_input({all.batch, length, all.heads, all.head_dim}, "q", all.device)),
-        k_(kind.capabilities.shared_query_key ? q_ : random_input(q_.shape(), "k", all.device)),
-        v_(random_input(q_.shape(), "v", all.device)),
+        q_(random_rows({all.batch, length, all.heads, all.head_dim}, "q", all.device)),
+        k_(kind.capabilities.shared_query_key ? q_ : random_rows(q_.shape(), "k", all.device)),
+        v_(random_rows(q_.shape(), "v", all.device)),
         cotangent_(Tensor::full(q_.shape(), 1, DType::float32, all.device)) {}
 
   void run(const Attention& attention) {
@@ -58,6 +49,21 @@ class Length {
 };
 
 }  // namespace
+
+Tensor random_rows(const Shape& shape, const char* name, Device device) {
+  const Tensor x = Tensor::empty(shape);
+  const RandomStream stream(kSeed, name);
+  for (int64_t i = 0; i < x.numel(); ++i)
+    x.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
+  return require_grad(x.to(device));
+}
+
+void Spread::add(int64_t length, double seconds_per_token) {
+  if (length < kFlatFrom) return;
+  fastest_ = count_ == 0 ? seconds_per_token : std::min(fastest_, seconds_per_token);
+  slowest_ = std::max(slowest_, seconds_per_token);
+  ++count_;
+}
 
 std::vector<AttentionSample> measure_attention(const AttentionKind& kind, const OptionValues& options,
                                                const AttentionLengths& lengths) {

@@ -8,6 +8,23 @@
 
 namespace tapeformer {
 
+inline constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
+inline constexpr int64_t kFlatFrom = 4096;        // "flat" compares the times per token from here on
+
+// Standard normal rows, float32, whose gradient is taken; the name tells inputs apart.
+Tensor random_rows(const Shape& shape, const char* name, Device device = {});
+
+// Slowest over fastest of the times per token from kFlatFrom on; 1 is flat, 0 says that there are too few.
+class Spread {
+ public:
+  void add(int64_t length, double seconds_per_token);
+  double value() const { return count_ > 1 ? slowest_ / fastest_ : 0; }
+
+ private:
+  int64_t count_ = 0;
+  double fastest_ = 0, slowest_ = 0;
+};
+
 struct AttentionLengths {
   int64_t shortest = 512, longest = 65536;
   int64_t batch = 1, heads = 8, head_dim = 64;

@@ -11,6 +11,10 @@
 
 namespace tapeformer {
 
+inline constexpr double kMilli = 1e3, kMicro = 1e6,
+                        kGiga = 1e9;  // what a figure is multiplied or divided by to be printed
+inline constexpr uint64_t kSeed = 1;  // of random inputs
+
 struct Benchmark {
   std::string name, summary;
   std::vector<OptionSpec> options;

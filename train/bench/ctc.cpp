@@ -7,8 +7,6 @@
 namespace tapeformer {
 namespace {
 
-constexpr uint64_t kSeed = 1;
-
 Tensor random_logits(int64_t batch, int64_t frames, int64_t classes) {
   const Tensor logits = Tensor::empty({batch, frames, classes});
   const RandomStream stream(kSeed, "bench ctc logits");
@@ -26,7 +24,7 @@ Tensor random_labels(int64_t batch, int64_t labels, int64_t classes) {
   return result;
 }
 
-Report run(const CommandLine& line) {
+Report run_ctc(const CommandLine& line) {
   const auto number = [&](const char* name) { return line.options.get<int64_t>(name); };
   const int64_t batch = number("batch"), frames = number("frames"), classes = number("classes"),
                 labels = number("labels");
@@ -75,7 +73,7 @@ Benchmark ctc_benchmark() {
                 .max = 1 << 16},
                {.name = "labels", .default_value = int64_t{100}, .help = "labels of each", .min = 0},
                {.name = "repeats", .default_value = int64_t{15}, .help = "repeats for the median", .min = 1}},
-          .run = run};
+          .run = run_ctc};
 }
 
 }  // namespace tapeformer

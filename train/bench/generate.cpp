@@ -12,8 +12,6 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kGiga = 1e9, kMilli = 1e3;
-
 // Reads every weight once, each thread its share of every tensor.
 uint32_t read_weights(const NamedTensors& weights) {
   const int64_t team = threads();
@@ -87,7 +85,7 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
       .add("state_bytes", Decoder(model, batch).state_bytes());
 }
 
-Report run(const CommandLine& line) {
+Report run_generate(const CommandLine& line) {
   const auto tokens = line.options.get<int64_t>("tokens"), repeats = line.options.get<int64_t>("repeats");
   const ModelChoice choice = choose_model(line, 1);
   AutoregressiveModel model(choice.model);
@@ -129,7 +127,7 @@ Benchmark generate_benchmark() {
               "drawing tokens: one sequence on one core against reading the weights, a batch on all cores "
               "against sgemm",
           .options = options,
-          .run = run,
+          .run = run_generate,
           .on_devices = true};
 }
 

@@ -6,6 +6,7 @@
 #include "models/attention/attention.h"
 #include "ops/kernels/lsh_attention.h"
 #include "ops/lsh_attention.h"
+#include "train/bench/attention_lengths.h"
 #include "train/bench/bench.h"
 #include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"
@@ -13,18 +14,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kMicro = 1e6, kGiga = 1e9, kNano = 1e-9;
-constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
-constexpr int64_t kFlatFrom = 4096;        // "flat" compares the times per token from here on
-
-Tensor random_input(const Shape& shape, const char* name) {
-  const Tensor x = Tensor::empty(shape);
-  const RandomStream stream(1, name);
-  for (int64_t i = 0; i < x.numel(); ++i)
-    x.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
-  return require_grad(x);
-}
-
+constexpr double kNano = 1e-9;
 class ChunkProducts;
 
 // One length's inputs, and what was measured with them.
@@ -35,8 +25,8 @@ class Case {
         before_(allocator().stats().active),
         shape_{line.options.get<int64_t>("batch"), length, line.options.get<int64_t>("heads"),
                line.options.get<int64_t>("head-dim")},
-        q_(random_input(shape_, "q")),
-        v_(random_input(shape_, "v")),
+        q_(random_rows(shape_, "q")),
+        v_(random_rows(shape_, "v")),
         cotangent_(Tensor::full(shape_, 1)) {}
 
   // One forward and backward of the kind, hashing included.
@@ -57,6 +47,7 @@ class Case {
     peak_ = allocator().stats().peak - before_;
   }
 
+  int64_t length() const { return length_; }
   double per_token() const { return median(seconds_) / static_cast<double>(shape_[0] * length_); }
   Report report(const Attention& attention, const ChunkProducts& yardstick, int64_t repeats) const;
 
@@ -135,7 +126,7 @@ std::unique_ptr<Attention> make_attention(const CommandLine& line) {
   return kind.make(values, 0);
 }
 
-Report run(const CommandLine& line) {
+Report run_lsh_attention(const CommandLine& line) {
   const auto shortest = line.options.get<int64_t>("shortest"), longest = line.options.get<int64_t>("longest");
   const auto repeats = line.options.get<int64_t>("repeats");
   if (shortest > longest) throw ConfigError("--shortest is larger than --longest");
@@ -151,19 +142,14 @@ Report run(const CommandLine& line) {
   const int64_t chunk = std::max<int64_t>(line.options.get<int64_t>("chunk_length"), 1);
   const ChunkProducts yardstick(chunk, line.options.get<int64_t>("head-dim"));
   std::vector<Report> rows;
-  double fastest = 0, slowest = 0;
-  int64_t length = shortest;
+  Spread spread;
   for (const Case& one : cases) {
     rows.push_back(one.report(*attention, yardstick, repeats));
-    if (length >= kFlatFrom) {
-      fastest = fastest == 0 ? one.per_token() : std::min(fastest, one.per_token());
-      slowest = std::max(slowest, one.per_token());
-    }
-    length *= 2;
+    spread.add(one.length(), one.per_token());
   }
   Report report;
   report.add("threads", threads());
-  if (fastest > 0) report.add("spread_from_4096", slowest / fastest);
+  if (spread.value() > 0) report.add("spread_from_4096", spread.value());
   return report.add("lengths", rows);
 }
 
@@ -188,7 +174,7 @@ Benchmark lsh_attention_benchmark() {
           .summary =
               "causal LSH attention forward and backward at doubling lengths: time per token and its parts",
           .options = options,
-          .run = run};
+          .run = run_lsh_attention};
 }
 
 }  // namespace tapeformer

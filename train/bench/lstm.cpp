@@ -7,9 +7,6 @@
 namespace tapeformer {
 namespace {
 
-constexpr uint64_t kSeed = 1;
-constexpr double kGiga = 1e9;
-
 Tensor random_frames(const Shape& shape, Device device) {
   const Tensor x = Tensor::empty(shape);
   const RandomStream stream(kSeed, "bench lstm");
@@ -18,7 +15,7 @@ Tensor random_frames(const Shape& shape, Device device) {
   return x.to(device);
 }
 
-Report run(const CommandLine& line) {
+Report run_lstm(const CommandLine& line) {
   const auto number = [&](const char* name) { return line.options.get<int64_t>(name); };
   const int64_t batch = number("batch"), frames = number("frames"), in = number("in");
   LstmStack model({.in = in,
@@ -84,7 +81,7 @@ Benchmark lstm_benchmark() {
                {.name = "layers", .default_value = int64_t{3}, .help = "layers", .min = 1, .max = 1024},
                {.name = "bidirectional", .default_value = true, .help = "both directions"},
                {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
-          .run = run,
+          .run = run_lstm,
           .on_devices = true};
 }
 

@@ -145,7 +145,7 @@ std::vector<Report> chunks(const AutoregressiveOptions& base, const char* what, 
   return rows;
 }
 
-Report run(const CommandLine& line) {
+Report run_reversible(const CommandLine& line) {
   const Timing timing{line.options.get<int64_t>("repeats"), line.options.get<std::string>("clock")};
   const auto deepest = line.options.get<int64_t>("deepest");
   const ModelChoice choice = choose_model(line, line.options.get<int64_t>("batch"));
@@ -216,7 +216,7 @@ Benchmark reversible_benchmark() {
       .name = "reversible",
       .summary = "stored, recomputed and reversible layers at doubling depths, and chunks: time and memory",
       .options = options(),
-      .run = run};
+      .run = run_reversible};
 }
 
 }  // namespace tapeformer

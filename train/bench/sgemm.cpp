@@ -9,7 +9,6 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kGiga = 1e9;
 constexpr int64_t kCopyBytes = int64_t{256} << 20;  // far beyond the caches
 
 double copy_rate(int64_t repeats) {
@@ -23,7 +22,7 @@ double copy_rate(int64_t repeats) {
   return 2 * static_cast<double>(kCopyBytes) / seconds;  // each byte is read and written
 }
 
-Report run(const CommandLine& line) {
+Report run_sgemm(const CommandLine& line) {
   const auto repeats = line.options.get<int64_t>("repeats");
   const ModelChoice choice = choose_model(line, line.options.get<int64_t>("batch"));
   const GemmWork work(training_products(choice.model, choice.batch * choice.model.max_length));
@@ -60,7 +59,7 @@ Benchmark sgemm_benchmark() {
       .name = "sgemm",
       .summary = "sgemm on the matrix shapes of a training step, and copying memory (bytes read and written)",
       .options = options,
-      .run = run};
+      .run = run_sgemm};
 }
 
 }  // namespace tapeformer

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kElements = 16;
 
-Report run(const CommandLine& line) {
+Report run_small_op(const CommandLine& line) {
   const auto ops = line.options.get<int64_t>("ops"), repeats = line.options.get<int64_t>("repeats");
   const ThreadScope one_thread(1);
   const Tensor x = Tensor::full({kElements}, 0.5), b = Tensor::full({kElements}, 0.25);
@@ -48,7 +48,7 @@ Benchmark small_op_benchmark() {
           .options =
               {{.name = "ops", .default_value = int64_t{10000}, .help = "ops in a repeat", .min = 1},
                {.name = "repeats", .default_value = int64_t{15}, .help = "repeats for the median", .min = 1}},
-          .run = run};
+          .run = run_small_op};
 }
 
 }  // namespace tapeformer

@@ -12,10 +12,9 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kGiga = 1e9;
 constexpr int64_t kWarmUp = 2;  // the second step allocates nothing new
 
-Report run(const CommandLine& line) {
+Report run_train_step(const CommandLine& line) {
   const auto repeats = line.options.get<int64_t>("repeats");
   const ModelChoice choice = choose_model(line, line.options.get<int64_t>("batch"));
   const Device device = device_of(line);
@@ -79,7 +78,7 @@ Benchmark train_step_benchmark() {
   return {.name = "train-step",
           .summary = "a training step of a model on random bytes: time, share of the sgemm rate, memory",
           .options = options,
-          .run = run,
+          .run = run_train_step,
           .on_devices = true};
 }
 

@@ -20,6 +20,8 @@ namespace tapeformer {
 
 using Arguments = std::vector<std::string>;  // what stands after the command's name
 
+inline constexpr int kStoppedBySignal = 75;  // the exit status
+
 struct Positional {
   std::string name;  // "RUN"
   std::string help;

@@ -49,6 +49,9 @@ int run_eval(const Arguments& arguments) {
              .help = "speech: so many of the most frequent errors",
              .min = 0,
              .max = 10000}},
+       .details =
+           "Evaluation is random in the rotations of LSH attention only: --seed draws others. It does not "
+           "change\nwhat other models get, nor speech.",
        .uses_config = true},
       arguments);
   if (!line) return 0;
@@ -67,7 +70,8 @@ int run_eval(const Arguments& arguments) {
   int64_t batch = line->options.get<int64_t>("batch");
   if (batch == 0) batch = run.config.train.eval_batch_size;
   if (batch == 0) batch = run.config.data.batch_size;
-  const Evaluation result = evaluate(*run.model, *dataset, batch);
+  const Evaluation result =
+      evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line->common.seed.value_or(0)));
   if (!std::isfinite(result.nats_per_dim))
     throw DivergedError("the loss of " + run.checkpoint.string() + " is not a finite number");
   Report report;

@@ -97,6 +97,8 @@ int64_t given_tokens(const Batch& one) {
 
 // Sequences are given parts of different lengths, so they are continued one at a time.
 void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line) {
+  if (!line.options.get<std::string>("out").empty())
+    throw ConfigError("--out is for models that draw images; sequences are in the report, see --json");
   plan.batch = 1;
   const auto examples = open_split(run, "test", plan.count, line);
   plan.count = std::min(plan.count, examples->size());

@@ -11,8 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kStoppedBySignal = 75;
-
 CommandSpec reproduce_spec() {
   std::string names;
   for (const Reproduction& known : reproductions())

@@ -9,8 +9,6 @@
 namespace tapeformer {
 namespace {
 
-constexpr int kStoppedBySignal = 75;
-
 CommandSpec train_spec() {
   return {.name = "train",
           .summary = "Trains a model; the run directory gets the resolved config, metrics and checkpoints.",

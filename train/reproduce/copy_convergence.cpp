@@ -14,15 +14,15 @@ namespace {
 constexpr std::array<const char*, 4> kKinds = {"softmax", "linear", "lsh-1", "lsh-4"};
 
 // A quarter of the paper's length and half its width. LSH attention keeps its four chunks.
-const std::vector<std::string> kSmoke = {
+const std::vector<std::string> kSmokeCopy = {
     "data.max_length=32", "data.batch_size=32",        "data.eval_limit=200", "model.head_dim=16",
     "model.dropout=0",    "model.attention_dropout=0", "train.steps=3000",    "model.feedforward=512",
     "train.log_every=20", "schedule.step_at=[2000]",   "train.keep_last=1"};
 const std::vector<std::string> kSmokeLsh = {"attention.chunk_length=8", "attention.buckets=16"};
 
-std::vector<std::string> settings(const std::string& kind, bool paper) {
+std::vector<std::string> copy_settings(const std::string& kind, bool paper) {
   if (paper) return {};
-  std::vector<std::string> all = kSmoke;
+  std::vector<std::string> all = kSmokeCopy;
   if (kind.starts_with("lsh")) all.insert(all.end(), kSmokeLsh.begin(), kSmokeLsh.end());
   return all;
 }
@@ -32,15 +32,15 @@ bool is_training(const MetricRecord& record) {
          record.end();
 }
 
-Report run(const ReproductionOptions& options) {
+Report reproduce_copy_convergence(const ReproductionOptions& options) {
   refuse_settings(options, {"model.attention"});
   Chart chart{
       .title = "Copy task", .x = {"training step"}, .y = {"cross-entropy, nats", Scale::log10}, .series = {}};
   std::vector<Report> rows;
   std::vector<std::vector<std::string>> csv = {{"attention", "step", "loss_nats"}};
   for (const char* const kind : kKinds) {
-    const FinishedRun run =
-        train_run(options, kind, std::string("copy/") + kind + ".toml", {settings(kind, options.paper), {}});
+    const FinishedRun run = train_run(options, kind, std::string("copy/") + kind + ".toml",
+                                      {copy_settings(kind, options.paper), {}});
     const Evaluation evaluation = evaluate_run(options, run, {});
     Series series{.name = kind, .points = {}};
     for (const MetricRecord& record : read_metrics(run.path + "/metrics.jsonl")) {
@@ -68,7 +68,7 @@ Reproduction copy_convergence_reproduction() {
   return {.name = "copy-convergence",
           .summary =
               "Transformers are RNNs, figure 2: loss of softmax, linear and LSH attention on the copy task",
-          .run = run};
+          .run = reproduce_copy_convergence};
 }
 
 }  // namespace tapeformer

@@ -12,22 +12,22 @@ namespace {
 
 constexpr int64_t kFull = 0;  // as a number of rounds
 
-struct Row {
+struct TrainedModel {
   int64_t rounds;
   std::array<double, 5> paper;  // accuracy in percent, by kEvaluated
 };
 
 constexpr std::array<int64_t, 5> kEvaluated = {kFull, 8, 4, 2, 1};
-constexpr std::array<Row, 4> kTrained = {{{kFull, {100, 94.8, 92.5, 76.9, 52.5}},
-                                          {4, {0.8, 100, 99.9, 99.4, 91.9}},
-                                          {2, {0.8, 100, 99.9, 98.1, 86.8}},
-                                          {1, {0.8, 99.9, 99.6, 94.8, 77.9}}}};
+constexpr std::array<TrainedModel, 4> kTrained = {{{kFull, {100, 94.8, 92.5, 76.9, 52.5}},
+                                                   {4, {0.8, 100, 99.9, 99.4, 91.9}},
+                                                   {2, {0.8, 100, 99.9, 98.1, 86.8}},
+                                                   {1, {0.8, 99.9, 99.6, 94.8, 77.9}}}};
 
 std::string name_of(int64_t rounds) {
   return rounds == kFull ? "full" : "lsh-" + std::to_string(rounds);
 }
 
-Report run(const ReproductionOptions& options) {
+Report reproduce_reformer_table2(const ReproductionOptions& options) {
   const std::string config = options.paper ? "reformer/duplication.toml" : "reformer/duplication-smoke.toml";
   refuse_settings(options, {"model.attention", "attention.rounds"});
   const Config base =
@@ -46,7 +46,7 @@ Report run(const ReproductionOptions& options) {
   std::vector<Report> rows;
   std::vector<std::vector<std::string>> csv = {
       {"trained", "evaluated", "accuracy_percent", "paper_percent", "steps", "seconds", "seed"}};
-  for (const Row& trained : kTrained) {
+  for (const TrainedModel& trained : kTrained) {
     const FinishedRun model =
         train_run(options, "trained-" + name_of(trained.rounds), config, {{}, settings(trained.rounds)});
     Report row;
@@ -75,7 +75,7 @@ Report run(const ReproductionOptions& options) {
 Reproduction reformer_table2_reproduction() {
   return {.name = "reformer-table2",
           .summary = "Reformer, table 2: duplication task, trained and evaluated with different hash rounds",
-          .run = run};
+          .run = reproduce_reformer_table2};
 }
 
 }  // namespace tapeformer

@@ -13,6 +13,8 @@
 
 namespace tapeformer {
 
+inline constexpr double kMebi = 1024.0 * 1024.0;
+
 struct ReproductionOptions {
   bool paper = false;             // the paper's sizes; else ones that two cores manage
   std::filesystem::path configs;  // the folder of the repository's configs

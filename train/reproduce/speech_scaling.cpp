@@ -21,7 +21,6 @@ namespace {
 constexpr std::array<const char*, 4> kModels = {"bilstm", "softmax", "lsh-4", "linear"};
 constexpr int64_t kDims = 40, kPhones = 39;
 constexpr int64_t kFramesPerLabel = 8;  // people speak about 12 phones a second
-constexpr double kMebi = 1024.0 * 1024.0;
 
 struct Sizes {
   std::vector<int64_t> lengths;
@@ -76,7 +75,7 @@ class Learner {
   double lr_ = 0;
 };
 
-Report run(const ReproductionOptions& options) {
+Report reproduce_speech_scaling(const ReproductionOptions& options) {
   const Sizes s = sizes(options.paper);
   std::vector<std::unique_ptr<Learner>> learners;
   for (const char* model : kModels) {
@@ -151,7 +150,7 @@ Report run(const ReproductionOptions& options) {
 Reproduction speech_scaling_reproduction() {
   return {.name = "speech-scaling",
           .summary = "time of a training epoch on speech by length of utterance, for every model of table 3",
-          .run = run};
+          .run = reproduce_speech_scaling};
 }
 
 }  // namespace tapeformer

@@ -14,16 +14,16 @@
 namespace tapeformer {
 namespace {
 
-struct Row {
+struct PublishedRow {
   const char* name;
   double paper_per, paper_seconds;  // on WSJ: validation PER in percent, seconds per epoch
 };
 
-constexpr std::array<Row, 4> kRows = {
+constexpr std::array<PublishedRow, 4> kRows = {
     {{"bilstm", 10.94, 1047}, {"softmax", 5.12, 2711}, {"lsh-4", 9.33, 2250}, {"linear", 8.08, 824}}};
 
 // Sizes that two cores train in minutes, and the same recipe for all.
-const std::vector<std::string> kSmoke = {
+const std::vector<std::string> kSmokeSpeech = {
     "data.max_frames=3000", "model.subsampling=2",      "model.dropout=0.1", "train.epochs=8",
     "optimizer.kind=adam",  "optimizer.lr=2e-3",        "train.keep_last=1", "optimizer.clip_norm=1",
     "schedule.kind=cosine", "schedule.warmup_steps=100"};
@@ -32,9 +32,9 @@ const std::vector<std::string> kSmokeTransformer = {"model.layers=3",    "model.
                                                     "model.head_dim=32", "model.feedforward=384",
                                                     "model.norm=pre",    "model.attention_dropout=0"};
 
-std::vector<std::string> settings(const std::string& name, bool paper) {
+std::vector<std::string> speech_settings(const std::string& name, bool paper) {
   if (paper) return {};
-  std::vector<std::string> all = kSmoke;
+  std::vector<std::string> all = kSmokeSpeech;
   const auto& more = name == "bilstm" ? kSmokeLstm : kSmokeTransformer;
   all.insert(all.end(), more.begin(), more.end());
   return all;
@@ -42,13 +42,13 @@ std::vector<std::string> settings(const std::string& name, bool paper) {
 
 // Seconds of the processor are what the models are compared in: those on the clock grow with whatever else
 // the machine does, and the models are trained one after another.
-struct Curve {
+struct LearningCurve {
   std::vector<double> epoch_seconds, epoch_cpu_seconds;
   std::vector<std::pair<double, double>> per_by_epoch, per_by_time;  // by processor seconds of training
 };
 
-Curve read_curve(const std::string& run_dir) {
-  Curve curve;
+LearningCurve read_curve(const std::string& run_dir) {
+  LearningCurve curve;
   double cpu = 0;
   for (const MetricRecord& record : read_metrics(run_dir + "/metrics.jsonl")) {
     const double seconds = metric_number(record, "seconds_per_epoch", -1);
@@ -82,7 +82,7 @@ std::string config_of(const ReproductionOptions& options, const std::string& nam
   return std::string("speech/") + corpus + name + ".toml";
 }
 
-Report run(const ReproductionOptions& options) {
+Report reproduce_speech_table(const ReproductionOptions& options) {
   Chart by_epoch{.title = "", .x = {"epoch"}, .y = {"validation PER, %"}, .series = {}};
   Chart by_time = by_epoch;
   by_time.x = {"processor seconds of training"};
@@ -91,9 +91,9 @@ Report run(const ReproductionOptions& options) {
       {"model", "corpus", "test_per_percent", "best_valid_per_percent", "seconds_per_epoch",
        "cpu_seconds_per_epoch", "epochs", "paper_wsj_per_percent", "paper_wsj_seconds_per_epoch", "seed"}};
   std::string corpus;
-  for (const Row& row : kRows) {
-    const FinishedRun trained =
-        train_run(options, row.name, config_of(options, row.name), {settings(row.name, options.paper), {}});
+  for (const PublishedRow& row : kRows) {
+    const FinishedRun trained = train_run(options, row.name, config_of(options, row.name),
+                                          {speech_settings(row.name, options.paper), {}});
     const LoadedSpeechRun best =
         load_speech_run(find_run({.path = trained.path, .checkpoint = "best", .sets = {}}));
     Config config = best.config;
@@ -102,7 +102,7 @@ Report run(const ReproductionOptions& options) {
     const SpeechEvaluation test =
         evaluate(*best.model, make_speech_part(config, "test", options.common.data_dir, &best.description),
                  evaluation_options(config));
-    const Curve curve = read_curve(trained.path);
+    const LearningCurve curve = read_curve(trained.path);
     double lowest = curve.per_by_epoch.empty() ? test.score.error_rate() : curve.per_by_epoch.front().second;
     for (const auto& [epoch, per] : curve.per_by_epoch) lowest = std::min(lowest, per);
     const double seconds = median(curve.epoch_seconds), cpu = median(curve.epoch_cpu_seconds);
@@ -137,7 +137,7 @@ Reproduction speech_table_reproduction() {
           .summary =
               "Transformers are RNNs, table 3: phone error rate and seconds per epoch, on AN4, digits or "
               "machine speech",
-          .run = run};
+          .run = reproduce_speech_table};
 }
 
 }  // namespace tapeformer

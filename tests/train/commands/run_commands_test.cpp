@@ -121,6 +121,37 @@ TEST_CASE("eval of sequences tells the accuracy") {
   CHECK(figures["accuracy"] <= 1);
 }
 
+TEST_CASE(
+    "eval of LSH attention: --seed draws other rotations, and more buckets than positions are an error") {
+  const TempDir dir;
+  Config config = tiny_sequence_config();
+  config.data.max_length = 64;
+  config.model.attention = "lsh";
+  config.attention = OptionValues(attention_kind("lsh").options);
+  config.attention.set("chunk_length", int64_t{4});
+  config.attention.set("rounds", int64_t{1});
+  write_run(dir / "run", config);
+  const Words command = {"eval", (dir / "run").string(), "--limit", "8", "--json"};
+  const auto nats = [&](const Words& more) {
+    return json_of(run_program(joined(command, more)))["nats_per_dim"];
+  };
+  CHECK(nats({}) == nats({}));
+  CHECK(nats({"--seed", "0"}) == nats({}));
+  CHECK(nats({"--seed", "1"}) != nats({}));
+  const auto result = run_program(joined(command, {"--set", "attention.buckets=4096"}));
+  CHECK(result.code != 0);
+  CHECK(contains(result.err, "4096 buckets are more than the"));
+}
+
+TEST_CASE("generate of sequences writes no picture: --out is an error") {
+  const TempDir dir;
+  write_run(dir / "run", tiny_sequence_config());
+  const auto result =
+      run_program({"generate", (dir / "run").string(), "--count", "1", "--out", (dir / "x.png").string()});
+  CHECK(result.code == 2);
+  CHECK(contains(result.err, "--out is for models that draw images"));
+}
+
 TEST_CASE("what is no run exits with 3") {
   const TempDir dir;
   const fs::path run = dir / "run", checkpoint = run / "checkpoints" / "step-00000001";

@@ -105,20 +105,21 @@ TEST_CASE("transcribe: one bad file does not end the others") {
   write_file(dir / "broken.mfc", std::string("nothing"));
   write_file(dir / "sound.wav", std::string("nothing"));
   fs::remove_all(dir / "an4/etc");  // the corpus is not needed
-  const std::vector<std::string> files = {feature_file(dir, 0), (dir / "broken.mfc").string(),
+  const std::vector<std::string> files = {feature_file(dir, 0),          (dir / "broken.mfc").string(),
                                           (dir / "absent.mfc").string(), (dir / "sound.wav").string(),
-                                          feature_file(dir, 4)};
+                                          feature_file(dir, 4),          (dir / "loop.mfc").string()};
+  fs::create_symlink("loop.mfc", dir / "loop.mfc");
   std::vector<std::string> words = {"transcribe", run, "--json"};
   words.insert(words.end(), files.begin(), files.end());
   const auto result = run_program(words);
   CHECK(result.code == 3);
   const auto rows = json_of(result)["files"];
-  REQUIRE(rows.size() == 5);
+  REQUIRE(rows.size() == 6);
   for (const int good : {0, 4}) {
     CHECK_FALSE(rows[good].contains("error"));
     CHECK_FALSE(rows[good]["phones"].empty());
   }
-  for (const size_t bad : {1, 2, 3}) CHECK(contains(rows[bad]["error"].get<std::string>(), files[bad]));
+  for (const size_t bad : {1, 2, 3, 5}) CHECK(contains(rows[bad]["error"].get<std::string>(), files[bad]));
   CHECK(contains(rows[3]["error"].get<std::string>(), "give .mfc files"));
   CHECK(run_program({"transcribe", run}).code == 2);
 }

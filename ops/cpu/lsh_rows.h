@@ -1,0 +1,64 @@
+// The rows of one head, copied so that they lie side by side. In (batch, length, heads, dim) tensors they are
+// heads dim apart: in few sets of the caches and, in a long sequence, in more pages than a processor knows.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "core/threads.h"
+
+namespace tapeformer::cpu {
+
+// Divides up a block of memory; with a null block it counts what is needed.
+class Arena {
+ public:
+  explicit Arena(void* memory) : memory_(static_cast<char*>(memory)) {}
+  template <class U>
+  U* take(int64_t count) {
+    constexpr int64_t kAlign = 64;
+    U* const taken = memory_ ? reinterpret_cast<U*>(memory_ + used_) : nullptr;
+    used_ += (count * static_cast<int64_t>(sizeof(U)) + kAlign - 1) / kAlign * kAlign;
+    return taken;
+  }
+  int64_t used() const { return used_; }  // bytes
+
+ private:
+  char* memory_;
+  int64_t used_ = 0;
+};
+
+// A row for every position.
+template <class T>
+struct PositionRows {
+  T* data = nullptr;
+  int64_t stride = 0;
+  T* row(int64_t position) const { return data + position * stride; }
+  operator PositionRows<const T>() const { return {data, stride}; }  // NOLINT
+};
+
+// Rows of several widths, those of one position after each other.
+template <class T, size_t kParts>
+std::array<PositionRows<T>, kParts> take_rows(Arena& arena, int64_t length,
+                                              const std::array<int64_t, kParts>& widths) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+  std::array<PositionRows<T>, kParts> parts{};
+  int64_t stride = 0;
+  for (const int64_t width : widths) stride += (width + kLine - 1) / kLine * kLine;
+  T* data = arena.take<T>(length * stride);
+  for (size_t i = 0; i < kParts; ++i) {
+    parts[i] = {data, stride};
+    if (data) data += (widths[i] + kLine - 1) / kLine * kLine;
+  }
+  return parts;
+}
+
+// Calls f(position) for positions [0, count), in parallel if it is called outside of a parallel region.
+template <class F>
+void for_positions(int64_t count, F&& f) {
+  constexpr int64_t kGrain = 1024;
+  parallel_for(count, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i);
+  });
+}
+
+}  // namespace tapeformer::cpu

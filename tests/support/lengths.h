@@ -1,0 +1,15 @@
+// Lengths of sequences as the ops take them.
+#pragma once
+
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace tapeformer::test {
+
+// int64 (values.size()).
+inline Tensor lengths(const std::vector<int64_t>& values) {
+  return Tensor::from<int64_t>(values, {static_cast<int64_t>(values.size())});
+}
+
+}  // namespace tapeformer::test

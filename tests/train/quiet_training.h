@@ -1,0 +1,14 @@
+// A whole training run without a progress line.
+#pragma once
+
+#include <filesystem>
+
+#include "train/trainer.h"
+
+namespace tapeformer::test {
+
+inline TrainResult train(const Config& config, const std::filesystem::path& run_dir, bool resume = false) {
+  return Trainer(config, {.run_dir = run_dir, .data_dir = "", .resume = resume, .quiet = true}).run();
+}
+
+}  // namespace tapeformer::test
