@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kRows = 23, kDim = 5;
 const int64_t kChunks[] = {1, 2, 7, kRows, 1000};
 
-Tensor times(const Tensor& x, const Tensor& factor) {
+Tensor product(const Tensor& x, const Tensor& factor) {
   return mul(x, factor);
 }
 
