@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kRows = 23, kDim = 5;
 const int64_t kChunks[] = {1, 2, 7, kRows, 1000};
 
-Tensor product(const Tensor& x, const Tensor& factor) {
+Tensor scaled(const Tensor& x, const Tensor& factor) {
   return mul(x, factor);
 }
 
@@ -98,7 +98,7 @@ TEST_CASE("a chunked function is replayed by what is given for it, whose result 
   CHECK(max_difference(taken_gradients({x, w1, w2, b})[1], expected[1]) > 0.1);
 }
 
-TEST_CASE("a chunked sum has the value and the gradients of the whole, times what follows it") {
+TEST_CASE("a chunked sum has the value and the gradients of the whole, scaled what follows it") {
   const Tensor x = require_grad(normal({kRows, kDim}, 1)), w = require_grad(normal({8, kDim}, 2));
   const auto function = [](const Tensor& rows, const std::vector<Tensor>& parameters, int64_t first) {
     return add(sum(square(tanh(linear(rows, parameters[0], {})))), static_cast<double>(first) * 0);
@@ -107,7 +107,7 @@ TEST_CASE("a chunked sum has the value and the gradients of the whole, times wha
   backward(mul(whole, 3));
   const auto expected = taken_gradients({x, w});
   for (const int64_t chunks : kChunks) {
-    const Tensor y = chunked_sum(function, x, chunks, {w}, times);
+    const Tensor y = chunked_sum(function, x, chunks, {w}, scaled);
     CHECK(std::abs(y.item() - whole.item()) < 1e-11);
     CHECK_FALSE(gradient(w).defined());  // not before backward()
     backward(mul(y, 3));
@@ -115,7 +115,7 @@ TEST_CASE("a chunked sum has the value and the gradients of the whole, times wha
     for (size_t i = 0; i < 2; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
   }
   const NoGrad no_grad;
-  CHECK_FALSE(requires_grad(chunked_sum(function, x, 2, {w}, times)));
+  CHECK_FALSE(requires_grad(chunked_sum(function, x, 2, {w}, scaled)));
 }
 
 TEST_CASE("gradients of chunked functions pass the check") {
@@ -130,7 +130,7 @@ TEST_CASE("gradients of chunked functions pass the check") {
       [](const std::vector<Tensor>& in) {
         return chunked_sum([](const Tensor& rows, const std::vector<Tensor>& w,
                               int64_t) { return sum(square(linear(rows, w[0], {}))); },
-                           in[0], 3, {in[1]}, times);
+                           in[0], 3, {in[1]}, scaled);
       },
       {normal({7, 3}, 1), normal({4, 3}, 2)});
   CHECK(summed.message == "");
@@ -163,6 +163,6 @@ TEST_CASE("functions that do not fit are errors") {
                        "chunked: the function made (3,) of 2 rows", ShapeError);
   CHECK_THROWS_WITH_AS(
       chunked_sum([](const Tensor& rows, const std::vector<Tensor>&, int64_t) { return rows; }, x, 2, {},
-                  times),
+                  scaled),
       "chunked_sum: the function made (2, 3), not a scalar", ShapeError);
 }
