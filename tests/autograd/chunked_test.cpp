@@ -98,7 +98,7 @@ TEST_CASE("a chunked function is replayed by what is given for it, whose result 
   CHECK(max_difference(taken_gradients({x, w1, w2, b})[1], expected[1]) > 0.1);
 }
 
-TEST_CASE("a chunked sum has the value and the gradients of the whole, scaled what follows it") {
+TEST_CASE("a chunked sum has the value and the gradients of the whole, times what follows it") {
   const Tensor x = require_grad(normal({kRows, kDim}, 1)), w = require_grad(normal({8, kDim}, 2));
   const auto function = [](const Tensor& rows, const std::vector<Tensor>& parameters, int64_t first) {
     return add(sum(square(tanh(linear(rows, parameters[0], {})))), static_cast<double>(first) * 0);
