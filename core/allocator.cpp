@@ -1,13 +1,13 @@
 #include "core/allocator.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
 
 #include "core/cuda/backend.h"
+#include "core/machine.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -49,8 +49,10 @@ void mark_usable([[maybe_unused]] void* block, [[maybe_unused]] int64_t usable,
 #endif
 }
 
-int64_t physical_memory() {
-  return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+// For tensors: what is free as the program starts, less a share for all else.
+int64_t tensor_memory() {
+  const int64_t available = available_memory();
+  return available - available / 16;
 }
 
 }  // namespace
@@ -154,7 +156,7 @@ CachingAllocator& allocator(Device device) {
     else
       throw DeviceError("no allocator for " + device.to_string() + " in this build");
   }
-  static auto* const cpu = new CachingAllocator(physical_memory());
+  static auto* const cpu = new CachingAllocator(tensor_memory());
   return *cpu;
 }
 

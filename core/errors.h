@@ -26,6 +26,9 @@ class DivergedError : public std::runtime_error {  // exit 5: non-finite loss
 class CheckpointError : public std::runtime_error {  // exit 3: a checkpoint that cannot be trusted
   using std::runtime_error::runtime_error;
 };
+class CheckpointWriteError : public CheckpointError {  // exit 1: one that could not be written
+  using CheckpointError::CheckpointError;
+};
 
 // A wrong argument of an op or a layer: shape, dtype, device or value.
 class ShapeError : public std::invalid_argument {

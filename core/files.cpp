@@ -1,19 +1,29 @@
 #include "core/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 
 namespace tapeformer {
 namespace {
 
 constexpr size_t kLargestTransfer = size_t{1} << 30;  // Linux moves at most 2 GiB per call
 constexpr mode_t kMode = 0666;                        // less the umask
+
+// The path behind all links.
+std::string resolved(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> text(::realpath(path.c_str(), nullptr), &std::free);
+  if (!text) throw FileError("resolve", path);
+  return text.get();
+}
 
 }  // namespace
 
@@ -96,7 +106,12 @@ void rename_path(const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) != 0) throw FileError("rename " + from + " to", to);
 }
 
-void replace_file(const std::string& path, std::string_view text) {
+void replace_file(const std::string& name, std::string_view text) {
+  struct stat status;
+  const bool exists = ::stat(name.c_str(), &status) == 0;
+  if (exists && (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode) || S_ISFIFO(status.st_mode)))
+    return File(name, O_WRONLY).write(text.data(), text.size());
+  const std::string path = exists ? resolved(name) : name;
   // Two writers of one path must not share it.
   static std::atomic<int> serial{0};
   const std::string temporary = path + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(serial++);
@@ -109,6 +124,10 @@ void replace_file(const std::string& path, std::string_view text) {
   }
   const size_t slash = path.rfind('/');
   sync_folder(slash == std::string::npos ? "." : path.substr(0, slash + 1));
+}
+
+FolderLock::FolderLock(const std::string& path) : folder_(path, O_RDONLY | O_DIRECTORY) {
+  if (::flock(folder_.descriptor(), LOCK_EX | LOCK_NB) != 0) throw FileError("lock", path);
 }
 
 }  // namespace tapeformer

@@ -50,6 +50,18 @@ void write_file_synced(const std::string& path, std::string_view text);
 void sync_folder(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
 // Readers see the old content or the new one, never a mixture; after a failure nothing else is left behind.
+// Behind a link its target is replaced; a device or a pipe is written to.
 void replace_file(const std::string& path, std::string_view text);
+
+// A folder that one process at a time may write to, from construction to destruction; the system gives it
+// free when the process ends in any way.
+class FolderLock {
+ public:
+  // Throws FileError; its reason is EWOULDBLOCK when another process holds the folder.
+  explicit FolderLock(const std::string& path);
+
+ private:
+  File folder_;
+};
 
 }  // namespace tapeformer

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string_view>
 
@@ -76,6 +77,15 @@ int64_t kibibytes_of(const char* path, std::string_view key) {
 }
 
 }  // namespace
+
+int64_t available_memory() {
+  int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (const int64_t available = kibibytes_of("/proc/meminfo", "MemAvailable"); available > 0)
+    bytes = std::min(bytes, available);
+  for (const char* const path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
+    if (int64_t limit = 0; std::ifstream(path) >> limit && limit > 0) bytes = std::min(bytes, limit);
+  return bytes;
+}
 
 BuildInfo build_info() {
 #ifdef __clang__

@@ -32,6 +32,10 @@ struct MachineInfo {
 };
 MachineInfo machine_info();
 
+// Bytes that this process may take: what the machine has free, or the limit of its control group if that is
+// less.
+int64_t available_memory();
+
 // The most memory that this process ever held, in bytes.
 int64_t peak_resident_bytes();
 

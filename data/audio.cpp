@@ -97,6 +97,31 @@ void check_length(const std::filesystem::path& path, const Bytes& header) {
     throw DataError(path.string() + ": truncated: the Ogg stream has no last page");
 }
 
+// Those whose early end shows, here or to libsndfile.
+bool known_container(std::string_view header, int format) {
+  switch (format & SF_FORMAT_TYPEMASK) {
+    case SF_FORMAT_WAV:
+    case SF_FORMAT_WAVEX:
+      return header.starts_with("RIFF");
+    case SF_FORMAT_NIST:
+      return header.starts_with("NIST_1A");
+    case SF_FORMAT_OGG:
+      return header.starts_with("OggS");
+    default:
+      return (format & SF_FORMAT_TYPEMASK) == SF_FORMAT_FLAC;
+  }
+}
+
+// A FLAC that was written to a pipe does not say how many it has.
+int64_t count_frames(const Sound& file, const SF_INFO& info, const std::filesystem::path& path) {
+  std::vector<float> block(static_cast<size_t>(kBlockFrames * info.channels));
+  int64_t count = 0;
+  while (const sf_count_t got = sf_readf_float(file.get(), block.data(), kBlockFrames)) count += got;
+  if (sf_error(file.get()) != SF_ERR_NO_ERROR)
+    throw DataError(path.string() + ": truncated or corrupt: " + sf_strerror(file.get()));
+  return count;
+}
+
 Sound open_sound(const std::filesystem::path& path, SF_INFO& info) {
   require_regular_file(path);
   const Bytes header = first_bytes(path);
@@ -108,6 +133,15 @@ Sound open_sound(const std::filesystem::path& path, SF_INFO& info) {
         "-o pcm, or sph2pipe)");
   check_length(path, header);
   Sound file(sf_open(path.c_str(), SFM_READ, &info));
+  if (!file) throw DataError(path.string() + ": not a readable audio file: " + sf_strerror(nullptr));
+  if (!known_container(text, info.format))
+    throw DataError(path.string() +
+                    ": expected WAV, FLAC, Ogg or SPHERE, found another kind of audio file, of which "
+                    "nobody could tell whether it ends early; convert it first");
+  if (info.frames != SF_COUNT_MAX) return file;
+  info.frames = count_frames(file, info, path);
+  SF_INFO again{};
+  file.reset(sf_open(path.c_str(), SFM_READ, &again));
   if (!file) throw DataError(path.string() + ": not a readable audio file: " + sf_strerror(nullptr));
   return file;
 }

@@ -1,8 +1,9 @@
-// Recordings as float samples: WAV, FLAC, Ogg, NIST SPHERE and whatever else libsndfile knows, told by their
-// contents and not by their name. No state; any thread.
+// Recordings as float samples: WAV, FLAC, Ogg and NIST SPHERE, told by their contents and not by their name.
+// No state; any thread.
 //
-// Errors: DataError names the file and the fault: missing, no audio, shorten-compressed SPHERE, ending before
-// its header says, no samples, several channels with none chosen, another rate than asked for.
+// Errors: DataError names the file and the fault: missing, no audio, another container, shorten-compressed
+// SPHERE, ending before its header says, no samples, several channels with none chosen, another rate than
+// asked for.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cctype>
+#include <map>
 #include <set>
 
 #include "core/errors.h"
@@ -39,6 +40,36 @@ std::vector<fs::path> files_below(const fs::path& folder, const std::string& ext
   std::sort(files.begin(), files.end());
   if (files.empty()) throw DataError(folder.string() + ": holds no " + extension + " files");
   return files;
+}
+
+// Recordings and errors are told apart by the id.
+class KnownIds {
+ public:
+  // `place` is "path:line". Throws DataError for an id that was there before.
+  void add(const std::string& id, const std::string& place) {
+    if (const auto [old, added] = places_.try_emplace(id, place); !added)
+      throw DataError(place + ": \"" + id + "\" is a duplicate of " + old->second);
+  }
+
+ private:
+  std::map<std::string, std::string> places_;
+};
+
+Words timit_labels(const fs::path& path, PhoneSet set) {
+  Words phones;
+  for (const TextLine& line : read_lines(path)) {
+    const Words words = split_words(line.text);
+    if (words.size() != 3) line.fail("expected \"start end phone\"");
+    if (parse_number(words[0], line) > parse_number(words[1], line)) line.fail("ends before it starts");
+    try {
+      const std::string phone = fold_timit(words[2], set);
+      if (!phone.empty()) phones.push_back(phone);
+    } catch (const DataError& error) {
+      line.fail(error.what());
+    }
+  }
+  if (phones.empty()) throw DataError(path.string() + ": no phones");
+  return phones;
 }
 
 // The first of the names that exists; TIMIT discs differ in case.
@@ -82,6 +113,7 @@ Corpus read_an4(const fs::path& folder, const std::string& split) {
   const auto texts = read_lines(text_path);
   const Lexicon lexicon = Lexicon::read(folder / "etc" / "an4.dic");
   Corpus corpus{"an4 " + split, {}};
+  KnownIds ids_seen;
   for (size_t i = 0; i < ids.size(); ++i) {
     const fs::path name = ids[i].text;
     if (i >= texts.size()) ids[i].fail("has no line in " + text_path.string());
@@ -91,9 +123,10 @@ Corpus read_an4(const fs::path& folder, const std::string& split) {
     words.pop_back();
     std::erase_if(words,
                   [](const std::string& word) { return word == "<s>" || word == "</s>" || word == "<sil>"; });
-    if (words.empty()) texts[i].fail("no words");
     Utterance utterance;
+    if (words.empty()) utterance.fault = texts[i].place() + ": an empty transcript";
     utterance.id = name.filename().string();
+    ids_seen.add(utterance.id, ids[i].place());
     utterance.speaker = name.parent_path().filename().string();
     utterance.source = SpeechSource::mfc;
     utterance.path = folder / "feat" / (name.string() + ".mfc");
@@ -129,6 +162,7 @@ Corpus read_spoken_digits(const fs::path& folder, const std::string& split) {
 Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set) {
   require_split("timit", split);
   Corpus corpus{"timit " + split, {}};
+  KnownIds ids_seen;
   for (const fs::path& path : files_below(either(folder, split), ".phn")) {
     const std::string sentence = lower_case(path.stem().string());
     const std::string speaker = lower_case(path.parent_path().filename().string());
@@ -140,18 +174,12 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
     utterance.id = speaker + "_" + sentence;
     utterance.speaker = speaker;
     utterance.path = either(path.parent_path(), path.stem().string() + ".wav");
-    for (const TextLine& line : read_lines(path)) {
-      const Words words = split_words(line.text);
-      if (words.size() != 3) line.fail("expected \"start end phone\"");
-      if (parse_number(words[0], line) > parse_number(words[1], line)) line.fail("ends before it starts");
-      try {
-        const std::string phone = fold_timit(words[2], set);
-        if (!phone.empty()) utterance.phones.push_back(phone);
-      } catch (const DataError& error) {
-        line.fail(error.what());
-      }
+    ids_seen.add(utterance.id, path.string() + ":1");
+    try {
+      utterance.phones = timit_labels(path, set);
+    } catch (const DataError& error) {
+      utterance.fault = error.what();
     }
-    if (utterance.phones.empty()) throw DataError(path.string() + ": no phones");
     corpus.utterances.push_back(std::move(utterance));
   }
   return corpus;
@@ -159,13 +187,16 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
 
 Corpus read_librispeech(const fs::path& folder, const std::string& split) {
   Corpus corpus{"librispeech " + split, {}};
+  KnownIds ids_seen;
   for (const fs::path& path : files_below(folder / split, ".txt")) {
     if (!path.filename().string().ends_with(".trans.txt")) continue;
     for (const TextLine& line : read_lines(path)) {
       Words words = split_words(line.text);
-      if (words.size() < 2) line.fail("expected \"id words …\"");
+      if (words.empty()) line.fail("expected \"id words …\"");
       Utterance utterance;
+      if (words.size() == 1) utterance.fault = line.place() + ": an empty transcript";
       utterance.id = words[0];
+      ids_seen.add(utterance.id, line.place());
       utterance.speaker = words[0].substr(0, words[0].find('-'));
       utterance.path = path.parent_path() / (words[0] + ".flac");
       utterance.words.assign(words.begin() + 1, words.end());

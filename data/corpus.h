@@ -1,7 +1,8 @@
 // A corpus of speech: which utterances there are, where their sound or features lie and what was said. Made
 // from the layouts that corpora come in; nothing but lists is read here, and no sound.
 //
-// Errors: DataError names every fault by file and line.
+// Errors: DataError names every fault by file and line. Labels of one utterance that are missing or wrong are
+// its fault and no error: who uses the corpus leaves it out or refuses it.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,7 @@ struct Utterance {
   int64_t offset = 0;         // of the matrix in an ark
   Words words;                // what was said, where the corpus writes words
   Words phones;               // or where it writes phones, or after pronounce_words
+  std::string fault;          // why its labels cannot be used; it has none then
 };
 
 struct Corpus {

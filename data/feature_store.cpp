@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <iomanip>
@@ -69,6 +70,25 @@ Tensor checked(const Utterance& utterance, Tensor features) {
   return features;
 }
 
+// Whether a fault may be gone without a change of the file: what a command prints depends on more than its
+// line, and permissions are not part of the key.
+bool may_pass(const Utterance& utterance) {
+  return !utterance.command.empty() || (access(utterance.path.c_str(), R_OK) != 0 && errno != ENOENT);
+}
+
+// Whether all floats in the first `bytes` of a file are.
+bool all_finite(const File& file, size_t bytes) {
+  constexpr size_t kBlock = size_t{1} << 20;
+  std::vector<float> block(kBlock / sizeof(float));
+  for (size_t at = 0; at < bytes; at += kBlock) {
+    const size_t wanted = std::min(kBlock, bytes - at);
+    file.read_at(block.data(), wanted, at);
+    const auto end = block.begin() + static_cast<int64_t>(wanted / sizeof(float));
+    if (!std::all_of(block.begin(), end, [](float x) { return std::isfinite(x); })) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
@@ -129,8 +149,12 @@ FeatureStore::FeatureStore(const Corpus& corpus, const FeatureOptions& options) 
         compute(corpus, options, &file);
         file.sync();
       }
-      rename_path(unfinished, path);
-      if (!open_cache(path, count)) throw DataError(path + ": cannot be read back");
+      const bool keep =
+          std::none_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.passing; });
+      if (keep) rename_path(unfinished, path);
+      const bool good = open_cache(keep ? path : unfinished, count);
+      if (!keep) fs::remove(unfinished);  // what is open stays until it is closed
+      if (!good) throw DataError(path + ": cannot be read back");
     }
   }
   for (Entry& entry : entries_) {
@@ -160,8 +184,12 @@ void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, 
           entry.frames = features.size(0);
           entry.dims = features.size(1);
           tensors[static_cast<size_t>(i)] = features;
+        } catch (const DataError& error) {
+          entry.error = error.what();
+          entry.passing = may_pass(corpus.utterances[static_cast<size_t>(first + i)]);
         } catch (const std::runtime_error& error) {
           entry.error = error.what();
+          entry.passing = true;
         }
       }
     });
@@ -236,6 +264,7 @@ bool FeatureStore::open_cache(const std::string& path, int64_t count) {
     entry.error = index.substr(at, static_cast<size_t>(length));
     at += static_cast<size_t>(length);
   }
+  if (!all_finite(*file, static_cast<size_t>(start))) return false;
   entries_ = std::move(entries);
   file_ = std::move(file);
   return true;

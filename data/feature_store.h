@@ -3,6 +3,8 @@
 // later and is not part of it.
 //
 // Errors: a recording or feature file that cannot be used is an error of its utterance alone, kept as text.
+// A cache keeps faults of recordings, which change only with the file; where a command or the system failed,
+// nothing is kept. A damaged cache is made again.
 #pragma once
 
 #include <memory>
@@ -55,6 +57,7 @@ class FeatureStore {
   struct Entry {
     int64_t frames = 0, dims = 0, offset = 0;
     std::string error;
+    bool passing = false;  // the error may be gone at another time
   };
   void compute(const Corpus& corpus, const FeatureOptions& options, File* file);
   bool open_cache(const std::string& path, int64_t count);

@@ -69,6 +69,30 @@ void check_options(const FilterbankOptions& options) {
           options.preemphasis);
 }
 
+// Whether every triangle has a line of the spectrum between its ends.
+bool all_filled(const FilterbankOptions& options, int64_t padded, int64_t bins) {
+  const double low = mel(options.low_hz),
+               step = (mel(high_edge(options)) - low) / static_cast<double>(bins + 1);
+  const double width = static_cast<double>(options.rate) / static_cast<double>(padded);
+  int64_t line = 0;
+  for (int64_t bin = 0; bin < bins; ++bin) {
+    const double left = low + static_cast<double>(bin) * step;
+    while (line < padded / 2 && mel(width * static_cast<double>(line)) <= left) ++line;
+    if (line == padded / 2 || mel(width * static_cast<double>(line)) >= left + 2 * step) return false;
+  }
+  return true;
+}
+
+// A filter without a line of the spectrum would always give the floor.
+void check_bins(const FilterbankOptions& options, int64_t padded) {
+  if (all_filled(options, padded, options.bins)) return;
+  int64_t most = std::min(options.bins - 1, padded);
+  while (most > 0 && !all_filled(options, padded, most)) --most;
+  throw ConfigError(concat_text("filterbank: num_mel_bins = ", options.bins, " is more than the ", padded / 2,
+                                " lines of the spectrum at ", options.rate,
+                                " samples per second tell apart; expected at most ", most));
+}
+
 int64_t samples_of(double milliseconds, int64_t rate) {
   return static_cast<int64_t>(static_cast<double>(rate) * 0.001 * milliseconds);
 }
@@ -155,6 +179,7 @@ struct Filterbank::Tables {
 
 Filterbank::Filterbank(const FilterbankOptions& options) : options_(options) {
   check_options(options);
+  check_bins(options, power_of_two(options.frame_length()));
   tables_ = std::make_unique<const Tables>(options);
 }
 Filterbank::Filterbank(Filterbank&&) noexcept = default;

@@ -19,9 +19,9 @@ constexpr size_t kPieceBytes = size_t{1} << 16;
 // Reads a file piece by piece and unpacks it when it begins with the magic bytes of gzip.
 class UnpackingReader {
  public:
-  explicit UnpackingReader(const std::filesystem::path& path)
-      : name_(path.string()), file_(path, std::ios::binary) {
-    require_regular_file(path);
+  explicit UnpackingReader(const std::filesystem::path& path) : name_(path.string()) {
+    require_regular_file(path);  // before it is opened: a pipe would wait for a writer
+    file_.open(path, std::ios::binary);
     if (!file_) throw DataError(name_ + ": cannot be opened: " + std::strerror(errno));
     fill();
     packed_ = at_magic();

@@ -41,6 +41,14 @@ bool usable(const Problems& problems) {
   return std::all_of(problems.begin(), problems.end(), [](const Problem& p) { return p.of_utterance; });
 }
 
+// The table of phones gives this name to the blank of CTC.
+constexpr char kBlankName[] = "<blank>";
+constexpr char kBlankFault[] = "\"<blank>\" is the blank of CTC and no name for a phone";
+
+bool has_blank(const Words& words) {
+  return std::find(words.begin(), words.end(), kBlankName) != words.end();
+}
+
 Table read_table(const fs::path& path, Problems& problems) {
   Table table;
   std::string previous;
@@ -185,6 +193,8 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
       problems.push_back({(folder / "text").string() + ": utterance \"" + utterance.id + "\" is missing"});
     else if (utterance.words = text->second.values; utterance.words.empty())
       report_utterance(problems, text->second.line, "an empty transcript");
+    else if (has_blank(utterance.words))
+      report_utterance(problems, text->second.line, kBlankFault);
     utterance.speaker = utterance.id;
     if (speaker == speakers.end()) {
       if (!speakers.empty())
@@ -251,7 +261,7 @@ void check_contents(const fs::path& folder, const Corpus& corpus, Problems& prob
           utterance.offset >= static_cast<int64_t>(fs::file_size(utterance.path)))
         continue;
       check_one(utterance);
-    } catch (const std::runtime_error& error) {
+    } catch (const std::exception& error) {
       report_utterance(problems, lines.at(utterance.id), error.what());
     }
 }
@@ -287,7 +297,11 @@ std::vector<std::string> kaldi_problems(const fs::path& folder, bool contents) {
 }
 
 void take_words_as_phones(Corpus& corpus) {
-  for (Utterance& utterance : corpus.utterances) utterance.phones = utterance.words;
+  for (Utterance& utterance : corpus.utterances)
+    if (has_blank(utterance.words))
+      utterance.fault = kBlankFault;
+    else
+      utterance.phones = utterance.words;
 }
 
 void write_kaldi_directory(const fs::path& folder, const Corpus& corpus) {

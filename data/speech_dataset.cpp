@@ -36,13 +36,14 @@ SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOpti
   if (items_.empty())
     throw DataError(concat_text(corpus.name, ": no utterance can be used, of ", corpus.utterances.size(),
                                 report_.bad.empty() ? "" : "; the first: " + report_.bad.front()));
-  gather_statistics();
+  gather_statistics(corpus.name);
 }
 
 void SpeechDataset::choose_items(const Corpus& corpus) {
   for (int64_t i = 0; i < store_->size(); ++i) {
     const Utterance& utterance = corpus.utterances[static_cast<size_t>(i)];
     try {
+      if (!utterance.fault.empty()) throw DataError(utterance.fault);
       if (!store_->error(i).empty()) throw DataError(store_->error(i));
       if (utterance.phones.empty()) throw DataError("has no labels");
       const std::vector<int64_t> labels = phones_.numbers(utterance.phones);
@@ -66,11 +67,13 @@ void SpeechDataset::choose_items(const Corpus& corpus) {
 }
 
 // In the order of the utterances: sums of floats depend on it.
-void SpeechDataset::gather_statistics() {
+void SpeechDataset::gather_statistics(const std::string& corpus_name) {
   if (options_.normalization == Normalization::global && options_.global) {
     global_ = *options_.global;
-    check(static_cast<int64_t>(global_.sums.size()) == store_->dims(), "speech", "statistics of ",
-          global_.sums.size(), " dims for features of ", store_->dims());
+    if (static_cast<int64_t>(global_.sums.size()) != store_->dims())
+      throw ConfigError(concat_text(corpus_name, ": features of ", store_->dims(),
+                                    " dims, but the statistics of the training set are of ",
+                                    global_.sums.size()));
     statistics_ = {global_};
   } else if (options_.normalization == Normalization::global ||
              options_.normalization == Normalization::speaker) {

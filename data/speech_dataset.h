@@ -79,7 +79,7 @@ class SpeechDataset {
   };
   const Item& item(int64_t i) const { return items_[static_cast<size_t>(i)]; }
   void choose_items(const Corpus& corpus);
-  void gather_statistics();
+  void gather_statistics(const std::string& corpus_name);
 
   PhoneTable phones_;
   SpeechOptions options_;

@@ -20,6 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kSpokenEnding[] = ".espeak.wav";  // of what the program speaks, without noise
+
 // A sentence takes one word of each list, in order.
 const std::vector<Words> kGrammar = {
     {"the", "a", "every", "that", "this", "some", "no", "our"},
@@ -61,7 +63,7 @@ Utterance speak(const fs::path& folder, const std::string& split, int64_t number
   utterance.path = fs::path("wav") / (utterance.id + ".wav");
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  const fs::path spoken = folder / "wav" / (utterance.id + ".espeak.wav");
+  const fs::path spoken = folder / "wav" / (utterance.id + kSpokenEnding);
   utterance.phones = parse_espeak_phonemes(
       printed_by({options.program, "-v", voice, "-s", std::to_string(120 + stream.below(1, 81)), "-p",
                   std::to_string(25 + stream.below(2, 51)), "-x", "--sep=_", "-w", spoken.string(), text}));
@@ -72,6 +74,16 @@ Utterance speak(const fs::path& folder, const std::string& split, int64_t number
             RandomStream(options.seed, "synthetic noise " + split, static_cast<uint64_t>(number)));
   write_wav(folder / utterance.path, audio.samples, audio.rate);
   return utterance;
+}
+
+// Without its lists, a split that is not finished cannot pass for a good one, with old texts for new sounds.
+void forget_split(const fs::path& folder) {
+  for (const char* list : {"text", "words", "utt2spk", "wav.scp"}) fs::remove(folder / list);
+  if (!fs::is_directory(folder / "wav")) return;
+  std::vector<fs::path> unfinished;
+  for (const auto& entry : fs::directory_iterator(folder / "wav"))
+    if (entry.path().string().ends_with(kSpokenEnding)) unfinished.push_back(entry.path());
+  for (const fs::path& path : unfinished) fs::remove(path);
 }
 
 void make_split(const fs::path& folder, const std::string& split, const std::vector<Words>& sentences,
@@ -140,6 +152,7 @@ void make_synthetic_speech(const fs::path& folder, const SyntheticSpeechOptions&
     throw ConfigError(
         "synthetic-speech: expected at least 1 sentence for training, none negative, a rate of at "
         "least 1000, and noise from loud to quiet");
+  for (const char* split : {"train", "valid", "test"}) forget_split(folder / split);
   int64_t first = 0;
   for (const auto& [split, count] :
        {std::pair{"train", options.train}, {"valid", options.valid}, {"test", options.test}}) {

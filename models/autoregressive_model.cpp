@@ -23,8 +23,10 @@ const AutoregressiveOptions& checked(const AutoregressiveOptions& options) {
   if (!axial && (value <= 0 || value >= width))
     throw ConfigError(concat_text("model.value_dim ", value, " must lie between 1 and the width ", width,
                                   " (heads × head_dim) less one"));
-  if (!attention_kind(options.encoder.attention).capabilities.causal)
+  const AttentionKind& kind = attention_kind(options.encoder.attention);
+  if (!kind.capabilities.causal)
     throw ConfigError("attention kind \"" + options.encoder.attention + "\" has no causal form");
+  if (kind.check_length) kind.check_length(options.encoder.attention_options, options.max_length);
   if (options.positions == Positions::grid && options.layout.length() <= 0)
     throw ConfigError("model.positions = \"grid\" needs images");
   return options;

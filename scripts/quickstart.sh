@@ -16,10 +16,10 @@ scripts/install-packages.sh
 
 step "Build"
 # The CPU is enough here, and the kernels for devices would take longer to compile than the training takes.
-cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_TESTS=OFF -DTAPEFORMER_CUDA=OFF \
+cmake -S . -B build/quickstart -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_TESTS=OFF -DTAPEFORMER_CUDA=OFF \
   -DCMAKE_UNITY_BUILD=ON
-cmake --build build/release --parallel "$(nproc)"
-tapeformer=build/release/tapeformer
+cmake --build build/quickstart --parallel "$(nproc)"
+tapeformer=build/quickstart/tapeformer
 
 step "Training"
 "$tapeformer" train configs/quickstart.toml --run-dir "$run" --resume

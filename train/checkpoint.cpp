@@ -42,15 +42,15 @@ std::optional<int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Runs f and turns its failures into a CheckpointError that starts with `context`.
-template <class F>
+// Runs f and turns its failures into an Error that starts with `context`.
+template <class Error = CheckpointError, class F>
 void guarded(const std::string& context, F&& f) {
   try {
     f();
   } catch (const FileError& error) {
-    throw CheckpointError(context + ": " + error.what());
+    throw Error(context + ": " + error.what());
   } catch (const fs::filesystem_error& error) {
-    throw CheckpointError(context + ": " + error.what());
+    throw Error(context + ": " + error.what());
   }
 }
 
@@ -120,7 +120,7 @@ std::string save_checkpoint(const std::string& run_dir, int64_t step, const Chec
     fs::remove_all(temporary, ignored);
   };
   try {
-    guarded(concat_text("checkpoint of step ", step, " not saved"), [&] {
+    guarded<CheckpointWriteError>(concat_text("checkpoint of step ", step, " not saved"), [&] {
       create_folders(parent);
       fs::remove_all(temporary);
       fs::create_directory(temporary);
@@ -140,7 +140,8 @@ void mark_best_checkpoint(const std::string& run_dir, int64_t step) {
   const fs::path parent = checkpoints_of(run_dir);
   if (!fs::is_directory(parent / step_name(step)))
     throw CheckpointError((parent / step_name(step)).string() + ": no such checkpoint to mark as best");
-  guarded("best checkpoint not marked", [&] { point_symlink(parent / "best", step_name(step)); });
+  guarded<CheckpointWriteError>("best checkpoint not marked",
+                                [&] { point_symlink(parent / "best", step_name(step)); });
 }
 
 std::vector<int64_t> checkpoint_steps(const std::string& run_dir) {

@@ -61,6 +61,8 @@ int guarded(const std::string& name, const Arguments& arguments) {
     return report(error.what(), kUsage);
   } catch (const DataError& error) {
     return report(error.what(), kBadData);
+  } catch (const CheckpointWriteError& error) {
+    return report(error.what(), kFailed);
   } catch (const CheckpointError& error) {
     return report(error.what(), kBadData);
   } catch (const DeviceError& error) {

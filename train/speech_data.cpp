@@ -29,13 +29,19 @@ bool has_part_folders(const std::string& dataset) {
   return dataset == "kaldi" || dataset == "librispeech" || dataset == "synthetic-speech";
 }
 
-fs::path part_folder(const Config& config, const fs::path& corpus, const std::string& split) {
+// Below the folder of the corpus, or absolute.
+fs::path part_name(const Config& config, const std::string& split) {
   const DataConfig& d = config.data;
   const PartNames usual = d.dataset == "librispeech" ? PartNames{"train-clean-100", "dev-clean", "test-clean"}
                                                      : PartNames{"train", "valid", "test"};
   const bool train = split == "train", valid = split == "valid";
   const std::string& named = train ? d.train_part : valid ? d.valid_part : d.test_part;
-  return corpus / (!named.empty() ? named : train ? usual.train : valid ? usual.valid : usual.test);
+  if (named.empty()) return train ? usual.train : valid ? usual.valid : usual.test;
+  fs::path part = fs::path(named).lexically_normal();
+  if (!part.has_filename()) part = part.parent_path();
+  if (part.filename().empty() || part.filename() == "." || part.filename() == "..")
+    throw ConfigError("data." + split + "_part = \"" + named + "\": expected the folder of a part");
+  return part;
 }
 
 std::string how_to_get(const std::string& dataset) {
@@ -82,11 +88,11 @@ Corpus read_layout(const Config& config, const fs::path& folder, const std::stri
   if (dataset == "an4") return read_an4(folder, split);
   if (dataset == "fsdd") return read_spoken_digits(folder, split);
   if (dataset == "timit") return read_timit(folder, split, timit_set(config.data.phone_set));
-  const fs::path part = part_folder(config, folder, split);
+  const fs::path name = part_name(config, split), part = folder / name;
   if (!fs::is_directory(part))
     throw DataError(part.string() + ": no such folder; data." + split +
                     "_part names the part of the corpus for \"" + split + "\"");
-  if (dataset == "librispeech") return read_librispeech(folder, part.filename().string());
+  if (dataset == "librispeech") return read_librispeech(folder, name.string());
   return read_kaldi_directory(part, config.data.allow_commands);
 }
 
@@ -95,7 +101,7 @@ void find_phones(const Config& config, const std::string& data_dir, Corpus& corp
   const bool text_is_phones = d.dataset == "kaldi" || d.dataset == "synthetic-speech";
   if (d.lexicon.empty() && text_is_phones) return take_words_as_phones(corpus);
   if (std::all_of(corpus.utterances.begin(), corpus.utterances.end(),
-                  [](const Utterance& u) { return !u.phones.empty(); }))
+                  [](const Utterance& u) { return !u.phones.empty() || !u.fault.empty(); }))
     return;
   const fs::path path =
       d.lexicon.empty() ? among_data("cmudict", data_dir) / "cmudict.dict" : fs::path(d.lexicon);
@@ -145,8 +151,12 @@ void spread_limit(std::vector<Utterance>& all, int64_t limit) {
 }
 
 bool has_valid_part(const Config& config, const std::string& data_dir) {
-  return has_part_folders(config.data.dataset) &&
-         fs::is_directory(part_folder(config, corpus_folder(config, data_dir), "valid"));
+  if (!has_part_folders(config.data.dataset)) return false;
+  const fs::path part = corpus_folder(config, data_dir) / part_name(config, "valid");
+  if (fs::is_directory(part)) return true;
+  if (!config.data.valid_part.empty())
+    throw DataError(part.string() + ": no such folder; data.valid_part names it");
+  return false;
 }
 
 FeatureOptions feature_options(const Config& config, bool training) {
@@ -165,6 +175,15 @@ Normalization normalization(const std::string& name) {
   if (name == "none") return Normalization::none;
   if (name == "speaker") return Normalization::speaker;
   return name == "global" ? Normalization::global : Normalization::utterance;
+}
+
+// Statistics of another set, such as the one that is tested, would be another model's.
+const FeatureStatistics& require_global(const SpeechDescription& description) {
+  if (!description.global)
+    throw ConfigError(
+        "data.cmvn = \"global\" needs the statistics of the training set, which this model was trained "
+        "without");
+  return *description.global;
 }
 
 }  // namespace
@@ -243,6 +262,7 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
   if (trained) {
     phones = trained->phones;
     options.global = trained->global;
+    if (options.normalization == Normalization::global) require_global(*trained);
   } else if (d.dataset == "timit") {
     phones = PhoneTable(timit_phones(timit_set(d.phone_set)));
   } else {
@@ -253,9 +273,13 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
   SpeechPart part;
   part.split = split;
   part.set = std::make_shared<const SpeechDataset>(corpus, std::move(phones), options);
-  if (trained && part.set->dims() != trained->dims)
-    throw DataError(concat_text(corpus.name, ": features of ", part.set->dims(),
-                                " dims, but the model was trained on ", trained->dims));
+  if (trained && part.set->dims() != trained->dims) {
+    const std::string text = concat_text(corpus.name, ": features of ", part.set->dims(),
+                                         " dims, but the model was trained on ", trained->dims);
+    // Archives have the dims that they have; those of other features follow from the config.
+    if (part.set->utterance(0).source == SpeechSource::ark) throw DataError(text);
+    throw ConfigError(text);
+  }
   const bool limited = config.model.encoder == "transformer";
   for (int64_t i = 0; i < part.set->size(); ++i) {
     if (limited && part.set->frames(i) > config.model.max_frames)
@@ -291,13 +315,13 @@ Tensor file_features(const Config& config, const SpeechDescription& description,
   const Tensor features = compute_features(utterance, options, Filterbank(options.filterbank));
   const int64_t dims = features.size(1) * (config.data.deltas + 1);
   if (dims != description.dims)
-    throw DataError(concat_text(path.string(), ": features of ", dims, " dims, but the model was trained on ",
-                                description.dims));
+    throw ConfigError(concat_text(path.string(), ": features of ", dims,
+                                  " dims, but the model was trained on ", description.dims));
   const Normalization kind = normalization(config.data.cmvn);
   if (kind != Normalization::none) {
     FeatureStatistics own;
     own.add(features);
-    normalize(features, kind == Normalization::global ? description.global.value() : own,
+    normalize(features, kind == Normalization::global ? require_global(description) : own,
               config.data.cmvn_variance);
   }
   return config.data.deltas > 0 ? add_deltas(features, config.data.deltas) : features;

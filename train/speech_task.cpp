@@ -51,6 +51,9 @@ class SpeechTask final : public Task {
     if (config.data.spec_augment) augment_ = augment_options(config.data);
     report(training_, concat_text("; ", std::round(1000 * plan_.padding()) / 10, " % of a batch is padding"));
     report(evaluated_, "");
+    if (evaluated_.split == "test")
+      log_warning(
+          "no utterances are held out: the learning rate and the best checkpoint follow the test set");
   }
 
   const Module& model() const override { return *model_; }

@@ -11,6 +11,7 @@
 
 #include "core/allocator.h"
 #include "core/cuda/backend.h"
+#include "core/files.h"
 #include "core/log.h"
 
 namespace tapeformer {
@@ -75,6 +76,18 @@ Trainer::Trainer(Config config, TrainerOptions options)
 }
 
 Trainer::~Trainer() = default;
+
+namespace {
+
+FolderLock lock_run_dir(const std::string& run_dir) try {
+  return FolderLock(run_dir);
+} catch (const FileError& error) {
+  if (error.reason() != EWOULDBLOCK) throw;
+  throw ConfigError("run directory " + run_dir +
+                    ": another process trains in it; name another with --run-dir or run.name");
+}
+
+}  // namespace
 
 void Trainer::start_new_run() {
   if (std::filesystem::exists(options_.run_dir) && !std::filesystem::is_empty(options_.run_dir))
@@ -293,7 +306,7 @@ void Trainer::save(bool best, bool must_succeed) {
     saved_step_ = step_;
   } catch (const CheckpointError& error) {
     failure = std::current_exception();
-    progress_->message(concat_text("checkpoint of step ", step_, " failed: ", error.what()));
+    if (!must_succeed) progress_->message(error.what());
   }
   optimizer_->swap_average();
   if (failure && must_succeed) std::rethrow_exception(failure);
@@ -311,6 +324,8 @@ void Trainer::finish_step(bool last) {
 }
 
 TrainResult Trainer::run() {
+  std::filesystem::create_directories(options_.run_dir);
+  const FolderLock lock = lock_run_dir(options_.run_dir.string());
   if (options_.resume)
     resume();
   else

@@ -80,10 +80,11 @@ template <class V>
 
 // log(x) + tail / x for normal positive x; tail is far smaller than x.
 [[gnu::always_inline]] inline float log_of_normal(float x, float tail, float exponent_shift = 0.0f) {
-  constexpr int32_t kSqrtHalf = 0x3F3504F3;
+  constexpr uint32_t kSqrtHalf = 0x3F3504F3;
   const auto bits = std::bit_cast<int32_t>(x);
-  const int32_t k = (bits - kSqrtHalf) >> 23;
-  const float mantissa = std::bit_cast<float>(bits - (k << 23));  // in [sqrt(1/2), sqrt(2))
+  const int32_t k = static_cast<int32_t>(static_cast<uint32_t>(bits) - kSqrtHalf) >> 23;  // any bits may come
+  const float mantissa = std::bit_cast<float>(static_cast<uint32_t>(bits) -
+                                              (static_cast<uint32_t>(k) << 23));  // in [sqrt(1/2), sqrt(2))
   const float f = (mantissa - 1.0f) + tail * std::bit_cast<float>((127 - (k < 127 ? k : 126)) << 23);
   const float p = polynomial(f, 0.333333313f, -0.250008225f, 0.200012282f, -0.166233361f, 0.142017186f,
                              -0.131603658f, 0.127619669f, -0.0763448924f);

@@ -70,6 +70,8 @@ struct AttentionKind {
   std::vector<OptionSpec> options;  // keys of the config's [attention] table
   // `dropout` is the probability with which attention weights are dropped; kinds without weights ignore it.
   std::function<std::unique_ptr<Attention>(const OptionValues& options, double dropout)> make;
+  // Throws ConfigError for options that do not suit sequences of this length; may be empty.
+  std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
 };
 
 // Every kind, in the order in which help lists them.

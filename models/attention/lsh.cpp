@@ -75,6 +75,23 @@ LshOptions lsh_options(const OptionValues& values) {
   return options;
 }
 
+void check_length(const OptionValues& values, int64_t length) {
+  const LshOptions options = lsh_options(values);
+  if (values.get<int64_t>("chunk_length") > length)
+    throw ConfigError(concat_text("attention.chunk_length = ", options.chunk_length,
+                                  " is longer than the sequences, ", length,
+                                  ": lower it, or set model.attention = \"softmax\", which it would be"));
+  if (options.buckets > length)
+    throw ConfigError(
+        concat_text("attention.buckets: ", options.buckets, " buckets are more than the ", length,
+                    " positions of a sequence: lower attention.buckets, or 0 for 2 length / chunk_length"));
+  if (options.buckets > 0 && length <= options.chunk_length)
+    throw ConfigError(concat_text("attention.buckets = ", options.buckets, ": sequences of ", length,
+                                  " fit in one chunk of ", options.chunk_length,
+                                  ", which is exact attention without buckets: set attention.buckets = 0, or "
+                                  "lower attention.chunk_length"));
+}
+
 OptionSpec choice(const char* name, Choices choices, const char* help) {
   return {.name = name,
           .default_value = std::string(*choices.begin()),
@@ -111,12 +128,14 @@ AttentionKind lsh_attention_kind() {
            choice("combine", kCombines, "rounds as one softmax (the paper), or their mean"),
            choice("hash", kHashes,
                   "rotations of each head, in factors above 128 buckets, or planes that all share")},
-      .make = [](const OptionValues& values, double dropout) {
-        if (dropout > 0)
-          throw ConfigError(concat_text("model.attention_dropout = ", dropout,
-                                        ": attention kind \"lsh\" does not drop weights; set it to 0"));
-        return std::make_unique<LshKind>(lsh_options(values));
-      }};
+      .make =
+          [](const OptionValues& values, double dropout) {
+            if (dropout > 0)
+              throw ConfigError(concat_text("model.attention_dropout = ", dropout,
+                                            ": attention kind \"lsh\" does not drop weights; set it to 0"));
+            return std::make_unique<LshKind>(lsh_options(values));
+          },
+      .check_length = check_length};
 }
 
 }  // namespace tapeformer

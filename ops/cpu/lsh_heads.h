@@ -19,7 +19,7 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* bucke
   Arena count(nullptr), head_count(nullptr);
   make(Head(s, head_count)).take(count);
   const int64_t tasks = s.batch * s.heads, team = threads();
-  const int64_t heads_at_once = tasks >= team ? std::min(tasks, team) : 1;
+  const int64_t heads_at_once = tasks >= team ? team : 1;
   const int64_t order_size = LshOrder::memory(s);
   const Scratch<char> windows(count.used() * team);
   const Scratch<int32_t> orders(order_size * heads_at_once);

@@ -40,7 +40,7 @@ void pack_gathered_rows(Row&& row, const T* factors, int64_t count, int64_t dim,
     const T* x[kSide];
     T factor[kSide];
     for (int64_t r = 0; r < kSide; ++r) {
-      x[r] = row(i + (r < real ? r : 0));
+      x[r] = real > 0 ? row(i + (r < real ? r : 0)) : nullptr;
       factor[r] = r < real ? factors[i + r] : T{0};
     }
     int64_t j = 0;

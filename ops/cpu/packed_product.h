@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "ops/cpu/panel_product.h"
 
@@ -67,8 +68,13 @@ void add_tile(int64_t rows, int64_t columns, int64_t depth, const T* tile, const
 template <bool kAdd = false, class T>
 void packed_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                     const T* panels, T* c, int64_t c_stride) {
-  // The thread's own for good: from the allocator, peaks would depend on which threads meet here.
-  alignas(64) static thread_local T tiles[kBlockRows * kPartDepth];
+  // The thread's own for good: from the allocator, peaks would depend on which threads meet here. Not within
+  // the thread's stack, which may be small.
+  struct Tiles {
+    alignas(64) T values[kBlockRows * kPartDepth];
+  };
+  static thread_local const auto memory = std::make_unique<Tiles>();
+  T* const tiles = memory->values;
   const int64_t block = even_block(rows, kBlockRows);
   for (int64_t row = 0; row < rows; row += block)
     for (int64_t k = 0; k < depth; k += kPartDepth) {

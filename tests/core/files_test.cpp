@@ -1,7 +1,10 @@
 #include "core/files.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -44,6 +47,40 @@ TEST_CASE("replace_file writes, replaces and leaves nothing else behind") {
   replace_file((dir / "file").string(), "");
   CHECK(tapeformer::read_file((dir / "file").string()).empty());
   CHECK(entries(dir.path()) == 1);
+}
+
+TEST_CASE("replace_file leaves links and pipes what they are") {
+  const TempDir dir;
+  replace_file((dir / "file").string(), "old");
+  std::filesystem::create_symlink("file", dir / "link");
+  replace_file((dir / "link").string(), "new");
+  CHECK(std::filesystem::is_symlink(dir / "link"));
+  CHECK(read_file((dir / "file").string()) == "new");
+  replace_file("/dev/null", "text");
+  CHECK(std::filesystem::is_character_file("/dev/null"));
+  const std::string pipe = (dir / "pipe").string();
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  const File reader(pipe, O_RDWR);  // opening for reading alone would wait for a writer
+  replace_file(pipe, "through");
+  std::string text(7, ' ');
+  CHECK(::read(reader.descriptor(), text.data(), text.size()) == 7);
+  CHECK(text == "through");
+  CHECK(std::filesystem::is_fifo(pipe));
+}
+
+TEST_CASE("a folder is locked once, until the lock goes") {
+  const TempDir dir;
+  const std::string path = dir.path().string();
+  {
+    const FolderLock lock(path);
+    try {
+      const FolderLock second(path);
+      FAIL("locked twice");
+    } catch (const FileError& error) {
+      CHECK(error.reason() == EWOULDBLOCK);
+    }
+  }
+  CHECK_NOTHROW(FolderLock{path});
 }
 
 TEST_CASE("replace_file fails with the path and the reason, and keeps the old file") {

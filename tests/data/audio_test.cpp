@@ -110,6 +110,36 @@ TEST_CASE("a WAV that was written to a pipe announces no size and is read to its
   CHECK(read_audio(dir / "a.wav").samples.size() == 1000);
 }
 
+TEST_CASE("containers whose early end would not show are refused") {
+  const TempDir dir;
+  for (const auto& [name, format] : {std::pair{"a.aiff", SF_FORMAT_AIFF | SF_FORMAT_PCM_16},
+                                     {"b.au", SF_FORMAT_AU | SF_FORMAT_PCM_16},
+                                     {"c.w64", SF_FORMAT_W64 | SF_FORMAT_PCM_16},
+                                     {"d.rf64", SF_FORMAT_RF64 | SF_FORMAT_PCM_16},
+                                     {"e.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG}}) {
+    CAPTURE(name);
+    write_sound(dir / name, format, tone(1000, 440, 16000), 16000);
+    CHECK(contains(decoding_error(dir / name), std::string(name) + ": expected WAV, FLAC, Ogg or SPHERE"));
+  }
+}
+
+TEST_CASE("a FLAC that was written to a pipe announces no samples and is read to its end") {
+  const TempDir dir;
+  const auto path = dir / "a.flac";
+  write_sound(path, SF_FORMAT_FLAC | SF_FORMAT_PCM_16, tone(100000, 440, 16000), 16000);
+  const Audio whole = read_audio(path);
+  std::string bytes = read_file(path);
+  // After "fLaC" and the block's header, 13 bytes; then 36 bits of the number of samples end at byte 26.
+  bytes[21] = static_cast<char>(bytes[21] & 0xF0);
+  for (size_t i = 22; i < 26; ++i) bytes[i] = 0;
+  write_file(path, bytes);
+  CHECK(read_audio_info(path).samples == 100000);
+  CHECK(read_audio(path).samples == whole.samples);
+  const Audio part = read_audio(path, {.first = 30001, .last = 90000});
+  REQUIRE(part.samples.size() == 59999);
+  CHECK(std::equal(part.samples.begin(), part.samples.end(), whole.samples.begin() + 30001));
+}
+
 TEST_CASE("files that are no audio are named with the fault") {
   const TempDir dir;
   CHECK(contains(decoding_error(dir / "none.wav"), "none.wav: no such file"));

@@ -64,6 +64,8 @@ TEST_CASE("a small AN4 directory, and what can be wrong with it") {
   const Corpus corpus = read_an4(dir.path(), "train");
   CHECK(corpus.utterances[0].phones == Words{"AH", "B", "IY"});
   CHECK(corpus.utterances[0].path == dir / "feat/x/spk/u1.mfc");
+  write_file(dir / "etc/an4_train.transcription", std::string("<s> </s> (u1)\nB (u2)\n"));
+  CHECK(contains(read_an4(dir.path(), "train").utterances[0].fault, "transcription:1: an empty transcript"));
   write_file(dir / "etc/an4_train.transcription", std::string("A B (u1)\nB (u3)\n"));
   CHECK(contains(message_of<DataError>([&] { read_an4(dir.path(), "train"); }),
                  "transcription:2: expected the words"));
@@ -100,8 +102,12 @@ TEST_CASE("TIMIT and LibriSpeech directories") {
   REQUIRE(test.utterances.size() == 1);
   CHECK(test.utterances[0].speaker == "felc0");
   write_file(dir / "TRAIN/DR1/FCJF0/SI1027.PHN", std::string("0 100 h#\n100 200 foo\n"));
+  const Corpus wrong = read_timit(dir.path(), "train", PhoneSet::timit39);
+  CHECK(contains(wrong.utterances[0].fault, "SI1027.PHN:2: \"foo\" is no phone of TIMIT"));
+  CHECK(wrong.utterances[0].phones.empty());
+  write_file(dir / "TRAIN/DR2/FCJF0/SI1027.PHN", std::string("0 100 h#\n"));
   CHECK(contains(message_of<DataError>([&] { read_timit(dir.path(), "train", PhoneSet::timit39); }),
-                 "SI1027.PHN:2: \"foo\" is no phone of TIMIT"));
+                 "\"fcjf0_si1027\" is a duplicate of"));
 
   write_file(dir / "dev-clean/84/121/84-121.trans.txt", std::string("84-121-0 GO ON\n84-121-1 MAYBE\n"));
   const Corpus libri = read_librispeech(dir.path(), "dev-clean");
@@ -109,6 +115,14 @@ TEST_CASE("TIMIT and LibriSpeech directories") {
   CHECK(libri.utterances[0].words == Words{"GO", "ON"});
   CHECK(libri.utterances[0].speaker == "84");
   CHECK(libri.utterances[1].path == dir / "dev-clean/84/121/84-121-1.flac");
+  write_file(dir / "dev-clean/84/122/84-122.trans.txt", std::string("84-122-0 GO\n84-122-1\n"));
+  const Corpus empty = read_librispeech(dir.path(), "dev-clean");
+  REQUIRE(empty.utterances.size() == 4);
+  CHECK(contains(empty.utterances[3].fault, "84-122.trans.txt:2: an empty transcript"));
+  CHECK(empty.utterances[2].fault.empty());
+  write_file(dir / "dev-clean/84/122/84-122.trans.txt", std::string("84-122-0 GO\n84-121-1 ON\n"));
+  CHECK(contains(message_of<DataError>([&] { read_librispeech(dir.path(), "dev-clean"); }),
+                 "84-122.trans.txt:2: \"84-121-1\" is a duplicate of"));
 }
 
 TEST_CASE("a feature file of the wrong size is named") {

@@ -116,3 +116,19 @@ TEST_CASE("filterbanks are far faster than real time") {
   CHECK(best > 200);  // 1,000 on an idle machine; tests share theirs
 #endif
 }
+
+TEST_CASE("filters that no line of the spectrum falls into are refused, with the largest number that works") {
+  const std::string message = options_error({.rate = 8000, .bins = 200});
+  CHECK(contains(message, "num_mel_bins = 200"));
+  const int64_t most = std::stoll(message.substr(message.rfind(' ') + 1));
+  CHECK(most >= 40);
+  CHECK(options_error({.rate = 8000, .bins = most + 1}) != "");
+  const Tensor features = Filterbank({.rate = 8000, .bins = most}).compute(recording());
+  // No bin stays at the floor.
+  for (int64_t bin = 0; bin < most; ++bin) {
+    float highest = -100;
+    for (int64_t t = 0; t < features.size(0); ++t)
+      highest = std::max(highest, features.data<float>()[t * most + bin]);
+    CHECK(highest > -10);
+  }
+}

@@ -1,6 +1,7 @@
 #include "data/gzip.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include "core/errors.h"
 #include "tests/data/support.h"
@@ -89,6 +90,12 @@ TEST_CASE("missing files and directories are data errors with the path") {
   const TempDir dir;
   CHECK(unpacking_error(dir / "none") == (dir / "none").string() + ": no such file");
   CHECK(unpacking_error(dir.path()) == dir.path().string() + ": is not a regular file");
+}
+
+TEST_CASE("a pipe in place of a file is an error, not a wait") {
+  const TempDir dir;
+  REQUIRE(mkfifo((dir / "pipe.gz").c_str(), 0600) == 0);
+  CHECK(contains(unpacking_error(dir / "pipe.gz"), "is not a regular file"));
 }
 
 TEST_CASE("prefix and digest of plain and packed files") {

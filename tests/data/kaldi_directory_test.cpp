@@ -263,3 +263,17 @@ TEST_CASE("compressed matrices of archives are unpacked") {
   start("CM", -1, 2);
   CHECK(contains(message_of<DataError>(read), "truncated: a matrix of -1 x 2"));
 }
+
+TEST_CASE("the name of the blank is no phone: verify says where, and the utterance is at fault") {
+  const TempDir dir;
+  write_directory(dir);
+  write_file(dir / "text", std::string("a hello\nb good <blank>\n"));
+  const auto problems = kaldi_problems(dir.path());
+  REQUIRE(problems.size() == 1);
+  CHECK(contains(problems[0], "text:2: \"<blank>\" is the blank of CTC"));
+  Corpus corpus = read_kaldi_directory(dir.path());
+  take_words_as_phones(corpus);
+  CHECK(contains(corpus.utterances[1].fault, "<blank>"));
+  CHECK(corpus.utterances[1].phones.empty());
+  CHECK(corpus.utterances[0].fault.empty());
+}

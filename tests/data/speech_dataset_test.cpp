@@ -115,6 +115,51 @@ TEST_CASE("features are those of the cache, which changes with every parameter, 
   CHECK(FeatureStore(changed, cached).from_cache());
 }
 
+TEST_CASE("a cache keeps faults of recordings, not those of commands, and no damaged values") {
+  const TempDir dir;
+  Corpus corpus = noise_corpus(dir, 3);
+  FeatureOptions cached = options_8k().features;
+  cached.cache_folder = (dir / "cache").string();
+  write_file(corpus.utterances[1].path, std::string(500, 'x'));
+  CHECK(!FeatureStore(corpus, cached).from_cache());
+  const FeatureStore kept(corpus, cached);
+  CHECK(kept.from_cache());
+  CHECK(contains(kept.error(1), "not a readable audio file"));
+
+  const auto path = dir / "cache" / (cache_key(corpus, cached) + ".features");
+  std::string bytes = read_file(path);
+  const float damage = NAN;
+  std::memcpy(bytes.data() + 400, &damage, sizeof damage);
+  write_file(path, bytes);
+  CHECK(!FeatureStore(corpus, cached).from_cache());
+  CHECK(FeatureStore(corpus, cached).from_cache());
+
+  // The file that the command prints comes later.
+  corpus.utterances[1].path.clear();
+  corpus.utterances[1].command = "cat " + (dir / "late.wav").string() + " 2>/dev/null";
+  const FeatureStore failed(corpus, cached);
+  CHECK(contains(failed.error(1), "failed with exit code 1"));
+  CHECK(max_difference(failed.features(0), FeatureStore(corpus, options_8k().features).features(0)) == 0);
+  std::filesystem::copy_file(corpus.utterances[2].path, dir / "late.wav");
+  const FeatureStore later(corpus, cached);
+  CHECK(!later.from_cache());
+  CHECK(later.error(1).empty());
+  CHECK(FeatureStore(corpus, cached).from_cache());
+}
+
+TEST_CASE("an utterance with a fault is left out and named") {
+  const TempDir dir;
+  Corpus corpus = noise_corpus(dir, 3);
+  corpus.utterances[1].fault = "list:2: an empty transcript";
+  SpeechOptions options = options_8k();
+  const SpeechDataset set(corpus, kPhones, options);
+  CHECK(set.size() == 2);
+  CHECK(set.report().bad == std::vector<std::string>{"u1: list:2: an empty transcript"});
+  options.refuse_bad = true;
+  CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, options); }),
+                 "list:2: an empty transcript"));
+}
+
 TEST_CASE("dither is other noise in every epoch and utterance, and the same one when asked again") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 3);

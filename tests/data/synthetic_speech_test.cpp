@@ -48,6 +48,23 @@ TEST_CASE("a missing program is named with its package") {
   CHECK(contains(message, "apt-get install espeak-ng"));
 }
 
+TEST_CASE("a preparation that fails leaves no lists of an earlier one, and no unfinished sounds") {
+  const TempDir dir;
+  for (const char* split : {"train", "test"})
+    for (const char* list : {"text", "words", "utt2spk", "wav.scp"})
+      write_file(dir / split / list, std::string("old\n"));
+  write_file(dir / "train/wav/a.espeak.wav", std::string("half"));
+  write_file(dir / "train/wav/a.wav", std::string("whole"));
+  CHECK_THROWS_AS(make_synthetic_speech(dir.path(), {.program = "no-such-espeak"}), DataError);
+  for (const char* split : {"train", "test"}) {
+    CHECK(!kaldi_problems(dir / split).empty());
+    for (const char* list : {"text", "words", "utt2spk", "wav.scp"})
+      CHECK(!std::filesystem::exists(dir / split / list));
+  }
+  CHECK(!std::filesystem::exists(dir / "train/wav/a.espeak.wav"));
+  CHECK(std::filesystem::exists(dir / "train/wav/a.wav"));
+}
+
 TEST_CASE("synthetic speech is three good Kaldi directories, the same on any number of threads") {
   if (std::system("command -v espeak-ng >/dev/null 2>&1")) {
     MESSAGE("skipped: espeak-ng is not installed");

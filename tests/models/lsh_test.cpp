@@ -141,3 +141,18 @@ TEST_CASE("lsh: the model has no key projection, and generates by running prefix
         generate(model, prefix, 12, {.mode = GenerationMode::recompute, .seed = 9}).to_vector());
   CHECK_THROWS_WITH(generate(model, prefix, 12, {.seed = 9}), doctest::Contains("--mode recompute"));
 }
+
+TEST_CASE("lsh: a model refuses chunks and buckets that do not suit its sequences") {
+  auto make = [](int64_t chunk_length, int64_t buckets) {
+    AutoregressiveOptions options = lsh_options(chunk_length);
+    options.encoder.attention_options.set("buckets", buckets);
+    const AutoregressiveModel model(options);
+  };
+  const int64_t length = lsh_options(4).max_length;
+  make(length, 0);
+  make(4, length / 2 * 2);
+  CHECK_THROWS_WITH_AS(make(length + 1, 0), doctest::Contains("is longer than the sequences"), ConfigError);
+  CHECK_THROWS_WITH_AS(make(4, length / 2 * 2 + 2), doctest::Contains("lower attention.buckets"),
+                       ConfigError);
+  CHECK_THROWS_WITH_AS(make(length, 4), doctest::Contains("fit in one chunk"), ConfigError);
+}

@@ -103,6 +103,33 @@ TEST_CASE("speech configs: TIMIT, LibriSpeech and Kaldi directories are read, an
   }
 }
 
+TEST_CASE("speech configs: a part is the folder that its setting names, and no other") {
+  const TempDir dir;
+  const fs::path folder = dir / "librispeech";
+  write_librispeech(folder);
+  fs::create_directories(folder / "more");
+  fs::rename(folder / "test-clean", folder / "more/test-clean");
+  const auto count = [&](const std::string& set, const std::string& split) {
+    return read_speech_part(load("librispeech-linear", folder,
+                                 {"data.lexicon=\"" + (folder / "lexicon").string() + "\"", set}),
+                            split, "")
+        .utterances.size();
+  };
+  CHECK(count("data.train_part=train-clean-100", "train") == 2);
+  CHECK(count("data.train_part=train-clean-100/", "train") == 2);
+  CHECK(count("data.train_part=./train-clean-100//", "train") == 2);
+  CHECK(count("data.test_part=more/test-clean", "test") == 2);
+  CHECK(count("data.test_part=" + (folder / "more/test-clean").string(), "test") == 2);
+  for (const std::string part : {".", "./", "dev-clean/..", "..", "/"})
+    CHECK(contains(message_of<ConfigError>([&] { count("data.train_part=" + part, "train"); }),
+                   "expected the folder of a part"));
+  CHECK_THROWS_AS(count("data.test_part=test-clean", "test"), DataError);
+  // A named part that is missing is no reason to train against the test set.
+  const Config config = load("librispeech-linear", folder, {"data.valid_part=dev-other"});
+  CHECK(contains(message_of<DataError>([&] { speech_evaluation_split(config, ""); }),
+                 (folder / "dev-other").string() + ": no such folder; data.valid_part"));
+}
+
 TEST_CASE("speech configs: wav.scp with commands needs data.allow_commands") {
   const TempDir dir;
   write_kaldi(dir / "kaldi");

@@ -183,7 +183,7 @@ TEST_CASE("speech: bad data names the file and what to do") {
 
   SpeechDescription other = describe(part);
   other.dims = 39;
-  CHECK(contains(message_of<DataError>([&] { make_speech_part(config, "test", "", &other); }),
+  CHECK(contains(message_of<ConfigError>([&] { make_speech_part(config, "test", "", &other); }),
                  "features of 13 dims, but the model was trained on 39"));
 }
 

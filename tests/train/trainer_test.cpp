@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "core/files.h"
 #include "tests/support/temp_dir.h"
 #include "tests/train/quiet_training.h"
 
@@ -196,6 +197,14 @@ TEST_CASE("a dry run writes nothing and reports what a run would take") {
   CHECK(Trainer(limited, {.run_dir = dir.path() / "run", .data_dir = "", .resume = false, .quiet = true})
             .dry_run()
             .seconds_in_all == 180);
+}
+
+TEST_CASE("a run directory in which another process trains is refused") {
+  const TempDir dir;
+  train(tiny_config(2), dir.path() / "run");
+  const FolderLock other((dir.path() / "run").string());
+  CHECK(contains(message_of<ConfigError>([&] { train(tiny_config(2), dir.path() / "run", true); }),
+                 "another process trains in it"));
 }
 
 TEST_CASE("the time limit ends a run with a checkpoint") {

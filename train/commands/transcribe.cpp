@@ -61,6 +61,14 @@ Transcript transcribe_stream(const LoadedSpeechRun& run, SpeechStream& stream, c
   return result;
 }
 
+// The Transformer has a table of positions.
+void require_length(const Config& config, const std::string& path, int64_t frames) {
+  if (config.model.encoder == "transformer" && frames > config.model.max_frames)
+    throw DataError(concat_text(path, ": ", frames,
+                                " frames are more than model.max_frames = ", config.model.max_frames,
+                                "; a model for longer recordings is trained with more"));
+}
+
 std::optional<CommandLine> parse(const Arguments& arguments) {
   return parse_command(
       {.name = "transcribe",
@@ -94,6 +102,10 @@ int run_transcribe(const Arguments& arguments) {
   const LoadedSpeechRun run = load_speech_run(find_run(*line));
   std::unique_ptr<SpeechStream> stream;
   if (streams) {
+    if (run.config.model.encoder == "lstm")
+      throw ConfigError(run.checkpoint.string() + ": --stream needs a Transformer, found " +
+                        (run.config.model.bidirectional ? "a bidirectional LSTM, which sees later frames"
+                                                        : "an LSTM, which is not run frame by frame"));
     if (!run.config.model.causal)
       throw ConfigError(run.checkpoint.string() +
                         " sees later frames: --stream needs a model trained with model.causal = true");
@@ -115,6 +127,7 @@ int run_transcribe(const Arguments& arguments) {
     row.add("file", path);
     try {
       const Tensor features = file_features(run.config, run.description, path);
+      require_length(run.config, path, features.size(0));
       const auto start = std::chrono::steady_clock::now();
       if (!line->common.json && streams) print_text(path + "\n");
       const Transcript heard = streams ? transcribe_stream(run, *stream, features, !line->common.json)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/errors.h"
 #include "core/files.h"
 #include "train/metrics.h"
 #include "train/reproduce/chart.h"
@@ -72,17 +73,32 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// The corpora that have configs of their own; for another one the settings of the command line do the rest.
+// What the command line gives for the key, without the quotes of a TOML string; the last setting wins.
+std::string setting(const ReproductionOptions& options, const std::string& key) {
+  const char* const around = " \t\"'";
+  std::string value;
+  for (const std::string& set : options.common.sets) {
+    const size_t equals = set.find('=');
+    if (equals == std::string::npos || set.substr(0, set.find_first_of(" \t=")) != key) continue;
+    const size_t first = set.find_first_not_of(around, equals + 1);
+    value = first == std::string::npos ? "" : set.substr(first, set.find_last_not_of(around) - first + 1);
+  }
+  return value;
+}
+
+// Every corpus has configs of its own, with the model sizes, parts and features that suit it.
 std::string config_of(const ReproductionOptions& options, const std::string& name) {
-  const auto& sets = options.common.sets;
-  const auto chosen = [&](const std::string& dataset) {
-    return std::find(sets.begin(), sets.end(), "data.dataset=" + dataset) != sets.end();
-  };
-  const char* corpus = chosen("fsdd") ? "fsdd-" : chosen("synthetic-speech") ? "synthetic-" : "an4-";
-  return std::string("speech/") + corpus + name + ".toml";
+  const std::string dataset = setting(options, "data.dataset");
+  const std::string corpus = dataset.empty() ? "an4" : dataset == "synthetic-speech" ? "synthetic" : dataset;
+  const std::string config = "speech/" + corpus + "-" + name + ".toml";
+  if (!std::filesystem::exists(options.configs / config))
+    throw ConfigError("data.dataset = \"" + dataset + "\" has no config " +
+                      (options.configs / config).string());
+  return config;
 }
 
 Report reproduce_speech_table(const ReproductionOptions& options) {
+  refuse_settings(options, {"model.attention", "model.encoder"});
   Chart by_epoch{.title = "", .x = {"epoch"}, .y = {"validation PER, %"}, .series = {}};
   Chart by_time = by_epoch;
   by_time.x = {"processor seconds of training"};

@@ -90,9 +90,10 @@ TEST_CASE("bench attention") {
 }
 
 TEST_CASE("bench reversible") {
-  const auto figures = json_of(run_program(
-      {"bench", "reversible", "--deepest", "4", "--heads", "1", "--head-dim", "8", "--length", "64",
-       "--batch", "2", "--feedforward", "64", "--vocabulary", "512", "--repeats", "1", "--json"}));
+  const auto figures = json_of(
+      run_program({"bench",     "reversible", "--deepest", "4", "--heads",       "1",  "--head-dim",   "8",
+                   "--length",  "64",         "--batch",   "2", "--feedforward", "64", "--vocabulary", "512",
+                   "--repeats", "1",          "--threads", "1", "--json"}));
   REQUIRE(figures["depths"].size() == 6);
   CHECK(figures["reversible_added_layer_bytes"] == 0);
   CHECK(figures["recompute_added_layer_bytes"] >= 2 * 64 * 8 * 4);

@@ -2,6 +2,7 @@
 #include "tests/train/commands/program.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
 
 #include <csignal>
 
@@ -117,7 +118,11 @@ TEST_CASE("an interrupt ends a command with 130") {
   const TempDir dir;
   const pid_t child = start_program({"bench", "small-op", "--repeats", "1000000"}, (dir / "out").string(),
                                     (dir / "err").string());
-  while (read_file(dir / "err").empty()) usleep(1000);  // the handler is there before the first message
+  siginfo_t ended{};  // the handler is there before the first message
+  while (read_file(dir / "err").empty() && ended.si_pid == 0) {
+    usleep(1000);
+    waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
+  }
   kill(child, SIGINT);
   CHECK(exit_code_of(child) == 130);
 }

@@ -146,6 +146,12 @@ TEST_CASE("transcribe --stream: what the parallel form hears, growing phone by p
   CHECK(contains(text.out, " s  "));
 
   CHECK(run_program({"transcribe", run, feature_file(dir, 0), "--stream", "--beam", "4"}).code == 2);
+  write_file(dir / "long.mfc", mfc_bytes("ABCABCABCABCABCABCABC", 1));
+  for (const std::string option : {"--stream", "--json"}) {
+    const auto result = run_program({"transcribe", run, (dir / "long.mfc").string(), option});
+    CHECK(result.code == 3);
+    CHECK(contains(result.err, "long.mfc: 126 frames are more than model.max_frames = 100"));
+  }
 }
 
 TEST_CASE("transcribe --stream needs a causal model with a recurrent form") {
@@ -154,7 +160,18 @@ TEST_CASE("transcribe --stream needs a causal model with a recurrent form") {
   const std::string run = trained(dir, tiny_speech_config(dir / "an4"));
   const auto refused = run_program({"transcribe", run, feature_file(dir, 0), "--stream"});
   CHECK(refused.code == 2);
-  CHECK(contains(refused.err, "model.causal = true"));
+  CHECK(contains(refused.err, "needs a Transformer, found a bidirectional LSTM"));
+  const auto wrong = run_program({"eval", run, "--set", "data.deltas=2"});
+  CHECK(wrong.code == 2);
+  CHECK(contains(wrong.err, "features of 39 dims, but the model was trained on 13"));
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"eval", run}, {"transcribe", run, feature_file(dir, 0)}}) {
+    std::vector<std::string> words = command;
+    words.insert(words.end(), {"--set", "data.cmvn=global"});
+    const auto global = run_program(words);
+    CHECK(global.code == 2);
+    CHECK(contains(global.err, "needs the statistics of the training set"));
+  }
 }
 
 TEST_CASE("train on speech from the command line: the report, and contradictions of the config") {
@@ -231,6 +248,33 @@ TEST_CASE("reproduce speech-table: four models beside the paper's, continued by 
   CHECK(contains(read_file(dir / "out/speech-table.svg"), "on an4"));
   CHECK(contains(read_file(dir / "out/speech-table-time.svg"), "processor seconds"));
   CHECK(json_of(run_program(words)) == report);
+}
+
+TEST_CASE("reproduce speech-table: what it sets itself is refused, and every corpus has its configs") {
+  const TempDir dir;
+  const auto reproduce = [&](const std::vector<std::string>& sets) {
+    std::vector<std::string> words = {"reproduce", "speech-table",
+                                      "--configs", std::string(SOURCE_DIR) + "/configs",
+                                      "--out",     (dir / "out").string()};
+    for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
+    return run_program(words);
+  };
+  for (const std::string set : {"model.attention=linear", "model.encoder=lstm"}) {
+    const auto refused = reproduce({set});
+    CHECK(refused.code == 2);
+    CHECK(contains(refused.err, "the reproduction sets model."));
+  }
+  for (const std::string corpus : {"an4", "fsdd", "synthetic-speech", "timit", "librispeech", "kaldi"})
+    for (const std::string quote : {"", "\"", "'"}) {
+      const std::string none = (dir / "none").string();
+      const auto missing = reproduce({"data.dataset=" + quote + corpus + quote, "data.path=" + none});
+      CAPTURE(missing.err);
+      CHECK(missing.code == 3);
+      CHECK(contains(missing.err, none + ": no such folder"));
+    }
+  const auto other = reproduce({"data.dataset=wsj"});
+  CHECK(other.code == 2);
+  CHECK(contains(other.err, "wsj-bilstm.toml"));
 }
 
 TEST_CASE("reproduce speech-scaling: an epoch at every length for every model") {
