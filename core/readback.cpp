@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "core/cuda/transfers.h"
+
 namespace tapeformer {
 
 Readback::Readback(const Tensor& scalar) : dtype_(scalar.dtype()) {

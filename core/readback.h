@@ -3,10 +3,13 @@
 
 #include <memory>
 
-#include "core/cuda/transfers.h"
 #include "core/tensor.h"
 
 namespace tapeformer {
+
+namespace cuda {
+class HostCopy;
+}
 
 class Readback {
  public:

@@ -1,5 +1,7 @@
 #include "core/stopwatch.h"
 
+#include "core/cuda/transfers.h"
+
 namespace tapeformer {
 
 Stopwatch::Stopwatch(Device device) : device_(device) {

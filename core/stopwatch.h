@@ -4,10 +4,13 @@
 #include <chrono>
 #include <memory>
 
-#include "core/cuda/transfers.h"
 #include "core/device.h"
 
 namespace tapeformer {
+
+namespace cuda {
+class EventTimer;
+}
 
 // On a device: between two events in its stream, so that launching what comes before does not count.
 class Stopwatch {

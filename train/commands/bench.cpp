@@ -54,7 +54,9 @@ int run_bench(const Arguments& arguments) {
   if (!line) return 0;
   if (chosen.on_devices)
     use_device(line->common);
-  else if (line->common.device != "auto" && !device_of(*line).is_cpu())
+  else if (line->common.device == "auto")
+    log_info("device cpu: benchmark \"", chosen.name, "\" measures it alone");
+  else if (!device_of(*line).is_cpu())
     throw ConfigError("benchmark \"" + chosen.name + "\" measures the CPU, not " + line->common.device);
   if (!blas_info().shares_threads()) log_warning("OpenBLAS is not the OpenMP build; figures will be poor");
   Report report;
