@@ -262,8 +262,8 @@ void add_lstm(std::vector<OpCase>& table) {
     add(directions, {5, 0, 7, 1, 5}, 7, 3, 2);
     add(directions, {1}, 1, 1, 1);
     add(directions, {0, 0}, 3, 2, 2);
-    // Each step rounds the gradient that it hands on, and the weights' gradients add up those of 40.
-    add(directions, {31, 40, 2}, 40, 33, 37, true, 4);
+    // Each of 40 steps rounds the gradient that it hands on, and on both machines in another way.
+    add(directions, {31, 40, 2}, 40, 33, 37, true, 10);
   }
 }
 
