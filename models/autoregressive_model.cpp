@@ -103,7 +103,8 @@ Tensor AutoregressiveModel::chunked_loss(const Tensor& rows, const Tensor& targe
     const double share = total > 0 ? counted_rows(part_targets, part_weights) / total : 0;
     return mul(row_loss(linear(piece, parameters[0], parameters[1]), part_targets, part_weights), share);
   };
-  return chunked_sum(part, rows, options_.loss_chunks, {predictor.weight, predictor.bias});
+  const auto multiply = [](const Tensor& x, const Tensor& factor) { return mul(x, factor); };
+  return chunked_sum(part, rows, options_.loss_chunks, {predictor.weight, predictor.bias}, multiply);
 }
 
 AutoregressiveModel::Rows AutoregressiveModel::rows_of_batch(const Batch& batch,

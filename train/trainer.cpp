@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/allocator.h"
+#include "core/cuda/backend.h"
 #include "core/files.h"
 #include "core/log.h"
 
@@ -54,6 +55,11 @@ int64_t total_steps(const Config& config, const Task& task) {
   if (t.steps > 0) return t.steps;
   const double steps = task.batches_in(t.epochs) / static_cast<double>(t.accumulate);
   return std::max<int64_t>(std::llround(steps), 1);
+}
+
+void wait_for(Device device) {
+  if constexpr (kHasCuda)
+    if (!device.is_cpu()) cuda::synchronize(device);
 }
 
 FolderLock lock_run_dir(const std::string& run_dir) try {
@@ -157,19 +163,38 @@ bool Trainer::epoch_due(int64_t every) const {
   return done / every > task_->epochs_done(batches - config_.train.accumulate) / every;
 }
 
-void Trainer::check_finite(double loss, int64_t micro_step) const {
+// `number`: of the batch
+void Trainer::check_finite(double loss, int64_t step, int64_t number) const {
   if (std::isfinite(loss)) return;
-  throw DivergedError(concat_text(
-      "the loss is ", loss, " at step ", step_, ", training examples ", task_->examples_of(micro_step),
-      saved_step_ >= 0 ? concat_text("; the checkpoint of step ", saved_step_, " is kept")
-                       : std::string("; no checkpoint was written before"),
-      ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm."));
+  throw DivergedError(
+      concat_text("the loss is ", loss, " at step ", step, ", training examples ", task_->examples_of(number),
+                  saved_step_ >= 0 ? concat_text("; the checkpoint of step ", saved_step_, " is kept")
+                                   : std::string("; no checkpoint was written before"),
+                  ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm."));
+}
+
+// Of the steps that are launched and come before the given one. What follows from a loss that is no number is
+// at most one step of the weights, which no checkpoint gets: before one is written all losses are read.
+void Trainer::read_losses(int64_t before_step) {
+  while (!unread_losses_.empty() && unread_losses_.front().step < before_step) {
+    const UnreadLosses losses = std::move(unread_losses_.front());
+    unread_losses_.pop_front();
+    const auto count = static_cast<int64_t>(losses.of_batches.size());
+    double sum = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const double loss = losses.of_batches[static_cast<size_t>(i)].value();
+      check_finite(loss, losses.step, losses.step * count + i);
+      sum += loss / static_cast<double>(count);
+    }
+    last_loss_ = sum;
+  }
 }
 
 Trainer::Step Trainer::train_step() {
   const int64_t micro_steps = config_.train.accumulate;
   const int64_t dropout_steps = config_.train.dropout_steps;
   Step done;
+  UnreadLosses losses{step_, {}};
   prepare_batches();
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
     const int64_t number = step_ * micro_steps + micro;
@@ -177,29 +202,31 @@ Trainer::Step Trainer::train_step() {
                                  .seed = static_cast<uint64_t>(config_.run.seed),
                                  .step = static_cast<uint64_t>(number)};
     const BatchLoss batch = task_->loss(number, context);
-    const double value = batch.loss.item();
-    check_finite(value, number);
+    losses.of_batches.emplace_back(batch.loss);
+    if (device_.is_cpu()) check_finite(losses.of_batches.back().value(), step_, number);
     backward(batch.loss);
-    done.loss += value / static_cast<double>(micro_steps);
     done.tokens += batch.tokens;
   }
   done.lr = config_.optimizer.lr * schedule_->factor(step_);
   done.grad_norm = optimizer_->step(done.lr, 1 / static_cast<double>(micro_steps));
+  unread_losses_.push_back(std::move(losses));
+  read_losses(step_);
   ++step_;
   return done;
 }
 
 void Trainer::report(const Step& step) {
-  const bool last = step_ == total_steps_;
+  const bool last = step_ == total_steps_, logged = due(config_.train.log_every) || last;
+  if (logged || device_.is_cpu() || !last_loss_) read_losses(step_);
   const double speed = interval_seconds_ > 0 ? static_cast<double>(interval_tokens_) / interval_seconds_ : 0;
   progress_->update({.step = step_,
-                     .loss = step.loss,
-                     .bits_per_dim = task_->shown_bits(step.loss),
+                     .loss = *last_loss_,
+                     .bits_per_dim = task_->shown_bits(*last_loss_),
                      .tokens_per_second = speed,
                      .memory_bytes = allocator(device_).stats().peak});
-  if (!due(config_.train.log_every) && !last) return;
-  MetricRecord record{{"step", step_}, {"split", "train"}, {"loss_nats", step.loss}};
-  task_->add_metrics(step.loss, record);
+  if (!logged) return;
+  MetricRecord record{{"step", step_}, {"split", "train"}, {"loss_nats", *last_loss_}};
+  task_->add_metrics(*last_loss_, record);
   const MetricRecord rest{{"lr", step.lr},
                           {"grad_norm", step.grad_norm.item()},
                           {"tokens_per_second", speed},
@@ -224,6 +251,7 @@ void Trainer::report_epoch() {
 }
 
 void Trainer::evaluate_now() {
+  read_losses(step_);
   optimizer_->swap_average();
   evaluation_ = task_->evaluate();
   optimizer_->swap_average();
@@ -242,6 +270,7 @@ void Trainer::evaluate_now() {
 // "average.NAME". A disk that is full must not end a run that can go on: the old checkpoint is intact, and
 // the next one may succeed.
 void Trainer::save(bool best, bool must_succeed) {
+  read_losses(step_);
   nlohmann::ordered_json state{{"step", step_},
                                {"evaluated_step", evaluated_step_},
                                {"optimizer_steps", optimizer_->steps()},
@@ -340,8 +369,12 @@ DryRun Trainer::dry_run() {
                 .evaluation_examples = task_->evaluation_examples()};
   allocator(device_).reset_peak();
   train_step();
+  wait_for(device_);
   const auto start = Clock::now();
-  report.loss = train_step().loss;
+  train_step();
+  wait_for(device_);
+  read_losses(step_);
+  report.loss = *last_loss_;
   report.seconds_per_step = seconds_since(start);
   report.memory_bytes = allocator(device_).stats().peak;
   report.seconds_in_all = report.seconds_per_step * static_cast<double>(report.total_steps);

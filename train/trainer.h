@@ -6,12 +6,14 @@
 // last checkpoint continues exactly as if the process had not stopped.
 #pragma once
 
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/readback.h"
 #include "train/build.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
@@ -65,9 +67,15 @@ class Trainer {
 
  private:
   struct Step {
-    double loss = 0, lr = 0;
+    double lr = 0;
     Tensor grad_norm;  // brought from the device where it is reported
     int64_t tokens = 0;
+  };
+  // The losses of a step that the device has been asked for. The host looks at them when it has launched the
+  // step after, so that neither waits for the other.
+  struct UnreadLosses {
+    int64_t step;
+    std::vector<Readback> of_batches;
   };
 
   void start_new_run();
@@ -77,7 +85,8 @@ class Trainer {
   std::string metrics_path() const;
   Step train_step();
   void prepare_batches();
-  void check_finite(double loss, int64_t micro_step) const;
+  void read_losses(int64_t before_step);
+  void check_finite(double loss, int64_t step, int64_t number) const;
   void report(const Step& step);
   void report_epoch();
   void finish_step(bool last);
@@ -101,6 +110,8 @@ class Trainer {
   std::unique_ptr<Progress> progress_;
 
   int64_t step_ = 0, total_steps_ = 0, saved_step_ = -1, evaluated_step_ = -1;
+  std::deque<UnreadLosses> unread_losses_;
+  std::optional<double> last_loss_;  // of the newest step whose losses were read
   double best_loss_, seconds_ = 0;
   double epoch_seconds_ = 0, epoch_cpu_seconds_ = 0;  // of the epoch that is under way
   double seconds_per_epoch_ = 0;                      // of the last one

@@ -1,10 +1,11 @@
-// What the backend keeps per device: a stream, on which all its work goes, and a cuBLAS handle with its
-// workspace. Made on first use, never destroyed.
+// What the backend keeps per device: a stream, on which all its work goes, and handles of cuBLAS and
+// cuBLASLt with their workspace. Made on first use, never destroyed.
 #pragma once
 
 #include <source_location>
 
 #include "core/allocator.h"
+#include "core/cuda/backend.h"
 #include "core/cuda/runtime.h"
 
 namespace tapeformer::cuda {
@@ -13,10 +14,15 @@ namespace tapeformer::cuda {
 void check_status(cudaError_t status, std::source_location where = std::source_location::current());
 void check_status(cublasStatus_t status, std::source_location where = std::source_location::current());
 
+inline constexpr int64_t kBlasWorkspace = 32 << 20;  // what cuBLAS asks for on Hopper
+
 struct Context {
   int device = 0;
   cudaStream_t stream{};
   cublasHandle_t blas{};
+  cublasLtHandle_t blas_lt{};
+  void* blas_workspace = nullptr;  // of both, kBlasWorkspace bytes; null in the emulation
+  Precision precision = Precision::float32;
 };
 
 // The context of current_device, which becomes the device of the CUDA runtime on this thread. Throws

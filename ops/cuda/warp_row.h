@@ -30,6 +30,21 @@ __device__ void store_group(T* to, const T* values) {
   }
 }
 
+// The same into another type, which V elements fill in part of a Pack.
+template <int V, class To, class T>
+__device__ void store_group_as(To* to, const T* values) {
+  if constexpr (std::is_same_v<To, T>) {
+    store_group<V>(to, values);
+  } else {
+    struct alignas(V * sizeof(To)) Group {
+      To values[V];
+    } group;
+#pragma unroll
+    for (int v = 0; v < V; ++v) group.values[v] = convert_element<To>(values[v]);
+    *reinterpret_cast<Group*>(to) = group;
+  }
+}
+
 // K elements in each lane, in groups of V that lie together: 1, or the size of a Pack, for which rows must
 // begin at multiples of 16 bytes and have a multiple of V elements.
 template <class T, int V, int K>

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ops/class_sampling.h"
 #include "ops/index.h"
 #include "ops/inference.h"
 #include "ops/logistic_mixture.h"
@@ -59,6 +60,27 @@ TEST_CASE("cuda: samples of the mixture of logistics are those of the CPU") {
         sample_logistic_mixture(p.to(device), RandomStream(3, "sample"), 1000, found, scale);
         CHECK(max_difference(found, expected) == 0);
       }
+}
+
+TEST_CASE("cuda: classes are drawn as on the CPU, and of equal ones the first") {
+  for (const Device device : other_devices())
+    for (const int64_t classes : {1, 11, 32, 33, 256})
+      for (const bool greedy : {false, true})
+        for (const DType dtype : {DType::float32, DType::float64}) {
+          constexpr int64_t kRows = 131;
+          const Tensor logits = normal({kRows, classes}, 3, dtype);
+          const Tensor expected = Tensor::empty({kRows}, DType::uint8);
+          const Tensor found = Tensor::empty({kRows}, DType::uint8, device);
+          sample_classes(logits, RandomStream(3, "sample"), 1000, expected, greedy);
+          sample_classes(logits.to(device), RandomStream(3, "sample"), 1000, found, greedy);
+          CHECK(max_difference(found, expected) == 0);
+          const Tensor equal = Tensor::zeros({kRows, classes}, dtype, device);
+          sample_classes(equal, RandomStream(3, "sample"), 0, found, true);
+          CHECK(max_difference(found, Tensor::zeros({kRows}, DType::uint8)) == 0);
+          sample_classes(Tensor::full({kRows, classes}, NAN, dtype, device), RandomStream(3, "sample"), 0,
+                         found, greedy);
+          CHECK(max_difference(found, Tensor::zeros({kRows}, DType::uint8)) == 0);
+        }
 }
 
 TEST_CASE("cuda: an index out of range is an error from the CPU and makes NaN on the device") {

@@ -7,6 +7,7 @@
 #include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"
 #include "train/bench/model_choice.h"
+#include "train/build.h"
 
 namespace tapeformer {
 namespace {
@@ -42,36 +43,41 @@ double read_seconds(const NamedTensors& weights) {
 }
 
 Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, int64_t repeats) {
+  const Device device = model.predictor.weight.device();
   const Tensor first = Tensor::zeros({batch, 1}, DType::uint8);
   const auto draw = [&](int64_t count) { generate(model, first, count + 1, {}); };
   const auto allocations = [&](int64_t count) {
-    const int64_t before = allocator().stats().allocations;
+    const int64_t before = allocator(device).stats().allocations;
     draw(count);
-    return allocator().stats().allocations - before;
+    return allocator(device).stats().allocations - before;
   };
   const auto weights = model.parameters();
-  const GemmWork products(forward_products(model.options(), batch));
+  const GemmWork products(forward_products(model.options(), batch), device);
   const double flops = total_flops(products.products());
   draw(tokens);
   products.run();
   std::vector<double> times, reads, ratios, rates, shares;
   for (int64_t i = 0; i < repeats; ++i) {
-    times.push_back(seconds_of([&] { draw(tokens); }) / static_cast<double>(tokens));
-    reads.push_back(read_seconds(weights));
-    ratios.push_back(times.back() / reads.back());
-    rates.push_back(flops * static_cast<double>(tokens) / seconds_of([&] {
-                      for (int64_t t = 0; t < tokens; ++t) products.run();
-                    }));
+    times.push_back(seconds_of([&] { draw(tokens); }, device) / static_cast<double>(tokens));
+    if (device.is_cpu()) reads.push_back(read_seconds(weights));
+    const double products_take = seconds_of(
+        [&] {
+          for (int64_t t = 0; t < tokens; ++t) products.run();
+        },
+        device);
+    rates.push_back(flops * static_cast<double>(tokens) / products_take);
     shares.push_back(flops / times.back() / rates.back());
   }
+  for (size_t i = 0; i < reads.size(); ++i) ratios.push_back(times[i] / reads[i]);
   const double extra = static_cast<double>(allocations(tokens) - allocations(1));
-  return Report()
+  Report report;
+  report.add("device", device.to_string())
       .add("threads", threads())
       .add("batch", batch)
-      .add("milliseconds_per_token", median(times) * kMilli)
-      .add("milliseconds_to_read_weights", median(reads) * kMilli)
-      .add("times_reading", median(ratios))
-      .add("gflops", flops / median(times) / kGiga)
+      .add("milliseconds_per_token", median(times) * kMilli);
+  if (device.is_cpu())  // which reads them with its own cores
+    report.add("milliseconds_to_read_weights", median(reads) * kMilli).add("times_reading", median(ratios));
+  return report.add("gflops", flops / median(times) / kGiga)
       .add("sgemm_gflops", median(rates) / kGiga)
       .add("share_of_sgemm", median(shares))
       .add("tokens_per_second", static_cast<double>(batch) / median(times))
@@ -84,6 +90,9 @@ Report run_generate(const CommandLine& line) {
   const ModelChoice choice = choose_model(line, 1);
   AutoregressiveModel model(choice.model);
   model.initialize(choice.seed);
+  const Device device = device_of(line);
+  set_precision(choice.run, device);
+  model.move(device);
   if (tokens > choice.model.max_length)
     throw ConfigError(
         concat_text("--tokens ", tokens, ": the model's sequences have ", choice.model.max_length));
@@ -118,7 +127,8 @@ Benchmark generate_benchmark() {
               "drawing tokens: one sequence on one core against reading the weights, a batch on all cores "
               "against sgemm",
           .options = options,
-          .run = run_generate};
+          .run = run_generate,
+          .on_devices = true};
 }
 
 }  // namespace tapeformer

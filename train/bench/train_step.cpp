@@ -6,6 +6,7 @@
 #include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"
 #include "train/bench/model_choice.h"
+#include "train/build.h"
 #include "train/optimizer.h"
 
 namespace tapeformer {
@@ -16,8 +17,11 @@ constexpr int64_t kWarmUp = 2;  // the second step allocates nothing new
 Report run_train_step(const CommandLine& line) {
   const auto repeats = line.options.get<int64_t>("repeats");
   const ModelChoice choice = choose_model(line, line.options.get<int64_t>("batch"));
+  const Device device = device_of(line);
+  set_precision(choice.run, device);
   AutoregressiveModel model(choice.model);
   model.initialize(choice.seed);
+  model.move(device);
   Optimizer optimizer(choice.optimizer, model.parameters());
   const int64_t length = choice.model.max_length;
   const Batch batch = random_batch(choice.model, choice.batch, choice.seed);
@@ -26,11 +30,11 @@ Report run_train_step(const CommandLine& line) {
     backward(model.loss(batch, {.training = true, .seed = choice.seed, .step = number++}));
     optimizer.step(choice.optimizer.lr);
   };
-  allocator().reset_peak();
+  allocator(device).reset_peak();
   for (int64_t i = 0; i < kWarmUp; ++i) step();
-  const int64_t peak = allocator().stats().peak, resident = peak_resident_bytes();
+  const int64_t peak = allocator(device).stats().peak, resident = peak_resident_bytes();
 
-  const GemmWork products(training_products(choice.model, choice.batch * length));
+  const GemmWork products(training_products(choice.model, choice.batch * length), device);
   const double product_flops = total_flops(products.products());
   // Forward, and twice as much for the gradients of both factors of every product.
   const double attention = 3 * attention_flops(choice.model, length) * static_cast<double>(choice.batch);
@@ -38,12 +42,14 @@ Report run_train_step(const CommandLine& line) {
   products.run();
   std::vector<double> steps, rates, shares;
   for (int64_t i = 0; i < repeats; ++i) {
-    steps.push_back(seconds_of(step));
-    rates.push_back(product_flops / seconds_of([&] { products.run(); }));
+    steps.push_back(seconds_of(step, device));
+    rates.push_back(product_flops / seconds_of([&] { products.run(); }, device));
     shares.push_back(flops / steps.back() / rates.back());
   }
   const double seconds = median(steps);
   return Report()
+      .add("device", device.to_string())
+      .add("precision", choice.run.precision)
       .add("threads", threads())
       .add("attention", choice.model.encoder.attention)
       .add("parameters", parameter_count(model))
@@ -72,7 +78,8 @@ Benchmark train_step_benchmark() {
   return {.name = "train-step",
           .summary = "a training step of a model on random bytes: time, share of the sgemm rate, memory",
           .options = options,
-          .run = run_train_step};
+          .run = run_train_step,
+          .on_devices = true};
 }
 
 }  // namespace tapeformer

@@ -43,7 +43,8 @@ Transcript transcribe_stream(const LoadedSpeechRun& run, SpeechStream& stream, c
   for (int64_t frame = 0; frame < features.size(0); ++frame) {
     if (!stream.push(features.view({1, features.size(1)}, {features.size(1), 1}, frame * features.size(1))))
       continue;
-    const float* logits = stream.logits().data<float>();
+    const Tensor newest = stream.logits().to(kCpu);
+    const float* logits = newest.data<float>();
     const int64_t best = std::max_element(logits, logits + classes) - logits;
     if (best != kSpeechBlank && best != before) {
       result.phones.push_back(run.description.phones.names()[static_cast<size_t>(best)]);

@@ -1,0 +1,15 @@
+// Drawing classes from logits.
+#pragma once
+
+#include "core/rng.h"
+#include "core/tensor.h"
+
+namespace tapeformer {
+
+// out (rows,) uint8: for each row of logits (rows, classes), at most 256 of them, a class drawn from softmax,
+// by the Gumbel-max trick with elements (first + row) * classes + class of the stream; or, when greedy, the
+// first of the most probable ones. Not recorded; allocates nothing. Errors: ShapeError.
+void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t first, const Tensor& out,
+                    bool greedy = false);
+
+}  // namespace tapeformer
