@@ -25,33 +25,17 @@ std::string joined(const Words& command) {
   return text;
 }
 
-// Ends the descriptor where the constructor that owns it does not finish.
-class Guard {
- public:
-  explicit Guard(int descriptor) : descriptor_(descriptor) {}
-  Guard(const Guard&) = delete;
-  Guard& operator=(const Guard&) = delete;
-  ~Guard() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  void dismiss() { descriptor_ = -1; }
-
- private:
-  int descriptor_;
-};
-
 }  // namespace
 
-CommandOutput::CommandOutput(const Words& command) : descriptor_(memfd_create("command", MFD_CLOEXEC)) {
-  if (descriptor_ < 0) throw DataError(concat_text("no file in memory: ", std::strerror(errno)));
-  Guard guard(descriptor_);
+CommandOutput::CommandOutput(const Words& command) : file_{memfd_create("command", MFD_CLOEXEC)} {
+  if (file_.number < 0) throw DataError(concat_text("no file in memory: ", std::strerror(errno)));
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, descriptor_, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, file_.number, STDOUT_FILENO);
   pid_t child = -1;
   const int error = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
@@ -63,18 +47,17 @@ CommandOutput::CommandOutput(const Words& command) : descriptor_(memfd_create("c
     throw DataError(concat_text("\"", joined(command), "\" was ended by signal ", WTERMSIG(status)));
   if (WEXITSTATUS(status) != 0)
     throw DataError(concat_text("\"", joined(command), "\" failed with exit code ", WEXITSTATUS(status)));
-  guard.dismiss();
 }
 
 CommandOutput::CommandOutput(const std::string& shell_line)
     : CommandOutput(Words{"/bin/sh", "-c", shell_line}) {}
 
-CommandOutput::~CommandOutput() {
-  close(descriptor_);
+CommandOutput::Descriptor::~Descriptor() {
+  if (number >= 0) close(number);
 }
 
 std::filesystem::path CommandOutput::path() const {
-  return concat_text("/proc/self/fd/", descriptor_);
+  return concat_text("/proc/self/fd/", file_.number);
 }
 
 std::string CommandOutput::text() const {

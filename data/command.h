@@ -19,13 +19,16 @@ class CommandOutput {
   explicit CommandOutput(const std::string& shell_line);
   CommandOutput(const CommandOutput&) = delete;
   CommandOutput& operator=(const CommandOutput&) = delete;
-  ~CommandOutput();
 
   std::filesystem::path path() const;
   std::string text() const;
 
  private:
-  int descriptor_;
+  struct Descriptor {
+    int number;
+    ~Descriptor();
+  };
+  Descriptor file_;
 };
 
 }  // namespace tapeformer

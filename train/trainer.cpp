@@ -63,6 +63,14 @@ void wait_for(Device device) {
     if (!device.is_cpu()) cuda::synchronize(device);
 }
 
+FolderLock lock_run_dir(const std::string& run_dir) try {
+  return FolderLock(run_dir);
+} catch (const FileError& error) {
+  if (error.reason() != EWOULDBLOCK) throw;
+  throw ConfigError("run directory " + run_dir +
+                    ": another process trains in it; name another with --run-dir or run.name");
+}
+
 }  // namespace
 
 Trainer::Trainer(Config config, TrainerOptions options)
@@ -79,18 +87,6 @@ Trainer::Trainer(Config config, TrainerOptions options)
 }
 
 Trainer::~Trainer() = default;
-
-namespace {
-
-FolderLock lock_run_dir(const std::string& run_dir) try {
-  return FolderLock(run_dir);
-} catch (const FileError& error) {
-  if (error.reason() != EWOULDBLOCK) throw;
-  throw ConfigError("run directory " + run_dir +
-                    ": another process trains in it; name another with --run-dir or run.name");
-}
-
-}  // namespace
 
 void Trainer::start_new_run() {
   if (std::filesystem::exists(options_.run_dir) && !std::filesystem::is_empty(options_.run_dir))
