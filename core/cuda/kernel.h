@@ -119,6 +119,12 @@ __device__ T block_max(T value) {
   return block_reduce<Larger>(value);
 }
 
+// How far loops over the elements of a thread are unrolled: "#pragma unroll (kUnrolled<T>)". Kernels in
+// double are there for the tests, so that their code is small rather than fast: it takes most of the time of
+// compiling.
+template <class T, int kTimes = 64>
+inline constexpr int kUnrolled = sizeof(T) > 4 ? 1 : kTimes;
+
 // A number that counts steps. In a graph it grows from launch to launch (core/cuda/graph.h). Made on the
 // host, passed by value.
 class StepNumber {

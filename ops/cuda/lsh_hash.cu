@@ -96,9 +96,9 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
           [&](int64_t d, int j) {
             return d < s.dim && column + j < columns ? matrix[d * columns + column + j] : T{0};
           });
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int i = 0; i < Rotated::kRowsEach; ++i)
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
         for (int j = 0; j < Rotated::kColumnsEach; ++j) {
           const int64_t at = column + Rotated::first_column() + j;
           if (at >= columns) continue;
@@ -106,7 +106,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
           low[i].take(-rotated.elements[i][j], static_cast<int32_t>(at));
         }
     }
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int i = 0; i < Rotated::kRowsEach; ++i) {
       high[i].reduce_row();
       low[i].reduce_row();
@@ -116,7 +116,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
     matrix += s.dim * columns;
     unit *= static_cast<int32_t>(2 * columns);
   }
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Rotated::kRowsEach; ++i) {
     const int64_t position = begin + Rotated::first_row() + i;
     if (position < s.length && threadIdx.x % kTileEdge == 0)
