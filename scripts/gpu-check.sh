@@ -67,6 +67,18 @@ agree() {
 }
 section "Step, loss on the CPU, loss on the device" agree
 rm -rf "$runs"
+for graphs in true false; do # launches of a step and of a position of decoding, repeated and one by one
+  for config in mnist cifar10; do
+    measure=(--device cuda --config "configs/$config/linear.toml" --set "run.cuda_graphs=$graphs")
+    section "Training step, $config, cuda_graphs = $graphs" "$tapeformer" bench train-step "${measure[@]}"
+    section "Generation, $config, cuda_graphs = $graphs" "$tapeformer" bench generate "${measure[@]}"
+  done
+  for precision in run.tf32=true run.precision=bfloat16; do
+    section "Training step, cifar10, $precision, cuda_graphs = $graphs" "$tapeformer" bench train-step --device cuda \
+      --config configs/cifar10/linear.toml --set "run.cuda_graphs=$graphs" --set "$precision"
+  done
+done
+section "Attention at doubling lengths" "$tapeformer" bench attention --device cuda
 if [ -e "$out" ]; then # registers and shared memory stay below the figures
   printf '\n' >>"$report"
   sed -n '/^## What the compiler says$/,$p' "$out" >>"$report"

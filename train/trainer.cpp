@@ -386,13 +386,14 @@ TrainResult Trainer::run() {
 }
 
 DryRun Trainer::dry_run() {
-  total_steps_ = std::max<int64_t>(total_steps_, 2);
+  const int before = graphs_ ? 2 : 1;  // the second is recorded
+  total_steps_ = std::max<int64_t>(total_steps_, before + 1);
   DryRun report{.parameters = parameter_count(task_->model()),
                 .total_steps = total_steps_,
                 .training_examples = task_->training_examples(),
                 .evaluation_examples = task_->evaluation_examples()};
   allocator(device_).reset_peak();
-  train_step();
+  for (int i = 0; i < before; ++i) train_step();
   wait_for(device_);
   const auto start = Clock::now();
   train_step();

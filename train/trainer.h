@@ -61,11 +61,12 @@ class Trainer {
 
   // Trains to the end. Throws DivergedError for a loss that is no finite number; the last checkpoint stays.
   TrainResult run();
-  // Two steps (the second is timed) without writing anything.
+  // A few steps, the last of which is timed, without writing anything.
   DryRun dry_run();
 
   const Module& model() const { return task_->model(); }
   const std::filesystem::path& run_dir() const { return options_.run_dir; }
+  const StepGraphs* graphs() const { return graphs_.get(); }  // null where steps are not repeated
 
  private:
   struct Step {

@@ -60,6 +60,7 @@ struct Graph::Parts {
 
 Graph::Graph(Device device, int64_t steps, const std::function<void()>& work) {
   const DeviceScope scope(device, "Graph");
+  refuse_in_graph("records a graph");
   parts_ = std::make_unique<Parts>(device, steps);
   Capture capture(allocator(device));
   {
