@@ -1,5 +1,6 @@
 #include "models/generation.h"
 
+#include "core/cuda/graph.h"
 #include "models/decoder.h"
 #include "ops/class_sampling.h"
 #include "ops/view.h"
@@ -26,6 +27,32 @@ class Sampler {
   RandomStream stream_;
 };
 
+// Fills the columns (length, batch) from `given` on. On a device the host only launches: a token is drawn,
+// kept and taken again there, and the position is counted there when the launches are repeated.
+void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampler, const Tensor& columns,
+                          int64_t given, bool graphs) {
+  const int64_t length = columns.size(0), batch = columns.size(1);
+  const Device device = columns.device();
+  const Tensor tokens = Tensor::empty({batch}, DType::uint8, device);
+  Decoder decoder(model, batch);
+  // Takes token t and makes token t + 1.
+  const auto step = [&](int64_t t, bool draws) {
+    const Tensor& parameters = decoder.step(tokens);
+    if (draws) sampler.draw(parameters, t, tokens);
+    advance_tokens(columns, t + 1, given, tokens);
+  };
+  advance_tokens(columns, 0, given, tokens);
+  if constexpr (kHasCuda)
+    if (graphs && !device.is_cpu() && length > 3) {
+      step(0, given < 2);
+      // One recording for given and drawn tokens: a draw in place of a given one does not count.
+      cuda::Graph graph(device, 1, [&] { step(1, true); });
+      for (int64_t t = 1; t + 1 < length; ++t) graph.launch(t - 1);
+      return;
+    }
+  for (int64_t t = 0; t + 1 < length; ++t) step(t, t + 1 >= given);
+}
+
 }  // namespace
 
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
@@ -44,11 +71,7 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
   columns.view({given, batch}, columns.strides()).copy_from(transpose(prefix, 0, 1));
   auto column = [&](int64_t t) { return columns.view({batch}, {1}, t * batch); };
   if (options.mode == GenerationMode::recurrent) {
-    Decoder decoder(model, batch);
-    for (int64_t t = 0; t + 1 < length; ++t) {
-      const Tensor& parameters = decoder.step(column(t));
-      if (t + 1 >= given) sampler.draw(parameters, t, column(t + 1));
-    }
+    generate_recurrently(model, sampler, columns, given, options.graphs);
   } else {
     for (int64_t t = given - 1; t + 1 < length; ++t) {
       const Tensor seen = columns.view({batch, t + 1}, {1, batch}).clone();

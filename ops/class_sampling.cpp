@@ -22,4 +22,18 @@ void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t fi
   });
 }
 
+void advance_tokens(const Tensor& columns, int64_t position, int64_t given, const Tensor& tokens) {
+  constexpr const char* kOp = "advance_tokens";
+  const int64_t batch = tokens.numel();
+  check(columns.rank() == 2 && columns.size(1) == batch && columns.is_contiguous() &&
+            tokens.shape() == Shape{batch} && tokens.is_contiguous(),
+        kOp, "columns ", columns.shape(), " for tokens ", tokens.shape());
+  check(position >= 0 && position < columns.size(0), kOp, "position ", position, " of ", columns.shape());
+  const auto run = [&](auto kernel) {
+    kernel(batch, position, given, columns.data<uint8_t>(), tokens.data<uint8_t>());
+  };
+  on_device(
+      tokens.device(), kOp, [&] { run(cpu::advance_tokens); }, [&] { run(cuda::advance_tokens); });
+}
+
 }  // namespace tapeformer

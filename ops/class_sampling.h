@@ -12,4 +12,9 @@ namespace tapeformer {
 void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t first, const Tensor& out,
                     bool greedy = false);
 
+// The token after a draw, tokens (batch,) uint8, of sequences that are kept as columns (length, batch) uint8:
+// the first `given` are there and are brought to `tokens`; later ones go from there to the columns. Errors:
+// ShapeError.
+void advance_tokens(const Tensor& columns, int64_t position, int64_t given, const Tensor& tokens);
+
 }  // namespace tapeformer

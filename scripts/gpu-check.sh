@@ -89,9 +89,10 @@ if [ "$device" = cuda-emulated ]; then
   batches=1 cifar_batches="" drawn_batches=2 longest=512
 fi
 for batch in $batches; do
-  for precision in float32 bfloat16; do
-    ours "Training step, MNIST, linear attention, batch $batch, $precision" train-step --config configs/mnist/linear.toml \
-      --set data.batch_size="$batch" --set run.precision="$precision" "${small[@]}"
+  for settings in run.precision=float32 run.tf32=true run.precision=bfloat16 "run.precision=bfloat16 run.cuda_graphs=false"; do
+    read -ra each <<<"${settings//run/--set run}"
+    ours "Training step, MNIST, linear attention, batch $batch, $settings" train-step --config configs/mnist/linear.toml \
+      --set data.batch_size="$batch" "${each[@]}" "${small[@]}"
   done
   theirs "Training step, MNIST, linear attention, batch $batch" train_step.py --batch "$batch" --dropout 0.1 "${fast[@]}"
 done
@@ -102,7 +103,10 @@ for batch in $cifar_batches; do
     --dropout 0.1 "${fast[@]}"
 done
 for batch in $drawn_batches; do
-  ours "Drawing, MNIST, linear attention, batch $batch" generate --config configs/mnist/linear.toml --batch "$batch" "${small[@]}"
+  for graphs in true false; do
+    ours "Drawing, MNIST, linear attention, batch $batch, run.cuda_graphs=$graphs" generate --config configs/mnist/linear.toml \
+      --batch "$batch" --set run.cuda_graphs=$graphs "${small[@]}"
+  done
   theirs "Drawing, MNIST, linear attention, batch $batch" generate.py --batch "$batch" --compile-mode reduce-overhead \
     --precision bfloat16
 done

@@ -89,6 +89,8 @@ void add_run(std::vector<SchemaKey>& keys) {
            "factors, all else float32")
       .one_of({"float32", "bfloat16"});
   table.add("tf32", &RunConfig::tf32, "float32 products on a CUDA device may round their factors to TF32");
+  table.add("cuda_graphs", &RunConfig::cuda_graphs,
+            "on a CUDA device: record the launches of a step once and repeat them");
   table.add("threads", &RunConfig::threads, "CPU threads; 0: all cores").range(0, 4096);
 }
 

@@ -34,6 +34,7 @@ bool may_change(const std::string& key) {
   static const auto* const kKeys = new std::vector<std::string>{"run.threads",
                                                                 "run.device",
                                                                 "run.name",
+                                                                "run.cuda_graphs",
                                                                 "train.steps",
                                                                 "train.epochs",
                                                                 "train.eval_every",
@@ -81,6 +82,8 @@ Trainer::Trainer(Config config, TrainerOptions options)
   total_steps_ = total_steps(config_, *task_);
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
   schedule_ = std::make_unique<Schedule>(config_.schedule, total_steps_);
+  if (!device_.is_cpu() && config_.run.cuda_graphs)
+    graphs_ = std::make_unique<StepGraphs>(device_, config_.train.accumulate);
 }
 
 Trainer::~Trainer() = default;
@@ -190,25 +193,46 @@ void Trainer::read_losses(int64_t before_step) {
   }
 }
 
-Trainer::Step Trainer::train_step() {
+// Forward and backward of the batches that were fetched, and the step of the optimizer.
+StepOutputs Trainer::launch_step(bool training, int64_t& tokens) {
   const int64_t micro_steps = config_.train.accumulate;
-  const int64_t dropout_steps = config_.train.dropout_steps;
-  Step done;
-  UnreadLosses losses{step_, {}};
-  prepare_batches();
+  StepOutputs outputs;
+  tokens = 0;
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
     const int64_t number = step_ * micro_steps + micro;
-    const ForwardContext context{.training = dropout_steps == 0 || step_ < dropout_steps,
+    const ForwardContext context{.training = training,
                                  .seed = static_cast<uint64_t>(config_.run.seed),
                                  .step = static_cast<uint64_t>(number)};
-    const BatchLoss batch = task_->loss(number, context);
-    losses.of_batches.emplace_back(batch.loss);
-    if (device_.is_cpu()) check_finite(losses.of_batches.back().value(), step_, number);
+    const BatchLoss batch = task_->loss(micro, context);
+    if (device_.is_cpu()) check_finite(batch.loss.item(), step_, number);
     backward(batch.loss);
-    done.tokens += batch.tokens;
+    outputs.losses.push_back(detach(batch.loss));
+    tokens += batch.tokens;
   }
+  outputs.grad_norm = optimizer_->apply(1 / static_cast<double>(micro_steps));
+  return outputs;
+}
+
+Trainer::Step Trainer::train_step() {
+  const int64_t micro_steps = config_.train.accumulate, dropout_steps = config_.train.dropout_steps;
+  const bool training = dropout_steps == 0 || step_ < dropout_steps;
+  prepare_batches();
+  bool repeatable = graphs_ != nullptr;
+  std::string layout = training ? "" : "without dropout ";
+  for (int64_t micro = 0; micro < micro_steps; ++micro) {
+    const std::string of_batch = task_->fetch(step_ * micro_steps + micro, micro);
+    repeatable = repeatable && !of_batch.empty();
+    layout += of_batch + ";";
+  }
+  Step done;
   done.lr = config_.optimizer.lr * schedule_->factor(step_);
-  done.grad_norm = optimizer_->step(done.lr, 1 / static_cast<double>(micro_steps));
+  optimizer_->prepare(done.lr);
+  const auto launch = [&] { return launch_step(training, tokens_of_[layout]); };
+  const StepOutputs outputs = repeatable ? graphs_->run(layout, step_, launch) : launch();
+  done.grad_norm = outputs.grad_norm;
+  done.tokens = tokens_of_[layout];
+  UnreadLosses losses{step_, {}};
+  for (const Tensor& loss : outputs.losses) losses.of_batches.emplace_back(loss);
   unread_losses_.push_back(std::move(losses));
   read_losses(step_);
   ++step_;
@@ -362,13 +386,14 @@ TrainResult Trainer::run() {
 }
 
 DryRun Trainer::dry_run() {
-  total_steps_ = std::max<int64_t>(total_steps_, 2);
+  const int before = graphs_ ? 2 : 1;  // the second is recorded
+  total_steps_ = std::max<int64_t>(total_steps_, before + 1);
   DryRun report{.parameters = parameter_count(task_->model()),
                 .total_steps = total_steps_,
                 .training_examples = task_->training_examples(),
                 .evaluation_examples = task_->evaluation_examples()};
   allocator(device_).reset_peak();
-  train_step();
+  for (int i = 0; i < before; ++i) train_step();
   wait_for(device_);
   const auto start = Clock::now();
   train_step();

@@ -27,7 +27,10 @@ class DeviceMemory final : public SystemMemory {
     const DeviceScope scope(device_);
     context();
     void* block = nullptr;
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;  // a graph that is recorded gets memory too
+    check_status(cudaThreadExchangeStreamCaptureMode(&mode));
     const cudaError_t status = cudaMalloc(&block, static_cast<size_t>(bytes));
+    check_status(cudaThreadExchangeStreamCaptureMode(&mode));
     if (status == cudaErrorMemoryAllocation) {
       clear_error();
       return nullptr;
@@ -126,6 +129,20 @@ const Context& context() {
   return own_context();
 }
 
+void refuse_in_graph(const char* what) {
+  if (!context().later) return;
+  throw DeviceError(
+      concat_text(*current_op ? current_op : "a step", ": it ", what,
+                  ", which a graph cannot repeat; run.cuda_graphs = false does without graphs"));
+}
+
+Recording::Recording(const int64_t* later) {
+  own_context().later = later;
+}
+Recording::~Recording() {
+  own_context().later = nullptr;
+}
+
 void set_precision(Device device, Precision precision) {
   const DeviceScope scope(device);
   own_context().precision = precision;
@@ -146,7 +163,7 @@ CachingAllocator& allocator(int index) {
 }
 
 PinnedBuffer::PinnedBuffer(int64_t bytes) : bytes_(bytes) {
-  context();
+  refuse_in_graph("takes pinned memory");
   check_status(cudaMallocHost(&data_, static_cast<size_t>(bytes)));
 }
 PinnedBuffer::~PinnedBuffer() {
@@ -203,6 +220,7 @@ namespace {
 std::atomic<int64_t> waits{0};
 
 void wait_for(cudaStream_t stream) {
+  refuse_in_graph("waits for the device");
   ++waits;
   check_status(cudaStreamSynchronize(stream));
 }
@@ -227,6 +245,8 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   // The stream of the source, so that its values are ready; other devices have to wait for it.
   const DeviceScope scope(from_device.is_cpu() ? to_device : from_device);
   const cudaStream_t stream = context().stream;
+  if (from_device.is_cpu()) refuse_in_graph("copies from the host's memory");
+  if (to_device.is_cpu()) refuse_in_graph("copies to the host's memory");
   if (from_device.is_cpu() && bytes <= kMostStaged) return stage(to, from, bytes);
   if (!from_device.is_cpu() && !to_device.is_cpu() && from_device != to_device) synchronize(to_device);
   check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream));

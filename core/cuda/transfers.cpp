@@ -55,6 +55,7 @@ Slots& slots_of(int device) {
 }  // namespace
 
 void stage(void* to, const void* from, int64_t bytes) {
+  refuse_in_graph("copies from the host's memory");
   const std::scoped_lock lock(guard());
   Slots& slots = slots_of(context().device);
   if (slots.stages.size() < kStages) slots.stages.push_back(std::make_unique<Slot>(kSmallestStage));
@@ -69,6 +70,7 @@ void stage(void* to, const void* from, int64_t bytes) {
 }
 
 HostCopy::HostCopy(const void* from, int64_t bytes) {
+  refuse_in_graph("copies to the host's memory");
   const std::scoped_lock lock(guard());
   std::vector<Slot*>& idle = slots_of(context().device).idle;
   if (idle.empty()) idle.push_back(new Slot(kMost));
@@ -87,6 +89,7 @@ struct Events {
 };
 
 EventTimer::EventTimer() : events_(new Events) {
+  refuse_in_graph("measures time");
   check_status(cudaEventCreateWithFlags(&events_->start, cudaEventDefault));
   check_status(cudaEventCreateWithFlags(&events_->end, cudaEventDefault));
   check_status(cudaEventRecord(events_->start, context().stream));

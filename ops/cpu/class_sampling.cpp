@@ -1,5 +1,7 @@
 #include "ops/kernels/class_sampling.h"
 
+#include <algorithm>
+
 #include "core/threads.h"
 
 namespace tapeformer::cpu {
@@ -20,6 +22,14 @@ void sample_classes(int64_t rows, const T* logits, const ClassScore& score, uint
       out[row] = static_cast<uint8_t>(best);
     }
   });
+}
+
+void advance_tokens(int64_t batch, int64_t position, int64_t given, uint8_t* columns, uint8_t* tokens) {
+  uint8_t* const kept = columns + position * batch;
+  if (position < given)
+    std::copy_n(kept, batch, tokens);
+  else
+    std::copy_n(tokens, batch, kept);
 }
 
 template void sample_classes(int64_t, const float*, const ClassScore&, uint8_t*);

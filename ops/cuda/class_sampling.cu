@@ -7,9 +7,11 @@ namespace {
 
 // A warp has a row, its lanes every 32nd class.
 template <class T>
-__global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, uint8_t* out) {
+__global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, StepStream stream,
+                              uint8_t* out) {
   const int64_t row = first_element() / kWarp;
   if (row >= rows) return;  // whole warps
+  score.stream = stream.now();
   const int64_t classes = score.classes;
   int64_t best = classes;
   double best_score = -INFINITY;
@@ -30,6 +32,18 @@ __global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, u
   if (threadIdx.x % kWarp == 0) out[row] = static_cast<uint8_t>(best < classes ? best : 0);
 }
 
+__global__ void advance_kernel(int64_t batch, StepNumber step, int64_t given, uint8_t* columns,
+                               uint8_t* tokens) {
+  const int64_t position = step.now();
+  for (int64_t b = first_element(); b < batch; b += element_stride()) {
+    uint8_t& kept = columns[position * batch + b];
+    if (position < given)
+      tokens[b] = kept;
+    else
+      kept = tokens[b];
+  }
+}
+
 }  // namespace
 
 template <class T>
@@ -37,7 +51,11 @@ void sample_classes(int64_t rows, const T* logits, const ClassScore& score, uint
   constexpr int64_t kRowsOfBlock = 2;  // rows are few: more multiprocessors take part
   launch(sample_kernel<T>,
          over_rows((rows + kRowsOfBlock - 1) / kRowsOfBlock, static_cast<int>(kRowsOfBlock) * kWarp), rows,
-         logits, score, out);
+         logits, score, StepStream(score.stream), out);
+}
+
+void advance_tokens(int64_t batch, int64_t position, int64_t given, uint8_t* columns, uint8_t* tokens) {
+  launch(advance_kernel, over_elements(batch), batch, StepNumber(position), given, columns, tokens);
 }
 
 template void sample_classes(int64_t, const float*, const ClassScore&, uint8_t*);

@@ -154,10 +154,9 @@ void with_constants(bool packs, Activation activation, F&& f) {
     else
       f(group, std::integral_constant<Activation, Activation::none>{});
   };
-  if (packs)
-    with_group(std::integral_constant<int, Pack<T>::kSize>{});
-  else
-    with_group(std::integral_constant<int, 1>{});
+  if constexpr (sizeof(T) == sizeof(float))  // double takes single elements: see kUnrolled
+    if (packs) return with_group(std::integral_constant<int, Pack<T>::kSize>{});
+  with_group(std::integral_constant<int, 1>{});
 }
 
 Launch over_columns(int64_t columns, int64_t parts,

@@ -7,7 +7,7 @@ namespace {
 // The rotations of one hash: which of them are the same, and how they lie in memory.
 struct Rotations {
   LshHashShape s;
-  RandomStream stream;
+  StepStream stream;
 
   __device__ int64_t columns(int factor) const { return factor == 0 ? s.buckets1 / 2 : s.buckets2 / 2; }
   __device__ int64_t size() const { return s.dim * (columns(0) + columns(1)); }
@@ -22,14 +22,15 @@ struct Rotations {
 template <class T>
 __global__ void draw_kernel(Rotations rotations, int64_t count, T* target) {
   const LshHashShape& s = rotations.s;
+  const RandomStream stream = rotations.stream.now();
   const int64_t first = s.dim * rotations.columns(0), second = s.dim * rotations.columns(1);
   const int64_t first_blocks = (first + 3) / 4, blocks = first_blocks + (second + 3) / 4;
   for (int64_t i = first_element(); i < count * blocks; i += element_stride()) {
     const int64_t number = i / blocks, block = i % blocks, round = number % s.rounds;
     const int64_t head = number / s.rounds % s.heads, example = number / s.rounds / s.heads;
     const int64_t place = (example << 12) + head;
-    const PhiloxBlock bits = rotations.stream.block((static_cast<uint64_t>((place << 8) + round) << 24) +
-                                                    static_cast<uint64_t>(block));
+    const PhiloxBlock bits =
+        stream.block((static_cast<uint64_t>((place << 8) + round) << 24) + static_cast<uint64_t>(block));
     const bool in_second = block >= first_blocks;
     T* const matrix = target + number * rotations.size() + (in_second ? first : 0);
     const int64_t element = (in_second ? block - first_blocks : block) * 4, size = in_second ? second : first;
@@ -95,9 +96,9 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
           [&](int64_t d, int j) {
             return d < s.dim && column + j < columns ? matrix[d * columns + column + j] : T{0};
           });
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int i = 0; i < Rotated::kRowsEach; ++i)
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
         for (int j = 0; j < Rotated::kColumnsEach; ++j) {
           const int64_t at = column + Rotated::first_column() + j;
           if (at >= columns) continue;
@@ -105,7 +106,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
           low[i].take(-rotated.elements[i][j], static_cast<int32_t>(at));
         }
     }
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int i = 0; i < Rotated::kRowsEach; ++i) {
       high[i].reduce_row();
       low[i].reduce_row();
@@ -115,7 +116,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
     matrix += s.dim * columns;
     unit *= static_cast<int32_t>(2 * columns);
   }
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Rotated::kRowsEach; ++i) {
     const int64_t position = begin + Rotated::first_row() + i;
     if (position < s.length && threadIdx.x % kTileEdge == 0)
@@ -128,7 +129,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
 
 template <class T>
 void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<const T> q, int32_t* buckets) {
-  const Rotations rotations{s, stream};
+  const Rotations rotations{s, StepStream(stream)};
   int64_t count = s.rounds * (s.shared ? 1 : s.heads * (s.shared_examples ? 1 : s.batch));
   if (s.buckets1 < 2) count = 0;
   const int64_t columns1 = s.buckets1 / 2, columns2 = s.buckets2 / 2;

@@ -31,6 +31,10 @@ TAPEFORMER_ON_BOTH_MACHINES(
     template <class T>
     void sample_classes(int64_t rows, const T* logits, const ClassScore& score, uint8_t* out);
 
+    // Token number `position`, which on a device is a StepNumber, of sequences that are kept as columns
+    // (length, batch): the first `given` are brought to tokens (batch,), the others come from there.
+    void advance_tokens(int64_t batch, int64_t position, int64_t given, uint8_t* columns, uint8_t* tokens);
+
 )
 
 }  // namespace tapeformer

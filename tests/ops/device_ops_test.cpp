@@ -118,10 +118,13 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
            own(2).view({shape[0] - 1}, {1}),
            with_second ? uniform({shape[0] - 1}, 0.5, 2, i, dtype).to(device).clone() : Tensor{}});
   }
-  outcome.push_back(optimizer_step(slots, rule, clipping));
-  outcome.push_back(optimizer_step(slots, rule, clipping));
+  StepRule complete = rule;
+  complete.average_decay = 0.75;
+  const Tensor kept = rule_on(device, complete);
+  outcome.push_back(optimizer_step(slots, kept, clipping));
+  outcome.push_back(optimizer_step(slots, kept, clipping));
   for (const ParameterSlot& slot : slots) {
-    average_into(slot.gradient, slot.parameter, 0.75);
+    average_into(slot.gradient, slot.parameter, kept);
     for (const Tensor& one : {slot.parameter, slot.gradient, slot.first, slot.second})
       if (one.defined()) outcome.push_back(one.to(kCpu));
   }

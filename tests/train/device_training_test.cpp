@@ -10,6 +10,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/train/tiny_speech.h"
 #include "train/safetensors.h"
+#include "train/step_graphs.h"
 #include "train/trainer.h"
 
 using namespace tapeformer;
@@ -53,13 +54,16 @@ std::string device_name() {
 struct Outcome {
   std::vector<double> losses;       // of every step and evaluation, in their order
   std::vector<double> error_rates;  // of the evaluations of speech
+  int64_t repeated = 0;             // steps that were repeated as graphs
 };
 
 Outcome outcome_on(const std::string& device, Config config) {
   const TempDir dir;
   config.run.device = device;
-  Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).run();
+  Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
+  trainer.run();
   Outcome outcome;
+  if (trainer.graphs()) outcome.repeated = trainer.graphs()->repeated();
   for (const MetricRecord& record : read_metrics((dir / "run" / "metrics.jsonl").string())) {
     if (const double loss = metric_number(record, "loss_nats", -1); loss != -1)
       outcome.losses.push_back(loss);
@@ -87,6 +91,58 @@ TEST_CASE("cuda: 20 steps of training have the losses of the CPU") {
       CAPTURE(i);
       CHECK(std::abs(found[i] - expected[i]) < 1e-4 * expected[i]);
     }
+  }
+}
+
+TEST_CASE("cuda: 20 steps that are repeated as a graph are those launched one by one, to the bit") {
+  if (other_devices().empty()) return;
+  for (const std::string attention : {"linear", "softmax", "lsh"})
+    for (const int64_t accumulate : {1, 3}) {
+      if (accumulate > 1 && attention != "linear") continue;
+      CAPTURE(attention);
+      CAPTURE(accumulate);
+      Config config = small_config(attention, attention == "lsh");
+      config.train.accumulate = accumulate;
+      config.train.eval_every = 6;  // other work between the repetitions
+      config.optimizer.clip_norm = 1;
+      config.schedule.warmup_steps = 10;
+      if (attention != "lsh") config.model.attention_dropout = attention == "softmax" ? 0.2 : 0.0;
+      if (attention == "linear") config.train.dropout_steps = 12;  // the graph changes
+      config.run.cuda_graphs = false;
+      const Outcome expected = outcome_on(device_name(), config);
+      config.run.cuda_graphs = true;
+      const Outcome found = outcome_on(device_name(), config);
+      CHECK(expected.losses.size() > kSteps);
+      CHECK(found.losses == expected.losses);
+      CHECK(expected.repeated == 0);
+      CHECK(found.repeated == kSteps - (attention == "linear" ? 2 : 1));  // the first of each layout is not
+    }
+}
+
+TEST_CASE(
+    "cuda: steps of one layout are recorded once and then repeated, and a new layout is recorded anew") {
+  for (const Device device : other_devices()) {
+    StepGraphs graphs(device, 2);
+    const Tensor sum = Tensor::zeros({}, DType::float64, device);
+    const auto work = [&](double amount) {
+      return [&sum, amount] {
+        const Tensor more = Tensor::full({}, amount, DType::float64, sum.device());
+        sum.add_from(more);
+        return StepOutputs{{sum.clone()}, more};
+      };
+    };
+    for (int64_t step = 0; step < 5; ++step)
+      CHECK(graphs.run("a", step, work(1)).losses[0].item() == static_cast<double>(step + 1));
+    CHECK(graphs.recorded() == 1);
+    CHECK(graphs.repeated() == 4);
+    for (int64_t step = 5; step < 8; ++step) graphs.run("b", step, work(10));
+    graphs.run("a", 8, work(1));
+    CHECK(sum.item() == 36);
+    CHECK(graphs.recorded() == 2);
+    for (const char* layout : {"c", "d", "e", "a", "a"})
+      graphs.run(layout, 9, work(100));  // more than are kept
+    CHECK(sum.item() == 536);
+    CHECK(graphs.recorded() == 3);
   }
 }
 

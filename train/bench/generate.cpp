@@ -42,10 +42,11 @@ double read_seconds(const NamedTensors& weights) {
          kPasses;
 }
 
-Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, int64_t repeats) {
+Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, int64_t repeats,
+               bool graphs) {
   const Device device = model.predictor.weight.device();
   const Tensor first = Tensor::zeros({batch, 1}, DType::uint8);
-  const auto draw = [&](int64_t count) { generate(model, first, count + 1, {}); };
+  const auto draw = [&](int64_t count) { generate(model, first, count + 1, {.graphs = graphs}); };
   const auto allocations = [&](int64_t count) {
     const int64_t before = allocator(device).stats().allocations;
     draw(count);
@@ -99,9 +100,10 @@ Report run_generate(const CommandLine& line) {
   std::vector<Report> rows;
   {
     const ThreadScope one_thread(1);
-    rows.push_back(measure(model, 1, tokens, repeats));
+    rows.push_back(measure(model, 1, tokens, repeats, choice.run.cuda_graphs));
   }
-  rows.push_back(measure(model, line.options.get<int64_t>("batch"), tokens, repeats));
+  const auto batch = line.options.get<int64_t>("batch");
+  rows.push_back(measure(model, batch, tokens, repeats, choice.run.cuda_graphs));
   return Report()
       .add("attention", choice.model.encoder.attention)
       .add("parameters", parameter_count(model))

@@ -8,6 +8,7 @@
 #include "train/bench/model_choice.h"
 #include "train/build.h"
 #include "train/optimizer.h"
+#include "train/step_graphs.h"
 
 namespace tapeformer {
 namespace {
@@ -24,11 +25,24 @@ Report run_train_step(const CommandLine& line) {
   model.move(device);
   Optimizer optimizer(choice.optimizer, model.parameters());
   const int64_t length = choice.model.max_length;
-  const Batch batch = random_batch(choice.model, choice.batch, choice.seed);
-  uint64_t number = 0;
+  Batch batch = random_batch(choice.model, choice.batch, choice.seed);
+  const bool repeats_steps = !device.is_cpu() && choice.run.cuda_graphs;
+  if (repeats_steps) batch.tokens = batch.tokens.to(device);
+  StepGraphs graphs(device, 1);
+  int64_t number = 0;
+  const auto launches = [&] {
+    const Tensor loss =
+        model.loss(batch, {.training = true, .seed = choice.seed, .step = static_cast<uint64_t>(number)});
+    backward(loss);
+    return StepOutputs{{detach(loss)}, optimizer.apply()};
+  };
   const auto step = [&] {
-    backward(model.loss(batch, {.training = true, .seed = choice.seed, .step = number++}));
-    optimizer.step(choice.optimizer.lr);
+    optimizer.prepare(choice.optimizer.lr);
+    if (repeats_steps)
+      graphs.run("", number, launches);
+    else
+      launches();
+    ++number;
   };
   allocator(device).reset_peak();
   for (int64_t i = 0; i < kWarmUp; ++i) step();
@@ -51,6 +65,7 @@ Report run_train_step(const CommandLine& line) {
       .add("device", device.to_string())
       .add("precision", choice.run.precision)
       .add("threads", threads())
+      .add("graph", repeats_steps)
       .add("attention", choice.model.encoder.attention)
       .add("parameters", parameter_count(model))
       .add("batch", choice.batch)

@@ -40,6 +40,40 @@ const float* floats_of(const void* matrix, cudaDataType_t type, bool tf32, int64
   return memory.data();
 }
 
+// A product with what was handed over by address: alpha and beta are read when it is submitted.
+struct Product {
+  CBLAS_TRANSPOSE op_a, op_b;
+  int64_t m, n, k;
+  double alpha, beta;
+  const void *a, *b;
+  cudaDataType_t factor;
+  int64_t rows_a, columns_a, lda, stride_a, rows_b, columns_b, ldb, stride_b;
+  void* c;
+  int64_t ldc, stride_c, count;
+  bool is_double, tf32;
+
+  void run() const {
+    const int64_t bytes = factor == CUDA_R_16BF ? 2 : 4;
+    std::vector<float> of_a, of_b;
+    for (int64_t i = 0; i < count; ++i) {
+      if (is_double) {
+        cblas_dgemm(CblasColMajor, op_a, op_b, size(m), size(n), size(k), alpha,
+                    static_cast<const double*>(a) + i * stride_a, size(lda),
+                    static_cast<const double*>(b) + i * stride_b, size(ldb), beta,
+                    static_cast<double*>(c) + i * stride_c, size(ldc));
+        continue;
+      }
+      const float* const first = floats_of(static_cast<const char*>(a) + i * stride_a * bytes, factor, tf32,
+                                           rows_a, columns_a, lda, of_a);
+      const float* const second = floats_of(static_cast<const char*>(b) + i * stride_b * bytes, factor, tf32,
+                                            rows_b, columns_b, ldb, of_b);
+      cblas_sgemm(CblasColMajor, op_a, op_b, size(m), size(n), size(k), static_cast<float>(alpha), first,
+                  size(lda), second, size(ldb), static_cast<float>(beta),
+                  static_cast<float*>(c) + i * stride_c, size(ldc));
+    }
+  }
+};
+
 }  // namespace
 
 const char* cublasGetStatusString(cublasStatus_t status) {
@@ -62,22 +96,34 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t, cublasOperation_t o
     return CUBLAS_STATUS_NOT_SUPPORTED;
   const int64_t least_a = op_a == CUBLAS_OP_N ? m : k, least_b = op_b == CUBLAS_OP_N ? k : n;
   if (lda < least_a || ldb < least_b || ldc < m) return CUBLAS_STATUS_INVALID_VALUE;
-  const int64_t bytes = type_a == CUDA_R_16BF ? 2 : 4;
-  std::vector<float> of_a, of_b;
-  for (int64_t i = 0; i < count; ++i) {
-    if (!is_double) {
-      const float* const first = floats_of(static_cast<const char*>(a) + i * stride_a * bytes, type_a, tf32,
-                                           least_a, op_a == CUBLAS_OP_N ? k : m, lda, of_a);
-      const float* const second = floats_of(static_cast<const char*>(b) + i * stride_b * bytes, type_b, tf32,
-                                            least_b, op_b == CUBLAS_OP_N ? n : k, ldb, of_b);
-      cblas_sgemm(CblasColMajor, flag(op_a), flag(op_b), size(m), size(n), size(k),
-                  *static_cast<const float*>(alpha), first, size(lda), second, size(ldb),
-                  *static_cast<const float*>(beta), static_cast<float*>(c) + i * stride_c, size(ldc));
-    } else
-      cblas_dgemm(CblasColMajor, flag(op_a), flag(op_b), size(m), size(n), size(k),
-                  *static_cast<const double*>(alpha), static_cast<const double*>(a) + i * stride_a, size(lda),
-                  static_cast<const double*>(b) + i * stride_b, size(ldb), *static_cast<const double*>(beta),
-                  static_cast<double*>(c) + i * stride_c, size(ldc));
-  }
+  const auto scalar = [&](const void* value) {
+    return is_double ? *static_cast<const double*>(value)
+                     : static_cast<double>(*static_cast<const float*>(value));
+  };
+  const Product product{.op_a = flag(op_a),
+                        .op_b = flag(op_b),
+                        .m = m,
+                        .n = n,
+                        .k = k,
+                        .alpha = scalar(alpha),
+                        .beta = scalar(beta),
+                        .a = a,
+                        .b = b,
+                        .factor = type_a,
+                        .rows_a = least_a,
+                        .columns_a = op_a == CUBLAS_OP_N ? k : m,
+                        .lda = lda,
+                        .stride_a = stride_a,
+                        .rows_b = least_b,
+                        .columns_b = op_b == CUBLAS_OP_N ? n : k,
+                        .ldb = ldb,
+                        .stride_b = stride_b,
+                        .c = c,
+                        .ldc = ldc,
+                        .stride_c = stride_c,
+                        .count = count,
+                        .is_double = is_double,
+                        .tf32 = tf32};
+  tapeformer::cuda::emulation::submit([product] { product.run(); });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -16,6 +16,26 @@ bool is_factor(const EmulatedLayout& layout) {
   return layout.type == CUDA_R_32F || layout.type == CUDA_R_16BF;
 }
 
+void run_epilogue(const EmulatedMatmul& matmul, const void* b, const EmulatedLayout& layout_b, float* d,
+                  int64_t stride, int64_t m, int64_t n, int64_t k) {
+  auto* const bias = static_cast<float*>(matmul.bias);
+  for (int64_t column = 0; column < n; ++column) {
+    if (matmul.epilogue == CUBLASLT_EPILOGUE_BGRADB) {
+      double sum = 0;
+      for (int64_t row = 0; row < k; ++row)
+        sum += static_cast<double>(matmul.op_b == CUBLAS_OP_T ? value_at(b, layout_b, column, row)
+                                                              : value_at(b, layout_b, row, column));
+      bias[column] = static_cast<float>(sum);
+      continue;
+    }
+    float* const values = d + column * stride;
+    for (int64_t row = 0; row < m; ++row) {
+      values[row] += bias[row];
+      if (matmul.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && !(values[row] > 0)) values[row] = 0;
+    }
+  }
+}
+
 }  // namespace
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* matmul, cublasComputeType_t compute,
@@ -90,22 +110,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, con
       layout_b->type, layout_b->stride, 0, beta, d, layout_d->type, layout_d->stride, 0, 1, matmul->compute,
       CUBLAS_GEMM_DEFAULT);
   if (status != CUBLAS_STATUS_SUCCESS || matmul->epilogue == CUBLASLT_EPILOGUE_DEFAULT) return status;
-  auto* const bias = static_cast<float*>(matmul->bias);
-  if (!bias) return CUBLAS_STATUS_INVALID_VALUE;
-  for (int64_t column = 0; column < n; ++column) {
-    if (matmul->epilogue == CUBLASLT_EPILOGUE_BGRADB) {
-      double sum = 0;
-      for (int64_t row = 0; row < k; ++row)
-        sum += static_cast<double>(transpose_b ? value_at(b, *layout_b, column, row)
-                                               : value_at(b, *layout_b, row, column));
-      bias[column] = static_cast<float>(sum);
-      continue;
-    }
-    auto* const values = static_cast<float*>(d) + column * layout_d->stride;
-    for (int64_t row = 0; row < m; ++row) {
-      values[row] += bias[row];
-      if (matmul->epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && !(values[row] > 0)) values[row] = 0;
-    }
-  }
+  if (!matmul->bias) return CUBLAS_STATUS_INVALID_VALUE;
+  tapeformer::cuda::emulation::submit(
+      [matmul = *matmul, b, layout_b = *layout_b, d, layout_d = *layout_d, n, m, k] {
+        run_epilogue(matmul, b, layout_b, static_cast<float*>(d), layout_d.stride, m, n, k);
+      });
   return CUBLAS_STATUS_SUCCESS;
 }
