@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "ops/attention_inputs.h"
-#include "ops/kernels/lsh_attention.h"
 
 namespace tapeformer {
 namespace {
@@ -83,7 +82,7 @@ LshAttentionShape shape_of(const Tensor& q, const Tensor& v, const LshOptions& o
   // In one chunk all rounds are the same.
   shape.rounds = shape.length <= options.chunk_length ? 1 : options.rounds;
   shape.chunk_length = std::min(options.chunk_length, std::max<int64_t>(shape.length, 1));
-  shape.wrap = static_cast<LshWrap>(options.wrap);
+  shape.wrap = options.wrap;
   shape.exact_duplicates = options.duplicates == LshOptions::Duplicates::exact && shape.rounds > 1 &&
                            options.combine == LshOptions::Combine::logsumexp;
   shape.across_buckets = options.across_buckets || shape.length <= options.chunk_length;

@@ -12,13 +12,14 @@
 
 #include "autograd/tape.h"
 #include "core/rng.h"
+#include "ops/kernels/lsh_attention.h"
 
 namespace tapeformer {
 
 struct LshOptions {
   // What the first chunk looks back at: nothing (paper, fast), the last chunk of its own round, or the last
   // chunk of the round before, the first round at that of the last (trax, lucid).
-  enum class Wrap { none, round, global };
+  using Wrap = LshWrap;
   // A key that a query meets in several places counts once per place (trax, lucid, fast), or once in all
   // (paper, equation 16).
   enum class Duplicates { none, exact };
@@ -70,9 +71,10 @@ Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStrea
 //
 // Positions sort by (bucket, position) in each round. A query never sees its own position unless it sees no
 // other one: in no round with Combine::logsumexp, in this round with Combine::mean. Keys are
-// q / sqrt(|q|² + 1e-6 dim), as in trax. Positions beyond key_lengths get zeros and give no gradient. The
-// gradient holds the buckets fixed; it sorts again and works the scores out again, so that memory grows with
-// length x rounds. Results do not depend on the number of threads. Errors: ShapeError.
+// q / sqrt(|q|² + 1e-6 dim), as in trax; |q|² must be a finite number. Positions beyond key_lengths get zeros
+// and give no gradient. The gradient holds the buckets fixed; it sorts again and works the scores out again,
+// so that memory grows with length x rounds. Results do not depend on the number of threads. Errors:
+// ShapeError.
 Tensor lsh_attention(const Tensor& q, const Tensor& v, const Tensor& buckets, const LshOptions& options);
 
 }  // namespace tapeformer
