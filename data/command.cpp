@@ -13,17 +13,12 @@
 #include "core/errors.h"
 #include "core/files.h"
 #include "data/file.h"
+#include "data/text_lines.h"
 
 extern char** environ;
 
 namespace tapeformer {
 namespace {
-
-std::string joined(const Words& command) {
-  std::string text;
-  for (const std::string& word : command) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
 
 // Ends the descriptor where the constructor that owns it does not finish.
 class Guard {
@@ -60,9 +55,9 @@ CommandOutput::CommandOutput(const Words& command) : descriptor_(memfd_create("c
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFSIGNALED(status))
-    throw DataError(concat_text("\"", joined(command), "\" was ended by signal ", WTERMSIG(status)));
+    throw DataError(concat_text("\"", join_words(command), "\" was ended by signal ", WTERMSIG(status)));
   if (WEXITSTATUS(status) != 0)
-    throw DataError(concat_text("\"", joined(command), "\" failed with exit code ", WEXITSTATUS(status)));
+    throw DataError(concat_text("\"", join_words(command), "\" failed with exit code ", WEXITSTATUS(status)));
   guard.dismiss();
 }
 

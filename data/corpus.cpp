@@ -96,12 +96,9 @@ PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownW
       ++report.dropped;
   }
   report.unknown.assign(all.begin(), all.end());
-  if (unknown == UnknownWords::refuse && !all.empty()) {
-    std::string text;
-    for (const std::string& word : all) text += " " + word;
-    throw DataError(
-        concat_text(corpus.name, ": the lexicon lacks words of ", report.dropped, " utterances:", text));
-  }
+  if (unknown == UnknownWords::refuse && !all.empty())
+    throw DataError(concat_text(corpus.name, ": the lexicon lacks words of ", report.dropped,
+                                " utterances: ", join_words(report.unknown)));
   corpus.utterances = std::move(kept);
   return report;
 }

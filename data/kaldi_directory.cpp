@@ -311,10 +311,7 @@ void write_kaldi_directory(const fs::path& folder, const Corpus& corpus) {
   for (const auto& [id, utterance] : sorted) {
     wav += id + " " + utterance->path.string() + "\n";
     speakers += id + " " + utterance->speaker + "\n";
-    text += id;
-    for (const std::string& word : utterance->phones.empty() ? utterance->words : utterance->phones)
-      text += " " + word;
-    text += "\n";
+    text += id + " " + join_words(utterance->phones.empty() ? utterance->words : utterance->phones) + "\n";
   }
   fs::create_directories(folder);
   replace_file(folder / "wav.scp", wav);

@@ -20,12 +20,6 @@ double SpeechBatch::padding() const {
   return all == 0 ? 0 : 1 - used / static_cast<double>(all);
 }
 
-int64_t frames_needed(std::span<const int64_t> labels) {
-  auto count = static_cast<int64_t>(labels.size());
-  for (size_t i = 1; i < labels.size(); ++i) count += labels[i] == labels[i - 1];
-  return count;
-}
-
 SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOptions options)
     : phones_(std::move(phones)), options_(std::move(options)) {
   if (options_.subsampling < 1 || options_.delta_order < 0 || options_.delta_order > 2)
@@ -47,7 +41,7 @@ void SpeechDataset::choose_items(const Corpus& corpus) {
       if (!store_->error(i).empty()) throw DataError(store_->error(i));
       if (utterance.phones.empty()) throw DataError("has no labels");
       const std::vector<int64_t> labels = phones_.numbers(utterance.phones);
-      if (subsampled_steps(store_->frames(i), options_.subsampling) < frames_needed(labels)) {
+      if (subsampled_steps(store_->frames(i), options_.subsampling) < steps_needed(labels)) {
         report_.too_short.push_back(utterance.id);
         continue;
       }

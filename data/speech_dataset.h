@@ -91,9 +91,6 @@ class SpeechDataset {
   SpeechReport report_;
 };
 
-// Frames that CTC needs for labels: one for each, and a blank between equal neighbours.
-int64_t frames_needed(std::span<const int64_t> labels);
-
 struct BatchPlanOptions {
   int64_t max_frames = 20000;  // of a batch, padding counted; a longer utterance is a batch of its own
   int64_t max_batch = 0;       // utterances; 0: any number

@@ -61,12 +61,10 @@ Utterance speak(const fs::path& folder, const std::string& split, int64_t number
   utterance.id = utterance.speaker + "-" + digits;
   utterance.words = words;
   utterance.path = fs::path("wav") / (utterance.id + ".wav");
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
   const fs::path spoken = folder / "wav" / (utterance.id + kSpokenEnding);
-  utterance.phones = parse_espeak_phonemes(
-      printed_by({options.program, "-v", voice, "-s", std::to_string(120 + stream.below(1, 81)), "-p",
-                  std::to_string(25 + stream.below(2, 51)), "-x", "--sep=_", "-w", spoken.string(), text}));
+  utterance.phones = parse_espeak_phonemes(printed_by(
+      {options.program, "-v", voice, "-s", std::to_string(120 + stream.below(1, 81)), "-p",
+       std::to_string(25 + stream.below(2, 51)), "-x", "--sep=_", "-w", spoken.string(), join_words(words)}));
   Audio audio = read_audio(spoken, {.rate = options.rate, .resample = true});
   fs::remove(spoken);
   const double span = options.quietest_noise_db - options.loudest_noise_db;
@@ -97,11 +95,8 @@ void make_split(const fs::path& folder, const std::string& split, const std::vec
   });
   write_kaldi_directory(folder, corpus);
   std::set<std::string> lines;
-  for (const Utterance& utterance : corpus.utterances) {
-    std::string line = utterance.id;
-    for (const std::string& word : utterance.words) line += " " + word;
-    lines.insert(line + "\n");
-  }
+  for (const Utterance& utterance : corpus.utterances)
+    lines.insert(utterance.id + " " + join_words(utterance.words) + "\n");
   std::string words;
   for (const std::string& line : lines) words += line;
   replace_file((folder / "words").string(), words);

@@ -47,12 +47,6 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
                             const SpeechDescription* trained);
 SpeechDescription describe(const SpeechPart& part);
 
-// The features of one file as the model takes them, (frames, dims): recordings, or .mfc files.
-Tensor file_features(const Config& config, const SpeechDescription& description,
-                     const std::filesystem::path& path);
-// Whether the features of a frame need frames that come long after it.
-bool features_need_whole_utterance(const Config& config);
-
 SpeechModelOptions speech_model_options(const Config& config, const SpeechDescription& description);
 // With its weights set from run.seed.
 std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechDescription& description,

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/errors.h"
+#include "core/frames.h"
 #include "core/threads.h"
 #include "data/audio.h"
 #include "tests/data/support.h"
@@ -216,7 +217,7 @@ TEST_CASE("bad files are named and left out, or end the run") {
       "u4: \"x\" is not one of the 2 phones",    "u5: has no labels"};
   for (size_t i = 0; i < parts.size(); ++i) CHECK(contains(set.report().bad[i], parts[i]));
   CHECK(set.report().too_short == std::vector<std::string>{"u6"});
-  CHECK(frames_needed(std::vector<int64_t>{1, 1, 2, 1, 1}) == 7);
+  CHECK(steps_needed(std::vector<int64_t>{1, 1, 2, 1, 1}) == 7);
   SpeechOptions strict = options_8k();
   strict.refuse_bad = true;
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, strict); }), "noise: u0: "));
