@@ -178,7 +178,7 @@ AudioStream::AudioStream(const std::filesystem::path& path, const AudioOptions& 
 AudioStream::AudioStream(const AudioPipe& pipe, const AudioOptions& options)
     : name_(pipe.name), options_(options), source_(std::make_unique<Source>()) {
   source_->sound = open_pipe(pipe, options.rate, source_->info);
-  source_->endless = pipe.raw || source_->info.frames <= 0 || source_->info.frames >= kUnknownFrames;
+  source_->endless = pipe.raw || source_->info.frames >= kUnknownFrames;
   if (source_->endless) source_->info.frames = std::numeric_limits<int64_t>::max();
   start();
 }

@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kSpokenEnding[] = ".espeak.wav";  // of what the program speaks, without noise
+constexpr char kUnfinished[] = ".unfinished";    // a folder in that of the corpus
 
 // A sentence takes one word of each list, in order.
 const std::vector<Words> kGrammar = {
@@ -72,16 +73,6 @@ Utterance speak(const fs::path& folder, const std::string& split, int64_t number
             RandomStream(options.seed, "synthetic noise " + split, static_cast<uint64_t>(number)));
   write_wav(folder / utterance.path, audio.samples, audio.rate);
   return utterance;
-}
-
-// Without its lists, a split that is not finished cannot pass for a good one, with old texts for new sounds.
-void forget_split(const fs::path& folder) {
-  for (const char* list : {"text", "words", "utt2spk", "wav.scp"}) fs::remove(folder / list);
-  if (!fs::is_directory(folder / "wav")) return;
-  std::vector<fs::path> unfinished;
-  for (const auto& entry : fs::directory_iterator(folder / "wav"))
-    if (entry.path().string().ends_with(kSpokenEnding)) unfinished.push_back(entry.path());
-  for (const fs::path& path : unfinished) fs::remove(path);
 }
 
 void make_split(const fs::path& folder, const std::string& split, const std::vector<Words>& sentences,
@@ -147,14 +138,27 @@ void make_synthetic_speech(const fs::path& folder, const SyntheticSpeechOptions&
     throw ConfigError(
         "synthetic-speech: expected at least 1 sentence for training, none negative, a rate of at "
         "least 1000, and noise from loud to quiet");
-  for (const char* split : {"train", "valid", "test"}) forget_split(folder / split);
-  int64_t first = 0;
-  for (const auto& [split, count] :
-       {std::pair{"train", options.train}, {"valid", options.valid}, {"test", options.test}}) {
-    if (count > 0)
-      make_split(folder / split, split, synthetic_sentences(options.seed, first, count), options);
-    first += count;
+  // What is there already stays until all of the new is; what an interrupted run left goes.
+  const fs::path unfinished = folder / kUnfinished;
+  fs::remove_all(unfinished);
+  std::vector<std::string> made;
+  try {
+    int64_t first = 0;
+    for (const auto& [split, count] :
+         {std::pair{"train", options.train}, {"valid", options.valid}, {"test", options.test}}) {
+      if (count > 0) {
+        make_split(unfinished / split, split, synthetic_sentences(options.seed, first, count), options);
+        made.push_back(split);
+      }
+      first += count;
+    }
+  } catch (...) {
+    fs::remove_all(unfinished);
+    throw;
   }
+  for (const char* split : {"train", "valid", "test"}) fs::remove_all(folder / split);
+  for (const std::string& split : made) rename_path(unfinished / split, folder / split);
+  fs::remove(unfinished);
 }
 
 }  // namespace tapeformer

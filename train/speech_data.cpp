@@ -8,9 +8,9 @@
 
 #include "core/errors.h"
 #include "core/log.h"
-#include "data/directory.h"
 #include "data/file.h"
 #include "data/kaldi_directory.h"
+#include "data/speech_sets.h"
 #include "data/text_lines.h"
 #include "train/build.h"
 #include "train/speech_features.h"
@@ -46,38 +46,13 @@ fs::path part_name(const Config& config, const std::string& split) {
   return part;
 }
 
-std::string how_to_get(const std::string& dataset) {
-  if (dataset == "synthetic-speech") return "make it with: tapeformer data prepare synthetic-speech";
-  if (dataset == "an4")
-    return "unpack the features of CMU AN4 (etc/ and feat/) into such a folder, or name it as data.path";
-  if (dataset == "fsdd")
-    return "clone https://github.com/Jakobovski/free-spoken-digit-dataset into such a folder, or name it as "
-           "data.path";
-  if (dataset == "cmudict")
-    return "download https://github.com/cmusphinx/cmudict into such a folder, or name a file as data.lexicon";
-  return "name the folder as data.path";
-}
-
-fs::path among_data(const std::string& name, const std::string& data_dir) {
-  const std::string how = how_to_get(name);
-  KnownSet set{};
-  set.name = name;
-  set.how_to_get = how;
-  const auto candidates = candidate_folders(set, data_dir);
-  for (const fs::path& folder : candidates)
-    if (fs::is_directory(folder)) return folder;
-  throw DataError(missing_set_text(set, candidates));
-}
-
 fs::path corpus_folder(const Config& config, const std::string& data_dir) {
   fs::path folder = config.data.path;
   if (folder.empty())
-    folder = among_data(config.data.dataset, data_dir);
+    folder = speech_set_folder(config.data.dataset, data_dir);
   else if (!fs::is_directory(folder))
     throw DataError(folder.string() + ": no such folder; data.path names that of the corpus");
-  if (config.data.dataset == "an4" && !fs::exists(folder / "etc") && fs::exists(folder / "an4/etc"))
-    folder /= "an4";  // as the archive unpacks
-  return folder;
+  return config.data.dataset == "an4" ? an4_folder(folder) : folder;
 }
 
 PhoneSet timit_set(const std::string& name) {
@@ -106,7 +81,7 @@ void find_phones(const Config& config, const std::string& data_dir, Corpus& corp
                   [](const Utterance& u) { return !u.phones.empty() || !u.fault.empty(); }))
     return;
   const fs::path path =
-      d.lexicon.empty() ? among_data("cmudict", data_dir) / "cmudict.dict" : fs::path(d.lexicon);
+      d.lexicon.empty() ? speech_set_folder("cmudict", data_dir) / "cmudict.dict" : fs::path(d.lexicon);
   const PronounceReport report = pronounce_words(
       corpus, Lexicon::read(path), d.unknown_words == "drop" ? UnknownWords::drop : UnknownWords::refuse);
   if (report.dropped == 0) return;
@@ -139,15 +114,6 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
   if (kept.empty()) throw ConfigError("data.validation holds out all speakers; expected less");
   all = std::move(kept);
   return result;
-}
-
-void spread_limit(std::vector<Utterance>& all, int64_t limit) {
-  const auto count = static_cast<int64_t>(all.size());
-  if (limit == 0 || limit >= count) return;
-  for (int64_t i = 0; i < limit; ++i)
-    if (const int64_t from = i * count / limit; from != i)
-      all[static_cast<size_t>(i)] = std::move(all[static_cast<size_t>(from)]);
-  all.resize(static_cast<size_t>(limit));
 }
 
 bool has_valid_part(const Config& config, const std::string& data_dir) {
@@ -205,7 +171,6 @@ Corpus read_speech_part(const Config& config, const std::string& split, const st
     auto held = hold_out(corpus.utterances, config.data.validation);
     if (split == "valid") corpus.utterances = std::move(held);
   }
-  spread_limit(corpus.utterances, split == "train" ? config.data.limit : config.data.eval_limit);
   corpus.name = config.data.dataset + " " + split;
   return corpus;
 }
@@ -231,6 +196,7 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
   options.delta_order = d.deltas;
   options.subsampling = config.model.subsampling;
   options.refuse_bad = d.bad_utterances == "refuse";
+  options.limit = split == "train" ? d.limit : d.eval_limit;
   PhoneTable phones;
   if (trained) {
     phones = trained->phones;

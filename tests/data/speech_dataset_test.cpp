@@ -272,6 +272,25 @@ TEST_CASE("normalisation by utterance, speaker and set") {
                        global.features(3)) == 0);
 }
 
+TEST_CASE("with a limit the statistics of a speaker are those of all its utterances") {
+  const TempDir dir;
+  const Corpus corpus = noise_corpus(dir, 7);
+  SpeechOptions options = options_8k();
+  for (const Normalization kind : {Normalization::speaker, Normalization::utterance}) {
+    options.normalization = kind;
+    options.limit = 0;
+    const SpeechDataset whole(corpus, kPhones, options);
+    options.limit = 2;
+    const SpeechDataset part(corpus, kPhones, options);
+    REQUIRE(part.size() == 2);
+    CHECK(part.report().utterances == 2);
+    for (const auto& [mine, theirs] : {std::pair<int64_t, int64_t>{0, 0}, {1, 3}}) {
+      CHECK(part.utterance(mine).id == whole.utterance(theirs).id);
+      CHECK(max_difference(part.features(mine), whole.features(theirs)) == 0);
+    }
+  }
+}
+
 TEST_CASE("batches do not depend on threads, and masks on stream and utterance") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 7);

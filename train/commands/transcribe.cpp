@@ -17,12 +17,12 @@ namespace {
 
 constexpr int kDataMissingOrCorrupt = 3;
 constexpr double kFrameSeconds = 0.01;
-const std::string kStandardInput = "-";
+constexpr char kStandardInput[] = "-";
 
 struct Transcript {
   Words phones;
   int64_t frames = 0;
-  std::vector<Report> partials;  // when which phone was heard
+  std::vector<Report> partials;  // when which phone was heard, unless it was printed at once
 };
 
 Transcript transcribe(const LoadedSpeechRun& run, const std::string& path, int64_t beam) {
@@ -55,11 +55,12 @@ Transcript transcribe_stream(const LoadedSpeechRun& run, SpeechStream& stream, F
         const std::string& phone = run.description.phones.names()[static_cast<size_t>(best)];
         const double seconds = static_cast<double>(stream.frames()) * kFrameSeconds;
         result.phones.push_back(phone);
-        result.partials.push_back(Report().add("seconds", seconds).add("phone", phone));
         if (print) {
           char time[32];
           std::snprintf(time, sizeof time, "%8.2f s  ", seconds);
           print_text(time + phone + "\n");
+        } else {
+          result.partials.push_back(Report().add("seconds", seconds).add("phone", phone));
         }
       }
       before = best;
