@@ -62,6 +62,7 @@ inline Config tiny_recordings_config(const std::filesystem::path& corpus) {
   config.data.max_frames = 400;
   config.model.causal = true;
   config.model.subsampling = 2;
+  config.model.max_frames = 150;
   return config;
 }
 
