@@ -1,13 +1,12 @@
 #include "data/audio.h"
 
 #include <fcntl.h>
-#include <samplerate.h>
 #include <sndfile.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
+#include <limits>
 #include <string_view>
 
 #include "core/errors.h"
@@ -18,13 +17,13 @@ namespace tapeformer {
 namespace {
 
 constexpr size_t kHeaderBytes = 4096;
+constexpr size_t kMostOggPage = 65307;  // bytes
 constexpr sf_count_t kBlockFrames = 1 << 16;
-constexpr int64_t kMaxRate = 1 << 20;
+constexpr int64_t kBlocksPerSecond = 50;  // of a stream
+// Programs that write a WAV to a pipe do not know its length and announce about 2 GiB or more of it.
+constexpr int64_t kUnknownFrames = int64_t{1} << 27;
 
-struct CloseSound {
-  void operator()(SNDFILE* file) const { sf_close(file); }
-};
-using Sound = std::unique_ptr<SNDFILE, CloseSound>;
+using Sound = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
 
 uint32_t little_endian(const uint8_t* bytes) {
   return uint32_t{bytes[3]} << 24 | uint32_t{bytes[2]} << 16 | uint32_t{bytes[1]} << 8 | bytes[0];
@@ -79,7 +78,9 @@ int64_t announced_bytes(const Bytes& bytes) {
 
 // The last page of a complete Ogg stream says that it is the last; a decoder does not miss it.
 bool ogg_ends(const std::filesystem::path& path) {
-  const Bytes bytes = read_bytes(path, int64_t{1} << 31);
+  const File file(path.string(), O_RDONLY);
+  Bytes bytes(std::min(file.size(), kMostOggPage));
+  file.read_at(bytes.data(), bytes.size(), file.size() - bytes.size());
   const std::string_view text = as_text(bytes, bytes.size());
   const size_t page = text.rfind("OggS");
   return page != std::string_view::npos && page + 6 <= text.size() && (bytes[page + 5] & 4);
@@ -132,7 +133,7 @@ Sound open_sound(const std::filesystem::path& path, SF_INFO& info) {
         ": SPHERE compressed with shorten, which cannot be read; unpack it first (NIST's w_decode "
         "-o pcm, or sph2pipe)");
   check_length(path, header);
-  Sound file(sf_open(path.c_str(), SFM_READ, &info));
+  Sound file(sf_open(path.c_str(), SFM_READ, &info), sf_close);
   if (!file) throw DataError(path.string() + ": not a readable audio file: " + sf_strerror(nullptr));
   if (!known_container(text, info.format))
     throw DataError(path.string() +
@@ -146,28 +147,90 @@ Sound open_sound(const std::filesystem::path& path, SF_INFO& info) {
   return file;
 }
 
-// All frames of one channel in [first, last).
-std::vector<float> read_channel(const Sound& file, const SF_INFO& info, int64_t channel, int64_t first,
-                                int64_t last, const std::filesystem::path& path) {
-  std::vector<float> samples;
-  std::vector<float> block(static_cast<size_t>(kBlockFrames * info.channels));
-  if (first > 0 && sf_seek(file.get(), first, SEEK_SET) != first)
-    throw DataError(
-        concat_text(path.string(), ": sample ", first, " cannot be reached: ", sf_strerror(file.get())));
-  while (static_cast<int64_t>(samples.size()) < last - first) {
-    const int64_t wanted =
-        std::min<int64_t>(kBlockFrames, last - first - static_cast<int64_t>(samples.size()));
-    const sf_count_t got = sf_readf_float(file.get(), block.data(), wanted);
-    for (sf_count_t i = 0; i < got; ++i)
-      samples.push_back(block[static_cast<size_t>(i * info.channels + channel)]);
-    if (got == wanted) continue;
-    throw DataError(concat_text(path.string(), ": truncated or corrupt: expected ", last, " samples, found ",
-                                first + static_cast<int64_t>(samples.size())));
+Sound open_pipe(const AudioPipe& pipe, int64_t rate, SF_INFO& info) {
+  if (pipe.raw) {
+    if (rate <= 0) throw DataError(pipe.name + ": samples without a header need a rate");
+    info.format = SF_FORMAT_RAW | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE;
+    info.samplerate = static_cast<int>(rate);
+    info.channels = 1;
   }
-  return samples;
+  Sound file(sf_open_fd(pipe.descriptor, SFM_READ, &info, SF_FALSE), sf_close);
+  const int container = info.format & SF_FORMAT_TYPEMASK;
+  if (file && (pipe.raw || container == SF_FORMAT_WAV || container == SF_FORMAT_WAVEX)) return file;
+  throw DataError(pipe.name + ": expected a WAV stream" +
+                  (file ? ", found another kind of audio" : std::string(": ") + sf_strerror(nullptr)));
 }
 
 }  // namespace
+
+struct AudioStream::Source {
+  Sound sound{nullptr, sf_close};
+  SF_INFO info{};
+  bool endless = false;  // nobody knows how long it is
+};
+
+AudioStream::AudioStream(const std::filesystem::path& path, const AudioOptions& options)
+    : name_(path.string()), options_(options), source_(std::make_unique<Source>()) {
+  source_->sound = open_sound(path, source_->info);
+  start();
+}
+
+AudioStream::AudioStream(const AudioPipe& pipe, const AudioOptions& options)
+    : name_(pipe.name), options_(options), source_(std::make_unique<Source>()) {
+  source_->sound = open_pipe(pipe, options.rate, source_->info);
+  source_->endless = pipe.raw || source_->info.frames >= kUnknownFrames;
+  if (source_->endless) source_->info.frames = std::numeric_limits<int64_t>::max();
+  start();
+}
+
+AudioStream::~AudioStream() = default;
+
+void AudioStream::start() {
+  const SF_INFO& info = source_->info;
+  if (info.frames <= 0) throw DataError(name_ + ": holds no samples");
+  if (info.channels > 1 && !options_.channel)
+    throw DataError(
+        concat_text(name_, ": has ", info.channels, " channels, expected 1; data.channel chooses one"));
+  const int64_t channel = options_.channel.value_or(0);
+  if (channel < 0 || channel >= info.channels)
+    throw DataError(concat_text(name_, ": has no channel ", channel, ", found ", info.channels, " channels"));
+  if (options_.rate > 0 && options_.rate != info.samplerate && !options_.resample)
+    throw DataError(concat_text(name_, ": expected ", options_.rate, " samples per second, found ",
+                                info.samplerate, "; data.resample = true converts it"));
+  at_ = options_.first;
+  last_ = options_.last.value_or(info.frames);
+  if (at_ < 0 || at_ >= last_ || last_ > info.frames)
+    throw DataError(
+        concat_text(name_, ": samples ", options_.first, " to ", last_, " were asked for, of ", info.frames));
+  if (at_ > 0 && sf_seek(source_->sound.get(), at_, SEEK_SET) != at_)
+    throw DataError(
+        concat_text(name_, ": sample ", at_, " cannot be reached: ", sf_strerror(source_->sound.get())));
+  rate_ = options_.rate > 0 ? options_.rate : info.samplerate;
+  resampler_.emplace(info.samplerate, rate_);
+  frames_.resize(static_cast<size_t>(std::max<int64_t>(1, info.samplerate / kBlocksPerSecond)) *
+                 static_cast<size_t>(info.channels));
+}
+
+std::span<const float> AudioStream::next() {
+  const auto channels = static_cast<size_t>(source_->info.channels);
+  samples_.clear();
+  while (samples_.empty() && !ended_) {
+    const int64_t wanted = std::min(static_cast<int64_t>(frames_.size() / channels), last_ - at_);
+    const sf_count_t got = sf_readf_float(source_->sound.get(), frames_.data(), wanted);
+    at_ += got;
+    if (got < wanted && (!source_->endless || sf_error(source_->sound.get()) != SF_ERR_NO_ERROR))
+      throw DataError(
+          concat_text(name_, ": truncated or corrupt: expected ", last_, " samples, found ", at_));
+    if (got > 0 && channels > 1) {
+      const auto channel = static_cast<size_t>(options_.channel.value_or(0));
+      for (size_t i = 0; i < static_cast<size_t>(got); ++i) frames_[i] = frames_[i * channels + channel];
+    }
+    resampler_->push({frames_.data(), static_cast<size_t>(got)}, samples_);
+    ended_ = got < wanted || at_ == last_;
+    if (ended_) resampler_->finish(samples_);
+  }
+  return samples_;
+}
 
 AudioInfo read_audio_info(const std::filesystem::path& path) {
   SF_INFO info{};
@@ -176,47 +239,11 @@ AudioInfo read_audio_info(const std::filesystem::path& path) {
 }
 
 Audio read_audio(const std::filesystem::path& path, const AudioOptions& options) {
-  SF_INFO info{};
-  const Sound file = open_sound(path, info);
-  const std::string name = path.string();
-  if (info.frames <= 0) throw DataError(name + ": holds no samples");
-  if (info.channels > 1 && !options.channel)
-    throw DataError(concat_text(name, ": has ", info.channels, " channels, expected 1"));
-  const int64_t channel = options.channel.value_or(0);
-  if (channel < 0 || channel >= info.channels)
-    throw DataError(concat_text(name, ": has no channel ", channel, ", found ", info.channels, " channels"));
-  if (options.rate > 0 && options.rate != info.samplerate && !options.resample)
-    throw DataError(concat_text(name, ": expected ", options.rate, " samples per second, found ",
-                                info.samplerate, "; data.resample = true converts it"));
-  const int64_t last = options.last.value_or(info.frames);
-  if (options.first < 0 || options.first >= last || last > info.frames)
-    throw DataError(
-        concat_text(name, ": samples ", options.first, " to ", last, " were asked for, of ", info.frames));
-  Audio audio{read_channel(file, info, channel, options.first, last, path), info.samplerate};
-  if (options.rate > 0 && options.rate != audio.rate) {
-    audio.samples = resample(audio.samples, audio.rate, options.rate);
-    audio.rate = options.rate;
-  }
+  AudioStream stream(path, options);
+  Audio audio{{}, stream.rate()};
+  for (auto block = stream.next(); !block.empty(); block = stream.next())
+    audio.samples.insert(audio.samples.end(), block.begin(), block.end());
   return audio;
-}
-
-std::vector<float> resample(std::span<const float> samples, int64_t from, int64_t to) {
-  if (from < 1 || to < 1 || from > kMaxRate || to > kMaxRate)
-    throw DataError(concat_text("cannot resample from ", from, " to ", to, " samples per second"));
-  if (from == to || samples.empty()) return {samples.begin(), samples.end()};
-  const double ratio = static_cast<double>(to) / static_cast<double>(from);
-  const auto count = std::max<int64_t>(1, std::llround(static_cast<double>(samples.size()) * ratio));
-  // The converter may end a few samples early; those stay zero, where the signal has ended too.
-  std::vector<float> result(static_cast<size_t>(count), 0.0f);
-  SRC_DATA data{};
-  data.data_in = samples.data();
-  data.input_frames = static_cast<long>(samples.size());
-  data.data_out = result.data();
-  data.output_frames = static_cast<long>(count);
-  data.src_ratio = ratio;
-  if (const int error = src_simple(&data, SRC_SINC_MEDIUM_QUALITY, 1))
-    throw DataError(concat_text("cannot resample from ", from, " to ", to, ": ", src_strerror(error)));
-  return result;
 }
 
 void write_wav(const std::filesystem::path& path, std::span<const float> samples, int64_t rate) {
@@ -224,7 +251,7 @@ void write_wav(const std::filesystem::path& path, std::span<const float> samples
   info.samplerate = static_cast<int>(rate);
   info.channels = 1;
   info.format = SF_FORMAT_WAV | SF_FORMAT_PCM_16;
-  const Sound file(sf_open(path.c_str(), SFM_WRITE, &info));
+  const Sound file(sf_open(path.c_str(), SFM_WRITE, &info), sf_close);
   if (!file) throw DataError(path.string() + ": cannot be written: " + sf_strerror(nullptr));
   std::vector<int16_t> words(samples.size());
   for (size_t i = 0; i < words.size(); ++i)

@@ -1,5 +1,5 @@
 // Recordings as float samples: WAV, FLAC, Ogg and NIST SPHERE, told by their contents and not by their name.
-// No state; any thread.
+// Any thread.
 //
 // Errors: DataError names the file and the fault: missing, no audio, another container, shorten-compressed
 // SPHERE, ending before its header says, no samples, several channels with none chosen, another rate than
@@ -8,9 +8,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
+
+#include "data/resample.h"
 
 namespace tapeformer {
 
@@ -38,8 +42,38 @@ AudioInfo read_audio_info(const std::filesystem::path& path);
 
 Audio read_audio(const std::filesystem::path& path, const AudioOptions& options = {});
 
-// Band-limited interpolation (libsamplerate); round(samples * to / from) samples, at least one.
-std::vector<float> resample(std::span<const float> samples, int64_t from, int64_t to);
+// A descriptor that audio comes from, which is not closed: a WAV stream, also one whose header does not know
+// its length, or samples without a header.
+struct AudioPipe {
+  int descriptor = 0;
+  bool raw = false;  // little-endian 16-bit samples of one channel at AudioOptions::rate
+  std::string name = "standard input";
+};
+
+// What read_audio reads, in blocks of a fiftieth of a second: memory does not grow with the length. One
+// thread.
+class AudioStream {
+ public:
+  AudioStream(const std::filesystem::path& path, const AudioOptions& options);
+  AudioStream(const AudioPipe& pipe, const AudioOptions& options);
+  ~AudioStream();
+
+  int64_t rate() const { return rate_; }
+  // The next samples, valid until the next call; none at the end. Waits for those of a pipe.
+  std::span<const float> next();
+
+ private:
+  struct Source;
+  void start();
+
+  std::string name_;
+  AudioOptions options_;
+  std::unique_ptr<Source> source_;
+  std::optional<Resampler> resampler_;
+  std::vector<float> frames_, samples_;  // as they are in the file; of one channel at the wanted rate
+  int64_t rate_ = 0, at_ = 0, last_ = 0;
+  bool ended_ = false;
+};
 
 // Mono WAV of 16 bits; samples beyond [-1, 1) are clipped. Throws DataError when it cannot be written.
 void write_wav(const std::filesystem::path& path, std::span<const float> samples, int64_t rate);

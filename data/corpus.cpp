@@ -42,6 +42,17 @@ std::vector<fs::path> files_below(const fs::path& folder, const std::string& ext
   return files;
 }
 
+// Runs f for one entry of a corpus; its fault goes into the list, if there is one.
+template <class F>
+void read_entry(Faults* faults, F&& f) {
+  if (!faults) return f();
+  try {
+    f();
+  } catch (const DataError& error) {
+    faults->push_back(error.what());
+  }
+}
+
 // Recordings and errors are told apart by the id.
 class KnownIds {
  public:
@@ -55,19 +66,20 @@ class KnownIds {
   std::map<std::string, std::string> places_;
 };
 
-Words timit_labels(const fs::path& path, PhoneSet set) {
+Words timit_labels(const fs::path& path, PhoneSet set, Faults* faults) {
   Words phones;
-  for (const TextLine& line : read_lines(path)) {
-    const Words words = split_words(line.text);
-    if (words.size() != 3) line.fail("expected \"start end phone\"");
-    if (parse_number(words[0], line) > parse_number(words[1], line)) line.fail("ends before it starts");
-    try {
-      const std::string phone = fold_timit(words[2], set);
-      if (!phone.empty()) phones.push_back(phone);
-    } catch (const DataError& error) {
-      line.fail(error.what());
-    }
-  }
+  for (const TextLine& line : read_lines(path))
+    read_entry(faults, [&] {
+      const Words words = split_words(line.text);
+      if (words.size() != 3) line.fail("expected \"start end phone\"");
+      if (parse_number(words[0], line) > parse_number(words[1], line)) line.fail("ends before it starts");
+      try {
+        const std::string phone = fold_timit(words[2], set);
+        if (!phone.empty()) phones.push_back(phone);
+      } catch (const DataError& error) {
+        line.fail(error.what());
+      }
+    });
   if (phones.empty()) throw DataError(path.string() + ": no phones");
   return phones;
 }
@@ -96,70 +108,94 @@ PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownW
       ++report.dropped;
   }
   report.unknown.assign(all.begin(), all.end());
-  if (unknown == UnknownWords::refuse && !all.empty()) {
-    std::string text;
-    for (const std::string& word : all) text += " " + word;
-    throw DataError(
-        concat_text(corpus.name, ": the lexicon lacks words of ", report.dropped, " utterances:", text));
-  }
+  if (unknown == UnknownWords::refuse && !all.empty())
+    throw DataError(concat_text(corpus.name, ": the lexicon lacks words of ", report.dropped,
+                                " utterances: ", join_words(report.unknown)));
   corpus.utterances = std::move(kept);
   return report;
 }
 
-Corpus read_an4(const fs::path& folder, const std::string& split) {
+namespace {
+
+// A line of the ids of AN4 and the same of the transcripts: "<s> WORDS </s> (id)".
+Utterance an4_utterance(const fs::path& folder, const TextLine& id, const TextLine& text) {
+  const fs::path name = id.text;
+  Utterance utterance;
+  utterance.id = name.filename().string();
+  utterance.place = id.place();
+  utterance.speaker = name.parent_path().filename().string();
+  utterance.source = SpeechSource::mfc;
+  utterance.path = folder / "feat" / (name.string() + ".mfc");
+  utterance.words = split_words(text.text);
+  if (utterance.words.empty() || utterance.words.back() != "(" + utterance.id + ")")
+    text.fail("expected the words of (" + utterance.id + ")");
+  utterance.words.pop_back();
+  std::erase_if(utterance.words,
+                [](const std::string& word) { return word == "<s>" || word == "</s>" || word == "<sil>"; });
+  if (utterance.words.empty()) utterance.fault = text.place() + ": an empty transcript";
+  return utterance;
+}
+
+Utterance spoken_digit(const fs::path& path) {
+  const std::string id = path.stem().string();
+  const size_t last = id.rfind('_');
+  const bool good = id.size() > 4 && id[0] >= '0' && id[0] <= '9' && id[1] == '_' && last > 1 &&
+                    last + 1 < id.size() &&
+                    id.find_first_not_of("0123456789", last + 1) == std::string::npos && id.size() - last < 9;
+  if (!good) throw DataError(path.string() + ": expected a name like 7_jackson_32.wav");
+  Utterance utterance;
+  utterance.id = id;
+  utterance.place = path.string();
+  utterance.speaker = id.substr(2, last - 2);
+  utterance.path = path;
+  utterance.words = {kDigits[static_cast<size_t>(id[0] - '0')]};
+  return utterance;
+}
+
+}  // namespace
+
+Corpus read_an4(const fs::path& folder, const std::string& split, Faults* faults) {
   require_split("an4", split);
   const auto ids = read_lines(folder / "etc" / ("an4_" + split + ".fileids"));
   const fs::path text_path = folder / "etc" / ("an4_" + split + ".transcription");
   const auto texts = read_lines(text_path);
-  const Lexicon lexicon = Lexicon::read(folder / "etc" / "an4.dic");
+  const Lexicon lexicon = Lexicon::read(folder / "etc" / "an4.dic", faults);
   Corpus corpus{"an4 " + split, {}};
   KnownIds ids_seen;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const fs::path name = ids[i].text;
-    if (i >= texts.size()) ids[i].fail("has no line in " + text_path.string());
-    Words words = split_words(texts[i].text);
-    if (words.empty() || words.back() != "(" + name.filename().string() + ")")
-      texts[i].fail("expected the words of (" + name.filename().string() + ")");
-    words.pop_back();
-    std::erase_if(words,
-                  [](const std::string& word) { return word == "<s>" || word == "</s>" || word == "<sil>"; });
-    Utterance utterance;
-    if (words.empty()) utterance.fault = texts[i].place() + ": an empty transcript";
-    utterance.id = name.filename().string();
-    ids_seen.add(utterance.id, ids[i].place());
-    utterance.speaker = name.parent_path().filename().string();
-    utterance.source = SpeechSource::mfc;
-    utterance.path = folder / "feat" / (name.string() + ".mfc");
-    utterance.words = words;
-    corpus.utterances.push_back(std::move(utterance));
-  }
-  if (texts.size() != ids.size()) texts.back().fail(concat_text("expected ", ids.size(), " transcripts"));
+  for (size_t i = 0; i < ids.size(); ++i)
+    read_entry(faults, [&] {
+      if (i >= texts.size()) ids[i].fail("has no line in " + text_path.string());
+      Utterance utterance = an4_utterance(folder, ids[i], texts[i]);
+      ids_seen.add(utterance.id, ids[i].place());
+      if (faults) {
+        std::set<std::string> unknown;
+        utterance.phones = lexicon.pronounce(utterance.words, unknown);
+        if (!unknown.empty())
+          texts[i].fail("the dictionary lacks " + join_words({unknown.begin(), unknown.end()}));
+      }
+      corpus.utterances.push_back(std::move(utterance));
+    });
+  read_entry(faults, [&] {
+    if (texts.size() > ids.size()) texts.back().fail(concat_text("expected ", ids.size(), " transcripts"));
+  });
   pronounce_words(corpus, lexicon, UnknownWords::refuse);
   return corpus;
 }
 
-Corpus read_spoken_digits(const fs::path& folder, const std::string& split) {
+Corpus read_spoken_digits(const fs::path& folder, const std::string& split, Faults* faults) {
   require_split("fsdd", split);
   Corpus corpus{"fsdd " + split, {}};
-  for (const fs::path& path : files_below(folder / "recordings", ".wav")) {
-    const std::string id = path.stem().string();
-    const size_t last = id.rfind('_');
-    const bool good =
-        id.size() > 4 && id[0] >= '0' && id[0] <= '9' && id[1] == '_' && last > 1 && last + 1 < id.size() &&
-        id.find_first_not_of("0123456789", last + 1) == std::string::npos && id.size() - last < 9;
-    if (!good) throw DataError(path.string() + ": expected a name like 7_jackson_32.wav");
-    if ((std::stol(id.substr(last + 1)) < kDigitTestRecordings) != (split == "test")) continue;
-    Utterance utterance;
-    utterance.id = id;
-    utterance.speaker = id.substr(2, last - 2);
-    utterance.path = path;
-    utterance.words = {kDigits[static_cast<size_t>(id[0] - '0')]};
-    corpus.utterances.push_back(std::move(utterance));
-  }
+  for (const fs::path& path : files_below(folder / "recordings", ".wav"))
+    read_entry(faults, [&] {
+      Utterance utterance = spoken_digit(path);
+      const int64_t number = std::stol(utterance.id.substr(utterance.id.rfind('_') + 1));
+      if ((number < kDigitTestRecordings) == (split == "test"))
+        corpus.utterances.push_back(std::move(utterance));
+    });
   return corpus;
 }
 
-Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set) {
+Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set, Faults* faults) {
   require_split("timit", split);
   Corpus corpus{"timit " + split, {}};
   KnownIds ids_seen;
@@ -172,11 +208,12 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
       continue;
     Utterance utterance;
     utterance.id = speaker + "_" + sentence;
+    utterance.place = path.string();
     utterance.speaker = speaker;
     utterance.path = either(path.parent_path(), path.stem().string() + ".wav");
-    ids_seen.add(utterance.id, path.string() + ":1");
+    read_entry(faults, [&] { ids_seen.add(utterance.id, path.string() + ":1"); });
     try {
-      utterance.phones = timit_labels(path, set);
+      utterance.phones = timit_labels(path, set, faults);
     } catch (const DataError& error) {
       utterance.fault = error.what();
     }
@@ -185,23 +222,25 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
   return corpus;
 }
 
-Corpus read_librispeech(const fs::path& folder, const std::string& split) {
+Corpus read_librispeech(const fs::path& folder, const std::string& split, Faults* faults) {
   Corpus corpus{"librispeech " + split, {}};
   KnownIds ids_seen;
   for (const fs::path& path : files_below(folder / split, ".txt")) {
     if (!path.filename().string().ends_with(".trans.txt")) continue;
-    for (const TextLine& line : read_lines(path)) {
-      Words words = split_words(line.text);
-      if (words.empty()) line.fail("expected \"id words …\"");
-      Utterance utterance;
-      if (words.size() == 1) utterance.fault = line.place() + ": an empty transcript";
-      utterance.id = words[0];
-      ids_seen.add(utterance.id, line.place());
-      utterance.speaker = words[0].substr(0, words[0].find('-'));
-      utterance.path = path.parent_path() / (words[0] + ".flac");
-      utterance.words.assign(words.begin() + 1, words.end());
-      corpus.utterances.push_back(std::move(utterance));
-    }
+    for (const TextLine& line : read_lines(path))
+      read_entry(faults, [&] {
+        Words words = split_words(line.text);
+        if (words.empty()) line.fail("expected \"id words …\"");
+        Utterance utterance;
+        if (words.size() == 1) utterance.fault = line.place() + ": an empty transcript";
+        utterance.id = words[0];
+        utterance.place = line.place();
+        ids_seen.add(utterance.id, line.place());
+        utterance.speaker = words[0].substr(0, words[0].find('-'));
+        utterance.path = path.parent_path() / (words[0] + ".flac");
+        utterance.words.assign(words.begin() + 1, words.end());
+        corpus.utterances.push_back(std::move(utterance));
+      });
   }
   return corpus;
 }

@@ -30,12 +30,17 @@ struct Utterance {
   Words words;                // what was said, where the corpus writes words
   Words phones;               // or where it writes phones, or after pronounce_words
   std::string fault;          // why its labels cannot be used; it has none then
+  std::string place;          // where it is named: "list:line", or a file
 };
 
 struct Corpus {
   std::string name;
   std::vector<Utterance> utterances;
 };
+
+// Readers of corpora throw at the first fault; where they get a list, they add every fault to it and go on
+// with what can be read.
+using Faults = std::vector<std::string>;
 
 // Utterances whose words the lexicon lacks: an error that lists the words, or left out.
 enum class UnknownWords { refuse, drop };
@@ -48,18 +53,21 @@ PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownW
 
 // CMU AN4 as features: etc/an4_{train,test}.{fileids,transcription}, feat/*.mfc, words to phones by
 // etc/an4.dic. Split "train" or "test"; the speakers of both differ.
-Corpus read_an4(const std::filesystem::path& folder, const std::string& split);
+Corpus read_an4(const std::filesystem::path& folder, const std::string& split, Faults* faults = nullptr);
 
 // Free Spoken Digits: recordings/DIGIT_SPEAKER_INDEX.wav at 8 kHz; "test" is index 0 to 4, "train" the rest.
 // The words are the names of the digits.
-Corpus read_spoken_digits(const std::filesystem::path& folder, const std::string& split);
+Corpus read_spoken_digits(const std::filesystem::path& folder, const std::string& split,
+                          Faults* faults = nullptr);
 
 // TIMIT: "train" is the TRAIN folder, "test" the core test set of 24 speakers, without the SA sentences;
 // phones of the .PHN files, folded. File names may be in upper or lower case.
-Corpus read_timit(const std::filesystem::path& folder, const std::string& split, PhoneSet set);
+Corpus read_timit(const std::filesystem::path& folder, const std::string& split, PhoneSet set,
+                  Faults* faults = nullptr);
 
 // LibriSpeech: SPLIT/reader/chapter/*.flac with *.trans.txt; words in upper case.
-Corpus read_librispeech(const std::filesystem::path& folder, const std::string& split);
+Corpus read_librispeech(const std::filesystem::path& folder, const std::string& split,
+                        Faults* faults = nullptr);
 
 // Features of a Sphinx .mfc file, (frames, dims): a big-endian count, then big-endian floats.
 Tensor read_mfc(const std::filesystem::path& path, int64_t dims = 13);

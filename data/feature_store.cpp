@@ -12,8 +12,8 @@
 
 #include "core/errors.h"
 #include "core/threads.h"
-#include "data/audio.h"
 #include "data/command.h"
+#include "data/features.h"
 #include "data/kaldi_archive.h"
 
 namespace tapeformer {
@@ -32,8 +32,7 @@ uint64_t hash(const std::string& text, uint64_t start) {  // FNV-1a
 Audio read_recording(const fs::path& path, const Utterance& utterance, const FeatureOptions& options) {
   const AudioInfo info = read_audio_info(path);
   const auto rate = static_cast<double>(info.rate);
-  AudioOptions audio{
-      .channel = options.channel, .rate = options.filterbank.rate, .resample = options.resample};
+  AudioOptions audio = options.audio();
   audio.first = std::llround(utterance.begin * rate);
   if (utterance.end) {
     audio.last = std::llround(*utterance.end * rate);
@@ -57,16 +56,11 @@ std::string source_of(const Utterance& utterance) {
   return utterance.command.empty() ? utterance.path.string() : "\"" + utterance.command + "\"";
 }
 
-// One value that is not finite would spread over the whole model.
 Tensor checked(const Utterance& utterance, Tensor features) {
   if (features.numel() == 0)
     throw DataError(concat_text(source_of(utterance), ": no features, found ", features.shape()));
-  const float* const values = features.data<float>();
-  const float* const bad =
-      std::find_if(values, values + features.numel(), [](float x) { return !std::isfinite(x); });
-  if (bad != values + features.numel())
-    throw DataError(concat_text(source_of(utterance), ": frame ", (bad - values) / features.size(1),
-                                " has a value that is not finite"));
+  if (const int64_t frame = find_not_finite(features); frame >= 0)
+    throw DataError(concat_text(source_of(utterance), ": frame ", frame, " has a value that is not finite"));
   return features;
 }
 

@@ -13,6 +13,7 @@
 
 #include "core/files.h"
 #include "core/tensor.h"
+#include "data/audio.h"
 #include "data/corpus.h"
 #include "data/filterbank.h"
 
@@ -26,6 +27,8 @@ struct FeatureOptions {
   uint64_t seed = 0;                    // of dither
   std::string cache_folder;             // empty: in memory
 
+  // How recordings are read for these.
+  AudioOptions audio() const { return {.channel = channel, .rate = filterbank.rate, .resample = resample}; }
   bool operator==(const FeatureOptions&) const = default;
 };
 

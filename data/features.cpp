@@ -27,6 +27,43 @@ std::vector<float> delta_filter(int64_t order, int64_t window) {
   return {filter.begin(), filter.end()};
 }
 
+using DeltaFilters = std::vector<std::vector<float>>;
+
+// Of the features themselves and of their derivatives up to `order`.
+DeltaFilters delta_filters(int64_t order, int64_t window) {
+  check(order >= 0 && order <= 10 && window >= 1 && window <= 1000, "add_deltas", "order ", order,
+        " and window ", window, " are not useful");
+  DeltaFilters filters;
+  for (int64_t o = 0; o <= order; ++o) filters.push_back(delta_filter(o, window));
+  return filters;
+}
+
+// Frames [first, count); those before are not needed any more.
+struct Frames {
+  const float* values;
+  int64_t first, count, dims;
+};
+
+// Frames [begin, end) with their derivatives.
+Tensor deltas_of(const Frames& frames, int64_t begin, int64_t end, const DeltaFilters& filters) {
+  const int64_t dims = frames.dims, width = dims * static_cast<int64_t>(filters.size());
+  const Tensor result = Tensor::zeros({end - begin, width});
+  for (size_t o = 0; o < filters.size(); ++o) {
+    const auto reach = static_cast<int64_t>(filters[o].size() / 2);
+    for (int64_t t = begin; t < end; ++t) {
+      float* out = result.data<float>() + (t - begin) * width + static_cast<int64_t>(o) * dims;
+      for (int64_t n = -reach; n <= reach; ++n) {
+        const float weight = filters[o][static_cast<size_t>(n + reach)];
+        const int64_t at = std::clamp<int64_t>(t + n, 0, frames.count - 1);
+        const float* row = frames.values + (at - frames.first) * dims;
+#pragma omp simd
+        for (int64_t d = 0; d < dims; ++d) out[d] += weight * row[d];
+      }
+    }
+  }
+  return result;
+}
+
 struct Range {
   int64_t first, last;
 };
@@ -44,23 +81,26 @@ Range random_range(const RandomStream& stream, int64_t i, int64_t widest, int64_
 
 Tensor add_deltas(const Tensor& features, int64_t order, int64_t window) {
   check_features("add_deltas", features);
-  check(order >= 0 && order <= 10 && window >= 1 && window <= 1000, "add_deltas", "order ", order,
-        " and window ", window, " are not useful");
-  const int64_t frames = features.size(0), dims = features.size(1), width = dims * (order + 1);
-  const Tensor result = Tensor::zeros({frames, width});
-  const float* in = features.data<float>();
-  for (int64_t o = 0; o <= order; ++o) {
-    const std::vector<float> filter = delta_filter(o, window);
-    const auto reach = static_cast<int64_t>(filter.size() / 2);
-    for (int64_t t = 0; t < frames; ++t) {
-      float* out = result.data<float>() + t * width + o * dims;
-      for (int64_t n = -reach; n <= reach; ++n) {
-        const float weight = filter[static_cast<size_t>(n + reach)];
-        const float* row = in + std::clamp<int64_t>(t + n, 0, frames - 1) * dims;
-#pragma omp simd
-        for (int64_t d = 0; d < dims; ++d) out[d] += weight * row[d];
-      }
-    }
+  const DeltaFilters filters = delta_filters(order, window);
+  return deltas_of({features.data<float>(), 0, features.size(0), features.size(1)}, 0, features.size(0),
+                   filters);
+}
+
+DeltaStream::DeltaStream(int64_t order, int64_t window) : filters_(delta_filters(order, window)) {}
+
+Tensor DeltaStream::push(const Tensor& features, bool last) {
+  check_features("DeltaStream", features);
+  if (dims_ == 0) dims_ = features.size(1);
+  check(features.size(1) == dims_, "DeltaStream", "expected ", dims_, " dims, found ", features.shape());
+  held_.insert(held_.end(), features.data<float>(), features.data<float>() + features.numel());
+  const int64_t count = first_ + static_cast<int64_t>(held_.size()) / dims_;
+  const auto reach = static_cast<int64_t>(filters_.back().size() / 2);
+  const int64_t end = last ? count : std::max(next_, count - reach);
+  const Tensor result = deltas_of({held_.data(), first_, count, dims_}, next_, end, filters_);
+  next_ = end;
+  if (const int64_t drop = next_ - reach - first_; drop > 0) {
+    held_.erase(held_.begin(), held_.begin() + drop * dims_);
+    first_ += drop;
   }
   return result;
 }
@@ -114,6 +154,14 @@ void normalize(const Tensor& features, const FeatureStatistics& statistics, bool
   float* row = features.data<float>();
   for (int64_t t = 0; t < features.size(0); ++t, row += dims)
     for (size_t d = 0; d < dims; ++d) row[d] = (row[d] - means[d]) * scales[d];
+}
+
+int64_t find_not_finite(const Tensor& features) {
+  check_features("find_not_finite", features);
+  const float* const values = features.data<float>();
+  const float* const end = values + features.numel();
+  const float* const bad = std::find_if(values, end, [](float x) { return !std::isfinite(x); });
+  return bad == end ? -1 : (bad - values) / features.size(1);
 }
 
 void spec_augment(const Tensor& features, const SpecAugmentOptions& options, const RandomStream& stream,

@@ -17,6 +17,21 @@ namespace tapeformer {
 // repeated.
 Tensor add_deltas(const Tensor& features, int64_t order = 2, int64_t window = 2);
 
+// The frames of add_deltas, to the bit, of features that come in pieces: frame t when frame t + order *
+// window is there. One thread.
+class DeltaStream {
+ public:
+  explicit DeltaStream(int64_t order, int64_t window = 2);
+
+  // The frames that these complete, perhaps none; with the last ones all that are left.
+  Tensor push(const Tensor& features, bool last = false);
+
+ private:
+  std::vector<std::vector<float>> filters_;  // by order
+  std::vector<float> held_;                  // frames from number first_ on
+  int64_t dims_ = 0, first_ = 0, next_ = 0;
+};
+
 // Sums over frames, from which mean and variance follow. Kept in float64: sums of a corpus are long.
 struct FeatureStatistics {
   double frames = 0;
@@ -30,6 +45,9 @@ struct FeatureStatistics {
 // Subtracts the mean and, if wanted, divides by the standard deviation, in place. The statistics are those of
 // the utterance itself, its speaker or the training set. A constant dimension becomes 0.
 void normalize(const Tensor& features, const FeatureStatistics& statistics, bool variance);
+
+// The first frame with a value that is not finite, which would spread over a whole model; -1: none.
+int64_t find_not_finite(const Tensor& features);
 
 struct SpecAugmentOptions {
   int64_t frequency_masks = 2, frequency_width = 27;  // each of 0 to frequency_width bins

@@ -193,17 +193,19 @@ int64_t Filterbank::frames(int64_t samples) const {
 
 namespace {
 
-// Samples of a frame in 16-bit units; outside of the signal it is mirrored at its ends, as often as needed.
-void extract(std::span<const float> samples, int64_t start, int64_t length, float* frame) {
-  const auto count = static_cast<int64_t>(samples.size());
+// Samples of a frame in 16-bit units; outside of the signal, samples [0, count), it is mirrored at its ends,
+// as often as needed. samples[0] is number `first` of the signal.
+void extract(const float* samples, int64_t first, int64_t count, int64_t start, int64_t length,
+             float* frame) {
   if (start >= 0 && start + length <= count) {
-    for (int64_t i = 0; i < length; ++i) frame[i] = kSampleScale * samples[static_cast<size_t>(start + i)];
+    const float* from = samples + (start - first);
+    for (int64_t i = 0; i < length; ++i) frame[i] = kSampleScale * from[i];
     return;
   }
   for (int64_t i = 0; i < length; ++i) {
     int64_t at = start + i;
     while (at < 0 || at >= count) at = at < 0 ? -at - 1 : 2 * count - 1 - at;
-    frame[i] = kSampleScale * samples[static_cast<size_t>(at)];
+    frame[i] = kSampleScale * samples[at - first];
   }
 }
 
@@ -223,10 +225,20 @@ float dot(const float* a, const float* b, int64_t count) {
 
 }  // namespace
 
+int64_t Filterbank::start_of(int64_t frame) const {
+  const int64_t centred = options_.snip_edges ? 0 : tables_->shift / 2 - tables_->length / 2;
+  return frame * tables_->shift + centred;
+}
+
 Tensor Filterbank::compute(std::span<const float> samples, const RandomStream& noise) const {
+  const auto count = static_cast<int64_t>(samples.size());
+  return frames_of({samples.data(), 0, count}, 0, frames(count), noise);
+}
+
+Tensor Filterbank::frames_of(const Signal& signal, int64_t begin, int64_t end,
+                             const RandomStream& noise) const {
   const Tables& tables = *tables_;
-  const int64_t count = frames(static_cast<int64_t>(samples.size()));
-  const Tensor features = Tensor::empty({count, options_.dims()});
+  const Tensor features = Tensor::empty({end - begin, options_.dims()});
   std::vector<float> raw(static_cast<size_t>(tables.length)), frame(static_cast<size_t>(tables.padded), 0.0f);
   std::vector<float> power(static_cast<size_t>(tables.padded / 2));
   std::vector<kiss_fft_cpx> spectrum(static_cast<size_t>(tables.padded / 2));
@@ -234,11 +246,9 @@ Tensor Filterbank::compute(std::span<const float> samples, const RandomStream& n
   const float* window = tables.window.data();
   float* x = raw.data();
   float* y = frame.data();
-  for (int64_t t = 0; t < count; ++t) {
-    float* out = features.data<float>() + t * options_.dims();
-    const int64_t start =
-        options_.snip_edges ? t * tables.shift : t * tables.shift + tables.shift / 2 - tables.length / 2;
-    extract(samples, start, tables.length, x);
+  for (int64_t t = begin; t < end; ++t) {
+    float* out = features.data<float>() + (t - begin) * options_.dims();
+    extract(signal.samples, signal.first, signal.count, start_of(t), tables.length, x);
     if (options_.dither > 0) add_noise(x, tables.length, static_cast<float>(options_.dither), noise, t);
     const float mean = sum_of(x, tables.length) / static_cast<float>(tables.length);
 #pragma omp simd
@@ -258,6 +268,35 @@ Tensor Filterbank::compute(std::span<const float> samples, const RandomStream& n
 #pragma omp simd
   for (int64_t i = 0; i < total; ++i) values[i] = vmath::log(values[i]);
   return features;
+}
+
+FilterbankStream::FilterbankStream(const Filterbank& filterbank, const RandomStream& noise)
+    : filterbank_(filterbank), noise_(noise) {}
+
+Tensor FilterbankStream::push(std::span<const float> samples) {
+  held_.insert(held_.end(), samples.begin(), samples.end());
+  const int64_t length = filterbank_.options().frame_length();
+  int64_t end = next_;
+  while (filterbank_.start_of(end) + length <= this->samples()) ++end;
+  return take(end);
+}
+
+Tensor FilterbankStream::finish() {
+  return take(filterbank_.frames(samples()));
+}
+
+Tensor FilterbankStream::take(int64_t end) {
+  const Tensor result =
+      filterbank_.frames_of({held_.data(), first_, samples()}, next_, std::max(next_, end), noise_);
+  next_ = std::max(next_, end);
+  // The last frames may be mirrored at the end, wherever that comes.
+  const int64_t kept =
+      std::min(filterbank_.start_of(next_), samples() - 2 * filterbank_.options().frame_length());
+  if (const int64_t drop = std::max<int64_t>(0, kept - first_); drop > 0) {
+    held_.erase(held_.begin(), held_.begin() + drop);
+    first_ += drop;
+  }
+  return result;
 }
 
 }  // namespace tapeformer

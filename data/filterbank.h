@@ -50,9 +50,41 @@ class Filterbank {
   Tensor compute(std::span<const float> samples, const RandomStream& noise = {}) const;
 
  private:
+  friend class FilterbankStream;
   struct Tables;
+  // Samples [first, count) of a signal; those before are not needed any more.
+  struct Signal {
+    const float* samples;
+    int64_t first, count;
+  };
+  int64_t start_of(int64_t frame) const;  // its first sample; negative where it is mirrored
+  Tensor frames_of(const Signal& signal, int64_t begin, int64_t end, const RandomStream& noise) const;
+
   FilterbankOptions options_;
   std::unique_ptr<const Tables> tables_;
+};
+
+// The frames of Filterbank::compute, to the bit, of a signal that comes in pieces. It holds about two frames
+// of samples. One thread.
+class FilterbankStream {
+ public:
+  // The filterbank must outlive the stream.
+  explicit FilterbankStream(const Filterbank& filterbank, const RandomStream& noise = {});
+
+  // The frames that these samples complete, (frames, dims); often none.
+  Tensor push(std::span<const float> samples);
+  // The last frames, once no more samples come.
+  Tensor finish();
+  int64_t samples() const { return first_ + static_cast<int64_t>(held_.size()); }  // so far
+
+ private:
+  Tensor take(int64_t end);
+
+  const Filterbank& filterbank_;
+  RandomStream noise_;
+  std::vector<float> held_;  // samples from number first_ on
+  int64_t first_ = 0;
+  int64_t next_ = 0;  // frame
 };
 
 }  // namespace tapeformer

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 
 #include "core/errors.h"
 #include "core/files.h"
-#include "data/audio.h"
-#include "data/feature_store.h"
 #include "data/text_lines.h"
+#include "data/verify_speech.h"
 
 namespace tapeformer {
 namespace {
@@ -141,10 +139,12 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
   for (const auto& [id, entry] : files) found[id] = recording_of(folder, entry, allow_commands, problems);
   if (!fs::exists(folder / "segments")) {
     for (const auto& [id, recording] : found) {
-      utterances.emplace_back();
-      utterances.back().id = id;
-      utterances.back().path = recording.path;
-      utterances.back().command = recording.command;
+      Utterance utterance;
+      utterance.id = id;
+      utterance.place = files.at(id).line.place();
+      utterance.path = recording.path;
+      utterance.command = recording.command;
+      utterances.push_back(std::move(utterance));
     }
     return utterances;
   }
@@ -155,6 +155,7 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
       if (file == found.end()) entry.line.fail("recording \"" + entry.values[0] + "\" is not in wav.scp");
       Utterance utterance;
       utterance.id = id;
+      utterance.place = entry.line.place();
       utterance.path = file->second.path;
       utterance.command = file->second.command;
       utterance.begin = parse_number(entry.values[1], entry.line);
@@ -177,6 +178,7 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
     for (const auto& [id, entry] : read_table(folder / "feats.scp", problems)) {
       Utterance utterance;
       utterance.id = id;
+      utterance.place = entry.line.place();
       place_of_matrix(folder, entry, utterance, problems);
       corpus.utterances.push_back(std::move(utterance));
     }
@@ -212,48 +214,8 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
   return corpus;
 }
 
-// The features of an utterance as training computes them, for their faults; all must be alike.
-class ContentCheck {
- public:
-  void operator()(const Utterance& utterance) {
-    const std::string name = utterance.path.string();
-    if (utterance.source == SpeechSource::audio) {
-      const AudioInfo info = read_audio_info(utterance.path);
-      const double seconds = static_cast<double>(info.samples) / static_cast<double>(info.rate);
-      if (info.channels != 1)
-        throw DataError(concat_text(name, ": has ", info.channels, " channels, expected 1"));
-      if (info.samples > 0 && (utterance.begin >= seconds || utterance.end.value_or(0) > seconds + 0.1))
-        throw DataError(concat_text(utterance.id, ": ends outside of ", name, " of ", seconds, " s"));
-      if (!filterbank_) {
-        options_.filterbank.rate = info.rate;
-        filterbank_.emplace(options_.filterbank);
-      }
-      if (info.rate != options_.filterbank.rate)
-        throw DataError(concat_text(name, ": ", info.rate, " samples per second, the first recording has ",
-                                    options_.filterbank.rate));
-    } else if (!filterbank_) {
-      filterbank_.emplace(options_.filterbank);
-    }
-    const int64_t dims = compute_features(utterance, options_, *filterbank_).size(1);
-    if (dims_ == 0) dims_ = dims;
-    if (dims != dims_)
-      throw DataError(concat_text(name, ": features of ", dims, " dims, the first utterance has ", dims_));
-  }
-
- private:
-  FeatureOptions options_;
-  std::optional<Filterbank> filterbank_;
-  int64_t dims_ = 0;
-};
-
 // What only the recordings and matrices show. Missing files were named with the lists.
-void check_contents(const fs::path& folder, const Corpus& corpus, Problems& problems) {
-  const bool archives = fs::exists(folder / "feats.scp"), segments = fs::exists(folder / "segments");
-  std::map<std::string, TextLine> lines;
-  for (const TextLine& line : read_lines(folder / (archives   ? "feats.scp"
-                                                   : segments ? "segments"
-                                                              : "wav.scp")))
-    if (const Words words = split_words(line.text); !words.empty()) lines.try_emplace(words.front(), line);
+void check_contents(const Corpus& corpus, Problems& problems) {
   ContentCheck check_one;
   for (const Utterance& utterance : corpus.utterances) try {
       if (!is_there(utterance.path)) continue;
@@ -262,7 +224,7 @@ void check_contents(const fs::path& folder, const Corpus& corpus, Problems& prob
         continue;
       check_one(utterance);
     } catch (const std::exception& error) {
-      report_utterance(problems, lines.at(utterance.id), error.what());
+      problems.push_back({utterance.place + ": " + error.what(), true});
     }
 }
 
@@ -287,7 +249,7 @@ std::vector<std::string> kaldi_problems(const fs::path& folder, bool contents) {
   Problems problems;
   try {
     const Corpus corpus = read_lists(folder, false, problems);
-    if (contents && usable(problems)) check_contents(folder, corpus, problems);
+    if (contents && usable(problems)) check_contents(corpus, problems);
   } catch (const DataError& error) {
     problems.push_back({error.what()});
   }
@@ -311,10 +273,7 @@ void write_kaldi_directory(const fs::path& folder, const Corpus& corpus) {
   for (const auto& [id, utterance] : sorted) {
     wav += id + " " + utterance->path.string() + "\n";
     speakers += id + " " + utterance->speaker + "\n";
-    text += id;
-    for (const std::string& word : utterance->phones.empty() ? utterance->words : utterance->phones)
-      text += " " + word;
-    text += "\n";
+    text += id + " " + join_words(utterance->phones.empty() ? utterance->words : utterance->phones) + "\n";
   }
   fs::create_directories(folder);
   replace_file(folder / "wav.scp", wav);

@@ -1,7 +1,9 @@
 #include "data/lexicon.h"
 
 #include <algorithm>
+#include <array>
 
+#include "core/errors.h"
 #include "data/text_lines.h"
 
 namespace tapeformer {
@@ -9,6 +11,15 @@ namespace {
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
+}
+
+// A vowel of CMUdict with its stress. Digits of other alphabets are part of the phone: those of espeak-ng
+// ("@2"), or tones.
+bool is_stressed(const std::string& phone) {
+  static constexpr std::array<const char*, 15> kVowels = {"AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER",
+                                                          "EY", "IH", "IY", "OW", "OY", "UH", "UW"};
+  return phone.size() == 3 && phone[2] >= '0' && phone[2] <= '2' &&
+         std::find(kVowels.begin(), kVowels.end(), phone.substr(0, 2)) != kVowels.end();
 }
 
 // "read(2)" is another pronunciation of "read".
@@ -22,19 +33,25 @@ std::string without_variant(const std::string& word) {
 
 }  // namespace
 
-Lexicon Lexicon::read(const std::filesystem::path& path) {
+Lexicon Lexicon::read(const std::filesystem::path& path, std::vector<std::string>* faults,
+                      const std::set<std::string>* phones) {
   Lexicon lexicon;
-  for (const TextLine& line : read_lines(path)) {
-    if (line.text.starts_with(";;;")) continue;
-    Words phones = split_words(line.text.substr(0, line.text.find(" #")));
-    if (phones.empty()) continue;
-    const std::string word = without_variant(phones.front());
-    phones.erase(phones.begin());
-    if (phones.empty()) line.fail("\"" + word + "\" has no phones");
-    for (std::string& phone : phones)
-      if (phone.size() > 1 && is_digit(phone.back())) phone.pop_back();
-    lexicon.add(word, phones);
-  }
+  for (const TextLine& line : read_lines(path)) try {
+      if (line.text.starts_with(";;;")) continue;
+      Words words = split_words(line.text.substr(0, line.text.find(" #")));
+      if (words.empty()) continue;
+      const std::string word = without_variant(words.front());
+      words.erase(words.begin());
+      if (words.empty()) line.fail("\"" + word + "\" has no phones");
+      for (std::string& phone : words) {
+        if (is_stressed(phone)) phone.pop_back();
+        if (phones && !phones->contains(phone)) line.fail("\"" + phone + "\" is no phone of this lexicon");
+      }
+      lexicon.add(word, words);
+    } catch (const DataError& error) {
+      if (!faults) throw;
+      faults->push_back(error.what());
+    }
   return lexicon;
 }
 

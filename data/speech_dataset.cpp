@@ -5,6 +5,8 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "core/errors.h"
 #include "core/frames.h"
@@ -20,42 +22,67 @@ double SpeechBatch::padding() const {
   return all == 0 ? 0 : 1 - used / static_cast<double>(all);
 }
 
-int64_t frames_needed(std::span<const int64_t> labels) {
-  auto count = static_cast<int64_t>(labels.size());
-  for (size_t i = 1; i < labels.size(); ++i) count += labels[i] == labels[i - 1];
-  return count;
+namespace {
+
+// What options.limit leaves of a corpus, and which of it are the chosen ones: the others are further
+// utterances of their speakers, where these are normalised by.
+std::pair<Corpus, std::vector<bool>> limited(const Corpus& corpus, const SpeechOptions& options) {
+  const size_t count = corpus.utterances.size(), limit = static_cast<size_t>(options.limit);
+  if (limit == 0 || limit >= count) return {corpus, std::vector<bool>(count, true)};
+  std::vector<bool> all_chosen(count, false), chosen;
+  std::set<std::string> speakers;
+  for (size_t i = 0; i < limit; ++i) {
+    all_chosen[i * count / limit] = true;
+    if (options.normalization == Normalization::speaker)
+      speakers.insert(corpus.utterances[i * count / limit].speaker);
+  }
+  Corpus part{corpus.name, {}};
+  for (size_t i = 0; i < count; ++i) {
+    if (!all_chosen[i] && !speakers.contains(corpus.utterances[i].speaker)) continue;
+    part.utterances.push_back(corpus.utterances[i]);
+    chosen.push_back(all_chosen[i]);
+  }
+  return {part, chosen};
 }
+
+}  // namespace
 
 SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOptions options)
     : phones_(std::move(phones)), options_(std::move(options)) {
-  if (options_.subsampling < 1 || options_.delta_order < 0 || options_.delta_order > 2)
-    throw ConfigError("speech: expected subsampling of at least 1 and delta_order of 0 to 2");
-  store_ = std::make_shared<const FeatureStore>(corpus, options_.features);
+  if (options_.subsampling < 1 || options_.delta_order < 0 || options_.delta_order > 2 || options_.limit < 0)
+    throw ConfigError(
+        "speech: expected subsampling of at least 1, delta_order of 0 to 2 and no negative limit");
+  const auto [part, chosen] = limited(corpus, options_);
+  store_ = std::make_shared<const FeatureStore>(part, options_.features);
   if (options_.features.filterbank.dither > 0) filterbank_.emplace(options_.features.filterbank);
-  choose_items(corpus);
-  if (items_.empty())
-    throw DataError(concat_text(corpus.name, ": no utterance can be used, of ", corpus.utterances.size(),
+  choose_items(part, chosen);
+  if (report_.utterances == 0)
+    throw DataError(concat_text(corpus.name, ": no utterance can be used, of ", part.utterances.size(),
                                 report_.bad.empty() ? "" : "; the first: " + report_.bad.front()));
   gather_statistics(corpus.name);
+  std::erase_if(items_, [](const Item& item) { return !item.chosen; });
 }
 
-void SpeechDataset::choose_items(const Corpus& corpus) {
+void SpeechDataset::choose_items(const Corpus& corpus, const std::vector<bool>& chosen) {
   for (int64_t i = 0; i < store_->size(); ++i) {
     const Utterance& utterance = corpus.utterances[static_cast<size_t>(i)];
+    const bool counts = chosen[static_cast<size_t>(i)];
     try {
       if (!utterance.fault.empty()) throw DataError(utterance.fault);
       if (!store_->error(i).empty()) throw DataError(store_->error(i));
       if (utterance.phones.empty()) throw DataError("has no labels");
       const std::vector<int64_t> labels = phones_.numbers(utterance.phones);
-      if (subsampled_steps(store_->frames(i), options_.subsampling) < frames_needed(labels)) {
-        report_.too_short.push_back(utterance.id);
+      if (subsampled_steps(store_->frames(i), options_.subsampling) < steps_needed(labels)) {
+        if (counts) report_.too_short.push_back(utterance.id);
         continue;
       }
-      items_.push_back({utterance, labels, i, 0});
+      items_.push_back({utterance, labels, i, 0, counts});
+      if (!counts) continue;
       ++report_.utterances;
       report_.frames += store_->frames(i);
       report_.labels += static_cast<int64_t>(labels.size());
     } catch (const DataError& error) {
+      if (!counts) continue;
       report_.bad.push_back(utterance.id + ": " + error.what());
       if (options_.refuse_bad) throw DataError(corpus.name + ": " + report_.bad.back());
       log_warning("left out: ", report_.bad.back());

@@ -28,6 +28,7 @@ struct SpeechOptions {
   int64_t delta_order = 0;                       // 2 triples the dimensions
   int64_t subsampling = 1;                       // frames in a step of the model
   bool refuse_bad = false;                       // the first unusable utterance ends the run
+  int64_t limit = 0;  // utterances, spread evenly over the corpus; 0: all. Statistics of speakers are of all
 };
 
 struct SpeechBatch {
@@ -76,9 +77,10 @@ class SpeechDataset {
     Utterance utterance;
     std::vector<int64_t> labels;
     int64_t stored, statistics;  // places in the store and in statistics_
+    bool chosen;                 // else it is there for the statistics of its speaker
   };
   const Item& item(int64_t i) const { return items_[static_cast<size_t>(i)]; }
-  void choose_items(const Corpus& corpus);
+  void choose_items(const Corpus& corpus, const std::vector<bool>& chosen);
   void gather_statistics(const std::string& corpus_name);
 
   PhoneTable phones_;
@@ -90,9 +92,6 @@ class SpeechDataset {
   FeatureStatistics global_;
   SpeechReport report_;
 };
-
-// Frames that CTC needs for labels: one for each, and a blank between equal neighbours.
-int64_t frames_needed(std::span<const int64_t> labels);
 
 struct BatchPlanOptions {
   int64_t max_frames = 20000;  // of a batch, padding counted; a longer utterance is a batch of its own

@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kSpokenEnding[] = ".espeak.wav";  // of what the program speaks, without noise
+constexpr char kUnfinished[] = ".unfinished";    // a folder in that of the corpus
 
 // A sentence takes one word of each list, in order.
 const std::vector<Words> kGrammar = {
@@ -61,12 +62,10 @@ Utterance speak(const fs::path& folder, const std::string& split, int64_t number
   utterance.id = utterance.speaker + "-" + digits;
   utterance.words = words;
   utterance.path = fs::path("wav") / (utterance.id + ".wav");
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
   const fs::path spoken = folder / "wav" / (utterance.id + kSpokenEnding);
-  utterance.phones = parse_espeak_phonemes(
-      printed_by({options.program, "-v", voice, "-s", std::to_string(120 + stream.below(1, 81)), "-p",
-                  std::to_string(25 + stream.below(2, 51)), "-x", "--sep=_", "-w", spoken.string(), text}));
+  utterance.phones = parse_espeak_phonemes(printed_by(
+      {options.program, "-v", voice, "-s", std::to_string(120 + stream.below(1, 81)), "-p",
+       std::to_string(25 + stream.below(2, 51)), "-x", "--sep=_", "-w", spoken.string(), join_words(words)}));
   Audio audio = read_audio(spoken, {.rate = options.rate, .resample = true});
   fs::remove(spoken);
   const double span = options.quietest_noise_db - options.loudest_noise_db;
@@ -74,16 +73,6 @@ Utterance speak(const fs::path& folder, const std::string& split, int64_t number
             RandomStream(options.seed, "synthetic noise " + split, static_cast<uint64_t>(number)));
   write_wav(folder / utterance.path, audio.samples, audio.rate);
   return utterance;
-}
-
-// Without its lists, a split that is not finished cannot pass for a good one, with old texts for new sounds.
-void forget_split(const fs::path& folder) {
-  for (const char* list : {"text", "words", "utt2spk", "wav.scp"}) fs::remove(folder / list);
-  if (!fs::is_directory(folder / "wav")) return;
-  std::vector<fs::path> unfinished;
-  for (const auto& entry : fs::directory_iterator(folder / "wav"))
-    if (entry.path().string().ends_with(kSpokenEnding)) unfinished.push_back(entry.path());
-  for (const fs::path& path : unfinished) fs::remove(path);
 }
 
 void make_split(const fs::path& folder, const std::string& split, const std::vector<Words>& sentences,
@@ -97,11 +86,8 @@ void make_split(const fs::path& folder, const std::string& split, const std::vec
   });
   write_kaldi_directory(folder, corpus);
   std::set<std::string> lines;
-  for (const Utterance& utterance : corpus.utterances) {
-    std::string line = utterance.id;
-    for (const std::string& word : utterance.words) line += " " + word;
-    lines.insert(line + "\n");
-  }
+  for (const Utterance& utterance : corpus.utterances)
+    lines.insert(utterance.id + " " + join_words(utterance.words) + "\n");
   std::string words;
   for (const std::string& line : lines) words += line;
   replace_file((folder / "words").string(), words);
@@ -152,14 +138,27 @@ void make_synthetic_speech(const fs::path& folder, const SyntheticSpeechOptions&
     throw ConfigError(
         "synthetic-speech: expected at least 1 sentence for training, none negative, a rate of at "
         "least 1000, and noise from loud to quiet");
-  for (const char* split : {"train", "valid", "test"}) forget_split(folder / split);
-  int64_t first = 0;
-  for (const auto& [split, count] :
-       {std::pair{"train", options.train}, {"valid", options.valid}, {"test", options.test}}) {
-    if (count > 0)
-      make_split(folder / split, split, synthetic_sentences(options.seed, first, count), options);
-    first += count;
+  // What is there already stays until all of the new is; what an interrupted run left goes.
+  const fs::path unfinished = folder / kUnfinished;
+  fs::remove_all(unfinished);
+  std::vector<std::string> made;
+  try {
+    int64_t first = 0;
+    for (const auto& [split, count] :
+         {std::pair{"train", options.train}, {"valid", options.valid}, {"test", options.test}}) {
+      if (count > 0) {
+        make_split(unfinished / split, split, synthetic_sentences(options.seed, first, count), options);
+        made.push_back(split);
+      }
+      first += count;
+    }
+  } catch (...) {
+    fs::remove_all(unfinished);
+    throw;
   }
+  for (const char* split : {"train", "valid", "test"}) fs::remove_all(folder / split);
+  for (const std::string& split : made) rename_path(unfinished / split, folder / split);
+  fs::remove(unfinished);
 }
 
 }  // namespace tapeformer

@@ -32,8 +32,9 @@ std::vector<Words> synthetic_sentences(uint64_t seed, int64_t first, int64_t cou
 // espeak-ng's phonemes ("s_'E_v_@_n 'oU_l_d") without marks of stress and joining.
 Words parse_espeak_phonemes(const std::string& text);
 
-// Writes folder/{train,valid,test}, Kaldi data directories whose text is phones, with the words in a file
-// beside. The same options write the same files, however many threads run. Uses the pool of threads.
+// Replaces folder/{train,valid,test} when all is made; until then it is in folder/.unfinished. These are
+// Kaldi data directories whose text is phones, with the words in a file beside. The same options write the
+// same files, however many threads run. Uses the pool of threads.
 void make_synthetic_speech(const std::filesystem::path& folder, const SyntheticSpeechOptions& options);
 
 }  // namespace tapeformer

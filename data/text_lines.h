@@ -23,6 +23,8 @@ std::vector<TextLine> read_lines(const std::filesystem::path& path);
 
 // The parts between spaces and tabs.
 std::vector<std::string> split_words(const std::string& text);
+// The words with a space between them.
+std::string join_words(const std::vector<std::string>& words);
 
 // ASCII letters in lower case.
 std::string lower_case(std::string text);

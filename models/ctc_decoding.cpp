@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/threads.h"
+#include "ops/lengths.h"
 
 namespace tapeformer {
 namespace {
@@ -17,18 +18,12 @@ double log_add(double a, double b) {
   return largest == kImpossible ? kImpossible : largest + std::log1p(std::exp(smallest - largest));
 }
 
-void check_inputs(const char* op, const Tensor& logits, const Tensor& lengths, int64_t blank) {
+// The lengths.
+Tensor check_inputs(const char* op, const Tensor& logits, const Tensor& lengths, int64_t blank) {
   check(logits.rank() == 3 && is_floating(logits.dtype()), op,
         "logits must be floating (batch, frames, classes), not ", logits.shape());
-  check(
-      lengths.shape() == Shape{logits.size(0)} && lengths.dtype() == DType::int64 && lengths.is_contiguous(),
-      op, "lengths ", lengths.shape(), " must be int64 ", Shape{logits.size(0)});
-  for (int64_t b = 0; b < logits.size(0); ++b) {
-    const int64_t length = lengths.data<int64_t>()[b];
-    check(length >= 0 && length <= logits.size(1), op, "length ", length, " of utterance ", b,
-          " is not in [0, ", logits.size(1), "]");
-  }
   check(blank >= 0 && blank < logits.size(2), op, "blank ", blank, " is not in [0, ", logits.size(2), ")");
+  return checked_lengths(op, "length", lengths, logits.size(0), logits.size(1));
 }
 
 // Log-probabilities of a prefix, by what its paths end in.
@@ -113,13 +108,13 @@ class BeamSearch {
 }  // namespace
 
 std::vector<CtcLabels> ctc_greedy(const Tensor& logits, const Tensor& lengths, int64_t blank) {
-  check_inputs("ctc_greedy", logits, lengths, blank);
+  const Tensor counts = check_inputs("ctc_greedy", logits, lengths, blank);
   const Tensor x = logits.to(kCpu).to(DType::float64);
   const int64_t frames = x.size(1), classes = x.size(2);
   std::vector<CtcLabels> result(static_cast<size_t>(x.size(0)));
   for (int64_t b = 0; b < x.size(0); ++b) {
     int64_t last = blank;
-    for (int64_t t = 0; t < lengths.data<int64_t>()[b]; ++t) {
+    for (int64_t t = 0; t < counts.data<int64_t>()[b]; ++t) {
       const double* const row = x.data<double>() + (b * frames + t) * classes;
       const int64_t best = std::max_element(row, row + classes) - row;
       if (best != last && best != blank) result[static_cast<size_t>(b)].push_back(best);
@@ -132,7 +127,7 @@ std::vector<CtcLabels> ctc_greedy(const Tensor& logits, const Tensor& lengths, i
 std::vector<std::vector<CtcHypothesis>> ctc_beam_search(const Tensor& logits, const Tensor& lengths,
                                                         const CtcBeamOptions& options) {
   constexpr const char* kOp = "ctc_beam_search";
-  check_inputs(kOp, logits, lengths, options.blank);
+  const Tensor counts = check_inputs(kOp, logits, lengths, options.blank);
   check(options.beam > 0, kOp, "beam ", options.beam, " must be positive");
   const Tensor x = logits.to(kCpu).to(DType::float64);
   const int64_t frames = x.size(1), classes = x.size(2);
@@ -144,7 +139,7 @@ std::vector<std::vector<CtcHypothesis>> ctc_beam_search(const Tensor& logits, co
   parallel_for(x.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       BeamSearch search(options);
-      for (int64_t t = 0; t < lengths.data<int64_t>()[b]; ++t)
+      for (int64_t t = 0; t < counts.data<int64_t>()[b]; ++t)
         search.take(log_probabilities(x.data<double>() + (b * frames + t) * classes, classes));
       result[static_cast<size_t>(b)] = search.result();
     }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/elementwise.h"
 #include "ops/index.h"
 #include "ops/norm.h"
 
@@ -15,6 +16,16 @@ Linear::Linear(int64_t in, int64_t out) {
 
 Tensor Linear::forward(const Tensor& x, Activation activation, const DropoutMask& dropout) const {
   return linear(x, weight, bias, activation, dropout);
+}
+
+Conv1d::Conv1d(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options) : options_(options) {
+  const double bound = 1 / std::sqrt(static_cast<double>(kernel * in));
+  add_parameter("weight", weight, {out, kernel, in}, uniform_init(bound));
+  add_parameter("bias", bias, {out}, uniform_init(bound));
+}
+
+Tensor Conv1d::forward(const Tensor& x, const Tensor& lengths) const {
+  return relu(conv1d(x, weight, bias, lengths, options_));
 }
 
 Embedding::Embedding(int64_t count, int64_t dim) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "models/module.h"
+#include "ops/conv1d.h"
 #include "ops/linear.h"
 
 namespace tapeformer {
@@ -14,6 +15,20 @@ class Linear final : public Module {
                  const DropoutMask& dropout = {}) const;
 
   Tensor weight, bias;
+};
+
+// relu(conv1d(x) + bias); weight (out, kernel, in) and bias (out,) drawn from U(-1/√(kernel in), 1/√(kernel
+// in)).
+class Conv1d final : public Module {
+ public:
+  Conv1d(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options);
+  // x (batch, frames, in) and its lengths; result (batch, steps, out).
+  Tensor forward(const Tensor& x, const Tensor& lengths) const;
+
+  Tensor weight, bias;
+
+ private:
+  Conv1dOptions options_;
 };
 
 // Rows of weight (count, dim), drawn from N(0, 1).

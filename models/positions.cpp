@@ -18,9 +18,12 @@ void write_sinusoids(double* row, int64_t dim, double position, double base) {
 
 Tensor sinusoidal_positions(int64_t length, int64_t dim) {
   const Tensor table = Tensor::empty({length, dim}, DType::float64);
-  for (int64_t p = 0; p < length; ++p)
-    write_sinusoids(table.data<double>() + p * dim, dim, static_cast<double>(p), 10000);
+  for (int64_t p = 0; p < length; ++p) write_sinusoids(p, dim, table.data<double>() + p * dim);
   return table;
+}
+
+void write_sinusoids(int64_t position, int64_t dim, double* row) {
+  write_sinusoids(row, dim, static_cast<double>(position), 10000);
 }
 
 Tensor grid_positions(const ImageLayout& layout, int64_t length, int64_t dim) {

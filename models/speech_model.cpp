@@ -8,8 +8,6 @@ namespace tapeformer {
 namespace {
 
 const SpeechModelOptions& checked(const SpeechModelOptions& options) {
-  if (options.subsampling != 1 && options.subsampling != 2 && options.subsampling != 4)
-    throw ConfigError(concat_text("subsampling ", options.subsampling, " is not 1, 2 or 4"));
   if (options.features <= 0 || options.classes < 2)
     throw ConfigError(
         concat_text("a speech model needs features and at least one label besides the blank, not ",
@@ -30,32 +28,21 @@ int64_t head_width(const SpeechModelOptions& options) {
   return (options.lstm_bidirectional ? 2 : 1) * options.lstm_hidden;
 }
 
-// x (batch, frames, features) as (batch, frames / factor, factor * features); the rest is dropped.
-Tensor stack_frames(const Tensor& x, int64_t factor) {
-  if (factor == 1) return x;
-  const int64_t steps = subsampled_steps(x.size(1), factor);
-  return reshape(slice(x, 1, 0, steps * factor), {x.size(0), steps, factor * x.size(2)});
-}
-
-Tensor step_counts(const Tensor& frame_lengths, int64_t batch, int64_t frames, int64_t factor) {
-  check(frame_lengths.shape() == Shape{batch} && frame_lengths.dtype() == DType::int64, "speech model",
-        "frame_lengths ", frame_lengths.shape(), " of ", name_of(frame_lengths.dtype()), " must be ",
-        Shape{batch}, " of int64");
-  const Tensor steps = frame_lengths.clone();
-  for (int64_t b = 0; b < batch; ++b) {
-    int64_t& length = steps.data<int64_t>()[b];
-    check(length >= 0 && length <= frames, "speech model", "length ", length, " of utterance ", b,
-          " is not in [0, ", frames, "]");
-    length = subsampled_steps(length, factor);
-  }
-  return steps;
+SubsamplingOptions subsampling_options(const SpeechModelOptions& options) {
+  return {.kind = options.subsampling_kind,
+          .factor = options.subsampling,
+          .features = options.features,
+          .channels = options.kind == SpeechEncoder::lstm ? options.lstm_hidden : options.encoder.width()};
 }
 
 }  // namespace
 
 SpeechModel::SpeechModel(const SpeechModelOptions& options)
-    : head(head_width(checked(options)), options.classes), options_(options) {
-  const int64_t in = options.features * options.subsampling;
+    : subsampling(subsampling_options(options)),
+      head(head_width(checked(options)), options.classes),
+      options_(options) {
+  const int64_t in = subsampling.options().output_width();
+  add_child("subsampling", subsampling);
   if (options.kind == SpeechEncoder::lstm) {
     lstm = std::make_unique<LstmStack>(LstmOptions{.in = in,
                                                    .hidden = options.lstm_hidden,
@@ -79,8 +66,8 @@ SpeechOutput SpeechModel::forward(const Tensor& features, const Tensor& frame_le
                                   const ForwardContext& context) const {
   check(features.rank() == 3 && features.size(2) == options_.features, "speech model", "features ",
         features.shape(), " must be (batch, frames, ", options_.features, ")");
-  const Tensor lengths = step_counts(frame_lengths, features.size(0), features.size(1), options_.subsampling);
-  const Tensor x = stack_frames(features.to(head.weight.device()), options_.subsampling);
+  const Tensor lengths = subsampling.steps(frame_lengths, features.size(0), features.size(1));
+  const Tensor x = subsampling.forward(features.to(head.weight.device()), frame_lengths);
   if (lstm) return {head.forward(lstm->forward(x, lengths, context)), lengths};
   check(x.size(1) <= options_.max_steps(), "speech model", "utterances of ", features.size(1),
         " frames; the longest that the model takes has ", options_.max_frames);

@@ -5,9 +5,9 @@
 
 #include <memory>
 
-#include "core/frames.h"
 #include "models/encoder.h"
 #include "models/lstm.h"
+#include "models/subsampling.h"
 #include "ops/ctc_loss.h"
 
 namespace tapeformer {
@@ -25,9 +25,9 @@ enum class SpeechEncoder { transformer, lstm };
 struct SpeechModelOptions {
   int64_t features = 40;  // of a frame
   int64_t classes = 40;   // the blank, which is class 0, and the labels
-  // So many neighbouring frames make one step of the encoder, their features side by side: 1, 2 or 4. Frames
-  // that do not fill a step at the end of an utterance are dropped.
+  // So many neighbouring frames make one step of the encoder: 1, 2 or 4 (models/subsampling.h).
   int64_t subsampling = 1;
+  SubsamplingKind subsampling_kind = SubsamplingKind::stack;
   SpeechEncoder kind = SpeechEncoder::transformer;
   EncoderOptions encoder = {
       .layers = 9, .heads = 6, .head_dim = 32, .feedforward = 768, .attention_options = {}};
@@ -62,6 +62,7 @@ class SpeechModel final : public Module {
 
   const SpeechModelOptions& options() const { return options_; }
 
+  Subsampling subsampling;
   std::unique_ptr<Linear> input_projection;  // of the Transformer
   std::unique_ptr<Encoder> encoder;          // one of these two is null
   std::unique_ptr<LstmStack> lstm;

@@ -1,5 +1,7 @@
 #include "models/speech_stream.h"
 
+#include "models/positions.h"
+
 namespace tapeformer {
 namespace {
 
@@ -14,17 +16,21 @@ const Encoder& causal_encoder(const SpeechModel& model) {
 SpeechStream::SpeechStream(const SpeechModel& model, int64_t batch)
     : model_(model),
       batch_(batch),
+      endless_(attention_kind(model.options().encoder.attention).capabilities.constant_state),
+      subsampling_(model.subsampling, batch, model.head.weight),
       encoder_(causal_encoder(model), batch, model.options().max_steps()),
       projection_(model.input_projection->weight, model.input_projection->bias, batch),
       head_(model.head.weight, model.head.bias, batch) {
   const SpeechModelOptions& o = model.options();
   const Tensor& like = model.head.weight;
-  stacked_ = Tensor::empty({batch, o.subsampling * o.features}, like.dtype(), like.device());
   logits_ = Tensor::zeros({batch, o.classes}, like.dtype(), like.device());
+  position_ = Tensor::empty({o.encoder.width()}, DType::float64);
+  device_position_ = Tensor::empty({o.encoder.width()}, like.dtype(), like.device());
 }
 
 void SpeechStream::reset() {
   frames_ = 0;
+  subsampling_.reset();
   encoder_.reset();
 }
 
@@ -32,16 +38,16 @@ bool SpeechStream::push(const Tensor& frame) {
   const SpeechModelOptions& o = model_.options();
   check(frame.shape() == Shape{batch_, o.features}, "SpeechStream", "frame ", frame.shape(), " must be ",
         Shape{batch_, o.features});
-  check(frames_ / o.subsampling < o.max_steps(), "SpeechStream", "frame ", frames_,
+  check(endless_ || frames_ / o.subsampling < o.max_steps(), "SpeechStream", "frame ", frames_,
         " is beyond the longest utterance, ", o.max_frames);
-  const int64_t place = frames_ % o.subsampling;
-  stacked_.view(frame.shape(), {stacked_.size(1), 1}, place * o.features).copy_from(frame);
   ++frames_;
-  if (place + 1 < o.subsampling) return false;
-  const int64_t step = frames_ / o.subsampling - 1, width = model_.positions.size(1);
+  if (!subsampling_.push(frame)) return false;
+  const int64_t width = position_.numel();
   const Tensor& x = encoder_.input();
-  projection_.into(stacked_, Activation::none, x);
-  x.add_from(model_.positions.view({batch_, width}, {0, 1}, step * width));
+  projection_.into(subsampling_.step(), Activation::none, x);
+  write_sinusoids(frames_ / o.subsampling - 1, width, position_.data<double>());
+  device_position_.copy_from(position_);
+  x.add_from(device_position_.view({batch_, width}, {0, 1}));
   head_.into(encoder_.step(), Activation::none, logits_);
   return true;
 }

@@ -15,7 +15,9 @@ class SpeechStream {
 
   // Takes one frame of every utterance, (batch, features) of the model's dtype. True when a step of the
   // encoder is complete: always, or with every second or fourth frame when the model subsamples. Allocates
-  // nothing. Errors: ShapeError, also beyond the model's longest utterance.
+  // nothing. A state that does not grow takes any number of frames; positions go on where those of training
+  // ended. Errors: ShapeError, also beyond the model's longest utterance where the state has room for no
+  // more.
   bool push(const Tensor& frame);
   // Logits of the newest step, (batch, classes), valid until the next one: row t of the parallel form.
   const Tensor& logits() const { return logits_; }
@@ -27,10 +29,13 @@ class SpeechStream {
  private:
   const SpeechModel& model_;
   int64_t batch_;
+  bool endless_;        // the state takes any number of frames
   int64_t frames_ = 0;  // taken so far
+  SubsamplingStep subsampling_;
   EncoderStep encoder_;
   DecodingLinear projection_, head_;
-  Tensor stacked_;  // (batch, subsampling * features)
+  Tensor position_;         // (width) float64 sinusoids of a step
+  Tensor device_position_;  // the same as the model takes them
   Tensor logits_;
 };
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "core/frames.h"
 #include "ops/kernels/ctc_loss.h"
+#include "ops/lengths.h"
 #include "ops/row_loss.h"
 #include "ops/view.h"
 
@@ -11,19 +13,6 @@ namespace {
 
 constexpr const char* kOp = "ctc_loss";
 
-// A contiguous (batch,) int64 tensor of values in [0, largest].
-Tensor checked_lengths(const char* what, const Tensor& lengths, int64_t batch, int64_t largest) {
-  check(lengths.shape() == Shape{batch}, kOp, what, " ", lengths.shape(), " for a batch of ", batch);
-  check(lengths.dtype() == DType::int64, kOp, what, " must be int64, not ", name_of(lengths.dtype()));
-  const Tensor list = contiguous(lengths);
-  for (int64_t b = 0; b < batch; ++b) {
-    const int64_t length = list.data<int64_t>()[b];
-    check(length >= 0 && length <= largest, kOp, what, " ", length, " of utterance ", b, " is not in [0, ",
-          largest, "]");
-  }
-  return list;
-}
-
 void check_labels(const int64_t* labels, int64_t count, int64_t utterance, int64_t classes, int64_t blank) {
   for (int64_t i = 0; i < count; ++i) {
     check(labels[i] >= 0 && labels[i] < classes, kOp, "label ", labels[i], " at place ", i, " of utterance ",
@@ -31,13 +20,6 @@ void check_labels(const int64_t* labels, int64_t count, int64_t utterance, int64
     check(labels[i] != blank, kOp, "label ", labels[i], " at place ", i, " of utterance ", utterance,
           " is the blank");
   }
-}
-
-// One frame for each label, and one for the blank between two that are equal.
-int64_t frames_needed(const int64_t* labels, int64_t count) {
-  int64_t frames = count;
-  for (int64_t i = 1; i < count; ++i) frames += labels[i] == labels[i - 1];
-  return frames;
 }
 
 struct Feasible {
@@ -53,7 +35,7 @@ Feasible feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, const
     const int64_t* const own = labels.data<int64_t>() + b * longest;
     const int64_t count = label_lengths.data<int64_t>()[b];
     check_labels(own, count, b, classes, blank);
-    if (frame_lengths.data<int64_t>()[b] < frames_needed(own, count)) continue;
+    if (frame_lengths.data<int64_t>()[b] < steps_needed({own, static_cast<size_t>(count)})) continue;
     result.counted.data<uint8_t>()[b] = 1;
     ++result.utterances;
     result.labels += count;
@@ -73,8 +55,8 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
         labels.shape(), " for logits ", logits.shape());
   check(labels.dtype() == DType::int64, kOp, "labels must be int64, not ", name_of(labels.dtype()));
   check(blank >= 0 && blank < classes, kOp, "blank ", blank, " is not in [0, ", classes, ")");
-  const Tensor frame_counts = checked_lengths("frame length", frame_lengths, batch, logits.size(1));
-  const Tensor label_counts = checked_lengths("label length", label_lengths, batch, labels.size(1));
+  const Tensor frame_counts = checked_lengths(kOp, "frame length", frame_lengths, batch, logits.size(1));
+  const Tensor label_counts = checked_lengths(kOp, "label length", label_lengths, batch, labels.size(1));
   const Tensor x = contiguous(logits), targets = contiguous(labels);
   const Feasible feasible = feasible_pairs(frame_counts, targets, label_counts, classes, blank);
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "ops/kernels/lstm.h"
+#include "ops/lengths.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -22,19 +23,6 @@ void check_weights(const LstmWeights& w, const Tensor& x, int64_t hidden) {
   for (const Tensor* t : {&w.weight_ih, &w.weight_hh, &w.bias_ih, &w.bias_hh})
     check(t->dtype() == x.dtype(), kOp, "weights of ", name_of(t->dtype()), " for input of ",
           name_of(x.dtype()));
-}
-
-Tensor checked_lengths(const Tensor& lengths, int64_t batch, int64_t frames) {
-  if (!lengths.defined()) return Tensor::full({batch}, static_cast<double>(frames), DType::int64);
-  check(lengths.shape() == Shape{batch} && lengths.dtype() == DType::int64, kOp, "lengths ", lengths.shape(),
-        " of ", name_of(lengths.dtype()), " must be ", Shape{batch}, " of int64");
-  const Tensor list = contiguous(lengths);
-  for (int64_t b = 0; b < batch; ++b) {
-    const int64_t length = list.data<int64_t>()[b];
-    check(length >= 0 && length <= frames, kOp, "length ", length, " of sequence ", b, " is not in [0, ",
-          frames, "]");
-  }
-  return list;
 }
 
 // Weights of both directions in one list; weight w of direction d is at d * kWeights + w.
@@ -70,7 +58,7 @@ Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWe
       weights.push_back(detach(inputs.back()));
     }
   }
-  const Tensor frame_counts = checked_lengths(lengths, shape.batch, shape.frames);
+  const Tensor frame_counts = checked_lengths(kOp, "length", lengths, shape.batch, shape.frames);
   const auto make = [&](const Shape& s) { return Tensor::empty(s, x.dtype(), x.device()); };
   const Tensor y = make({shape.batch, shape.frames, count * hidden});
   const Tensor gates = make({count, shape.batch, shape.frames, 4 * hidden});

@@ -48,6 +48,7 @@ struct DataConfig {
   std::string phone_set = "timit48";     // of training on TIMIT; scoring is on 39
   int64_t sample_rate = 0;               // 0: of the data set
   bool resample = false;
+  int64_t channel = -1;  // of recordings that have several, counted from 0; -1: these are refused
   int64_t num_mel_bins = 40;
   double dither = 0;  // in training
   int64_t deltas = 0;
@@ -84,7 +85,8 @@ struct ModelConfig {
   bool bidirectional = true;
   bool causal = false;
   int64_t subsampling = 1;
-  int64_t max_frames = 2400;  // longest utterance of a Transformer
+  std::string subsampling_kind = "stack";  // or conv
+  int64_t max_frames = 2400;               // longest utterance of a Transformer
   std::string ctc_mean = "utterance";
 };
 

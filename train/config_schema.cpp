@@ -139,6 +139,10 @@ void add_speech_data(std::vector<SchemaKey>& keys) {
       .range(0, 192000);
   table.add("resample", &DataConfig::resample,
             "speech: convert recordings of another rate, else refuse them");
+  table
+      .add("channel", &DataConfig::channel,
+           "speech: channel of recordings that have several, from 0; -1: these are refused")
+      .range(-1, 1023);
   table.add("num_mel_bins", &DataConfig::num_mel_bins, "speech: filters of recordings").range(1, 1024);
   table.add("dither", &DataConfig::dither, "speech: noise on training recordings, in 16-bit samples")
       .range(0, 1000);
@@ -220,6 +224,10 @@ void add_speech_model(std::vector<SchemaKey>& keys) {
             "speech, transformer: no frame sees later ones, as transcribe --stream needs");
   table.add("subsampling", &ModelConfig::subsampling, "speech: neighbouring frames in one step")
       .one_of_integers({1, 2, 4});
+  table
+      .add("subsampling_kind", &ModelConfig::subsampling_kind,
+           "speech: frames of a step side by side, or a convolution over 3 frames for each factor of 2")
+      .one_of({"stack", "conv"});
   table.add("max_frames", &ModelConfig::max_frames, "speech, transformer: longest utterance")
       .range(1, kLargestSize);
   table.add("ctc_mean", &ModelConfig::ctc_mean, "speech: what the loss of a batch is divided by")

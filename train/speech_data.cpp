@@ -8,10 +8,12 @@
 
 #include "core/errors.h"
 #include "core/log.h"
-#include "data/directory.h"
 #include "data/file.h"
 #include "data/kaldi_directory.h"
+#include "data/speech_sets.h"
+#include "data/text_lines.h"
 #include "train/build.h"
+#include "train/speech_features.h"
 
 namespace tapeformer {
 namespace {
@@ -44,38 +46,13 @@ fs::path part_name(const Config& config, const std::string& split) {
   return part;
 }
 
-std::string how_to_get(const std::string& dataset) {
-  if (dataset == "synthetic-speech") return "make it with: tapeformer data prepare synthetic-speech";
-  if (dataset == "an4")
-    return "unpack the features of CMU AN4 (etc/ and feat/) into such a folder, or name it as data.path";
-  if (dataset == "fsdd")
-    return "clone https://github.com/Jakobovski/free-spoken-digit-dataset into such a folder, or name it as "
-           "data.path";
-  if (dataset == "cmudict")
-    return "download https://github.com/cmusphinx/cmudict into such a folder, or name a file as data.lexicon";
-  return "name the folder as data.path";
-}
-
-fs::path among_data(const std::string& name, const std::string& data_dir) {
-  const std::string how = how_to_get(name);
-  KnownSet set{};
-  set.name = name;
-  set.how_to_get = how;
-  const auto candidates = candidate_folders(set, data_dir);
-  for (const fs::path& folder : candidates)
-    if (fs::is_directory(folder)) return folder;
-  throw DataError(missing_set_text(set, candidates));
-}
-
 fs::path corpus_folder(const Config& config, const std::string& data_dir) {
   fs::path folder = config.data.path;
   if (folder.empty())
-    folder = among_data(config.data.dataset, data_dir);
+    folder = speech_set_folder(config.data.dataset, data_dir);
   else if (!fs::is_directory(folder))
     throw DataError(folder.string() + ": no such folder; data.path names that of the corpus");
-  if (config.data.dataset == "an4" && !fs::exists(folder / "etc") && fs::exists(folder / "an4/etc"))
-    folder /= "an4";  // as the archive unpacks
-  return folder;
+  return config.data.dataset == "an4" ? an4_folder(folder) : folder;
 }
 
 PhoneSet timit_set(const std::string& name) {
@@ -104,14 +81,12 @@ void find_phones(const Config& config, const std::string& data_dir, Corpus& corp
                   [](const Utterance& u) { return !u.phones.empty() || !u.fault.empty(); }))
     return;
   const fs::path path =
-      d.lexicon.empty() ? among_data("cmudict", data_dir) / "cmudict.dict" : fs::path(d.lexicon);
+      d.lexicon.empty() ? speech_set_folder("cmudict", data_dir) / "cmudict.dict" : fs::path(d.lexicon);
   const PronounceReport report = pronounce_words(
       corpus, Lexicon::read(path), d.unknown_words == "drop" ? UnknownWords::drop : UnknownWords::refuse);
   if (report.dropped == 0) return;
-  std::string words;
-  for (const std::string& word : report.unknown) words += " " + word;
   log_warning(corpus.name, ": left out ", report.dropped, " utterances with words that ", path.string(),
-              " lacks:", words);
+              " lacks: ", join_words(report.unknown));
 }
 
 // Moves `count` utterances to the result.
@@ -141,15 +116,6 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
   return result;
 }
 
-void spread_limit(std::vector<Utterance>& all, int64_t limit) {
-  const auto count = static_cast<int64_t>(all.size());
-  if (limit == 0 || limit >= count) return;
-  for (int64_t i = 0; i < limit; ++i)
-    if (const int64_t from = i * count / limit; from != i)
-      all[static_cast<size_t>(i)] = std::move(all[static_cast<size_t>(from)]);
-  all.resize(static_cast<size_t>(limit));
-}
-
 bool has_valid_part(const Config& config, const std::string& data_dir) {
   if (!has_part_folders(config.data.dataset)) return false;
   const fs::path part = corpus_folder(config, data_dir) / part_name(config, "valid");
@@ -157,33 +123,6 @@ bool has_valid_part(const Config& config, const std::string& data_dir) {
   if (!config.data.valid_part.empty())
     throw DataError(part.string() + ": no such folder; data.valid_part names it");
   return false;
-}
-
-FeatureOptions feature_options(const Config& config, bool training) {
-  const DataConfig& d = config.data;
-  FeatureOptions options;
-  options.filterbank.rate = d.sample_rate > 0 ? d.sample_rate : d.dataset == "fsdd" ? 8000 : 16000;
-  options.filterbank.bins = d.num_mel_bins;
-  options.filterbank.dither = training ? d.dither : 0;
-  options.resample = d.resample;
-  options.seed = static_cast<uint64_t>(config.run.seed);
-  options.cache_folder = d.feature_cache;
-  return options;
-}
-
-Normalization normalization(const std::string& name) {
-  if (name == "none") return Normalization::none;
-  if (name == "speaker") return Normalization::speaker;
-  return name == "global" ? Normalization::global : Normalization::utterance;
-}
-
-// Statistics of another set, such as the one that is tested, would be another model's.
-const FeatureStatistics& require_global(const SpeechDescription& description) {
-  if (!description.global)
-    throw ConfigError(
-        "data.cmvn = \"global\" needs the statistics of the training set, which this model was trained "
-        "without");
-  return *description.global;
 }
 
 }  // namespace
@@ -232,7 +171,6 @@ Corpus read_speech_part(const Config& config, const std::string& split, const st
     auto held = hold_out(corpus.utterances, config.data.validation);
     if (split == "valid") corpus.utterances = std::move(held);
   }
-  spread_limit(corpus.utterances, split == "train" ? config.data.limit : config.data.eval_limit);
   corpus.name = config.data.dataset + " " + split;
   return corpus;
 }
@@ -253,16 +191,17 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
   const Corpus corpus = read_speech_part(config, split, data_dir);
   SpeechOptions options;
   options.features = feature_options(config, !trained);
-  options.normalization = normalization(d.cmvn);
+  options.normalization = normalization(config);
   options.normalize_variance = d.cmvn_variance;
   options.delta_order = d.deltas;
   options.subsampling = config.model.subsampling;
   options.refuse_bad = d.bad_utterances == "refuse";
+  options.limit = split == "train" ? d.limit : d.eval_limit;
   PhoneTable phones;
   if (trained) {
     phones = trained->phones;
     options.global = trained->global;
-    if (options.normalization == Normalization::global) require_global(*trained);
+    if (options.normalization == Normalization::global) global_statistics(*trained);
   } else if (d.dataset == "timit") {
     phones = PhoneTable(timit_phones(timit_set(d.phone_set)));
   } else {
@@ -300,43 +239,13 @@ SpeechDescription describe(const SpeechPart& part) {
   return description;
 }
 
-Tensor file_features(const Config& config, const SpeechDescription& description, const fs::path& path) {
-  const FeatureOptions options = feature_options(config, false);
-  const bool wants_mfc = config.data.dataset == "an4", is_mfc = path.extension() == ".mfc";
-  require_regular_file(path);
-  if (is_mfc != wants_mfc)
-    throw DataError(path.string() + (wants_mfc
-                                         ? ": the model was trained on the features of AN4: give .mfc files"
-                                         : ": the model was trained on recordings: give audio files"));
-  Utterance utterance;
-  utterance.id = path.stem().string();
-  utterance.path = path;
-  utterance.source = is_mfc ? SpeechSource::mfc : SpeechSource::audio;
-  const Tensor features = compute_features(utterance, options, Filterbank(options.filterbank));
-  const int64_t dims = features.size(1) * (config.data.deltas + 1);
-  if (dims != description.dims)
-    throw ConfigError(concat_text(path.string(), ": features of ", dims,
-                                  " dims, but the model was trained on ", description.dims));
-  const Normalization kind = normalization(config.data.cmvn);
-  if (kind != Normalization::none) {
-    FeatureStatistics own;
-    own.add(features);
-    normalize(features, kind == Normalization::global ? require_global(description) : own,
-              config.data.cmvn_variance);
-  }
-  return config.data.deltas > 0 ? add_deltas(features, config.data.deltas) : features;
-}
-
-bool features_need_whole_utterance(const Config& config) {
-  return config.data.cmvn == "utterance" || config.data.cmvn == "speaker";
-}
-
 SpeechModelOptions speech_model_options(const Config& config, const SpeechDescription& description) {
   const ModelConfig& m = config.model;
   SpeechModelOptions options;
   options.features = description.dims;
   options.classes = description.phones.classes();
   options.subsampling = m.subsampling;
+  options.subsampling_kind = m.subsampling_kind == "conv" ? SubsamplingKind::conv : SubsamplingKind::stack;
   options.reduction = m.ctc_mean == "label" ? CtcReduction::per_label : CtcReduction::per_utterance;
   if (m.encoder == "lstm") {
     options.kind = SpeechEncoder::lstm;

@@ -28,13 +28,14 @@ SpeechDescription speech_description(const std::string& state_json, const std::s
 
 // A part of the corpus with its labels, "train", "valid" or "test". Without a part for "valid" of its own,
 // data.validation utterances of the training part are held out: whole speakers if there are many, else spread
-// evenly. data.limit and data.eval_limit take utterances spread evenly over the part.
+// evenly.
 Corpus read_speech_part(const Config& config, const std::string& split, const std::string& data_dir);
 
 // The part that training evaluates on: "valid" where there is one, else "test".
 std::string speech_evaluation_split(const Config& config, const std::string& data_dir);
 
-// A part as features and labels. Without `trained`, labels and statistics are those of the part itself.
+// A part as features and labels; data.limit and data.eval_limit take utterances spread evenly over it.
+// Without `trained`, labels and statistics are those of the part itself.
 struct SpeechPart {
   std::string split;
   std::shared_ptr<const SpeechDataset> set;
@@ -46,12 +47,6 @@ struct SpeechPart {
 SpeechPart make_speech_part(const Config& config, const std::string& split, const std::string& data_dir,
                             const SpeechDescription* trained);
 SpeechDescription describe(const SpeechPart& part);
-
-// The features of one file as the model takes them, (frames, dims): recordings, or .mfc files.
-Tensor file_features(const Config& config, const SpeechDescription& description,
-                     const std::filesystem::path& path);
-// Whether the features of a frame need frames that come long after it.
-bool features_need_whole_utterance(const Config& config);
 
 SpeechModelOptions speech_model_options(const Config& config, const SpeechDescription& description);
 // With its weights set from run.seed.

@@ -17,6 +17,7 @@ struct AttentionCapabilities {
   bool length_masks = false;
   bool cross_lengths = false;     // queries and keys of different lengths
   bool recurrent = false;         // has a state and a step for decoding
+  bool constant_state = false;    // whose size, and number of tokens, no capacity bounds
   bool shared_query_key = false;  // keys are the queries: the layer has no key projection
 };
 

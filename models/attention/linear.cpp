@@ -48,7 +48,11 @@ AttentionKind linear_attention_kind() {
   return {
       .name = "linear",
       .help = "φ(q)ᵀ Σ φ(k) vᵀ / φ(q)ᵀ Σ φ(k) with φ(x) = elu(x) + 1: linear in the length",
-      .capabilities = {.causal = true, .length_masks = true, .cross_lengths = true, .recurrent = true},
+      .capabilities = {.causal = true,
+                       .length_masks = true,
+                       .cross_lengths = true,
+                       .recurrent = true,
+                       .constant_state = true},
       .options =
           {{.name = "eps", .default_value = 1e-6, .help = "added to the denominator", .min = 0, .max = 1}},
       .make = [](const OptionValues& options, double) {

@@ -2,8 +2,11 @@
 
 #include <doctest/doctest.h>
 #include <sndfile.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <cstring>
+#include <memory>
 
 #include "core/errors.h"
 #include "tests/data/support.h"
@@ -183,6 +186,90 @@ TEST_CASE("another rate is refused unless resampling is asked for, and resamplin
   CHECK(resample(std::vector<float>{0.5f}, 8000, 16000).size() == 2);
   CHECK(contains(message_of<DataError>([] { resample(std::vector<float>{0.5f}, 0, 16000); }),
                  "cannot resample"));
+}
+
+TEST_CASE("resampling in pieces gives what it gives of the whole") {
+  const auto samples = tone(5003, 440, 22050);
+  for (const auto& [from, to] : {std::pair{22050, 16000}, {8000, 16000}, {16000, 8000}, {8000, 8000}}) {
+    const auto whole = resample(samples, from, to);
+    CHECK(static_cast<int64_t>(whole.size()) == std::llround(5003.0 * to / from));
+    for (const size_t piece : {1, 160, 5000}) {
+      Resampler resampler(from, to);
+      std::vector<float> found;
+      for (size_t at = 0; at < samples.size(); at += piece)
+        resampler.push(std::span(samples).subspan(at, std::min(piece, samples.size() - at)), found);
+      resampler.finish(found);
+      CHECK(found == whole);
+    }
+  }
+}
+
+TEST_CASE("a stream of blocks is what is read at once") {
+  const TempDir dir;
+  const auto samples = tone(30001, 440, 16000);
+  write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, samples, 16000);
+  for (const int64_t rate : {16000, 11025}) {
+    const AudioOptions options{.rate = rate, .resample = true};
+    AudioStream stream(dir / "a.wav", options);
+    std::vector<float> found;
+    for (auto block = stream.next(); !block.empty(); block = stream.next()) {
+      CHECK(block.size() < 1000);
+      found.insert(found.end(), block.begin(), block.end());
+    }
+    CHECK(stream.next().empty());
+    CHECK(found == read_audio(dir / "a.wav", options).samples);
+  }
+}
+
+namespace {
+
+// What comes out of a pipe that holds these bytes.
+std::vector<float> piped(const std::string& bytes, bool raw, const AudioOptions& options = {}) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  REQUIRE(write(ends[1], bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  close(ends[1]);
+  const std::unique_ptr<int, void (*)(int*)> reader(&ends[0], [](int* end) { close(*end); });
+  AudioStream stream(AudioPipe{.descriptor = ends[0], .raw = raw}, options);
+  std::vector<float> found;
+  for (auto block = stream.next(); !block.empty(); block = stream.next())
+    found.insert(found.end(), block.begin(), block.end());
+  return found;
+}
+
+std::string piping_error(const std::string& bytes, bool raw, const AudioOptions& options = {}) {
+  return message_of<DataError>([&] { piped(bytes, raw, options); });
+}
+
+}  // namespace
+
+TEST_CASE("a pipe gives the samples of a WAV, whatever length it announces, or of raw words") {
+  const TempDir dir;
+  const auto samples = tone(20000, 440, 16000);
+  write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, samples, 16000);
+  const auto whole = read_audio(dir / "a.wav").samples;
+  const std::string bytes = read_file(dir / "a.wav");
+  CHECK(piped(bytes, false) == whole);
+  CHECK(piped(bytes.substr(44), true, {.rate = 16000}) == whole);
+  CHECK(piped(bytes, false, {.rate = 8000, .resample = true}) == resample(whole, 16000, 8000));
+  for (const uint32_t size : {0xFFFFFFFFu, 0x80000000u, 0x7FFFF000u, 0x7FFFFFFFu}) {
+    CAPTURE(size);
+    std::string unknown = bytes;
+    std::memcpy(&unknown[40], &size, 4);
+    CHECK(piped(unknown, false) == whole);
+  }
+  CHECK(contains(piping_error(bytes.substr(0, 20000), false),
+                 "standard input: truncated or corrupt: expected 20000 samples, found 9978"));
+  CHECK(contains(piping_error(bytes, false, {.rate = 8000}), "standard input: expected 8000 samples"));
+  CHECK(contains(piping_error("no sound at all, but text", false), "standard input: expected a WAV stream"));
+  CHECK(contains(piping_error("", false), "standard input: expected a WAV stream"));
+  CHECK(contains(piping_error(bytes, true), "need a rate"));
+  CHECK(piped("", true, {.rate = 8000}).empty());
+  std::vector<float> both;
+  for (int i = 0; i < 500; ++i) both.insert(both.end(), {0.25f, -0.5f});
+  write_sound(dir / "b.wav", SF_FORMAT_WAV | SF_FORMAT_FLOAT, both, 16000, 2);
+  CHECK(contains(piping_error(read_file(dir / "b.wav"), false), "has 2 channels, expected 1"));
+  CHECK(piped(read_file(dir / "b.wav"), false, {.channel = 1}) == std::vector<float>(500, -0.5f));
 }
 
 TEST_CASE("written WAV files are read back to 16 bits, clipped") {

@@ -28,6 +28,31 @@ TEST_CASE("deltas are slopes, and repeat the ends") {
   CHECK(add_deltas(Tensor::zeros({1, 3})).to_vector() == std::vector<double>(9, 0.0));
 }
 
+TEST_CASE("frames that come in pieces get the deltas of the whole, to the bit, four frames late") {
+  const Tensor features = normal({23, 3}, 4, DType::float32);
+  for (const int64_t order : {0, 1, 2}) {
+    const auto whole = add_deltas(features, order).to_vector();
+    for (const int64_t piece : {1, 2, 10, 23}) {
+      DeltaStream stream(order);
+      std::vector<double> found;
+      for (int64_t at = 0; at < 23; at += piece) {
+        const int64_t count = std::min<int64_t>(piece, 23 - at);
+        const auto values = stream.push(features.view({count, 3}, {3, 1}, at * 3).clone()).to_vector();
+        found.insert(found.end(), values.begin(), values.end());
+        CHECK(static_cast<int64_t>(found.size()) ==
+              std::max<int64_t>(0, at + count - 2 * order) * 3 * (order + 1));
+      }
+      const auto values = stream.push(Tensor::zeros({0, 3}), true).to_vector();
+      found.insert(found.end(), values.begin(), values.end());
+      CHECK(found == whole);
+    }
+  }
+  DeltaStream empty(2);
+  CHECK(empty.push(Tensor::zeros({0, 3})).shape() == Shape({0, 9}));
+  CHECK(empty.push(Tensor::zeros({0, 3}), true).shape() == Shape({0, 9}));
+  CHECK(contains(message_of<ShapeError>([&] { empty.push(Tensor::zeros({1, 4})); }), "expected 3 dims"));
+}
+
 TEST_CASE("normalised features have mean 0 and variance 1, whatever the parts the statistics came from") {
   const Tensor a = normal({31, 5}, 1, DType::float32), b = uniform({70, 5}, 3, 9, 2, DType::float32);
   FeatureStatistics first, second, both;

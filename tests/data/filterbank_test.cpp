@@ -132,3 +132,44 @@ TEST_CASE("filters that no line of the spectrum falls into are refused, with the
     CHECK(highest > -10);
   }
 }
+
+TEST_CASE("samples that come in pieces give the frames of the whole signal, to the bit") {
+  for (const bool snip : {true, false})
+    for (const FilterbankOptions& options :
+         {FilterbankOptions{.rate = 8000, .dither = 1, .snip_edges = snip, .energy = true},
+          FilterbankOptions{.rate = 8000, .frame_ms = 10, .shift_ms = 25, .bins = 13, .snip_edges = snip}}) {
+      const Filterbank bank(options);
+      const RandomStream stream(5, "dither", 1);
+      for (const int64_t count : {0, 1, 39, 40, 79, 199, 200, 201, 401, 4003}) {
+        CAPTURE(count);
+        CAPTURE(snip);
+        const auto samples = noise(count);
+        const auto whole = bank.compute(samples, stream).to_vector();
+        for (const int64_t piece : {1, 7, 80, 160, 999, 5000}) {
+          FilterbankStream pieces(bank, stream);
+          std::vector<double> found;
+          const auto append = [&](const Tensor& frames) {
+            const auto values = frames.to_vector();
+            found.insert(found.end(), values.begin(), values.end());
+          };
+          for (int64_t at = 0; at < count; at += piece)
+            append(pieces.push(std::span(samples).subspan(static_cast<size_t>(at),
+                                                          static_cast<size_t>(std::min(piece, count - at)))));
+          append(pieces.finish());
+          CHECK(found == whole);
+          CHECK(pieces.samples() == count);
+        }
+      }
+    }
+}
+
+TEST_CASE("a frame is there as soon as its samples are") {
+  const Filterbank bank({.rate = 8000});
+  FilterbankStream pieces(bank);
+  const auto samples = noise(280);
+  CHECK(pieces.push({samples.data(), 199}).size(0) == 0);
+  CHECK(pieces.push({samples.data() + 199, 1}).size(0) == 1);
+  CHECK(pieces.push({samples.data() + 200, 79}).size(0) == 0);
+  CHECK(pieces.push({samples.data() + 279, 1}).size(0) == 1);
+  CHECK(pieces.finish().size(0) == 0);
+}

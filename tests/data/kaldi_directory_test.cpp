@@ -1,6 +1,7 @@
 #include "data/kaldi_directory.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -8,6 +9,7 @@
 
 #include "core/errors.h"
 #include "data/audio.h"
+#include "data/command.h"
 #include "data/feature_store.h"
 #include "data/kaldi_archive.h"
 #include "tests/data/support.h"
@@ -163,6 +165,20 @@ TEST_CASE("commands of wav.scp are run where they are allowed") {
   CHECK(contains(error("kill -9 $$"), "was ended by signal 9"));
   CHECK(contains(error("echo no sound"), "what \"echo no sound\" printed: "));
   CHECK(contains(error("true"), "is empty"));
+}
+
+TEST_CASE("a command that takes too long or prints too much is ended with all that it started") {
+  const TempDir dir;
+  const auto error = [](const std::string& command, const CommandLimits& limits) {
+    return message_of<DataError>([&] { CommandOutput(command, limits); });
+  };
+  CHECK(CommandOutput("printf abc", {.seconds = 20, .bytes = 3}).text() == "abc");
+  const std::string late = (dir / "late").string();
+  CHECK(contains(error("(sleep 1; touch " + late + ") | cat", {.seconds = 0.1}),
+                 "took longer than 0.1 seconds and was ended"));
+  CHECK(contains(error("cat /dev/zero", {.bytes = 100000}), "printed more than 100000 bytes and was ended"));
+  usleep(1200000);
+  CHECK(!std::filesystem::exists(late));
 }
 
 TEST_CASE("matrices of archives are read, and places outside of them are errors") {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/errors.h"
+#include "core/frames.h"
 #include "core/threads.h"
 #include "data/audio.h"
 #include "tests/data/support.h"
@@ -216,7 +217,7 @@ TEST_CASE("bad files are named and left out, or end the run") {
       "u4: \"x\" is not one of the 2 phones",    "u5: has no labels"};
   for (size_t i = 0; i < parts.size(); ++i) CHECK(contains(set.report().bad[i], parts[i]));
   CHECK(set.report().too_short == std::vector<std::string>{"u6"});
-  CHECK(frames_needed(std::vector<int64_t>{1, 1, 2, 1, 1}) == 7);
+  CHECK(steps_needed(std::vector<int64_t>{1, 1, 2, 1, 1}) == 7);
   SpeechOptions strict = options_8k();
   strict.refuse_bad = true;
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, strict); }), "noise: u0: "));
@@ -269,6 +270,25 @@ TEST_CASE("normalisation by utterance, speaker and set") {
   options.global = global.global_statistics();
   CHECK(max_difference(SpeechDataset({"one", {corpus.utterances[3]}}, kPhones, options).features(0),
                        global.features(3)) == 0);
+}
+
+TEST_CASE("with a limit the statistics of a speaker are those of all its utterances") {
+  const TempDir dir;
+  const Corpus corpus = noise_corpus(dir, 7);
+  SpeechOptions options = options_8k();
+  for (const Normalization kind : {Normalization::speaker, Normalization::utterance}) {
+    options.normalization = kind;
+    options.limit = 0;
+    const SpeechDataset whole(corpus, kPhones, options);
+    options.limit = 2;
+    const SpeechDataset part(corpus, kPhones, options);
+    REQUIRE(part.size() == 2);
+    CHECK(part.report().utterances == 2);
+    for (const auto& [mine, theirs] : {std::pair<int64_t, int64_t>{0, 0}, {1, 3}}) {
+      CHECK(part.utterance(mine).id == whole.utterance(theirs).id);
+      CHECK(max_difference(part.features(mine), whole.features(theirs)) == 0);
+    }
+  }
 }
 
 TEST_CASE("batches do not depend on threads, and masks on stream and utterance") {

@@ -48,21 +48,30 @@ TEST_CASE("a missing program is named with its package") {
   CHECK(contains(message, "apt-get install espeak-ng"));
 }
 
-TEST_CASE("a preparation that fails leaves no lists of an earlier one, and no unfinished sounds") {
+TEST_CASE("a preparation that fails leaves the earlier one as it was, and nothing unfinished") {
   const TempDir dir;
-  for (const char* split : {"train", "test"})
-    for (const char* list : {"text", "words", "utt2spk", "wav.scp"})
-      write_file(dir / split / list, std::string("old\n"));
-  write_file(dir / "train/wav/a.espeak.wav", std::string("half"));
+  write_file(dir / "train/text", std::string("old\n"));
   write_file(dir / "train/wav/a.wav", std::string("whole"));
+  write_file(dir / ".unfinished/train/wav/b.wav", std::string("of a run that was killed"));
   CHECK_THROWS_AS(make_synthetic_speech(dir.path(), {.program = "no-such-espeak"}), DataError);
-  for (const char* split : {"train", "test"}) {
-    CHECK(!kaldi_problems(dir / split).empty());
-    for (const char* list : {"text", "words", "utt2spk", "wav.scp"})
-      CHECK(!std::filesystem::exists(dir / split / list));
+  CHECK(read_file(dir / "train/text") == "old\n");
+  CHECK(read_file(dir / "train/wav/a.wav") == "whole");
+  CHECK(!std::filesystem::exists(dir / ".unfinished"));
+}
+
+TEST_CASE("a new preparation takes the place of the earlier one, sounds and all") {
+  if (std::system("command -v espeak-ng >/dev/null 2>&1")) {
+    MESSAGE("skipped: espeak-ng is not installed");
+    return;
   }
-  CHECK(!std::filesystem::exists(dir / "train/wav/a.espeak.wav"));
-  CHECK(std::filesystem::exists(dir / "train/wav/a.wav"));
+  const TempDir dir;
+  make_synthetic_speech(dir.path(), {.train = 3, .valid = 1, .test = 1});
+  make_synthetic_speech(dir.path(), {.train = 1, .valid = 0, .test = 1});
+  const auto files = std::filesystem::directory_iterator(dir / "train/wav");
+  CHECK(std::distance(begin(files), end(files)) == 1);
+  CHECK(kaldi_problems(dir / "train").empty());
+  CHECK(!std::filesystem::exists(dir / "valid"));
+  CHECK(!std::filesystem::exists(dir / ".unfinished"));
 }
 
 TEST_CASE("synthetic speech is three good Kaldi directories, the same on any number of threads") {

@@ -127,10 +127,10 @@ TEST_CASE("the beam finds labels whose paths add up, where the best path reads a
 
 TEST_CASE("wrong arguments of CTC decoding say what was expected") {
   const Tensor logits = normal({2, 5, 3});
-  CHECK_THROWS_WITH_AS(ctc_greedy(logits, lengths({5})), "ctc_greedy: lengths (1,) must be int64 (2,)",
-                       ShapeError);
+  CHECK_THROWS_WITH_AS(ctc_greedy(logits, lengths({5})),
+                       "ctc_greedy: lengths (1,) of int64 must be (2,) of int64", ShapeError);
   CHECK_THROWS_WITH(ctc_greedy(logits, lengths({5, 6})),
-                    "ctc_greedy: length 6 of utterance 1 is not in [0, 5]");
+                    "ctc_greedy: length 6 of sequence 1 is not in [0, 5]");
   CHECK_THROWS_WITH(ctc_greedy(logits, lengths({5, 5}), 3), "ctc_greedy: blank 3 is not in [0, 3)");
   CHECK_THROWS_WITH(ctc_beam_search(logits, lengths({5, 5}), {.beam = 0}),
                     "ctc_beam_search: beam 0 must be positive");

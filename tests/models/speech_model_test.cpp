@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/allocator.h"
@@ -13,8 +14,10 @@ using namespace tapeformer::test;
 
 namespace {
 
-SpeechModelOptions small(const std::string& kind, int64_t subsampling = 1) {
-  SpeechModelOptions options{.features = 5, .classes = 6, .subsampling = subsampling, .max_frames = 24};
+SpeechModelOptions small(const std::string& kind, int64_t subsampling = 1,
+                         SubsamplingKind how = SubsamplingKind::stack) {
+  SpeechModelOptions options{
+      .features = 5, .classes = 6, .subsampling = subsampling, .subsampling_kind = how, .max_frames = 24};
   if (kind == "lstm") {
     options.kind = SpeechEncoder::lstm;
     options.lstm_hidden = 7;
@@ -103,6 +106,34 @@ TEST_CASE("LSH: an utterance of a batch gets the logits that it has alone") {
     }
 }
 
+TEST_CASE("subsampling by convolution: gradients everywhere, and an utterance is what it is alone") {
+  for (const char* kind : {"linear", "lstm"})
+    for (const int64_t factor : {2, 4}) {
+      SpeechModel model(small(kind, factor, SubsamplingKind::conv));
+      model.initialize(3);
+      CHECK(model.subsampling.layers.size() == (factor == 4 ? 2 : 1));
+      const CtcBatch batch = random_batch();
+      const SpeechOutput all = model.forward(batch.features, batch.frame_lengths, {});
+      CHECK(all.logits.size(1) == 17 / factor);
+      const int64_t steps = 9 / factor;
+      CHECK(all.lengths.to_vector()[1] == steps);
+      const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
+      const SpeechOutput one = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
+      const Tensor own = all.logits.view({1, steps, 6}, {steps * 6, 6, 1}, 17 / factor * 6).clone();
+      CHECK(max_difference(own, one.logits) < 1e-5);
+      backward(model.loss(batch, {}).loss);
+      for (const auto& [name, parameter] : model.parameters()) {
+        CAPTURE(name);
+        REQUIRE(gradient(parameter).defined());
+        const auto values = gradient(parameter).to_vector();
+        CHECK(std::any_of(values.begin(), values.end(), [](double g) { return g != 0; }));
+      }
+    }
+  // Of one factor there is nothing to convolve.
+  CHECK(parameter_count(SpeechModel(small("linear", 1, SubsamplingKind::conv))) ==
+        parameter_count(SpeechModel(small("linear"))));
+}
+
 TEST_CASE("LSH: a batch shorter than the buckets were chosen for trains all the same") {
   for (const int64_t chunk : {4, 24}) {  // several chunks, and one that holds all
     CAPTURE(chunk);
@@ -130,11 +161,13 @@ TEST_CASE("the paper's models have the paper's sizes") {
 }
 
 TEST_CASE("a stream of frames gives the logits of the causal model, in constant memory") {
-  for (const char* kind : {"linear", "softmax"})
+  for (const auto& [kind, how] : {std::pair{"linear", SubsamplingKind::stack},
+                                  {"linear", SubsamplingKind::conv},
+                                  {"softmax", SubsamplingKind::stack}})
     for (const int64_t subsampling : {1, 2, 4}) {
       CAPTURE(kind);
       CAPTURE(subsampling);
-      SpeechModelOptions options = small(kind, subsampling);
+      SpeechModelOptions options = small(kind, subsampling, how);
       options.causal = true;
       SpeechModel model(options);
       model.initialize(3);
@@ -156,12 +189,30 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
           ++steps;
         }
         CHECK(steps == parallel.logits.size(1));
-        CHECK_THROWS_WITH_AS(stream.push(Tensor::zeros({3, 5})),
-                             "SpeechStream: frame 24 is beyond the longest utterance, 24", ShapeError);
+        if (std::string(kind) == "softmax")  // whose state is full
+          CHECK_THROWS_WITH_AS(stream.push(Tensor::zeros({3, 5})),
+                               "SpeechStream: frame 24 is beyond the longest utterance, 24", ShapeError);
         stream.reset();
       }
       CHECK(stream.state_bytes() == bytes);
     }
+}
+
+TEST_CASE(
+    "a stream of linear attention goes on beyond the longest utterance, with the positions that follow") {
+  SpeechModelOptions options = small("linear", 2);
+  options.causal = true;
+  SpeechModel model(options);
+  model.initialize(3);
+  options.max_frames = 60;
+  SpeechModel longer(options);
+  longer.initialize(3);
+  const Tensor features = normal({1, 60, 5}, 2, DType::float32);
+  const Tensor expected = longer.forward(features, Tensor::full({1}, 60, DType::int64), {}).logits;
+  SpeechStream stream(model);
+  for (int64_t t = 0; t < 60; ++t)
+    if (stream.push(features.view({1, 5}, {5, 1}, t * 5)))
+      CHECK(max_difference(stream.logits(), expected.view({1, 6}, {6, 1}, t / 2 * 6).clone()) < 1e-5);
 }
 
 TEST_CASE("a causal model does not see later frames, and another one does") {
@@ -189,7 +240,7 @@ TEST_CASE("wrong options and arguments of speech models say what was expected") 
   CHECK_THROWS_WITH_AS(model.forward(normal({2, 9, 4}, 0, DType::float32), lengths, {}),
                        "speech model: features (2, 9, 4) must be (batch, frames, 5)", ShapeError);
   CHECK_THROWS_WITH(model.forward(normal({2, 8, 5}, 0, DType::float32), lengths, {}),
-                    "speech model: length 9 of utterance 0 is not in [0, 8]");
+                    "speech model: length 9 of sequence 0 is not in [0, 8]");
   CHECK_THROWS_WITH(model.forward(normal({2, 25, 5}, 0, DType::float32), lengths, {}),
                     "speech model: utterances of 25 frames; the longest that the model takes has 24");
   CHECK_THROWS_WITH_AS(SpeechStream{model}, "only a causal Transformer recognises speech while it comes",

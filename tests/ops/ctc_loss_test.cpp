@@ -223,11 +223,11 @@ TEST_CASE("wrong arguments of CTC say what was expected") {
   CHECK_THROWS_WITH_AS(ctc_loss(normal({5, 4}), frames, labels, counts),
                        "ctc_loss: logits must be (batch, frames, classes), not (5, 4)", ShapeError);
   CHECK_THROWS_WITH(ctc_loss(logits, lengths({5}), labels, counts),
-                    "ctc_loss: frame length (1,) for a batch of 2");
+                    "ctc_loss: frame lengths (1,) of int64 must be (2,) of int64");
   CHECK_THROWS_WITH(ctc_loss(logits, lengths({5, 6}), labels, counts),
-                    "ctc_loss: frame length 6 of utterance 1 is not in [0, 5]");
+                    "ctc_loss: frame length 6 of sequence 1 is not in [0, 5]");
   CHECK_THROWS_WITH(ctc_loss(logits, frames, labels, lengths({3, 1})),
-                    "ctc_loss: label length 3 of utterance 0 is not in [0, 2]");
+                    "ctc_loss: label length 3 of sequence 0 is not in [0, 2]");
   CHECK_THROWS_WITH(ctc_loss(logits, frames, labels.view({1, 4}), counts),
                     "ctc_loss: labels must be (batch, longest), not (1, 4) for logits (2, 5, 4)");
   CHECK_THROWS_WITH(ctc_loss(logits, frames, labels.to(DType::int32), counts),

@@ -270,7 +270,7 @@ TEST_CASE("lsh buckets: their number follows length and chunk, and pads come las
   CHECK(lsh_bucket_count(options, 65) == 2);
   CHECK(lsh_bucket_count(options, 1024) == 32);
   CHECK(lsh_bucket_count(options, 4096) == 128);
-  CHECK(lsh_bucket_count(options, 65536) == 2048);  // 64 x 32
+  CHECK(lsh_bucket_count(options, 65536) == 2048);             // 64 x 32
   options.key_lengths = Tensor::from<int64_t>({3, 150}, {2});  // one chunk, and two and a bit: 4 buckets
   const Tensor ids = lsh_buckets(normal({2, 200, 1, 4}, 1), options, kStream);
   for (int64_t i = 0; i < ids.numel(); ++i) {

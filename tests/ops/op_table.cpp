@@ -1,5 +1,6 @@
 #include "tests/support/op_table.h"
 
+#include "ops/conv1d.h"
 #include "ops/elementwise.h"
 #include "ops/index.h"
 #include "ops/linear.h"
@@ -137,6 +138,12 @@ void add_products(std::vector<OpCase>& table) {
                          return linear(in[0], in[1], in[2], activation, {p, RandomStream(5, "linear")});
                        },
                        {x, weight, bias}});
+  for (const int64_t stride : {1, 2})
+    table.push_back({concat_text("conv1d, stride ", stride),
+                     [stride](const Inputs& in) {
+                       return conv1d(in[0], in[1], in[2], Tensor::from<int64_t>({3, 7}, {2}), {stride, 1, 0});
+                     },
+                     {normal({2, 7, 5}, 1), normal({9, 3, 5}, 2), normal({9}, 3)}});
   table.push_back(
       {"linear without bias", [](const Inputs& in) { return linear(in[0], in[1], {}); }, {x, weight}});
   table.push_back({"linear, no rows",

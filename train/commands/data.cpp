@@ -6,13 +6,16 @@
 #include "data/dataset.h"
 #include "data/directory.h"
 #include "data/fetch.h"
-#include "data/kaldi_directory.h"
+#include "data/speech_sets.h"
 #include "data/synthetic_speech.h"
 #include "data/verify.h"
+#include "data/verify_speech.h"
 #include "train/commands/commands.h"
 
 namespace tapeformer {
 namespace {
+
+namespace fs = std::filesystem;
 
 // `names` are the sets that the user named.
 using Action = void (*)(const std::vector<std::string>& names, const CommandLine& line);
@@ -41,13 +44,21 @@ void list_action(const std::vector<std::string>& names, const CommandLine& line)
   print_report(Report().add("sets", rows), line.common);
 }
 
-// The faults of a Kaldi data directory, with file and line; the recordings are looked at too.
-void verify_kaldi(const std::string& folder, std::vector<Report>& rows, std::string& problems) {
-  const std::vector<std::string> found = kaldi_problems(folder);
-  rows.push_back(Report()
-                     .add("set", folder)
-                     .add("faults", static_cast<int64_t>(found.size()))
-                     .add("good", found.empty()));
+bool is_speech_set(const std::string& name) {
+  const auto sets = speech_sets();
+  return std::find(sets.begin(), sets.end(), name) != sets.end();
+}
+
+// The faults of a corpus of speech, by file and line; its sound is looked at too. A name with a slash is a
+// path.
+void verify_speech(const std::string& name, const CommandLine& line, std::vector<Report>& rows,
+                   std::string& problems) {
+  const bool path = name.find('/') != std::string::npos;
+  const std::vector<std::string> found =
+      speech_problems(path ? line.options.get<std::string>("layout") : name,
+                      path ? fs::path(name) : speech_set_folder(name, line.common.data_dir));
+  rows.push_back(
+      Report().add("set", name).add("faults", static_cast<int64_t>(found.size())).add("good", found.empty()));
   for (const std::string& problem : found) problems += (problems.empty() ? "" : "\n") + problem;
 }
 
@@ -60,8 +71,8 @@ void verify_action(const std::vector<std::string>& names, const CommandLine& lin
   std::vector<Report> rows;
   std::string problems;
   for (const std::string& name : wanted) {
-    if (name.find('/') != std::string::npos) {
-      verify_kaldi(name, rows, problems);
+    if (is_speech_set(name) || name.find('/') != std::string::npos) {
+      verify_speech(name, line, rows, problems);
       continue;
     }
     const SetReport set = verify_set(name, line.common.data_dir);
@@ -152,11 +163,16 @@ int run_data(const Arguments& arguments) {
              .help = "fetch: path or URL of a folder with the files, instead of the published one"},
             {.name = "sentences",
              .default_value = int64_t{600},
-             .help = "prepare synthetic-speech: sentences for training; a tenth as many for valid and test"}},
+             .help = "prepare synthetic-speech: sentences for training; a tenth as many for valid and test"},
+            {.name = "layout",
+             .default_value = std::string("kaldi"),
+             .help = "verify: how the folders that are named by path are laid out",
+             .choices = speech_layouts()}},
        .details =
            "list     every known set: what of it was found, and where\n"
            "verify   reads every byte and compares size and checksum; exit code 3 if something is wrong\n"
-           "         (a NAME with a slash is a Kaldi data directory: every fault by file and line)\n"
+           "         (an4, fsdd, synthetic-speech, cmudict, or a NAME with a slash, a folder of speech in\n"
+           "         --layout: every fault by file and line)\n"
            "fetch    downloads what is missing into the first data directory, and verifies it\n"
            "prepare  reads the whole set once, as training will; synthetic-speech is spoken by espeak-ng\n\n"
            "Data directories, in order: --data-dir, $TAPEFORMER_DATA, $XDG_DATA_HOME/tapeformer\n"

@@ -129,3 +129,24 @@ TEST_CASE(
   CHECK(json_of(bad)["good"] == false);
   CHECK(contains(bad.err, "text:1: \"zzz\" has neither sound nor features"));
 }
+
+TEST_CASE("data verify knows the layouts of speech, among the data directories and by path") {
+  const TempDir dir;
+  const std::string lexicon = (dir / "cmudict/cmudict.dict").string();
+  const auto verify = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"data", "verify", "--json", "--data-dir", dir.path().string()});
+    return run_program(more);
+  };
+  CHECK(verify({"cmudict"}).code == 3);
+  write_file(lexicon, std::string("a AH0\n"));
+  CHECK(json_of(verify({"cmudict"}))["good"] == true);
+  CHECK(json_of(verify({lexicon, "--layout", "lexicon"}))["good"] == true);
+  write_file(lexicon, std::string("a AH0\nb\n"));
+  for (const auto& words : {std::vector<std::string>{"cmudict"}, {lexicon, "--layout", "lexicon"}}) {
+    const auto bad = verify(words);
+    CHECK(bad.code == 3);
+    CHECK(json_of(bad)["files"][0]["faults"] == 1);
+    CHECK(contains(bad.err, "cmudict.dict:2: \"b\" has no phones"));
+  }
+  CHECK(verify({lexicon, "--layout", "timmit"}).code == 2);
+}

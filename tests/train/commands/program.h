@@ -21,7 +21,8 @@ struct ProgramResult {
   std::string out, err;
 };
 
-inline pid_t start_program(std::vector<std::string> words, const std::string& out, const std::string& err) {
+inline pid_t start_program(std::vector<std::string> words, const std::string& out, const std::string& err,
+                           const std::string& in = "/dev/null") {
   words.insert(words.begin(), PROGRAM);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -29,7 +30,7 @@ inline pid_t start_program(std::vector<std::string> words, const std::string& ou
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC;
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, in.c_str(), O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), kFlags, 0600);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), kFlags, 0600);
   pid_t child = 0;
@@ -46,12 +47,13 @@ inline int exit_code_of(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// Standard output goes to `out_path` instead, if one is given.
-inline ProgramResult run_program(const std::vector<std::string>& words, const std::string& out_path = "") {
+// Standard output goes to `out_path` instead, if one is given; standard input comes from `in_path`.
+inline ProgramResult run_program(const std::vector<std::string>& words, const std::string& out_path = "",
+                                 const std::string& in_path = "/dev/null") {
   const TempDir dir;
   const std::string out = out_path.empty() ? (dir / "out").string() : out_path, err = (dir / "err").string();
   ProgramResult result;
-  result.code = exit_code_of(start_program(words, out, err));
+  result.code = exit_code_of(start_program(words, out, err, in_path));
   if (out_path.empty()) result.out = read_file(out);
   result.err = read_file(err);
   return result;

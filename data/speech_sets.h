@@ -1,0 +1,21 @@
+// The sets of speech that lie among the data directories, and where. Unlike those of the catalogue they have
+// no list of published files: what may be wrong with them, speech_problems finds (data/verify_speech.h).
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace tapeformer {
+
+// an4, fsdd, synthetic-speech and cmudict.
+std::vector<std::string> speech_sets();
+
+// The folder of a set, below the first data directory that has one. Throws DataError with the places looked
+// in and how to get the set; TIMIT, for example, lies where its owner put it.
+std::filesystem::path speech_set_folder(const std::string& name, const std::string& data_dir);
+
+// Where the archive of AN4 was unpacked in its folder, its files lie one deeper.
+std::filesystem::path an4_folder(const std::filesystem::path& folder);
+
+}  // namespace tapeformer

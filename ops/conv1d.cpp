@@ -1,0 +1,207 @@
+#include "ops/conv1d.h"
+
+#include <algorithm>
+
+#include "ops/kernels/gemm.h"
+#include "ops/lengths.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kOp = "conv1d";
+
+struct Sizes {
+  int64_t batch, frames, in, out, kernel, steps, padded;
+  int64_t row() const { return kernel * in; }
+};
+
+Sizes sizes_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv1dOptions& options) {
+  check(x.rank() == 3 && weight.rank() == 3 && x.size(2) == weight.size(2) && weight.size(1) > 0, kOp,
+        "input ", x.shape(), " (batch, frames, in) does not fit weight ", weight.shape(),
+        " (out, kernel, in)");
+  check(!bias.defined() || bias.shape() == Shape{weight.size(0)}, kOp, "bias ",
+        bias.defined() ? bias.shape() : Shape{}, " does not fit weight ", weight.shape());
+  check(x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype()), kOp, "input is ",
+        name_of(x.dtype()), ", weight ", name_of(weight.dtype()));
+  check(options.stride > 0 && options.before >= 0 && options.after >= 0, kOp, "stride ", options.stride,
+        " must be positive, and zeros before and after, ", options.before, " and ", options.after,
+        ", must not be negative");
+  const int64_t frames = x.size(1);
+  return {.batch = x.size(0),
+          .frames = frames,
+          .in = x.size(2),
+          .out = weight.size(0),
+          .kernel = weight.size(1),
+          .steps = conv1d_steps(frames, weight.size(1), options),
+          .padded = frames + options.before + options.after};
+}
+
+// Frames [first, first + count) of sequence b.
+Tensor frames_of(const Tensor& x, int64_t b, int64_t first, int64_t count) {
+  const int64_t frames = x.size(1), dim = x.size(2);
+  return x.view({count, dim}, {dim, 1}, (b * frames + first) * dim);
+}
+
+// Calls f(b, length) for every sequence.
+template <class F>
+void for_sequences(const Tensor& lengths, F&& f) {
+  for (int64_t b = 0; b < lengths.numel(); ++b) f(b, lengths.data<int64_t>()[b]);
+}
+
+void clear_beyond(const Tensor& y, const Tensor& lengths, int64_t kernel, const Conv1dOptions& options) {
+  for_sequences(lengths, [&](int64_t b, int64_t length) {
+    const int64_t steps = conv1d_steps(length, kernel, options);
+    frames_of(y, b, steps, y.size(1) - steps).fill(0);
+  });
+}
+
+// product() is made where the data of the device can be reached.
+template <class F>
+void multiply(Device device, F&& product, int64_t count, int64_t stride_a, int64_t stride_b,
+              int64_t stride_c) {
+  on_device(
+      device, kOp, [&] { cpu::batched_gemm(product(), count, stride_a, stride_b, stride_c); },
+      [&] { cuda::batched_gemm(product(), count, stride_a, stride_b, stride_c); });
+}
+
+// Padded frames, `stride` of them to a row, are a matrix as they lie there, and are so from any frame on.
+// With as many places of the kernel they make a product: the convolution is the sum of few, and no patches
+// are copied. Calls f(first place, places in numbers) for each.
+template <class F>
+void for_groups(const Sizes& s, int64_t stride, F&& f) {
+  for (int64_t k = 0; k < s.kernel; k += stride) f(k * s.in, std::min(stride, s.kernel - k) * s.in);
+}
+
+// y (batch, steps, out) += rows weightᵀ
+template <class T>
+void add_products(const Sizes& s, const Tensor& padded, const Tensor& weight, int64_t stride,
+                  const Tensor& y) {
+  for_groups(s, stride, [&](int64_t first, int64_t width) {
+    multiply(
+        y.device(),
+        [&] {
+          return Gemm<T>{.transpose_b = true,
+                         .m = s.steps,
+                         .n = s.out,
+                         .k = width,
+                         .a = padded.data<T>() + first,
+                         .lda = stride * s.in,
+                         .b = weight.data<T>() + first,
+                         .ldb = s.row(),
+                         .beta = 1,
+                         .c = y.data<T>(),
+                         .ldc = s.out};
+        },
+        s.batch, s.padded * s.in, 0, s.steps * s.out);
+  });
+}
+
+// gw (out, kernel * in) = Σ_b g_bᵀ rows_b, in the order of the sequences.
+template <class T>
+void weight_gradient(const Sizes& s, const Tensor& padded, const Tensor& g, int64_t stride,
+                     const Tensor& gw) {
+  gw.fill(0);
+  for_groups(s, stride, [&](int64_t first, int64_t width) {
+    for (int64_t b = 0; b < s.batch; ++b)
+      multiply(
+          g.device(),
+          [&] {
+            return Gemm<T>{.transpose_a = true,
+                           .m = s.out,
+                           .n = width,
+                           .k = s.steps,
+                           .a = g.data<T>() + b * s.steps * s.out,
+                           .lda = s.out,
+                           .b = padded.data<T>() + b * s.padded * s.in + first,
+                           .ldb = stride * s.in,
+                           .beta = 1,
+                           .c = gw.data<T>() + first,
+                           .ldc = s.row()};
+          },
+          1, 0, 0, 0);
+  });
+}
+
+// gpadded = Σ of g weight over the groups, each of which gives any frame one part only.
+template <class T>
+void padded_gradient(const Sizes& s, const Tensor& weight, const Tensor& g, int64_t stride,
+                     const Tensor& gpadded) {
+  gpadded.fill(0);
+  for_groups(s, stride, [&](int64_t first, int64_t width) {
+    multiply(
+        g.device(),
+        [&] {
+          return Gemm<T>{.m = s.steps,
+                         .n = width,
+                         .k = s.out,
+                         .a = g.data<T>(),
+                         .lda = s.out,
+                         .b = weight.data<T>() + first,
+                         .ldb = s.row(),
+                         .beta = 1,
+                         .c = gpadded.data<T>() + first,
+                         .ldc = stride * s.in};
+        },
+        s.batch, s.steps * s.out, 0, s.padded * s.in);
+  });
+}
+
+}  // namespace
+
+int64_t conv1d_steps(int64_t frames, int64_t kernel, const Conv1dOptions& options) {
+  const int64_t room = frames + options.before + options.after - kernel;
+  return frames == 0 || room < 0 ? 0 : room / options.stride + 1;
+}
+
+Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, const Tensor& lengths,
+              const Conv1dOptions& options) {
+  const Sizes s = sizes_of(input, weights, bias, options);
+  const Tensor x = contiguous(input), weight = contiguous(weights);
+  const Tensor counts = checked_lengths(kOp, "length", lengths, s.batch, s.frames);
+  const auto make = [&](const Shape& shape) { return Tensor::empty(shape, x.dtype(), x.device()); };
+  const Tensor padded = make({s.batch, s.padded, s.in});
+  padded.fill(0);
+  for_sequences(counts, [&](int64_t b, int64_t length) {
+    frames_of(padded, b, options.before, length).copy_from(frames_of(x, b, 0, length));
+  });
+  const Tensor y = make({s.batch, s.steps, s.out});
+  if (bias.defined())
+    y.copy_from(bias.view(y.shape(), {0, 0, 1}));
+  else
+    y.fill(0);
+  visit_floating(kOp, x.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    add_products<T>(s, padded, weight, options.stride, y);
+  });
+  clear_beyond(y, counts, s.kernel, options);
+  const std::vector<Tensor> inputs = bias.defined() ? std::vector{x, weight, bias} : std::vector{x, weight};
+  return record(
+      kOp, y, inputs,
+      [s, options, counts, padded, weight = detach(weight), count = inputs.size()](const Tensor& gradient,
+                                                                                   Needs needs) {
+        const Tensor g = gradient.clone();
+        clear_beyond(g, counts, s.kernel, options);
+        Gradients result(count);
+        visit_floating(kOp, g.dtype(), [&](auto tag) {
+          using T = decltype(tag);
+          if (needs[0]) {
+            const Tensor gpadded = Tensor::empty_like(padded);
+            padded_gradient<T>(s, weight, g, options.stride, gpadded);
+            result[0] = Tensor::zeros({s.batch, s.frames, s.in}, g.dtype(), g.device());
+            for_sequences(counts, [&](int64_t b, int64_t length) {
+              frames_of(result[0], b, 0, length).copy_from(frames_of(gpadded, b, options.before, length));
+            });
+          }
+          if (needs[1]) {
+            result[1] = Tensor::empty_like(weight);
+            weight_gradient<T>(s, padded, g, options.stride, result[1]);
+          }
+        });
+        if (count > 2 && needs[2]) result[2] = sum(reshape(g, {s.batch * s.steps, s.out}), 0);
+        return result;
+      });
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,25 @@
+// Convolution over time.
+#pragma once
+
+#include "autograd/tape.h"
+
+namespace tapeformer {
+
+struct Conv1dOptions {
+  int64_t stride = 1;
+  int64_t before = 0, after = 0;  // frames of zeros before the first frame of a sequence and after its last
+};
+
+// Steps that a sequence of so many frames gives; 0 where it is shorter than the kernel.
+int64_t conv1d_steps(int64_t frames, int64_t kernel, const Conv1dOptions& options);
+
+// y[b, t] = bias + Σ_k weight[:, k, :] x[b, t stride + k - before].
+//
+// x (batch, frames, in), weight (out, kernel, in), bias (out,) or undefined; result (batch, steps, out).
+// PyTorch's Conv1d has its weight as (out, in, kernel). lengths, (batch,) int64 on the CPU or undefined:
+// frames of each sequence; those beyond count as zeros, and the result is zero beyond the steps of the
+// sequence. Errors: ShapeError naming the shapes.
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& lengths,
+              const Conv1dOptions& options = {});
+
+}  // namespace tapeformer
