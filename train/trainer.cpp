@@ -170,7 +170,8 @@ bool Trainer::epoch_due(int64_t every) const {
 void Trainer::check_finite(double loss, int64_t step, int64_t number) const {
   if (std::isfinite(loss)) return;
   throw DivergedError(
-      concat_text("the loss is ", loss, " at step ", step, ", training examples ", task_->examples_of(number),
+      concat_text("the loss is ", std::isnan(loss) ? "not a number" : "infinite", " at step ", step,
+                  ", training examples ", task_->examples_of(number),
                   saved_step_ >= 0 ? concat_text("; the checkpoint of step ", saved_step_, " is kept")
                                    : std::string("; no checkpoint was written before"),
                   ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm."));
