@@ -80,14 +80,12 @@ template <Lanes kLanes, int kSize, class T, class F>
 __device__ void fill_slice(T* slice, F element) {
   const int thread = static_cast<int>(threadIdx.x);
   if constexpr (kLanes == Lanes::along_tile) {
-#pragma unroll(kUnrolled <T>)
     for (int e = thread; e < kSliceDepth * kSize; e += kTileThreads)
       slice[e / kSize * kTileStride<kSize> + e % kSize] = element(e / kSize, e % kSize);
   } else {
     // A warp takes 4 rows of 8 neighbouring elements: whole sectors of memory, and 32 different banks.
     const int d = thread % 8, i = thread / 8 % 4, warp = thread / kWarp;
     constexpr int kGroups = kSliceDepth / 8;
-#pragma unroll(kUnrolled <T>)
     for (int part = warp; part < kGroups * kSize / 4; part += kTileThreads / kWarp) {
       const int depth = part % kGroups * 8 + d, column = part / kGroups * 4 + i;
       slice[depth * kTileStride<kSize> + column] = element(depth, column);
