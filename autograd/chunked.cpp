@@ -17,13 +17,6 @@ void check_rows(const char* op, const Tensor& x) {
         " must be contiguous and have rows");
 }
 
-Tensor scaled(const Tensor& x, double scale) {
-  if (!x.defined() || scale == 1) return x;
-  const Tensor y = Tensor::zeros_like(x);
-  y.add_from(x, scale);
-  return y;
-}
-
 }  // namespace
 
 Tensor rows_of(const Tensor& x, int64_t first, int64_t last) {
@@ -75,7 +68,8 @@ Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
 
 Tensor chunked_sum(const std::function<Tensor(const Tensor& rows, const std::vector<Tensor>& parameters,
                                               int64_t first)>& function,
-                   const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters) {
+                   const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters,
+                   const std::function<Tensor(const Tensor& y, const Tensor& factor)>& multiply) {
   check_rows("chunked_sum", x);
   std::vector<Tensor> sources = {x}, leaves;
   sources.insert(sources.end(), parameters.begin(), parameters.end());
@@ -83,23 +77,24 @@ Tensor chunked_sum(const std::function<Tensor(const Tensor& rows, const std::vec
   Gradients gradients(sources.size());
   const bool wanted = recording() && std::any_of(sources.begin(), sources.end(), requires_grad);
   if (wanted && requires_grad(x)) gradients[0] = Tensor::zeros_like(x);
-  double total = 0;
+  const Tensor total = Tensor::zeros({}, DType::float64, x.device());
   for_each_chunk(x.size(0), chunks, [&](int64_t first, int64_t last) {
     const Tensor leaf = leaf_on(rows_of(x, first, last), gradients[0].defined());
     const Tensor part = function(leaf, leaves, first);
     check(part.numel() == 1, "chunked_sum", "the function made ", part.shape(), ", not a scalar");
-    total += part.item();
+    total.add_from(detach(part).view({}).to(DType::float64));
     if (!wanted || !requires_grad(part)) return;
     backward(part);
     if (const Tensor gx = gradient(leaf); gx.defined()) rows_of(gradients[0], first, last).copy_from(gx);
   });
   for (size_t i = 0; i < leaves.size(); ++i) gradients[i + 1] = gradient(leaves[i]);
-  return record("chunked_sum", Tensor::full({}, total, x.dtype(), x.device()), sources,
-                [gradients](const Tensor& g) {
-                  Gradients result;
-                  for (const Tensor& one : gradients) result.push_back(scaled(one, g.item()));
-                  return result;
-                });
+  return record("chunked_sum", total.to(x.dtype()), sources, [gradients, multiply](const Tensor& g) {
+    // On the CPU a look at the factor costs nothing, and it is 1 at the root of a sweep.
+    if (g.device().is_cpu() && g.item() == 1) return gradients;
+    Gradients result;
+    for (const Tensor& one : gradients) result.push_back(one.defined() ? multiply(one, g) : one);
+    return result;
+  });
 }
 
 }  // namespace tapeformer

@@ -36,9 +36,10 @@ Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
 // The sum over all chunks of function(x[first … last], parameters, first), which are scalars: a loss. One
 // node, and no replay: the gradients of a scalar are known up to a factor, so each chunk's are computed
 // together with its value when recording is on. The function uses the parameters that it is given, not the
-// caller's own.
+// caller's own. multiply(y, factor), unrecorded, is y times a scalar; on a device no number goes to the host.
 Tensor chunked_sum(const std::function<Tensor(const Tensor& rows, const std::vector<Tensor>& parameters,
                                               int64_t first)>& function,
-                   const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters);
+                   const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters,
+                   const std::function<Tensor(const Tensor& y, const Tensor& factor)>& multiply);
 
 }  // namespace tapeformer

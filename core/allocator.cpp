@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <utility>
 
 #include "core/cuda/backend.h"
 #include "core/machine.h"
@@ -77,6 +78,14 @@ CachingAllocator::SizeClass CachingAllocator::size_class(int64_t bytes) {
   return {base + steps * step, static_cast<size_t>(index)};
 }
 
+int64_t CachingAllocator::class_bytes(size_t index) {
+  constexpr auto kSmall = static_cast<size_t>(kSmallLimit / kSmallStep);
+  if (index < kSmall) return static_cast<int64_t>(index + 1) * kSmallStep;
+  const auto above = static_cast<int64_t>(index - kSmall);
+  const int64_t base = kSmallLimit << (above / kStepsPerDoubling);
+  return base + (above % kStepsPerDoubling + 1) * (base / kStepsPerDoubling);
+}
+
 // A cached block or one from the system, after giving the cache back if need be; nullptr when there is none.
 void* CachingAllocator::take_locked(const SizeClass& size) {
   if (auto& list = free_[size.index]; !list.empty()) {
@@ -88,6 +97,7 @@ void* CachingAllocator::take_locked(const SizeClass& size) {
   if (stats_.active + stats_.cached + size.bytes > limit_) trim_locked();
   if (stats_.active + size.bytes > limit_) return nullptr;
   if (void* const block = system_.allocate(size.bytes)) return block;
+  if (separate_) return nullptr;  // giving back would wait for the device
   trim_locked();
   return system_.allocate(size.bytes);
 }
@@ -107,7 +117,7 @@ void* CachingAllocator::allocate(int64_t bytes) {
   stats_.active += size.bytes;
   stats_.peak = std::max(stats_.peak, stats_.active);
   ++stats_.allocations;
-  if (system_.on_host()) mark_usable(block, bytes, size.bytes);
+  if (system_.on_host()) mark_usable(block, separate_ ? size.bytes : bytes, size.bytes);
   return block;
 }
 
@@ -115,7 +125,7 @@ void CachingAllocator::release(void* block, int64_t bytes) noexcept {
   if (!block) return;
   const SizeClass size = size_class(bytes);
   const std::scoped_lock lock(mutex_);
-  if (system_.on_host()) mark_usable(block, 0, size.bytes);
+  if (system_.on_host() && !separate_) mark_usable(block, 0, size.bytes);
   stats_.active -= size.bytes;
   stats_.cached += size.bytes;
   free_[size.index].push_back(block);
@@ -132,11 +142,32 @@ void CachingAllocator::reset_peak() {
 }
 
 void CachingAllocator::trim_locked() {
-  for (auto& list : free_) {
-    for (void* block : list) system_.release(block);
-    list.clear();
+  if (separate_) return;
+  for (size_t index = 0; index < free_.size(); ++index) {
+    for (void* block : free_[index]) system_.release(block);
+    stats_.cached -= class_bytes(index) * static_cast<int64_t>(free_[index].size());
+    free_[index].clear();
   }
-  stats_.cached = 0;
+}
+
+void CachingAllocator::separate() {
+  const std::scoped_lock lock(mutex_);
+  separate_ = true;
+  kept_.swap(free_);
+}
+
+CachingAllocator::Cache CachingAllocator::rejoin() {
+  const std::scoped_lock lock(mutex_);
+  separate_ = false;
+  kept_.swap(free_);
+  return std::exchange(kept_, {});
+}
+
+void CachingAllocator::adopt(Cache cache) {
+  const std::scoped_lock lock(mutex_);
+  if (free_.size() < cache.size()) free_.resize(cache.size());
+  for (size_t index = 0; index < cache.size(); ++index)
+    free_[index].insert(free_[index].end(), cache[index].begin(), cache[index].end());
 }
 
 void CachingAllocator::trim() {

@@ -50,6 +50,15 @@ class CachingAllocator {
   void reset_peak();
   // Gives cached blocks back to the system.
   void trim();
+
+  // Blocks that work on a device uses again whenever it is repeated must not serve anyone else. Between the
+  // two calls blocks come from the system and go to a cache apart, which the second call returns; adopt()
+  // takes such a cache over when the work is not repeated any more.
+  using Cache = std::vector<std::vector<void*>>;  // by size class
+  void separate();
+  Cache rejoin();
+  void adopt(Cache cache);
+
   // Bytes that live tensors may use together (default: the machine's memory).
   void set_limit(int64_t bytes);
   int64_t limit() const { return limit_; }
@@ -60,13 +69,17 @@ class CachingAllocator {
     size_t index;
   };
   static SizeClass size_class(int64_t bytes);
+  static int64_t class_bytes(size_t index);
   void trim_locked();
 
   void* take_locked(const SizeClass& size);
 
   SystemMemory& system_;
   mutable std::mutex mutex_;
-  std::vector<std::vector<void*>> free_;  // by size class
+  Cache free_;
+  Cache kept_;  // the usual cache, while blocks are kept apart
+  bool separate_ =
+      false;  // blocks of such a cache stay open to the sanitizer: it does not see when they are used
   MemoryStats stats_;
   int64_t limit_;
 };

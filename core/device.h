@@ -43,15 +43,26 @@ DeviceChoice choose_device(const std::string& text);
 // the CUDA backend does without naming a device happens on it.
 inline constinit thread_local Device current_device{};
 
+// The op that this thread runs, for messages; empty outside of on_device.
+inline constinit thread_local const char* current_op = "";
+
 class DeviceScope {
  public:
-  explicit DeviceScope(Device device) : previous_(current_device) { current_device = device; }
-  ~DeviceScope() { current_device = previous_; }
+  explicit DeviceScope(Device device, const char* op = current_op)
+      : previous_(current_device), previous_op_(current_op) {
+    current_device = device;
+    current_op = op;
+  }
+  ~DeviceScope() {
+    current_device = previous_;
+    current_op = previous_op_;
+  }
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
   Device previous_;
+  const char* previous_op_;
 };
 
 // Runs the kernel of the machine that the device is. Both lambdas ask tensors for their data themselves, so
@@ -59,7 +70,7 @@ class DeviceScope {
 // build without CUDA does not need.
 template <class OnCpu, class OnCuda>
 void on_device(Device device, const char* op, OnCpu&& on_cpu, OnCuda&& on_cuda) {
-  const DeviceScope scope(device);
+  const DeviceScope scope(device, op);
   if (device.is_cpu())
     std::forward<OnCpu>(on_cpu)();
   else if constexpr (kHasCuda)
@@ -72,7 +83,7 @@ void on_device(Device device, const char* op, OnCpu&& on_cpu, OnCuda&& on_cuda) 
 template <class OnCpu>
 void on_device(Device device, const char* op, OnCpu&& on_cpu) {
   if (!device.is_cpu()) throw DeviceError(concat_text(op, ": no kernel for ", device.to_string()));
-  const DeviceScope scope(device);
+  const DeviceScope scope(device, op);
   std::forward<OnCpu>(on_cpu)();
 }
 

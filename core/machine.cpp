@@ -112,7 +112,7 @@ MachineInfo machine_info() {
   info.processors = omp_get_num_procs();
   info.instruction_set = processor_instruction_set();
   info.memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  info.available_memory = kibibytes_of("/proc/meminfo", "MemAvailable");
+  info.available_memory = available_memory();
   return info;
 }
 

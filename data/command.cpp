@@ -25,27 +25,11 @@ extern char** environ;
 namespace tapeformer {
 namespace {
 
-// A descriptor that is closed unless somebody else takes it.
-class Guard {
- public:
-  explicit Guard(int descriptor) : descriptor_(descriptor) {}
-  Guard(const Guard&) = delete;
-  Guard& operator=(const Guard&) = delete;
-  ~Guard() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  void dismiss() { descriptor_ = -1; }
-  int descriptor() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
-
 // Waits for a process, the first of its own group, and returns its status. Beyond the limits it ends the
 // group and throws.
 int wait_within(pid_t child, int output, const CommandLimits& limits, const std::string& command) {
   constexpr int kLookMilliseconds = 50;  // at how much was printed
-  const Guard process(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+  const FileDescriptor process{static_cast<int>(syscall(SYS_pidfd_open, child, 0))};
   const auto start = std::chrono::steady_clock::now();
   int status = 0;
   for (pid_t ended = 0; ended != child; ended = waitpid(child, &status, WNOHANG)) {
@@ -61,7 +45,7 @@ int wait_within(pid_t child, int output, const CommandLimits& limits, const std:
               ? concat_text("\"", command, "\" printed more than ", limits.bytes, " bytes and was ended")
               : concat_text("\"", command, "\" took longer than ", limits.seconds, " seconds and was ended"));
     }
-    pollfd end{process.descriptor(), POLLIN, 0};
+    pollfd end{process.number, POLLIN, 0};
     poll(&end, 1, kLookMilliseconds);  // until it ends
   }
   return status;
@@ -70,16 +54,15 @@ int wait_within(pid_t child, int output, const CommandLimits& limits, const std:
 }  // namespace
 
 CommandOutput::CommandOutput(const Words& command, const CommandLimits& limits)
-    : descriptor_(memfd_create("command", MFD_CLOEXEC)) {
-  if (descriptor_ < 0) throw DataError(concat_text("no file in memory: ", std::strerror(errno)));
-  Guard guard(descriptor_);
+    : file_{memfd_create("command", MFD_CLOEXEC)} {
+  if (file_.number < 0) throw DataError(concat_text("no file in memory: ", std::strerror(errno)));
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, descriptor_, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, file_.number, STDOUT_FILENO);
   // A group of its own, so that a pipeline ends as a whole.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -89,23 +72,22 @@ CommandOutput::CommandOutput(const Words& command, const CommandLimits& limits)
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) throw DataError(concat_text("cannot run ", command[0], ": ", std::strerror(error)));
-  const int status = wait_within(child, descriptor_, limits, join_words(command));
+  const int status = wait_within(child, file_.number, limits, join_words(command));
   if (WIFSIGNALED(status))
     throw DataError(concat_text("\"", join_words(command), "\" was ended by signal ", WTERMSIG(status)));
   if (WEXITSTATUS(status) != 0)
     throw DataError(concat_text("\"", join_words(command), "\" failed with exit code ", WEXITSTATUS(status)));
-  guard.dismiss();
 }
 
 CommandOutput::CommandOutput(const std::string& shell_line, const CommandLimits& limits)
     : CommandOutput(Words{"/bin/sh", "-c", shell_line}, limits) {}
 
-CommandOutput::~CommandOutput() {
-  close(descriptor_);
+FileDescriptor::~FileDescriptor() {
+  if (number >= 0) close(number);
 }
 
 std::filesystem::path CommandOutput::path() const {
-  return concat_text("/proc/self/fd/", descriptor_);
+  return concat_text("/proc/self/fd/", file_.number);
 }
 
 std::string CommandOutput::text() const {

@@ -17,6 +17,12 @@ struct CommandLimits {
   int64_t bytes = int64_t{1} << 30;  // four hours of a recording at 16 kHz, and more
 };
 
+// Closed with its owner; negative: none.
+struct FileDescriptor {
+  int number;
+  ~FileDescriptor();
+};
+
 // What a program printed, as a file that is in memory and goes with this object.
 class CommandOutput {
  public:
@@ -26,13 +32,12 @@ class CommandOutput {
   explicit CommandOutput(const std::string& shell_line, const CommandLimits& limits = {});
   CommandOutput(const CommandOutput&) = delete;
   CommandOutput& operator=(const CommandOutput&) = delete;
-  ~CommandOutput();
 
   std::filesystem::path path() const;
   std::string text() const;
 
  private:
-  int descriptor_;
+  FileDescriptor file_;
 };
 
 }  // namespace tapeformer

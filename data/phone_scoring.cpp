@@ -4,6 +4,7 @@
 #include <iomanip>
 #include <limits>
 #include <sstream>
+#include <string_view>
 
 #include "core/files.h"
 
@@ -93,11 +94,28 @@ std::string alignment_text(const std::vector<AlignedPhone>& alignment) {
   return "REF:" + above.str() + "\nHYP:" + below.str() + "\n";
 }
 
+namespace {
+
+// sclite reads some characters as marks: "@" is no word at all, "{ a / b }" a choice, ";;" a comment.
+std::string trn_word(const std::string& phone) {
+  constexpr std::string_view kMarks = "@{}/()<>;*%=&\"\\";
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string word;
+  for (const char c : phone)
+    if (kMarks.find(c) == std::string_view::npos)
+      word += c;
+    else
+      word += {'=', kDigits[static_cast<size_t>(c) / 16], kDigits[static_cast<size_t>(c) % 16]};
+  return word;
+}
+
+}  // namespace
+
 void write_trn_files(const std::filesystem::path& folder, const std::vector<ScoredUtterance>& utterances) {
   std::string reference, hypothesis;
   for (const ScoredUtterance& utterance : utterances) {
-    for (const std::string& phone : utterance.reference) reference += phone + " ";
-    for (const std::string& phone : utterance.hypothesis) hypothesis += phone + " ";
+    for (const std::string& phone : utterance.reference) reference += trn_word(phone) + " ";
+    for (const std::string& phone : utterance.hypothesis) hypothesis += trn_word(phone) + " ";
     reference += "(" + utterance.id + ")\n";
     hypothesis += "(" + utterance.id + ")\n";
   }

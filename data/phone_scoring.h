@@ -49,7 +49,8 @@ struct ScoredUtterance {
   Words reference, hypothesis;
 };
 
-// ref.trn and hyp.trn in the folder: "phones … (id)" per utterance.
+// ref.trn and hyp.trn in the folder: "phones … (id)" per utterance. Characters of phones that sclite reads as
+// marks are written as = and two hex digits. sclite must be told (-s) that case matters.
 void write_trn_files(const std::filesystem::path& folder, const std::vector<ScoredUtterance>& utterances);
 
 }  // namespace tapeformer

@@ -103,7 +103,8 @@ Tensor AutoregressiveModel::chunked_loss(const Tensor& rows, const Tensor& targe
     const double share = total > 0 ? counted_rows(part_targets, part_weights) / total : 0;
     return mul(row_loss(linear(piece, parameters[0], parameters[1]), part_targets, part_weights), share);
   };
-  return chunked_sum(part, rows, options_.loss_chunks, {predictor.weight, predictor.bias});
+  const auto multiply = [](const Tensor& x, const Tensor& factor) { return mul(x, factor); };
+  return chunked_sum(part, rows, options_.loss_chunks, {predictor.weight, predictor.bias}, multiply);
 }
 
 AutoregressiveModel::Rows AutoregressiveModel::rows_of_batch(const Batch& batch,
@@ -120,10 +121,8 @@ Tensor AutoregressiveModel::loss_of(const Rows& rows) const {
 
 // As many chunks as the loss has, so that the outputs take no more memory here.
 double AutoregressiveModel::accuracy_of(const Rows& rows) const {
-  const int64_t count = rows.encoded.size(0), chunks = options_.loss_chunks;
   double right = 0, counted = 0;
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    const int64_t first = count * chunk / chunks, last = count * (chunk + 1) / chunks;
+  for_each_chunk(rows.encoded.size(0), options_.loss_chunks, [&](int64_t first, int64_t last) {
     const auto guesses = argmax(predictor.forward(rows_of(rows.encoded, first, last))).to_vector(),
                targets = rows_of(rows.targets, first, last).to_vector(),
                weights = rows.weights.defined() ? rows_of(rows.weights, first, last).to_vector()
@@ -132,7 +131,7 @@ double AutoregressiveModel::accuracy_of(const Rows& rows) const {
       right += weights[i] * (guesses[i] == targets[i]);
       counted += weights[i];
     }
-  }
+  });
   return counted > 0 ? right / counted : 0;
 }
 

@@ -109,7 +109,7 @@ class BeamSearch {
 
 std::vector<CtcLabels> ctc_greedy(const Tensor& logits, const Tensor& lengths, int64_t blank) {
   const Tensor counts = check_inputs("ctc_greedy", logits, lengths, blank);
-  const Tensor x = logits.to(DType::float64);
+  const Tensor x = logits.to(kCpu).to(DType::float64);
   const int64_t frames = x.size(1), classes = x.size(2);
   std::vector<CtcLabels> result(static_cast<size_t>(x.size(0)));
   for (int64_t b = 0; b < x.size(0); ++b) {
@@ -129,7 +129,7 @@ std::vector<std::vector<CtcHypothesis>> ctc_beam_search(const Tensor& logits, co
   constexpr const char* kOp = "ctc_beam_search";
   const Tensor counts = check_inputs(kOp, logits, lengths, options.blank);
   check(options.beam > 0, kOp, "beam ", options.beam, " must be positive");
-  const Tensor x = logits.to(DType::float64);
+  const Tensor x = logits.to(kCpu).to(DType::float64);
   const int64_t frames = x.size(1), classes = x.size(2);
   check(!options.bigram.defined() ||
             (options.bigram.shape() == Shape{classes, classes} && options.bigram.dtype() == DType::float64 &&

@@ -22,11 +22,7 @@ void Decoder::reset() {
 
 // The encoder's input: the embedding of the tokens at position_.
 void Decoder::embed(const Tensor& tokens) {
-  const Tensor& x = encoder_.input();
-  embed_into(model_.value_embedding.weight, tokens, model_.positions, position_, x);
-  if (!axial_.defined()) return;
-  const int64_t width = axial_.size(1);
-  x.add_from(axial_.view({batch_, width}, {0, 1}, position_ * width));
+  embed_into(model_.value_embedding.weight, tokens, model_.positions, position_, encoder_.input(), axial_);
 }
 
 const Tensor& Decoder::step(const Tensor& tokens) {

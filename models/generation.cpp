@@ -1,8 +1,8 @@
 #include "models/generation.h"
 
-#include <cmath>
-
+#include "core/cuda/graph.h"
 #include "models/decoder.h"
+#include "ops/class_sampling.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -18,38 +18,40 @@ class Sampler {
     const RandomStream stream = stream_.at_step(static_cast<uint64_t>(t));
     if (head_ == Head::logistic_mixture)
       return sample_logistic_mixture(parameters, stream, options_.first_sequence, tokens, options_.scale);
-    const int64_t classes = parameters.size(1);
-    const Tensor logits = parameters.to(kCpu), drawn = Tensor::empty(tokens.shape(), DType::uint8);
-    visit_floating("generate", logits.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      for (int64_t b = 0; b < drawn.numel(); ++b)
-        drawn.data<uint8_t>()[b] = draw_class(logits.data<T>() + b * classes, classes, stream, b);
-    });
-    tokens.copy_from(drawn);
+    sample_classes(parameters, stream, options_.first_sequence, tokens, options_.greedy);
   }
 
  private:
-  // The Gumbel-max trick; without noise when greedy.
-  template <class T>
-  uint8_t draw_class(const T* logits, int64_t classes, const RandomStream& stream, int64_t b) const {
-    int64_t best = 0;
-    double best_score = -INFINITY;
-    for (int64_t c = 0; c < classes; ++c) {
-      const auto element = static_cast<uint64_t>((options_.first_sequence + b) * classes + c);
-      const double noise = options_.greedy ? 0 : -std::log(-std::log(stream.uniform(element)));
-      const double score = static_cast<double>(logits[c]) + noise;
-      if (score > best_score) {
-        best_score = score;
-        best = c;
-      }
-    }
-    return static_cast<uint8_t>(best);
-  }
-
   Head head_;
   GenerationOptions options_;
   RandomStream stream_;
 };
+
+// Fills the columns (length, batch) from `given` on. On a device the host only launches: a token is drawn,
+// kept and taken again there, and the position is counted there when the launches are repeated.
+void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampler, const Tensor& columns,
+                          int64_t given, bool graphs) {
+  const int64_t length = columns.size(0), batch = columns.size(1);
+  const Device device = columns.device();
+  const Tensor tokens = Tensor::empty({batch}, DType::uint8, device);
+  Decoder decoder(model, batch);
+  // Takes token t and makes token t + 1.
+  const auto step = [&](int64_t t, bool draws) {
+    const Tensor& parameters = decoder.step(tokens);
+    if (draws) sampler.draw(parameters, t, tokens);
+    advance_tokens(columns, t + 1, given, tokens);
+  };
+  advance_tokens(columns, 0, given, tokens);
+  if constexpr (kHasCuda)
+    if (graphs && !device.is_cpu() && length > 3) {
+      step(0, given < 2);
+      // One recording for given and drawn tokens: a draw in place of a given one does not count.
+      cuda::Graph graph(device, 1, [&] { step(1, true); });
+      for (int64_t t = 1; t + 1 < length; ++t) graph.launch(t - 1);
+      return;
+    }
+  for (int64_t t = 0; t + 1 < length; ++t) step(t, t + 1 >= given);
+}
 
 }  // namespace
 
@@ -64,16 +66,12 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
   const int64_t batch = prefix.size(0), given = prefix.size(1);
   const Sampler sampler(model.options(), options);
   // Sequences are kept position by position, so that the tokens of a step lie next to each other, and on the
-  // model's device, where pixels are drawn.
+  // model's device, where they are drawn: nothing comes to the host before the end.
   const Tensor columns = Tensor::zeros({length, batch}, DType::uint8, model.predictor.weight.device());
   columns.view({given, batch}, columns.strides()).copy_from(transpose(prefix, 0, 1));
   auto column = [&](int64_t t) { return columns.view({batch}, {1}, t * batch); };
   if (options.mode == GenerationMode::recurrent) {
-    Decoder decoder(model, batch);
-    for (int64_t t = 0; t + 1 < length; ++t) {
-      const Tensor& parameters = decoder.step(column(t));
-      if (t + 1 >= given) sampler.draw(parameters, t, column(t + 1));
-    }
+    generate_recurrently(model, sampler, columns, given, options.graphs);
   } else {
     for (int64_t t = given - 1; t + 1 < length; ++t) {
       const Tensor seen = columns.view({batch, t + 1}, {1, batch}).clone();

@@ -19,6 +19,7 @@ struct GenerationOptions {
       0;  // number of the batch's first sequence: draws do not depend on how batches are cut
   SamplingScale scale = SamplingScale::elu;
   bool greedy = false;  // categorical head: the most probable token
+  bool graphs = true;   // recurrent on a CUDA device: a position's launches are recorded once and repeated
 };
 
 // Continues prefix (batch, given) uint8, given >= 1, to (batch, length) uint8. Token t + 1 of sequence s is

@@ -9,19 +9,24 @@
 namespace tapeformer {
 
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
-                const Tensor& out) {
+                const Tensor& out, const Tensor& added) {
   const int64_t value_dim = table.size(1), position_dim = positions.size(1), batch = tokens.numel();
   check(out.shape() == Shape{batch, value_dim + position_dim}, "embed_into", "out ", out.shape(), " for ",
         batch, " tokens of width ", value_dim + position_dim);
   check(position >= 0 && position < positions.size(0), "embed_into", "position ", position,
         " is beyond the longest sequence, ", positions.size(0));
+  check(!added.defined() || (added.shape() == Shape{added.size(0), out.size(1)} && added.is_contiguous() &&
+                             position < added.size(0)),
+        "embed_into", "added ", added.defined() ? added.shape() : Shape{}, " at position ", position,
+        " of out ", out.shape());
   visit_floating("embed_into", table.dtype(), [&](auto tag) {
     using T = decltype(tag);
     visit_index("embed_into", tokens.dtype(), [&](auto index_tag) {
       using Index = decltype(index_tag);
       const auto run = [&](auto kernel) {
-        kernel(table.data<T>(), table.size(0), tokens.data<Index>(),
-               positions.data<T>() + position * position_dim, out.data<T>(), batch, value_dim, position_dim);
+        kernel(table.data<T>(), table.size(0), tokens.data<Index>(), positions.data<T>(),
+               added.defined() ? added.data<T>() : nullptr, position, out.data<T>(), batch, value_dim,
+               position_dim);
       };
       on_device(
           table.device(), "embed_into", [&] { run([](auto... a) { cpu::embed_rows<T, Index>(a...); }); },

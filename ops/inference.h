@@ -7,9 +7,10 @@
 namespace tapeformer {
 
 // out (batch, value_dim + position_dim): row b is table[tokens[b]] followed by positions[position].
-// tokens (batch,) uint8 or int64 within the table; positions (length, position_dim).
+// tokens (batch,) uint8 or int64 within the table; positions (length, position_dim). To every row
+// added[position] is added, of added (length, value_dim + position_dim), unless that is undefined.
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
-                const Tensor& out);
+                const Tensor& out, const Tensor& added = {});
 
 // A layer's weight (out, in) and bias (out,), ready for products with `rows` rows: for many of them the
 // weight is kept a second time, in the order in which they read it, instead of being put into it at every

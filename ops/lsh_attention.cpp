@@ -1,6 +1,6 @@
 #include "ops/lsh_attention.h"
 
-#include <bit>
+#include <algorithm>
 #include <cmath>
 
 #include "ops/attention_inputs.h"
@@ -12,41 +12,20 @@ namespace {
 constexpr const char* kHash = "lsh_buckets";
 constexpr const char* kOp = "lsh_attention";
 
-// One rotation up to this many buckets, two factors beyond (trax).
-constexpr int64_t kOneFactor = 128;
 // Under the root of a key's norm, per element (trax).
 constexpr double kEpsilon = 1e-6;
 // What the counters of the rotations' random numbers leave room for.
-constexpr int64_t kMaxRounds = 255, kMaxHeads = 1 << 12, kMaxBatch = 1 << 20, kMaxRotation = 1 << 26;
-
-struct Factors {
-  int64_t first = 1, second = 1;
-  int64_t total() const { return first * second; }
-};
+constexpr int64_t kMaxRounds = 255, kMaxHeads = 1 << 12, kMaxBatch = 1 << 20, kMaxRotation = 1 << 25;
 
 // Two even factors of a number of buckets, as near to each other as can be: the hash costs their sum.
-Factors factorise(int64_t buckets) {
-  check(buckets % 4 == 0, kHash, "more than ", kOneFactor,
+LshFactors factorise(int64_t buckets) {
+  check(buckets % 4 == 0, kHash, "more than ", LshHashShape::kOneFactor,
         " buckets are hashed in two even factors, so their number must be a multiple of 4, not ", buckets,
-        ": change buckets");
-  Factors best{buckets / 2, 2};
+        ": take ", buckets + 2, ", or hyperplanes");
+  LshFactors best{buckets / 2, 2};
   for (int64_t second = 2; second * second <= buckets; second += 2)
     if (buckets % second == 0 && buckets / second % 2 == 0) best = {buckets / second, second};
   return best;
-}
-
-// Twice as many buckets as chunks, but no more than positions.
-int64_t even_buckets(int64_t length, int64_t chunk_length) {
-  return std::clamp<int64_t>(length / chunk_length * 2, 2, std::max<int64_t>(length / 2 * 2, 2));
-}
-
-// As many buckets as even_buckets; many of them as a power of two times an even number.
-Factors automatic_factors(int64_t length, int64_t chunk_length) {
-  const int64_t buckets = even_buckets(length, chunk_length);
-  if (buckets <= kOneFactor) return {buckets, 1};
-  const double root = std::sqrt(static_cast<double>(buckets));
-  const auto first = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::ceil(root))));
-  return {first, std::max<int64_t>(buckets / first / 2 * 2, 2)};
 }
 
 void check_options(const char* op, const LshOptions& options) {
@@ -59,24 +38,39 @@ void check_options(const char* op, const LshOptions& options) {
         options.buckets);
 }
 
-Factors factors_of(const LshOptions& options, int64_t length) {
+LshHashShape hash_shape(const LshOptions& options) {
   check_options(kHash, options);
-  if (length <= options.chunk_length) {
-    check(options.buckets == 0 || length == 0, kHash, "length ", length, " fits in one chunk of ",
-          options.chunk_length,
-          ", which is exact attention and needs no buckets: set buckets to 0 instead of ", options.buckets,
-          ", or chunk_length below the length");
-    return {};
-  }
-  if (options.buckets == 0) {
-    if (options.hash == LshOptions::Hash::hyperplanes) return {even_buckets(length, options.chunk_length), 1};
-    return automatic_factors(length, options.chunk_length);
-  }
+  LshHashShape shape;
+  shape.rounds = options.rounds;
+  shape.chunk_length = options.chunk_length;
+  shape.shared = options.hash == LshOptions::Hash::hyperplanes;
+  shape.shared_examples = options.share_rotations;
+  shape.factorise = !shape.shared;
+  if (options.buckets > 0)
+    shape.given = options.buckets <= LshHashShape::kOneFactor || !shape.factorise
+                      ? LshFactors{options.buckets, 1}
+                      : factorise(options.buckets);
+  return shape;
+}
+
+// Numbers of buckets that sequences of that length cannot have.
+void check_length(const LshOptions& options, int64_t length) {
+  if (options.any_length || options.buckets == 0 || length == 0) return;
+  check(length > options.chunk_length, kHash, "length ", length, " fits in one chunk of ",
+        options.chunk_length, ", which is exact attention and needs no buckets: set buckets to 0 instead of ",
+        options.buckets, ", or chunk_length below the length");
   check(options.buckets <= length, kHash, options.buckets, " buckets are more than the ", length,
         " positions: lower buckets, or 0 for 2 length / chunk_length");
-  if (options.buckets <= kOneFactor || options.hash == LshOptions::Hash::hyperplanes)
-    return {options.buckets, 1};
-  return factorise(options.buckets);
+}
+
+// The factors of the shape's sequences, of which shorter ones may have more columns in one rotation.
+LshFactors most_factors(const LshHashShape& shape, bool of_any_length) {
+  const LshFactors own = shape.factors(shape.length);
+  if (!of_any_length || own.total() == 1) return own;
+  const LshFactors automatic = shape.automatic(shape.length);
+  if (automatic.second == 1) return {std::max(shape.given.first, automatic.first), shape.given.second};
+  return {std::max({shape.given.first, automatic.first, LshHashShape::kOneFactor}),
+          std::max(shape.given.second, automatic.first)};
 }
 
 LshAttentionShape shape_of(const Tensor& q, const Tensor& v, const LshOptions& options) {
@@ -145,7 +139,9 @@ LshOptions lsh_preset(const std::string& name) {
 }
 
 int64_t lsh_bucket_count(const LshOptions& options, int64_t length) {
-  return factors_of(options, length).total();
+  const LshHashShape shape = hash_shape(options);
+  check_length(options, length);
+  return shape.factors(length).total();
 }
 
 Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomStream& stream) {
@@ -153,23 +149,19 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
         query.shape());
   const NoGrad no_grad;
   const Tensor q = contiguous_features(query);
-  const Factors factors = factors_of(options, q.size(1));
   const Tensor lengths = checked_key_lengths(kHash, options.key_lengths, q.size(0), q.size(1), q.device());
-  check(q.size(0) <= kMaxBatch && q.size(2) <= kMaxHeads && q.size(1) < (int64_t{1} << 31) &&
-            q.size(3) * (factors.first + factors.second) / 2 <= kMaxRotation,
-        kHash, "q ", q.shape(), " with ", factors.total(), " buckets is too large to hash");
-  const Tensor buckets =
-      Tensor::zeros({q.size(0), q.size(2), options.rounds, q.size(1)}, DType::int32, q.device());
-  LshHashShape shape;
+  LshHashShape shape = hash_shape(options);
+  check_length(options, q.size(1));
   shape.batch = q.size(0);
   shape.length = q.size(1);
   shape.heads = q.size(2);
   shape.dim = q.size(3);
-  shape.rounds = options.rounds;
-  shape.buckets1 = factors.first;
-  shape.buckets2 = factors.second;
-  shape.shared = options.hash == LshOptions::Hash::hyperplanes;
-  shape.shared_examples = options.share_rotations;
+  shape.most = most_factors(shape, lengths.defined());
+  check(q.size(0) <= kMaxBatch && q.size(2) <= kMaxHeads && q.size(1) < (int64_t{1} << 31) &&
+            q.size(3) * std::max(shape.most.first, shape.most.second) / 2 <= kMaxRotation,
+        kHash, "q ", q.shape(), " with ", shape.factors(q.size(1)).total(), " buckets is too large to hash");
+  const Tensor buckets =
+      Tensor::zeros({q.size(0), q.size(2), options.rounds, q.size(1)}, DType::int32, q.device());
   visit_floating(kHash, q.dtype(), [&](auto tag) {
     using T = decltype(tag);
     const auto run = [&](auto kernel) {

@@ -29,12 +29,15 @@ struct LshOptions {
   enum class Combine { logsumexp, mean };
   // bucket = argmax [x R, -x R] with a Gaussian R of its own for every example, head and round, in two
   // factors when there are more than 128 buckets (paper, trax), or one R a round, shared by all and never
-  // factorised (fast).
+  // factorised (fast, whose name for its columns, hyperplanes, it has).
   enum class Hash { rotations, hyperplanes };
 
   int64_t rounds = 4;         // of hashing, 1 to 255
   int64_t chunk_length = 64;  // positions; a length of at most this is exact attention, without hashing
-  int64_t buckets = 0;        // even; 0: 2 length / chunk_length (paper, equation in section 4), at least 2
+  // Even; 0: 2 length / chunk_length (paper, equation in section 4), at least 2. The length is that of each
+  // sequence, without its padding. A sequence with fewer positions than a given number gets as many as with
+  // 0.
+  int64_t buckets = 0;
   Wrap wrap = Wrap::none;
   Duplicates duplicates = Duplicates::exact;
   bool across_buckets = false;  // a chunk's positions of other buckets are seen too (trax, lucid, fast)
@@ -42,7 +45,8 @@ struct LshOptions {
   Combine combine = Combine::logsumexp;
   Hash hash = Hash::rotations;
   bool share_rotations = false;  // all examples of a batch are hashed alike; heads and rounds are not
-  bool causal = false;           // a query sees its own position and those before
+  bool any_length = false;  // sequences with fewer positions than `buckets`, or of one chunk, are no error
+  bool causal = false;      // a query sees its own position and those before
   Tensor key_lengths = {};  // (batch,) int64 in [0, length]: positions from there on are neither keys nor
                             // queries; undefined: all count
 };
@@ -55,9 +59,10 @@ LshOptions lsh_preset(const std::string& name);
 int64_t lsh_bucket_count(const LshOptions& options, int64_t length);
 
 // q (batch, length, heads, dim), float32 or float64; result (batch, heads, rounds, length) int32, in [0,
-// lsh_bucket_count]: the upper end is the bucket of positions that do not count. Ties go to the lowest
-// bucket. Not recorded: buckets have no gradient. The rotations of round r are the same whatever the number
-// of rounds. Errors: ShapeError for odd or too many buckets, no rounds, and shapes that do not fit.
+// lsh_bucket_count(length of the sequence)]: the upper end is the bucket of positions that do not count. Ties
+// go to the lowest bucket. Not recorded: buckets have no gradient. The rotations of round r are the same
+// whatever the number of rounds. Errors: ShapeError for odd or too many buckets, no rounds, and shapes that
+// do not fit.
 Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStream& stream);
 
 // q (batch, length, heads, dim), v (batch, length, heads, value_dim), both float32 or float64, and the

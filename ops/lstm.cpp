@@ -27,8 +27,8 @@ void check_weights(const LstmWeights& w, const Tensor& x, int64_t hidden) {
 
 // Weights of both directions in one list; weight w of direction d is at d * kWeights + w.
 template <class T>
-std::array<cpu::LstmDirection<T>, 2> pointers(const std::vector<Tensor>& weights) {
-  std::array<cpu::LstmDirection<T>, 2> result{};
+std::array<LstmDirection<T>, 2> pointers(const std::vector<Tensor>& weights) {
+  std::array<LstmDirection<T>, 2> result{};
   for (size_t d = 0; d * kWeights < weights.size(); ++d) {
     const Tensor* const own = &weights[d * kWeights];
     result[d] = {own[0].data<T>(), own[1].data<T>(), own[2].data<T>(), own[3].data<T>()};
@@ -47,7 +47,7 @@ Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWe
   check(directions[0].weight_hh.rank() == 2, kOp, "weight_hh must be (4 hidden, hidden), not ",
         directions[0].weight_hh.shape());
   const int64_t hidden = directions[0].weight_hh.size(1);
-  const cpu::LstmShape shape{x.size(0), x.size(1), x.size(2), hidden, count};
+  const LstmShape shape{x.size(0), x.size(1), x.size(2), hidden, count};
   std::vector<Tensor> inputs = {x};
   std::vector<Tensor> weights;
   for (const LstmWeights& direction : directions) {
@@ -63,21 +63,26 @@ Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWe
   const Tensor y = make({shape.batch, shape.frames, count * hidden});
   const Tensor gates = make({count, shape.batch, shape.frames, 4 * hidden});
   const Tensor cells = make({count, shape.batch, shape.frames, hidden});
-  on_device(x.device(), kOp, [&] {
-    visit_floating(kOp, x.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      cpu::lstm_forward(shape, x.data<T>(), frame_counts.data<int64_t>(), pointers<T>(weights).data(),
-                        y.data<T>(), gates.data<T>(), cells.data<T>());
-    });
+  const int64_t* const counts = frame_counts.data<int64_t>();  // of the host on both machines
+  visit_floating(kOp, x.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto kernel) {
+      kernel(shape, x.data<T>(), counts, pointers<T>(weights).data(), y.data<T>(), gates.data<T>(),
+             cells.data<T>());
+    };
+    on_device(
+        x.device(), kOp, [&] { run([](auto... a) { cpu::lstm_forward<T>(a...); }); },
+        [&] { run([](auto... a) { cuda::lstm_forward<T>(a...); }); });
   });
   return record(kOp, y, inputs, [=, x = detach(x), y = detach(y)](const Tensor& gradient, Needs needs) {
     const Tensor g = contiguous(gradient);
     Gradients result(1 + weights.size());
     if (needs[0]) result[0] = Tensor::empty_like(x);
-    on_device(x.device(), kOp, [&] {
-      visit_floating(kOp, x.dtype(), [&](auto tag) {
-        using T = decltype(tag);
-        std::array<cpu::LstmGradient<T>, 2> out{};
+    const int64_t* const of_host = frame_counts.data<int64_t>();
+    visit_floating(kOp, x.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      const auto run = [&](auto kernel) {
+        std::array<LstmGradient<T>, 2> out{};
         for (size_t d = 0; d * kWeights < weights.size(); ++d) {
           const size_t first = d * kWeights;
           auto want = [&](size_t w) -> T* {
@@ -90,10 +95,12 @@ Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWe
           T* const bias_hh = want(3);
           out[d].bias = bias_ih ? bias_ih : bias_hh;
         }
-        cpu::lstm_backward(shape, g.data<T>(), x.data<T>(), frame_counts.data<int64_t>(),
-                           pointers<T>(weights).data(), y.data<T>(), gates.data<T>(), cells.data<T>(),
-                           needs[0] ? result[0].data<T>() : nullptr, out.data());
-      });
+        kernel(shape, g.data<T>(), x.data<T>(), of_host, pointers<T>(weights).data(), y.data<T>(),
+               gates.data<T>(), cells.data<T>(), needs[0] ? result[0].data<T>() : nullptr, out.data());
+      };
+      on_device(
+          x.device(), kOp, [&] { run([](auto... a) { cpu::lstm_backward<T>(a...); }); },
+          [&] { run([](auto... a) { cuda::lstm_backward<T>(a...); }); });
     });
     for (size_t d = 0; d * kWeights < weights.size(); ++d) {
       const Tensor &bias_ih = result[1 + d * kWeights + 2], &bias_hh = result[1 + d * kWeights + 3];

@@ -1,5 +1,7 @@
 #include "ops/optimizer_step.h"
 
+#include <cstring>
+
 namespace tapeformer {
 namespace {
 
@@ -14,10 +16,26 @@ std::vector<ParameterArrays<T>> arrays_of(const std::vector<ParameterSlot>& slot
   return list;
 }
 
+const StepRule* rule_in(const Tensor& memory) {
+  check(memory.shape() == Shape{sizeof(StepRule)}, kOp, "rule ", memory.shape(), " is not of rule_on");
+  return reinterpret_cast<const StepRule*>(memory.data<uint8_t>());
+}
+
 }  // namespace
 
-Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const StepRule& rule,
-                      const Clipping& clipping) {
+Tensor rule_on(Device device, const StepRule& rule) {
+  const Tensor memory = Tensor::empty({sizeof(StepRule)}, DType::uint8, device);
+  set_rule(memory, rule);
+  return memory;
+}
+
+void set_rule(const Tensor& memory, const StepRule& rule) {
+  const Tensor bytes = Tensor::empty({sizeof(StepRule)}, DType::uint8);
+  std::memcpy(bytes.raw(), &rule, sizeof(StepRule));
+  memory.copy_from(bytes);
+}
+
+Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rule, const Clipping& clipping) {
   if (slots.empty()) return Tensor::zeros({}, DType::float64);
   const Device device = slots[0].parameter.device();
   const auto count = static_cast<int64_t>(slots.size());
@@ -29,7 +47,7 @@ Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const StepRule& r
       const std::vector<ParameterArrays<T>> list = arrays_of<T>(slots);
       norms(list.data(), count, squares.data<double>());
       clip(clipping, squares.data<double>(), count, scales.data<double>(), norm.data<double>());
-      step(rule, list.data(), count, scales.data<double>());
+      step(rule_in(rule), list.data(), count, scales.data<double>());
     };
     on_device(
         device, kOp, [&] { run(cpu::squared_norms<T>, cpu::clip_scales, cpu::optimizer_step<T>); },
@@ -38,12 +56,14 @@ Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const StepRule& r
   return norm;
 }
 
-void average_into(const Tensor& average, const Tensor& value, double decay) {
+void average_into(const Tensor& average, const Tensor& value, const Tensor& rule) {
   check(average.shape() == value.shape() && average.dtype() == value.dtype(), "average_into", "shapes ",
         average.shape(), " and ", value.shape());
   visit_floating("average_into", average.dtype(), [&](auto tag) {
     using T = decltype(tag);
-    const auto run = [&](auto kernel) { kernel(average.data<T>(), value.data<T>(), decay, average.numel()); };
+    const auto run = [&](auto kernel) {
+      kernel(average.data<T>(), value.data<T>(), rule_in(rule), average.numel());
+    };
     on_device(
         average.device(), "average_into", [&] { run(cpu::average_into<T>); },
         [&] { run(cuda::average_into<T>); });

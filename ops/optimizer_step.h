@@ -13,13 +13,19 @@ struct ParameterSlot {
   Tensor parameter, gradient, first, second;  // `second` is undefined for SGD
 };
 
-// By the equations of StepRule and Clipping (ops/kernels/optimizer_step.h); all slots have one dtype and
-// device. Returns the norm of all gradients times clipping.gradient_scale, before clipping: a float64 scalar
-// on that device, for which nothing has waited.
-Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const StepRule& rule,
+// A rule where kernels of the device read it, uint8: what is recorded as a graph goes by what is written
+// there before each launch.
+Tensor rule_on(Device device, const StepRule& rule);
+void set_rule(const Tensor& memory, const StepRule& rule);
+
+// By the equations of StepRule and Clipping (ops/kernels/optimizer_step.h); all slots and the rule have one
+// device, the slots one dtype. Returns the norm of all gradients times clipping.gradient_scale, before
+// clipping: a float64 scalar on that device, for which nothing has waited.
+Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rule,
                       const Clipping& clipping = {});
 
-// average = decay * average + (1 - decay) * value, elementwise.
-void average_into(const Tensor& average, const Tensor& value, double decay);
+// average = decay * average + (1 - decay) * value, elementwise, with the average_decay of a rule_on the
+// device.
+void average_into(const Tensor& average, const Tensor& value, const Tensor& rule);
 
 }  // namespace tapeformer

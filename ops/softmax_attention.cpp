@@ -101,9 +101,6 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
         kStep, "cache ", name_of(cache.keys.dtype()), " ", cache.keys.shape(), " and ", cache.values.shape(),
         " does not fit k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
   check(cache.length < capacity, kStep, "the cache is full: capacity ", capacity, ", length ", cache.length);
-  cache.keys.view(k.shape(), {capacity * heads * dim, dim, 1}, cache.length * heads * dim).copy_from(k);
-  cache.values.view(v.shape(), {capacity * heads * value_dim, value_dim, 1}, cache.length * heads * value_dim)
-      .copy_from(v);
   ++cache.length;
   SoftmaxAttentionShape shape;
   shape.batch = batch;
@@ -116,8 +113,8 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
   visit_floating(kStep, q.dtype(), [&](auto tag) {
     using T = decltype(tag);
     const auto run = [&](auto kernel) {
-      kernel(shape, attention_rows<const T>(q), attention_rows<const T>(cache.keys),
-             attention_rows<const T>(cache.values), attention_rows<T>(out));
+      kernel(shape, attention_rows<const T>(q), attention_rows<const T>(k), attention_rows<const T>(v),
+             attention_rows<T>(cache.keys), attention_rows<T>(cache.values), attention_rows<T>(out));
     };
     on_device(
         q.device(), kStep, [&] { run([](auto... x) { cpu::softmax_attention_step<T>(x...); }); },

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # scripts/gpu-check.sh [BIN_DIR]: on a machine with a CUDA device, runs the device's tests, the sanitizer and the benchmarks,
 # and writes docs/results/gpu.md (or the file that OUT names). Needs neither network nor compiler: BIN_DIR holds the programs
-# tapeformer, test_core and test_ops (default: build/release and its tests).
+# tapeformer, test_core, test_ops and test_train (default: build/release and its tests). Where PYTHON (default: python3) has
+# PyTorch, its benchmarks run in turn with ours. DEVICE=cuda-emulated runs everything at small sizes on the CPU, to check this
+# script.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bin=${1:-build/release}
 out=${OUT:-docs/results/gpu.md}
+device=${DEVICE:-cuda}
+python=${PYTHON:-python3}
 program() {
   for path in "$bin/$1" "$bin/bin/$1" "$bin/tests/${1#test_}/$1"; do
     [ -x "$path" ] && { echo "$path"; return; }
@@ -15,8 +19,9 @@ program() {
   exit 2
 }
 tapeformer=$(program tapeformer) test_core=$(program test_core) test_ops=$(program test_ops)
+test_train=$(program test_train)
 
-"$tapeformer" info --device cuda >/dev/null || exit $?  # 4: no device, or none that this build has code for
+"$tapeformer" info --device "$device" >/dev/null || exit $?  # 4: no device, or none that this build has code for
 mkdir -p "$(dirname "$out")"
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
@@ -42,6 +47,7 @@ section "Machine" "$tapeformer" info
 section "Tests of the core on the device" "$test_core" -tc='cuda:*'
 section "Tests of ops on the device" "$test_ops" -tc='cuda:*'
 section "The same, waiting after each kernel" env TAPEFORMER_CUDA_SYNC=1 "$test_ops" -tc='cuda:*'
+section "Trainings on the device and on the CPU" "$test_train" -tc='cuda:*'
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck synccheck; do
     section "compute-sanitizer $tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$test_ops" -tc='cuda:*'
@@ -53,20 +59,66 @@ train=("$tapeformer" train configs/copy/linear.toml --set train.steps=20 --set t
   --set train.checkpoint_every=0)
 runs=$(mktemp -d)
 section "20 steps on the CPU" "${train[@]}" --device cpu --run-dir "$runs/cpu"
-section "20 steps on the device" "${train[@]}" --device cuda --run-dir "$runs/cuda"
+section "20 steps on the device" "${train[@]}" --device "$device" --run-dir "$runs/device"
 # Step, loss on the CPU, loss on the device; fails beyond a relative difference of 1e-3 and on missing steps.
 # shellcheck disable=SC2317  # called by section
 agree() {
-  local device
-  for device in cpu cuda; do
-    sed -n 's/.*"step":\([0-9]*\).*"split":"train".*"loss_nats":\([^,}]*\).*/\1 \2/p' "$runs/$device/metrics.jsonl" |
-      sort >"$runs/$device.losses"
+  local machine
+  for machine in cpu device; do
+    sed -n 's/.*"step":\([0-9]*\).*"split":"train".*"loss_nats":\([^,}]*\).*/\1 \2/p' "$runs/$machine/metrics.jsonl" |
+      sort >"$runs/$machine.losses"
   done
-  join "$runs/cpu.losses" "$runs/cuda.losses" | sort -n |
+  join "$runs/cpu.losses" "$runs/device.losses" | sort -n |
     awk '{ print; d = $2 - $3; if (d < 0) d = -d; if (d > 1e-3 * $2) bad = 1 } END { exit bad || NR != 20 }'
 }
 section "Step, loss on the CPU, loss on the device" agree
 rm -rf "$runs"
+
+# Benchmarks, each followed by PyTorch's where it has one.
+ours() { section "$1" "$tapeformer" bench "${@:2}" --device "$device"; }
+theirs() {
+  if [ -n "$has_torch" ]; then section "$1, PyTorch" "$python" "tests/bench/peers/$2" --device cuda "${@:3}"; fi
+}
+has_torch=$("$python" -c "import torch; print('yes' if torch.cuda.is_available() else '')" 2>/dev/null) || has_torch=""
+[ -n "$has_torch" ] || printf '\nPyTorch was not found, so nothing is compared with it.\n' >>"$report"
+fast=(--compile-mode reduce-overhead --precision bfloat16 --chunk 64)
+small=()
+batches="10 256" cifar_batches="4 64" drawn_batches="1 4096" longest=65536
+if [ "$device" = cuda-emulated ]; then
+  small=(--set model.layers=1 --set model.heads=1 --set model.feedforward=16)
+  batches=1 cifar_batches="" drawn_batches=2 longest=512
+fi
+for batch in $batches; do
+  for settings in run.precision=float32 run.tf32=true run.precision=bfloat16 "run.precision=bfloat16 run.cuda_graphs=false"; do
+    read -ra each <<<"${settings//run/--set run}"
+    ours "Training step, MNIST, linear attention, batch $batch, $settings" train-step --config configs/mnist/linear.toml \
+      --set data.batch_size="$batch" "${each[@]}" "${small[@]}"
+  done
+  theirs "Training step, MNIST, linear attention, batch $batch" train_step.py --batch "$batch" --dropout 0.1 "${fast[@]}"
+done
+for batch in $cifar_batches; do
+  ours "Training step, CIFAR-10, linear attention, batch $batch" train-step --config configs/cifar10/linear.toml \
+    --set data.batch_size="$batch" --set run.precision=bfloat16
+  theirs "Training step, CIFAR-10, linear attention, batch $batch" train_step.py --layers 16 --length 3071 --batch "$batch" \
+    --dropout 0.1 "${fast[@]}"
+done
+for batch in $drawn_batches; do
+  for graphs in true false; do
+    ours "Drawing, MNIST, linear attention, batch $batch, run.cuda_graphs=$graphs" generate --config configs/mnist/linear.toml \
+      --batch "$batch" --set run.cuda_graphs=$graphs "${small[@]}"
+  done
+  theirs "Drawing, MNIST, linear attention, batch $batch" generate.py --batch "$batch" --compile-mode reduce-overhead \
+    --precision bfloat16
+done
+if [ "$device" != cuda-emulated ]; then
+  for batch in 1 512; do
+    ours "Drawing, CIFAR-10, linear attention, batch $batch" generate --config configs/cifar10/linear.toml --batch "$batch"
+  done
+fi
+ours "Attention, forward and backward, by length" attention --longest "$longest"
+theirs "Attention, forward and backward, by length" attention.py --kinds linear,softmax --head-dim 64 --precision bfloat16
+theirs "Attention, forward and backward, flash-linear-attention" attention.py --kinds fla --head-dim 64 --precision bfloat16
+[ "$device" = cuda-emulated ] || ours "Bi-LSTM, forward and backward" lstm --frames 800
 if [ -e "$out" ]; then # registers and shared memory stay below the figures
   printf '\n' >>"$report"
   sed -n '/^## What the compiler says$/,$p' "$out" >>"$report"

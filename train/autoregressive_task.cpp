@@ -1,4 +1,5 @@
 // Images and sequences: the autoregressive model on a Dataset.
+#include <map>
 #include <numbers>
 
 #include "core/log.h"
@@ -24,6 +25,7 @@ class AutoregressiveTask final : public Task {
                                                            .shuffle = config.data.shuffle,
                                                            .seed = static_cast<uint64_t>(config.run.seed)});
     model_ = make_model(config, training_set->info(), device);
+    repeats_steps_ = config.run.cuda_graphs && !device.is_cpu();
     evaluation_batch_ =
         config.train.eval_batch_size > 0 ? config.train.eval_batch_size : config.data.batch_size;
   }
@@ -41,10 +43,23 @@ class AutoregressiveTask final : public Task {
     prefetcher_ = std::make_unique<Prefetcher>(loader_, first, last);
   }
 
-  BatchLoss loss(int64_t number, const ForwardContext& context) override {
+  std::string fetch(int64_t number, int64_t place) override {
     const auto batch = prefetcher_->next();
     check(batch.has_value(), "trainer", "no batch for step ", number);
-    return {model_->loss(*batch, context), batch->tokens.size(0) * (batch->tokens.size(1) - 1)};
+    batches_[place] = *batch;
+    // The shares of the loss's chunks are counted on the host.
+    if (!repeats_steps_ || (batch->mask.defined() && model_->options().loss_chunks > 1)) return "";
+    const std::string layout =
+        concat_text(place, batch->tokens.shape(), batch->mask.defined() ? batch->mask.shape() : Shape{});
+    Batch& on_device = on_device_[layout];
+    bring(batch->tokens, on_device.tokens);
+    if (batch->mask.defined()) bring(batch->mask, on_device.mask);
+    batches_[place] = on_device;
+    return layout;
+  }
+  BatchLoss loss(int64_t place, const ForwardContext& context) override {
+    const Batch& batch = batches_[place];
+    return {model_->loss(batch, context), batch.tokens.size(0) * (batch.tokens.size(1) - 1)};
   }
 
   std::string examples_of(int64_t number) const override {
@@ -82,6 +97,14 @@ class AutoregressiveTask final : public Task {
   }
 
  private:
+  void bring(const Tensor& from, Tensor& to) const {
+    if (!to.defined()) to = Tensor::empty(from.shape(), from.dtype(), model_->predictor.weight.device());
+    to.copy_from(from);
+  }
+
+  bool repeats_steps_ = false;
+  std::map<int64_t, Batch> batches_;        // by place
+  std::map<std::string, Batch> on_device_;  // by layout
   std::shared_ptr<const Dataset> evaluation_set_;
   std::shared_ptr<const Loader> loader_;
   std::unique_ptr<Prefetcher> prefetcher_;

@@ -1,5 +1,6 @@
 #include "train/build.h"
 
+#include "core/cuda/backend.h"
 #include "core/log.h"
 #include "core/threads.h"
 
@@ -103,12 +104,23 @@ std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const Data
 
 Device prepare_machine(const RunConfig& run) {
   set_threads(static_cast<int>(run.threads));
-  if (run.precision != "float32")
-    throw ConfigError("run.precision = \"" + run.precision +
-                      "\" needs the CUDA backend; this build computes in float32");
   const DeviceChoice choice = choose_device(run.device);
   if (!choice.reason.empty()) log_info("device ", choice.device.to_string(), ": ", choice.reason);
+  if (choice.device.is_cpu() && run.precision != "float32")
+    throw ConfigError("run.precision = \"" + run.precision +
+                      "\" needs a CUDA device; the CPU computes in float32");
+  set_precision(run, choice.device);
   return choice.device;
+}
+
+void set_precision(const RunConfig& run, Device device) {
+  if constexpr (kHasCuda) {
+    if (device.is_cpu()) return;
+    const bool mixed = run.precision == "bfloat16";
+    cuda::set_precision(device, mixed      ? cuda::Precision::bfloat16
+                                : run.tf32 ? cuda::Precision::tf32
+                                           : cuda::Precision::float32);
+  }
 }
 
 }  // namespace tapeformer

@@ -35,7 +35,12 @@ AutoregressiveOptions model_options(const Config& config, const DatasetInfo& dat
 std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data,
                                                 Device device = kCpu);
 
-// Sets threads and checks the device. Throws DeviceError (device unavailable) and ConfigError.
+// Sets threads, checks the device and sets its precision. Throws DeviceError (device unavailable) and
+// ConfigError.
 Device prepare_machine(const RunConfig& run);
+
+// Products on the device as run.precision and run.tf32 say. The CPU computes in float32 whatever they say, so
+// that a model trained on a device can be used anywhere.
+void set_precision(const RunConfig& run, Device device);
 
 }  // namespace tapeformer

@@ -19,9 +19,11 @@ namespace tapeformer {
 struct RunConfig {
   std::string name;  // default: the stem of the config file
   int64_t seed = 1;
-  std::string device = "auto";  // auto | cpu | cuda | cuda:N
-  std::string precision = "float32";
-  int64_t threads = 0;  // 0: all cores
+  std::string device = "auto";        // auto | cpu | cuda | cuda:N
+  std::string precision = "float32";  // float32 | bfloat16, which needs a CUDA device
+  bool tf32 = false;                  // of float32 on a CUDA device
+  bool cuda_graphs = true;            // steps of training and decoding are recorded and repeated
+  int64_t threads = 0;                // 0: all cores
 };
 
 struct DataConfig {

@@ -83,8 +83,14 @@ void add_run(std::vector<SchemaKey>& keys) {
       .problem = name_problem;
   table.add("seed", &RunConfig::seed, "seed of all random numbers").at_least(0);
   table.add("device", &RunConfig::device, "auto, cpu, cuda or cuda:N").problem = device_problem;
-  table.add("precision", &RunConfig::precision, "arithmetic of the model")
-      .one_of({"float32", "float64", "bfloat16"});
+  table
+      .add("precision", &RunConfig::precision,
+           "arithmetic of the model; bfloat16, on a CUDA device: products of linear layers with rounded "
+           "factors, all else float32")
+      .one_of({"float32", "bfloat16"});
+  table.add("tf32", &RunConfig::tf32, "float32 products on a CUDA device may round their factors to TF32");
+  table.add("cuda_graphs", &RunConfig::cuda_graphs,
+            "on a CUDA device: record the launches of a step once and repeat them");
   table.add("threads", &RunConfig::threads, "CPU threads; 0: all cores").range(0, 4096);
 }
 

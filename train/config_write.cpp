@@ -79,7 +79,9 @@ std::string config_value_text(const Config& config, const std::string& name) {
     if (key.name() == name) return option_text(key.get(config), key.whole);
   const std::string prefix = "attention.";
   if (!name.starts_with(prefix)) throw std::out_of_range("no config key " + name);
-  return option_text(config.attention.all().at(name.substr(prefix.size())), false);
+  const auto& options = config.attention.all();  // of another kind of attention, perhaps
+  const auto found = options.find(name.substr(prefix.size()));
+  return found == options.end() ? "none" : option_text(found->second, false);
 }
 
 }  // namespace tapeformer

@@ -56,25 +56,36 @@ Optimizer::Optimizer(const OptimizerConfig& config, Named parameters)
   }
 }
 
-Tensor Optimizer::step(double lr, double gradient_scale) {
+void Optimizer::prepare(double lr) {
+  StepRule rule = rule_of(config_, lr, ++steps_);
+  // Early averages follow the weights closely, so that the start is forgotten.
+  const auto t = static_cast<double>(steps_);
+  rule.average_decay = std::min(config_.ema, (1 + t) / (10 + t));
+  if (rule_.defined())
+    set_rule(rule_, rule);
+  else
+    rule_ = rule_on(parameters_.empty() ? kCpu : parameters_[0].second.device(), rule);
+}
+
+Tensor Optimizer::apply(double gradient_scale) {
   std::vector<ParameterSlot> slots;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i].second;
     const Tensor g = gradient(parameter);
     if (g.defined()) slots.push_back({parameter, g.is_contiguous() ? g : g.clone(), first_[i], second_[i]});
   }
-  const Tensor norm = optimizer_step(slots, rule_of(config_, lr, ++steps_),
+  const Tensor norm = optimizer_step(slots, rule_,
                                      {.gradient_scale = gradient_scale,
                                       .largest_norm = config_.clip_norm,
                                       .per_tensor = config_.clip == "per_tensor"});
-  for (size_t i = 0; i < averages_.size(); ++i) {
-    // Early averages follow the weights closely, so that the start is forgotten.
-    const double decay =
-        std::min(config_.ema, (1.0 + static_cast<double>(steps_)) / (10.0 + static_cast<double>(steps_)));
-    average_into(averages_[i], parameters_[i].second, decay);
-  }
+  for (size_t i = 0; i < averages_.size(); ++i) average_into(averages_[i], parameters_[i].second, rule_);
   for (const auto& [name, parameter] : parameters_) set_gradient(parameter, {});
   return norm;
+}
+
+Tensor Optimizer::step(double lr, double gradient_scale) {
+  prepare(lr);
+  return apply(gradient_scale);
 }
 
 void Optimizer::swap_average() {

@@ -27,6 +27,10 @@ class Optimizer {
   //   decay as L2
   // Clipping multiplies gradients by min(1, clip_norm / (norm + 1e-6)), for all together or tensor by tensor.
   Tensor step(double lr, double gradient_scale = 1);
+  // Its two parts: what changes from step to step is written where the second finds it, which can be recorded
+  // as a graph.
+  void prepare(double lr);
+  Tensor apply(double gradient_scale = 1);
   int64_t steps() const { return steps_; }
 
   // Exchanges the weights with their average (a second call changes them back); nothing without an average.
@@ -42,6 +46,7 @@ class Optimizer {
   OptimizerConfig config_;
   Named parameters_;
   std::vector<Tensor> first_, second_, averages_;
+  Tensor rule_;  // of the step, where the parameters are
   int64_t steps_ = 0;
 };
 

@@ -71,6 +71,7 @@ LoadedRun load_run(const FoundRun& found) {
   run.checkpoint = found.checkpoint;
   run.data = describe_data(run.config);
   run.model = make_model(run.config, run.data, found.device);
+  set_precision(run.config.run, found.device);
   Checkpoint(run.checkpoint.string()).load_model(run.model->parameters());
   return run;
 }
@@ -89,6 +90,7 @@ LoadedSpeechRun load_speech_run(const FoundRun& found) {
   const Checkpoint checkpoint(run.checkpoint.string());
   run.description = speech_description(checkpoint.state_json(), (run.checkpoint / "state.json").string());
   run.model = make_speech_model(run.config, run.description, found.device);
+  set_precision(run.config.run, found.device);
   checkpoint.load_model(run.model->parameters());
   return run;
 }

@@ -75,10 +75,15 @@ class SpeechTask final : public Task {
         first, last);
   }
 
-  BatchLoss loss(int64_t number, const ForwardContext& context) override {
-    const auto next = prefetch_->next();
+  // The host plans by the lengths: no two steps make the same launches.
+  std::string fetch(int64_t number, int64_t place) override {
+    auto next = prefetch_->next();
     check(next.has_value(), "speech", "no batch for step ", number);
-    const SpeechBatch& batch = *next;
+    batches_[place] = std::move(*next);
+    return "";
+  }
+  BatchLoss loss(int64_t place, const ForwardContext& context) override {
+    const SpeechBatch batch = std::exchange(batches_[place], {});
     int64_t frames = 0;
     for (const double length : batch.lengths.to_vector()) frames += static_cast<int64_t>(length);
     const CtcLoss ctc =
@@ -132,6 +137,7 @@ class SpeechTask final : public Task {
   SpeechEvaluationOptions evaluation_;
   std::optional<SpecAugmentOptions> augment_;
   uint64_t seed_;
+  std::map<int64_t, SpeechBatch> batches_;           // by place
   std::unique_ptr<Prefetch<SpeechBatch>> prefetch_;  // last: its thread uses the rest
 };
 

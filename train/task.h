@@ -47,9 +47,13 @@ class Task {
   // Whether metrics.jsonl gets a line with its seconds for every epoch.
   virtual bool reports_epochs() const { return false; }
 
-  // Calls come with rising numbers; none reaches `last` once prepare_batches has told of it.
+  // Calls of fetch come with rising numbers; none reaches `last` once prepare_batches has told of it.
   virtual void prepare_batches(int64_t /*first*/, int64_t /*last*/) {}
-  virtual BatchLoss loss(int64_t number, const ForwardContext& context) = 0;
+  // Gets batch `number` ready for loss() in one of the places for the batches of a step. Returns what decides
+  // on the launches of its loss on a device, "" where that is more than the shapes of tensors: batches of one
+  // layout are put into the same tensors, so that a step can be repeated with another batch.
+  virtual std::string fetch(int64_t number, int64_t place) = 0;
+  virtual BatchLoss loss(int64_t place, const ForwardContext& context) = 0;
   // The examples of a batch, for the message about a loss that is no number.
   virtual std::string examples_of(int64_t number) const = 0;
   virtual TaskEvaluation evaluate() const = 0;

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/allocator.h"
+#include "core/cuda/backend.h"
 #include "core/files.h"
 #include "core/log.h"
 
@@ -33,6 +34,7 @@ bool may_change(const std::string& key) {
   static const auto* const kKeys = new std::vector<std::string>{"run.threads",
                                                                 "run.device",
                                                                 "run.name",
+                                                                "run.cuda_graphs",
                                                                 "train.steps",
                                                                 "train.epochs",
                                                                 "train.eval_every",
@@ -56,6 +58,19 @@ int64_t total_steps(const Config& config, const Task& task) {
   return std::max<int64_t>(std::llround(steps), 1);
 }
 
+void wait_for(Device device) {
+  if constexpr (kHasCuda)
+    if (!device.is_cpu()) cuda::synchronize(device);
+}
+
+FolderLock lock_run_dir(const std::string& run_dir) try {
+  return FolderLock(run_dir);
+} catch (const FileError& error) {
+  if (error.reason() != EWOULDBLOCK) throw;
+  throw ConfigError("run directory " + run_dir +
+                    ": another process trains in it; name another with --run-dir or run.name");
+}
+
 }  // namespace
 
 Trainer::Trainer(Config config, TrainerOptions options)
@@ -67,21 +82,11 @@ Trainer::Trainer(Config config, TrainerOptions options)
   total_steps_ = total_steps(config_, *task_);
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
   schedule_ = std::make_unique<Schedule>(config_.schedule, total_steps_);
+  if (!device_.is_cpu() && config_.run.cuda_graphs)
+    graphs_ = std::make_unique<StepGraphs>(device_, config_.train.accumulate);
 }
 
 Trainer::~Trainer() = default;
-
-namespace {
-
-FolderLock lock_run_dir(const std::string& run_dir) try {
-  return FolderLock(run_dir);
-} catch (const FileError& error) {
-  if (error.reason() != EWOULDBLOCK) throw;
-  throw ConfigError("run directory " + run_dir +
-                    ": another process trains in it; name another with --run-dir or run.name");
-}
-
-}  // namespace
 
 void Trainer::start_new_run() {
   if (std::filesystem::exists(options_.run_dir) && !std::filesystem::is_empty(options_.run_dir))
@@ -161,49 +166,91 @@ bool Trainer::epoch_due(int64_t every) const {
   return done / every > task_->epochs_done(batches - config_.train.accumulate) / every;
 }
 
-void Trainer::check_finite(double loss, int64_t micro_step) const {
+// `number`: of the batch
+void Trainer::check_finite(double loss, int64_t step, int64_t number) const {
   if (std::isfinite(loss)) return;
-  throw DivergedError(concat_text(
-      "the loss is ", loss, " at step ", step_, ", training examples ", task_->examples_of(micro_step),
-      saved_step_ >= 0 ? concat_text("; the checkpoint of step ", saved_step_, " is kept")
-                       : std::string("; no checkpoint was written before"),
-      ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm."));
+  throw DivergedError(
+      concat_text("the loss is ", loss, " at step ", step, ", training examples ", task_->examples_of(number),
+                  saved_step_ >= 0 ? concat_text("; the checkpoint of step ", saved_step_, " is kept")
+                                   : std::string("; no checkpoint was written before"),
+                  ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm."));
+}
+
+// Of the steps that are launched and come before the given one. What follows from a loss that is no number is
+// at most one step of the weights, which no checkpoint gets: before one is written all losses are read.
+void Trainer::read_losses(int64_t before_step) {
+  while (!unread_losses_.empty() && unread_losses_.front().step < before_step) {
+    const UnreadLosses losses = std::move(unread_losses_.front());
+    unread_losses_.pop_front();
+    const auto count = static_cast<int64_t>(losses.of_batches.size());
+    double sum = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const double loss = losses.of_batches[static_cast<size_t>(i)].value();
+      check_finite(loss, losses.step, losses.step * count + i);
+      sum += loss / static_cast<double>(count);
+    }
+    last_loss_ = sum;
+  }
+}
+
+// Forward and backward of the batches that were fetched, and the step of the optimizer.
+StepOutputs Trainer::launch_step(bool training, int64_t& tokens) {
+  const int64_t micro_steps = config_.train.accumulate;
+  StepOutputs outputs;
+  tokens = 0;
+  for (int64_t micro = 0; micro < micro_steps; ++micro) {
+    const int64_t number = step_ * micro_steps + micro;
+    const ForwardContext context{.training = training,
+                                 .seed = static_cast<uint64_t>(config_.run.seed),
+                                 .step = static_cast<uint64_t>(number)};
+    const BatchLoss batch = task_->loss(micro, context);
+    if (device_.is_cpu()) check_finite(batch.loss.item(), step_, number);
+    backward(batch.loss);
+    outputs.losses.push_back(detach(batch.loss));
+    tokens += batch.tokens;
+  }
+  outputs.grad_norm = optimizer_->apply(1 / static_cast<double>(micro_steps));
+  return outputs;
 }
 
 Trainer::Step Trainer::train_step() {
-  const int64_t micro_steps = config_.train.accumulate;
-  const int64_t dropout_steps = config_.train.dropout_steps;
-  Step done;
+  const int64_t micro_steps = config_.train.accumulate, dropout_steps = config_.train.dropout_steps;
+  const bool training = dropout_steps == 0 || step_ < dropout_steps;
   prepare_batches();
+  bool repeatable = graphs_ != nullptr;
+  std::string layout = training ? "" : "without dropout ";
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
-    const int64_t number = step_ * micro_steps + micro;
-    const ForwardContext context{.training = dropout_steps == 0 || step_ < dropout_steps,
-                                 .seed = static_cast<uint64_t>(config_.run.seed),
-                                 .step = static_cast<uint64_t>(number)};
-    const BatchLoss batch = task_->loss(number, context);
-    const double value = batch.loss.item();
-    check_finite(value, number);
-    backward(batch.loss);
-    done.loss += value / static_cast<double>(micro_steps);
-    done.tokens += batch.tokens;
+    const std::string of_batch = task_->fetch(step_ * micro_steps + micro, micro);
+    repeatable = repeatable && !of_batch.empty();
+    layout += of_batch + ";";
   }
+  Step done;
   done.lr = config_.optimizer.lr * schedule_->factor(step_);
-  done.grad_norm = optimizer_->step(done.lr, 1 / static_cast<double>(micro_steps));
+  optimizer_->prepare(done.lr);
+  const auto launch = [&] { return launch_step(training, tokens_of_[layout]); };
+  const StepOutputs outputs = repeatable ? graphs_->run(layout, step_, launch) : launch();
+  done.grad_norm = outputs.grad_norm;
+  done.tokens = tokens_of_[layout];
+  UnreadLosses losses{step_, {}};
+  for (const Tensor& loss : outputs.losses) losses.of_batches.emplace_back(loss);
+  unread_losses_.push_back(std::move(losses));
+  read_losses(step_);
   ++step_;
   return done;
 }
 
 void Trainer::report(const Step& step) {
-  const bool last = step_ == total_steps_;
+  const bool last = step_ == total_steps_, logged = due(config_.train.log_every) || last;
+  if (logged || device_.is_cpu() || !last_loss_) read_losses(step_);
   const double speed = interval_seconds_ > 0 ? static_cast<double>(interval_tokens_) / interval_seconds_ : 0;
   progress_->update({.step = step_,
-                     .loss = step.loss,
-                     .bits_per_dim = task_->shown_bits(step.loss),
+                     .loss = *last_loss_,
+                     .bits_per_dim = task_->shown_bits(*last_loss_),
                      .tokens_per_second = speed,
                      .memory_bytes = allocator(device_).stats().peak});
-  if (!due(config_.train.log_every) && !last) return;
-  MetricRecord record{{"step", step_}, {"split", "train"}, {"loss_nats", step.loss}};
-  task_->add_metrics(step.loss, record);
+  if (!logged) return;
+  MetricRecord record{{"step", step_}, {"split", "train"}, {"loss_nats", *last_loss_}};
+  task_->add_metrics(*last_loss_, record);
   const MetricRecord rest{{"lr", step.lr},
                           {"grad_norm", step.grad_norm.item()},
                           {"tokens_per_second", speed},
@@ -228,6 +275,7 @@ void Trainer::report_epoch() {
 }
 
 void Trainer::evaluate_now() {
+  read_losses(step_);
   optimizer_->swap_average();
   evaluation_ = task_->evaluate();
   optimizer_->swap_average();
@@ -246,6 +294,7 @@ void Trainer::evaluate_now() {
 // "average.NAME". A disk that is full must not end a run that can go on: the old checkpoint is intact, and
 // the next one may succeed.
 void Trainer::save(bool best, bool must_succeed) {
+  read_losses(step_);
   nlohmann::ordered_json state{{"step", step_},
                                {"evaluated_step", evaluated_step_},
                                {"optimizer_steps", optimizer_->steps()},
@@ -337,15 +386,20 @@ TrainResult Trainer::run() {
 }
 
 DryRun Trainer::dry_run() {
-  total_steps_ = std::max<int64_t>(total_steps_, 2);
+  const int before = graphs_ ? 2 : 1;  // the second is recorded
+  total_steps_ = std::max<int64_t>(total_steps_, before + 1);
   DryRun report{.parameters = parameter_count(task_->model()),
                 .total_steps = total_steps_,
                 .training_examples = task_->training_examples(),
                 .evaluation_examples = task_->evaluation_examples()};
   allocator(device_).reset_peak();
-  train_step();
+  for (int i = 0; i < before; ++i) train_step();
+  wait_for(device_);
   const auto start = Clock::now();
-  report.loss = train_step().loss;
+  train_step();
+  wait_for(device_);
+  read_losses(step_);
+  report.loss = *last_loss_;
   report.seconds_per_step = seconds_since(start);
   report.memory_bytes = allocator(device_).stats().peak;
   report.seconds_in_all = report.seconds_per_step * static_cast<double>(report.total_steps);

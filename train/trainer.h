@@ -6,12 +6,15 @@
 // last checkpoint continues exactly as if the process had not stopped.
 #pragma once
 
+#include <deque>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/readback.h"
 #include "train/build.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
@@ -19,6 +22,7 @@
 #include "train/progress.h"
 #include "train/schedule.h"
 #include "train/signals.h"
+#include "train/step_graphs.h"
 #include "train/task.h"
 
 namespace tapeformer {
@@ -57,17 +61,24 @@ class Trainer {
 
   // Trains to the end. Throws DivergedError for a loss that is no finite number; the last checkpoint stays.
   TrainResult run();
-  // Two steps (the second is timed) without writing anything.
+  // A few steps, the last of which is timed, without writing anything.
   DryRun dry_run();
 
   const Module& model() const { return task_->model(); }
   const std::filesystem::path& run_dir() const { return options_.run_dir; }
+  const StepGraphs* graphs() const { return graphs_.get(); }  // null where steps are not repeated
 
  private:
   struct Step {
-    double loss = 0, lr = 0;
+    double lr = 0;
     Tensor grad_norm;  // brought from the device where it is reported
     int64_t tokens = 0;
+  };
+  // The losses of a step that the device has been asked for. The host looks at them when it has launched the
+  // step after, so that neither waits for the other.
+  struct UnreadLosses {
+    int64_t step;
+    std::vector<Readback> of_batches;
   };
 
   void start_new_run();
@@ -76,8 +87,10 @@ class Trainer {
   void prepare_run_dir() const;
   std::string metrics_path() const;
   Step train_step();
+  StepOutputs launch_step(bool training, int64_t& tokens);
   void prepare_batches();
-  void check_finite(double loss, int64_t micro_step) const;
+  void read_losses(int64_t before_step);
+  void check_finite(double loss, int64_t step, int64_t number) const;
   void report(const Step& step);
   void report_epoch();
   void finish_step(bool last);
@@ -97,10 +110,14 @@ class Trainer {
   bool batches_prepared_ = false;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Schedule> schedule_;
+  std::unique_ptr<StepGraphs> graphs_;  // null on the CPU and without run.cuda_graphs
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<Progress> progress_;
 
   int64_t step_ = 0, total_steps_ = 0, saved_step_ = -1, evaluated_step_ = -1;
+  std::deque<UnreadLosses> unread_losses_;
+  std::map<std::string, int64_t> tokens_of_;  // steps of one layout
+  std::optional<double> last_loss_;           // of the newest step whose losses were read
   double best_loss_, seconds_ = 0;
   double epoch_seconds_ = 0, epoch_cpu_seconds_ = 0;  // of the epoch that is under way
   double seconds_per_epoch_ = 0;                      // of the last one

@@ -1,5 +1,6 @@
 #include "core/cuda/backend.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -8,12 +9,12 @@
 
 #include "core/cuda/context.h"
 #include "core/cuda/probe.h"
+#include "core/cuda/transfers.h"
 
 namespace tapeformer::cuda {
 namespace {
 
 constexpr int kMostDevices = 64;
-constexpr int64_t kBlasWorkspace = 32 << 20;  // what cuBLAS asks for on Hopper
 
 std::string place_of(const std::source_location& where) {
   return concat_text(where.file_name(), ":", where.line());
@@ -26,7 +27,10 @@ class DeviceMemory final : public SystemMemory {
     const DeviceScope scope(device_);
     context();
     void* block = nullptr;
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;  // a graph that is recorded gets memory too
+    check_status(cudaThreadExchangeStreamCaptureMode(&mode));
     const cudaError_t status = cudaMalloc(&block, static_cast<size_t>(bytes));
+    check_status(cudaThreadExchangeStreamCaptureMode(&mode));
     if (status == cudaErrorMemoryAllocation) {
       clear_error();
       return nullptr;
@@ -47,6 +51,9 @@ struct DestroyStream {
 struct DestroyBlas {
   void operator()(cublasHandle_t handle) const { cublasDestroy(handle); }
 };
+struct DestroyBlasLt {
+  void operator()(cublasLtHandle_t handle) const { cublasLtDestroy(handle); }
+};
 template <class Handle, class Destroy>
 using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy>;
 
@@ -61,14 +68,18 @@ Context* make_context(int index) {
   check_status(cublasCreate(&blas));
   Owned<cublasHandle_t, DestroyBlas> owned_blas(blas);
   check_status(cublasSetStream(blas, stream));
+  cublasLtHandle_t blas_lt{};
+  check_status(cublasLtCreate(&blas_lt));
+  Owned<cublasLtHandle_t, DestroyBlasLt> owned_blas_lt(blas_lt);
+  void* workspace = nullptr;
   if (!emulated()) {
-    void* workspace = nullptr;
     check_status(cudaMalloc(&workspace, kBlasWorkspace));
     check_status(cublasSetWorkspace(blas, workspace, kBlasWorkspace));
   }
   owned_stream.release();
   owned_blas.release();
-  return new Context{index, stream, blas};
+  owned_blas_lt.release();
+  return new Context{index, stream, blas, blas_lt, workspace, Precision::float32};
 }
 
 template <class T>
@@ -94,9 +105,11 @@ void check_status(cublasStatus_t status, std::source_location where) {
   throw DeviceError(concat_text("cuBLAS: ", cublasGetStatusString(status), " at ", place_of(where)));
 }
 
-const Context& context() {
+namespace {
+
+Context& own_context() {
   static auto& contexts = *new PerDevice<Context>;
-  static thread_local const Context* active = nullptr;
+  static thread_local Context* active = nullptr;
   if (current_device.is_cpu())
     throw DeviceError("code of the CUDA backend was called outside of on_device for a CUDA device");
   const int index = current_device.index;
@@ -108,6 +121,31 @@ const Context& context() {
   check_status(cudaSetDevice(index));
   active = made;
   return *active;
+}
+
+}  // namespace
+
+const Context& context() {
+  return own_context();
+}
+
+void refuse_in_graph(const char* what) {
+  if (!context().later) return;
+  throw DeviceError(
+      concat_text(*current_op ? current_op : "a step", ": it ", what,
+                  ", which a graph cannot repeat; run.cuda_graphs = false does without graphs"));
+}
+
+Recording::Recording(const int64_t* later) {
+  own_context().later = later;
+}
+Recording::~Recording() {
+  own_context().later = nullptr;
+}
+
+void set_precision(Device device, Precision precision) {
+  const DeviceScope scope(device);
+  own_context().precision = precision;
 }
 
 CachingAllocator& allocator(int index) {
@@ -125,7 +163,7 @@ CachingAllocator& allocator(int index) {
 }
 
 PinnedBuffer::PinnedBuffer(int64_t bytes) : bytes_(bytes) {
-  context();
+  refuse_in_graph("takes pinned memory");
   check_status(cudaMallocHost(&data_, static_cast<size_t>(bytes)));
 }
 PinnedBuffer::~PinnedBuffer() {
@@ -177,9 +215,25 @@ std::vector<std::string> compiled_architectures() {
   return list;
 }
 
+namespace {
+
+std::atomic<int64_t> waits{0};
+
+void wait_for(cudaStream_t stream) {
+  refuse_in_graph("waits for the device");
+  ++waits;
+  check_status(cudaStreamSynchronize(stream));
+}
+
+}  // namespace
+
+int64_t host_waits() {
+  return waits;
+}
+
 void synchronize(Device device) {
   const DeviceScope scope(device);
-  check_status(cudaStreamSynchronize(context().stream));
+  wait_for(context().stream);
 }
 
 void fill_zero(void* data, int64_t bytes) {
@@ -191,10 +245,12 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   // The stream of the source, so that its values are ready; other devices have to wait for it.
   const DeviceScope scope(from_device.is_cpu() ? to_device : from_device);
   const cudaStream_t stream = context().stream;
+  if (from_device.is_cpu()) refuse_in_graph("copies from the host's memory");
+  if (to_device.is_cpu()) refuse_in_graph("copies to the host's memory");
+  if (from_device.is_cpu() && bytes <= kMostStaged) return stage(to, from, bytes);
   if (!from_device.is_cpu() && !to_device.is_cpu() && from_device != to_device) synchronize(to_device);
   check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream));
-  if (to_device.is_cpu() || (!from_device.is_cpu() && from_device != to_device))
-    check_status(cudaStreamSynchronize(stream));
+  if (to_device.is_cpu() || (!from_device.is_cpu() && from_device != to_device)) wait_for(stream);
 }
 
 }  // namespace tapeformer::cuda

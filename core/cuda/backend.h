@@ -30,6 +30,16 @@ std::string toolkit_version();
 // What the kernels were compiled for: "90a", "100", …; a PTX version where the number stands for itself.
 std::vector<std::string> compiled_architectures();
 
+// How products of float32 matrices are computed on a device.
+enum class Precision : unsigned char {
+  float32,
+  tf32,      // factors rounded to 10 bits behind the point on their way into the product
+  bfloat16,  // the products of linear layers with factors rounded to bfloat16; all else as float32
+};
+// float32 until something else is set. Sums are float32 in every case. Not to be changed while another thread
+// works on the device.
+void set_precision(Device device, Precision precision);
+
 CachingAllocator& allocator(int index);
 // Waits until the device has done all its work.
 void synchronize(Device device);

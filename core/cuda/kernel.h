@@ -119,10 +119,40 @@ __device__ T block_max(T value) {
   return block_reduce<Larger>(value);
 }
 
+// How far loops over the elements of a thread are unrolled: "#pragma unroll (kUnrolled<T>)". Kernels in
+// double are there for the tests, so that their code is small rather than fast: it takes most of the time of
+// compiling.
+template <class T, int kTimes = 64>
+inline constexpr int kUnrolled = sizeof(T) > 4 ? 1 : kTimes;
+
+// A number that counts steps. In a graph it grows from launch to launch (core/cuda/graph.h). Made on the
+// host, passed by value.
+class StepNumber {
+ public:
+  explicit StepNumber(int64_t recorded) : recorded_(recorded), later_(context().later) {}
+  __device__ int64_t now() const { return recorded_ + (later_ ? __ldg(later_) : 0); }
+
+ private:
+  int64_t recorded_;
+  const int64_t* later_;
+};
+
+// A RandomStream whose step is a StepNumber.
+class StepStream {
+ public:
+  explicit StepStream(const RandomStream& stream)
+      : stream_(stream), step_(static_cast<int64_t>(stream.step())) {}
+  __device__ RandomStream now() const { return stream_.at_step(static_cast<uint64_t>(step_.now())); }
+
+ private:
+  RandomStream stream_;
+  StepNumber step_;
+};
+
 // Dropout in kernels: made on the host from a DropoutMask and passed by value.
 template <class T>
 struct DropoutFactors {
-  RandomStream stream;
+  StepStream stream;
   int64_t offset;
   uint32_t threshold;
   T scale;
@@ -135,7 +165,7 @@ struct DropoutFactors {
   // What element i of the tensor is multiplied by: 0 or 1 / (1 - p).
   __device__ T of(int64_t i) const {
     if (threshold == 0) return scale;
-    return stream.bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
+    return stream.now().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
   // of(i), …, of(i + count - 1), with one draw where the elements lie in one block of random bits.
   template <int count>
@@ -146,7 +176,7 @@ struct DropoutFactors {
       for (int j = 0; j < count; ++j) factors[j] = of(i + j);
       return;
     }
-    const PhiloxBlock bits = stream.block(first / 8);
+    const PhiloxBlock bits = stream.now().block(first / 8);
     const uint64_t low = uint64_t{bits[1]} << 32 | bits[0], high = uint64_t{bits[3]} << 32 | bits[2];
     const uint64_t half = first % 8 < 4 ? low : high;
 #pragma unroll

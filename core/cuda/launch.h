@@ -51,7 +51,9 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, const Arguments&
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
   std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
 #ifdef TAPEFORMER_CUDA_EMULATED
-  emulation::run_grid(shape.grid, shape.block, shape.shared_bytes, [&] { std::apply(kernel, values); });
+  emulation::submit([=, grid = shape.grid, block = shape.block, shared = shape.shared_bytes] {
+    emulation::run_grid(grid, block, shared, [&] { std::apply(kernel, values); });
+  });
 #else
   std::apply(
       [&](auto&... value) {

@@ -86,7 +86,7 @@ void start(const void* kernel, const Launch& launch, void** arguments) {
                  launch.where);
   check_status(cudaLaunchKernel(kernel, launch.grid, launch.block, arguments, launch.shared_bytes, stream),
                launch.where);
-  if (synchronous()) check_status(cudaStreamSynchronize(stream), launch.where);
+  if (synchronous() && !context().later) check_status(cudaStreamSynchronize(stream), launch.where);
 }
 
 }  // namespace detail

@@ -3,8 +3,10 @@
 
 #ifdef TAPEFORMER_CUDA_EMULATED
 #include "core/cuda/emulation/cublas.h"
+#include "core/cuda/emulation/cublas_lt.h"
 #include "core/cuda/emulation/runtime.h"
 #else
+#include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 #endif

@@ -19,7 +19,9 @@ class LshKind final : public Attention {
     LshOptions options = options_;
     options.causal = mask.causal;
     options.key_lengths = mask.key_lengths;
-    if (context.prefix || mask.key_lengths.defined()) fit(options, q.size(1));
+    // Decoding runs prefixes that are shorter than the sequences a number of buckets was chosen for, and
+    // utterances may be shorter too.
+    options.any_length = context.prefix || mask.key_lengths.defined();
     options.share_rotations = !context.training;  // so that results do not depend on how batches are cut
     const auto decide = [&] {
       const RandomStream stream(context.seed, place + ".rotations", context.training ? context.step : 0);
@@ -30,15 +32,6 @@ class LshKind final : public Attention {
   }
 
  private:
-  // Decoding runs prefixes that are shorter than the sequences a number of buckets was chosen for, and
-  // batches of utterances may be shorter too.
-  static void fit(LshOptions& options, int64_t length) {
-    if (length <= options.chunk_length)
-      options.buckets = 0;
-    else if (options.buckets > length)
-      options.buckets = std::max<int64_t>(length / 4 * 4, 2);
-  }
-
   LshOptions options_;
 };
 
@@ -63,7 +56,7 @@ LshOptions lsh_options(const OptionValues& values) {
   LshOptions options = lsh_preset(values.get<std::string>("preset"));
   options.rounds = values.get<int64_t>("rounds");
   if (const auto chunk = values.get<int64_t>("chunk_length"); chunk > 0) options.chunk_length = chunk;
-  if (const auto buckets = values.get<int64_t>("buckets"); buckets > 0) options.buckets = buckets;
+  if (const auto buckets = values.get<int64_t>("buckets"); buckets >= 0) options.buckets = buckets;
   choose(values, "wrap", kWraps, options.wrap);
   choose(values, "duplicates", kDuplicates, options.duplicates);
   choose(values, "across_buckets", kNoYes, options.across_buckets);
@@ -75,21 +68,15 @@ LshOptions lsh_options(const OptionValues& values) {
   return options;
 }
 
-void check_length(const OptionValues& values, int64_t length) {
+void check_length(const OptionValues& values, int64_t length) try {
   const LshOptions options = lsh_options(values);
-  if (values.get<int64_t>("chunk_length") > length)
-    throw ConfigError(concat_text("attention.chunk_length = ", options.chunk_length,
-                                  " is longer than the sequences, ", length,
-                                  ": lower it, or set model.attention = \"softmax\", which it would be"));
-  if (options.buckets > length)
-    throw ConfigError(
-        concat_text("attention.buckets: ", options.buckets, " buckets are more than the ", length,
-                    " positions of a sequence: lower attention.buckets, or 0 for 2 length / chunk_length"));
-  if (options.buckets > 0 && length <= options.chunk_length)
-    throw ConfigError(concat_text("attention.buckets = ", options.buckets, ": sequences of ", length,
-                                  " fit in one chunk of ", options.chunk_length,
-                                  ", which is exact attention without buckets: set attention.buckets = 0, or "
-                                  "lower attention.chunk_length"));
+  if (options.chunk_length > length)
+    throw ConfigError(concat_text("attention.chunk_length: chunks of ", options.chunk_length,
+                                  " are longer than the sequences, ", length, ": set it to ", length,
+                                  " for one chunk that sees everything, or lower"));
+  lsh_bucket_count(options, length);
+} catch (const ShapeError& error) {
+  throw ConfigError(std::string("attention kind \"lsh\": ") + error.what());
 }
 
 OptionSpec choice(const char* name, Choices choices, const char* help) {
@@ -116,18 +103,19 @@ AttentionKind lsh_attention_kind() {
            number("rounds", 4, 1, 255, "rounds of hashing; may differ in evaluation"),
            number("chunk_length", 0, 0, 1 << 20,
                   "positions of a chunk; 0: the preset's, 64 (fast_transformers: 32)"),
-           number("buckets", 0, 0, 1 << 24,
-                  "even; 0: the preset's, 2 length / chunk_length (fast_transformers: 64)"),
+           number("buckets", -1, -1, 1 << 24,
+                  "even; 0: 2 length / chunk_length; -1: the preset's, which is 0 (fast_transformers: 64)"),
            choice("wrap", kWraps,
                   "what the first chunk looks back at: nothing, its round's last chunk, "
-                  "or the round before's (trax)"),
+                  "or the round before's (trax); without across_buckets it seldom matters"),
            choice("duplicates", kDuplicates,
-                  "a key met in several places counts every time (none: trax) or once (exact: the paper)"),
+                  "a key met in several places counts every time (none: trax) or once (exact: the paper, "
+                  "in time quadratic in the rounds; not with combine = mean)"),
            choice("across_buckets", kNoYes, "see a chunk's positions of other buckets too (trax)"),
            choice("scale", kScales, "of the scores: q . k / |k| (the paper), or that over root dim"),
            choice("combine", kCombines, "rounds as one softmax (the paper), or their mean"),
            choice("hash", kHashes,
-                  "rotations of each head, in factors above 128 buckets, or planes that all share")},
+                  "rotations of each head, in factors above 128 buckets, or one that all share, unfactored")},
       .make =
           [](const OptionValues& values, double dropout) {
             if (dropout > 0)

@@ -55,12 +55,15 @@ void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t, int64
 }
 
 template <class T, class Index>
-void embed_rows(const T* table, int64_t, const Index* tokens, const T* position_row, T* out, int64_t batch,
-                int64_t value_dim, int64_t position_dim) {
+void embed_rows(const T* table, int64_t, const Index* tokens, const T* positions, const T* added,
+                int64_t position, T* out, int64_t batch, int64_t value_dim, int64_t position_dim) {
+  const int64_t width = value_dim + position_dim;
   for (int64_t b = 0; b < batch; ++b) {
-    T* const row = out + b * (value_dim + position_dim);
+    T* const row = out + b * width;
     std::copy_n(table + static_cast<int64_t>(tokens[b]) * value_dim, value_dim, row);
-    std::copy_n(position_row, position_dim, row + value_dim);
+    std::copy_n(positions + position * position_dim, position_dim, row + value_dim);
+    if (!added) continue;
+    for (int64_t i = 0; i < width; ++i) row[i] += added[position * width + i];
   }
 }
 
@@ -73,17 +76,17 @@ template void gather_rows(const double*, int64_t, const int64_t*, double*, int64
 template void scatter_add_rows(const float*, const int64_t*, float*, int64_t, int64_t, int64_t);
 template void scatter_add_rows(const double*, const int64_t*, double*, int64_t, int64_t, int64_t);
 
-template void embed_rows(const float*, int64_t, const uint8_t*, const float*, float*, int64_t, int64_t,
-                         int64_t);
-template void embed_rows(const float*, int64_t, const int32_t*, const float*, float*, int64_t, int64_t,
-                         int64_t);
-template void embed_rows(const float*, int64_t, const int64_t*, const float*, float*, int64_t, int64_t,
-                         int64_t);
-template void embed_rows(const double*, int64_t, const uint8_t*, const double*, double*, int64_t, int64_t,
-                         int64_t);
-template void embed_rows(const double*, int64_t, const int32_t*, const double*, double*, int64_t, int64_t,
-                         int64_t);
-template void embed_rows(const double*, int64_t, const int64_t*, const double*, double*, int64_t, int64_t,
-                         int64_t);
+template void embed_rows(const float*, int64_t, const uint8_t*, const float*, const float*, int64_t, float*,
+                         int64_t, int64_t, int64_t);
+template void embed_rows(const float*, int64_t, const int32_t*, const float*, const float*, int64_t, float*,
+                         int64_t, int64_t, int64_t);
+template void embed_rows(const float*, int64_t, const int64_t*, const float*, const float*, int64_t, float*,
+                         int64_t, int64_t, int64_t);
+template void embed_rows(const double*, int64_t, const uint8_t*, const double*, const double*, int64_t,
+                         double*, int64_t, int64_t, int64_t);
+template void embed_rows(const double*, int64_t, const int32_t*, const double*, const double*, int64_t,
+                         double*, int64_t, int64_t, int64_t);
+template void embed_rows(const double*, int64_t, const int64_t*, const double*, const double*, int64_t,
+                         double*, int64_t, int64_t, int64_t);
 
 }  // namespace tapeformer::cpu

@@ -14,8 +14,7 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr int64_t kGradientRows = 2 * kBlockRows;  // rows whose gradient stays in the cache for two products
-constexpr int64_t kSpareParts =
-    8;  // of the rows in the gradient, or one a thread; each costs a copy of the weights
+constexpr int64_t kManyParts = 8;   // of many rows in the gradient where threads are fewer; each copies w
 constexpr int64_t kGrainRows = 32;  // rows that make a second thread worth waking
 constexpr int64_t kFewRows = 4;
 constexpr int64_t kGrainProducts = 1 << 17;  // multiplications that do, with few rows
@@ -191,8 +190,8 @@ void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* 
 
   // Each part sums the weight gradients of its rows; the sums are added in the order of the parts.
   const int64_t team = std::min<int64_t>(threads(), (shape.rows + kGrainRows - 1) / kGrainRows);
-  const int64_t spare = std::min({shape.rows / kGradientRows, team * kRangesOfThread, kSpareParts});
-  const int64_t parts = std::max({team, spare, int64_t{1}});
+  const int64_t many = std::min({shape.rows / kGradientRows, team * kRangesOfThread, kManyParts});
+  const int64_t parts = std::max({team, many, int64_t{1}});
   Scratch<T> partial_gw(gw ? (parts - 1) * out * in : 0);
   Scratch<T> partial_gbias(gbias ? parts * out : 0);
   Scratch<T> panels(gx ? tile_columns<T>(in) * out : 0);

@@ -12,7 +12,7 @@ namespace tapeformer::cpu {
 namespace {
 
 // Standard normal numbers by the Box-Muller transform, four to a block, in float whatever T is, so that both
-// dtypes hash with the same rotation.
+// dtypes hash with the same rotation; column after column.
 template <class T>
 void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim, int64_t columns,
                    T* panels) {
@@ -30,7 +30,7 @@ void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim
         numbers[2 * pair + 1] = radius * std::sin(angle);
       }
     }
-    const int64_t row = e / columns, column = e % columns;
+    const int64_t column = e / dim, row = e % dim;
     panels[column / kWidth * kWidth * dim + row * kWidth + column % kWidth] = static_cast<T>(numbers[e % 4]);
   }
 }
@@ -79,41 +79,42 @@ class HeadHash {
       : s_(shape),
         stream_(stream),
         q_(q),
-        width1_(tile_columns<T>(s_.buckets1 / 2)),
-        width2_(s_.buckets2 > 1 ? tile_columns<T>(s_.buckets2 / 2) : 0),
-        rotation_size_((width1_ + width2_) * s_.dim),
+        most_(shape.most),
         rounds_at_once_(std::clamp<int64_t>(
-            kRotationBytes / static_cast<int64_t>(sizeof(T)) / std::max<int64_t>(rotation_size_, 1), 1,
-            std::max<int64_t>(s_.rounds, 1))) {}
+            kRotationBytes / static_cast<int64_t>(sizeof(T)) / std::max<int64_t>(most_.width() * s_.dim, 1),
+            1, std::max<int64_t>(s_.rounds, 1))) {}
 
   // Elements of working memory for a thread: rotations, a tile of queries and of rotated queries.
   int64_t memory() const {
-    return rounds_at_once_ * rotation_size_ + (width1_ + width2_ + s_.dim) * kTileRows;
+    return rounds_at_once_ * most_.width() * s_.dim + (most_.width() + s_.dim) * kTileRows;
   }
 
   // buckets (rounds, length) of one head. Memory of thread t begins at memory() t. Several rounds go over the
   // queries together, which in a long sequence come from far away.
   void run(int64_t example, int64_t head, T* all_memory, int32_t* buckets) const {
     const int64_t counted = s_.lengths ? s_.lengths[example] : s_.length;
+    const Rotation rotation(s_.factors(counted));
     for (int64_t round = 0; round < s_.rounds; ++round) {
       int32_t* const row = buckets + round * s_.length;
       std::fill_n(row, counted, 0);
-      std::fill(row + counted, row + s_.length, static_cast<int32_t>(s_.buckets1 * s_.buckets2));
+      std::fill(row + counted, row + s_.length, static_cast<int32_t>(rotation.factors.total()));
     }
-    if (s_.buckets1 < 2) return;
+    if (rotation.factors.total() < 2) return;
+    const int64_t size = rotation.width() * s_.dim;
     T* const rotations = all_memory + memory() * omp_get_thread_num();
     for (int64_t round = 0; round < s_.rounds; round += rounds_at_once_) {
       const int64_t count = std::min(rounds_at_once_, s_.rounds - round);
-      for (int64_t r = 0; r < count; ++r) draw(example, head, round + r, rotations + r * rotation_size_);
+      for (int64_t r = 0; r < count; ++r) draw(rotation, example, head, round + r, rotations + r * size);
       const int64_t tiles = (counted + kTileRows - 1) / kTileRows;
       constexpr int64_t kGrain = 64;  // tiles
       parallel_for(tiles, kGrain, [&](int64_t begin, int64_t end) {
-        T* const own = all_memory + memory() * omp_get_thread_num() + rounds_at_once_ * rotation_size_;
+        T* const own =
+            all_memory + memory() * omp_get_thread_num() + rounds_at_once_ * most_.width() * s_.dim;
         for (int64_t tile = begin; tile < end; ++tile) {
           const int64_t position = tile * kTileRows;
+          const Rows rows = rows_of(example, head, position, std::min(kTileRows, counted - position), own);
           for (int64_t r = 0; r < count; ++r)
-            hash_tile(example, head, position, std::min(kTileRows, counted - position),
-                      rotations + r * rotation_size_, own, own + kTileRows * s_.dim,
+            hash_tile(rotation, rows, rotations + r * size, own + kTileRows * s_.dim,
                       buckets + (round + r) * s_.length + position);
         }
       });
@@ -121,43 +122,59 @@ class HeadHash {
   }
 
  private:
-  void draw(int64_t example, int64_t head, int64_t round, T* rotation) const {
+  struct Rotation {
+    explicit Rotation(const LshFactors& f)
+        : factors(f),
+          width1(tile_columns<T>(f.first / 2)),
+          width2(f.second > 1 ? tile_columns<T>(f.second / 2) : 0) {}
+    LshFactors factors;
+    int64_t width1, width2;  // columns of the two, whole tiles
+    int64_t width() const { return width1 + width2; }
+  };
+  struct Rows {
+    const T* data;
+    int64_t stride, count;
+  };
+
+  void draw(const Rotation& rotation, int64_t example, int64_t head, int64_t round, T* panels) const {
+    constexpr uint64_t kSecondFactor = 1 << 23;
     const int64_t place = s_.shared ? 0 : ((s_.shared_examples ? 0 : example) << 12) + head;
     const auto first = static_cast<uint64_t>((place << 8) + round) << 24;
-    const int64_t columns1 = s_.buckets1 / 2;
-    draw_rotation(stream_, first, s_.dim, columns1, rotation);
-    if (width2_ > 0)
-      draw_rotation(stream_, first + static_cast<uint64_t>((s_.dim * columns1 + 3) / 4), s_.dim,
-                    s_.buckets2 / 2, rotation + width1_ * s_.dim);
+    draw_rotation(stream_, first, s_.dim, rotation.factors.first / 2, panels);
+    if (rotation.width2 > 0)
+      draw_rotation(stream_, first + kSecondFactor, s_.dim, rotation.factors.second / 2,
+                    panels + rotation.width1 * s_.dim);
   }
 
-  void hash_tile(int64_t example, int64_t head, int64_t position, int64_t count, const T* rotation, T* copy,
-                 T* rotated, int32_t* buckets) const {
-    const T* rows = q_.row(example, position, head);
-    int64_t stride = q_.length_stride;
-    if (count < kTileRows) {  // a tile reads all its rows
-      std::fill_n(copy, kTileRows * s_.dim, T{0});
-      for (int64_t i = 0; i < count; ++i) std::copy_n(rows + i * stride, s_.dim, copy + i * s_.dim);
-      rows = copy;
-      stride = s_.dim;
-    }
-    const int64_t width = width1_ + width2_;
+  // A tile reads all its rows, so that few are copied.
+  Rows rows_of(int64_t example, int64_t head, int64_t position, int64_t count, T* copy) const {
+    const Rows rows{q_.row(example, position, head), q_.length_stride, count};
+    if (count == kTileRows) return rows;
+    std::fill_n(copy, kTileRows * s_.dim, T{0});
+    for (int64_t i = 0; i < count; ++i) std::copy_n(rows.data + i * rows.stride, s_.dim, copy + i * s_.dim);
+    return {copy, s_.dim, count};
+  }
+
+  void hash_tile(const Rotation& rotation, const Rows& rows, const T* panels, T* rotated,
+                 int32_t* buckets) const {
+    const int64_t width = rotation.width();
     for (int64_t column = 0; column < width; column += kTileColumns<T>)
-      tile_product<Left::rows, false>(rows, stride, rotation + column * s_.dim, s_.dim, rotated + column,
-                                      width);
-    for (int64_t i = 0; i < count; ++i) {
+      tile_product<Left::rows, false>(rows.data, rows.stride, panels + column * s_.dim, s_.dim,
+                                      rotated + column, width);
+    for (int64_t i = 0; i < rows.count; ++i) {
       const T* const x = rotated + i * width;
-      buckets[i] = argmax_of_both_signs(x, s_.buckets1 / 2);
-      if (width2_ > 0)
-        buckets[i] += static_cast<int32_t>(s_.buckets1) * argmax_of_both_signs(x + width1_, s_.buckets2 / 2);
+      buckets[i] = argmax_of_both_signs(x, rotation.factors.first / 2);
+      if (rotation.width2 > 0)
+        buckets[i] += static_cast<int32_t>(rotation.factors.first) *
+                      argmax_of_both_signs(x + rotation.width1, rotation.factors.second / 2);
     }
   }
 
   const LshHashShape& s_;
   const RandomStream& stream_;
   const AttentionRows<const T> q_;
-  const int64_t width1_, width2_;  // columns of the two rotations, whole tiles
-  const int64_t rotation_size_, rounds_at_once_;
+  const Rotation most_;
+  const int64_t rounds_at_once_;
 };
 
 }  // namespace
@@ -175,7 +192,7 @@ void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<c
       hash.run(i / s.heads, i % s.heads, memory.data(), buckets + i * s.rounds * s.length);
     clock.lap(&LshStages::hash);
   };
-  const int64_t head_work = s.rounds * s.length * s.dim * (s.buckets1 + s.buckets2) / 2;
+  const int64_t head_work = s.rounds * s.length * s.dim * (s.most.first + s.most.second) / 2;
   if (tasks >= threads())
     parallel_for(tasks, kWorthAThread / (head_work + 1) + 1, run);
   else

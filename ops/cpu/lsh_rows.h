@@ -1,5 +1,6 @@
-// The rows of one head, copied so that they lie side by side. In (batch, length, heads, dim) tensors they are
-// heads dim apart: in few sets of the caches and, in a long sequence, in more pages than a processor knows.
+// Where a pass over one head keeps what it works on: a divided block of memory, and the head's rows, copied
+// so that they lie side by side. In (batch, length, heads, dim) tensors they are heads dim apart: in few sets
+// of the caches and, in a long sequence, in more pages than a processor knows.
 #pragma once
 
 #include <array>

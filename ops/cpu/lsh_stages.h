@@ -1,6 +1,7 @@
 // Where the time of LSH attention goes, for benchmarks.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 
 #include "ops/kernels/lsh_attention.h"

@@ -133,13 +133,16 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
         packed_product(count, all, shape.in, x + (b * shape.frames + first) * shape.in, shape.in,
                        panels.input, at.gates(gates, b, first), all);
   };
-  int64_t block = -1;
+  int64_t block = -1;  // the last whose products were made
   Scratch<T> bias(all), h(rows.count() * hidden), c(rows.count() * hidden), recurrent(rows.count() * stride);
   for (int64_t i = 0; i < all; ++i) bias.data()[i] = weights.bias_ih[i] + weights.bias_hh[i];
   std::fill_n(h.data(), rows.count() * hidden, T{0});
   std::fill_n(c.data(), rows.count() * hidden, T{0});
   for_frames(rows, lengths, rows.direction == 0, [&](int64_t t, int64_t there) {
-    if (t / kFramesAhead != block) input_products(kFramesAhead * (block = t / kFramesAhead));
+    if (t / kFramesAhead != block) {
+      block = t / kFramesAhead;
+      input_products(kFramesAhead * block);
+    }
     panel_product(there, all, hidden, h.data(), hidden, panels.recurrent, recurrent.data(), stride);
     for (int64_t row = 0; row < there; ++row) {
       const int64_t b = rows.at(row);

@@ -82,13 +82,14 @@ void clip_scales(const Clipping& clipping, const double* squares, int64_t count,
 }
 
 template <class T>
-void optimizer_step(const StepRule& rule, const ParameterArrays<T>* list, int64_t count,
+void optimizer_step(const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
                     const double* scales) {
-  for (int64_t i = 0; i < count; ++i) step_one(rule, scales[i], list[i]);
+  for (int64_t i = 0; i < count; ++i) step_one(*rule, scales[i], list[i]);
 }
 
 template <class T>
-void average_into(T* average, const T* value, double decay, int64_t n) {
+void average_into(T* average, const T* value, const StepRule* rule, int64_t n) {
+  const double decay = rule->average_decay;
   const T keep = static_cast<T>(decay), take = static_cast<T>(1 - decay);
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
@@ -98,9 +99,9 @@ void average_into(T* average, const T* value, double decay, int64_t n) {
 
 template void squared_norms(const ParameterArrays<float>*, int64_t, double*);
 template void squared_norms(const ParameterArrays<double>*, int64_t, double*);
-template void optimizer_step(const StepRule&, const ParameterArrays<float>*, int64_t, const double*);
-template void optimizer_step(const StepRule&, const ParameterArrays<double>*, int64_t, const double*);
-template void average_into(float*, const float*, double, int64_t);
-template void average_into(double*, const double*, double, int64_t);
+template void optimizer_step(const StepRule*, const ParameterArrays<float>*, int64_t, const double*);
+template void optimizer_step(const StepRule*, const ParameterArrays<double>*, int64_t, const double*);
+template void average_into(float*, const float*, const StepRule*, int64_t);
+template void average_into(double*, const double*, const StepRule*, int64_t);
 
 }  // namespace tapeformer::cpu

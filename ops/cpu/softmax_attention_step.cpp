@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -18,19 +19,24 @@ template <class T>
 class StepGroup {
  public:
   StepGroup(const SoftmaxAttentionShape& shape, int64_t batch, int64_t first, int64_t group,
-            AttentionRows<const T> q, AttentionRows<const T> k, AttentionRows<const T> v,
-            AttentionRows<T> out)
+            AttentionRows<const T> q, AttentionRows<const T> key, AttentionRows<const T> value,
+            AttentionRows<T> k, AttentionRows<T> v, AttentionRows<T> out)
       : s_(shape),
         batch_(batch),
         first_(first),
         heads_(std::min(group, shape.heads - first)),
         q_(q),
+        key_(key),
+        value_(value),
         k_(k),
         v_(v),
         out_(out) {}
 
   void run() {
     for (int64_t h = 0; h < heads_; ++h) {
+      const int64_t last = s_.key_length - 1, head = first_ + h;
+      std::copy_n(key_.row(batch_, 0, head), s_.dim, k_.row(batch_, last, head));
+      std::copy_n(value_.row(batch_, 0, head), s_.value_dim, v_.row(batch_, last, head));
       maximum_[h] = -std::numeric_limits<T>::infinity();
       sum_[h] = 0;
       std::fill_n(out_row(h), s_.value_dim, T{0});
@@ -85,8 +91,8 @@ class StepGroup {
 
   const SoftmaxAttentionShape& s_;
   const int64_t batch_, first_, heads_;
-  const AttentionRows<const T> q_, k_, v_;
-  const AttentionRows<T> out_;
+  const AttentionRows<const T> q_, key_, value_;
+  const AttentionRows<T> k_, v_, out_;
   T maximum_[kMaxGroup], sum_[kMaxGroup];
   T scores_[kMaxGroup][kBlock];
 };
@@ -95,7 +101,8 @@ class StepGroup {
 
 template <class T>
 void softmax_attention_step(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
-                            AttentionRows<const T> k, AttentionRows<const T> v, AttentionRows<T> out) {
+                            AttentionRows<const T> key, AttentionRows<const T> value, AttentionRows<T> k,
+                            AttentionRows<T> v, AttentionRows<T> out) {
   const int64_t work = s.heads * s.key_length * (s.dim + s.value_dim);  // of a sequence
   constexpr int64_t kWorthAThread = 1 << 15;
   int64_t group = std::min(kMaxGroup, s.heads);
@@ -105,15 +112,15 @@ void softmax_attention_step(const SoftmaxAttentionShape& s, AttentionRows<const 
   const int64_t grain = std::max<int64_t>(kWorthAThread * groups / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      StepGroup<T>(s, i / groups, i % groups * group, group, q, k, v, out).run();
+      StepGroup<T>(s, i / groups, i % groups * group, group, q, key, value, k, v, out).run();
   });
 }
 
 template void softmax_attention_step(const SoftmaxAttentionShape&, AttentionRows<const float>,
                                      AttentionRows<const float>, AttentionRows<const float>,
-                                     AttentionRows<float>);
+                                     AttentionRows<float>, AttentionRows<float>, AttentionRows<float>);
 template void softmax_attention_step(const SoftmaxAttentionShape&, AttentionRows<const double>,
                                      AttentionRows<const double>, AttentionRows<const double>,
-                                     AttentionRows<double>);
+                                     AttentionRows<double>, AttentionRows<double>, AttentionRows<double>);
 
 }  // namespace tapeformer::cpu

@@ -13,26 +13,46 @@ cublasOperation_t flag(bool transpose) {
   return transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
 }
 
-}  // namespace
-
 template <class T>
-void gemm(const Gemm<T>& product) {
-  batched_gemm(product, 1, 0, 0, 0);
+constexpr cudaDataType_t type_of() {
+  if (std::is_same_v<T, double>) return CUDA_R_64F;
+  return std::is_same_v<T, BFloat16> ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+template <class T, class Factor>
+cublasComputeType_t compute_type() {
+  if (std::is_same_v<T, double>) return CUBLAS_COMPUTE_64F;
+  const bool tf32 = std::is_same_v<Factor, float> && context().precision == Precision::tf32;
+  return tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
 // cuBLAS counts in columns: to it, our row-major c is cᵀ = op(b)ᵀ op(a)ᵀ.
-template <class T>
-void batched_gemm(const Gemm<T>& p, int64_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c) {
+template <class T, class Factor>
+void run(const Gemm<T, Factor>& p, int64_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c) {
   if (p.m == 0 || p.n == 0 || count == 0) return;
-  constexpr bool kDouble = std::is_same_v<T, double>;
-  constexpr cudaDataType_t kType = kDouble ? CUDA_R_64F : CUDA_R_32F;
   // cuBLAS wants positive leading dimensions even where k is 0.
   const int64_t lda = std::max(p.lda, p.transpose_a ? p.m : std::max<int64_t>(p.k, 1));
   const int64_t ldb = std::max(p.ldb, p.transpose_b ? std::max<int64_t>(p.k, 1) : p.n);
   check_status(cublasGemmStridedBatchedEx_64(
-      context().blas, flag(p.transpose_b), flag(p.transpose_a), p.n, p.m, p.k, &p.alpha, p.b, kType, ldb,
-      stride_b, p.a, kType, lda, stride_a, &p.beta, p.c, kType, p.ldc, stride_c, count,
-      kDouble ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+      context().blas, flag(p.transpose_b), flag(p.transpose_a), p.n, p.m, p.k, &p.alpha, p.b,
+      type_of<Factor>(), ldb, stride_b, p.a, type_of<Factor>(), lda, stride_a, &p.beta, p.c, type_of<T>(),
+      p.ldc, stride_c, count, compute_type<T, Factor>(), CUBLAS_GEMM_DEFAULT));
+}
+
+}  // namespace
+
+template <class T>
+void gemm(const Gemm<T>& product) {
+  run(product, 1, 0, 0, 0);
+}
+
+template <class T>
+void batched_gemm(const Gemm<T>& first, int64_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c) {
+  run(first, count, stride_a, stride_b, stride_c);
+}
+
+void gemm(const Gemm<float, BFloat16>& product) {
+  run(product, 1, 0, 0, 0);
 }
 
 template void gemm(const Gemm<float>&);

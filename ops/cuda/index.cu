@@ -65,12 +65,17 @@ __global__ void gather_rows_kernel(const T* table, int64_t rows, const int64_t* 
 }
 
 template <class T, class Index>
-__global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, const T* position_row, T* out,
-                             int64_t batch, int64_t value_dim, int64_t position_dim) {
+__global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, const T* positions,
+                             const T* added, StepNumber step, T* out, int64_t batch, int64_t value_dim,
+                             int64_t position_dim) {
+  const int64_t width = value_dim + position_dim, position = step.now();
   for (int64_t b = first_row(); b < batch; b += row_stride()) {
-    T* const to = out + b * (value_dim + position_dim);
+    T* const to = out + b * width;
     copy_row(table, rows, static_cast<int64_t>(tokens[b]), to, value_dim);
-    copy_row(position_row, 1, 0, to + value_dim, position_dim);
+    copy_row(positions + position * position_dim, 1, 0, to + value_dim, position_dim);
+    if (!added) continue;
+    __syncwarp();  // other lanes have copied what this one adds to
+    for (int64_t i = threadIdx.x % kWarp; i < width; i += kWarp) to[i] += added[position * width + i];
   }
 }
 
@@ -277,10 +282,10 @@ void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t rows, 
 }
 
 template <class T, class Index>
-void embed_rows(const T* table, int64_t rows, const Index* tokens, const T* position_row, T* out,
-                int64_t batch, int64_t value_dim, int64_t position_dim) {
-  launch(embed_kernel<T, Index>, over_short_rows(batch), table, rows, tokens, position_row, out, batch,
-         value_dim, position_dim);
+void embed_rows(const T* table, int64_t rows, const Index* tokens, const T* positions, const T* added,
+                int64_t position, T* out, int64_t batch, int64_t value_dim, int64_t position_dim) {
+  launch(embed_kernel<T, Index>, over_short_rows(batch), table, rows, tokens, positions, added,
+         StepNumber(position), out, batch, value_dim, position_dim);
 }
 
 template void gather_middle(const IndexShape&, const float*, const int64_t*, float*);
@@ -292,8 +297,9 @@ template void gather_rows(const double*, int64_t, const int64_t*, double*, int64
 template void scatter_add_rows(const float*, const int64_t*, float*, int64_t, int64_t, int64_t);
 template void scatter_add_rows(const double*, const int64_t*, double*, int64_t, int64_t, int64_t);
 
-#define TAPEFORMER_EMBED(T, Index) \
-  template void embed_rows(const T*, int64_t, const Index*, const T*, T*, int64_t, int64_t, int64_t)
+#define TAPEFORMER_EMBED(T, Index)                                                                    \
+  template void embed_rows(const T*, int64_t, const Index*, const T*, const T*, int64_t, T*, int64_t, \
+                           int64_t, int64_t)
 TAPEFORMER_EMBED(float, uint8_t);
 TAPEFORMER_EMBED(float, int32_t);
 TAPEFORMER_EMBED(float, int64_t);

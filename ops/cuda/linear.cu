@@ -4,6 +4,7 @@
 
 #include "core/cuda/kernel.h"
 #include "ops/cuda/column_sums.h"
+#include "ops/cuda/fused_gemm.h"
 #include "ops/cuda/warp_row.h"
 #include "ops/kernels/elementwise_functions.h"
 #include "ops/kernels/gemm.h"
@@ -59,19 +60,19 @@ __global__ void finish_kernel(Finish<T> f) {
   }
 }
 
-template <class T>
+template <class T, class Factor>
 struct Start {
   int64_t rows, out;
   const T *g, *y, *pre;
   DropoutFactors<T> dropout;
-  T* gz;       // null: equal to g
+  Factor* gz;  // null: equal to g
   T* partial;  // (gridDim.y, out) sums over rows for the gradient of the bias, or null
 };
 
 // Gradient with respect to x wᵀ + bias. For relu, y > 0 says both that the unit was on and that dropout kept
 // it.
-template <class T, int V, Activation activation>
-__global__ void start_kernel(Start<T> s) {
+template <class T, class Factor, int V, Activation activation>
+__global__ void start_kernel(Start<T, Factor> s) {
   __shared__ T of_group[kRowsOfBlock][kWarp * V];
   const int64_t column = column_of_thread<V>();
   T sums[V] = {};
@@ -94,7 +95,7 @@ __global__ void start_kernel(Start<T> s) {
 #pragma unroll
         for (int v = 0; v < V; ++v) values[v] *= Gelu::slope<DeviceMath>(other[v], T{0});
       }
-      if (s.gz) store_group<V>(s.gz + at, values);
+      if (s.gz) store_group_as<V>(s.gz + at, values);
 #pragma unroll
       for (int v = 0; v < V; ++v) sums[v] += values[v];
     }
@@ -109,6 +110,39 @@ __global__ void start_kernel(Start<T> s) {
   store_group<V>(s.partial + int64_t{blockIdx.y} * s.out + column, sums);
 }
 
+template <int V>
+__global__ void round_kernel(const float* x, BFloat16* y, int64_t groups) {
+  for (int64_t i = first_element(); i < groups; i += element_stride()) {
+    float values[V];
+    load_group<V>(x + i * V, values);
+    store_group_as<V>(y + i * V, values);
+  }
+}
+
+// A factor of a product as it enters it: the matrix itself, or a copy of it rounded to bfloat16.
+template <class Factor, class T>
+class AsFactor {
+ public:
+  AsFactor(const T* x, int64_t n) : rounded_(kSame ? 0 : n), data_(nullptr) {
+    if constexpr (kSame) {
+      data_ = x;
+    } else {
+      data_ = rounded_.data();
+      if (n % Pack<T>::kSize == 0 && aligned_to_packs(x))
+        launch(round_kernel<Pack<T>::kSize>, over_elements(n / Pack<T>::kSize), x, rounded_.data(),
+               n / Pack<T>::kSize);
+      else
+        launch(round_kernel<1>, over_elements(n), x, rounded_.data(), n);
+    }
+  }
+  const Factor* data() const { return data_; }
+
+ private:
+  static constexpr bool kSame = std::is_same_v<Factor, T>;
+  Scratch<Factor> rounded_;
+  const Factor* data_;
+};
+
 // Calls f(V, activation) as constants.
 template <class T, class F>
 void with_constants(bool packs, Activation activation, F&& f) {
@@ -120,10 +154,9 @@ void with_constants(bool packs, Activation activation, F&& f) {
     else
       f(group, std::integral_constant<Activation, Activation::none>{});
   };
-  if (packs)
-    with_group(std::integral_constant<int, Pack<T>::kSize>{});
-  else
-    with_group(std::integral_constant<int, 1>{});
+  if constexpr (sizeof(T) == sizeof(float))  // double takes single elements: see kUnrolled
+    if (packs) return with_group(std::integral_constant<int, Pack<T>::kSize>{});
+  with_group(std::integral_constant<int, 1>{});
 }
 
 Launch over_columns(int64_t columns, int64_t parts,
@@ -136,22 +169,79 @@ int64_t parts_of(int64_t rows) {
   return std::min((rows + kRowsOfBlock - 1) / kRowsOfBlock, kMostParts);
 }
 
-}  // namespace
+// Calls f(Factor{}) with the type in which matrices of T enter products.
+template <class T, class F>
+void with_factor(F&& f) {
+  if constexpr (std::is_same_v<T, float>)
+    if (context().precision == Precision::bfloat16) return f(BFloat16{});
+  f(T{});
+}
+
+// y = x wᵀ, and true when the product has added the bias and taken relu itself. cuBLASLt's gelu is the tanh
+// form, another function than ours.
+template <class Factor, class T>
+bool forward_product(const LinearShape& shape, const T* x, const T* w, const T* bias, Activation activation,
+                     T* y) {
+  const int64_t rows = shape.rows, in = shape.in, out = shape.out;
+  const AsFactor<Factor, T> by_x(x, rows * in), by_w(w, out * in);
+  const Gemm<T, Factor> product{.transpose_b = true,
+                                .m = rows,
+                                .n = out,
+                                .k = in,
+                                .a = by_x.data(),
+                                .lda = in,
+                                .b = by_w.data(),
+                                .ldb = in,
+                                .c = y,
+                                .ldc = out};
+  if constexpr (std::is_same_v<T, float>)
+    if (bias && activation != Activation::gelu &&
+        gemm_with_bias(product, bias, activation == Activation::relu))
+      return true;
+  gemm(product);
+  return false;
+}
+
+template <class Factor, class T>
+void input_gradient(const LinearShape& shape, const Factor* gz, const T* w, T* gx) {
+  const int64_t in = shape.in, out = shape.out;
+  const AsFactor<Factor, T> by_w(w, out * in);
+  gemm(Gemm<T, Factor>{.m = shape.rows,
+                       .n = in,
+                       .k = out,
+                       .a = gz,
+                       .lda = out,
+                       .b = by_w.data(),
+                       .ldb = in,
+                       .c = gx,
+                       .ldc = in});
+}
+
+// gw = gzᵀ x, and true when the product has made gbias, which may be null, itself.
+template <class Factor, class T>
+bool weight_gradient(const LinearShape& shape, const Factor* gz, const T* x, T* gw, T* gbias) {
+  const int64_t rows = shape.rows, in = shape.in, out = shape.out;
+  const AsFactor<Factor, T> by_x(x, rows * in);
+  const Gemm<T, Factor> product{.transpose_a = true,
+                                .m = out,
+                                .n = in,
+                                .k = rows,
+                                .a = gz,
+                                .lda = out,
+                                .b = by_x.data(),
+                                .ldb = in,
+                                .c = gw,
+                                .ldc = in};
+  if constexpr (std::is_same_v<T, float>)
+    if (gbias && gemm_with_bias_gradient(product, gbias)) return true;
+  gemm(product);
+  return false;
+}
 
 template <class T>
-void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias, Activation activation,
-                    const DropoutMask& dropout, T* pre, T* y) {
-  const int64_t rows = shape.rows, in = shape.in, out = shape.out;
-  gemm(Gemm<T>{.transpose_b = true,
-               .m = rows,
-               .n = out,
-               .k = in,
-               .a = x,
-               .lda = in,
-               .b = w,
-               .ldb = in,
-               .c = activation == Activation::gelu ? pre : y,
-               .ldc = out});
+void finish(const LinearShape& shape, const T* bias, Activation activation, const DropoutMask& dropout,
+            T* pre, T* y) {
+  const int64_t rows = shape.rows, out = shape.out;
   if (!bias && activation == Activation::none && !dropout.active()) return;
   const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(bias, pre, y);
   const Finish<T> f{rows, out, bias, DropoutFactors<T>(dropout), pre, y};
@@ -160,35 +250,48 @@ void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* b
   });
 }
 
+}  // namespace
+
+template <class T>
+void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias, Activation activation,
+                    const DropoutMask& dropout, T* pre, T* y) {
+  with_factor<T>([&](auto tag) {
+    T* const product = activation == Activation::gelu ? pre : y;
+    if (forward_product<decltype(tag)>(shape, x, w, bias, activation, product))
+      finish<T>(shape, nullptr, Activation::none, dropout, pre, y);
+    else
+      finish(shape, bias, activation, dropout, pre, y);
+  });
+}
+
 template <class T>
 void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* w, Activation activation,
                      const DropoutMask& dropout, const T* pre, const T* y, T* gx, T* gw, T* gbias) {
-  const int64_t rows = shape.rows, in = shape.in, out = shape.out;
-  const bool plain = activation == Activation::none && !dropout.active();
-  const int64_t parts = parts_of(rows);
-  const Scratch<T> buffer(plain ? 0 : rows * out), partial(gbias ? parts * out : 0);
-  if (!plain || gbias) {
-    const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(g, pre, y);
-    const Start<T> s{rows, out, g, y, pre, DropoutFactors<T>(dropout), buffer.data(), partial.data()};
-    with_constants<T>(packs, activation, [&](auto group, auto function) {
-      launch(start_kernel<T, group(), function()>, over_columns(out / group(), parts), s);
-    });
-  }
-  if (gbias) collect_columns(partial.data(), parts, out, 1, ColumnTargets<T>{{gbias, nullptr}});
-  const T* const gz = plain ? g : buffer.data();
-  if (gx)
-    gemm(Gemm<T>{.m = rows, .n = in, .k = out, .a = gz, .lda = out, .b = w, .ldb = in, .c = gx, .ldc = in});
-  if (gw)
-    gemm(Gemm<T>{.transpose_a = true,
-                 .m = out,
-                 .n = in,
-                 .k = rows,
-                 .a = gz,
-                 .lda = out,
-                 .b = x,
-                 .ldb = in,
-                 .c = gw,
-                 .ldc = in});
+  const int64_t rows = shape.rows, out = shape.out, parts = parts_of(rows);
+  with_factor<T>([&](auto tag) {
+    using Factor = decltype(tag);
+    constexpr bool kRounds = !std::is_same_v<Factor, T>;
+    // The gradient with respect to x wᵀ + bias, as it enters the products: g itself, or what start_kernel
+    // makes of it, which then adds it up for the bias too.
+    const bool plain = activation == Activation::none && !dropout.active() && !kRounds;
+    const Scratch<Factor> buffer(plain ? 0 : rows * out);
+    const auto start = [&](Factor* gz) {
+      const Scratch<T> partial(gbias ? parts * out : 0);
+      const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(g, pre, y);
+      const Start<T, Factor> s{rows, out, g, y, pre, DropoutFactors<T>(dropout), gz, partial.data()};
+      with_constants<T>(packs, activation, [&](auto group, auto function) {
+        launch(start_kernel<T, Factor, group(), function()>, over_columns(out / group(), parts), s);
+      });
+      if (gbias) collect_columns(partial.data(), parts, out, 1, ColumnTargets<T>{{gbias, nullptr}});
+    };
+    if (!plain) start(buffer.data());
+    const Factor* gz = buffer.data();
+    if constexpr (!kRounds)
+      if (plain) gz = g;
+    if (gx) input_gradient(shape, gz, w, gx);
+    const bool bias_is_made = gw && weight_gradient<Factor>(shape, gz, x, gw, plain ? gbias : nullptr);
+    if (plain && gbias && !bias_is_made) start(nullptr);
+  });
 }
 
 template void linear_forward(const LinearShape&, const float*, const float*, const float*, Activation,

@@ -225,10 +225,7 @@ class LinearStates {
               dim3(kTileThreads), 2 * kSliceElements<kWidth> * sizeof(T)},
              in, segments_, tokens, states_.data());
     };
-    if (tile_width(std::max(in.s.dim, in.s.value_dim)) == 32)
-      run(std::integral_constant<int, 32>{});
-    else
-      run(std::integral_constant<int, 64>{});
+    with_tile_width<T>(std::max(in.s.dim, in.s.value_dim), run);
     const Scan scan = !in.s.causal ? Scan::all : reverse ? Scan::behind : Scan::before;
     launch(scan_kernel<T>, over_elements(heads * size), states_.data(), segments_, size, heads * size, scan);
   }
@@ -264,10 +261,7 @@ void read(const LinearInputs<T>& in, const LinearStates<T>& states, T* result, T
             dim3(kTileThreads), kShared * sizeof(T)},
            in, chunks, states.data(), states.each(), result, inverse);
   };
-  if (tile_width(width) == 32)
-    run(std::integral_constant<int, 32>{});
-  else
-    run(std::integral_constant<int, 64>{});
+  with_tile_width<T>(width, run);
 }
 
 }  // namespace

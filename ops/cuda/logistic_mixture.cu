@@ -110,8 +110,9 @@ __global__ void mixture_kernel(Mixture<T> m) {
 
 // In double, as on the CPU: the same numbers give the same bytes.
 template <class T>
-__global__ void sample_kernel(int64_t rows, int mixtures, const T* parameters, RandomStream stream,
+__global__ void sample_kernel(int64_t rows, int mixtures, const T* parameters, StepStream step_stream,
                               int64_t first, bool elu_scale, uint8_t* out) {
+  const RandomStream stream = step_stream.now();
   for (int64_t row = first_element(); row < rows; row += element_stride()) {
     const T* const p = parameters + row * 3 * mixtures;
     T largest = p[0];
@@ -160,7 +161,7 @@ void sample_logistic_mixture(int64_t rows, int64_t mixtures, const T* parameters
   launch(sample_kernel<T>,
          Launch(dim3(static_cast<unsigned>((rows + kThreadsOfBlock - 1) / kThreadsOfBlock)),
                 dim3(kThreadsOfBlock)),
-         rows, static_cast<int>(mixtures), parameters, stream, first, elu_scale, out);
+         rows, static_cast<int>(mixtures), parameters, StepStream(stream), first, elu_scale, out);
 }
 
 template void logistic_mixture(int64_t, int64_t, int64_t, const float*, const int64_t*, const float*, float*,

@@ -64,11 +64,11 @@ __global__ void forward_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* 
           scores, block.left, block.right, in.s.dim,
           [&](int64_t d, int i) { return block.q_at(positions.queries[i], d); },
           [&](int64_t d, int j) { return block.q_at(positions.keys[j], d); });
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int i = 0; i < Scores::kRowsEach; ++i) {
         const int row = Scores::first_row() + i;
         T largest = -kInfinity<T>;
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
         for (int j = 0; j < Scores::kColumnsEach; ++j) {
           const int at = Scores::first_column() + j;
           T& score = scores.elements[i][j];
@@ -78,7 +78,7 @@ __global__ void forward_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* 
         largest = Larger::of(maximum[i], row_reduce<Larger>(largest));
         const T shift = largest == -kInfinity<T> ? T{0} : largest, rescale = std::exp(maximum[i] - shift);
         T total = 0;
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
         for (int j = 0; j < Scores::kColumnsEach; ++j) {
           T& score = scores.elements[i][j];
           const bool seen = score != -kInfinity<T>;
@@ -99,7 +99,7 @@ __global__ void forward_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* 
 
   const AttentionRows<T> target = contiguous_rows(out, in.s.length, in.s.heads, in.s.value_dim);
   const bool first = round == 0, last = round == in.s.rounds - 1;
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Scores::kRowsEach; ++i) {
     const int64_t place = begin + result.first_row() + i;
     const bool there = place < own.count;
@@ -129,7 +129,7 @@ __global__ void forward_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* 
     if (column == 0 && threadIdx.x % kTileEdge == 0 && (in.s.mean || last))
       log_sums[block.log_sum_index(round, position)] = log_sum;
     T* const row = target.row(block.example, position, block.head);
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int j = 0; j < result.kColumnsEach; ++j) {
       const int64_t m = column + result.first_column() + j;
       if (m >= in.s.value_dim) continue;
@@ -173,10 +173,7 @@ void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const T> q,
       launch(forward_kernel<T, kWidth>, grid.launch(tiles, LshBlock<T>::kBytes), in, grid, round, out,
              log_sums, running.data());
   };
-  if (tile_width(s.value_dim) == 32)
-    run(std::integral_constant<int, 32>{});
-  else
-    run(std::integral_constant<int, 64>{});
+  with_tile_width<T>(s.value_dim, run);
 }
 
 template void lsh_factors(const LshAttentionShape&, AttentionRows<const float>, float*);

@@ -41,7 +41,7 @@ __global__ void query_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t rou
   const LshPlaces own = block.places(round, chunk), before = block.places_before(round, chunk);
   Tile<T, kTokens, kWidth> result;
   T log_sums[kRowsEach] = {}, delta[kRowsEach] = {};
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
   for (int i = 0; i < kRowsEach; ++i) {
     const int64_t place = begin + result.first_row() + i;
     if (place >= own.count) continue;
@@ -60,9 +60,9 @@ __global__ void query_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t rou
         __syncthreads();
         Scores scores, gradients;
         pair_products(block, scores, gradients, false);
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
         for (int i = 0; i < kRowsEach; ++i)
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
           for (int j = 0; j < Scores::kColumnsEach; ++j)
             scores.elements[i][j] = block.weight(Scores::first_row() + i, Scores::first_column() + j,
                                                  scores.elements[i][j], log_sums[i]);
@@ -72,13 +72,13 @@ __global__ void query_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t rou
   };
   if (in.s.mean) {
     each_tile([&](Scores& scores, Scores& gradients) {
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int i = 0; i < kRowsEach; ++i)
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
         for (int j = 0; j < Scores::kColumnsEach; ++j)
           delta[i] += scores.elements[i][j] * gradients.elements[i][j];
     });
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int i = 0; i < kRowsEach; ++i) {
       delta[i] = row_reduce<Plus>(delta[i]) * static_cast<T>(in.s.rounds);
       const int64_t place = begin + result.first_row() + i;
@@ -87,9 +87,9 @@ __global__ void query_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t rou
     }
   }
   each_tile([&](Scores& scores, Scores& gradients) {
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int i = 0; i < kRowsEach; ++i)
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int j = 0; j < Scores::kColumnsEach; ++j)
         gradients.elements[i][j] = block.score_gradient(Scores::first_column() + j, scores.elements[i][j],
                                                         gradients.elements[i][j], delta[i]);
@@ -134,14 +134,14 @@ __global__ void key_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t round
       __syncthreads();
       Scores scores, gradients;
       pair_products(block, scores, gradients, true);
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int j = 0; j < Scores::kColumnsEach; ++j) {
         const int at = Scores::first_column() + j;
         const int32_t position = positions.queries[at];
         const int64_t row = position < 0 ? 0 : block.log_sum_index(queries.round, position);
         const T log_sum = position < 0 ? T{0} : in.log_sums[row];
         const T delta = position < 0 ? T{0} : in.deltas[row];
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
         for (int i = 0; i < Scores::kRowsEach; ++i) {
           const int key = Scores::first_row() + i;
           T& weight = scores.elements[i][j];
@@ -163,7 +163,7 @@ __global__ void key_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t round
     }
   }
   const AttentionRows<T> to_v = contiguous_rows(gv, in.s.length, in.s.heads, in.s.value_dim);
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
   for (int i = 0; i < to_key.kRowsEach; ++i) {
     const int64_t place = begin + to_key.first_row() + i;
     if (place >= own.count) continue;
@@ -172,7 +172,7 @@ __global__ void key_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t round
     const bool alone =
         in.log_sums[block.log_sum_index(round, position)] == kInfinity<T> && (in.s.mean || round == 0);
     const T share = in.s.mean ? 1 / static_cast<T>(in.s.rounds) : T{1};
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int j = 0; j < to_key.kColumnsEach; ++j) {
       const int64_t feature = column + to_key.first_column() + j;
       if (feature < in.s.dim) {
@@ -237,10 +237,7 @@ void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const T> q
              grid.launch(tiles_of(std::max(s.dim, s.value_dim), kWidth), LshBlock<T>::kBytes), in, grid,
              round, gk.data(), gv);
   };
-  if (tile_width(std::max(s.dim, s.value_dim)) == 32)
-    run(std::integral_constant<int, 32>{});
-  else
-    run(std::integral_constant<int, 64>{});
+  with_tile_width<T>(std::max(s.dim, s.value_dim), run);
   launch(add_key_gradient_kernel<T>, over_elements(rows * kWarp), in, gk.data(), to_q, rows);
 }
 

@@ -7,9 +7,10 @@ namespace {
 // The rotations of one hash: which of them are the same, and how they lie in memory.
 struct Rotations {
   LshHashShape s;
-  RandomStream stream;
+  StepStream stream;
 
-  __device__ int64_t columns(int factor) const { return factor == 0 ? s.buckets1 / 2 : s.buckets2 / 2; }
+  // Of what is drawn; a sequence with fewer buckets takes the first of them.
+  __device__ int64_t columns(int factor) const { return factor == 0 ? s.most.first / 2 : s.most.second / 2; }
   __device__ int64_t size() const { return s.dim * (columns(0) + columns(1)); }
   // Number of the rotation of a round of a head.
   __device__ int64_t number(int64_t example, int64_t head, int64_t round) const {
@@ -22,24 +23,30 @@ struct Rotations {
 template <class T>
 __global__ void draw_kernel(Rotations rotations, int64_t count, T* target) {
   const LshHashShape& s = rotations.s;
+  const RandomStream stream = rotations.stream.now();
   const int64_t first = s.dim * rotations.columns(0), second = s.dim * rotations.columns(1);
   const int64_t first_blocks = (first + 3) / 4, blocks = first_blocks + (second + 3) / 4;
+  constexpr uint64_t kSecondFactor = 1 << 23;
   for (int64_t i = first_element(); i < count * blocks; i += element_stride()) {
     const int64_t number = i / blocks, block = i % blocks, round = number % s.rounds;
     const int64_t head = number / s.rounds % s.heads, example = number / s.rounds / s.heads;
     const int64_t place = (example << 12) + head;
-    const PhiloxBlock bits = rotations.stream.block((static_cast<uint64_t>((place << 8) + round) << 24) +
-                                                    static_cast<uint64_t>(block));
     const bool in_second = block >= first_blocks;
+    const int64_t own_block = in_second ? block - first_blocks : block;
+    const PhiloxBlock bits = stream.block((static_cast<uint64_t>((place << 8) + round) << 24) +
+                                          (in_second ? kSecondFactor : 0) + static_cast<uint64_t>(own_block));
     T* const matrix = target + number * rotations.size() + (in_second ? first : 0);
-    const int64_t element = (in_second ? block - first_blocks : block) * 4, size = in_second ? second : first;
+    const int64_t columns = rotations.columns(in_second), size = in_second ? second : first;
+    const auto set = [&](int64_t e, float value) {
+      if (e < size) matrix[e % s.dim * columns + e / s.dim] = static_cast<T>(value);
+    };
     for (size_t pair = 0; pair < 2; ++pair) {
       const float u = (static_cast<float>(bits[2 * pair] >> 8) + 0.5f) * 0x1p-24f;
       const float angle = 0x1p-32f * 6.2831853f * static_cast<float>(bits[2 * pair + 1]);
       const float radius = std::sqrt(-2 * std::log(u));
-      const int64_t at = element + 2 * static_cast<int64_t>(pair);
-      if (at < size) matrix[at] = static_cast<T>(radius * std::cos(angle));
-      if (at + 1 < size) matrix[at + 1] = static_cast<T>(radius * std::sin(angle));
+      const int64_t at = own_block * 4 + 2 * static_cast<int64_t>(pair);
+      set(at, radius * std::cos(angle));
+      set(at + 1, radius * std::sin(angle));
     }
   }
 }
@@ -84,20 +91,22 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
   using Rotated = Tile<T, kTokens, kTokens>;
   int32_t bucket[Rotated::kRowsEach] = {};
   const T* matrix = drawn + rotations.number(example, head, round) * rotations.size();
+  const LshFactors factors = s.factors(counted);
   int32_t unit = 1;
-  for (int factor = 0; factor < (s.buckets2 > 1 ? 2 : s.buckets1 > 1 ? 1 : 0); ++factor) {
-    const int64_t columns = rotations.columns(factor);
+  for (int factor = 0; factor < (factors.second > 1 ? 2 : factors.first > 1 ? 1 : 0); ++factor) {
+    const int64_t columns = (factor == 0 ? factors.first : factors.second) / 2;
+    const int64_t stride = rotations.columns(factor);
     Largest<T> high[Rotated::kRowsEach], low[Rotated::kRowsEach];
     for (int64_t column = 0; column < columns; column += kTokens) {
       Rotated rotated;
       add_products<Lanes::along_depth, Lanes::along_tile>(
           rotated, left_slice, right_slice, s.dim, [&](int64_t d, int i) { return rows.at(begin + i, d); },
           [&](int64_t d, int j) {
-            return d < s.dim && column + j < columns ? matrix[d * columns + column + j] : T{0};
+            return d < s.dim && column + j < columns ? matrix[d * stride + column + j] : T{0};
           });
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int i = 0; i < Rotated::kRowsEach; ++i)
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
         for (int j = 0; j < Rotated::kColumnsEach; ++j) {
           const int64_t at = column + Rotated::first_column() + j;
           if (at >= columns) continue;
@@ -105,22 +114,22 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
           low[i].take(-rotated.elements[i][j], static_cast<int32_t>(at));
         }
     }
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int i = 0; i < Rotated::kRowsEach; ++i) {
       high[i].reduce_row();
       low[i].reduce_row();
       const bool positive = high[i].value >= low[i].value;
       bucket[i] += unit * (positive ? high[i].index : static_cast<int32_t>(columns) + low[i].index);
     }
-    matrix += s.dim * columns;
+    matrix += s.dim * stride;
     unit *= static_cast<int32_t>(2 * columns);
   }
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Rotated::kRowsEach; ++i) {
     const int64_t position = begin + Rotated::first_row() + i;
     if (position < s.length && threadIdx.x % kTileEdge == 0)
       buckets[task * s.length + position] =
-          position < counted ? bucket[i] : static_cast<int32_t>(s.buckets1 * s.buckets2);
+          position < counted ? bucket[i] : static_cast<int32_t>(factors.total());
   }
 }
 
@@ -128,10 +137,10 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
 
 template <class T>
 void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<const T> q, int32_t* buckets) {
-  const Rotations rotations{s, stream};
+  const Rotations rotations{s, StepStream(stream)};
   int64_t count = s.rounds * (s.shared ? 1 : s.heads * (s.shared_examples ? 1 : s.batch));
-  if (s.buckets1 < 2) count = 0;
-  const int64_t columns1 = s.buckets1 / 2, columns2 = s.buckets2 / 2;
+  if (s.most.total() < 2) count = 0;
+  const int64_t columns1 = s.most.first / 2, columns2 = s.most.second / 2;
   const int64_t random_blocks = (s.dim * columns1 + 3) / 4 + (s.dim * columns2 + 3) / 4;
   const Scratch<T> drawn(count * s.dim * (columns1 + columns2));
   launch(draw_kernel<T>, over_elements(count * random_blocks), rotations, count, drawn.data());

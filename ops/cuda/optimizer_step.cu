@@ -91,7 +91,7 @@ template <class T>
 struct Rule {
   T momentum, gain, beta2, rest2, l2, shrink, step, second_scale, eps;
   bool adaptive;
-  explicit Rule(const StepRule& rule)
+  __device__ explicit Rule(const StepRule& rule)
       : momentum(static_cast<T>(rule.momentum)),
         gain(static_cast<T>(rule.gain)),
         beta2(static_cast<T>(rule.beta2)),
@@ -126,8 +126,9 @@ __device__ void step_group(const Rule<T>& rule, const ParameterArrays<T>& arrays
 }
 
 template <class T>
-__global__ void step_kernel(Rule<T> rule, List<T> list, const double* scales) {
+__global__ void step_kernel(const StepRule* step_rule, List<T> list, const double* scales) {
   constexpr int kPack = Pack<T>::kSize;
+  const Rule<T> rule(*step_rule);
   const Chunk chunk = chunk_of_block(list);
   const ParameterArrays<T> arrays = list.arrays[chunk.slot];
   const T scale = static_cast<T>(scales[chunk.slot]);
@@ -144,7 +145,8 @@ __global__ void step_kernel(Rule<T> rule, List<T> list, const double* scales) {
 }
 
 template <class T>
-__global__ void average_kernel(T* average, const T* value, T keep, T take, int64_t n) {
+__global__ void average_kernel(T* average, const T* value, const StepRule* rule, int64_t n) {
+  const T keep = static_cast<T>(rule->average_decay), take = static_cast<T>(1 - rule->average_decay);
   for (int64_t i = first_element(); i < n; i += element_stride())
     average[i] = keep * average[i] + take * value[i];
 }
@@ -168,24 +170,23 @@ void clip_scales(const Clipping& clipping, const double* squares, int64_t count,
 }
 
 template <class T>
-void optimizer_step(const StepRule& rule, const ParameterArrays<T>* list, int64_t count,
+void optimizer_step(const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
                     const double* scales) {
   for_lists(list, count, [&](const List<T>& part, int64_t first) {
-    launch(step_kernel<T>, over_rows(part.first_chunk[part.count]), Rule<T>(rule), part, scales + first);
+    launch(step_kernel<T>, over_rows(part.first_chunk[part.count]), rule, part, scales + first);
   });
 }
 
 template <class T>
-void average_into(T* average, const T* value, double decay, int64_t n) {
-  launch(average_kernel<T>, over_elements(n), average, value, static_cast<T>(decay),
-         static_cast<T>(1 - decay), n);
+void average_into(T* average, const T* value, const StepRule* rule, int64_t n) {
+  launch(average_kernel<T>, over_elements(n), average, value, rule, n);
 }
 
 template void squared_norms(const ParameterArrays<float>*, int64_t, double*);
 template void squared_norms(const ParameterArrays<double>*, int64_t, double*);
-template void optimizer_step(const StepRule&, const ParameterArrays<float>*, int64_t, const double*);
-template void optimizer_step(const StepRule&, const ParameterArrays<double>*, int64_t, const double*);
-template void average_into(float*, const float*, double, int64_t);
-template void average_into(double*, const double*, double, int64_t);
+template void optimizer_step(const StepRule*, const ParameterArrays<float>*, int64_t, const double*);
+template void optimizer_step(const StepRule*, const ParameterArrays<double>*, int64_t, const double*);
+template void average_into(float*, const float*, const StepRule*, int64_t);
+template void average_into(double*, const double*, const StepRule*, int64_t);
 
 }  // namespace tapeformer::cuda

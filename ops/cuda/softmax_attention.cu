@@ -86,9 +86,9 @@ template <class T, int kRows, int kColumns>
 __device__ void store_tile(const Tile<T, kRows, kColumns>& tile, const AttentionRows<T>& target,
                            const SoftmaxHead<T>& head, int64_t begin, int64_t column, int64_t length,
                            int64_t width) {
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
   for (int i = 0; i < tile.kRowsEach; ++i)
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int j = 0; j < tile.kColumnsEach; ++j) {
       const int64_t position = begin + tile.first_row() + i, feature = column + tile.first_column() + j;
       if (position < length && feature < width)
@@ -113,11 +113,11 @@ __global__ void forward_kernel(SoftmaxInputs<T> in, int64_t blocks, T* out, T* l
   for (int64_t key = 0; key < end; key += kTokens) {
     Scores<T> scores;
     add_row_products(scores, slices, head.q, begin, head.k, key);
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int i = 0; i < kRowsEach; ++i) {
       const int64_t query = begin + scores.first_row() + i, limit = head.limit(query);
       T largest = -kInfinity;
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int j = 0; j < kColumnsEach; ++j) {
         T& score = scores.elements[i][j];
         score = key + scores.first_column() + j < limit ? scale * score : -kInfinity;
@@ -126,7 +126,7 @@ __global__ void forward_kernel(SoftmaxInputs<T> in, int64_t blocks, T* out, T* l
       largest = Larger::of(maximum[i], row_reduce<Larger>(largest));
       const T shift = largest == -kInfinity ? T{0} : largest, rescale = std::exp(maximum[i] - shift);
       T total = 0;
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int j = 0; j < kColumnsEach; ++j) {
         T& score = scores.elements[i][j];
         score = std::exp(score - shift);
@@ -142,7 +142,7 @@ __global__ void forward_kernel(SoftmaxInputs<T> in, int64_t blocks, T* out, T* l
     add_products_of(result, slices.weights, slices.right,
                     [&](int d, int j) { return head.v.at(key + d, column + j); });
   }
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
   for (int i = 0; i < kRowsEach; ++i) {
     const int64_t query = begin + result.first_row() + i;
     for (T& element : result.elements[i]) element = sum[i] == 0 ? T{0} : element / sum[i];
@@ -176,7 +176,7 @@ __global__ void query_gradient_kernel(SoftmaxInputs<T> in, int64_t blocks, T* gq
   const int64_t begin = (blocks - 1 - blockIdx.x % blocks) * kTokens, column = int64_t{blockIdx.y} * kWidth;
   Tile<T, kTokens, kWidth> result;
   T log_sums[Scores<T>::kRowsEach] = {}, deltas[Scores<T>::kRowsEach] = {};
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Scores<T>::kRowsEach; ++i) {
     const int64_t query = begin + Scores<T>::first_row() + i, at = head.index * head.queries + query;
     if (query >= head.queries) continue;
@@ -188,9 +188,9 @@ __global__ void query_gradient_kernel(SoftmaxInputs<T> in, int64_t blocks, T* gq
     Scores<T> scores, gradients;
     add_row_products(scores, slices, head.q, begin, head.k, key);
     add_row_products(gradients, slices, head.g, begin, head.v, key);
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int i = 0; i < scores.kRowsEach; ++i)
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int j = 0; j < scores.kColumnsEach; ++j)
         score_gradient(in, head, begin + scores.first_row() + i, key + scores.first_column() + j, log_sums[i],
                        deltas[i], scores.elements[i][j], gradients.elements[i][j]);
@@ -216,12 +216,12 @@ __global__ void key_gradient_kernel(SoftmaxInputs<T> in, int64_t blocks, T* gk, 
     Scores<T> scores, gradients;
     add_row_products(scores, slices, head.k, begin, head.q, query);
     add_row_products(gradients, slices, head.v, begin, head.g, query);
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int j = 0; j < scores.kColumnsEach; ++j) {
       const int64_t i = query + scores.first_column() + j, at = head.index * head.queries + i;
       const T log_sum = i < head.queries ? in.log_sums[at] : T{0};
       const T delta = i < head.queries ? in.deltas[at] : T{0};
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int r = 0; r < scores.kRowsEach; ++r)
         score_gradient(in, head, i, begin + scores.first_row() + r, log_sum, delta, scores.elements[r][j],
                        gradients.elements[r][j]);
@@ -246,15 +246,6 @@ __global__ void key_gradient_kernel(SoftmaxInputs<T> in, int64_t blocks, T* gk, 
                head.keys, in.s.value_dim);
 }
 
-// f(std::integral_constant of a tile's columns) for results of this width.
-template <class F>
-void with_tile_width(int64_t width, F&& f) {
-  if (tile_width(width) == 32)
-    f(std::integral_constant<int, 32>{});
-  else
-    f(std::integral_constant<int, 64>{});
-}
-
 template <class T>
 Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles) {
   return {dim3(static_cast<unsigned>(s.batch * s.heads * blocks), static_cast<unsigned>(tiles)),
@@ -268,7 +259,7 @@ void softmax_attention_forward(const SoftmaxAttentionShape& s, AttentionRows<con
                                AttentionRows<const T> k, AttentionRows<const T> v, T* out, T* log_sums) {
   const SoftmaxInputs<T> in{s, q, k, v, {}, DropoutFactors<T>(s.dropout), nullptr, nullptr};
   const int64_t blocks = tiles_of(s.query_length, kTokens);
-  with_tile_width(s.value_dim, [&](auto width) {
+  with_tile_width<T>(s.value_dim, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
     launch(forward_kernel<T, kWidth>, blocks_of<T>(s, blocks, tiles_of(s.value_dim, kWidth)), in, blocks, out,
            log_sums);
@@ -285,14 +276,14 @@ void softmax_attention_backward(const SoftmaxAttentionShape& s, AttentionRows<co
               s.query_length, s.heads, s.value_dim, deltas.data());
   const SoftmaxInputs<T> in{s, q, k, v, g, DropoutFactors<T>(s.dropout), log_sums, deltas.data()};
   if (gradients.gq)
-    with_tile_width(s.dim, [&](auto width) {
+    with_tile_width<T>(s.dim, [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
       const int64_t blocks = tiles_of(s.query_length, kTokens);
       launch(query_gradient_kernel<T, kWidth>, blocks_of<T>(s, blocks, tiles_of(s.dim, kWidth)), in, blocks,
              gradients.gq);
     });
   if (gradients.gk || gradients.gv)
-    with_tile_width(std::max(s.dim, s.value_dim), [&](auto width) {
+    with_tile_width<T>(std::max(s.dim, s.value_dim), [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
       const int64_t blocks = tiles_of(s.key_length, kTokens);
       launch(key_gradient_kernel<T, kWidth>,

@@ -12,8 +12,9 @@ constexpr int kStepKeys = 256;  // keys between two looks at the maximum, and th
 // One block for each head. Scores are worked out by a warp for each key; then threads lie along the columns
 // of the values, `groups` keys at a time.
 template <class T>
-__global__ void step_kernel(SoftmaxAttentionShape s, AttentionRows<const T> q, AttentionRows<const T> k,
-                            AttentionRows<const T> v, int64_t columns, AttentionRows<T> out) {
+__global__ void step_kernel(SoftmaxAttentionShape s, StepNumber last, AttentionRows<const T> q,
+                            AttentionRows<const T> new_key, AttentionRows<const T> new_value,
+                            AttentionRows<T> k, AttentionRows<T> v, int64_t columns, AttentionRows<T> out) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
   __shared__ T weights[kStepKeys];
   T* const results = dynamic_shared<T>();  // (groups, value_dim)
@@ -21,11 +22,17 @@ __global__ void step_kernel(SoftmaxAttentionShape s, AttentionRows<const T> q, A
   const int64_t groups = kStepKeys / columns, group = thread / columns, lane = thread % kWarp;
   const T* const query = q.row(example, 0, head);
   const T scale = static_cast<T>(s.scale);
+  const int64_t length = last.now() + 1;
+  for (int64_t d = thread; d < s.dim; d += kStepKeys)
+    k.row(example, length - 1, head)[d] = new_key.row(example, 0, head)[d];
+  for (int64_t m = thread; m < s.value_dim; m += kStepKeys)
+    v.row(example, length - 1, head)[m] = new_value.row(example, 0, head)[m];
+  __syncthreads();
   if (group < groups)
     for (int64_t m = thread % columns; m < s.value_dim; m += columns) results[group * s.value_dim + m] = 0;
   T maximum = -kInfinity, sum = 0;
-  for (int64_t begin = 0; begin < s.key_length; begin += kStepKeys) {
-    const int64_t count = s.key_length - begin < kStepKeys ? s.key_length - begin : kStepKeys;
+  for (int64_t begin = 0; begin < length; begin += kStepKeys) {
+    const int64_t count = length - begin < kStepKeys ? length - begin : kStepKeys;
     for (int64_t j = thread / kWarp; j < count; j += kStepKeys / kWarp) {
       const T* const key = k.row(example, begin + j, head);
       T product = 0;
@@ -61,17 +68,19 @@ __global__ void step_kernel(SoftmaxAttentionShape s, AttentionRows<const T> q, A
 
 template <class T>
 void softmax_attention_step(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
-                            AttentionRows<const T> k, AttentionRows<const T> v, AttentionRows<T> out) {
+                            AttentionRows<const T> key, AttentionRows<const T> value, AttentionRows<T> k,
+                            AttentionRows<T> v, AttentionRows<T> out) {
   const int64_t columns = std::min<int64_t>(s.value_dim, kStepKeys);
   const size_t shared = static_cast<size_t>(kStepKeys / columns * s.value_dim) * sizeof(T);
-  launch(step_kernel<T>, over_rows(s.batch * s.heads, kStepKeys, shared), s, q, k, v, columns, out);
+  launch(step_kernel<T>, over_rows(s.batch * s.heads, kStepKeys, shared), s, StepNumber(s.key_length - 1), q,
+         key, value, k, v, columns, out);
 }
 
 template void softmax_attention_step(const SoftmaxAttentionShape&, AttentionRows<const float>,
                                      AttentionRows<const float>, AttentionRows<const float>,
-                                     AttentionRows<float>);
+                                     AttentionRows<float>, AttentionRows<float>, AttentionRows<float>);
 template void softmax_attention_step(const SoftmaxAttentionShape&, AttentionRows<const double>,
                                      AttentionRows<const double>, AttentionRows<const double>,
-                                     AttentionRows<double>);
+                                     AttentionRows<double>, AttentionRows<double>, AttentionRows<double>);
 
 }  // namespace tapeformer::cuda

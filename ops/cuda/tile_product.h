@@ -3,6 +3,8 @@
 // a few neighbouring elements of the result in registers.
 #pragma once
 
+#include <type_traits>
+
 #include "core/cuda/kernel.h"
 #include "ops/kernels/attention.h"
 
@@ -34,30 +36,30 @@ struct Tile {
   __device__ void add_product(const T* left, const T* right, int depth) {
     left += first_row();
     right += first_column();
-#pragma unroll 8
+#pragma unroll(kUnrolled <T, 8>)
     for (int d = 0; d < depth; ++d, left += kRowStride, right += kColumnStride) {
       const auto a = *reinterpret_cast<const Few<kRowsEach>*>(left);
       const auto b = *reinterpret_cast<const Few<kColumnsEach>*>(right);
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int i = 0; i < kRowsEach; ++i)
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
         for (int j = 0; j < kColumnsEach; ++j) elements[i][j] += a.values[i] * b.values[j];
     }
   }
   // f(row, column, element)
   template <class F>
   __device__ void for_elements(F f) {
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int i = 0; i < kRowsEach; ++i)
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int j = 0; j < kColumnsEach; ++j) f(first_row() + i, first_column() + j, elements[i][j]);
   }
   // target[column][row], as the left operand of add_product.
   __device__ void store_transposed(T* target) const {
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int j = 0; j < kColumnsEach; ++j) {
       Few<kRowsEach> column;
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int i = 0; i < kRowsEach; ++i) column.values[i] = elements[i][j];
       *reinterpret_cast<Few<kRowsEach>*>(target + (first_column() + j) * kRowStride + first_row()) = column;
     }
@@ -78,12 +80,14 @@ template <Lanes kLanes, int kSize, class T, class F>
 __device__ void fill_slice(T* slice, F element) {
   const int thread = static_cast<int>(threadIdx.x);
   if constexpr (kLanes == Lanes::along_tile) {
+#pragma unroll(kUnrolled <T>)
     for (int e = thread; e < kSliceDepth * kSize; e += kTileThreads)
       slice[e / kSize * kTileStride<kSize> + e % kSize] = element(e / kSize, e % kSize);
   } else {
     // A warp takes 4 rows of 8 neighbouring elements: whole sectors of memory, and 32 different banks.
     const int d = thread % 8, i = thread / 8 % 4, warp = thread / kWarp;
     constexpr int kGroups = kSliceDepth / 8;
+#pragma unroll(kUnrolled <T>)
     for (int part = warp; part < kGroups * kSize / 4; part += kTileThreads / kWarp) {
       const int depth = part % kGroups * 8 + d, column = part / kGroups * 4 + i;
       slice[depth * kTileStride<kSize> + column] = element(depth, column);
@@ -144,10 +148,15 @@ __device__ T row_reduce(T value) {
   return value;
 }
 
-// Columns of the tiles that make up a result of this width, and how many tiles that takes.
-inline int tile_width(int64_t width) {
-  return width <= 32 ? 32 : 64;
+// Calls f with the columns of the tiles that make up a result of this width, as a constant. Double has one
+// width, as kUnrolled says.
+template <class T, class F>
+void with_tile_width(int64_t width, F&& f) {
+  if constexpr (sizeof(T) == sizeof(float))
+    if (width <= 32) return f(std::integral_constant<int, 32>{});
+  f(std::integral_constant<int, 64>{});
 }
+// How many tiles that takes.
 inline int64_t tiles_of(int64_t size, int64_t tile) {
   return (size + tile - 1) / tile;
 }

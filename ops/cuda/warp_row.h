@@ -14,7 +14,7 @@ __device__ void load_group(const T* from, T* values) {
     *values = *from;
   } else {
     const Pack<T> pack = Pack<T>::load(from);
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int v = 0; v < V; ++v) values[v] = pack.values[v];
   }
 }
@@ -24,9 +24,24 @@ __device__ void store_group(T* to, const T* values) {
     *to = *values;
   } else {
     Pack<T> pack;
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int v = 0; v < V; ++v) pack.values[v] = values[v];
     pack.store(to);
+  }
+}
+
+// The same into another type, which V elements fill in part of a Pack.
+template <int V, class To, class T>
+__device__ void store_group_as(To* to, const T* values) {
+  if constexpr (std::is_same_v<To, T>) {
+    store_group<V>(to, values);
+  } else {
+    struct alignas(V * sizeof(To)) Group {
+      To values[V];
+    } group;
+#pragma unroll(kUnrolled <T>)
+    for (int v = 0; v < V; ++v) group.values[v] = convert_element<To>(values[v]);
+    *reinterpret_cast<Group*>(to) = group;
   }
 }
 
@@ -45,33 +60,33 @@ struct WarpRow {
   // f(index of the value, column) for the elements of a row of `dim`.
   template <class F>
   __device__ static void for_each(int dim, F&& f) {
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int k = 0; k < K; ++k)
       if (const int c = column(k / V) + k % V; c < dim) f(k, c);
   }
   __device__ void load(const T* row, int dim, T otherwise) {
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int group = 0; group < K / V; ++group) {
       const int c = column(group);
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int v = 0; v < V; ++v) values[group * V + v] = otherwise;
       if (c < dim) load_group<V>(row + c, values + group * V);
     }
   }
   __device__ void store(T* row, int dim) const {
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int group = 0; group < K / V; ++group)
       if (const int c = column(group); c < dim) store_group<V>(row + c, values + group * V);
   }
   // Multiplies by what dropout does to the row that begins at `first`.
   __device__ void drop(const DropoutFactors<T>& factors, int64_t first, int dim) {
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
     for (int group = 0; group < K / V; ++group) {
       const int c = column(group);
       if (c >= dim) continue;
       T factor[V];
       factors.template fill<V>(first + c, factor);
-#pragma unroll
+#pragma unroll(kUnrolled <T>)
       for (int v = 0; v < V; ++v) values[group * V + v] *= factor[v];
     }
   }
@@ -101,17 +116,23 @@ bool aligned_to_packs(const T*... pointers) {
 // `aligned` says that the arrays begin at multiples of 16 bytes.
 template <class T, class F>
 bool with_warp_row(int64_t dim, bool aligned, F&& f) {
-  constexpr int kPack = Pack<T>::kSize;
-  const auto with_group = [&](auto group) {
-    constexpr int V = decltype(group)::value;
-    if (dim <= 4 * kWarp) return f(WarpRow<T, V, 4>{}), true;
-    if (dim <= 8 * kWarp) return f(WarpRow<T, V, 8>{}), true;
-    if (dim <= 16 * kWarp) return f(WarpRow<T, V, 16>{}), true;
-    if (dim <= 32 * kWarp) return f(WarpRow<T, V, 32>{}), true;
-    return false;
-  };
-  if (aligned && dim % kPack == 0) return with_group(std::integral_constant<int, kPack>{});
-  return with_group(std::integral_constant<int, 1>{});
+  if constexpr (sizeof(T) > sizeof(float)) {  // one of them: see kUnrolled
+    if (dim > 32 * kWarp) return false;
+    f(WarpRow<T, 1, 32>{});
+    return true;
+  } else {
+    constexpr int kPack = Pack<T>::kSize;
+    const auto with_group = [&](auto group) {
+      constexpr int V = decltype(group)::value;
+      if (dim <= 4 * kWarp) return f(WarpRow<T, V, 4>{}), true;
+      if (dim <= 8 * kWarp) return f(WarpRow<T, V, 8>{}), true;
+      if (dim <= 16 * kWarp) return f(WarpRow<T, V, 16>{}), true;
+      if (dim <= 32 * kWarp) return f(WarpRow<T, V, 32>{}), true;
+      return false;
+    };
+    if (aligned && dim % kPack == 0) return with_group(std::integral_constant<int, kPack>{});
+    return with_group(std::integral_constant<int, 1>{});
+  }
 }
 
 }  // namespace tapeformer::cuda

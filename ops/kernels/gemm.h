@@ -4,18 +4,20 @@
 
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
-template <class T>
+// The factors may have another type than the result: on a device, bfloat16 with float32.
+template <class T, class Factor = T>
 struct Gemm {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0;
   T alpha = 1;
-  const T* a = nullptr;
+  const Factor* a = nullptr;
   int64_t lda = 0;
-  const T* b = nullptr;
+  const Factor* b = nullptr;
   int64_t ldb = 0;
   T beta = 0;  // 0: c is not read
   T* c = nullptr;
@@ -32,4 +34,10 @@ TAPEFORMER_ON_BOTH_MACHINES(
 
 )
 
+namespace cuda {
+
+// Sums in float32.
+void gemm(const Gemm<float, BFloat16>& product);
+
+}  // namespace cuda
 }  // namespace tapeformer

@@ -29,10 +29,11 @@ TAPEFORMER_ON_BOTH_MACHINES(
     template <class T> void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t rows,
                                              int64_t count, int64_t dim);
 
-    // out (batch, value_dim + position_dim): table[tokens[b]], then position_row
+    // out (batch, value_dim + position_dim): table[tokens[b]], then positions[position]; to all of it
+    // added[position] is added, unless that is null. On a device the position is a StepNumber.
     template <class T, class Index>
-    void embed_rows(const T* table, int64_t rows, const Index* tokens, const T* position_row, T* out,
-                    int64_t batch, int64_t value_dim, int64_t position_dim);
+    void embed_rows(const T* table, int64_t rows, const Index* tokens, const T* positions, const T* added,
+                    int64_t position, T* out, int64_t batch, int64_t value_dim, int64_t position_dim);
 
 )
 

@@ -10,12 +10,45 @@
 
 namespace tapeformer {
 
+// Buckets by one rotation or by two: bucket = argmax1 + first argmax2. Each is even, or 1.
+struct LshFactors {
+  int64_t first = 1, second = 1;
+  TAPEFORMER_HOST_DEVICE int64_t total() const { return first * second; }
+};
+
 struct LshHashShape {
-  int64_t batch = 0, length = 0, heads = 0, dim = 0, rounds = 0;
-  int64_t buckets1 = 2, buckets2 = 1;  // bucket = argmax1 + buckets1 argmax2; even, or buckets2 = 1
-  bool shared = false;                 // one rotation a round, for all examples and heads
-  bool shared_examples = false;        // one rotation a round and head, for all examples
-  const int64_t* lengths = nullptr;    // (batch,): positions from there on get bucket buckets1 buckets2
+  // One rotation up to this many buckets, two factors beyond (trax).
+  static constexpr int64_t kOneFactor = 128;
+
+  int64_t batch = 0, length = 0, heads = 0, dim = 0, rounds = 0, chunk_length = 1;
+  LshFactors given;                  // a chosen number of buckets; 1: as many as follow from the length
+  bool factorise = true;             // more than kOneFactor buckets in two factors
+  LshFactors most;                   // no sequence has more of either
+  bool shared = false;               // one rotation a round, for all examples and heads
+  bool shared_examples = false;      // one rotation a round and head, for all examples
+  const int64_t* lengths = nullptr;  // (batch,): positions from there on do not count
+
+  // Twice as many buckets as chunks, but no more than positions.
+  TAPEFORMER_HOST_DEVICE int64_t even_buckets(int64_t counted) const {
+    const int64_t wanted = counted / chunk_length * 2, allowed = counted / 2 * 2;
+    const int64_t buckets = wanted < allowed ? wanted : allowed;
+    return buckets < 2 ? 2 : buckets;
+  }
+  // As many as even_buckets; many of them as a power of two times an even number.
+  TAPEFORMER_HOST_DEVICE LshFactors automatic(int64_t counted) const {
+    const int64_t buckets = even_buckets(counted);
+    if (buckets <= kOneFactor || !factorise) return {buckets, 1};
+    int64_t first = 1;
+    while (first * first < buckets) first *= 2;
+    const int64_t second = buckets / first / 2 * 2;
+    return {first, second < 2 ? 2 : second};
+  }
+  // The buckets of a sequence of so many positions that count, whatever else is in its batch. One chunk needs
+  // none.
+  TAPEFORMER_HOST_DEVICE LshFactors factors(int64_t counted) const {
+    if (counted <= chunk_length) return {};
+    return given.total() > 1 && given.total() <= counted ? given : automatic(counted);
+  }
 };
 
 enum class LshWrap { none, round, global };
@@ -47,14 +80,17 @@ extern LshStages* lsh_stages;
 
 TAPEFORMER_ON_BOTH_MACHINES(
 
-    // buckets (batch, heads, rounds, length). Element e (row-major over (dim, columns)) of the rotation of a
-    // round is number e mod 4 of block ((example 2¹² + head) 2⁸ + round) 2²⁴ + e / 4 of the stream; example
-    // and head are 0 in shared ones.
+    // buckets (batch, heads, rounds, length); those of positions that do not count are the number of buckets
+    // of their sequence. Element (d, column) of a rotation of a round is number e mod 4 of block ((example
+    // 2¹² + head) 2⁸ + round) 2²⁴ + e / 4 of the stream, e = column dim + d, and that of the second factor
+    // lies 2²³ blocks behind: fewer buckets take the first columns of many. example and head are 0 in shared
+    // ones.
     template <class T> void lsh_hash(const LshHashShape& shape, const RandomStream& stream,
                                      AttentionRows<const T> q, int32_t* buckets);
 
     // buckets (batch, heads, rounds, length), each in [0, length]; out (batch, length, heads, value_dim)
-    // contiguous.
+    // contiguous; log_sums (batch, heads, log_sum_rounds(), length), +inf of a position that sees no other
+    // and gives its own value.
     template <class T>
     void lsh_attention_forward(const LshAttentionShape& shape, AttentionRows<const T> q,
                                AttentionRows<const T> v, const int32_t* buckets, T* out, T* log_sums);

@@ -1,9 +1,12 @@
-// LSTM (ops/lstm.h) over x (batch, frames, in).
+// LSTM (ops/lstm.h) over x (batch, frames, in). `lengths` (batch,), in [0, frames], is host memory on both
+// machines: the host plans by it.
 #pragma once
 
 #include <cstdint>
 
-namespace tapeformer::cpu {
+#include "ops/kernels/machines.h"
+
+namespace tapeformer {
 
 struct LstmShape {
   int64_t batch, frames, in, hidden;
@@ -16,23 +19,26 @@ struct LstmDirection {
   const T *bias_ih, *bias_hh;      // (4 hidden,)
 };
 
-// out (batch, frames, directions * hidden), zeros beyond the lengths. For the gradient, at frames within the
-// lengths: gates (directions, batch, frames, 4 hidden) receives the values of i, f, g, o, and cells
-// (directions, batch, frames, hidden) those of c.
-template <class T>
-void lstm_forward(const LstmShape& shape, const T* x, const int64_t* lengths,
-                  const LstmDirection<T>* directions, T* out, T* gates, T* cells);
-
 // Where the gradients of a direction go; each may be null. The two biases have the same one.
 template <class T>
 struct LstmGradient {
   T *weight_ih, *weight_hh, *bias;
 };
 
-// Gradients from g, shaped as out; gx (batch, frames, in) may be null.
-template <class T>
-void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
-                   const LstmDirection<T>* directions, const T* out, const T* gates, const T* cells, T* gx,
-                   const LstmGradient<T>* gradients);
+TAPEFORMER_ON_BOTH_MACHINES(
 
-}  // namespace tapeformer::cpu
+    // out (batch, frames, directions * hidden), zeros beyond the lengths. For the gradient, at frames within
+    // the lengths: gates (directions * batch * frames, 4 hidden) receives the values of i, f, g, o, and cells
+    // (directions * batch * frames, hidden) those of c, in the machine's own order of rows.
+    template <class T> void lstm_forward(const LstmShape& shape, const T* x, const int64_t* lengths,
+                                         const LstmDirection<T>* directions, T* out, T* gates, T* cells);
+
+    // Gradients from g, shaped as out; gx (batch, frames, in) may be null.
+    template <class T>
+    void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
+                       const LstmDirection<T>* directions, const T* out, const T* gates, const T* cells,
+                       T* gx, const LstmGradient<T>* gradients);
+
+)
+
+}  // namespace tapeformer

@@ -1,4 +1,5 @@
-// Optimizer arithmetic on lists of arrays. The lists themselves are host memory on both machines.
+// Optimizer arithmetic on lists of arrays. The lists themselves are host memory on both machines; the rule,
+// which changes from step to step, lies in memory of the machine that works by it.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ namespace tapeformer {
 struct StepRule {
   double momentum = 0, gain = 1, beta2 = 0, l2 = 0, shrink = 1, step_size = 0, second_scale = 1, eps = 0;
   bool adaptive = false;
+  double average_decay = 0;  // of average_into
 };
 
 // The scale of a gradient is gradient_scale min(1, largest_norm / (norm + 1e-6)), with the norm of all
@@ -41,10 +43,10 @@ TAPEFORMER_ON_BOTH_MACHINES(
     void clip_scales(const Clipping& clipping, const double* squares, int64_t count, double* scales,
                      double* norm);
     // By the equations of StepRule, with the scales of the gradients (count,).
-    template <class T> void optimizer_step(const StepRule& rule, const ParameterArrays<T>* list,
+    template <class T> void optimizer_step(const StepRule* rule, const ParameterArrays<T>* list,
                                            int64_t count, const double* scales);
-    // average = decay average + (1 - decay) value
-    template <class T> void average_into(T* average, const T* value, double decay, int64_t n);
+    // average = d average + (1 - d) value with d = rule->average_decay
+    template <class T> void average_into(T* average, const T* value, const StepRule* rule, int64_t n);
 
 )
 

@@ -36,10 +36,12 @@ TAPEFORMER_ON_BOTH_MACHINES(
                                     const T* log_sums, AttentionRows<const T> g,
                                     AttentionGradients<T> gradients);
 
-    // One query per head over the first shape.key_length keys and values: q and out have length 1. Allocates
-    // nothing. Of the shape, query_length, causal, key_lengths and dropout are not used.
+    // One query per head over a cache of keys and values. Key and value go to its position key_length - 1,
+    // which on a device is a StepNumber, and the query sees the cache up to there: q, key, value and out have
+    // length 1. Allocates nothing. Of the shape, query_length, causal, key_lengths and dropout are not used.
     template <class T>
     void softmax_attention_step(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
-                                AttentionRows<const T> k, AttentionRows<const T> v, AttentionRows<T> out);)
+                                AttentionRows<const T> key, AttentionRows<const T> value,
+                                AttentionRows<T> keys, AttentionRows<T> values, AttentionRows<T> out);)
 
 }  // namespace tapeformer

@@ -19,6 +19,10 @@ namespace {
 constexpr int64_t kRows = 23, kDim = 5;
 const int64_t kChunks[] = {1, 2, 7, kRows, 1000};
 
+Tensor scaled(const Tensor& x, const Tensor& factor) {
+  return mul(x, factor);
+}
+
 // Gradients of the leaves, which are cleared.
 std::vector<Tensor> taken_gradients(const std::vector<Tensor>& leaves) {
   std::vector<Tensor> gradients;
@@ -103,7 +107,7 @@ TEST_CASE("a chunked sum has the value and the gradients of the whole, times wha
   backward(mul(whole, 3));
   const auto expected = taken_gradients({x, w});
   for (const int64_t chunks : kChunks) {
-    const Tensor y = chunked_sum(function, x, chunks, {w});
+    const Tensor y = chunked_sum(function, x, chunks, {w}, scaled);
     CHECK(std::abs(y.item() - whole.item()) < 1e-11);
     CHECK_FALSE(gradient(w).defined());  // not before backward()
     backward(mul(y, 3));
@@ -111,7 +115,7 @@ TEST_CASE("a chunked sum has the value and the gradients of the whole, times wha
     for (size_t i = 0; i < 2; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
   }
   const NoGrad no_grad;
-  CHECK_FALSE(requires_grad(chunked_sum(function, x, 2, {w})));
+  CHECK_FALSE(requires_grad(chunked_sum(function, x, 2, {w}, scaled)));
 }
 
 TEST_CASE("gradients of chunked functions pass the check") {
@@ -126,7 +130,7 @@ TEST_CASE("gradients of chunked functions pass the check") {
       [](const std::vector<Tensor>& in) {
         return chunked_sum([](const Tensor& rows, const std::vector<Tensor>& w,
                               int64_t) { return sum(square(linear(rows, w[0], {}))); },
-                           in[0], 3, {in[1]});
+                           in[0], 3, {in[1]}, scaled);
       },
       {normal({7, 3}, 1), normal({4, 3}, 2)});
   CHECK(summed.message == "");
@@ -158,6 +162,7 @@ TEST_CASE("functions that do not fit are errors") {
   CHECK_THROWS_WITH_AS(chunked([](const Tensor& rows, int64_t) { return sum(rows, 0); }, x, 2, {}),
                        "chunked: the function made (3,) of 2 rows", ShapeError);
   CHECK_THROWS_WITH_AS(
-      chunked_sum([](const Tensor& rows, const std::vector<Tensor>&, int64_t) { return rows; }, x, 2, {}),
+      chunked_sum([](const Tensor& rows, const std::vector<Tensor>&, int64_t) { return rows; }, x, 2, {},
+                  scaled),
       "chunked_sum: the function made (2, 3), not a scalar", ShapeError);
 }

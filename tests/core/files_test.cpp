@@ -56,8 +56,6 @@ TEST_CASE("replace_file leaves links and pipes what they are") {
   replace_file((dir / "link").string(), "new");
   CHECK(std::filesystem::is_symlink(dir / "link"));
   CHECK(read_file((dir / "file").string()) == "new");
-  replace_file("/dev/null", "text");
-  CHECK(std::filesystem::is_character_file("/dev/null"));
   const std::string pipe = (dir / "pipe").string();
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   const File reader(pipe, O_RDWR);  // opening for reading alone would wait for a writer

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 
 #include "core/rng.h"
 #include "data/text_lines.h"
@@ -80,6 +81,14 @@ TEST_CASE("substitutions, deletions and insertions are counted apart, with confu
   CHECK(std::isinf(empty.error_rate()));
 }
 
+// Names that espeak-ng and X-SAMPA have, and sclite reads as marks or takes for each other.
+void mark(Words& phones) {
+  static const std::map<std::string, std::string> kNames = {{"a", "@"}, {"b", "{"},   {"c", "r"},
+                                                            {"d", "R"}, {"x", "(x)"}, {"y", ";;"}};
+  for (std::string& phone : phones)
+    if (const auto found = kNames.find(phone); found != kNames.end()) phone = found->second;
+}
+
 TEST_CASE("totals of 1,000 random pairs are sclite's") {
   if (std::system("command -v sctk >/dev/null 2>&1")) {
     MESSAGE("skipped: sctk is not installed");
@@ -100,13 +109,14 @@ TEST_CASE("totals of 1,000 random pairs are sclite's") {
       heard.push_back(kind == 1 ? "x" : said[k]);
       if (kind == 2) heard.push_back("y");
     }
+    mark(said), mark(heard);
     score.add(said, heard);
     utterances.push_back({"spk-" + std::to_string(i), said, heard});
   }
   write_trn_files(dir.path(), utterances);
   const std::string command =
       "cd '" + dir.path().string() +
-      "' && sctk sclite -r ref.trn trn -h hyp.trn trn -i rm -o rsum stdout > out.txt 2>&1";
+      "' && sctk sclite -s -r ref.trn trn -h hyp.trn trn -i rm -o rsum stdout > out.txt 2>&1";
   REQUIRE(std::system(command.c_str()) == 0);
   // "| Sum | sentences words | correct sub del ins errors sentence-errors |", raw counts.
   bool found = false;

@@ -3,8 +3,10 @@
 #include <doctest/doctest.h>
 
 #include "core/allocator.h"
+#include "core/cuda/transfers.h"
 #include "models/generation.h"
 #include "tests/models/small_model.h"
+#include "tests/support/devices.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
@@ -99,4 +101,47 @@ TEST_CASE("both ways of generating draw the same images, however batches are cut
     CHECK(generate(model, prefix, 12, {.seed = 10}).to_vector() != recurrent.to_vector());
     CHECK(recurrent.view({4, 3}, {12, 1}).to_vector() == prefix.to_vector());
   }
+}
+
+TEST_CASE("cuda: sequences drawn on a device are those of the CPU, and the host waits for them once") {
+  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
+  for (const Device device : other_devices())
+    for (const std::string attention : {"linear", "softmax", "axial"})
+      for (const Head head : {Head::logistic_mixture, Head::categorical}) {
+        CAPTURE(attention);
+        AutoregressiveModel model(attention == "axial" ? reformer_options("linear", head)
+                                                       : small_options(attention, head));
+        model.initialize(3);
+        model.convert(DType::float64);  // so that rounding does not change a draw
+        const Tensor prefix = Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2});
+        const Tensor expected = generate(model, prefix, 12, {.seed = 9});
+        model.move(device);
+        for (const bool graphs : {false, true})
+          for (const int64_t length : {12, 5, 3, 2}) {
+            int64_t before = 0, after = 0;
+            if constexpr (kHasCuda) before = cuda::host_waits();
+            const Tensor found = generate(model, prefix, length, {.seed = 9, .graphs = graphs});
+            if constexpr (kHasCuda) after = cuda::host_waits();
+            CHECK(after - before == 1);
+            CHECK(max_difference(found, expected.view({3, length}, {12, 1})) == 0);
+          }
+      }
+}
+
+TEST_CASE("cuda: repeated positions of decoding go on from any number of given tokens") {
+  for (const Device device : other_devices())
+    for (const std::string attention : {"linear", "softmax"}) {
+      AutoregressiveModel model(small_options(attention));
+      model.initialize(3);
+      model.convert(DType::float64);
+      const Tensor all = generate(model, random_tokens(2, 1, 256), 12, {.seed = 5});
+      model.move(device);
+      const int64_t before = allocator(device).stats().active;
+      for (const int64_t given : {1, 2, 3, 7, 11, 12}) {
+        CAPTURE(given);
+        const Tensor prefix = all.view({2, given}, {12, 1}).clone();
+        CHECK(max_difference(generate(model, prefix, 12, {.seed = 5}), all) == 0);
+      }
+      CHECK(allocator(device).stats().active == before);
+    }
 }

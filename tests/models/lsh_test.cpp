@@ -54,10 +54,17 @@ TEST_CASE("lsh: evaluation of an example does not depend on its batch") {
 }
 
 TEST_CASE("lsh: chunks of one to three positions have at most as many buckets as positions") {
-  for (const int64_t chunk : {1, 2, 3}) {
-    const auto lsh = make_lsh({{"chunk_length", chunk}});
-    CHECK(std::isfinite(sum(run(*lsh, {.training = true})).item()));
-  }
+  for (const int64_t chunk : {1, 2, 3})
+    for (const int64_t length : {2, 3, 7, 40, 128, 129, 1000}) {
+      const LshOptions options{.chunk_length = chunk};
+      const int64_t buckets = lsh_bucket_count(options, length);
+      CHECK(buckets <= length);
+      CHECK(buckets >= (length <= chunk ? 1 : 2));
+      const auto ids = lsh_buckets(normal({1, length, 2, 6}, 1), options, RandomStream(1, "h")).to_vector();
+      CHECK(*std::max_element(ids.begin(), ids.end()) < static_cast<double>(buckets));
+    }
+  CHECK(lsh_bucket_count({.chunk_length = 16}, 1024) == 128);
+  CHECK(lsh_bucket_count({.chunk_length = 16}, 2048) == 256);
 }
 
 TEST_CASE("lsh: dropout of attention weights is refused, not ignored") {
@@ -151,8 +158,23 @@ TEST_CASE("lsh: a model refuses chunks and buckets that do not suit its sequence
   const int64_t length = lsh_options(4).max_length;
   make(length, 0);
   make(4, length / 2 * 2);
-  CHECK_THROWS_WITH_AS(make(length + 1, 0), doctest::Contains("is longer than the sequences"), ConfigError);
-  CHECK_THROWS_WITH_AS(make(4, length / 2 * 2 + 2), doctest::Contains("lower attention.buckets"),
+  CHECK_THROWS_WITH_AS(make(length + 1, 0), doctest::Contains("are longer than the sequences"), ConfigError);
+  CHECK_THROWS_WITH_AS(make(4, length / 2 * 2 + 2), doctest::Contains("buckets are more than the"),
                        ConfigError);
-  CHECK_THROWS_WITH_AS(make(length, 4), doctest::Contains("fit in one chunk"), ConfigError);
+  CHECK_THROWS_WITH_AS(make(length, 4), doctest::Contains("fits in one chunk"), ConfigError);
+  CHECK_THROWS_WITH_AS(make(0, -1), doctest::Contains("chunks of 64 are longer"),
+                       ConfigError);  // the preset's
+  AutoregressiveOptions options = lsh_options(4);
+  options.max_length = 500;
+  options.encoder.attention_options.set("buckets", int64_t{130});
+  CHECK_THROWS_WITH_AS(AutoregressiveModel{options}, doctest::Contains("take 132, or hyperplanes"),
+                       ConfigError);
+  options.encoder.attention_options.set("hash", std::string("hyperplanes"));
+  CHECK_NOTHROW(AutoregressiveModel{options});
+  // fast_transformers' 64 buckets can be given up for a number that follows from the length.
+  options = lsh_options(4);
+  options.encoder.attention_options.set("preset", std::string("fast_transformers"));
+  CHECK_THROWS_AS(AutoregressiveModel{options}, ConfigError);
+  options.encoder.attention_options.set("buckets", int64_t{0});
+  CHECK_NOTHROW(AutoregressiveModel{options});
 }

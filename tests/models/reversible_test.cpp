@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <map>
 
 #include "core/allocator.h"
 #include "models/autoregressive_model.h"
@@ -163,7 +164,7 @@ int64_t activation_peak(const EncoderOptions& options) {
 
 TEST_CASE("reversible gradients equal stored ones, dropout on") {
   const TestKinds kinds;
-  for (const char* attention : {"linear", "softmax", "test-deciding"})
+  for (const char* attention : {"linear", "softmax", "lsh", "test-deciding"})
     for (const int64_t layers : {1, 6, 24}) {
       CAPTURE(attention);
       CAPTURE(layers);
@@ -246,14 +247,18 @@ TEST_CASE("backward brings the inputs of a stack back, at every depth") {
 
 TEST_CASE("activation memory of a reversible stack grows with the depth by its decisions only") {
   const TestKinds kinds;
-  const int64_t decision_bytes = 2 * 64 * 4;  // a float a position
-  for (const char* attention : {"linear", "softmax", "test-deciding"}) {
+  constexpr int64_t kPositions = 2 * 64, kHeads = 2, kRounds = 4;
+  const std::map<std::string, int64_t> decision_bytes = {
+      {"linear", 0},
+      {"softmax", 0},
+      {"test-deciding", kPositions * 4},          // a float a position
+      {"lsh", kPositions * kHeads * kRounds * 4}  // a bucket a position, head and round
+  };
+  for (const auto& [attention, bytes] : decision_bytes) {
     CAPTURE(attention);
-    const bool decides = std::string(attention) == "test-deciding";
     const int64_t shallow = activation_peak(reversible_options(attention, 2));
     for (const int64_t layers : {4, 8, 16, 32})
-      CHECK(activation_peak(reversible_options(attention, layers)) - shallow ==
-            (layers - 2) * (decides ? decision_bytes : 0));
+      CHECK(activation_peak(reversible_options(attention, layers)) - shallow == (layers - 2) * bytes);
   }
   // Control: without reversible layers every layer keeps many tensors of its size.
   EncoderOptions stored = reversible_options("linear", 2);

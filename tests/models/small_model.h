@@ -14,6 +14,7 @@ inline AutoregressiveOptions small_options(const std::string& attention, Head he
   options.encoder.feedforward = 12;
   options.encoder.attention = attention;
   options.encoder.attention_options = OptionValues(attention_kind(attention).options);
+  if (attention == "lsh") options.encoder.attention_options.set("chunk_length", int64_t{4});
   options.head = head;
   options.vocabulary = head == Head::categorical ? 7 : 256;
   options.mixtures = 2;

@@ -94,9 +94,11 @@ TEST_CASE("cuda: LSH attention hashes into the buckets of the CPU") {
                             {150, 64, 150, kHyperplanes, false, true},
                             {90, 3, 0, kRotations, true, false},
                             {20, 3, 0, kRotations, false, true},
+                            {133, 3, 0, kRotations, true, true},
                             {0, 3, 0, kRotations, false, false}}) {
         CAPTURE(c.length);
-        LshOptions options{.rounds = 3, .chunk_length = 32, .buckets = c.buckets, .hash = c.hash};
+        LshOptions options{
+            .rounds = 3, .chunk_length = c.share ? 1 : 32, .buckets = c.buckets, .hash = c.hash};
         options.share_rotations = c.share;
         if (c.with_lengths) options.key_lengths = Tensor::from<int64_t>({c.length, 0, c.length / 2}, {3});
         const Tensor q = normal({3, c.length, 2, c.dim}, 1, dtype);

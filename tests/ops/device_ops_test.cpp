@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ops/class_sampling.h"
 #include "ops/index.h"
 #include "ops/inference.h"
 #include "ops/logistic_mixture.h"
@@ -61,6 +62,27 @@ TEST_CASE("cuda: samples of the mixture of logistics are those of the CPU") {
       }
 }
 
+TEST_CASE("cuda: classes are drawn as on the CPU, and of equal ones the first") {
+  for (const Device device : other_devices())
+    for (const int64_t classes : {1, 11, 32, 33, 256})
+      for (const bool greedy : {false, true})
+        for (const DType dtype : {DType::float32, DType::float64}) {
+          constexpr int64_t kRows = 131;
+          const Tensor logits = normal({kRows, classes}, 3, dtype);
+          const Tensor expected = Tensor::empty({kRows}, DType::uint8);
+          const Tensor found = Tensor::empty({kRows}, DType::uint8, device);
+          sample_classes(logits, RandomStream(3, "sample"), 1000, expected, greedy);
+          sample_classes(logits.to(device), RandomStream(3, "sample"), 1000, found, greedy);
+          CHECK(max_difference(found, expected) == 0);
+          const Tensor equal = Tensor::zeros({kRows, classes}, dtype, device);
+          sample_classes(equal, RandomStream(3, "sample"), 0, found, true);
+          CHECK(max_difference(found, Tensor::zeros({kRows}, DType::uint8)) == 0);
+          sample_classes(Tensor::full({kRows, classes}, NAN, dtype, device), RandomStream(3, "sample"), 0,
+                         found, greedy);
+          CHECK(max_difference(found, Tensor::zeros({kRows}, DType::uint8)) == 0);
+        }
+}
+
 TEST_CASE("cuda: an index out of range is an error from the CPU and makes NaN on the device") {
   for (const Device device : other_devices()) {
     const Tensor table = normal({4, 3}).to(device), bad = Tensor::from<int64_t>({1, 4, -1, 0}, {4});
@@ -96,10 +118,13 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
            own(2).view({shape[0] - 1}, {1}),
            with_second ? uniform({shape[0] - 1}, 0.5, 2, i, dtype).to(device).clone() : Tensor{}});
   }
-  outcome.push_back(optimizer_step(slots, rule, clipping));
-  outcome.push_back(optimizer_step(slots, rule, clipping));
+  StepRule complete = rule;
+  complete.average_decay = 0.75;
+  const Tensor kept = rule_on(device, complete);
+  outcome.push_back(optimizer_step(slots, kept, clipping));
+  outcome.push_back(optimizer_step(slots, kept, clipping));
   for (const ParameterSlot& slot : slots) {
-    average_into(slot.gradient, slot.parameter, 0.75);
+    average_into(slot.gradient, slot.parameter, kept);
     for (const Tensor& one : {slot.parameter, slot.gradient, slot.first, slot.second})
       if (one.defined()) outcome.push_back(one.to(kCpu));
   }

@@ -125,6 +125,30 @@ TEST_CASE("lsh attention: what is behind a sequence's length changes nothing") {
   }
 }
 
+TEST_CASE("lsh attention: a sequence of any length gets from any batch what it gets alone") {
+  for (const auto& preset : {"reformer", "trax", "fast_transformers"})
+    for (const auto& [chunk, buckets] : {std::pair<int64_t, int64_t>{8, 0}, {8, 64}, {1, 0}, {1, 160}})
+      for (const int64_t length : {1, 5, 7, 8, 9, 16, 61, 150, 300}) {
+        CAPTURE(preset);
+        CAPTURE(chunk);
+        CAPTURE(buckets);
+        CAPTURE(length);
+        LshOptions options = lsh_preset(preset);
+        options.chunk_length = chunk;
+        options.buckets = buckets;
+        options.any_length = options.share_rotations = true;
+        const Tensor q = normal({2, 300, 2, 5}, 1), v = normal({2, 300, 2, 3}, 2);
+        const auto run = [&](int64_t padded) {
+          const auto cut = [&](const Tensor& x) { return rows_of(x, 0, padded); };
+          options.key_lengths = Tensor::from<int64_t>({length, padded}, {2});
+          return rows_of(lsh_attention(cut(q), cut(v), lsh_buckets(cut(q), options, kStream), options), 0,
+                         length);
+        };
+        const auto first = [](const Tensor& out) { return slice(out, 0, 0, 1); };
+        CHECK(max_difference(first(run(length)), first(run(300))) < 1e-12);
+      }
+}
+
 TEST_CASE("lsh attention: views of other layouts are read in place") {
   const LshOptions options{.rounds = 2, .chunk_length = 8};
   const Tensor q = normal({2, 2, 40, 5}, 1), v = normal({2, 2, 40, 3}, 2);  // heads first
@@ -247,11 +271,13 @@ TEST_CASE("lsh buckets: their number follows length and chunk, and pads come las
   CHECK(lsh_bucket_count(options, 1024) == 32);
   CHECK(lsh_bucket_count(options, 4096) == 128);
   CHECK(lsh_bucket_count(options, 65536) == 2048);  // 64 x 32
-  options.key_lengths = Tensor::from<int64_t>({3, 200}, {2});
+  options.key_lengths = Tensor::from<int64_t>({3, 150}, {2});  // one chunk, and two and a bit: 4 buckets
   const Tensor ids = lsh_buckets(normal({2, 200, 1, 4}, 1), options, kStream);
   for (int64_t i = 0; i < ids.numel(); ++i) {
-    const bool pad = i < ids.numel() / 2 && i % 200 >= 3;
-    REQUIRE((ids.data<int32_t>()[i] == 6) == pad);
+    const bool second = i >= ids.numel() / 2;
+    const int32_t buckets = second ? 4 : 1, id = ids.data<int32_t>()[i];
+    REQUIRE((id == buckets) == (i % 200 >= (second ? 150 : 3)));
+    REQUIRE((id >= 0 && id <= buckets));
   }
 }
 

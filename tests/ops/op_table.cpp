@@ -5,6 +5,7 @@
 #include "ops/index.h"
 #include "ops/linear.h"
 #include "ops/logistic_mixture.h"
+#include "ops/lstm.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
 #include "ops/reduce.h"
@@ -243,6 +244,36 @@ void add_mixtures(std::vector<OpCase>& table) {
   }
 }
 
+void add_lstm(std::vector<OpCase>& table) {
+  const auto add = [&](int64_t directions, const std::vector<int64_t>& lengths, int64_t frames, int64_t in,
+                       int64_t hidden, bool large = false, double roundings = 1) {
+    const auto batch = static_cast<int64_t>(lengths.size());
+    // The host plans by the lengths: they stay where they are.
+    const Tensor counts = Tensor::from<int64_t>(lengths, {batch});
+    Inputs inputs = {normal({batch, frames, in}, 1)};
+    for (int d = 0; d < directions; ++d)
+      for (const Shape& shape :
+           {Shape{4 * hidden, in}, Shape{4 * hidden, hidden}, Shape{4 * hidden}, Shape{4 * hidden}})
+        inputs.push_back(normal(shape, 10 + static_cast<int>(inputs.size())));
+    table.push_back({concat_text("lstm, ", directions, " directions, ", batch, " sequences of ", frames, ", ",
+                                 in, " to ", hidden),
+                     [counts](const Inputs& x) {
+                       std::vector<LstmWeights> weights;
+                       for (size_t i = 1; i < x.size(); i += 4)
+                         weights.push_back({x[i], x[i + 1], x[i + 2], x[i + 3]});
+                       return lstm(x[0], counts, weights);
+                     },
+                     inputs, large, roundings});
+  };
+  for (const int64_t directions : {1, 2}) {
+    add(directions, {5, 0, 7, 1, 5}, 7, 3, 2);
+    add(directions, {1}, 1, 1, 1);
+    add(directions, {0, 0}, 3, 2, 2);
+    // Each of 40 steps rounds the gradient that it hands on, and on both machines in another way.
+    add(directions, {31, 40, 2}, 40, 33, 37, true, 10);
+  }
+}
+
 }  // namespace
 
 std::vector<OpCase> op_table() {
@@ -255,6 +286,7 @@ std::vector<OpCase> op_table() {
   add_row_sizes(table);
   add_linear_sizes(table);
   add_mixtures(table);
+  add_lstm(table);
   add_attention(table);
   return table;
 }

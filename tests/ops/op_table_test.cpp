@@ -90,7 +90,7 @@ TEST_CASE("cuda: every op gives the results and gradients of the CPU, and repeat
           CAPTURE(i);  // 0: the result; then the gradients of the inputs
           CHECK(found[i].dtype() == dtype);
           CHECK(max_difference(found[i], expected[i]) <
-                (dtype == DType::float64 ? 1e-12 : 32 * 1.2e-7) * largest(expected[i]));
+                (dtype == DType::float64 ? 1e-12 : op.roundings * 32 * 1.2e-7) * largest(expected[i]));
         }
         CHECK(joined(found) == joined(outcome_of(op, device, dtype)));
       }

@@ -15,6 +15,9 @@ struct OpCase {
   std::function<Tensor(const std::vector<Tensor>&)> function;
   std::vector<Tensor> inputs;  // floating ones are float64; indices too are inputs, so that they can move
   bool large = false;          // too large for the gradient check
+  // How many times the usual difference two machines may have in float32, where an op is a long chain of
+  // sums.
+  double roundings = 1;
 };
 
 std::vector<OpCase> op_table();

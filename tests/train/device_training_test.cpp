@@ -5,8 +5,12 @@
 #include <cmath>
 
 #include "core/cuda/backend.h"
+#include "core/cuda/transfers.h"
 #include "tests/support/devices.h"
 #include "tests/support/temp_dir.h"
+#include "tests/train/tiny_speech.h"
+#include "train/safetensors.h"
+#include "train/step_graphs.h"
 #include "train/trainer.h"
 
 using namespace tapeformer;
@@ -47,14 +51,25 @@ std::string device_name() {
     return "cpu";
 }
 
-std::vector<double> losses_on(const std::string& device, Config config) {
+struct Outcome {
+  std::vector<double> losses;       // of every step and evaluation, in their order
+  std::vector<double> error_rates;  // of the evaluations of speech
+  int64_t repeated = 0;             // steps that were repeated as graphs
+};
+
+Outcome outcome_on(const std::string& device, Config config) {
   const TempDir dir;
   config.run.device = device;
-  Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).run();
-  std::vector<double> losses;
-  for (const MetricRecord& record : read_metrics((dir / "run" / "metrics.jsonl").string()))
-    losses.push_back(metric_number(record, "loss_nats", NAN));
-  return losses;
+  Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
+  trainer.run();
+  Outcome outcome;
+  if (trainer.graphs()) outcome.repeated = trainer.graphs()->repeated();
+  for (const MetricRecord& record : read_metrics((dir / "run" / "metrics.jsonl").string())) {
+    if (const double loss = metric_number(record, "loss_nats", -1); loss != -1)
+      outcome.losses.push_back(loss);
+    if (const double rate = metric_number(record, "per", -1); rate != -1) outcome.error_rates.push_back(rate);
+  }
+  return outcome;
 }
 
 }  // namespace
@@ -67,7 +82,8 @@ TEST_CASE("cuda: 20 steps of training have the losses of the CPU") {
   for (const std::string attention : {"linear", "softmax", "lsh"}) {
     CAPTURE(attention);
     const Config config = small_config(attention, attention == "lsh");
-    const std::vector<double> expected = losses_on("cpu", config), found = losses_on(device_name(), config);
+    const std::vector<double> expected = outcome_on("cpu", config).losses,
+                              found = outcome_on(device_name(), config).losses;
     REQUIRE(expected.size() == kSteps + 1);
     REQUIRE(found.size() == expected.size());
     CHECK(std::abs(expected.front() - expected[kSteps - 1]) > 0.01);  // the weights move
@@ -75,5 +91,154 @@ TEST_CASE("cuda: 20 steps of training have the losses of the CPU") {
       CAPTURE(i);
       CHECK(std::abs(found[i] - expected[i]) < 1e-4 * expected[i]);
     }
+  }
+}
+
+TEST_CASE("cuda: 20 steps that are repeated as a graph are those launched one by one, to the bit") {
+  if (other_devices().empty()) return;
+  for (const std::string attention : {"linear", "softmax", "lsh"})
+    for (const int64_t accumulate : {1, 3}) {
+      if (accumulate > 1 && attention != "linear") continue;
+      CAPTURE(attention);
+      CAPTURE(accumulate);
+      Config config = small_config(attention, attention == "lsh");
+      config.train.accumulate = accumulate;
+      config.train.eval_every = 6;  // other work between the repetitions
+      config.optimizer.clip_norm = 1;
+      config.schedule.warmup_steps = 10;
+      if (attention != "lsh") config.model.attention_dropout = attention == "softmax" ? 0.2 : 0.0;
+      if (attention == "linear") config.train.dropout_steps = 12;  // the graph changes
+      config.run.cuda_graphs = false;
+      const Outcome expected = outcome_on(device_name(), config);
+      config.run.cuda_graphs = true;
+      const Outcome found = outcome_on(device_name(), config);
+      CHECK(expected.losses.size() > kSteps);
+      CHECK(found.losses == expected.losses);
+      CHECK(expected.repeated == 0);
+      CHECK(found.repeated == kSteps - (attention == "linear" ? 2 : 1));  // the first of each layout is not
+    }
+}
+
+TEST_CASE(
+    "cuda: steps of one layout are recorded once and then repeated, and a new layout is recorded anew") {
+  for (const Device device : other_devices()) {
+    StepGraphs graphs(device, 2);
+    const Tensor sum = Tensor::zeros({}, DType::float64, device);
+    const auto work = [&](double amount) {
+      return [&sum, amount] {
+        const Tensor more = Tensor::full({}, amount, DType::float64, sum.device());
+        sum.add_from(more);
+        return StepOutputs{{sum.clone()}, more};
+      };
+    };
+    for (int64_t step = 0; step < 5; ++step)
+      CHECK(graphs.run("a", step, work(1)).losses[0].item() == static_cast<double>(step + 1));
+    CHECK(graphs.recorded() == 1);
+    CHECK(graphs.repeated() == 4);
+    for (int64_t step = 5; step < 8; ++step) graphs.run("b", step, work(10));
+    graphs.run("a", 8, work(1));
+    CHECK(sum.item() == 36);
+    CHECK(graphs.recorded() == 2);
+    for (const char* layout : {"c", "d", "e", "a", "a"})
+      graphs.run(layout, 9, work(100));  // more than are kept
+    CHECK(sum.item() == 536);
+    CHECK(graphs.recorded() == 3);
+  }
+}
+
+TEST_CASE("cuda: a step of training does not wait for the device") {
+  if (other_devices().empty()) return;
+  for (const int64_t chunks : {1, 3}) {
+    CAPTURE(chunks);
+    const auto waits_of = [&](int64_t steps) {
+      Config config = small_config("linear", false);
+      config.model.loss_chunks = chunks;
+      config.train.steps = steps;
+      config.train.eval_every = 0;
+      config.train.log_every = 1000;
+      config.optimizer.clip_norm = 1;
+      int64_t before = 0, after = 0;
+      if constexpr (kHasCuda) before = cuda::host_waits();
+      outcome_on(device_name(), config);
+      if constexpr (kHasCuda) after = cuda::host_waits();
+      return after - before;
+    };
+    CHECK(waits_of(12) == waits_of(3));  // those of the beginning and the end
+  }
+}
+
+TEST_CASE("cuda: a loss that is no number is told as on the CPU, with its step and its examples") {
+  if (other_devices().empty()) return;
+  Config config = small_config("linear", false);
+  config.optimizer.kind = "sgd";
+  config.optimizer.lr = 1e25;
+  config.optimizer.ema = 0;
+  config.train.accumulate = 2;
+  config.train.checkpoint_every = 1;
+  config.train.eval_every = 0;
+  config.train.log_every = 1000;
+  std::string messages[2];
+  for (int i = 0; i < 2; ++i) {
+    const TempDir dir;
+    config.run.device = i == 0 ? "cpu" : device_name();
+    Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
+    try {
+      trainer.run();
+    } catch (const DivergedError& error) {
+      messages[i] = error.what();
+    }
+    const SafetensorsFile kept((dir / "run/checkpoints/latest/model.safetensors").string());
+    for (const auto& [name, entry] : kept.entries())
+      for (const double value : kept.read(name).to_vector()) REQUIRE(std::isfinite(value));
+  }
+  // The sign of what is no number may differ.
+  for (std::string& message : messages) message.erase(0, message.find(" at step"));
+  CHECK(messages[0].starts_with(" at step 1, training examples "));
+  CHECK(messages[0] == messages[1]);
+}
+
+TEST_CASE("cuda: training in bfloat16 and in TF32 stays near float32") {
+  for (const std::string attention : {"linear", "softmax"}) {
+    if (other_devices().empty()) break;
+    CAPTURE(attention);
+    Config config = small_config(attention, false);
+    const std::vector<double> expected = outcome_on(device_name(), config).losses;
+    for (const bool tf32 : {false, true}) {
+      CAPTURE(tf32);
+      config.run.precision = tf32 ? "float32" : "bfloat16";
+      config.run.tf32 = tf32;
+      const std::vector<double> found = outcome_on(device_name(), config).losses;
+      CHECK(found != expected);  // the setting reaches the products
+      REQUIRE(found.size() == expected.size());
+      for (size_t i = 0; i < found.size(); ++i)
+        CHECK(std::abs(found[i] - expected[i]) < (tf32 ? 2e-3 : 0.02) * expected[i]);
+    }
+  }
+  Config config = small_config("linear", false);
+  config.run.precision = "bfloat16";
+  CHECK_THROWS_WITH_AS(outcome_on("cpu", config), doctest::Contains("needs a CUDA device"), ConfigError);
+}
+
+TEST_CASE("cuda: speech models have the losses and phone error rates of the CPU") {
+  if (other_devices().empty()) {
+    MESSAGE("skipped: " << why_no_device());
+    return;
+  }
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 12, 6);
+  for (const std::string encoder : {"lstm", "transformer"}) {
+    CAPTURE(encoder);
+    Config config = tiny_speech_config(dir / "an4", encoder);
+    config.model.layers = 2;
+    config.train.epochs = 4;
+    const Outcome expected = outcome_on("cpu", config), found = outcome_on(device_name(), config);
+    REQUIRE(expected.losses.size() > 12);
+    REQUIRE(found.losses.size() == expected.losses.size());
+    CHECK(expected.losses.front() - expected.losses.back() > 0.1);  // the weights move
+    for (size_t i = 0; i < found.losses.size(); ++i) {
+      CAPTURE(i);
+      CHECK(std::abs(found.losses[i] - expected.losses[i]) < 1e-3 * expected.losses[i]);
+    }
+    CHECK(found.error_rates == expected.error_rates);
   }
 }

@@ -17,12 +17,13 @@ Report run_attention(const CommandLine& line) {
                                  .heads = number("heads"),
                                  .head_dim = number("head-dim"),
                                  .repeats = number("repeats"),
-                                 .patience = line.options.get<double>("patience")};
+                                 .patience = line.options.get<double>("patience"),
+                                 .device = device_of(line)};
   const auto& only = line.options.get<std::string>("kind");
   if (!only.empty()) attention_kind(only);
   if (lengths.shortest > lengths.longest) throw ConfigError("--shortest is larger than --longest");
   Report report;
-  report.add("threads", threads());
+  report.add("device", lengths.device.to_string()).add("threads", threads());
   std::vector<Report> rows;
   for (const AttentionKind& kind : attention_kinds()) {
     if ((!only.empty() && kind.name != only) || !kind.capabilities.causal) continue;
@@ -73,7 +74,8 @@ Benchmark attention_benchmark() {
                 .help = "seconds that one pass may take; longer lengths are left out",
                 .min = 0},
                {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
-          .run = run_attention};
+          .run = run_attention,
+          .on_devices = true};
 }
 
 }  // namespace tapeformer

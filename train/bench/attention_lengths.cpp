@@ -15,23 +15,27 @@ class Length {
   Length(const AttentionKind& kind, const AttentionLengths& all, int64_t length)
       : length_(length),
         inner_(std::max<int64_t>(kTokensTimed / (length * all.batch), 1)),
-        q_(random_rows({all.batch, length, all.heads, all.head_dim}, "q")),
-        k_(kind.capabilities.shared_query_key ? q_ : random_rows(q_.shape(), "k")),
-        v_(random_rows(q_.shape(), "v")),
-        cotangent_(Tensor::full(q_.shape(), 1)) {}
+        q_(random_rows({all.batch, length, all.heads, all.head_dim}, "q", all.device)),
+        k_(kind.capabilities.shared_query_key ? q_ : random_rows(q_.shape(), "k", all.device)),
+        v_(random_rows(q_.shape(), "v", all.device)),
+        cotangent_(Tensor::full(q_.shape(), 1, DType::float32, all.device)) {}
 
   void run(const Attention& attention) {
-    allocator().reset_peak();
-    const int64_t before = allocator().stats().active;
-    const double seconds = seconds_of([&] {
-      for (int64_t i = 0; i < inner_; ++i) {
-        backward(attention.forward(q_, k_, v_, {.causal = true, .key_lengths = {}}, {}, "bench"), cotangent_);
-        for (const Tensor& x : {q_, k_, v_}) set_gradient(x, {});
-      }
-    });
+    CachingAllocator& memory = allocator(q_.device());
+    memory.reset_peak();
+    const int64_t before = memory.stats().active;
+    const double seconds = seconds_of(
+        [&] {
+          for (int64_t i = 0; i < inner_; ++i) {
+            backward(attention.forward(q_, k_, v_, {.causal = true, .key_lengths = {}}, {}, "bench"),
+                     cotangent_);
+            for (const Tensor& x : {q_, k_, v_}) set_gradient(x, {});
+          }
+        },
+        q_.device());
     times_.push_back(seconds / static_cast<double>(inner_));
     const int64_t inputs = (k_.raw() == q_.raw() ? 3 : 4) * q_.bytes();
-    peak_ = allocator().stats().peak - before + inputs;
+    peak_ = memory.stats().peak - before + inputs;
   }
   void forget_times() { times_.clear(); }
   double last_seconds() const { return times_.back(); }
@@ -46,12 +50,12 @@ class Length {
 
 }  // namespace
 
-Tensor random_rows(const Shape& shape, const char* name) {
+Tensor random_rows(const Shape& shape, const char* name, Device device) {
   const Tensor x = Tensor::empty(shape);
   const RandomStream stream(kSeed, name);
   for (int64_t i = 0; i < x.numel(); ++i)
     x.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
-  return require_grad(x);
+  return require_grad(x.to(device));
 }
 
 void Spread::add(int64_t length, double seconds_per_token) {

@@ -12,7 +12,7 @@ inline constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several
 inline constexpr int64_t kFlatFrom = 4096;        // "flat" compares the times per token from here on
 
 // Standard normal rows, float32, whose gradient is taken; the name tells inputs apart.
-Tensor random_rows(const Shape& shape, const char* name);
+Tensor random_rows(const Shape& shape, const char* name, Device device = kCpu);
 
 // Slowest over fastest of the times per token from kFlatFrom on; 1 is flat, 0 says that there are too few.
 class Spread {
@@ -30,6 +30,7 @@ struct AttentionLengths {
   int64_t batch = 1, heads = 8, head_dim = 64;
   int64_t repeats = 5;
   double patience = 20;  // seconds that one pass may take; longer lengths are left out
+  Device device = kCpu;
 };
 
 struct AttentionSample {

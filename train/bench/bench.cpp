@@ -10,6 +10,10 @@ const std::vector<Benchmark>& benchmarks() {
   return *list;
 }
 
+Device device_of(const CommandLine& line) {
+  return choose_device(line.common.device).device;
+}
+
 const Benchmark& benchmark(const std::string& name) {
   std::vector<std::string> names = {"list"};
   for (const Benchmark& known : benchmarks()) {

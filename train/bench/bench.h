@@ -19,7 +19,11 @@ struct Benchmark {
   std::string name, summary;
   std::vector<OptionSpec> options;
   Report (*run)(const CommandLine& line);
+  bool on_devices = false;  // measures the device of --device, which device_of names
 };
+
+// Throws DeviceError.
+Device device_of(const CommandLine& line);
 
 const std::vector<Benchmark>& benchmarks();
 // Throws ConfigError with a suggestion for an unknown name.

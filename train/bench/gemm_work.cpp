@@ -41,16 +41,16 @@ double attention_flops(const AutoregressiveOptions& model, int64_t length) {
   return 4 * dim * keys * static_cast<double>(e.heads * e.layers * length);
 }
 
-GemmWork::GemmWork(std::vector<GemmShape> products) : products_(std::move(products)) {
+GemmWork::GemmWork(std::vector<GemmShape> products, Device device) : products_(std::move(products)) {
   int64_t a = 1, b = 1, c = 1;
   for (const GemmShape& p : products_) {
     a = std::max(a, p.m * p.k);
     b = std::max(b, p.n * p.k);
     c = std::max(c, p.m * p.n);
   }
-  a_ = Tensor::full({a}, 0.5);
-  b_ = Tensor::full({b}, 0.25);
-  c_ = Tensor::zeros({c});
+  a_ = Tensor::full({a}, 0.5, DType::float32, device);
+  b_ = Tensor::full({b}, 0.25, DType::float32, device);
+  c_ = Tensor::zeros({c}, DType::float32, device);
 }
 
 void GemmWork::run(const GemmShape& p) const {
@@ -60,13 +60,17 @@ void GemmWork::run(const GemmShape& p) const {
   product.m = p.m;
   product.n = p.n;
   product.k = p.k;
-  product.a = a_.data<float>();
   product.lda = p.transpose_a ? p.m : p.k;
-  product.b = b_.data<float>();
   product.ldb = p.transpose_b ? p.k : p.n;
-  product.c = c_.data<float>();
   product.ldc = p.n;
-  for (int64_t i = 0; i < p.count; ++i) cpu::gemm(product);
+  const auto run = [&](auto kernel) {
+    product.a = a_.data<float>();
+    product.b = b_.data<float>();
+    product.c = c_.data<float>();
+    for (int64_t i = 0; i < p.count; ++i) kernel(product);
+  };
+  on_device(
+      a_.device(), "GemmWork", [&] { run(cpu::gemm<float>); }, [&] { run(cuda::gemm<float>); });
 }
 
 void GemmWork::run() const {

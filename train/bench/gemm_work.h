@@ -34,10 +34,10 @@ double total_flops(const std::vector<GemmShape>& products);
 // softmax.
 double attention_flops(const AutoregressiveOptions& model, int64_t length);
 
-// Runs the products on buffers of its own.
+// Runs the products on a machine, on buffers of its own.
 class GemmWork {
  public:
-  explicit GemmWork(std::vector<GemmShape> products);
+  explicit GemmWork(std::vector<GemmShape> products, Device device = kCpu);
   const std::vector<GemmShape>& products() const { return products_; }
   // One pass over one shape (all its `count` products), or over all of them.
   void run(const GemmShape& shape) const;

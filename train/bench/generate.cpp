@@ -7,6 +7,7 @@
 #include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"
 #include "train/bench/model_choice.h"
+#include "train/build.h"
 
 namespace tapeformer {
 namespace {
@@ -41,41 +42,48 @@ double read_seconds(const NamedTensors& weights) {
          kPasses;
 }
 
-Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, int64_t repeats) {
+Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, int64_t repeats,
+               bool graphs) {
+  const Device device = model.predictor.weight.device();
   const Tensor first = Tensor::zeros({batch, 1}, DType::uint8);
-  const auto draw = [&](int64_t count) { generate(model, first, count + 1, {}); };
+  const auto draw = [&](int64_t count) { generate(model, first, count + 1, {.graphs = graphs}); };
   const auto allocations = [&](int64_t count) {
-    const int64_t before = allocator().stats().allocations;
+    const int64_t before = allocator(device).stats().allocations;
     draw(count);
-    return allocator().stats().allocations - before;
+    return allocator(device).stats().allocations - before;
   };
   const auto weights = model.parameters();
-  const GemmWork products(forward_products(model.options(), batch));
+  const GemmWork products(forward_products(model.options(), batch), device);
   const double flops = total_flops(products.products());
   draw(tokens);
   products.run();
   std::vector<double> times, reads, ratios, rates, shares;
   for (int64_t i = 0; i < repeats; ++i) {
-    times.push_back(seconds_of([&] { draw(tokens); }) / static_cast<double>(tokens));
-    reads.push_back(read_seconds(weights));
-    ratios.push_back(times.back() / reads.back());
-    rates.push_back(flops * static_cast<double>(tokens) / seconds_of([&] {
-                      for (int64_t t = 0; t < tokens; ++t) products.run();
-                    }));
+    times.push_back(seconds_of([&] { draw(tokens); }, device) / static_cast<double>(tokens));
+    if (device.is_cpu()) reads.push_back(read_seconds(weights));
+    const double products_take = seconds_of(
+        [&] {
+          for (int64_t t = 0; t < tokens; ++t) products.run();
+        },
+        device);
+    rates.push_back(flops * static_cast<double>(tokens) / products_take);
     shares.push_back(flops / times.back() / rates.back());
   }
-  const double extra = static_cast<double>(allocations(tokens) - allocations(1));
-  return Report()
+  for (size_t i = 0; i < reads.size(); ++i) ratios.push_back(times[i] / reads[i]);
+  const int64_t few = std::min<int64_t>(tokens, 3);  // from so many on, a device repeats the launches of one
+  const double extra = static_cast<double>(allocations(tokens) - allocations(few));
+  Report report;
+  report.add("device", device.to_string())
       .add("threads", threads())
       .add("batch", batch)
-      .add("milliseconds_per_token", median(times) * kMilli)
-      .add("milliseconds_to_read_weights", median(reads) * kMilli)
-      .add("times_reading", median(ratios))
-      .add("gflops", flops / median(times) / kGiga)
+      .add("milliseconds_per_token", median(times) * kMilli);
+  if (device.is_cpu())  // which reads them with its own cores
+    report.add("milliseconds_to_read_weights", median(reads) * kMilli).add("times_reading", median(ratios));
+  return report.add("gflops", flops / median(times) / kGiga)
       .add("sgemm_gflops", median(rates) / kGiga)
       .add("share_of_sgemm", median(shares))
       .add("tokens_per_second", static_cast<double>(batch) / median(times))
-      .add("allocations_per_token", tokens > 1 ? extra / static_cast<double>(tokens - 1) : 0)
+      .add("allocations_per_token", tokens > few ? extra / static_cast<double>(tokens - few) : 0)
       .add("state_bytes", Decoder(model, batch).state_bytes());
 }
 
@@ -84,15 +92,19 @@ Report run_generate(const CommandLine& line) {
   const ModelChoice choice = choose_model(line, 1);
   AutoregressiveModel model(choice.model);
   model.initialize(choice.seed);
+  const Device device = device_of(line);
+  set_precision(choice.run, device);
+  model.move(device);
   if (tokens > choice.model.max_length)
     throw ConfigError(
         concat_text("--tokens ", tokens, ": the model's sequences have ", choice.model.max_length));
   std::vector<Report> rows;
   {
     const ThreadScope one_thread(1);
-    rows.push_back(measure(model, 1, tokens, repeats));
+    rows.push_back(measure(model, 1, tokens, repeats, choice.run.cuda_graphs));
   }
-  rows.push_back(measure(model, line.options.get<int64_t>("batch"), tokens, repeats));
+  const auto batch = line.options.get<int64_t>("batch");
+  rows.push_back(measure(model, batch, tokens, repeats, choice.run.cuda_graphs));
   return Report()
       .add("attention", choice.model.encoder.attention)
       .add("parameters", parameter_count(model))
@@ -118,7 +130,8 @@ Benchmark generate_benchmark() {
               "drawing tokens: one sequence on one core against reading the weights, a batch on all cores "
               "against sgemm",
           .options = options,
-          .run = run_generate};
+          .run = run_generate,
+          .on_devices = true};
 }
 
 }  // namespace tapeformer

@@ -7,38 +7,47 @@
 namespace tapeformer {
 namespace {
 
-Tensor random_frames(const Shape& shape) {
+Tensor random_frames(const Shape& shape, Device device) {
   const Tensor x = Tensor::empty(shape);
   const RandomStream stream(kSeed, "bench lstm");
   for (int64_t i = 0; i < x.numel(); ++i)
     x.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
-  return x;
+  return x.to(device);
 }
 
 Report run_lstm(const CommandLine& line) {
   const auto number = [&](const char* name) { return line.options.get<int64_t>(name); };
   const int64_t batch = number("batch"), frames = number("frames"), in = number("in");
-  const LstmStack model({.in = in,
-                         .hidden = number("hidden"),
-                         .layers = number("layers"),
-                         .bidirectional = line.options.get<bool>("bidirectional")});
+  LstmStack model({.in = in,
+                   .hidden = number("hidden"),
+                   .layers = number("layers"),
+                   .bidirectional = line.options.get<bool>("bidirectional")});
+  const Device device = device_of(line);
   model.initialize(kSeed);
-  const Tensor x = random_frames({batch, frames, in});
-  const Tensor cotangent = random_frames({batch, frames, model.options().output_width()});
-  const double both = median_seconds(number("repeats"), [&] {
-    for (const auto& [name, parameter] : model.parameters()) set_gradient(parameter, {});
-    backward(model.forward(x, {}, {}), cotangent);
-  });
-  const double forward = median_seconds(number("repeats"), [&] {
-    const NoGrad no_grad;
-    model.forward(x, {}, {});
-  });
+  model.move(device);
+  const Tensor x = random_frames({batch, frames, in}, device);
+  const Tensor cotangent = random_frames({batch, frames, model.options().output_width()}, device);
+  const double both = median_seconds(
+      number("repeats"),
+      [&] {
+        for (const auto& [name, parameter] : model.parameters()) set_gradient(parameter, {});
+        backward(model.forward(x, {}, {}), cotangent);
+      },
+      device);
+  const double forward = median_seconds(
+      number("repeats"),
+      [&] {
+        const NoGrad no_grad;
+        model.forward(x, {}, {});
+      },
+      device);
   // Products forward; backward repeats them for the weights, and for the inputs of all but the first layer.
   double weights = 0;
   for (const auto& [name, parameter] : model.parameters())
     if (parameter.rank() == 2) weights += static_cast<double>(parameter.numel());
   const double flops = 2 * weights * static_cast<double>(batch * frames);
   return Report()
+      .add("device", device.to_string())
       .add("threads", threads())
       .add("parameters", parameter_count(model))
       .add("milliseconds", 1e3 * both)
@@ -72,7 +81,8 @@ Benchmark lstm_benchmark() {
                {.name = "layers", .default_value = int64_t{3}, .help = "layers", .min = 1, .max = 1024},
                {.name = "bidirectional", .default_value = true, .help = "both directions"},
                {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
-          .run = run_lstm};
+          .run = run_lstm,
+          .on_devices = true};
 }
 
 }  // namespace tapeformer

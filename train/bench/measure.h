@@ -2,20 +2,20 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <vector>
 
+#include "core/stopwatch.h"
 #include "core/threads.h"
 
 namespace tapeformer {
 
-// Seconds that one call takes.
+// Seconds that the work of one call takes on a machine.
 template <class F>
-double seconds_of(F&& f) {
-  const auto start = std::chrono::steady_clock::now();
+double seconds_of(F&& f, Device device = kCpu) {
+  const Stopwatch watch(device);
   f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return watch.seconds();
 }
 
 // The middle value, or the mean of the two middle ones; 0 for none.
@@ -28,10 +28,10 @@ inline double median(std::vector<double> values) {
 
 // Median seconds of a call, after one call that is not counted.
 template <class F>
-double median_seconds(int64_t repeats, F&& f) {
+double median_seconds(int64_t repeats, F&& f, Device device = kCpu) {
   f();
   std::vector<double> times;
-  for (int64_t i = 0; i < repeats; ++i) times.push_back(seconds_of(f));
+  for (int64_t i = 0; i < repeats; ++i) times.push_back(seconds_of(f, device));
   return median(times);
 }
 

@@ -41,6 +41,7 @@ ModelChoice choose_model(const CommandLine& line, int64_t batch) {
     const Config config = load_config(path, line.common.sets, attention_catalogue());
     choice.model = model_options(config, describe_data(config));
     choice.optimizer = config.optimizer;
+    choice.run = config.run;
     choice.batch = config.data.batch_size;
     return choice;
   }

@@ -13,6 +13,7 @@ namespace tapeformer {
 struct ModelChoice {
   AutoregressiveOptions model;
   OptimizerConfig optimizer;
+  RunConfig run;  // of the config: the precision
   int64_t batch = 0;
   uint64_t seed = 0;
 };

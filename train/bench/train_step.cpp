@@ -6,7 +6,9 @@
 #include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"
 #include "train/bench/model_choice.h"
+#include "train/build.h"
 #include "train/optimizer.h"
+#include "train/step_graphs.h"
 
 namespace tapeformer {
 namespace {
@@ -16,21 +18,37 @@ constexpr int64_t kWarmUp = 2;  // the second step allocates nothing new
 Report run_train_step(const CommandLine& line) {
   const auto repeats = line.options.get<int64_t>("repeats");
   const ModelChoice choice = choose_model(line, line.options.get<int64_t>("batch"));
+  const Device device = device_of(line);
+  set_precision(choice.run, device);
   AutoregressiveModel model(choice.model);
   model.initialize(choice.seed);
+  model.move(device);
   Optimizer optimizer(choice.optimizer, model.parameters());
   const int64_t length = choice.model.max_length;
-  const Batch batch = random_batch(choice.model, choice.batch, choice.seed);
-  uint64_t number = 0;
-  const auto step = [&] {
-    backward(model.loss(batch, {.training = true, .seed = choice.seed, .step = number++}));
-    optimizer.step(choice.optimizer.lr);
+  Batch batch = random_batch(choice.model, choice.batch, choice.seed);
+  const bool repeats_steps = !device.is_cpu() && choice.run.cuda_graphs;
+  if (repeats_steps) batch.tokens = batch.tokens.to(device);
+  StepGraphs graphs(device, 1);
+  int64_t number = 0;
+  const auto launches = [&] {
+    const Tensor loss =
+        model.loss(batch, {.training = true, .seed = choice.seed, .step = static_cast<uint64_t>(number)});
+    backward(loss);
+    return StepOutputs{{detach(loss)}, optimizer.apply()};
   };
-  allocator().reset_peak();
+  const auto step = [&] {
+    optimizer.prepare(choice.optimizer.lr);
+    if (repeats_steps)
+      graphs.run("", number, launches);
+    else
+      launches();
+    ++number;
+  };
+  allocator(device).reset_peak();
   for (int64_t i = 0; i < kWarmUp; ++i) step();
-  const int64_t peak = allocator().stats().peak, resident = peak_resident_bytes();
+  const int64_t peak = allocator(device).stats().peak, resident = peak_resident_bytes();
 
-  const GemmWork products(training_products(choice.model, choice.batch * length));
+  const GemmWork products(training_products(choice.model, choice.batch * length), device);
   const double product_flops = total_flops(products.products());
   // Forward, and twice as much for the gradients of both factors of every product.
   const double attention = 3 * attention_flops(choice.model, length) * static_cast<double>(choice.batch);
@@ -38,13 +56,16 @@ Report run_train_step(const CommandLine& line) {
   products.run();
   std::vector<double> steps, rates, shares;
   for (int64_t i = 0; i < repeats; ++i) {
-    steps.push_back(seconds_of(step));
-    rates.push_back(product_flops / seconds_of([&] { products.run(); }));
+    steps.push_back(seconds_of(step, device));
+    rates.push_back(product_flops / seconds_of([&] { products.run(); }, device));
     shares.push_back(flops / steps.back() / rates.back());
   }
   const double seconds = median(steps);
   return Report()
+      .add("device", device.to_string())
+      .add("precision", choice.run.precision)
       .add("threads", threads())
+      .add("graph", repeats_steps)
       .add("attention", choice.model.encoder.attention)
       .add("parameters", parameter_count(model))
       .add("batch", choice.batch)
@@ -72,7 +93,8 @@ Benchmark train_step_benchmark() {
   return {.name = "train-step",
           .summary = "a training step of a model on random bytes: time, share of the sgemm rate, memory",
           .options = options,
-          .run = run_train_step};
+          .run = run_train_step,
+          .on_devices = true};
 }
 
 }  // namespace tapeformer

@@ -52,7 +52,12 @@ int run_bench(const Arguments& arguments) {
                                    .uses_config = takes_config(chosen)},
                                   {arguments.begin() + 1, arguments.end()});
   if (!line) return 0;
-  use_device(line->common);
+  if (chosen.on_devices)
+    use_device(line->common);
+  else if (line->common.device == "auto")
+    log_info("device cpu: benchmark \"", chosen.name, "\" measures it alone");
+  else if (!device_of(*line).is_cpu())
+    throw ConfigError("benchmark \"" + chosen.name + "\" measures the CPU, not " + line->common.device);
   if (!blas_info().shares_threads()) log_warning("OpenBLAS is not the OpenMP build; figures will be poor");
   Report report;
   report.add("benchmark", chosen.name);

@@ -22,11 +22,12 @@ struct Plan {
   GenerationOptions options;
 };
 
-Plan plan_of(const CommandLine& line, const AutoregressiveModel& model) {
+Plan plan_of(const CommandLine& line, const LoadedRun& run) {
   Plan plan;
   plan.count = line.options.get<int64_t>("count");
   plan.batch = std::min(line.options.get<int64_t>("batch"), plan.count);
-  plan.options.mode = generation_mode(line, model);
+  plan.options.mode = generation_mode(line, *run.model);
+  plan.options.graphs = run.config.run.cuda_graphs;
   if (line.options.get<std::string>("scale") == "exp") plan.options.scale = SamplingScale::exp;
   plan.options.greedy = line.options.get<bool>("greedy");
   plan.options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
@@ -160,9 +161,9 @@ int run_generate(const Arguments& arguments) {
   if (!line) return 0;
   const LoadedRun run = load_run(*line);
   if (run.draws_images())
-    draw_images(run, plan_of(*line, *run.model), *line);
+    draw_images(run, plan_of(*line, run), *line);
   else
-    continue_sequences(run, plan_of(*line, *run.model), *line);
+    continue_sequences(run, plan_of(*line, run), *line);
   return 0;
 }
 

@@ -49,7 +49,8 @@ Transcript transcribe_stream(const LoadedSpeechRun& run, SpeechStream& stream, F
   for (Tensor rows = input.next(); rows.defined(); rows = input.next())
     for (int64_t row = 0; row < rows.size(0); ++row) {
       if (!stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)))) continue;
-      const float* logits = stream.logits().data<float>();
+      const Tensor newest = stream.logits().to(kCpu);
+      const float* logits = newest.data<float>();
       const int64_t best = std::max_element(logits, logits + classes) - logits;
       if (best != kSpeechBlank && best != before) {
         const std::string& phone = run.description.phones.names()[static_cast<size_t>(best)];

@@ -32,12 +32,19 @@ Report reproduce_reformer_table2(const ReproductionOptions& options) {
   refuse_settings(options, {"model.attention", "attention.rounds"});
   const Config base =
       load_config((options.configs / config).string(), options.common.sets, attention_catalogue());
-  const std::string length = std::to_string(base.data.max_length),
-                    chunk = std::to_string(base.attention.get<int64_t>("chunk_length"));
-  const auto settings = [&](int64_t rounds) -> std::vector<std::string> {
+  const auto chunk = base.attention.get<int64_t>("chunk_length");
+  if (chunk < 1 || chunk >= base.data.max_length)
+    throw ConfigError(concat_text("attention.chunk_length = ", chunk, ": this table needs 1 to ",
+                                  base.data.max_length - 1,
+                                  ", below data.max_length; one chunk is \"full\""));
+  const auto settings = [&](int64_t rounds) {
+    const auto text = [](const char* key, int64_t value) {
+      return "attention." + std::string(key) + "=" + std::to_string(value);
+    };
     // A chunk as long as the sequence leaves nothing to hash.
-    if (rounds == kFull) return {"attention.chunk_length=" + length};
-    return {"attention.rounds=" + std::to_string(rounds), "attention.chunk_length=" + chunk};
+    if (rounds == kFull) return std::vector{text("chunk_length", base.data.max_length), text("buckets", 0)};
+    return std::vector{text("rounds", rounds), text("chunk_length", chunk),
+                       text("buckets", base.attention.get<int64_t>("buckets"))};
   };
   Chart chart{.title = "Duplication task: accuracy of the second half",
               .x = {"hash rounds at evaluation", Scale::log2},

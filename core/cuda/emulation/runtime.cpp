@@ -53,10 +53,47 @@ const char* cudaGetErrorName(cudaError_t status) {
       return "cudaErrorNoDevice";
     case cudaErrorInsufficientDriver:
       return "cudaErrorInsufficientDriver";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
   }
   return "?";
 }
 
 const char* cudaGetErrorString(cudaError_t status) {
   return cudaGetErrorName(status);
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  if (tapeformer::cuda::emulation::captured) return cudaErrorStreamCaptureUnsupported;
+  tapeformer::cuda::emulation::captured = new std::vector<std::function<void()>>;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+  auto* const work = std::exchange(tapeformer::cuda::emulation::captured, nullptr);
+  if (!work) return cudaErrorInvalidValue;
+  *graph = new EmulatedGraph{std::move(*work)};
+  delete work;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long) {
+  *ready = new EmulatedGraph(*graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t ready, cudaStream_t) {
+  if (tapeformer::cuda::emulation::captured) return cudaErrorStreamCaptureUnsupported;
+  for (const auto& part : ready->work) part();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t ready) {
+  delete ready;
+  return cudaSuccess;
 }

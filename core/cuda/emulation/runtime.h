@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <utility>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -41,6 +43,16 @@ inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 inline constexpr int warpSize = 32;
 
 namespace tapeformer::cuda::emulation {
+
+// Work that a stream is given: done at once, or made part of the graph that this thread captures.
+inline constinit thread_local std::vector<std::function<void()>>* captured = nullptr;
+template <class F>
+void submit(F&& work) {
+  if (captured)
+    captured->emplace_back(std::forward<F>(work));
+  else
+    work();
+}
 
 // Runs a kernel, given with its arguments.
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
@@ -169,7 +181,8 @@ enum cudaError_t {
   cudaErrorMemoryAllocation,
   cudaErrorInvalidDevice,
   cudaErrorNoDevice,
-  cudaErrorInsufficientDriver
+  cudaErrorInsufficientDriver,
+  cudaErrorStreamCaptureUnsupported
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost,
@@ -184,6 +197,23 @@ struct cudaDeviceProp {
   int major, minor;
   size_t totalGlobalMem;
 };
+
+// A graph is what was submitted while it was captured, with its arguments.
+struct EmulatedGraph {
+  std::vector<std::function<void()>> work;
+};
+using cudaGraph_t = EmulatedGraph*;
+using cudaGraphExec_t = EmulatedGraph*;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t ready, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t ready);
+inline cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
+  return cudaSuccess;
+}
 
 cudaError_t cudaMalloc(void** block, size_t bytes);
 cudaError_t cudaFree(void* block);
@@ -207,14 +237,14 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t) {
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  return cudaSuccess;
+  return tapeformer::cuda::emulation::captured ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* target, int value, size_t bytes, cudaStream_t) {
-  std::memset(target, value, bytes);
+  tapeformer::cuda::emulation::submit([=] { std::memset(target, value, bytes); });
   return cudaSuccess;
 }
 inline cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind,
                                    cudaStream_t) {
-  std::memcpy(target, source, bytes);
+  tapeformer::cuda::emulation::submit([=] { std::memcpy(target, source, bytes); });
   return cudaSuccess;
 }

@@ -1,7 +1,7 @@
 """Causal attention alone, forward and backward, at growing lengths: time per token and peak memory (lengths.py).
 
 With --tokens the batch shrinks as the length grows, as in the paper's figure 1. Prints one JSON object with a list of
-results.
+results. The kind "fla" is linear attention by the kernels of the PyPI package flash-linear-attention, for devices.
 """
 
 import argparse
@@ -29,16 +29,26 @@ def measure_one(options: argparse.Namespace) -> None:
     kind, length = options.one[0], int(options.one[1])
     batch = max(1, options.tokens // length)
     shape = (batch, options.heads, length, options.head_dim)
+    dtype = torch.bfloat16 if options.precision == "bfloat16" else torch.float32
     if kind == "softmax":
         attend = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    elif kind == "fla":
+        from fla.ops.linear_attn import chunk_linear_attn
+        from model import feature_map
+
+        def attend(q, k, v):
+            y = chunk_linear_attn(feature_map(q), feature_map(k), v, scale=1.0, normalize=True)
+            return y[0] if isinstance(y, tuple) else y
+
+        shape = (batch, length, options.heads, options.head_dim)
     else:
         attend = lambda q, k, v: linear_attention_chunked(q, k, v, options.chunk)
         if options.compile == "attention":
             attend = torch.compile(attend)
 
     def prepare_run():
-        inputs = [torch.randn(shape, requires_grad=True) for _ in range(3)]
-        cotangent = torch.randn(shape)
+        inputs = [torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3)]
+        cotangent = torch.randn(shape, dtype=dtype)
 
         def run():
             for x in inputs:
@@ -48,7 +58,7 @@ def measure_one(options: argparse.Namespace) -> None:
         return run
 
     prepare_run()()  # compiles, and leaves nothing behind but code
-    lengths.report_one(prepare_run, batch, length, options.repeats, measure.current_rss(), kind=kind)
+    lengths.report_one(prepare_run, batch, length, options.repeats, measure.current(), kind=kind)
 
 
 def main() -> None:

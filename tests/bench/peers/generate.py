@@ -14,6 +14,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--length", type=int, default=784, help="bytes of an image, the given first one included")
     parser.add_argument("--compile", choices=("none", "step"), default="step")
+    parser.add_argument("--compile-mode", default="default", help="of torch.compile; reduce-overhead: CUDA graphs")
     parser.add_argument("--repeats", type=int, default=3)
     measure.add_common_options(parser)
     return parser.parse_args()
@@ -38,15 +39,16 @@ def main() -> None:
         return sample_mixture_of_logistics(recurrent.step(values, position))
 
     if options.compile == "step":
-        next_bytes = torch.compile(next_bytes)
+        next_bytes = torch.compile(next_bytes, mode=options.compile_mode)
     positions = torch.arange(options.length).split(1)
     images = torch.zeros(options.batch, options.length, dtype=torch.int64)
 
     @torch.inference_mode()
     def draw():
         recurrent.reset()
-        for i in range(options.length - 1):
-            images[:, i + 1] = next_bytes(images[:, i], positions[i])
+        with measure.mixed_precision(options):
+            for i in range(options.length - 1):
+                images[:, i + 1] = next_bytes(images[:, i], positions[i])
 
     seconds = measure.median(measure.times(draw, options.repeats, warmup=1))
     measure.report(

@@ -1,7 +1,7 @@
 """What the benchmarks of attention alone share: a process for each length, and the time and peak of one.
 
-Each length runs in a process of its own, so that a peak is that length's: what is resident at most, inputs and gradients
-included, above what the process held without them.
+Each length runs in a process of its own, so that a peak is that length's: what is resident at most (on a device:
+allocated), inputs and gradients included, above what the process held without them.
 """
 
 import argparse
@@ -26,12 +26,12 @@ def add_options(parser: argparse.ArgumentParser, head_dim: int) -> None:
 def report_one(
     prepare_run: Callable[[], Callable[[], object]], batch: int, length: int, repeats: int, baseline: int, **fields
 ) -> None:
-    """Times the call that prepare_run() makes, whose inputs it holds; baseline: bytes resident without them."""
+    """Times the call that prepare_run() makes, whose inputs it holds; baseline: measure.current() without them."""
     run = prepare_run()
     measure.times(run, 0, warmup=1)
     measure.forget_peak()
     seconds = measure.median(measure.times(run, repeats, warmup=0))
-    peak = measure.recent_peak_rss() - baseline
+    peak = measure.recent_peak() - baseline
     tokens = batch * length
     measure.report(
         **fields,

@@ -50,7 +50,7 @@ def measure_one(options: argparse.Namespace) -> None:
 
         return run
 
-    lengths.report_one(prepare_run, options.batch, options.one, options.repeats, measure.current_rss())
+    lengths.report_one(prepare_run, options.batch, options.one, options.repeats, measure.current())
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--form", choices=("chunked", "quadratic"), default="chunked")
     parser.add_argument("--chunk", type=int, default=56)
     parser.add_argument("--compile", choices=("none", "layers", "model"), default="model")
+    parser.add_argument("--compile-mode", default="default", help="of torch.compile; reduce-overhead: CUDA graphs")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
     measure.add_common_options(parser)
@@ -53,13 +54,14 @@ def main() -> None:
     loss_of = model.loss
     if options.compile == "layers":
         for layer in model.layers:
-            layer.compile()
+            layer.compile(mode=options.compile_mode)
     elif options.compile != "none":
-        loss_of = torch.compile(model.loss)
+        loss_of = torch.compile(model.loss, mode=options.compile_mode)
 
     def step():
         optimizer.zero_grad()
-        loss = loss_of(images)
+        with measure.mixed_precision(options):
+            loss = loss_of(images)
         loss.backward()
         clip_per_tensor(optimizer.parameters, 1.0)
         optimizer.step()
@@ -79,7 +81,7 @@ def main() -> None:
         cpu_seconds_per_step=cpu,
         tokens_per_second=options.batch * options.length / measure.median(seconds),
         peak_rss_bytes=measure.peak_rss(),
-        step_peak_rss_bytes=measure.recent_peak_rss(),
+        step_peak_bytes=measure.recent_peak(),
         import_rss_bytes=import_rss,
     )
 

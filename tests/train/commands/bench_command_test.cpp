@@ -1,9 +1,24 @@
 // tapeformer bench: every benchmark runs at a small size and reports figures that can be right.
 #include <doctest/doctest.h>
 
+#include "core/cuda/backend.h"
 #include "tests/train/commands/program.h"
 
+using namespace tapeformer;
 using namespace tapeformer::test;
+
+namespace {
+
+// As --device wants it; empty where there is none.
+std::string cuda_name() {
+  if constexpr (kHasCuda) {
+    if (cuda::emulated()) return "cuda-emulated";
+    if (cuda::problem_with(0).empty()) return "cuda";
+  }
+  return "";
+}
+
+}  // namespace
 
 TEST_CASE("bench list names what bench runs") {
   const auto list = json_of(run_program({"bench", "list", "--json"}))["benchmarks"];
@@ -121,4 +136,32 @@ TEST_CASE("bench lstm") {
   CHECK(figures["parameters"] == 2 * (24 * (40 + 6 + 2) + 24 * (12 + 6 + 2)));
   CHECK(figures["milliseconds"] > 0);
   CHECK(figures["gflops_forward"] > 0);
+}
+
+TEST_CASE("cuda: benchmarks of models measure the device that is named, the others say that they do not") {
+  const std::string device = cuda_name();
+  if (device.empty()) return;
+  const std::vector<std::vector<std::string>> commands = {
+      {"train-step", "--layers", "1", "--heads", "2", "--length", "32", "--batch", "2", "--repeats", "1"},
+      {"attention", "--kind", "linear", "--shortest", "64", "--longest", "64", "--heads", "1", "--repeats",
+       "1"},
+      {"lstm", "--batch", "2", "--frames", "5", "--hidden", "4", "--layers", "1", "--repeats", "1"}};
+  for (std::vector<std::string> words : commands) {
+    CAPTURE(words.front());
+    words.insert(words.begin(), "bench");
+    words.insert(words.end(), {"--json", "--device", device});
+    CHECK(json_of(run_program(words))["device"] == "cuda:0");
+  }
+  const auto drawn =
+      json_of(run_program({"bench", "generate", "--layers", "1", "--heads", "1", "--batch", "2", "--tokens",
+                           "4", "--repeats", "1", "--json", "--device", device}));
+  REQUIRE(drawn["cases"].size() == 2);
+  for (const auto& row : drawn["cases"]) {
+    CHECK(row["device"] == "cuda:0");
+    CHECK(row["milliseconds_per_token"] > 0);
+    CHECK(row["allocations_per_token"] == 0);
+  }
+  const auto refused = run_program({"bench", "sgemm", "--device", device});
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "measures the CPU"));
 }

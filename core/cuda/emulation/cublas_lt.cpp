@@ -1,0 +1,119 @@
+#include "core/cuda/emulation/cublas_lt.h"
+
+#include "core/dtype.h"
+
+using tapeformer::BFloat16;
+
+namespace {
+
+float value_at(const void* matrix, const EmulatedLayout& layout, int64_t row, int64_t column) {
+  const int64_t at = column * layout.stride + row;
+  return layout.type == CUDA_R_16BF ? static_cast<float>(static_cast<const BFloat16*>(matrix)[at])
+                                    : static_cast<const float*>(matrix)[at];
+}
+
+bool is_factor(const EmulatedLayout& layout) {
+  return layout.type == CUDA_R_32F || layout.type == CUDA_R_16BF;
+}
+
+void run_epilogue(const EmulatedMatmul& matmul, const void* b, const EmulatedLayout& layout_b, float* d,
+                  int64_t stride, int64_t m, int64_t n, int64_t k) {
+  auto* const bias = static_cast<float*>(matmul.bias);
+  for (int64_t column = 0; column < n; ++column) {
+    if (matmul.epilogue == CUBLASLT_EPILOGUE_BGRADB) {
+      double sum = 0;
+      for (int64_t row = 0; row < k; ++row)
+        sum += static_cast<double>(matmul.op_b == CUBLAS_OP_T ? value_at(b, layout_b, column, row)
+                                                              : value_at(b, layout_b, row, column));
+      bias[column] = static_cast<float>(sum);
+      continue;
+    }
+    float* const values = d + column * stride;
+    for (int64_t row = 0; row < m; ++row) {
+      values[row] += bias[row];
+      if (matmul.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && !(values[row] > 0)) values[row] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* matmul, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+  if (scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *matmul = new EmulatedMatmul{compute, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t matmul) {
+  delete matmul;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t matmul,
+                                              cublasLtMatmulDescAttributes_t attribute, const void* value,
+                                              size_t bytes) {
+  const auto set = [&](auto& field) {
+    if (bytes != sizeof(field)) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(&field, value, sizeof(field));
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return set(matmul->op_a);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return set(matmul->op_b);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return set(matmul->epilogue);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      return set(matmul->bias);
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, uint64_t rows,
+                                          uint64_t columns, int64_t stride) {
+  *layout = new EmulatedLayout{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), stride};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t, int,
+                                              cublasLtMatmulHeuristicResult_t* results, int* found) {
+  *found = is_factor(*a) && a->type == b->type && d->type == CUDA_R_32F ? 1 : 0;
+  if (*found == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  results[0] = {{}, 0, CUBLAS_STATUS_SUCCESS};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t layout_a, const void* b, cublasLtMatrixLayout_t layout_b,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
+                              cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t*, void*, size_t,
+                              cudaStream_t) {
+  const bool transpose_b = matmul->op_b == CUBLAS_OP_T;
+  const int64_t m = layout_d->rows, n = layout_d->columns,
+                k = matmul->op_a == CUBLAS_OP_T ? layout_a->rows : layout_a->columns;
+  if (c != d || (matmul->op_a == CUBLAS_OP_T ? layout_a->columns : layout_a->rows) != m ||
+      (transpose_b ? layout_b->columns : layout_b->rows) != k ||
+      (transpose_b ? layout_b->rows : layout_b->columns) != n)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  const cublasStatus_t status = cublasGemmStridedBatchedEx_64(
+      nullptr, matmul->op_a, matmul->op_b, m, n, k, alpha, a, layout_a->type, layout_a->stride, 0, b,
+      layout_b->type, layout_b->stride, 0, beta, d, layout_d->type, layout_d->stride, 0, 1, matmul->compute,
+      CUBLAS_GEMM_DEFAULT);
+  if (status != CUBLAS_STATUS_SUCCESS || matmul->epilogue == CUBLASLT_EPILOGUE_DEFAULT) return status;
+  if (!matmul->bias) return CUBLAS_STATUS_INVALID_VALUE;
+  tapeformer::cuda::emulation::submit(
+      [matmul = *matmul, b, layout_b = *layout_b, d, layout_d = *layout_d, n, m, k] {
+        run_epilogue(matmul, b, layout_b, static_cast<float*>(d), layout_d.stride, m, n, k);
+      });
+  return CUBLAS_STATUS_SUCCESS;
+}

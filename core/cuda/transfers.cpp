@@ -1,0 +1,117 @@
+#include "core/cuda/transfers.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/cuda/context.h"
+#ifdef TAPEFORMER_CUDA_EMULATED
+#include "core/cuda/emulation/events.h"
+#endif
+
+namespace tapeformer::cuda {
+
+// Pinned memory, and the event after which what was copied to or from it is done. Never destroyed.
+struct Slot {
+  int device;
+  std::unique_ptr<PinnedBuffer> memory;
+  cudaEvent_t done{};
+
+  explicit Slot(int64_t bytes) : device(context().device), memory(std::make_unique<PinnedBuffer>(bytes)) {
+    check_status(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
+  }
+  void copy(void* to, const void* from, int64_t bytes) const {
+    check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, context().stream));
+    check_status(cudaEventRecord(done, context().stream));
+  }
+  void wait() const { check_status(cudaEventSynchronize(done)); }
+};
+
+namespace {
+
+constexpr size_t kStages = 16;                // of a device: the copies of about two steps of training
+constexpr int64_t kSmallestStage = 64 << 10;  // bytes
+
+struct Slots {  // of a device
+  std::vector<std::unique_ptr<Slot>> stages;
+  size_t next_stage = 0;
+  std::vector<Slot*> idle;  // of HostCopy
+};
+
+std::mutex& guard() {
+  static auto& mutex = *new std::mutex;
+  return mutex;
+}
+
+Slots& slots_of(int device) {
+  static auto& all = *new std::map<int, Slots>;
+  return all[device];
+}
+
+}  // namespace
+
+void stage(void* to, const void* from, int64_t bytes) {
+  refuse_in_graph("copies from the host's memory");
+  const std::scoped_lock lock(guard());
+  Slots& slots = slots_of(context().device);
+  if (slots.stages.size() < kStages) slots.stages.push_back(std::make_unique<Slot>(kSmallestStage));
+  Slot& slot = *slots.stages[slots.next_stage % slots.stages.size()];
+  slots.next_stage = (slots.next_stage + 1) % kStages;
+  slot.wait();
+  if (slot.memory->bytes() < bytes)
+    slot.memory =
+        std::make_unique<PinnedBuffer>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))));
+  std::memcpy(slot.memory->data(), from, static_cast<size_t>(bytes));
+  slot.copy(to, slot.memory->data(), bytes);
+}
+
+HostCopy::HostCopy(const void* from, int64_t bytes) {
+  refuse_in_graph("copies to the host's memory");
+  const std::scoped_lock lock(guard());
+  std::vector<Slot*>& idle = slots_of(context().device).idle;
+  if (idle.empty()) idle.push_back(new Slot(kMost));
+  slot_ = idle.back();
+  idle.pop_back();
+  slot_->copy(slot_->memory->data(), from, bytes);
+}
+
+HostCopy::~HostCopy() {
+  const std::scoped_lock lock(guard());
+  slots_of(slot_->device).idle.push_back(slot_);
+}
+
+struct Events {
+  cudaEvent_t start{}, end{};
+};
+
+EventTimer::EventTimer() : events_(new Events) {
+  refuse_in_graph("measures time");
+  check_status(cudaEventCreateWithFlags(&events_->start, cudaEventDefault));
+  check_status(cudaEventCreateWithFlags(&events_->end, cudaEventDefault));
+  check_status(cudaEventRecord(events_->start, context().stream));
+}
+
+EventTimer::~EventTimer() {
+  cudaEventDestroy(events_->start);
+  cudaEventDestroy(events_->end);
+  delete events_;
+}
+
+double EventTimer::seconds() const {
+  check_status(cudaEventRecord(events_->end, context().stream));
+  check_status(cudaEventSynchronize(events_->end));
+  float milliseconds = 0;
+  check_status(cudaEventElapsedTime(&milliseconds, events_->start, events_->end));
+  return static_cast<double>(milliseconds) / 1000;
+}
+
+const void* HostCopy::wait() const {
+  slot_->wait();
+  return slot_->memory->data();
+}
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,27 @@
+#include "core/readback.h"
+
+#include <cstring>
+
+#include "core/cuda/transfers.h"
+
+namespace tapeformer {
+
+Readback::Readback(const Tensor& scalar) : dtype_(scalar.dtype()) {
+  check(scalar.numel() == 1 && is_floating(dtype_), "Readback", "needs one floating number, not ",
+        scalar.shape(), " of ", name_of(dtype_));
+  on_device(
+      scalar.device(), "Readback", [&] { value_ = scalar.item(); },
+      [&] { copy_ = std::make_shared<const cuda::HostCopy>(scalar.raw(), scalar.bytes()); });
+}
+
+double Readback::value() const {
+  if constexpr (kHasCuda)
+    if (copy_)
+      return visit_any(dtype_, [&](auto tag) {
+        std::memcpy(&tag, copy_->wait(), sizeof(tag));
+        return convert_element<double>(tag);
+      });
+  return value_;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,64 @@
+#include "ops/kernels/class_sampling.h"
+
+#include "core/cuda/kernel.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+// A warp has a row, its lanes every 32nd class.
+template <class T>
+__global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, StepStream stream,
+                              uint8_t* out) {
+  const int64_t row = first_element() / kWarp;
+  if (row >= rows) return;  // whole warps
+  score.stream = stream.now();
+  const int64_t classes = score.classes;
+  int64_t best = classes;
+  double best_score = -INFINITY;
+  for (int64_t c = threadIdx.x % kWarp; c < classes; c += kWarp) {
+    const double own = score.of(row, c, logits[row * classes + c]);
+    if (!(own > best_score)) continue;
+    best_score = own;
+    best = c;
+  }
+  for (int bits = kWarp / 2; bits > 0; bits /= 2) {
+    const double other_score = __shfl_xor_sync(kAllLanes, best_score, bits);
+    const int64_t other = __shfl_xor_sync(kAllLanes, best, bits);
+    if (other_score > best_score || (other_score == best_score && other < best)) {
+      best_score = other_score;
+      best = other;
+    }
+  }
+  if (threadIdx.x % kWarp == 0) out[row] = static_cast<uint8_t>(best < classes ? best : 0);
+}
+
+__global__ void advance_kernel(int64_t batch, StepNumber step, int64_t given, uint8_t* columns,
+                               uint8_t* tokens) {
+  const int64_t position = step.now();
+  for (int64_t b = first_element(); b < batch; b += element_stride()) {
+    uint8_t& kept = columns[position * batch + b];
+    if (position < given)
+      tokens[b] = kept;
+    else
+      kept = tokens[b];
+  }
+}
+
+}  // namespace
+
+template <class T>
+void sample_classes(int64_t rows, const T* logits, const ClassScore& score, uint8_t* out) {
+  constexpr int64_t kRowsOfBlock = 2;  // rows are few: more multiprocessors take part
+  launch(sample_kernel<T>,
+         over_rows((rows + kRowsOfBlock - 1) / kRowsOfBlock, static_cast<int>(kRowsOfBlock) * kWarp), rows,
+         logits, score, StepStream(score.stream), out);
+}
+
+void advance_tokens(int64_t batch, int64_t position, int64_t given, uint8_t* columns, uint8_t* tokens) {
+  launch(advance_kernel, over_elements(batch), batch, StepNumber(position), given, columns, tokens);
+}
+
+template void sample_classes(int64_t, const float*, const ClassScore&, uint8_t*);
+template void sample_classes(int64_t, const double*, const ClassScore&, uint8_t*);
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,130 @@
+#include "ops/cuda/fused_gemm.h"
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+
+#include "core/cuda/backend.h"
+#include "core/cuda/context.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+constexpr uint32_t kAlignment = 16;  // bytes
+
+template <class... T>
+bool aligned(const T*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % kAlignment == 0) && ...);
+}
+
+template <class Handle, cublasStatus_t (*destroy)(Handle)>
+struct Destroy {
+  void operator()(Handle handle) const { destroy(handle); }
+};
+template <class Handle, cublasStatus_t (*destroy)(Handle)>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<Handle, destroy>>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+
+// What cuBLASLt is told of a product, and the algorithm that it answers with: asked for once per shape.
+struct Plan {
+  Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> matmul;
+  Layout a, b, c;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool possible = false;
+};
+
+Layout layout_of(cudaDataType_t type, int64_t rows, int64_t columns, int64_t stride) {
+  cublasLtMatrixLayout_t layout{};
+  check_status(cublasLtMatrixLayoutCreate(&layout, type, static_cast<uint64_t>(rows),
+                                          static_cast<uint64_t>(columns), stride));
+  return Layout(layout);
+}
+
+template <class T>
+void set(const Plan& plan, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  check_status(cublasLtMatmulDescSetAttribute(plan.matmul.get(), attribute, &value, sizeof(value)));
+}
+
+void choose_algorithm(Plan& plan) {
+  cublasLtMatmulPreference_t made{};
+  check_status(cublasLtMatmulPreferenceCreate(&made));
+  const Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> preference(made);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    check_status(cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof(value)));
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kBlasWorkspace));
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    prefer(attribute, kAlignment);
+  cublasLtMatmulHeuristicResult_t result{};
+  int found = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(context().blas_lt, plan.matmul.get(), plan.a.get(), plan.b.get(),
+                                     plan.c.get(), plan.c.get(), made, 1, &result, &found);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_status(status);
+  plan.possible = status == CUBLAS_STATUS_SUCCESS && found == 1 && result.state == CUBLAS_STATUS_SUCCESS;
+  plan.algorithm = result.algo;
+}
+
+// cuBLASLt counts in columns: its a is our b, and the other way round.
+template <class Factor>
+Plan make_plan(const Gemm<float, Factor>& p, cublasLtEpilogue_t epilogue, cublasComputeType_t compute) {
+  constexpr cudaDataType_t kFactor = std::is_same_v<Factor, BFloat16> ? CUDA_R_16BF : CUDA_R_32F;
+  Plan plan;
+  cublasLtMatmulDesc_t matmul{};
+  check_status(cublasLtMatmulDescCreate(&matmul, compute, CUDA_R_32F));
+  plan.matmul.reset(matmul);
+  set(plan, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(plan, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+  plan.a = layout_of(kFactor, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.ldb);
+  plan.b = layout_of(kFactor, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.lda);
+  plan.c = layout_of(CUDA_R_32F, p.n, p.m, p.ldc);
+  choose_algorithm(plan);
+  return plan;
+}
+
+template <class Factor>
+bool fused_gemm(const Gemm<float, Factor>& p, cublasLtEpilogue_t epilogue, const float* bias) {
+  if (p.m == 0 || p.n == 0 || p.k == 0 || !aligned(p.a, p.b, p.c, bias)) return false;
+  const bool tf32 = std::is_same_v<Factor, float> && context().precision == Precision::tf32;
+  using Key = std::tuple<int, cublasLtEpilogue_t, bool, bool, bool, int64_t, int64_t, int64_t, int64_t,
+                         int64_t, int64_t>;
+  static thread_local std::map<Key, Plan> plans;
+  const Key key{
+      context().device, epilogue, tf32, p.transpose_a, p.transpose_b, p.m, p.n, p.k, p.lda, p.ldb, p.ldc};
+  auto found = plans.find(key);
+  if (found == plans.end())
+    found =
+        plans.emplace(key, make_plan(p, epilogue, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F))
+            .first;
+  const Plan& plan = found->second;
+  if (!plan.possible) return false;
+  set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  const float one = 1, none = 0;
+  check_status(cublasLtMatmul(context().blas_lt, plan.matmul.get(), &one, p.b, plan.a.get(), p.a,
+                              plan.b.get(), &none, p.c, plan.c.get(), p.c, plan.c.get(), &plan.algorithm,
+                              context().blas_workspace, kBlasWorkspace, context().stream));
+  return true;
+}
+
+}  // namespace
+
+template <class Factor>
+bool gemm_with_bias(const Gemm<float, Factor>& product, const float* bias, bool relu) {
+  return fused_gemm(product, relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS, bias);
+}
+
+template <class Factor>
+bool gemm_with_bias_gradient(const Gemm<float, Factor>& product, float* gbias) {
+  return fused_gemm(product, CUBLASLT_EPILOGUE_BGRADB, gbias);
+}
+
+template bool gemm_with_bias(const Gemm<float>&, const float*, bool);
+template bool gemm_with_bias(const Gemm<float, BFloat16>&, const float*, bool);
+template bool gemm_with_bias_gradient(const Gemm<float>&, float*);
+template bool gemm_with_bias_gradient(const Gemm<float, BFloat16>&, float*);
+
+}  // namespace tapeformer::cuda

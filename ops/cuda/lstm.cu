@@ -1,0 +1,320 @@
+// Frames that are there are packed, step by step: step s has row r for each sequence longer than s, the
+// longest sequence first, and for it the s-th frame in the order of the direction, so that both directions
+// have the same rows at every step. What does not depend on the step before is one product over all packed
+// rows; a step is one product for both directions and one kernel for the gates.
+#include "ops/kernels/lstm.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "core/cuda/backend.h"
+#include "core/cuda/kernel.h"
+#include "ops/kernels/gemm.h"
+#include "ops/kernels/linear.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+// The packing on the device.
+struct Packing {
+  int64_t batch, frames, hidden, directions, rows;  // rows: all packed rows of a direction
+  const int64_t* sequence;                          // (batch,) of row r of a step
+  const int64_t* length;                            // (batch,) of that sequence
+  const int64_t* first;                             // (frames,) packed row at which a step begins
+
+  // The frame that direction d has for row r at step s, counted through the whole batch.
+  __device__ int64_t frame(int64_t d, int64_t r, int64_t s) const {
+    return sequence[r] * frames + (d == 0 ? s : length[r] - 1 - s);
+  }
+};
+
+// The packing as the host plans it, and its copy on the device.
+class Plan {
+ public:
+  Plan(const LstmShape& shape, const int64_t* lengths)
+      : shape_(shape),
+        list_(static_cast<size_t>(2 * shape.batch + shape.frames)),
+        copy_(2 * shape.batch + shape.frames) {
+    int64_t* const sequence = list_.data();
+    int64_t* const length = sequence + shape.batch;
+    int64_t* const first = length + shape.batch;
+    std::iota(sequence, length, 0);
+    std::stable_sort(sequence, length, [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
+    for (int64_t row = 0; row < shape.batch; ++row) length[row] = lengths[sequence[row]];
+    steps_ = shape.batch > 0 ? length[0] : 0;
+    int64_t there = shape.batch;
+    for (int64_t s = 0; s < shape.frames; ++s) {
+      first[s] = rows_;
+      while (there > 0 && length[there - 1] <= s) --there;
+      rows_ += there;
+    }
+    copy_bytes(copy_.data(), current_device, list_.data(), kCpu,
+               static_cast<int64_t>(list_.size() * sizeof(int64_t)));
+  }
+
+  int64_t steps() const { return steps_; }
+  int64_t rows() const { return rows_; }
+  int64_t first(int64_t s) const { return list_[static_cast<size_t>(2 * shape_.batch + s)]; }
+  int64_t there(int64_t s) const { return (s + 1 < shape_.frames ? first(s + 1) : rows_) - first(s); }
+  Packing on_device() const {
+    return {shape_.batch,
+            shape_.frames,
+            shape_.hidden,
+            shape_.directions,
+            rows_,
+            copy_.data(),
+            copy_.data() + shape_.batch,
+            copy_.data() + 2 * shape_.batch};
+  }
+
+ private:
+  LstmShape shape_;
+  int64_t steps_ = 0, rows_ = 0;
+  std::vector<int64_t> list_;  // sequence, length and first of Packing
+  Scratch<int64_t> copy_;
+};
+
+// packed (directions, rows, width): of row r at step s those `width` numbers of x (batch, frames, stride)
+// that the frame at `step` - 1 or `step` has; zeros before the first frame. Each direction reads its own
+// columns of x, `offset` apart.
+template <class T>
+__global__ void pack_kernel(Packing p, const T* x, int64_t width, int64_t stride, int64_t offset,
+                            int64_t steps_back, T* packed) {
+  const int64_t n = p.directions * p.frames * p.batch * width;
+  for (int64_t i = first_element(); i < n; i += element_stride()) {
+    const int64_t column = i % width, r = i / width % p.batch, s = i / width / p.batch % p.frames,
+                  d = i / width / p.batch / p.frames;
+    if (s >= p.length[r]) continue;
+    packed[(d * p.rows + p.first[s] + r) * width + column] =
+        s < steps_back ? T{0} : x[p.frame(d, r, s - steps_back) * stride + d * offset + column];
+  }
+}
+
+// gx (batch, frames, in): the sum over the directions of packed (directions, rows, in), zeros in pads.
+template <class T>
+__global__ void unpack_kernel(Packing p, const T* packed, int64_t in, T* gx) {
+  const int64_t n = p.batch * p.frames * in;
+  for (int64_t i = first_element(); i < n; i += element_stride()) {
+    const int64_t column = i % in, t = i / in % p.frames, r = i / in / p.frames, length = p.length[r];
+    T sum = 0;
+    if (t < length) {
+      sum = packed[(p.first[t] + r) * in + column];
+      if (p.directions == 2) sum += packed[(p.rows + p.first[length - 1 - t] + r) * in + column];
+    }
+    gx[(p.sequence[r] * p.frames + t) * in + column] = sum;
+  }
+}
+
+template <class T>
+struct ForwardStep {
+  int64_t step, there;
+  const T* bias[2];    // of the recurrent product
+  const T* recurrent;  // (directions, batch, 4 hidden) U h', or null at the first step
+  T *gates, *cells;    // (directions, rows, …)
+  T* h;                // (directions, batch, hidden)
+  T* out;
+};
+
+// c and h of a step from `gates`, which holds W x + b and receives i, f, g, o.
+template <class T>
+__global__ void forward_step_kernel(Packing p, ForwardStep<T> f) {
+  const int64_t n = p.directions * f.there * p.hidden, hidden = p.hidden;
+  for (int64_t i = first_element(); i < n; i += element_stride()) {
+    const int64_t unit = i % hidden, r = i / hidden % f.there, d = i / hidden / f.there;
+    const int64_t row = d * p.rows + p.first[f.step] + r;
+    const T* const bias = d == 0 ? f.bias[0] : f.bias[1];
+    T* const gates = f.gates + row * 4 * hidden + unit;
+    T z[4];
+#pragma unroll
+    for (int gate = 0; gate < 4; ++gate) {
+      z[gate] = gates[gate * hidden] + bias[gate * hidden + unit];
+      if (f.recurrent) z[gate] += f.recurrent[((d * p.batch + r) * 4 + gate) * hidden + unit];
+    }
+    const T in = DeviceMath::sigmoid(z[0]), forget = DeviceMath::sigmoid(z[1]),
+            candidate = DeviceMath::tanh(z[2]), open = DeviceMath::sigmoid(z[3]);
+    const T before = f.step == 0 ? T{0} : f.cells[(d * p.rows + p.first[f.step - 1] + r) * hidden + unit];
+    const T cell = forget * before + in * candidate, h = open * DeviceMath::tanh(cell);
+    gates[0] = in;
+    gates[hidden] = forget;
+    gates[2 * hidden] = candidate;
+    gates[3 * hidden] = open;
+    f.cells[row * hidden + unit] = cell;
+    f.h[(d * p.batch + r) * hidden + unit] = h;
+    f.out[p.frame(d, r, f.step) * p.directions * hidden + d * hidden + unit] = h;
+  }
+}
+
+template <class T>
+struct BackwardStep {
+  int64_t step, there;
+  const T *g, *gates, *cells;
+  const T* gh;  // (directions, batch, hidden) from the step after
+  T* gc;        // (directions, batch, hidden): from the step after, then for the one before
+  T* gz;        // (directions, rows, 4 hidden)
+};
+
+// gz, the gradient with respect to what the gates' functions are taken of.
+template <class T>
+__global__ void backward_step_kernel(Packing p, BackwardStep<T> b) {
+  const int64_t n = p.directions * b.there * p.hidden, hidden = p.hidden;
+  for (int64_t i = first_element(); i < n; i += element_stride()) {
+    const int64_t unit = i % hidden, r = i / hidden % b.there, d = i / hidden / b.there;
+    const int64_t row = d * p.rows + p.first[b.step] + r, state = (d * p.batch + r) * hidden + unit;
+    const T* const gates = b.gates + row * 4 * hidden + unit;
+    const T in = gates[0], forget = gates[hidden], candidate = gates[2 * hidden], open = gates[3 * hidden];
+    const T before = b.step == 0 ? T{0} : b.cells[(d * p.rows + p.first[b.step - 1] + r) * hidden + unit];
+    const T squashed = DeviceMath::tanh(b.cells[row * hidden + unit]);
+    const T by_h = b.g[p.frame(d, r, b.step) * p.directions * hidden + d * hidden + unit] + b.gh[state];
+    const T by_c = b.gc[state] + by_h * open * (1 - squashed * squashed);
+    T* const gz = b.gz + row * 4 * hidden + unit;
+    gz[0] = by_c * candidate * in * (1 - in);
+    gz[hidden] = by_c * before * forget * (1 - forget);
+    gz[2 * hidden] = by_c * in * (1 - candidate * candidate);
+    gz[3 * hidden] = by_h * squashed * open * (1 - open);
+    b.gc[state] = by_c * forget;
+  }
+}
+
+template <class T>
+void zero(const Scratch<T>& memory, int64_t count) {
+  fill_zero(memory.data(), count * static_cast<int64_t>(sizeof(T)));
+}
+
+// weight_hh of both directions, one after the other, as a product of both wants them.
+template <class T>
+class RecurrentWeights {
+ public:
+  RecurrentWeights(const LstmShape& shape, const LstmDirection<T>* directions)
+      : joined_(shape.directions == 1 ? 0 : 2 * 4 * shape.hidden * shape.hidden),
+        data_(shape.directions == 1 ? directions[0].weight_hh : joined_.data()) {
+    const int64_t size = 4 * shape.hidden * shape.hidden;
+    for (int64_t d = 0; d < 2 && shape.directions == 2; ++d)
+      copy_bytes(joined_.data() + d * size, current_device, directions[d].weight_hh, current_device,
+                 size * static_cast<int64_t>(sizeof(T)));
+  }
+  const T* data() const { return data_; }
+
+ private:
+  Scratch<T> joined_;
+  const T* data_;
+};
+
+template <class T>
+void pack(const Packing& p, const T* x, int64_t width, int64_t stride, int64_t offset, int64_t steps_back,
+          T* packed) {
+  launch(pack_kernel<T>, over_elements(p.directions * p.frames * p.batch * width), p, x, width, stride,
+         offset, steps_back, packed);
+}
+
+LinearShape input_product(const LstmShape& shape, int64_t rows) {
+  return {rows, shape.in, 4 * shape.hidden};
+}
+
+}  // namespace
+
+template <class T>
+void lstm_forward(const LstmShape& shape, const T* x, const int64_t* lengths,
+                  const LstmDirection<T>* directions, T* out, T* gates, T* cells) {
+  const Plan plan(shape, lengths);
+  const Packing packing = plan.on_device();
+  const int64_t hidden = shape.hidden, all = 4 * hidden, rows = plan.rows();
+  fill_zero(out, shape.batch * shape.frames * shape.directions * hidden * static_cast<int64_t>(sizeof(T)));
+  const Scratch<T> packed(shape.directions * rows * shape.in);
+  pack(packing, x, shape.in, shape.in, 0, 0, packed.data());
+  for (int64_t d = 0; d < shape.directions; ++d)
+    linear_forward<T>(input_product(shape, rows), packed.data() + d * rows * shape.in,
+                      directions[d].weight_ih, directions[d].bias_ih, Activation::none, DropoutMask{},
+                      nullptr, gates + d * rows * all);
+  const RecurrentWeights<T> weights(shape, directions);
+  const Scratch<T> h(shape.directions * shape.batch * hidden),
+      recurrent(shape.directions * shape.batch * all);
+  for (int64_t s = 0; s < plan.steps(); ++s) {
+    const int64_t there = plan.there(s);
+    if (s > 0)
+      batched_gemm(Gemm<T>{.transpose_b = true,
+                           .m = there,
+                           .n = all,
+                           .k = hidden,
+                           .a = h.data(),
+                           .lda = hidden,
+                           .b = weights.data(),
+                           .ldb = hidden,
+                           .c = recurrent.data(),
+                           .ldc = all},
+                   shape.directions, shape.batch * hidden, all * hidden, shape.batch * all);
+    launch(forward_step_kernel<T>, over_elements(shape.directions * there * hidden), packing,
+           ForwardStep<T>{s,
+                          there,
+                          {directions[0].bias_hh, shape.directions == 2 ? directions[1].bias_hh : nullptr},
+                          s > 0 ? recurrent.data() : nullptr,
+                          gates,
+                          cells,
+                          h.data(),
+                          out});
+  }
+}
+
+template <class T>
+void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
+                   const LstmDirection<T>* directions, const T* out, const T* gates, const T* cells, T* gx,
+                   const LstmGradient<T>* gradients) {
+  const Plan plan(shape, lengths);
+  const Packing packing = plan.on_device();
+  const int64_t hidden = shape.hidden, all = 4 * hidden, rows = plan.rows(), in = shape.in;
+  const int64_t states = shape.directions * shape.batch * hidden;
+  const Scratch<T> gz(shape.directions * rows * all);
+  {
+    const RecurrentWeights<T> weights(shape, directions);
+    const Scratch<T> gh(states), gc(states);
+    zero(gh, states);  // what a sequence finds at its last step
+    zero(gc, states);
+    for (int64_t s = plan.steps() - 1; s >= 0; --s) {
+      const int64_t there = plan.there(s);
+      launch(backward_step_kernel<T>, over_elements(shape.directions * there * hidden), packing,
+             BackwardStep<T>{s, there, g, gates, cells, gh.data(), gc.data(), gz.data()});
+      if (s == 0) break;
+      batched_gemm(Gemm<T>{.m = there,
+                           .n = hidden,
+                           .k = all,
+                           .a = gz.data() + plan.first(s) * all,
+                           .lda = all,
+                           .b = weights.data(),
+                           .ldb = hidden,
+                           .c = gh.data(),
+                           .ldc = hidden},
+                   shape.directions, rows * all, all * hidden, shape.batch * hidden);
+    }
+  }
+  {
+    // Each row with the h before it: zeros at the first step.
+    const Scratch<T> before(shape.directions * rows * hidden);
+    pack(packing, out, hidden, shape.directions * hidden, hidden, 1, before.data());
+    for (int64_t d = 0; d < shape.directions; ++d)
+      if (gradients[d].weight_hh)
+        linear_backward<T>({rows, hidden, all}, gz.data() + d * rows * all, before.data() + d * rows * hidden,
+                           directions[d].weight_hh, Activation::none, DropoutMask{}, nullptr, nullptr,
+                           nullptr, gradients[d].weight_hh, nullptr);
+  }
+  const Scratch<T> packed(shape.directions * rows * in), by_x(gx ? shape.directions * rows * in : 0);
+  pack(packing, x, in, in, 0, 0, packed.data());
+  for (int64_t d = 0; d < shape.directions; ++d)
+    linear_backward<T>(input_product(shape, rows), gz.data() + d * rows * all, packed.data() + d * rows * in,
+                       directions[d].weight_ih, Activation::none, DropoutMask{}, nullptr, nullptr,
+                       gx ? by_x.data() + d * rows * in : nullptr, gradients[d].weight_ih, gradients[d].bias);
+  if (gx)
+    launch(unpack_kernel<T>, over_elements(shape.batch * shape.frames * in), packing, by_x.data(), in, gx);
+}
+
+template void lstm_forward(const LstmShape&, const float*, const int64_t*, const LstmDirection<float>*,
+                           float*, float*, float*);
+template void lstm_forward(const LstmShape&, const double*, const int64_t*, const LstmDirection<double>*,
+                           double*, double*, double*);
+template void lstm_backward(const LstmShape&, const float*, const float*, const int64_t*,
+                            const LstmDirection<float>*, const float*, const float*, const float*, float*,
+                            const LstmGradient<float>*);
+template void lstm_backward(const LstmShape&, const double*, const double*, const int64_t*,
+                            const LstmDirection<double>*, const double*, const double*, const double*,
+                            double*, const LstmGradient<double>*);
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,104 @@
+// Work of a device that is recorded as a graph and repeated.
+#include <doctest/doctest.h>
+
+#include "core/allocator.h"
+#include "core/cuda/graph.h"
+#include "core/readback.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/optimizer_step.h"
+#include "tests/support/devices.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+DropoutMask mask_at(uint64_t step) {
+  return {0.3, RandomStream(5, "graph", step)};
+}
+
+}  // namespace
+
+TEST_CASE(
+    "cuda: a graph does what was recorded, with what the memory then holds and the random numbers of its "
+    "step") {
+  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
+  if constexpr (kHasCuda)
+    for (const Device device : other_devices()) {
+      const Tensor x = normal({7, 9}).to(device), w = normal({9, 5}).to(device);
+      Tensor out;
+      const auto work = [&](uint64_t step) { return matmul(dropout(x, mask_at(step)), w); };
+      work(0);
+      cuda::Graph graph(device, 2, [&] { out = work(4); });
+      for (const uint64_t step : {4, 6, 8, 20, 22, 4}) {  // one after the other, and by leaps
+        CAPTURE(step);
+        x.copy_from(normal({7, 9}, static_cast<int>(step)));
+        graph.launch(static_cast<int64_t>(step) - 4);
+        CHECK(max_difference(out, work(step)) == 0);
+      }
+      CHECK(max_difference(work(4), work(6)) > 0.1);
+    }
+}
+
+TEST_CASE("cuda: memory of a graph serves nobody else until the graph is gone") {
+  if constexpr (kHasCuda)
+    for (const Device device : other_devices()) {
+      const Tensor x = normal({1000}).to(device);
+      Tensor out;
+      const auto work = [&] { return add(mul(x, 3), mul(exp(x), 2)); };
+      const Tensor expected = work();
+      const int64_t active = allocator(device).stats().active;
+      {
+        cuda::Graph graph(device, 1, [&] { out = work(); });
+        std::vector<Tensor> others;
+        for (int i = 0; i < 8; ++i) others.push_back(Tensor::full({1000}, i, DType::float64, device));
+        graph.launch(0);
+        CHECK(max_difference(out, expected) == 0);
+        for (int i = 0; i < 8; ++i)
+          CHECK(max_difference(others[static_cast<size_t>(i)], Tensor::full({1000}, i, DType::float64)) == 0);
+        out = {};
+      }
+      CHECK(allocator(device).stats().active == active);
+    }
+}
+
+TEST_CASE("cuda: what a graph cannot repeat is an error that names it, and the device works on") {
+  if constexpr (kHasCuda)
+    for (const Device device : other_devices()) {
+      const Tensor x = normal({4, 4}).to(device), rule = rule_on(device, {});
+      const auto message_of = [&](const std::function<void()>& work) {
+        try {
+          cuda::Graph graph(device, 1, work);
+        } catch (const DeviceError& error) {
+          return std::string(error.what());
+        }
+        return std::string("none");
+      };
+      const auto names = [&](const std::function<void()>& work, const std::string& op,
+                             const std::string& what) {
+        const std::string message = message_of(work);
+        CAPTURE(message);
+        CHECK(message.find(op) == 0);
+        CHECK(message.find(what) != std::string::npos);
+        CHECK(message.find("run.cuda_graphs") != std::string::npos);
+        CHECK(max_difference(matmul(x, x).to(kCpu), matmul(x.to(kCpu), x.to(kCpu))) < 1e-12);
+      };
+      names([&] { x.to_vector(); }, "a step", "copies to the host's memory");
+      names([&] { normal({4}).to(device); }, "a step", "copies from the host's memory");
+      names([&] { normal({1 << 20}).to(device); }, "a step", "copies from the host's memory");
+      names([&] { Readback(x.view({}, {})); }, "Readback", "copies to the host's memory");
+      names([&] { cuda::synchronize(device); }, "a step", "waits for the device");
+      names([&] { set_rule(rule, {}); }, "a step", "copies from the host's memory");
+      names([&] { cuda::Graph inner(device, 1, [] {}); }, "Graph", "records a graph");
+      const int64_t active = allocator(device).stats().active;
+      CHECK_THROWS_AS(cuda::Graph(device, 1,
+                                  [&] {
+                                    const Tensor kept = mul(x, 2);
+                                    throw std::runtime_error("from inside");
+                                  }),
+                      std::runtime_error);
+      CHECK(allocator(device).stats().active == active);
+    }
+}

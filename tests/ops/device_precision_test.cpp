@@ -1,0 +1,135 @@
+// Products with rounded factors: their errors have the size that the rounding gives them, neither more nor
+// less, and sums stay float32 however long they are.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+#include "tests/support/devices.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+using cuda::Precision;
+
+// What a factor is off by, relative to itself, at most; twice that where a device cuts off instead of
+// rounding.
+double unit_of(Precision precision) {
+  if (precision == Precision::bfloat16) return std::ldexp(1, -8);
+  return precision == Precision::tf32 ? std::ldexp(1, -11) : std::ldexp(1, -24);
+}
+
+class PrecisionScope {
+ public:
+  PrecisionScope(Device device, Precision precision) : device_(device) { set(precision); }
+  ~PrecisionScope() { set(Precision::float32); }
+  PrecisionScope(const PrecisionScope&) = delete;
+  PrecisionScope& operator=(const PrecisionScope&) = delete;
+
+ private:
+  void set(Precision precision) const {
+    if constexpr (kHasCuda) cuda::set_precision(device_, precision);
+  }
+  Device device_;
+};
+
+// The result of a linear layer and the gradients of x, weight and bias.
+std::vector<Tensor> outcome_of(const std::vector<Tensor>& inputs, Device device, DType dtype,
+                               Activation activation, double dropout) {
+  std::vector<Tensor> leaves;
+  for (const Tensor& input : inputs) leaves.push_back(require_grad(input.to(dtype).to(device).alias()));
+  const Tensor y = linear(leaves[0], leaves[1], leaves[2], activation, {dropout, RandomStream(5, "linear")});
+  backward(y, normal(y.shape(), 17).to(DType::float32).to(dtype).to(device));
+  std::vector<Tensor> outcome{detach(y).to(kCpu).to(DType::float64)};
+  for (const Tensor& leaf : leaves) outcome.push_back(gradient(leaf).to(kCpu).to(DType::float64));
+  return outcome;
+}
+
+std::vector<Tensor> inputs_of(int64_t rows, int64_t in, int64_t out) {
+  return {normal({rows, in}, 1).to(DType::float32).to(DType::float64),
+          normal({out, in}, 2).to(DType::float32).to(DType::float64),
+          normal({out}, 3).to(DType::float32).to(DType::float64)};
+}
+
+}  // namespace
+
+TEST_CASE("cuda: products of linear layers err as their rounding does, in every direction") {
+  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
+  for (const Device device : other_devices())
+    for (const Precision precision : {Precision::float32, Precision::tf32, Precision::bfloat16})
+      for (const auto& [rows, in, out] :
+           {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {64, 40, 24}, {70, 33, 31}, {129, 5, 132}}) {
+        CAPTURE(static_cast<int>(precision));
+        CAPTURE(rows);
+        const PrecisionScope scope(device, precision);
+        const std::vector<Tensor> inputs = inputs_of(rows, in, out);
+        const auto exact = outcome_of(inputs, kCpu, DType::float64, Activation::none, 0),
+                   found = outcome_of(inputs, device, DType::float32, Activation::none, 0);
+        // The sums of the magnitudes of the terms, which the errors are in proportion to.
+        std::vector<Tensor> sizes;
+        for (const Tensor& input : inputs) sizes.push_back(sqrt(square(input)));
+        const Tensor g = sqrt(square(normal({rows, out}, 17)));
+        const Tensor leaves[] = {require_grad(sizes[0].alias()), require_grad(sizes[1].alias())};
+        const Tensor terms = linear(leaves[0], leaves[1], {});
+        backward(terms, g);
+        const Tensor magnitudes[] = {detach(terms), gradient(leaves[0]), gradient(leaves[1])};
+        const double unit = unit_of(precision);
+        double squares = 0, of_terms = 0;
+        for (size_t i = 0; i < 3; ++i) {
+          const auto a = exact[i].to_vector(), b = found[i].to_vector(), m = magnitudes[i].to_vector();
+          for (size_t n = 0; n < a.size(); ++n) {
+            const double error = std::abs(a[n] - b[n]);
+            // The sum itself, and the bias that is added to it, are float32.
+            REQUIRE(error <= 4 * unit * m[n] + 1e-5 * (m[n] + 1));
+            squares += error * error;
+            of_terms += m[n] * m[n];
+          }
+        }
+        if (rows > 1 && precision != Precision::float32) CHECK(std::sqrt(squares / of_terms) > unit / 64);
+        CHECK(max_difference(found[3], exact[3]) < 1e-4);  // of the bias: no product
+      }
+}
+
+TEST_CASE("cuda: bfloat16 layers with activation and dropout follow float64, and repeat to the bit") {
+  for (const Device device : other_devices())
+    for (const auto& [rows, in, out] :
+         {std::tuple<int64_t, int64_t, int64_t>{3, 33, 31}, {70, 8, 132}, {0, 4, 3}})
+      for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu})
+        for (const double dropout : {0.0, 0.3}) {
+          CAPTURE(rows);
+          CAPTURE(static_cast<int>(activation));
+          const PrecisionScope scope(device, Precision::bfloat16);
+          std::vector<Tensor> inputs = inputs_of(rows, in, out);
+          inputs[0] = mul(inputs[0], 1 / std::sqrt(static_cast<double>(in)));
+          // Values that bfloat16 has: the kink of relu and the products are the same for both.
+          for (Tensor& input : inputs) input = input.to(DType::bfloat16).to(DType::float64);
+          const auto exact = outcome_of(inputs, kCpu, DType::float64, activation, dropout),
+                     found = outcome_of(inputs, device, DType::float32, activation, dropout),
+                     again = outcome_of(inputs, device, DType::float32, activation, dropout);
+          for (size_t i = 0; i < found.size(); ++i) {
+            CAPTURE(i);
+            double largest = 1;
+            for (const double value : exact[i].to_vector()) largest = std::max(largest, std::abs(value));
+            CHECK(max_difference(found[i], exact[i]) < (i == 0 || i == 3 ? 1e-5 : 0.01) * largest);
+            CHECK(max_difference(found[i], again[i]) == 0);
+          }
+        }
+}
+
+TEST_CASE("cuda: bfloat16 products add in float32, however long the sum is") {
+  constexpr int64_t kLong = 70001;
+  for (const Device device : other_devices()) {
+    const PrecisionScope scope(device, Precision::bfloat16);
+    const auto ones = [](int64_t a, int64_t b) { return Tensor::full({a, b}, 1, DType::float32); };
+    const Tensor wide = linear(ones(1, kLong).to(device), ones(1, kLong).to(device), {});
+    CHECK(wide.item() == kLong);
+    const Tensor weight = require_grad(ones(2, 1).to(device).alias());
+    const Tensor y = linear(ones(kLong, 1).to(device), weight, {});
+    backward(y, Tensor::full(y.shape(), 1, DType::float32, device));
+    for (const double value : gradient(weight).to_vector()) CHECK(value == kLong);
+  }
+}
