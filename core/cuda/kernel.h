@@ -8,6 +8,19 @@
 #include "core/cuda/launch.h"
 #include "core/dropout.h"
 
+// The explicit instantiations of a file in float and in double. Where nvcc reads a file once for each of them
+// (cmake/TapeformerCuda.cmake), a macro says for which.
+#ifdef TAPEFORMER_ONLY_DOUBLE
+#define TAPEFORMER_FLOAT(...)
+#else
+#define TAPEFORMER_FLOAT(...) __VA_ARGS__
+#endif
+#ifdef TAPEFORMER_ONLY_FLOAT
+#define TAPEFORMER_DOUBLE(...)
+#else
+#define TAPEFORMER_DOUBLE(...) __VA_ARGS__
+#endif
+
 namespace tapeformer::cuda {
 
 inline constexpr int kWarp = 32;

@@ -294,13 +294,16 @@ void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* 
   });
 }
 
-template void linear_forward(const LinearShape&, const float*, const float*, const float*, Activation,
-                             const DropoutMask&, float*, float*);
-template void linear_forward(const LinearShape&, const double*, const double*, const double*, Activation,
-                             const DropoutMask&, double*, double*);
-template void linear_backward(const LinearShape&, const float*, const float*, const float*, Activation,
-                              const DropoutMask&, const float*, const float*, float*, float*, float*);
-template void linear_backward(const LinearShape&, const double*, const double*, const double*, Activation,
-                              const DropoutMask&, const double*, const double*, double*, double*, double*);
+TAPEFORMER_FLOAT(template void linear_forward(const LinearShape&, const float*, const float*, const float*,
+                                              Activation, const DropoutMask&, float*, float*);
+                 template void linear_backward(const LinearShape&, const float*, const float*, const float*,
+                                               Activation, const DropoutMask&, const float*, const float*,
+                                               float*, float*, float*);)
+TAPEFORMER_DOUBLE(template void linear_forward(const LinearShape&, const double*, const double*,
+                                               const double*, Activation, const DropoutMask&, double*,
+                                               double*);
+                  template void linear_backward(const LinearShape&, const double*, const double*,
+                                                const double*, Activation, const DropoutMask&, const double*,
+                                                const double*, double*, double*, double*);)
 
 }  // namespace tapeformer::cuda

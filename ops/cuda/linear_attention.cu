@@ -290,18 +290,21 @@ void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<cons
   if (gradients.gv) read<Reading::value_gradient>(in, states, gradients.gv);
 }
 
-template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const float>,
-                                       AttentionRows<const float>, AttentionRows<const float>, float*,
-                                       float*);
-template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const double>,
-                                       AttentionRows<const double>, AttentionRows<const double>, double*,
-                                       double*);
-template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const float>,
-                                        AttentionRows<const float>, AttentionRows<const float>, const float*,
-                                        const float*, AttentionRows<const float>, AttentionGradients<float>);
-template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const double>,
-                                        AttentionRows<const double>, AttentionRows<const double>,
-                                        const double*, const double*, AttentionRows<const double>,
-                                        AttentionGradients<double>);
+TAPEFORMER_FLOAT(
+    template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const float>,
+                                           AttentionRows<const float>, AttentionRows<const float>, float*,
+                                           float*);
+    template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const float>,
+                                            AttentionRows<const float>, AttentionRows<const float>,
+                                            const float*, const float*, AttentionRows<const float>,
+                                            AttentionGradients<float>);)
+TAPEFORMER_DOUBLE(
+    template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const double>,
+                                           AttentionRows<const double>, AttentionRows<const double>, double*,
+                                           double*);
+    template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const double>,
+                                            AttentionRows<const double>, AttentionRows<const double>,
+                                            const double*, const double*, AttentionRows<const double>,
+                                            AttentionGradients<double>);)
 
 }  // namespace tapeformer::cuda

@@ -176,13 +176,15 @@ void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const T> q,
   with_tile_width<T>(s.value_dim, run);
 }
 
-template void lsh_factors(const LshAttentionShape&, AttentionRows<const float>, float*);
-template void lsh_factors(const LshAttentionShape&, AttentionRows<const double>, double*);
-template void lsh_clear_uncounted(const LshAttentionShape&, AttentionRows<float>, int64_t);
-template void lsh_clear_uncounted(const LshAttentionShape&, AttentionRows<double>, int64_t);
-template void lsh_attention_forward(const LshAttentionShape&, AttentionRows<const float>,
-                                    AttentionRows<const float>, const int32_t*, float*, float*);
-template void lsh_attention_forward(const LshAttentionShape&, AttentionRows<const double>,
-                                    AttentionRows<const double>, const int32_t*, double*, double*);
+TAPEFORMER_FLOAT(template void lsh_factors(const LshAttentionShape&, AttentionRows<const float>, float*);
+                 template void lsh_clear_uncounted(const LshAttentionShape&, AttentionRows<float>, int64_t);
+                 template void lsh_attention_forward(const LshAttentionShape&, AttentionRows<const float>,
+                                                     AttentionRows<const float>, const int32_t*, float*,
+                                                     float*);)
+TAPEFORMER_DOUBLE(template void lsh_factors(const LshAttentionShape&, AttentionRows<const double>, double*);
+                  template void lsh_clear_uncounted(const LshAttentionShape&, AttentionRows<double>, int64_t);
+                  template void lsh_attention_forward(const LshAttentionShape&, AttentionRows<const double>,
+                                                      AttentionRows<const double>, const int32_t*, double*,
+                                                      double*);)
 
 }  // namespace tapeformer::cuda

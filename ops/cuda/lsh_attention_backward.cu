@@ -241,11 +241,13 @@ void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const T> q
   launch(add_key_gradient_kernel<T>, over_elements(rows * kWarp), in, gk.data(), to_q, rows);
 }
 
-template void lsh_attention_backward(const LshAttentionShape&, AttentionRows<const float>,
-                                     AttentionRows<const float>, const int32_t*, const float*, const float*,
-                                     AttentionRows<const float>, float*, float*);
-template void lsh_attention_backward(const LshAttentionShape&, AttentionRows<const double>,
-                                     AttentionRows<const double>, const int32_t*, const double*,
-                                     const double*, AttentionRows<const double>, double*, double*);
+TAPEFORMER_FLOAT(template void lsh_attention_backward(const LshAttentionShape&, AttentionRows<const float>,
+                                                      AttentionRows<const float>, const int32_t*,
+                                                      const float*, const float*, AttentionRows<const float>,
+                                                      float*, float*);)
+TAPEFORMER_DOUBLE(template void lsh_attention_backward(const LshAttentionShape&, AttentionRows<const double>,
+                                                       AttentionRows<const double>, const int32_t*,
+                                                       const double*, const double*,
+                                                       AttentionRows<const double>, double*, double*);)
 
 }  // namespace tapeformer::cuda

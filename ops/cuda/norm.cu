@@ -196,13 +196,17 @@ void layer_norm_backward(int64_t rows, int64_t dim, const T* g, const T* normali
   collect_columns(partial.data(), parts, dim, 2, ColumnTargets<T>{{gweight, gbias}});
 }
 
-template void layer_norm_forward(int64_t, int64_t, const float*, const float*, const DropoutMask&,
-                                 const float*, const float*, double, float*, float*, float*);
-template void layer_norm_forward(int64_t, int64_t, const double*, const double*, const DropoutMask&,
-                                 const double*, const double*, double, double*, double*, double*);
-template void layer_norm_backward(int64_t, int64_t, const float*, const float*, const float*, const float*,
-                                  const DropoutMask&, float*, float*, float*, float*);
-template void layer_norm_backward(int64_t, int64_t, const double*, const double*, const double*,
-                                  const double*, const DropoutMask&, double*, double*, double*, double*);
+TAPEFORMER_FLOAT(template void layer_norm_forward(int64_t, int64_t, const float*, const float*,
+                                                  const DropoutMask&, const float*, const float*, double,
+                                                  float*, float*, float*);
+                 template void layer_norm_backward(int64_t, int64_t, const float*, const float*, const float*,
+                                                   const float*, const DropoutMask&, float*, float*, float*,
+                                                   float*);)
+TAPEFORMER_DOUBLE(template void layer_norm_forward(int64_t, int64_t, const double*, const double*,
+                                                   const DropoutMask&, const double*, const double*, double,
+                                                   double*, double*, double*);
+                  template void layer_norm_backward(int64_t, int64_t, const double*, const double*,
+                                                    const double*, const double*, const DropoutMask&, double*,
+                                                    double*, double*, double*);)
 
 }  // namespace tapeformer::cuda

@@ -240,7 +240,7 @@ void cross_entropy_backward(const T* x, const T* lse, const int64_t* targets, co
   template void cross_entropy_backward(const T*, const T*, const int64_t*, const T*, T*, int64_t, int64_t)
 
 // A macro, because explicit instantiation of a list has no other form.
-TAPEFORMER_SOFTMAX(float);
-TAPEFORMER_SOFTMAX(double);
+TAPEFORMER_FLOAT(TAPEFORMER_SOFTMAX(float);)
+TAPEFORMER_DOUBLE(TAPEFORMER_SOFTMAX(double);)
 
 }  // namespace tapeformer::cuda

@@ -292,18 +292,21 @@ void softmax_attention_backward(const SoftmaxAttentionShape& s, AttentionRows<co
     });
 }
 
-template void softmax_attention_forward(const SoftmaxAttentionShape&, AttentionRows<const float>,
-                                        AttentionRows<const float>, AttentionRows<const float>, float*,
-                                        float*);
-template void softmax_attention_forward(const SoftmaxAttentionShape&, AttentionRows<const double>,
-                                        AttentionRows<const double>, AttentionRows<const double>, double*,
-                                        double*);
-template void softmax_attention_backward(const SoftmaxAttentionShape&, AttentionRows<const float>,
-                                         AttentionRows<const float>, AttentionRows<const float>, const float*,
-                                         const float*, AttentionRows<const float>, AttentionGradients<float>);
-template void softmax_attention_backward(const SoftmaxAttentionShape&, AttentionRows<const double>,
-                                         AttentionRows<const double>, AttentionRows<const double>,
-                                         const double*, const double*, AttentionRows<const double>,
-                                         AttentionGradients<double>);
+TAPEFORMER_FLOAT(
+    template void softmax_attention_forward(const SoftmaxAttentionShape&, AttentionRows<const float>,
+                                            AttentionRows<const float>, AttentionRows<const float>, float*,
+                                            float*);
+    template void softmax_attention_backward(const SoftmaxAttentionShape&, AttentionRows<const float>,
+                                             AttentionRows<const float>, AttentionRows<const float>,
+                                             const float*, const float*, AttentionRows<const float>,
+                                             AttentionGradients<float>);)
+TAPEFORMER_DOUBLE(
+    template void softmax_attention_forward(const SoftmaxAttentionShape&, AttentionRows<const double>,
+                                            AttentionRows<const double>, AttentionRows<const double>, double*,
+                                            double*);
+    template void softmax_attention_backward(const SoftmaxAttentionShape&, AttentionRows<const double>,
+                                             AttentionRows<const double>, AttentionRows<const double>,
+                                             const double*, const double*, AttentionRows<const double>,
+                                             AttentionGradients<double>);)
 
 }  // namespace tapeformer::cuda
