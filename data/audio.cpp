@@ -21,7 +21,7 @@ constexpr size_t kMostOggPage = 65307;  // bytes
 constexpr sf_count_t kBlockFrames = 1 << 16;
 constexpr int64_t kBlocksPerSecond = 50;  // of a stream
 // Programs that write a WAV to a pipe do not know its length and announce about 2 GiB or more of it.
-constexpr int64_t kUnknownFrames = int64_t{1} << 27;
+constexpr int64_t kUnknownFrames = int64_t{1} << 26;  // of up to 32 bytes
 
 using Sound = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
 

@@ -5,14 +5,14 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "core/errors.h"
@@ -25,28 +25,42 @@ extern char** environ;
 namespace tapeformer {
 namespace {
 
-// Waits for a process, the first of its own group, and returns its status. Beyond the limits it ends the
-// group and throws.
-int wait_within(pid_t child, int output, const CommandLimits& limits, const std::string& command) {
-  constexpr int kLookMilliseconds = 50;  // at how much was printed
-  const Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+// Reads what a process, the first of its own group, prints into a pipe, writes it to a file and returns the
+// status of the process. Beyond the limits it ends the group and throws. Where this program ends first, the
+// pipe is gone, and with it the process as soon as it prints more.
+int read_within(pid_t child, int pipe, int file, const CommandLimits& limits, const std::string& command) {
   const auto start = std::chrono::steady_clock::now();
-  int status = 0;
-  for (pid_t ended = 0; ended != child; ended = waitpid(child, &status, WNOHANG)) {
-    struct stat printed {};
-    fstat(output, &printed);
+  const auto milliseconds_left = [&] {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    const bool too_much = printed.st_size > limits.bytes;
-    if (too_much || took.count() > limits.seconds) {
-      kill(-child, SIGKILL);
-      waitpid(child, &status, 0);
-      throw DataError(
-          too_much
-              ? concat_text("\"", command, "\" printed more than ", limits.bytes, " bytes and was ended")
-              : concat_text("\"", command, "\" took longer than ", limits.seconds, " seconds and was ended"));
-    }
-    pollfd end{process.number(), POLLIN, 0};
-    poll(&end, 1, kLookMilliseconds);  // until it ends
+    return static_cast<int>(std::clamp((limits.seconds - took.count()) * 1000, 0.0, 1e9));
+  };
+  const auto give_up = [&](const std::string& why) {
+    kill(-child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    throw DataError(concat_text("\"", command, "\" ", why, " and was ended"));
+  };
+  const std::string too_long = concat_text("took longer than ", limits.seconds, " seconds");
+  std::vector<char> block(1 << 16);
+  for (int64_t printed = 0;;) {
+    pollfd ready{pipe, POLLIN, 0};
+    if (poll(&ready, 1, milliseconds_left()) == 0) give_up(too_long);
+    const ssize_t got = read(pipe, block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    printed += got;
+    if (printed > limits.bytes) give_up(concat_text("printed more than ", limits.bytes, " bytes"));
+    if (write(file, block.data(), static_cast<size_t>(got)) != got)
+      give_up(concat_text("printed what does not fit into memory (", std::strerror(errno), ")"));
+  }
+  constexpr int kLookMilliseconds = 10;
+  int status = 0;
+  for (pid_t ended = 0; ended != child;) {
+    ended = waitpid(child, &status, WNOHANG);
+    if (ended < 0 && errno != EINTR)
+      throw DataError(concat_text("\"", command, "\": how it ended is unknown: ", std::strerror(errno)));
+    if (ended == child) break;
+    if (milliseconds_left() == 0) give_up(too_long);
+    poll(nullptr, 0, kLookMilliseconds);
   }
   return status;
 }
@@ -56,13 +70,17 @@ int wait_within(pid_t child, int output, const CommandLimits& limits, const std:
 CommandOutput::CommandOutput(const Words& command, const CommandLimits& limits)
     : file_(memfd_create("command", MFD_CLOEXEC)) {
   if (file_.number() < 0) throw DataError(concat_text("no file in memory: ", std::strerror(errno)));
+  int ends[2] = {};
+  if (pipe2(ends, O_CLOEXEC) != 0) throw DataError(concat_text("no pipe: ", std::strerror(errno)));
+  const Descriptor from(ends[0]);
+  auto to = std::make_unique<Descriptor>(ends[1]);
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, file_.number(), STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, to->number(), STDOUT_FILENO);
   // A group of its own, so that a pipeline ends as a whole.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -72,7 +90,8 @@ CommandOutput::CommandOutput(const Words& command, const CommandLimits& limits)
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) throw DataError(concat_text("cannot run ", command[0], ": ", std::strerror(error)));
-  const int status = wait_within(child, file_.number(), limits, join_words(command));
+  to.reset();  // so that the pipe ends with the command
+  const int status = read_within(child, from.number(), file_.number(), limits, join_words(command));
   if (WIFSIGNALED(status))
     throw DataError(concat_text("\"", join_words(command), "\" was ended by signal ", WTERMSIG(status)));
   if (WEXITSTATUS(status) != 0)

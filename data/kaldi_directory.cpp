@@ -245,11 +245,11 @@ Corpus read_kaldi_directory(const fs::path& folder, bool allow_commands) {
   return corpus;
 }
 
-std::vector<std::string> kaldi_problems(const fs::path& folder, bool contents) {
+std::vector<std::string> kaldi_problems(const fs::path& folder, bool contents, bool allow_commands) {
   Problems problems;
   try {
-    const Corpus corpus = read_lists(folder, false, problems);
-    if (contents && usable(problems)) check_contents(corpus, problems);
+    const Corpus corpus = read_lists(folder, allow_commands, problems);
+    if (contents) check_contents(corpus, problems);
   } catch (const DataError& error) {
     problems.push_back({error.what()});
   }

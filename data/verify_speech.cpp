@@ -49,19 +49,24 @@ void check_utterances(const Corpus& corpus, ContentCheck& check_one, Faults& fau
 
 // Phones come in order and end where the recording does; a tenth of a second more is let pass. What the
 // labels and the recording lack by themselves is named elsewhere.
-void check_timit_times(const Utterance& utterance, Faults& faults) try {
-  const AudioInfo info = read_audio_info(utterance.path);
-  double before = 0;
-  for (const TextLine& line : read_lines(utterance.place)) {
-    const Words words = split_words(line.text);
-    if (words.size() != 3) continue;
-    const double begin = parse_number(words[0], line), end = parse_number(words[1], line);
-    if (begin < before) faults.push_back(line.place() + ": begins before the phone above");
-    if (end > static_cast<double>(info.samples + info.rate / 10))
-      faults.push_back(concat_text(line.place(), ": ends at sample ", end, " of ", info.samples));
-    before = begin;
+void check_timit_times(const Utterance& utterance, Faults& faults) {
+  AudioInfo info;
+  try {
+    info = read_audio_info(utterance.path);
+  } catch (const DataError&) {
+    return;  // a fault of its own
   }
-} catch (const DataError&) {
+  double before = 0;
+  for (const TextLine& line : read_lines(utterance.place)) try {
+      const Words words = split_words(line.text);
+      if (words.size() != 3) continue;
+      const double begin = parse_number(words[0], line), end = parse_number(words[1], line);
+      if (begin < before) faults.push_back(line.place() + ": begins before the phone above");
+      if (end > static_cast<double>(info.samples + info.rate / 10))
+        faults.push_back(concat_text(line.place(), ": ends at sample ", end, " of ", info.samples));
+      before = begin;
+    } catch (const DataError&) {  // not a number, which reading the labels has said
+    }
 }
 
 // FLAC files that no transcript names.
@@ -139,8 +144,8 @@ std::vector<std::string> speech_layouts() {
   return {"kaldi", "synthetic-speech", "an4", "fsdd", "timit", "librispeech", "cmudict", "lexicon"};
 }
 
-Faults speech_problems(const std::string& layout, const fs::path& path) {
-  if (layout == "kaldi") return kaldi_problems(path);
+Faults speech_problems(const std::string& layout, const fs::path& path, bool allow_commands) {
+  if (layout == "kaldi") return kaldi_problems(path, true, allow_commands);
   Faults faults;
   collect(faults, [&] {
     if (layout == "an4") {

@@ -18,7 +18,9 @@ std::vector<std::string> speech_layouts();
 
 // Every fault of a corpus, its lists, labels and sound; none: good. Features are computed as in training.
 // Throws ConfigError for a layout that is none.
-std::vector<std::string> speech_problems(const std::string& layout, const std::filesystem::path& path);
+// Commands of a wav.scp are faults, or run.
+std::vector<std::string> speech_problems(const std::string& layout, const std::filesystem::path& path,
+                                         bool allow_commands = false);
 
 // Looks at utterances one after the other for what only their sound or features show; all must be alike.
 class ContentCheck {

@@ -28,8 +28,6 @@ void check_speech(const Config& config, const Require& require) {
           "speech models have positions \"sinusoidal\", got " + quoted(model.positions));
   require(model.encoder == "transformer" || !model.causal, "model.causal",
           "an LSTM has no causal form of its own: set model.bidirectional = false");
-  require(data.limit == 0 || data.validation == 0 || data.limit > data.validation, "data.limit",
-          "expected more utterances than data.validation holds out");
   require(model.feedforward_chunks == 1 || model.encoder == "transformer", "model.feedforward_chunks",
           "an LSTM has no feed-forward block: expected 1");
   require(model.loss_chunks == 1, "model.loss_chunks", "the CTC loss runs in one piece: expected 1");

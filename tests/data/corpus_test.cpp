@@ -18,10 +18,6 @@ std::set<std::string> speakers(const Corpus& corpus) {
   return result;
 }
 
-std::filesystem::path real(const std::string& set) {
-  return std::filesystem::path(std::getenv("TAPEFORMER_DATA")) / set;
-}
-
 }  // namespace
 
 TEST_CASE("AN4 has 948 and 130 utterances of 74 and 10 speakers") {
@@ -29,7 +25,8 @@ TEST_CASE("AN4 has 948 and 130 utterances of 74 and 10 speakers") {
     MESSAGE("skipped: no an4 in $TAPEFORMER_DATA");
     return;
   }
-  const auto folder = std::filesystem::exists(real("an4") / "etc") ? real("an4") : real("an4") / "an4";
+  const auto folder =
+      std::filesystem::exists(real_set("an4") / "etc") ? real_set("an4") : real_set("an4") / "an4";
   const Corpus train = read_an4(folder, "train"), test = read_an4(folder, "test");
   CHECK(train.utterances.size() == 948);
   CHECK(test.utterances.size() == 130);
@@ -47,13 +44,14 @@ TEST_CASE("the spoken digits have 300 test and 2,700 train recordings") {
     MESSAGE("skipped: no fsdd in $TAPEFORMER_DATA");
     return;
   }
-  const Corpus train = read_spoken_digits(real("fsdd"), "train"),
-               test = read_spoken_digits(real("fsdd"), "test");
+  const Corpus train = read_spoken_digits(real_set("fsdd"), "train"),
+               test = read_spoken_digits(real_set("fsdd"), "test");
   CHECK(train.utterances.size() == 2700);
   CHECK(test.utterances.size() == 300);
   CHECK(speakers(test).size() == 6);
   CHECK(test.utterances[0].words == Words{"zero"});
-  CHECK(contains(message_of<ConfigError>([] { read_spoken_digits(real("fsdd"), "tset"); }), "not \"tset\""));
+  CHECK(contains(message_of<ConfigError>([] { read_spoken_digits(real_set("fsdd"), "tset"); }),
+                 "not \"tset\""));
 }
 
 TEST_CASE("a small AN4 directory, and what can be wrong with it") {

@@ -47,7 +47,7 @@ std::string options_error(const FilterbankOptions& options) {
 
 }  // namespace
 
-TEST_CASE("filterbanks of a recording are kaldi-native-fbank's") {
+TEST_CASE("filterbanks of a voice-like signal are kaldi-native-fbank's") {
   CHECK(max_difference(Filterbank({.rate = 8000}).compute(recording()), golden("8k", 40)) < 1e-3);
   const auto wide = twice(recording());
   CHECK(max_difference(Filterbank({}).compute(wide), golden("16k", 40)) < 1e-3);
@@ -56,6 +56,20 @@ TEST_CASE("filterbanks of a recording are kaldi-native-fbank's") {
   // The comparison can fail: another pre-emphasis is far outside.
   CHECK(max_difference(Filterbank({.rate = 8000, .preemphasis = 0.9}).compute(recording()),
                        golden("8k", 40)) > 0.1);
+}
+
+TEST_CASE("filterbanks of a real recording are kaldi-native-fbank's, at 8 and 16 kHz") {
+  if (!have_real("fsdd")) {
+    MESSAGE("skipped: no fsdd in $TAPEFORMER_DATA");
+    return;
+  }
+  const auto spoken = read_audio(real_set("fsdd") / "recordings/7_jackson_0.wav").samples;
+  const auto every_second = [](const Tensor& features) {
+    return features.view({(features.size(0) + 1) / 2, 40}, {80, 1}).clone();
+  };
+  CHECK(max_difference(every_second(Filterbank({.rate = 8000}).compute(spoken)), golden("digit_8k", 40)) <
+        1e-3);
+  CHECK(max_difference(every_second(Filterbank({}).compute(twice(spoken))), golden("digit_16k", 40)) < 1e-3);
 }
 
 TEST_CASE("the number of frames follows the edges") {

@@ -83,5 +83,8 @@ inline bool have_real(const std::string& set) {
   const char* directory = std::getenv("TAPEFORMER_DATA");
   return directory && std::filesystem::exists(std::filesystem::path(directory) / set);
 }
+inline std::filesystem::path real_set(const std::string& set) {
+  return std::filesystem::path(std::getenv("TAPEFORMER_DATA")) / set;
+}
 
 }  // namespace tapeformer::test

@@ -1,12 +1,14 @@
 """Writes filterbank_*.f32 beside it: log-mel filterbanks by kaldi-native-fbank for tests/data/filterbank_test.cpp.
 
-    python make_filterbank.py
+    python make_filterbank.py [FSDD]
 
 The 8 kHz signal is made here: a voice-like buzz of harmonics with a gliding pitch, swelling and fading, and some noise; it
 is stored as filterbank_8k.wav. The 16 kHz one is that signal with every sample written twice, which fills the upper band
-too. Files hold float32 in little-endian order, frame by frame.
+too. With the folder of the Free Spoken Digits also those of a recording of it, 7_jackson_0.wav, which the test looks for among
+its data. Files hold float32 in little-endian order, frame by frame.
 """
 
+import sys
 import wave
 from pathlib import Path
 
@@ -55,6 +57,13 @@ def main() -> None:
         values = features(signal, rate, snip, bins, energy).astype("<f4")
         values.tofile(FOLDER / f"filterbank_{name}.f32")
         print(name, values.shape)
+    if len(sys.argv) > 1:
+        with wave.open(str(Path(sys.argv[1]) / "recordings" / "7_jackson_0.wav")) as file:
+            samples = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32)
+        for name, rate, signal in [("digit_8k", 8000, samples), ("digit_16k", 16000, np.repeat(samples, 2))]:
+            values = features(signal, rate, True, 40, False)[::2].astype("<f4")
+            values.tofile(FOLDER / f"filterbank_{name}.f32")
+            print(name, values.shape)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ Benchmark generate_benchmark();
 Benchmark lsh_attention_benchmark();
 Benchmark reversible_benchmark();
 Benchmark lstm_benchmark();
+Benchmark filterbank_benchmark();
 Benchmark sgemm_benchmark();
 Benchmark small_op_benchmark();
 Benchmark train_step_benchmark();

@@ -49,14 +49,18 @@ bool is_speech_set(const std::string& name) {
   return std::find(sets.begin(), sets.end(), name) != sets.end();
 }
 
-// The faults of a corpus of speech, by file and line; its sound is looked at too. A name with a slash is a
-// path.
+bool is_path(const std::string& name) {
+  return name.find('/') != std::string::npos || (!is_speech_set(name) && fs::exists(name));
+}
+
+// The faults of a corpus of speech, by file and line; its sound is looked at too.
 void verify_speech(const std::string& name, const CommandLine& line, std::vector<Report>& rows,
                    std::string& problems) {
-  const bool path = name.find('/') != std::string::npos;
+  const bool path = is_path(name);
   const std::vector<std::string> found =
       speech_problems(path ? line.options.get<std::string>("layout") : name,
-                      path ? fs::path(name) : speech_set_folder(name, line.common.data_dir));
+                      path ? fs::path(name) : speech_set_folder(name, line.common.data_dir),
+                      line.options.get<bool>("allow-commands"));
   rows.push_back(
       Report().add("set", name).add("faults", static_cast<int64_t>(found.size())).add("good", found.empty()));
   for (const std::string& problem : found) problems += (problems.empty() ? "" : "\n") + problem;
@@ -70,11 +74,15 @@ void verify_action(const std::vector<std::string>& names, const CommandLine& lin
   if (wanted.empty()) throw DataError("no data set was found; \"tapeformer data list\" says how to get them");
   std::vector<Report> rows;
   std::string problems;
+  std::vector<std::string> known = speech_sets();
+  for (const SetReport& set : list_sets(line.common.data_dir)) known.push_back(set.name);
   for (const std::string& name : wanted) {
-    if (is_speech_set(name) || name.find('/') != std::string::npos) {
+    if (is_speech_set(name) || is_path(name)) {
       verify_speech(name, line, rows, problems);
       continue;
     }
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw ConfigError(unknown_text("data set or folder", name, known));
     const SetReport set = verify_set(name, line.common.data_dir);
     for (const FileReport& file : set.files)
       rows.push_back(Report()
@@ -167,11 +175,14 @@ int run_data(const Arguments& arguments) {
             {.name = "layout",
              .default_value = std::string("kaldi"),
              .help = "verify: how the folders that are named by path are laid out",
-             .choices = speech_layouts()}},
+             .choices = speech_layouts()},
+            {.name = "allow-commands",
+             .default_value = false,
+             .help = "verify: run the commands in the wav.scp of a folder"}},
        .details =
            "list     every known set: what of it was found, and where\n"
            "verify   reads every byte and compares size and checksum; exit code 3 if something is wrong\n"
-           "         (an4, fsdd, synthetic-speech, cmudict, or a NAME with a slash, a folder of speech in\n"
+           "         (an4, fsdd, synthetic-speech, cmudict, or the path of a folder of speech in\n"
            "         --layout: every fault by file and line)\n"
            "fetch    downloads what is missing into the first data directory, and verifies it\n"
            "prepare  reads the whole set once, as training will; synthetic-speech is spoken by espeak-ng\n\n"

@@ -80,7 +80,11 @@ int run_train(const Arguments& arguments) {
   if (result.seconds_per_epoch > 0) report.add("seconds_per_epoch", result.seconds_per_epoch);
   print_report(report, line->common);
   if (result.time_is_up)
-    log_info("the time limit ended the run; --resume with a larger train.time_limit_minutes continues it");
+    log_warning(
+        "the time limit ended the run early: its model is one in the middle of the training. To go on: "
+        "tapeformer train ",
+        line->positionals.front(), " --run-dir ", trainer.run_dir().string(),
+        " --resume --set train.time_limit_minutes=0");
   if (result.stop_signal)
     log_info("stopped by a signal after writing a checkpoint; --resume continues the run");
   return result.stop_signal ? kStoppedBySignal : 0;

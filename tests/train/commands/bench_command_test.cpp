@@ -119,6 +119,14 @@ TEST_CASE("bench generate allocates nothing for a token") {
   CHECK(run_program({"bench", "generate", "--tokens", "784"}).code == 2);
 }
 
+TEST_CASE("bench filterbank") {
+  const auto figures =
+      json_of(run_program({"bench", "filterbank", "--seconds", "2", "--repeats", "1", "--json"}));
+  CHECK(figures["frames"] == 198);
+  CHECK(figures["times_real_time"] > 1);
+  CHECK(run_program({"bench", "filterbank", "--bins", "500"}).code == 2);
+}
+
 TEST_CASE("bench ctc") {
   const auto figures = json_of(run_program({"bench", "ctc", "--batch", "2", "--frames", "50", "--classes",
                                             "5", "--labels", "9", "--repeats", "2", "--json"}));
