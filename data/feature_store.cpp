@@ -92,13 +92,12 @@ Tensor compute_features(const Utterance& utterance, const FeatureOptions& option
   if (utterance.source == SpeechSource::mfc)
     return checked(utterance, read_mfc(utterance.path, options.mfc_dims));
   const Audio audio = read_utterance(utterance, options);
-  if (is_silent(audio.samples)) throw DataError(source_of(utterance) + ": is silent: all samples are equal");
-  const RandomStream noise(options.seed, "dither " + utterance.id, static_cast<uint64_t>(epoch));
-  Tensor features = filterbank.compute(audio.samples, noise);
-  if (features.size(0) == 0)
+  if (filterbank.frames(static_cast<int64_t>(audio.samples.size())) == 0)
     throw DataError(
         concat_text(source_of(utterance), ": ", audio.samples.size(), " samples are less than a frame"));
-  return checked(utterance, std::move(features));
+  if (is_silent(audio.samples)) throw DataError(source_of(utterance) + ": is silent: all samples are equal");
+  const RandomStream noise(options.seed, "dither " + utterance.id, static_cast<uint64_t>(epoch));
+  return checked(utterance, filterbank.compute(audio.samples, noise));
 }
 
 std::string cache_key(const Corpus& corpus, const FeatureOptions& options) {
@@ -131,7 +130,9 @@ FeatureStore::FeatureStore(const Corpus& corpus, const FeatureOptions& options) 
   if (options.cache_folder.empty()) {
     compute(corpus, options, nullptr);
   } else {
-    fs::create_directories(options.cache_folder);
+    std::error_code error;
+    fs::create_directories(options.cache_folder, error);
+    if (error) throw ConfigError("data.feature_cache: " + options.cache_folder + ": " + error.message());
     const std::string path =
         (fs::path(options.cache_folder) / (cache_key(corpus, options) + ".features")).string();
     from_cache_ = open_cache(path, count);

@@ -132,9 +132,9 @@ Tensor FeatureStream::next() {
 // As compute_features refuses a recording.
 void FeatureStream::check_end() const {
   const Steps& s = *steps_;
-  if (s.silent) throw DataError(name_ + ": is silent: all samples are equal");
   if (s.made == 0)
     throw DataError(concat_text(name_, ": ", s.frames.samples(), " samples are less than a frame"));
+  if (s.silent) throw DataError(name_ + ": is silent: all samples are equal");
 }
 
 }  // namespace tapeformer

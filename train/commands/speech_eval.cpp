@@ -47,6 +47,7 @@ int evaluate_speech(const FoundRun& found, const CommandLine& line) {
   const auto left_out =
       static_cast<int64_t>(part.set->report().bad.size() + part.set->report().too_short.size()) +
       part.too_long;
+  if (left_out > 0) log_warning(left_out, " utterances were left out, ", score.utterances, " are scored");
   if (!line.common.json) print_text(score.line() + "\n");
   Report report;
   report.add("split", result.split)
