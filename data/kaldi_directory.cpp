@@ -218,7 +218,7 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
 void check_contents(const Corpus& corpus, Problems& problems) {
   ContentCheck check_one;
   for (const Utterance& utterance : corpus.utterances) try {
-      if (!is_there(utterance.path)) continue;
+      if (utterance.command.empty() && !is_there(utterance.path)) continue;
       if (utterance.source == SpeechSource::ark &&
           utterance.offset >= static_cast<int64_t>(fs::file_size(utterance.path)))
         continue;

@@ -6,6 +6,7 @@
 #include "core/errors.h"
 #include "data/audio.h"
 #include "data/catalogue.h"
+#include "data/command.h"
 #include "data/kaldi_directory.h"
 #include "data/speech_sets.h"
 #include "data/text_lines.h"
@@ -116,6 +117,17 @@ void verify_lexicon(const fs::path& path, bool cmudict, Faults& faults) {
 }  // namespace
 
 void ContentCheck::operator()(const Utterance& utterance) {
+  if (!utterance.command.empty()) {
+    const CommandOutput output(utterance.command);
+    Utterance printed = utterance;
+    printed.command.clear();
+    printed.path = output.path();
+    try {
+      return (*this)(printed);
+    } catch (const DataError& error) {
+      throw DataError("what \"" + utterance.command + "\" printed: " + error.what());
+    }
+  }
   const std::string name = utterance.path.string();
   if (utterance.source == SpeechSource::audio) {
     const AudioInfo info = read_audio_info(utterance.path);

@@ -1,6 +1,8 @@
 #include "data/kaldi_directory.h"
 
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -165,6 +167,37 @@ TEST_CASE("commands of wav.scp are run where they are allowed") {
   CHECK(contains(error("kill -9 $$"), "was ended by signal 9"));
   CHECK(contains(error("echo no sound"), "what \"echo no sound\" printed: "));
   CHECK(contains(error("true"), "is empty"));
+}
+
+TEST_CASE("data verify runs commands where it may, and hears what they print") {
+  const TempDir dir;
+  write_wav(dir / "a.wav", ramps(8000), 8000);
+  write_file(dir / "text", std::string("u1 A\nu2 A\n"));
+  write_file(dir / "utt2spk", std::string("u1 s\nu2 s\n"));
+  write_file(dir / "wav.scp", "u1 cat " + (dir / "a.wav").string() + " |\nu2 echo no sound |\n");
+  CHECK(kaldi_problems(dir.path()).size() == 2);
+  const auto problems = kaldi_problems(dir.path(), true, true);
+  REQUIRE(problems.size() == 1);
+  CHECK(contains(problems[0], "wav.scp:2: what \"echo no sound"));
+}
+
+TEST_CASE("a command ends with the program that runs it, as soon as it prints more") {
+  const TempDir dir;
+  const std::string mark = (dir / "mark").string();
+  const pid_t program = fork();
+  REQUIRE(program >= 0);
+  if (program == 0) {
+    try {
+      CommandOutput("trap '' PIPE; while echo more 2>/dev/null; do sleep 0.05; done; touch " + mark);
+    } catch (...) {
+    }
+    _exit(0);
+  }
+  usleep(300000);
+  kill(program, SIGKILL);
+  waitpid(program, nullptr, 0);
+  for (int i = 0; i < 100 && !std::filesystem::exists(mark); ++i) usleep(50000);
+  CHECK(std::filesystem::exists(mark));
 }
 
 TEST_CASE("a command that takes too long or prints too much is ended with all that it started") {
