@@ -55,8 +55,14 @@ if command -v compute-sanitizer >/dev/null; then
 else
   printf '\ncompute-sanitizer is not on this machine, so it was not run.\n' >>"$report"
 fi
-train=("$tapeformer" train configs/copy/linear.toml --set train.steps=20 --set train.log_every=1 --set train.eval_every=0
-  --set train.checkpoint_every=0)
+small=()
+batches="10 256" cifar_batches="4 64" drawn_batches="1 4096" longest=65536
+if [ "$device" = cuda-emulated ]; then
+  small=(--set model.layers=1 --set model.heads=1 --set model.feedforward=16 --set data.batch_size=1)
+  batches=1 cifar_batches="" drawn_batches=2 longest=512
+fi
+train=("$tapeformer" train configs/copy/linear.toml "${small[@]}" --set train.steps=20 --set train.log_every=1
+  --set train.eval_every=0 --set train.checkpoint_every=0)
 runs=$(mktemp -d)
 section "20 steps on the CPU" "${train[@]}" --device cpu --run-dir "$runs/cpu"
 section "20 steps on the device" "${train[@]}" --device "$device" --run-dir "$runs/device"
@@ -82,12 +88,6 @@ theirs() {
 has_torch=$("$python" -c "import torch; print('yes' if torch.cuda.is_available() else '')" 2>/dev/null) || has_torch=""
 [ -n "$has_torch" ] || printf '\nPyTorch was not found, so nothing is compared with it.\n' >>"$report"
 fast=(--compile-mode reduce-overhead --precision bfloat16 --chunk 64)
-small=()
-batches="10 256" cifar_batches="4 64" drawn_batches="1 4096" longest=65536
-if [ "$device" = cuda-emulated ]; then
-  small=(--set model.layers=1 --set model.heads=1 --set model.feedforward=16)
-  batches=1 cifar_batches="" drawn_batches=2 longest=512
-fi
 for batch in $batches; do
   for settings in run.precision=float32 run.tf32=true run.precision=bfloat16 "run.precision=bfloat16 run.cuda_graphs=false"; do
     read -ra each <<<"${settings//run/--set run}"
