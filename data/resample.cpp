@@ -46,7 +46,8 @@ void Resampler::finish(std::vector<float>& out) {
   // The converter may end a few samples early or late; the signal has ended there.
   const double ratio = static_cast<double>(to_) / static_cast<double>(from_);
   const int64_t count = std::max<int64_t>(1, std::llround(static_cast<double>(taken_) * ratio));
-  out.resize(out.size() + static_cast<size_t>(count) - static_cast<size_t>(given_), 0.0f);
+  const int64_t size = static_cast<int64_t>(out.size()) + count - given_;
+  out.resize(static_cast<size_t>(std::max<int64_t>(0, size)), 0.0f);
 }
 
 void Resampler::convert(std::span<const float> samples, bool last, std::vector<float>& out) {

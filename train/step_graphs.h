@@ -22,6 +22,7 @@ class Graph;
 struct StepOutputs {
   std::vector<Tensor> losses;  // of the batches that are accumulated
   Tensor grad_norm;
+  int64_t tokens = 0;  // of the batches; a layout has one number
 };
 
 class StepGraphs {

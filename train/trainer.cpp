@@ -195,10 +195,9 @@ void Trainer::read_losses(int64_t before_step) {
 }
 
 // Forward and backward of the batches that were fetched, and the step of the optimizer.
-StepOutputs Trainer::launch_step(bool training, int64_t& tokens) {
+StepOutputs Trainer::launch_step(bool training) {
   const int64_t micro_steps = config_.train.accumulate;
   StepOutputs outputs;
-  tokens = 0;
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
     const int64_t number = step_ * micro_steps + micro;
     const ForwardContext context{.training = training,
@@ -208,7 +207,7 @@ StepOutputs Trainer::launch_step(bool training, int64_t& tokens) {
     if (device_.is_cpu()) check_finite(batch.loss.item(), step_, number);
     backward(batch.loss);
     outputs.losses.push_back(detach(batch.loss));
-    tokens += batch.tokens;
+    outputs.tokens += batch.tokens;
   }
   outputs.grad_norm = optimizer_->apply(1 / static_cast<double>(micro_steps));
   return outputs;
@@ -228,10 +227,10 @@ Trainer::Step Trainer::train_step() {
   Step done;
   done.lr = config_.optimizer.lr * schedule_->factor(step_);
   optimizer_->prepare(done.lr);
-  const auto launch = [&] { return launch_step(training, tokens_of_[layout]); };
+  const auto launch = [&] { return launch_step(training); };
   const StepOutputs outputs = repeatable ? graphs_->run(layout, step_, launch) : launch();
   done.grad_norm = outputs.grad_norm;
-  done.tokens = tokens_of_[layout];
+  done.tokens = outputs.tokens;
   UnreadLosses losses{step_, {}};
   for (const Tensor& loss : outputs.losses) losses.of_batches.emplace_back(loss);
   unread_losses_.push_back(std::move(losses));

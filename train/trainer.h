@@ -8,7 +8,6 @@
 
 #include <deque>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -87,7 +86,7 @@ class Trainer {
   void prepare_run_dir() const;
   std::string metrics_path() const;
   Step train_step();
-  StepOutputs launch_step(bool training, int64_t& tokens);
+  StepOutputs launch_step(bool training);
   void prepare_batches();
   void read_losses(int64_t before_step);
   void check_finite(double loss, int64_t step, int64_t number) const;
@@ -116,8 +115,7 @@ class Trainer {
 
   int64_t step_ = 0, total_steps_ = 0, saved_step_ = -1, evaluated_step_ = -1;
   std::deque<UnreadLosses> unread_losses_;
-  std::map<std::string, int64_t> tokens_of_;  // steps of one layout
-  std::optional<double> last_loss_;           // of the newest step whose losses were read
+  std::optional<double> last_loss_;  // of the newest step whose losses were read
   double best_loss_, seconds_ = 0;
   double epoch_seconds_ = 0, epoch_cpu_seconds_ = 0;  // of the epoch that is under way
   double seconds_per_epoch_ = 0;                      // of the last one
