@@ -180,6 +180,14 @@ struct DropoutFactors {
     if (threshold == 0) return scale;
     return stream.now().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
+  // Whether dropout keeps elements 8 group to 8 group + 7, counted with the offset, as bits.
+  __device__ uint8_t kept(int64_t group) const {
+    const PhiloxBlock bits = stream.now().block(static_cast<uint64_t>(group));
+    unsigned kept = 0;
+    for (unsigned j = 0; j < 8; ++j)
+      kept |= static_cast<unsigned>((bits[j / 2] >> (j % 2 * 16) & 0xFFFF) >= threshold) << j;
+    return static_cast<uint8_t>(kept);
+  }
   // of(i), …, of(i + count - 1), with one draw where the elements lie in one block of random bits.
   template <int count>
   __device__ void fill(int64_t i, T* factors) const {

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "ops/cuda/linear_attention_rows.h"
-#include "ops/cuda/tile_product.h"
+#include "ops/cuda/tensor_tiles.h"
 
 // In chunks of kTokens: every segment of tokens is summed up into a state, all at the same time; a scan turns
 // the states into those before (or behind) each chunk; and each chunk reads its state, and its own tokens
@@ -55,10 +55,9 @@ struct LinearHead {
 };
 
 // Segments of `tokens` positions of every head, one block each, and the tiles of the state along y.
-template <class T, bool kReverse, int kWidth>
+template <class Tiles, bool kReverse, int kWidth, class T = typename Tiles::Value>
 __global__ void state_kernel(LinearInputs<T> in, int64_t segments, int64_t tokens, T* states) {
-  T* const left_slice = dynamic_shared<T>();
-  T* const right_slice = left_slice + kSliceElements<kWidth>;
+  const typename Tiles::Memory memory;
   const LinearHead<T> head(in, blockIdx.x / segments);
   const HeadRows<T>& features = kReverse ? head.queries : head.keys;
   const HeadRows<T>& values = kReverse ? head.dn : head.values;
@@ -68,24 +67,28 @@ __global__ void state_kernel(LinearInputs<T> in, int64_t segments, int64_t token
   const int64_t value_tiles = (value_dim + kWidth - 1) / kWidth;
   const int64_t row = blockIdx.y / value_tiles * kWidth, column = blockIdx.y % value_tiles * kWidth;
 
-  Tile<T, kWidth, kWidth> state;
+  typename Tiles::template Tile<kWidth, kWidth> state;
   T sum = 0;  // of the features, in the threads that have one
   const int thread = static_cast<int>(threadIdx.x);
   add_products<Lanes::along_tile, Lanes::along_tile>(
-      state, left_slice, right_slice, end - begin,
+      state, memory, end - begin,
       [&](int64_t t, int i) { return begin + t < end ? features.at(begin + t, row + i) : T{0}; },
       [&](int64_t t, int j) { return begin + t < end ? values.at(begin + t, column + j) : T{0}; },
-      [&](int64_t first, int count) {
+      [&](int64_t first, int count, auto&& element) {
         if (column > 0 || thread >= kWidth) return;
         for (int t = 0; t < count; ++t) {
-          const T feature = left_slice[t * kTileStride<kWidth> + thread];
+          const T feature = element(t, thread);
           sum += kReverse ? feature * head.dd[begin + first + t] : feature;
         }
       });
   T* const target = states + int64_t{blockIdx.x} * dim * (value_dim + 1);
-  state.for_elements([&](int i, int j, T element) {
-    if (row + i < dim && column + j < value_dim) target[(row + i) * value_dim + column + j] = element;
-  });
+#pragma unroll(kUnrolled <T>)
+  for (int i = 0; i < state.kRowsEach; ++i)
+#pragma unroll(kUnrolled <T>)
+    for (int j = 0; j < state.kColumnsEach; ++j) {
+      const int64_t feature = row + state.row(i), value = column + state.column(j);
+      if (feature < dim && value < value_dim) target[feature * value_dim + value] = state.elements[i][j];
+    }
   if (column == 0 && thread < kWidth && row + thread < dim) target[dim * value_dim + row + thread] = sum;
 }
 
@@ -117,15 +120,15 @@ __global__ void scan_kernel(T* states, int64_t segments, int64_t size, int64_t c
 
 // One block for a chunk of a head, and the tiles of the result along y. states: for the causal form one for
 // each chunk, else one for each head, state_stride apart.
-template <class T, Reading kReading, int kWidth>
+template <class Tiles, Reading kReading, int kWidth, class T = typename Tiles::Value>
 __global__ void read_kernel(LinearInputs<T> in, int64_t chunks, const T* states, int64_t states_each,
                             T* result, T* inverse) {
   constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
   constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
-  __shared__ T denominators[kTokens];
-  T* const left_slice = dynamic_shared<T>();
-  T* const right_slice = left_slice + kSliceElements<kTokens>;  // room for kTokens columns
-  T* const weights = right_slice + kSliceElements<kTokens>;     // (kTokens, kTileStride): [column][row]
+  using Sums = typename Tiles::template Tile<kTokens, kWidth>;
+  using Products = typename Tiles::template Tile<kTokens, kTokens>;
+  __shared__ T of_states[kTokens];  // what the denominators get from states
+  const typename Tiles::Memory memory;
 
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t index = blockIdx.x / chunks, begin = blockIdx.x % chunks * kTokens;
@@ -149,65 +152,80 @@ __global__ void read_kernel(LinearInputs<T> in, int64_t chunks, const T* states,
       states + (index * states_each + (in.s.causal ? blockIdx.x % chunks : 0)) * dim * (value_dim + 1);
   const T* const state_sum = state + dim * value_dim;
 
-  Tile<T, kTokens, kWidth> sums;
-  T denominator = static_cast<T>(in.s.eps);  // of row `thread`
+  Sums sums;
+  T of_chunk[Sums::kRowsEach] = {};  // what the denominators of the thread's rows get from the chunk
   if (in.s.causal) {
-    Tile<T, kTokens, kTokens> products;
+    Products products;
     add_products<Lanes::along_depth, Lanes::along_depth>(
-        products, left_slice, right_slice, rows.width,
-        [&](int64_t d, int i) { return rows.at(begin + i, d); },
+        products, memory, rows.width, [&](int64_t d, int i) { return rows.at(begin + i, d); },
         [&](int64_t d, int j) { return columns.at(begin + j, d); });
-    products.for_elements([&](int i, int j, T& product) {
-      if constexpr (kReading == Reading::query_gradient)
-        product += begin + i < queries ? head.dd[begin + i] : T{0};
-      if constexpr (kReading == Reading::key_gradient)
-        product += begin + j < queries ? head.dd[begin + j] : T{0};
-      if (kReverse ? j < i : j > i) product = 0;
-    });
-    products.store_transposed(weights);
-    add_products_of(sums, weights, right_slice,
-                    [&](int d, int j) { return values.at(begin + d, column + j); });
-    if (kReading == Reading::result && thread < kTokens)
-      for (int j = 0; j < kTokens; ++j) denominator += weights[j * kTileStride<kTokens> + thread];
+#pragma unroll(kUnrolled <T>)
+    for (int i = 0; i < Products::kRowsEach; ++i) {
+#pragma unroll(kUnrolled <T>)
+      for (int j = 0; j < Products::kColumnsEach; ++j) {
+        const int row = Products::row(i), other = Products::column(j);
+        T& product = products.elements[i][j];
+        if constexpr (kReading == Reading::query_gradient)
+          product += begin + row < queries ? head.dd[begin + row] : T{0};
+        if constexpr (kReading == Reading::key_gradient)
+          product += begin + other < queries ? head.dd[begin + other] : T{0};
+        if (kReverse ? other < row : other > row) product = 0;
+        if constexpr (kReading == Reading::result) of_chunk[i] += product;
+      }
+      if constexpr (kReading == Reading::result)
+        of_chunk[i] = Products::template row_reduce<Plus>(of_chunk[i]);
+    }
+    add_products_of(sums, products, memory, [&](int d, int j) { return values.at(begin + d, column + j); });
   }
+  T of_state = static_cast<T>(in.s.eps);  // of row `thread`
   add_products<Lanes::along_depth, kToFeatures ? Lanes::along_depth : Lanes::along_tile>(
-      sums, left_slice, right_slice, rows.width, [&](int64_t d, int i) { return rows.at(begin + i, d); },
+      sums, memory, rows.width, [&](int64_t d, int i) { return rows.at(begin + i, d); },
       [&](int64_t d, int j) {
         if constexpr (kToFeatures)
           return d < value_dim && column + j < dim ? state[(column + j) * value_dim + d] : T{0};
         else
           return d < dim && column + j < value_dim ? state[d * value_dim + column + j] : T{0};
       },
-      [&](int64_t first, int count) {
+      [&](int64_t first, int count, auto&& element) {
         if (kReading == Reading::result && thread < kTokens)
-          for (int d = 0; d < count; ++d)
-            denominator += left_slice[d * kTileStride<kTokens> + thread] * state_sum[first + d];
+          for (int d = 0; d < count; ++d) of_state += element(d, thread) * state_sum[first + d];
       });
   if constexpr (kReading == Reading::result) {
-    if (thread < kTokens) denominators[thread] = denominator;
+    if (thread < kTokens) of_states[thread] = of_state;
     __syncthreads();
-    if (column == 0 && thread < kTokens && begin + thread < queries && inverse)
-      inverse[index * queries + begin + thread] = 1 / denominator;
   }
 
   const int64_t length = kReverse ? in.s.key_length : queries, width = kToFeatures ? dim : value_dim;
   const AttentionRows<T> target = contiguous_rows(result, length, in.s.heads, width);
-  sums.for_elements([&](int i, int j, T sum) {
-    const int64_t position = begin + i, feature = column + j;
-    if (position >= length || feature >= width) return;
-    if constexpr (kReading == Reading::result) sum /= denominators[i];
-    if constexpr (kReading == Reading::query_gradient)
-      sum = (sum + head.dd[position] * state_sum[feature]) * head.queries.slope(position, feature);
-    if constexpr (kReading == Reading::key_gradient)
-      sum =
-          position < head.keys.count ? (sum + state_sum[feature]) * head.keys.slope(position, feature) : T{0};
-    target.row(head.example, position, head.head)[feature] = sum;
-  });
+#pragma unroll(kUnrolled <T>)
+  for (int i = 0; i < Sums::kRowsEach; ++i) {
+    const int64_t position = begin + Sums::row(i);
+    if (position >= length) continue;
+    T factor = 1;
+    if constexpr (kReading == Reading::result) {
+      factor = 1 / (of_states[Sums::row(i)] + of_chunk[i]);
+      if (column == 0 && Sums::first_of_row() && inverse) inverse[index * queries + position] = factor;
+    }
+#pragma unroll(kUnrolled <T>)
+    for (int j = 0; j < Sums::kColumnsEach; ++j) {
+      const int64_t feature = column + Sums::column(j);
+      if (feature >= width) continue;
+      T sum = sums.elements[i][j] * factor;
+      if constexpr (kReading == Reading::query_gradient)
+        sum = (sum + head.dd[position] * state_sum[feature]) * head.queries.slope(position, feature);
+      if constexpr (kReading == Reading::key_gradient)
+        sum = position < head.keys.count ? (sum + state_sum[feature]) * head.keys.slope(position, feature)
+                                         : T{0};
+      target.row(head.example, position, head.head)[feature] = sum;
+    }
+  }
 }
 
 // The states of one direction, ready to be read.
-template <class T>
+template <class Tiles>
 class LinearStates {
+  using T = typename Tiles::Value;
+
  public:
   LinearStates(const LinearInputs<T>& in, bool reverse)
       : chunks_(tiles_of(reverse ? in.s.query_length : in.s.key_length, kTokens)),
@@ -217,12 +235,12 @@ class LinearStates {
     if (heads == 0 || segments_ == 0) return;
     auto run = [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
-      auto* const kernel = reverse ? state_kernel<T, true, kWidth> : state_kernel<T, false, kWidth>;
+      auto* const kernel = reverse ? state_kernel<Tiles, true, kWidth> : state_kernel<Tiles, false, kWidth>;
       const int64_t tiles = tiles_of(in.s.dim, kWidth) * tiles_of(in.s.value_dim, kWidth);
       const int64_t tokens = (chunks_ + segments_ - 1) / segments_ * kTokens;
       launch(kernel,
              {dim3(static_cast<unsigned>(heads * segments_), static_cast<unsigned>(tiles)),
-              dim3(kTileThreads), 2 * kSliceElements<kWidth> * sizeof(T)},
+              dim3(Tiles::kThreads), Tiles::Memory::kSliceBytes},
              in, segments_, tokens, states_.data());
     };
     with_tile_width<T>(std::max(in.s.dim, in.s.value_dim), run);
@@ -246,19 +264,18 @@ class LinearStates {
   Scratch<T> states_;
 };
 
-template <Reading kReading, class T>
-void read(const LinearInputs<T>& in, const LinearStates<T>& states, T* result, T* inverse = nullptr) {
+template <Reading kReading, class Tiles, class T = typename Tiles::Value>
+void read(const LinearInputs<T>& in, const LinearStates<Tiles>& states, T* result, T* inverse = nullptr) {
   constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
   constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
   const int64_t chunks = tiles_of(kReverse ? in.s.key_length : in.s.query_length, kTokens);
   const int64_t width = kToFeatures ? in.s.dim : in.s.value_dim;
   auto run = [&](auto tile) {
     constexpr int kWidth = decltype(tile)::value;
-    constexpr size_t kShared = 2 * kSliceElements<kTokens> + kTokens * kTileStride<kTokens>;
-    launch(read_kernel<T, kReading, kWidth>,
+    launch(read_kernel<Tiles, kReading, kWidth>,
            {dim3(static_cast<unsigned>(in.s.batch * in.s.heads * chunks),
                  static_cast<unsigned>(tiles_of(width, kWidth))),
-            dim3(kTileThreads), kShared * sizeof(T)},
+            dim3(Tiles::kThreads), Tiles::Memory::kBytes},
            in, chunks, states.data(), states.each(), result, inverse);
   };
   with_tile_width<T>(width, run);
@@ -271,7 +288,9 @@ void linear_attention_forward(const LinearAttentionShape& s, AttentionRows<const
                               AttentionRows<const T> k, AttentionRows<const T> v, T* out,
                               T* inverse_denominators) {
   const LinearInputs<T> in{s, q, k, v, {}, nullptr, nullptr};
-  read<Reading::result>(in, LinearStates<T>(in, false), out, inverse_denominators);
+  with_tiles<T>([&](auto tiles) {
+    read<Reading::result>(in, LinearStates<decltype(tiles)>(in, false), out, inverse_denominators);
+  });
 }
 
 template <class T>
@@ -283,11 +302,14 @@ void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<cons
   row_dots(g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), inverse_denominators, T{-1},
            s.batch, s.query_length, s.heads, s.value_dim, dd.data());
   const LinearInputs<T> in{s, q, k, v, g, inverse_denominators, dd.data()};
-  if (gradients.gq) read<Reading::query_gradient>(in, LinearStates<T>(in, false), gradients.gq);
-  if (!gradients.gk && !gradients.gv) return;
-  const LinearStates<T> states(in, true);
-  if (gradients.gk) read<Reading::key_gradient>(in, states, gradients.gk);
-  if (gradients.gv) read<Reading::value_gradient>(in, states, gradients.gv);
+  with_tiles<T>([&](auto tiles) {
+    using States = LinearStates<decltype(tiles)>;
+    if (gradients.gq) read<Reading::query_gradient>(in, States(in, false), gradients.gq);
+    if (!gradients.gk && !gradients.gv) return;
+    const States states(in, true);
+    if (gradients.gk) read<Reading::key_gradient>(in, states, gradients.gk);
+    if (gradients.gv) read<Reading::value_gradient>(in, states, gradients.gv);
+  });
 }
 
 TAPEFORMER_FLOAT(

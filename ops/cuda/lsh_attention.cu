@@ -38,18 +38,18 @@ __global__ void fill_infinite_kernel(T* target, int64_t count) {
 
 // Adds one round to the result, as softmax attention over the chunk before and the block's own. running, for
 // each tile of the result apart: the log-sum-exp of the rounds so far.
-template <class T, int kWidth>
+template <class Tiles, int kWidth, class T = typename Tiles::Value>
 __global__ void forward_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* out, T* log_sums,
                                T* all_running) {
-  __shared__ LshTilePositions positions;
-  LshBlock<T> block(in, positions, dynamic_shared<T>(), grid.head());
-  using Scores = typename LshBlock<T>::Scores;
+  __shared__ LshTile<T> tile;
+  LshBlock<Tiles> block(in, tile, grid.head());
+  using Scores = typename LshBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_place(), column = int64_t{blockIdx.y} * kWidth;
   if (chunk >= block.order.chunks || begin >= block.order.places(chunk)) return;
   const LshPlaces own = block.places(round, chunk), before = block.places_before(round, chunk);
   T* const running = all_running + (blockIdx.y * grid.heads + block.index) * in.s.length;
 
-  Tile<T, kTokens, kWidth> result;
+  typename Tiles::template Tile<kTokens, kWidth> result;
   T maximum[Scores::kRowsEach], sum[Scores::kRowsEach] = {};
   for (T& row : maximum) row = -kInfinity<T>;
   for (const bool back : {true, false}) {
@@ -59,23 +59,23 @@ __global__ void forward_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* 
       block.load_queries(own, begin, back);
       block.load_keys(keys, key);
       __syncthreads();
+      block.count_meetings();
       Scores scores;
       add_products<Lanes::along_depth, Lanes::along_depth>(
-          scores, block.left, block.right, in.s.dim,
-          [&](int64_t d, int i) { return block.q_at(positions.queries[i], d); },
-          [&](int64_t d, int j) { return block.q_at(positions.keys[j], d); });
+          scores, block.memory, in.s.dim, [&](int64_t d, int i) { return block.q_at(tile.queries[i], d); },
+          [&](int64_t d, int j) { return block.q_at(tile.keys[j], d); });
 #pragma unroll(kUnrolled <T>)
       for (int i = 0; i < Scores::kRowsEach; ++i) {
-        const int row = Scores::first_row() + i;
+        const int row = Scores::row(i);
         T largest = -kInfinity<T>;
 #pragma unroll(kUnrolled <T>)
         for (int j = 0; j < Scores::kColumnsEach; ++j) {
-          const int at = Scores::first_column() + j;
+          const int at = Scores::column(j);
           T& score = scores.elements[i][j];
-          score = block.sees(row, at) ? block.factor(positions.keys[at]) * score : -kInfinity<T>;
+          score = block.sees(row, at) ? tile.factors[at] * score : -kInfinity<T>;
           largest = Larger::of(largest, score);
         }
-        largest = Larger::of(maximum[i], row_reduce<Larger>(largest));
+        largest = Larger::of(maximum[i], Scores::template row_reduce<Larger>(largest));
         const T shift = largest == -kInfinity<T> ? T{0} : largest, rescale = std::exp(maximum[i] - shift);
         T total = 0;
 #pragma unroll(kUnrolled <T>)
@@ -83,17 +83,15 @@ __global__ void forward_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* 
           T& score = scores.elements[i][j];
           const bool seen = score != -kInfinity<T>;
           score = std::exp(score - shift);
-          if (seen)
-            score /= block.meetings(positions.queries[row], positions.keys[Scores::first_column() + j]);
+          if (seen) score /= block.meetings(row, Scores::column(j));
           total += score;
         }
         maximum[i] = largest;
-        sum[i] = rescale * sum[i] + row_reduce<Plus>(total);
+        sum[i] = rescale * sum[i] + Scores::template row_reduce<Plus>(total);
         for (T& element : result.elements[i]) element *= rescale;
       }
-      scores.store_transposed(block.weights);
-      add_products_of(result, block.weights, block.right,
-                      [&](int d, int j) { return block.v_at(positions.keys[d], column + j); });
+      add_products_of(result, scores, block.memory,
+                      [&](int d, int j) { return block.v_at(tile.keys[d], column + j); });
     }
   }
 
@@ -101,7 +99,7 @@ __global__ void forward_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* 
   const bool first = round == 0, last = round == in.s.rounds - 1;
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Scores::kRowsEach; ++i) {
-    const int64_t place = begin + result.first_row() + i;
+    const int64_t place = begin + result.row(i);
     const bool there = place < own.count;
     const int32_t position = there ? own.positions[place] : 0;
     // result = keep result + add sums, or the query's own value where it has seen no key.
@@ -122,16 +120,16 @@ __global__ void forward_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* 
       keep = alone || total == 0 ? 0 : std::exp(past - log_sum);
       add = alone ? 1 : total == 0 ? 0 : std::exp(maximum[i] - log_sum);
       __syncwarp();  // all threads of the row have read what is about to change
-      if (there && threadIdx.x % kTileEdge == 0) running[position] = log_sum;
+      if (there && Scores::first_of_row()) running[position] = log_sum;
       if (alone) log_sum = kInfinity<T>;
     }
     if (!there) continue;
-    if (column == 0 && threadIdx.x % kTileEdge == 0 && (in.s.mean || last))
+    if (column == 0 && Scores::first_of_row() && (in.s.mean || last))
       log_sums[block.log_sum_index(round, position)] = log_sum;
     T* const row = target.row(block.example, position, block.head);
 #pragma unroll(kUnrolled <T>)
     for (int j = 0; j < result.kColumnsEach; ++j) {
-      const int64_t m = column + result.first_column() + j;
+      const int64_t m = column + result.column(j);
       if (m >= in.s.value_dim) continue;
       const T value = alone ? block.v_at(position, m) : result.elements[i][j];
       row[m] = first ? add * value : alone && !in.s.mean ? value : keep * row[m] + add * value;
@@ -165,15 +163,17 @@ void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const T> q,
   launch(fill_infinite_kernel<T>, over_elements(rows), log_sums, rows);
   const LshInputs<T> in{s, orders.view(), q, v, {}, factors.data(), nullptr, nullptr};
   const LshGrid grid(s);
-  auto run = [&](auto width) {
-    constexpr int kWidth = decltype(width)::value;
-    const int64_t tiles = tiles_of(s.value_dim, kWidth);
-    const Scratch<T> running(tiles * s.batch * s.heads * s.length);
-    for (int64_t round = 0; round < s.rounds; ++round)
-      launch(forward_kernel<T, kWidth>, grid.launch(tiles, LshBlock<T>::kBytes), in, grid, round, out,
-             log_sums, running.data());
-  };
-  with_tile_width<T>(s.value_dim, run);
+  with_tiles<T>([&](auto kind) {
+    with_tile_width<T>(s.value_dim, [&](auto width) {
+      using Tiles = decltype(kind);
+      constexpr int kWidth = decltype(width)::value;
+      const int64_t tiles = tiles_of(s.value_dim, kWidth);
+      const Scratch<T> running(tiles * s.batch * s.heads * s.length);
+      for (int64_t round = 0; round < s.rounds; ++round)
+        launch(forward_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles), in, grid, round, out, log_sums,
+               running.data());
+    });
+  });
 }
 
 TAPEFORMER_FLOAT(template void lsh_factors(const LshAttentionShape&, AttentionRows<const float>, float*);

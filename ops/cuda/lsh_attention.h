@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "ops/cuda/lsh_order.h"
-#include "ops/cuda/tile_product.h"
+#include "ops/cuda/tensor_tiles.h"
 
 namespace tapeformer::cuda {
 
@@ -24,29 +24,30 @@ struct LshPlaces {
   int64_t count = 0, round = 0;
 };
 
-// The positions of a tile in shared memory and the codes by which queries and keys find each other.
-struct LshTilePositions {
+// The positions of a tile in shared memory, the codes by which queries and keys find each other, and in how
+// many places of all rounds they do, where weights are divided by that.
+template <class T>
+struct LshTile {
   int32_t queries[kTokens], query_codes[kTokens], keys[kTokens], key_codes[kTokens];
+  T factors[kTokens];                       // of the keys
+  uint16_t meetings[kTokens][kTokens + 2];  // [query][key]
 };
 
 // The work of a block: kTokens places of a chunk of a head in one round.
-template <class T>
+template <class Tiles>
 struct LshBlock {
+  using T = typename Tiles::Value;
   const LshInputs<T>& in;
-  LshTilePositions& tile;
-  T *left, *right, *weights;  // slices of operands; (kTokens, kTileStride) transposed weights
+  LshTile<T>& tile;
+  typename Tiles::Memory memory;
   int64_t index, example, head;
   LshHeadOrder order;
 
-  using Scores = Tile<T, kTokens, kTokens>;
-  static constexpr size_t kBytes = (2 * kSliceElements<kTokens> + kTokens * kTileStride<kTokens>)*sizeof(T);
+  using Scores = typename Tiles::template Tile<kTokens, kTokens>;
 
-  __device__ LshBlock(const LshInputs<T>& inputs, LshTilePositions& positions, T* memory, int64_t number)
+  __device__ LshBlock(const LshInputs<T>& inputs, LshTile<T>& shared, int64_t number)
       : in(inputs),
-        tile(positions),
-        left(memory),
-        right(left + kSliceElements<kTokens>),
-        weights(right + kSliceElements<kTokens>),
+        tile(shared),
         index(number),
         example(number / inputs.s.heads),
         head(number % inputs.s.heads),
@@ -81,6 +82,7 @@ struct LshBlock {
     const bool there = begin + j < from.count;
     const int32_t position = there ? from.positions[begin + j] : -1;
     tile.keys[j] = position;
+    tile.factors[j] = there ? in.factors[index * in.s.length + position] : T{0};
     tile.key_codes[j] = there ? order.code(from.round, position) : kNoPlace;
   }
   __device__ bool sees(int i, int j) const {
@@ -101,33 +103,40 @@ struct LshBlock {
   __device__ T g_at(int32_t position, int64_t m) const {
     return element(in.g, example, head, position, m, in.s.value_dim);
   }
-  __device__ T factor(int32_t position) const { return in.factors[index * in.s.length + position]; }
   __device__ int64_t log_sum_index(int64_t round, int64_t position) const {
     return (index * in.s.log_sum_rounds() + (in.s.mean ? round : 0)) * in.s.length + position;
   }
-  // In how many places of all rounds a query meets a key.
-  __device__ T meetings(int32_t query, int32_t key) const {
-    if (!in.s.exact_duplicates) return 1;
-    int count = 0;
-#pragma unroll 1  // 16 pairs of each thread, unrolled, are code enough
-    for (int64_t round = 0; round < in.s.rounds; ++round) {
-      const int32_t code = order.code(round, query);
-      const LshWrapCell back = order.look_back(round, code);
-      count += order.code(round, key) == code;
-      count += order.code(back.round, key) == back.code;
+  // All threads call it when the positions are there, and wait for each other before they ask.
+  __device__ void count_meetings() {
+    if (!in.s.exact_duplicates) return;
+#pragma unroll 1
+    for (int pair = static_cast<int>(threadIdx.x); pair < kTokens * kTokens; pair += Tiles::kThreads) {
+      const int i = pair / kTokens, j = pair % kTokens;
+      if (!sees(i, j)) continue;
+      int count = 0;
+#pragma unroll 1
+      for (int64_t round = 0; round < in.s.rounds; ++round) {
+        const int32_t code = order.code(round, tile.queries[i]);
+        const LshWrapCell back = order.look_back(round, code);
+        count += order.code(round, tile.keys[j]) == code;
+        count += order.code(back.round, tile.keys[j]) == back.code;
+      }
+      tile.meetings[i][j] = static_cast<uint16_t>(count);
     }
-    return static_cast<T>(count);
+  }
+  // Of a query that sees the key.
+  __device__ T meetings(int i, int j) const {
+    return in.s.exact_duplicates ? static_cast<T>(tile.meetings[i][j]) : T{1};
   }
 
   // The weight of a key that query i, of this round, sees, and the gradient of q_i . q_j from g_i . v_j.
   __device__ T weight(int i, int j, T product, T log_sum) const {
     if (!sees(i, j)) return 0;
-    const int32_t key = tile.keys[j];
-    const T p = std::exp(factor(key) * product - log_sum) / meetings(tile.queries[i], key);
+    const T p = std::exp(tile.factors[j] * product - log_sum) / meetings(i, j);
     return in.s.mean ? p / static_cast<T>(in.s.rounds) : p;
   }
   __device__ T score_gradient(int j, T weight, T g_v, T delta) const {
-    return weight == 0 ? T{0} : weight * (g_v - delta) * factor(tile.keys[j]);
+    return weight == 0 ? T{0} : weight * (g_v - delta) * tile.factors[j];
   }
 };
 
@@ -139,10 +148,10 @@ struct LshGrid {
       : heads(s.batch * s.heads),
         chunks(tiles_of(s.length, s.chunk_length)),
         blocks(tiles_of(s.chunk_length, kTokens)) {}
-  Launch launch(int64_t tiles, size_t shared,
-                std::source_location where = std::source_location::current()) const {
+  template <class Tiles>
+  Launch launch(int64_t tiles, std::source_location where = std::source_location::current()) const {
     return {dim3(static_cast<unsigned>(heads * chunks * blocks), static_cast<unsigned>(tiles)),
-            dim3(kTileThreads), shared, where};
+            dim3(Tiles::kThreads), Tiles::Memory::kBytes, where};
   }
   __device__ int64_t head() const { return blockIdx.x / (chunks * blocks); }
   __device__ int64_t chunk() const { return blockIdx.x / blocks % chunks; }

@@ -10,19 +10,18 @@ template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
 // What a block multiplies for a tile of pairs: q . q and g . v.
-template <class T>
-__device__ void pair_products(LshBlock<T>& block, typename LshBlock<T>::Scores& scores,
-                              typename LshBlock<T>::Scores& gradients, bool keys_are_rows) {
-  const LshTilePositions& tile = block.tile;
+template <class Tiles>
+__device__ void pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::Scores& scores,
+                              typename LshBlock<Tiles>::Scores& gradients, bool keys_are_rows) {
+  const auto& tile = block.tile;
   const int32_t *const rows = keys_are_rows ? tile.keys : tile.queries, *const columns = keys_are_rows
                                                                                              ? tile.queries
                                                                                              : tile.keys;
   add_products<Lanes::along_depth, Lanes::along_depth>(
-      scores, block.left, block.right, block.in.s.dim,
-      [&](int64_t d, int i) { return block.q_at(rows[i], d); },
+      scores, block.memory, block.in.s.dim, [&](int64_t d, int i) { return block.q_at(rows[i], d); },
       [&](int64_t d, int j) { return block.q_at(columns[j], d); });
   add_products<Lanes::along_depth, Lanes::along_depth>(
-      gradients, block.left, block.right, block.in.s.value_dim,
+      gradients, block.memory, block.in.s.value_dim,
       [&](int64_t m, int i) { return keys_are_rows ? block.v_at(rows[i], m) : block.g_at(rows[i], m); },
       [&](int64_t m, int j) {
         return keys_are_rows ? block.g_at(columns[j], m) : block.v_at(columns[j], m);
@@ -30,27 +29,27 @@ __device__ void pair_products(LshBlock<T>& block, typename LshBlock<T>::Scores& 
 }
 
 // gq (+)= what queries get by way of their own scores in one round. With mean, deltas are worked out here.
-template <class T, int kWidth>
+template <class Tiles, int kWidth, class T = typename Tiles::Value>
 __global__ void query_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* gq, T* deltas) {
-  __shared__ LshTilePositions positions;
-  LshBlock<T> block(in, positions, dynamic_shared<T>(), grid.head());
-  using Scores = typename LshBlock<T>::Scores;
+  __shared__ LshTile<T> tile;
+  LshBlock<Tiles> block(in, tile, grid.head());
+  using Scores = typename LshBlock<Tiles>::Scores;
   constexpr int kRowsEach = Scores::kRowsEach;
   const int64_t chunk = grid.chunk(), begin = grid.first_place(), column = int64_t{blockIdx.y} * kWidth;
   if (chunk >= block.order.chunks || begin >= block.order.places(chunk)) return;
   const LshPlaces own = block.places(round, chunk), before = block.places_before(round, chunk);
-  Tile<T, kTokens, kWidth> result;
+  typename Tiles::template Tile<kTokens, kWidth> result;
   T log_sums[kRowsEach] = {}, delta[kRowsEach] = {};
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < kRowsEach; ++i) {
-    const int64_t place = begin + result.first_row() + i;
+    const int64_t place = begin + result.row(i);
     if (place >= own.count) continue;
     const int64_t at = block.log_sum_index(round, own.positions[place]);
     log_sums[i] = in.log_sums[at];
     if (!in.s.mean) delta[i] = in.deltas[at];
   }
-  // visit(scores: the weights; gradients: g . v) for every tile of keys.
-  const auto each_tile = [&](auto&& visit) {
+  // With mean, a first pass over the keys works out the deltas.
+  for (int pass = in.s.mean ? 0 : 1; pass < 2; ++pass) {
     for (const bool back : {true, false}) {
       const LshPlaces& keys = back ? before : own;
       for (int64_t key = 0; key < keys.count; key += kTokens) {
@@ -58,65 +57,62 @@ __global__ void query_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t rou
         block.load_queries(own, begin, back);
         block.load_keys(keys, key);
         __syncthreads();
+        block.count_meetings();
         Scores scores, gradients;
         pair_products(block, scores, gradients, false);
 #pragma unroll(kUnrolled <T>)
         for (int i = 0; i < kRowsEach; ++i)
 #pragma unroll(kUnrolled <T>)
-          for (int j = 0; j < Scores::kColumnsEach; ++j)
-            scores.elements[i][j] = block.weight(Scores::first_row() + i, Scores::first_column() + j,
-                                                 scores.elements[i][j], log_sums[i]);
-        visit(scores, gradients);
+          for (int j = 0; j < Scores::kColumnsEach; ++j) {
+            const int at = Scores::column(j);
+            const T weight = block.weight(Scores::row(i), at, scores.elements[i][j], log_sums[i]);
+            T& gradient = gradients.elements[i][j];
+            if (pass == 0)
+              delta[i] += weight * gradient;
+            else
+              gradient = block.score_gradient(at, weight, gradient, delta[i]);
+          }
+        if (pass == 1)
+          add_products_of(result, gradients, block.memory,
+                          [&](int d, int j) { return block.q_at(tile.keys[d], column + j); });
       }
     }
-  };
-  if (in.s.mean) {
-    each_tile([&](Scores& scores, Scores& gradients) {
-#pragma unroll(kUnrolled <T>)
-      for (int i = 0; i < kRowsEach; ++i)
-#pragma unroll(kUnrolled <T>)
-        for (int j = 0; j < Scores::kColumnsEach; ++j)
-          delta[i] += scores.elements[i][j] * gradients.elements[i][j];
-    });
+    if (pass == 1) break;
 #pragma unroll(kUnrolled <T>)
     for (int i = 0; i < kRowsEach; ++i) {
-      delta[i] = row_reduce<Plus>(delta[i]) * static_cast<T>(in.s.rounds);
-      const int64_t place = begin + result.first_row() + i;
-      if (place < own.count && column == 0 && threadIdx.x % kTileEdge == 0)
+      delta[i] = Scores::template row_reduce<Plus>(delta[i]) * static_cast<T>(in.s.rounds);
+      const int64_t place = begin + result.row(i);
+      if (place < own.count && column == 0 && Scores::first_of_row())
         deltas[block.log_sum_index(round, own.positions[place])] = delta[i];
     }
   }
-  each_tile([&](Scores& scores, Scores& gradients) {
-#pragma unroll(kUnrolled <T>)
-    for (int i = 0; i < kRowsEach; ++i)
-#pragma unroll(kUnrolled <T>)
-      for (int j = 0; j < Scores::kColumnsEach; ++j)
-        gradients.elements[i][j] = block.score_gradient(Scores::first_column() + j, scores.elements[i][j],
-                                                        gradients.elements[i][j], delta[i]);
-    gradients.store_transposed(block.weights);
-    add_products_of(result, block.weights, block.right,
-                    [&](int d, int j) { return block.q_at(positions.keys[d], column + j); });
-  });
   const AttentionRows<T> target = contiguous_rows(gq, in.s.length, in.s.heads, in.s.dim);
-  result.for_elements([&](int i, int j, T sum) {
-    if (begin + i >= own.count || column + j >= in.s.dim) return;
-    T& element = target.row(block.example, own.positions[begin + i], block.head)[column + j];
-    element = round == 0 ? sum : element + sum;
-  });
+#pragma unroll(kUnrolled <T>)
+  for (int i = 0; i < result.kRowsEach; ++i) {
+    const int64_t place = begin + result.row(i);
+    if (place >= own.count) continue;
+    T* const row = target.row(block.example, own.positions[place], block.head);
+#pragma unroll(kUnrolled <T>)
+    for (int j = 0; j < result.kColumnsEach; ++j) {
+      const int64_t feature = column + result.column(j);
+      if (feature < in.s.dim) row[feature] = (round == 0 ? T{0} : row[feature]) + result.elements[i][j];
+    }
+  }
 }
 
 // gk (batch, heads, length, dim) and gv (+)= what keys and values get in one round, from the queries of their
 // own chunk and of those that look back at it.
-template <class T, int kWidth>
+template <class Tiles, int kWidth, class T = typename Tiles::Value>
 __global__ void key_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* gk, T* gv) {
-  __shared__ LshTilePositions positions;
-  LshBlock<T> block(in, positions, dynamic_shared<T>(), grid.head());
-  using Scores = typename LshBlock<T>::Scores;
+  __shared__ LshTile<T> tile;
+  __shared__ T log_sums[kTokens], deltas[kTokens];  // of the queries
+  LshBlock<Tiles> block(in, tile, grid.head());
+  using Scores = typename LshBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_place(), column = int64_t{blockIdx.y} * kWidth;
   if (chunk >= block.order.chunks || begin >= block.order.places(chunk)) return;
   const LshPlaces own = block.places(round, chunk);
   const bool wants_key = column < in.s.dim, wants_value = column < in.s.value_dim;
-  Tile<T, kTokens, kWidth> to_key, to_value;
+  typename Tiles::template Tile<kTokens, kWidth> to_key, to_value;
   LshPlaces behind;
   if (chunk + 1 < block.order.chunks) {
     behind = block.places(round, chunk + 1);
@@ -131,41 +127,39 @@ __global__ void key_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t round
       __syncthreads();  // the positions of the last tile have been read
       block.load_queries(queries, query, back);
       block.load_keys(own, begin);
+      if (threadIdx.x < kTokens) {
+        const int32_t position = tile.queries[threadIdx.x];
+        const int64_t row = position < 0 ? 0 : block.log_sum_index(queries.round, position);
+        log_sums[threadIdx.x] = position < 0 ? T{0} : in.log_sums[row];
+        deltas[threadIdx.x] = position < 0 ? T{0} : in.deltas[row];
+      }
       __syncthreads();
+      block.count_meetings();
       Scores scores, gradients;
       pair_products(block, scores, gradients, true);
 #pragma unroll(kUnrolled <T>)
       for (int j = 0; j < Scores::kColumnsEach; ++j) {
-        const int at = Scores::first_column() + j;
-        const int32_t position = positions.queries[at];
-        const int64_t row = position < 0 ? 0 : block.log_sum_index(queries.round, position);
-        const T log_sum = position < 0 ? T{0} : in.log_sums[row];
-        const T delta = position < 0 ? T{0} : in.deltas[row];
+        const int at = Scores::column(j);
 #pragma unroll(kUnrolled <T>)
         for (int i = 0; i < Scores::kRowsEach; ++i) {
-          const int key = Scores::first_row() + i;
+          const int key = Scores::row(i);
           T& weight = scores.elements[i][j];
-          weight = block.weight(at, key, weight, log_sum);
-          gradients.elements[i][j] = block.score_gradient(key, weight, gradients.elements[i][j], delta);
+          weight = block.weight(at, key, weight, log_sums[at]);
+          gradients.elements[i][j] = block.score_gradient(key, weight, gradients.elements[i][j], deltas[at]);
         }
       }
-      if (wants_value) {
-        scores.store_transposed(block.weights);
-        add_products_of(to_value, block.weights, block.right,
-                        [&](int d, int c) { return block.g_at(positions.queries[d], column + c); });
-        __syncthreads();  // the weights have been read
-      }
-      if (wants_key) {
-        gradients.store_transposed(block.weights);
-        add_products_of(to_key, block.weights, block.right,
-                        [&](int d, int c) { return block.q_at(positions.queries[d], column + c); });
-      }
+      if (wants_value)
+        add_products_of(to_value, scores, block.memory,
+                        [&](int d, int c) { return block.g_at(tile.queries[d], column + c); });
+      if (wants_key)
+        add_products_of(to_key, gradients, block.memory,
+                        [&](int d, int c) { return block.q_at(tile.queries[d], column + c); });
     }
   }
   const AttentionRows<T> to_v = contiguous_rows(gv, in.s.length, in.s.heads, in.s.value_dim);
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < to_key.kRowsEach; ++i) {
-    const int64_t place = begin + to_key.first_row() + i;
+    const int64_t place = begin + to_key.row(i);
     if (place >= own.count) continue;
     const int32_t position = own.positions[place];
     // The value of a query that sees nothing else is its own.
@@ -174,7 +168,7 @@ __global__ void key_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t round
     const T share = in.s.mean ? 1 / static_cast<T>(in.s.rounds) : T{1};
 #pragma unroll(kUnrolled <T>)
     for (int j = 0; j < to_key.kColumnsEach; ++j) {
-      const int64_t feature = column + to_key.first_column() + j;
+      const int64_t feature = column + to_key.column(j);
       if (feature < in.s.dim) {
         T& element = gk[(block.index * in.s.length + position) * in.s.dim + feature];
         element = (round == 0 ? T{0} : element) + to_key.elements[i][j];
@@ -226,18 +220,20 @@ void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const T> q
                 s.heads, s.value_dim, deltas.data());
   const LshInputs<T> in{s, orders.view(), q, v, g, factors.data(), log_sums, deltas.data()};
   const LshGrid grid(s);
-  auto run = [&](auto tile) {
-    constexpr int kWidth = decltype(tile)::value;
-    for (int64_t round = 0; round < s.rounds; ++round)
-      launch(query_gradient_kernel<T, kWidth>, grid.launch(tiles_of(s.dim, kWidth), LshBlock<T>::kBytes), in,
-             grid, round, gq, deltas.data());
-    // A round's keys are also those of queries of another round, whose deltas must be there.
-    for (int64_t round = 0; round < s.rounds; ++round)
-      launch(key_gradient_kernel<T, kWidth>,
-             grid.launch(tiles_of(std::max(s.dim, s.value_dim), kWidth), LshBlock<T>::kBytes), in, grid,
-             round, gk.data(), gv);
-  };
-  with_tile_width<T>(std::max(s.dim, s.value_dim), run);
+  const int64_t widest = std::max(s.dim, s.value_dim);
+  with_tiles<T>([&](auto kind) {
+    with_tile_width<T>(widest, [&](auto width) {
+      using Tiles = decltype(kind);
+      constexpr int kWidth = decltype(width)::value;
+      for (int64_t round = 0; round < s.rounds; ++round)
+        launch(query_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(s.dim, kWidth)), in, grid,
+               round, gq, deltas.data());
+      // A round's keys are also those of queries of another round, whose deltas must be there.
+      for (int64_t round = 0; round < s.rounds; ++round)
+        launch(key_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(widest, kWidth)), in, grid,
+               round, gk.data(), gv);
+    });
+  });
   launch(add_key_gradient_kernel<T>, over_elements(rows * kWarp), in, gk.data(), to_q, rows);
 }
 

@@ -76,8 +76,7 @@ struct Largest {
 template <class T>
 __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const T* drawn, int64_t blocks,
                             int32_t* buckets) {
-  T* const left_slice = dynamic_shared<T>();
-  T* const right_slice = left_slice + kSliceElements<kTokens>;
+  const PlainMemory<T> memory;
   const LshHashShape& s = rotations.s;
   const int64_t task = blockIdx.x / blocks, begin = blockIdx.x % blocks * kTokens;
   const int64_t round = task % s.rounds, head = task / s.rounds % s.heads,
@@ -88,7 +87,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
     counted = length < 0 ? 0 : length < s.length ? length : s.length;
   }
   const PlainRows<T> rows{q.row(example, 0, head), q.length_stride, counted, s.dim};
-  using Rotated = Tile<T, kTokens, kTokens>;
+  using Rotated = PlainTile<T, kTokens, kTokens>;
   int32_t bucket[Rotated::kRowsEach] = {};
   const T* matrix = drawn + rotations.number(example, head, round) * rotations.size();
   const LshFactors factors = s.factors(counted);
@@ -100,7 +99,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
     for (int64_t column = 0; column < columns; column += kTokens) {
       Rotated rotated;
       add_products<Lanes::along_depth, Lanes::along_tile>(
-          rotated, left_slice, right_slice, s.dim, [&](int64_t d, int i) { return rows.at(begin + i, d); },
+          rotated, memory, s.dim, [&](int64_t d, int i) { return rows.at(begin + i, d); },
           [&](int64_t d, int j) {
             return d < s.dim && column + j < columns ? matrix[d * stride + column + j] : T{0};
           });
@@ -108,7 +107,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
       for (int i = 0; i < Rotated::kRowsEach; ++i)
 #pragma unroll(kUnrolled <T>)
         for (int j = 0; j < Rotated::kColumnsEach; ++j) {
-          const int64_t at = column + Rotated::first_column() + j;
+          const int64_t at = column + Rotated::column(j);
           if (at >= columns) continue;
           high[i].take(rotated.elements[i][j], static_cast<int32_t>(at));
           low[i].take(-rotated.elements[i][j], static_cast<int32_t>(at));
@@ -126,8 +125,8 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
   }
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Rotated::kRowsEach; ++i) {
-    const int64_t position = begin + Rotated::first_row() + i;
-    if (position < s.length && threadIdx.x % kTileEdge == 0)
+    const int64_t position = begin + Rotated::row(i);
+    if (position < s.length && Rotated::first_of_row())
       buckets[task * s.length + position] =
           position < counted ? bucket[i] : static_cast<int32_t>(factors.total());
   }
@@ -147,7 +146,7 @@ void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<c
   const int64_t blocks = tiles_of(s.length, kTokens);
   launch(hash_kernel<T>,
          {dim3(static_cast<unsigned>(s.batch * s.heads * s.rounds * blocks)), dim3(kTileThreads),
-          2 * kSliceElements<kTokens> * sizeof(T)},
+          PlainMemory<T>::kSliceBytes},
          rotations, q, drawn.data(), blocks, buckets);
 }
 

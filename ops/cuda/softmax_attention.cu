@@ -4,7 +4,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "ops/cuda/tile_product.h"
+#include "ops/cuda/tensor_tiles.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -46,6 +46,11 @@ struct SoftmaxHead {
     const int64_t last = query + 1 + keys - queries;
     return !causal || last > counted ? counted : last < 0 ? 0 : last;
   }
+  // Of a query, counted from a tile of keys.
+  __device__ int limit_in_tile(int64_t query, int64_t key) const {
+    const int64_t left = limit(query) - key;
+    return static_cast<int>(left < 0 ? 0 : left < kTokens ? left : kTokens);
+  }
   // Of the queries of a block of kTokens.
   __device__ int64_t largest_limit(int64_t begin) const {
     return limit((begin + kTokens < queries ? begin + kTokens : queries) - 1);
@@ -54,43 +59,64 @@ struct SoftmaxHead {
     const int64_t first = causal ? key - (keys - queries) : 0;
     return first < 0 ? 0 : first;
   }
-  __device__ T dropout_factor(const SoftmaxInputs<T>& in, int64_t query, int64_t key) const {
-    return in.dropout.of((index * queries + query) * keys + key);
+};
+
+// What dropout does to the weights of a tile of queries and keys, drawn by all threads together: eight of
+// them with one block of random bits.
+template <class T>
+class DroppedTile {
+ public:
+  struct Kept {
+    uint8_t groups[kTokens][kTokens / 8 + 1];
+  };
+  __device__ DroppedTile(const DropoutFactors<T>& dropout, Kept& kept) : dropout_(dropout), kept_(kept) {}
+
+  // All threads call it; those that read the last tile may be doing so until then.
+  __device__ void draw(const SoftmaxHead<T>& head, int64_t query, int64_t key) {
+    if (dropout_.threshold == 0) return;
+    const int64_t first = dropout_.offset + (head.index * head.queries + query) * head.keys + key;
+    phase_ = static_cast<unsigned>(first % 8);
+    stride_ = static_cast<unsigned>(head.keys % 8);
+    __syncthreads();
+    constexpr int kGroups = kTokens / 8 + 1;
+#pragma unroll 1
+    for (int part = static_cast<int>(threadIdx.x); part < kTokens * kGroups;
+         part += static_cast<int>(blockDim.x)) {
+      const int row = part / kGroups, group = part % kGroups;
+      kept_.groups[row][group] = dropout_.kept((first + row * head.keys) / 8 + group);
+    }
+    __syncthreads();
   }
+  // Of a query and a key of the tile.
+  __device__ T factor(int query, int key) const {
+    if (dropout_.threshold == 0) return 1;
+    const unsigned bit = (phase_ + static_cast<unsigned>(query) * stride_) % 8 + static_cast<unsigned>(key);
+    return kept_.groups[query][bit / 8] >> (bit % 8) & 1 ? dropout_.scale : T{0};
+  }
+
+ private:
+  const DropoutFactors<T>& dropout_;
+  Kept& kept_;
+  unsigned phase_ = 0, stride_ = 0;  // of the first element and from query to query, modulo 8
 };
-
-// Shared memory of the kernels below.
-template <class T>
-struct Slices {
-  T *left, *right;  // slices of operands
-  T* weights;       // (kTokens, kTileStride): a tile of weights, transposed
-
-  static constexpr size_t kBytes = (2 * kSliceElements<kTokens> + kTokens * kTileStride<kTokens>)*sizeof(T);
-  __device__ explicit Slices(T* memory)
-      : left(memory), right(left + kSliceElements<kTokens>), weights(right + kSliceElements<kTokens>) {}
-};
-
-template <class T>
-using Scores = Tile<T, kTokens, kTokens>;
 
 // tile += rows of a times rows of b.
-template <class T>
-__device__ void add_row_products(Scores<T>& tile, const Slices<T>& slices, const PlainRows<T>& a,
-                                 int64_t a_begin, const PlainRows<T>& b, int64_t b_begin) {
+template <class Tile, class Memory, class T>
+__device__ void add_row_products(Tile& tile, const Memory& memory, const PlainRows<T>& a, int64_t a_begin,
+                                 const PlainRows<T>& b, int64_t b_begin) {
   add_products<Lanes::along_depth, Lanes::along_depth>(
-      tile, slices.left, slices.right, a.width, [&](int64_t d, int i) { return a.at(a_begin + i, d); },
+      tile, memory, a.width, [&](int64_t d, int i) { return a.at(a_begin + i, d); },
       [&](int64_t d, int j) { return b.at(b_begin + j, d); });
 }
 
-template <class T, int kRows, int kColumns>
-__device__ void store_tile(const Tile<T, kRows, kColumns>& tile, const AttentionRows<T>& target,
-                           const SoftmaxHead<T>& head, int64_t begin, int64_t column, int64_t length,
-                           int64_t width) {
+template <class Tile, class T>
+__device__ void store_tile(const Tile& tile, const AttentionRows<T>& target, const SoftmaxHead<T>& head,
+                           int64_t begin, int64_t column, int64_t length, int64_t width) {
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < tile.kRowsEach; ++i)
 #pragma unroll(kUnrolled <T>)
     for (int j = 0; j < tile.kColumnsEach; ++j) {
-      const int64_t position = begin + tile.first_row() + i, feature = column + tile.first_column() + j;
+      const int64_t position = begin + tile.row(i), feature = column + tile.column(j);
       if (position < length && feature < width)
         target.row(head.example, position, head.head)[feature] = tile.elements[i][j];
     }
@@ -98,32 +124,36 @@ __device__ void store_tile(const Tile<T, kRows, kColumns>& tile, const Attention
 
 // One block for kTokens queries of a head, the last ones, which see the most keys, first; tiles of the result
 // along y.
-template <class T, int kWidth>
+template <class Tiles, int kWidth, class T = typename Tiles::Value>
 __global__ void forward_kernel(SoftmaxInputs<T> in, int64_t blocks, T* out, T* log_sums) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
-  const Slices<T> slices(dynamic_shared<T>());
+  using Scores = typename Tiles::template Tile<kTokens, kTokens>;
+  __shared__ typename DroppedTile<T>::Kept kept;
+  DroppedTile<T> dropped(in.dropout, kept);
+  const typename Tiles::Memory memory;
   const SoftmaxHead<T> head(in, blockIdx.x / blocks);
-  const int64_t begin = (blocks - 1 - blockIdx.x % blocks) * kTokens, column = int64_t{blockIdx.y} * kWidth;
   const T scale = static_cast<T>(in.s.scale);
-  Tile<T, kTokens, kWidth> result;
-  constexpr int kRowsEach = Scores<T>::kRowsEach, kColumnsEach = Scores<T>::kColumnsEach;
+  const int64_t begin = (blocks - 1 - blockIdx.x % blocks) * kTokens, column = int64_t{blockIdx.y} * kWidth;
+  typename Tiles::template Tile<kTokens, kWidth> result;
+  constexpr int kRowsEach = Scores::kRowsEach, kColumnsEach = Scores::kColumnsEach;
   T maximum[kRowsEach], sum[kRowsEach] = {};
   for (T& row : maximum) row = -kInfinity;
   const int64_t end = head.largest_limit(begin);
   for (int64_t key = 0; key < end; key += kTokens) {
-    Scores<T> scores;
-    add_row_products(scores, slices, head.q, begin, head.k, key);
+    dropped.draw(head, begin, key);
+    Scores scores;
+    add_row_products(scores, memory, head.q, begin, head.k, key);
 #pragma unroll(kUnrolled <T>)
     for (int i = 0; i < kRowsEach; ++i) {
-      const int64_t query = begin + scores.first_row() + i, limit = head.limit(query);
+      const int limit = head.limit_in_tile(begin + scores.row(i), key);
       T largest = -kInfinity;
 #pragma unroll(kUnrolled <T>)
       for (int j = 0; j < kColumnsEach; ++j) {
         T& score = scores.elements[i][j];
-        score = key + scores.first_column() + j < limit ? scale * score : -kInfinity;
+        score = scores.column(j) < limit ? scale * score : -kInfinity;
         largest = Larger::of(largest, score);
       }
-      largest = Larger::of(maximum[i], row_reduce<Larger>(largest));
+      largest = Larger::of(maximum[i], Scores::template row_reduce<Larger>(largest));
       const T shift = largest == -kInfinity ? T{0} : largest, rescale = std::exp(maximum[i] - shift);
       T total = 0;
 #pragma unroll(kUnrolled <T>)
@@ -131,112 +161,120 @@ __global__ void forward_kernel(SoftmaxInputs<T> in, int64_t blocks, T* out, T* l
         T& score = scores.elements[i][j];
         score = std::exp(score - shift);
         total += score;
-        if (in.dropout.threshold > 0 && score > 0)
-          score *= head.dropout_factor(in, query, key + scores.first_column() + j);
+        score *= dropped.factor(scores.row(i), scores.column(j));
       }
       maximum[i] = largest;
-      sum[i] = rescale * sum[i] + row_reduce<Plus>(total);
+      sum[i] = rescale * sum[i] + Scores::template row_reduce<Plus>(total);
       for (T& element : result.elements[i]) element *= rescale;
     }
-    scores.store_transposed(slices.weights);
-    add_products_of(result, slices.weights, slices.right,
-                    [&](int d, int j) { return head.v.at(key + d, column + j); });
+    add_products_of(result, scores, memory, [&](int d, int j) { return head.v.at(key + d, column + j); });
   }
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < kRowsEach; ++i) {
-    const int64_t query = begin + result.first_row() + i;
+    const int64_t query = begin + result.row(i);
     for (T& element : result.elements[i]) element = sum[i] == 0 ? T{0} : element / sum[i];
-    if (column == 0 && query < head.queries && threadIdx.x % kTileEdge == 0)
+    if (column == 0 && query < head.queries && Scores::first_of_row())
       log_sums[head.index * head.queries + query] = sum[i] == 0 ? T{0} : maximum[i] + std::log(sum[i]);
   }
   store_tile(result, contiguous_rows(out, head.queries, in.s.heads, in.s.value_dim), head, begin, column,
              head.queries, in.s.value_dim);
 }
 
-// probability becomes that of the key times what dropout does to it, and gradient, which is g . v, that of q
-// . k.
+// probability, which is q . k, becomes that of the key times the factor of dropout, and gradient, which is
+// g . v, that of q . k.
 template <class T>
-__device__ void score_gradient(const SoftmaxInputs<T>& in, const SoftmaxHead<T>& head, int64_t query,
-                               int64_t key, T log_sum, T delta, T& probability, T& gradient) {
-  if (key >= head.limit(query)) {
+__device__ void score_gradient(T scale, T factor, bool seen, T log_sum, T delta, T& probability,
+                               T& gradient) {
+  if (!seen) {
     probability = gradient = 0;
     return;
   }
-  const T scale = static_cast<T>(in.s.scale), p = std::exp(scale * probability - log_sum);
-  const T factor = in.dropout.threshold > 0 ? head.dropout_factor(in, query, key) : T{1};
+  const T p = std::exp(scale * probability - log_sum);
   probability = p * factor;
   gradient = p * (gradient * factor - delta) * scale;
 }
 
 // One block for kTokens queries of a head; tiles of the gradient of q along y.
-template <class T, int kWidth>
+template <class Tiles, int kWidth, class T = typename Tiles::Value>
 __global__ void query_gradient_kernel(SoftmaxInputs<T> in, int64_t blocks, T* gq) {
-  const Slices<T> slices(dynamic_shared<T>());
+  using Scores = typename Tiles::template Tile<kTokens, kTokens>;
+  __shared__ typename DroppedTile<T>::Kept kept;
+  DroppedTile<T> dropped(in.dropout, kept);
+  const typename Tiles::Memory memory;
   const SoftmaxHead<T> head(in, blockIdx.x / blocks);
+  const T scale = static_cast<T>(in.s.scale);
   const int64_t begin = (blocks - 1 - blockIdx.x % blocks) * kTokens, column = int64_t{blockIdx.y} * kWidth;
-  Tile<T, kTokens, kWidth> result;
-  T log_sums[Scores<T>::kRowsEach] = {}, deltas[Scores<T>::kRowsEach] = {};
+  typename Tiles::template Tile<kTokens, kWidth> result;
+  T log_sums[Scores::kRowsEach] = {}, deltas[Scores::kRowsEach] = {};
 #pragma unroll(kUnrolled <T>)
-  for (int i = 0; i < Scores<T>::kRowsEach; ++i) {
-    const int64_t query = begin + Scores<T>::first_row() + i, at = head.index * head.queries + query;
+  for (int i = 0; i < Scores::kRowsEach; ++i) {
+    const int64_t query = begin + Scores::row(i), at = head.index * head.queries + query;
     if (query >= head.queries) continue;
     log_sums[i] = in.log_sums[at];
     deltas[i] = in.deltas[at];
   }
   const int64_t end = head.largest_limit(begin);
   for (int64_t key = 0; key < end; key += kTokens) {
-    Scores<T> scores, gradients;
-    add_row_products(scores, slices, head.q, begin, head.k, key);
-    add_row_products(gradients, slices, head.g, begin, head.v, key);
+    dropped.draw(head, begin, key);
+    Scores scores, gradients;
+    add_row_products(scores, memory, head.q, begin, head.k, key);
+    add_row_products(gradients, memory, head.g, begin, head.v, key);
 #pragma unroll(kUnrolled <T>)
-    for (int i = 0; i < scores.kRowsEach; ++i)
+    for (int i = 0; i < scores.kRowsEach; ++i) {
+      const int row = scores.row(i);
+      const int limit = head.limit_in_tile(begin + row, key);
 #pragma unroll(kUnrolled <T>)
-      for (int j = 0; j < scores.kColumnsEach; ++j)
-        score_gradient(in, head, begin + scores.first_row() + i, key + scores.first_column() + j, log_sums[i],
-                       deltas[i], scores.elements[i][j], gradients.elements[i][j]);
-    gradients.store_transposed(slices.weights);
-    add_products_of(result, slices.weights, slices.right,
-                    [&](int d, int j) { return head.k.at(key + d, column + j); });
+      for (int j = 0; j < scores.kColumnsEach; ++j) {
+        const int at = scores.column(j);
+        score_gradient(scale, dropped.factor(row, at), at < limit, log_sums[i], deltas[i],
+                       scores.elements[i][j], gradients.elements[i][j]);
+      }
+    }
+    add_products_of(result, gradients, memory, [&](int d, int j) { return head.k.at(key + d, column + j); });
   }
   store_tile(result, contiguous_rows(gq, head.queries, in.s.heads, in.s.dim), head, begin, column,
              head.queries, in.s.dim);
 }
 
 // One block for kTokens keys of a head; tiles of the gradients of k and v along y.
-template <class T, int kWidth>
+template <class Tiles, int kWidth, class T = typename Tiles::Value>
 __global__ void key_gradient_kernel(SoftmaxInputs<T> in, int64_t blocks, T* gk, T* gv) {
-  const Slices<T> slices(dynamic_shared<T>());
+  using Scores = typename Tiles::template Tile<kTokens, kTokens>;
+  __shared__ typename DroppedTile<T>::Kept kept;
+  DroppedTile<T> dropped(in.dropout, kept);
+  const typename Tiles::Memory memory;
   const SoftmaxHead<T> head(in, blockIdx.x / blocks);
+  const T scale = static_cast<T>(in.s.scale);
   const int64_t begin = blockIdx.x % blocks * kTokens, column = int64_t{blockIdx.y} * kWidth;
-  Tile<T, kTokens, kWidth> to_key, to_value;
+  typename Tiles::template Tile<kTokens, kWidth> to_key, to_value;
   const bool wants_key = gk && column < in.s.dim, wants_value = gv && column < in.s.value_dim;
   const int64_t first = head.first_query_seeing(begin) / kTokens * kTokens;
   const int64_t end = begin < head.counted ? head.queries : 0;
   for (int64_t query = first; query < end; query += kTokens) {
-    Scores<T> scores, gradients;
-    add_row_products(scores, slices, head.k, begin, head.q, query);
-    add_row_products(gradients, slices, head.v, begin, head.g, query);
+    dropped.draw(head, query, begin);
+    Scores scores, gradients;
+    add_row_products(scores, memory, head.k, begin, head.q, query);
+    add_row_products(gradients, memory, head.v, begin, head.g, query);
 #pragma unroll(kUnrolled <T>)
     for (int j = 0; j < scores.kColumnsEach; ++j) {
-      const int64_t i = query + scores.first_column() + j, at = head.index * head.queries + i;
+      const int of_tile = scores.column(j);
+      const int64_t i = query + of_tile, at = head.index * head.queries + i;
+      const int limit = head.limit_in_tile(i, begin);
       const T log_sum = i < head.queries ? in.log_sums[at] : T{0};
       const T delta = i < head.queries ? in.deltas[at] : T{0};
 #pragma unroll(kUnrolled <T>)
-      for (int r = 0; r < scores.kRowsEach; ++r)
-        score_gradient(in, head, i, begin + scores.first_row() + r, log_sum, delta, scores.elements[r][j],
-                       gradients.elements[r][j]);
+      for (int r = 0; r < scores.kRowsEach; ++r) {
+        const int row = scores.row(r);
+        score_gradient(scale, dropped.factor(of_tile, row), row < limit, log_sum, delta,
+                       scores.elements[r][j], gradients.elements[r][j]);
+      }
     }
-    if (wants_value) {
-      scores.store_transposed(slices.weights);
-      add_products_of(to_value, slices.weights, slices.right,
+    if (wants_value)
+      add_products_of(to_value, scores, memory,
                       [&](int d, int c) { return head.g.at(query + d, column + c); });
-      __syncthreads();  // the weights have been read
-    }
-    if (wants_key) {
-      gradients.store_transposed(slices.weights);
-      add_products_of(to_key, slices.weights, slices.right,
+    if (wants_key)
+      add_products_of(to_key, gradients, memory,
                       [&](int d, int c) { return head.q.at(query + d, column + c); });
-    }
   }
   if (wants_key)
     store_tile(to_key, contiguous_rows(gk, head.keys, in.s.heads, in.s.dim), head, begin, column, head.keys,
@@ -246,10 +284,10 @@ __global__ void key_gradient_kernel(SoftmaxInputs<T> in, int64_t blocks, T* gk, 
                head.keys, in.s.value_dim);
 }
 
-template <class T>
+template <class Tiles>
 Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles) {
   return {dim3(static_cast<unsigned>(s.batch * s.heads * blocks), static_cast<unsigned>(tiles)),
-          dim3(kTileThreads), Slices<T>::kBytes};
+          dim3(Tiles::kThreads), Tiles::Memory::kBytes};
 }
 
 }  // namespace
@@ -259,10 +297,13 @@ void softmax_attention_forward(const SoftmaxAttentionShape& s, AttentionRows<con
                                AttentionRows<const T> k, AttentionRows<const T> v, T* out, T* log_sums) {
   const SoftmaxInputs<T> in{s, q, k, v, {}, DropoutFactors<T>(s.dropout), nullptr, nullptr};
   const int64_t blocks = tiles_of(s.query_length, kTokens);
-  with_tile_width<T>(s.value_dim, [&](auto width) {
-    constexpr int kWidth = decltype(width)::value;
-    launch(forward_kernel<T, kWidth>, blocks_of<T>(s, blocks, tiles_of(s.value_dim, kWidth)), in, blocks, out,
-           log_sums);
+  with_tiles<T>([&](auto tiles) {
+    with_tile_width<T>(s.value_dim, [&](auto width) {
+      using Tiles = decltype(tiles);
+      constexpr int kWidth = decltype(width)::value;
+      launch(forward_kernel<Tiles, kWidth>, blocks_of<Tiles>(s, blocks, tiles_of(s.value_dim, kWidth)), in,
+             blocks, out, log_sums);
+    });
   });
 }
 
@@ -275,21 +316,24 @@ void softmax_attention_backward(const SoftmaxAttentionShape& s, AttentionRows<co
   row_dots<T>(g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), nullptr, T{1}, s.batch,
               s.query_length, s.heads, s.value_dim, deltas.data());
   const SoftmaxInputs<T> in{s, q, k, v, g, DropoutFactors<T>(s.dropout), log_sums, deltas.data()};
-  if (gradients.gq)
-    with_tile_width<T>(s.dim, [&](auto width) {
-      constexpr int kWidth = decltype(width)::value;
-      const int64_t blocks = tiles_of(s.query_length, kTokens);
-      launch(query_gradient_kernel<T, kWidth>, blocks_of<T>(s, blocks, tiles_of(s.dim, kWidth)), in, blocks,
-             gradients.gq);
-    });
-  if (gradients.gk || gradients.gv)
-    with_tile_width<T>(std::max(s.dim, s.value_dim), [&](auto width) {
-      constexpr int kWidth = decltype(width)::value;
-      const int64_t blocks = tiles_of(s.key_length, kTokens);
-      launch(key_gradient_kernel<T, kWidth>,
-             blocks_of<T>(s, blocks, tiles_of(std::max(s.dim, s.value_dim), kWidth)), in, blocks,
-             gradients.gk, gradients.gv);
-    });
+  const int64_t widest = std::max(s.dim, s.value_dim);
+  with_tiles<T>([&](auto tiles) {
+    using Tiles = decltype(tiles);
+    if (gradients.gq)
+      with_tile_width<T>(s.dim, [&](auto width) {
+        constexpr int kWidth = decltype(width)::value;
+        const int64_t blocks = tiles_of(s.query_length, kTokens);
+        launch(query_gradient_kernel<Tiles, kWidth>, blocks_of<Tiles>(s, blocks, tiles_of(s.dim, kWidth)), in,
+               blocks, gradients.gq);
+      });
+    if (gradients.gk || gradients.gv)
+      with_tile_width<T>(widest, [&](auto width) {
+        constexpr int kWidth = decltype(width)::value;
+        const int64_t blocks = tiles_of(s.key_length, kTokens);
+        launch(key_gradient_kernel<Tiles, kWidth>, blocks_of<Tiles>(s, blocks, tiles_of(widest, kWidth)), in,
+               blocks, gradients.gk, gradients.gv);
+      });
+  });
 }
 
 TAPEFORMER_FLOAT(

@@ -1,6 +1,13 @@
 // Products of matrices whose operands are made as they are read, by one block of threads: what the attention
 // kernels consist of. The terms of a sum pass through shared memory a slice at a time, and each thread keeps
-// a few neighbouring elements of the result in registers.
+// a few elements of the result in registers. Kernels are written once, over a kind of tiles: PlainTiles
+// multiply in the type of their elements, TensorTiles (tensor_tiles.h) on the tensor cores. A kind has
+//   Value                    the type of elements
+//   kThreads                 of a block
+//   Memory                   slices in dynamic shared memory: kSliceBytes of them, kBytes with
+//   add_products_of Tile<kRows, kColumns>    the elements of a tile that belong to one thread, elements[i][j]
+//   in row(i) and column(j)
+// and add_products and add_products_of for its tiles.
 #pragma once
 
 #include <type_traits>
@@ -22,20 +29,41 @@ inline constexpr int kTileStride = kSize + 4;
 template <int kSize>
 inline constexpr int kSliceElements = kSliceDepth* kTileStride<kSize>;
 
-// The elements of a tile that belong to one thread.
+template <class T>
+struct PlainMemory {
+  static constexpr size_t kSliceBytes = 2 * kSliceElements<kTokens> * sizeof(T);
+  static constexpr size_t kBytes = kSliceBytes + kTokens * kTileStride<kTokens> * sizeof(T);
+  T *left, *right;
+  T* weights;  // [column][row]
+
+  __device__ PlainMemory()
+      : left(dynamic_shared<T>()),
+        right(left + kSliceElements<kTokens>),
+        weights(right + kSliceElements<kTokens>) {}
+};
+
 template <class T, int kRows, int kColumns>
-struct Tile {
+struct PlainTile {
   static constexpr int kRowsEach = kRows / kTileEdge, kColumnsEach = kColumns / kTileEdge;
   static constexpr int kRowStride = kTileStride<kRows>, kColumnStride = kTileStride<kColumns>;
   T elements[kRowsEach][kColumnsEach] = {};
 
-  __device__ static int first_row() { return static_cast<int>(threadIdx.x) / kTileEdge * kRowsEach; }
-  __device__ static int first_column() { return static_cast<int>(threadIdx.x) % kTileEdge * kColumnsEach; }
+  __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / kTileEdge * kRowsEach + i; }
+  __device__ static int column(int j) { return static_cast<int>(threadIdx.x) % kTileEdge * kColumnsEach + j; }
+  // One of the threads that share rows.
+  __device__ static bool first_of_row() { return threadIdx.x % kTileEdge == 0; }
+  // Reduction over the threads that share rows; each of them gets the result.
+  template <class Operation>
+  __device__ static T row_reduce(T value) {
+    for (int bits = kTileEdge / 2; bits > 0; bits /= 2)
+      value = Operation::of(value, __shfl_xor_sync(kAllLanes, value, bits));
+    return value;
+  }
 
   // += the sum over d < depth of left[d][row] right[d][column].
   __device__ void add_product(const T* left, const T* right, int depth) {
-    left += first_row();
-    right += first_column();
+    left += row(0);
+    right += column(0);
 #pragma unroll(kUnrolled <T, 8>)
     for (int d = 0; d < depth; ++d, left += kRowStride, right += kColumnStride) {
       const auto a = *reinterpret_cast<const Few<kRowsEach>*>(left);
@@ -46,22 +74,14 @@ struct Tile {
         for (int j = 0; j < kColumnsEach; ++j) elements[i][j] += a.values[i] * b.values[j];
     }
   }
-  // f(row, column, element)
-  template <class F>
-  __device__ void for_elements(F f) {
-#pragma unroll(kUnrolled <T>)
-    for (int i = 0; i < kRowsEach; ++i)
-#pragma unroll(kUnrolled <T>)
-      for (int j = 0; j < kColumnsEach; ++j) f(first_row() + i, first_column() + j, elements[i][j]);
-  }
   // target[column][row], as the left operand of add_product.
   __device__ void store_transposed(T* target) const {
 #pragma unroll(kUnrolled <T>)
     for (int j = 0; j < kColumnsEach; ++j) {
-      Few<kRowsEach> column;
+      Few<kRowsEach> few;
 #pragma unroll(kUnrolled <T>)
-      for (int i = 0; i < kRowsEach; ++i) column.values[i] = elements[i][j];
-      *reinterpret_cast<Few<kRowsEach>*>(target + (first_column() + j) * kRowStride + first_row()) = column;
+      for (int i = 0; i < kRowsEach; ++i) few.values[i] = elements[i][j];
+      *reinterpret_cast<Few<kRowsEach>*>(target + column(j) * kRowStride + row(0)) = few;
     }
   }
 
@@ -94,38 +114,52 @@ __device__ void fill_slice(T* slice, F element) {
 }
 
 struct NothingMore {
-  __device__ void operator()(int64_t, int) const {}
+  template <class Left>
+  __device__ void operator()(int64_t, int, const Left&) const {}
 };
 
 // tile += the sum over d < depth of left(d, row) right(d, column). All threads of the block call it; the
-// slices may be in use until it is called, and are after it. each_slice(first d, count) runs while the slices
-// are filled. Operands are asked for a depth beyond the last, for which they give zero.
+// slices may be in use until it is called, and are after it. each_slice(first d, count, element) runs while
+// the slices are filled; element(i, row) is left(first d + i, row). Operands are asked for a depth beyond the
+// last, for which they give zero.
 template <Lanes kLeft, Lanes kRight, class T, int kRows, int kColumns, class Left, class Right,
           class EachSlice = NothingMore>
-__device__ void add_products(Tile<T, kRows, kColumns>& tile, T* left_slice, T* right_slice, int64_t depth,
+__device__ void add_products(PlainTile<T, kRows, kColumns>& tile, const PlainMemory<T>& memory, int64_t depth,
                              Left left, Right right, EachSlice each_slice = {}) {
   for (int64_t begin = 0; begin < depth; begin += kSliceDepth) {
     __syncthreads();
-    fill_slice<kLeft, kRows>(left_slice, [&](int d, int i) { return left(begin + d, i); });
-    fill_slice<kRight, kColumns>(right_slice, [&](int d, int i) { return right(begin + d, i); });
+    fill_slice<kLeft, kRows>(memory.left, [&](int d, int i) { return left(begin + d, i); });
+    fill_slice<kRight, kColumns>(memory.right, [&](int d, int i) { return right(begin + d, i); });
     __syncthreads();
     const int count = static_cast<int>(depth - begin < kSliceDepth ? depth - begin : kSliceDepth);
-    tile.add_product(left_slice, right_slice, count);
-    each_slice(begin, count);
+    tile.add_product(memory.left, memory.right, count);
+    each_slice(begin, count, [&](int d, int row) { return memory.left[d * kTileStride<kRows> + row]; });
   }
 }
 
-// The same with a left operand that is in shared memory already, as store_transposed leaves it, of kTokens
-// depth. It waits for the threads that wrote it.
+// tile += the sum over d < kTokens of weights[row][d] right(d, column).
 template <class T, int kRows, int kColumns, class Right>
-__device__ void add_products_of(Tile<T, kRows, kColumns>& tile, const T* left, T* right_slice, Right right) {
+__device__ void add_products_of(PlainTile<T, kRows, kColumns>& tile,
+                                const PlainTile<T, kRows, kTokens>& weights, const PlainMemory<T>& memory,
+                                Right right) {
+  __syncthreads();  // the weights of before have been read
+  weights.store_transposed(memory.weights);
   for (int begin = 0; begin < kTokens; begin += kSliceDepth) {
     __syncthreads();
-    fill_slice<Lanes::along_tile, kColumns>(right_slice, [&](int d, int i) { return right(begin + d, i); });
+    fill_slice<Lanes::along_tile, kColumns>(memory.right, [&](int d, int i) { return right(begin + d, i); });
     __syncthreads();
-    tile.add_product(left + begin * kTileStride<kRows>, right_slice, kSliceDepth);
+    tile.add_product(memory.weights + begin * kTileStride<kRows>, memory.right, kSliceDepth);
   }
 }
+
+template <class T>
+struct PlainTiles {
+  using Value = T;
+  using Memory = PlainMemory<T>;
+  static constexpr int kThreads = kTileThreads;
+  template <int kRows, int kColumns>
+  using Tile = PlainTile<T, kRows, kColumns>;
+};
 
 // Rows of one head; zeros behind `count` and `width`.
 template <class T>
@@ -137,14 +171,6 @@ struct PlainRows {
     return position < count && feature < width ? data[position * stride + feature] : T{0};
   }
 };
-
-// Reduction over the threads that share the rows of a tile; each of them gets the result.
-template <class Operation, class T>
-__device__ T row_reduce(T value) {
-  for (int bits = kTileEdge / 2; bits > 0; bits /= 2)
-    value = Operation::of(value, __shfl_xor_sync(kAllLanes, value, bits));
-  return value;
-}
 
 // Calls f with the columns of the tiles that make up a result of this width, as a constant. Double has one
 // width, as kUnrolled says.

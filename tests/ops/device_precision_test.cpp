@@ -7,6 +7,7 @@
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "tests/support/devices.h"
+#include "tests/support/op_table.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
@@ -132,4 +133,40 @@ TEST_CASE("cuda: bfloat16 products add in float32, however long the sum is") {
     backward(y, Tensor::full(y.shape(), 1, DType::float32, device));
     for (const double value : gradient(weight).to_vector()) CHECK(value == kLong);
   }
+}
+
+TEST_CASE(
+    "cuda: attention on tensor cores errs as the rounding of its factors does, and repeats to the bit") {
+  std::vector<OpCase> table;
+  add_attention(table);
+  for (const Device device : other_devices())
+    for (OpCase& op : table) {
+      CAPTURE(op.name);
+      // Values that bfloat16 has: what errs are the weights, the states and the features.
+      for (Tensor& input : op.inputs)
+        if (is_floating(input.dtype())) input = input.to(DType::bfloat16).to(DType::float64);
+      const auto exact = outcome_of(op, kCpu, DType::float64), plain = outcome_of(op, device, DType::float32);
+      const PrecisionScope scope(device, Precision::bfloat16);
+      const auto found = outcome_of(op, device, DType::float32),
+                 again = outcome_of(op, device, DType::float32);
+      for (size_t i = 0; i < found.size(); ++i) {
+        CAPTURE(i);
+        const auto a = exact[i].to_vector(), b = found[i].to_vector();
+        double largest = 1, most = 0, squares = 0, errors = 0;
+        for (size_t n = 0; n < a.size(); ++n) {
+          const double error = std::abs(a[n] - b[n]);
+          REQUIRE(std::isfinite(b[n]));
+          largest = std::max(largest, std::abs(a[n]));
+          most = std::max(most, error);
+          squares += a[n] * a[n];
+          errors += error * error;
+        }
+        CHECK(most <= 0.03 * largest);
+        // Gradients whose terms cancel err as the terms do, which have the size of 1.
+        CHECK(std::sqrt(errors) <=
+              0.01 * std::sqrt(squares) + 0.002 * std::sqrt(static_cast<double>(a.size())));
+        CHECK(max_difference(found[i], again[i]) == 0);
+      }
+      if (found[0].numel() > 100) CHECK(max_difference(found[0], plain[0]) > 0);  // other kernels
+    }
 }

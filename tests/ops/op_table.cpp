@@ -291,4 +291,17 @@ std::vector<OpCase> op_table() {
   return table;
 }
 
+std::vector<Tensor> outcome_of(const OpCase& op, Device device, DType dtype) {
+  std::vector<Tensor> inputs, leaves;
+  for (const Tensor& input : op.inputs) {
+    if (is_floating(input.dtype())) leaves.push_back(require_grad(input.to(dtype).to(device).alias()));
+    inputs.push_back(is_floating(input.dtype()) ? leaves.back() : input.to(device));
+  }
+  const Tensor result = op.function(inputs);
+  backward(result, normal(result.shape(), 17, dtype).to(device));
+  std::vector<Tensor> outcome{detach(result).to(kCpu)};
+  for (const Tensor& leaf : leaves) outcome.push_back(gradient(leaf).to(kCpu));
+  return outcome;
+}
+
 }  // namespace tapeformer::test

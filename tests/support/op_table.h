@@ -24,4 +24,7 @@ std::vector<OpCase> op_table();
 // The part of it with the attention ops.
 void add_attention(std::vector<OpCase>& table);
 
+// The result of an op on a device and the gradients of its floating inputs, brought back.
+std::vector<Tensor> outcome_of(const OpCase& op, Device device, DType dtype);
+
 }  // namespace tapeformer::test

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/cuda/kernel.h"
+#include "core/cuda/matrix_product.h"
 
 using namespace tapeformer;
 using namespace tapeformer::cuda;
@@ -55,6 +56,19 @@ __global__ void reduce(const double* x, double* sums, double* maxima) {
   const double value = x[first_element()];
   sums[first_element()] = block_sum(value);
   maxima[first_element()] = block_max(value);
+}
+
+// c (16, 8) = 1 + a (16, 16) b (16, 8), b by columns. One warp.
+__global__ void multiply(const float* a, const float* b, float* c) {
+  const auto lane = static_cast<int>(threadIdx.x), row = lane / 4, column = lane % 4 * 2;
+  const auto left = [&](int i, int k) { return bfloat16_pair(a[i * 16 + k], a[i * 16 + k + 1]); };
+  const auto right = [&](int k, int j) { return bfloat16_pair(b[j * 16 + k], b[j * 16 + k + 1]); };
+  float sums[4] = {1, 1, 1, 1};
+  add_matrix_product(
+      sums[0], sums[1], sums[2], sums[3],
+      {{left(row, column), left(row + 8, column), left(row, column + 8), left(row + 8, column + 8)}},
+      {{right(column, row), right(column + 8, row)}});
+  for (int i = 0; i < 4; ++i) c[(row + i / 2 * 8) * 8 + column + i % 2] = sums[i];
 }
 
 __global__ void leave_before_barrier() {
@@ -137,4 +151,20 @@ TEST_CASE("emulation: what a device leaves undefined is an error or not a number
   std::vector<double> unwritten(8);
   launch(read_unwritten, {dim3(1), dim3(8), 64}, unwritten.data());
   for (const double value : unwritten) CHECK(std::isnan(value));
+}
+
+TEST_CASE("emulation: a warp multiplies matrices of bfloat16 as its tensor cores do") {
+  const DeviceScope scope(kDevice);
+  std::vector<float> a(16 * 16), b(16 * 8), c(16 * 8);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i % 37) - 18;
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i % 23) - 7;
+  b[3] = 1.00390625f;  // lies between two bfloat16; 1 is the even one
+  launch(multiply, {dim3(1), dim3(32)}, a.data(), b.data(), c.data());
+  b[3] = 1;
+  for (size_t i = 0; i < 16; ++i)
+    for (size_t j = 0; j < 8; ++j) {
+      float sum = 1;
+      for (size_t k = 0; k < 16; ++k) sum += a[i * 16 + k] * b[j * 16 + k];
+      CHECK(c[i * 8 + j] == sum);
+    }
 }

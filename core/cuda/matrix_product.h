@@ -1,0 +1,97 @@
+// Products of small matrices by a warp on the tensor cores: 16 x 16 times 16 x 8, factors in bfloat16, sums
+// in float32. The emulation hands the parts of the lanes around as a device does, so that what is made of
+// them is tested there too.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+
+#include "core/cuda/kernel.h"
+#include "core/dtype.h"
+
+namespace tapeformer::cuda {
+
+// Both rounded to the nearest bfloat16, ties to even; the first in the lower half.
+__device__ inline uint32_t bfloat16_pair(float first, float second) {
+#ifdef TAPEFORMER_CUDA_EMULATED
+  return uint32_t{BFloat16(second).bits} << 16 | BFloat16(first).bits;
+#else
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+#endif
+}
+
+// What a lane has of the left factor: with row = lane / 4 and column = 2 (lane % 4), the pairs of neighbours
+// of a row that begin at (row, column), (row + 8, column), (row, column + 8) and (row + 8, column + 8).
+struct LeftFragment {
+  uint32_t pairs[4];
+};
+// Of the right factor: the pairs of neighbours of column lane / 4 that begin in rows 2 (lane % 4) and
+// 2 (lane % 4) + 8.
+struct RightFragment {
+  uint32_t pairs[2];
+};
+
+#ifdef TAPEFORMER_CUDA_EMULATED
+
+namespace emulation {
+
+struct Fragments {
+  LeftFragment left;
+  RightFragment right;
+};
+
+// The 16 elements of a row or column whose pairs four lanes share: k < 8 of one pair of each, the others of
+// the one after `step`. `at` is where the first lane has its first.
+inline std::array<float, 16> shared_elements(const LaneValues& lanes, int first_lane, size_t at,
+                                             size_t step) {
+  std::array<float, 16> elements;
+  for (size_t k = 0; k < 16; k += 2) {
+    uint32_t pair;
+    std::memcpy(&pair, lanes.bytes[static_cast<size_t>(first_lane) + k % 8 / 2] + at + k / 8 * step,
+                sizeof(pair));
+    elements[k] = std::bit_cast<float>(pair << 16);
+    elements[k + 1] = std::bit_cast<float>(pair & 0xFFFF0000);
+  }
+  return elements;
+}
+
+}  // namespace emulation
+
+#endif
+
+// sums += left right, of which a lane has (row, column), (row, column + 1), (row + 8, column) and
+// (row + 8, column + 1), with row and column as in LeftFragment. All lanes of the warp call it. PTX ISA,
+// mma.sync.aligned.m16n8k16.
+__device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2, float& sum3,
+                                          const LeftFragment& left, const RightFragment& right) {
+#ifdef TAPEFORMER_CUDA_EMULATED
+  using emulation::Fragments;
+  const Fragments own{left, right};
+  const emulation::LaneValues& lanes = emulation::exchange(kAllLanes, &own, sizeof(own));
+  constexpr size_t kPair = sizeof(uint32_t), kLeft = offsetof(Fragments, left),
+                   kRight = offsetof(Fragments, right);
+  const int lane = emulation::lane_of_thread(), row = lane / 4 * 4, column = lane % 4 * 8;
+  const std::array<float, 16> rows[] = {emulation::shared_elements(lanes, row, kLeft, 2 * kPair),
+                                        emulation::shared_elements(lanes, row, kLeft + kPair, 2 * kPair)};
+  const std::array<float, 16> columns[] = {emulation::shared_elements(lanes, column, kRight, kPair),
+                                           emulation::shared_elements(lanes, column + 4, kRight, kPair)};
+  for (size_t k = 0; k < 16; ++k) {
+    sum0 += rows[0][k] * columns[0][k];
+    sum1 += rows[0][k] * columns[1][k];
+    sum2 += rows[1][k] * columns[0][k];
+    sum3 += rows[1][k] * columns[1][k];
+  }
+#else
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sum0), "+f"(sum1), "+f"(sum2), "+f"(sum3)
+      : "r"(left.pairs[0]), "r"(left.pairs[1]), "r"(left.pairs[2]), "r"(left.pairs[3]), "r"(right.pairs[0]),
+        "r"(right.pairs[1]));
+#endif
+}
+
+}  // namespace tapeformer::cuda
