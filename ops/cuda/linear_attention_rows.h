@@ -10,17 +10,11 @@ namespace tapeformer::cuda {
 // phi(x), and phi'(x) from y = phi(x). NaN stays NaN.
 template <class T>
 __device__ T feature_of(FeatureMap map, T x) {
-  switch (map) {
-    case FeatureMap::elu_plus_one:
-      return x > 0 ? x + 1 : std::exp(x);
-    case FeatureMap::relu:
-      return x < 0 ? T{0} : x;
-    case FeatureMap::squared_relu:
-      return x < 0 ? T{0} : x * x;
-    case FeatureMap::exponential:
-      return std::exp(x);
-  }
-  return x;
+  const bool elu = map == FeatureMap::elu_plus_one;
+  if (map == FeatureMap::exponential || (elu && !(x > 0))) return std::exp(x);
+  if (elu) return x + 1;
+  const T positive = x < 0 ? T{0} : x;
+  return map == FeatureMap::relu ? positive : positive * positive;
 }
 template <class T>
 __device__ T feature_slope(FeatureMap map, T y) {
