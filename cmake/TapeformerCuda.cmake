@@ -3,8 +3,8 @@
 # sources to the library in the modes that have a backend.
 set(TAPEFORMER_CUDA AUTO CACHE STRING "CUDA backend: AUTO, ON, OFF or EMULATED (on the CPU, for tests)")
 set_property(CACHE TAPEFORMER_CUDA PROPERTY STRINGS AUTO ON OFF EMULATED)
-# Machine code for Ampere, Ada, Hopper and Blackwell, and PTX of the oldest and newest for others.
-set(TAPEFORMER_CUDA_ARCHITECTURES "80;86-real;89-real;90a-real;100" CACHE STRING "As CMAKE_CUDA_ARCHITECTURES")
+# Machine code for Ampere, Ada, Hopper and Blackwell, and PTX of the oldest, which runs on all others and later ones.
+set(TAPEFORMER_CUDA_ARCHITECTURES "80;86-real;89-real;90a-real;100-real" CACHE STRING "As CMAKE_CUDA_ARCHITECTURES")
 
 if(NOT TAPEFORMER_CUDA MATCHES "^(AUTO|ON|OFF|EMULATED)$")
   message(FATAL_ERROR "TAPEFORMER_CUDA is ${TAPEFORMER_CUDA}, not AUTO, ON, OFF or EMULATED")
@@ -34,22 +34,23 @@ endif()
 
 # tapeformer_gencode(VARIABLE architecture…): nvcc's options for architectures such as 80, 86-real and 90a-real;
 # empty for lists with other words. Reading the sources for an architecture takes longer than making its
-# machine code: where only that is asked for, it is made from the PTX of an older architecture of its generation.
+# machine code: where only that is asked for, it is made from the PTX of the first architecture of the list. So no
+# kernel may use what only a later one has, such as the instructions of 90a.
 function(tapeformer_gencode result)
   set(options "")
   foreach(word IN LISTS ARGN)
-    if(NOT word MATCHES "^([0-9]+)([0-9][af]?)(-real|-virtual)?$")
+    if(NOT word MATCHES "^([0-9]+)([af]?)(-real|-virtual)?$")
       set(${result} "" PARENT_SCOPE)
       return()
     endif()
+    set(number ${CMAKE_MATCH_1})
     set(name "${CMAKE_MATCH_1}${CMAKE_MATCH_2}")
-    set(generation ${CMAKE_MATCH_1})
     set(kind "${CMAKE_MATCH_3}")
     set(source ${name})
-    if(kind STREQUAL -real AND name MATCHES "^[0-9]+$" AND DEFINED oldest_${generation})
-      set(source ${oldest_${generation}})
-    elseif(NOT kind STREQUAL -virtual AND name MATCHES "^[0-9]+$" AND NOT DEFINED oldest_${generation})
-      set(oldest_${generation} ${name})
+    if(kind STREQUAL -real AND DEFINED first AND number GREATER_EQUAL first)
+      set(source ${first})
+    elseif(name STREQUAL number AND NOT DEFINED first)  # PTX of 90a is for 90a only
+      set(first ${number})
     endif()
     if(NOT kind STREQUAL -virtual)
       list(APPEND options -gencode=arch=compute_${source},code=sm_${name})
