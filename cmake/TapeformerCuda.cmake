@@ -3,8 +3,8 @@
 # sources to the library in the modes that have a backend.
 set(TAPEFORMER_CUDA AUTO CACHE STRING "CUDA backend: AUTO, ON, OFF or EMULATED (on the CPU, for tests)")
 set_property(CACHE TAPEFORMER_CUDA PROPERTY STRINGS AUTO ON OFF EMULATED)
-# Machine code for Ampere, Ada, Hopper and Blackwell, and PTX of the oldest and newest for others.
-set(TAPEFORMER_CUDA_ARCHITECTURES "80;86-real;89-real;90a-real;100" CACHE STRING "As CMAKE_CUDA_ARCHITECTURES")
+# Machine code for Ampere, Ada, Hopper and Blackwell, and PTX of the oldest, which runs on all others and later ones.
+set(TAPEFORMER_CUDA_ARCHITECTURES "80;86-real;89-real;90a-real;100-real" CACHE STRING "As CMAKE_CUDA_ARCHITECTURES")
 
 if(NOT TAPEFORMER_CUDA MATCHES "^(AUTO|ON|OFF|EMULATED)$")
   message(FATAL_ERROR "TAPEFORMER_CUDA is ${TAPEFORMER_CUDA}, not AUTO, ON, OFF or EMULATED")
@@ -34,22 +34,23 @@ endif()
 
 # tapeformer_gencode(VARIABLE architecture…): nvcc's options for architectures such as 80, 86-real and 90a-real;
 # empty for lists with other words. Reading the sources for an architecture takes longer than making its
-# machine code: where only that is asked for, it is made from the PTX of an older architecture of its generation.
+# machine code: where only that is asked for, it is made from the PTX of the first architecture of the list. So no
+# kernel may use what only a later one has, such as the instructions of 90a.
 function(tapeformer_gencode result)
   set(options "")
   foreach(word IN LISTS ARGN)
-    if(NOT word MATCHES "^([0-9]+)([0-9][af]?)(-real|-virtual)?$")
+    if(NOT word MATCHES "^([0-9]+)([af]?)(-real|-virtual)?$")
       set(${result} "" PARENT_SCOPE)
       return()
     endif()
+    set(number ${CMAKE_MATCH_1})
     set(name "${CMAKE_MATCH_1}${CMAKE_MATCH_2}")
-    set(generation ${CMAKE_MATCH_1})
     set(kind "${CMAKE_MATCH_3}")
     set(source ${name})
-    if(kind STREQUAL -real AND name MATCHES "^[0-9]+$" AND DEFINED oldest_${generation})
-      set(source ${oldest_${generation}})
-    elseif(NOT kind STREQUAL -virtual AND name MATCHES "^[0-9]+$" AND NOT DEFINED oldest_${generation})
-      set(oldest_${generation} ${name})
+    if(kind STREQUAL -real AND DEFINED first AND number GREATER_EQUAL first)
+      set(source ${first})
+    elseif(name STREQUAL number AND NOT DEFINED first)  # PTX of 90a is for 90a only
+      set(first ${number})
     endif()
     if(NOT kind STREQUAL -virtual)
       list(APPEND options -gencode=arch=compute_${source},code=sm_${name})
@@ -89,8 +90,9 @@ function(tapeformer_cuda_sources)
   endif()
   target_sources(tapeformer PRIVATE ${ARGN})
   list(FILTER ARGN INCLUDE REGEX "\\.cu$")
-  if(tapeformer_cuda_mode STREQUAL DEVICE AND gencode)
-    set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer PROPERTIES COMPILE_OPTIONS "${gencode}")
+  if(tapeformer_cuda_mode STREQUAL DEVICE)
+    set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer PROPERTIES
+      COMPILE_DEFINITIONS TAPEFORMER_ONLY_FLOAT COMPILE_OPTIONS "${gencode}")
   elseif(tapeformer_cuda_mode STREQUAL EMULATED)
     set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer PROPERTIES LANGUAGE CXX)
     if(CMAKE_BUILD_TYPE STREQUAL Release)  # they are tested, not timed
@@ -105,30 +107,32 @@ function(tapeformer_cuda_sources_together name)
     tapeformer_cuda_sources(${ARGN})
     return()
   endif()
+  tapeformer_cuda_file(${name} ${ARGN})
+  tapeformer_cuda_sources(${CMAKE_CURRENT_BINARY_DIR}/${name}.cu)
+endfunction()
+
+# What files that are named above too have in TAPEFORMER_DOUBLE(…), and nvcc leaves out there. Kernels in double are
+# there for the tests, so that PTX is enough, of which the driver makes what a device needs.
+function(tapeformer_cuda_double name)
+  if(NOT tapeformer_cuda_mode STREQUAL DEVICE)
+    return()
+  endif()
+  tapeformer_cuda_file(${name} ${ARGN})
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.cu)
+  target_sources(tapeformer PRIVATE ${source})
+  set_source_files_properties(${source} TARGET_DIRECTORY tapeformer PROPERTIES COMPILE_DEFINITIONS TAPEFORMER_ONLY_DOUBLE)
+  if(gencode)
+    set_source_files_properties(${source} TARGET_DIRECTORY tapeformer PROPERTIES
+      COMPILE_OPTIONS -gencode=arch=compute_80,code=compute_80)
+  endif()
+endfunction()
+
+# Writes a file that includes others.
+function(tapeformer_cuda_file name)
   list(TRANSFORM ARGN PREPEND "#include \"${CMAKE_CURRENT_SOURCE_DIR}/")
   list(TRANSFORM ARGN APPEND "\"\n")
   list(JOIN ARGN "" includes)
   file(CONFIGURE OUTPUT ${name}.cu CONTENT "${includes}" @ONLY)
-  tapeformer_cuda_sources(${CMAKE_CURRENT_BINARY_DIR}/${name}.cu)
-endfunction()
-
-# The same for large files of templates. nvcc reads each twice: for the kernels in float, and once more for those in
-# double. Those are there for the tests, so that PTX is enough, of which the driver makes what a device needs.
-function(tapeformer_cuda_sources_by_type)
-  tapeformer_cuda_sources(${ARGN})
-  if(NOT tapeformer_cuda_mode STREQUAL DEVICE OR NOT gencode)
-    return()
-  endif()
-  set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer PROPERTIES COMPILE_DEFINITIONS TAPEFORMER_ONLY_FLOAT)
-  foreach(source IN LISTS ARGN)
-    get_filename_component(name ${source} NAME_WE)
-    set(in_double ${CMAKE_CURRENT_BINARY_DIR}/${name}_double.cu)
-    file(CONFIGURE OUTPUT ${in_double} @ONLY
-      CONTENT "#define TAPEFORMER_ONLY_DOUBLE\n#include \"${CMAKE_CURRENT_SOURCE_DIR}/${source}\"\n")
-    target_sources(tapeformer PRIVATE ${in_double})
-    set_source_files_properties(${in_double} TARGET_DIRECTORY tapeformer PROPERTIES
-      COMPILE_OPTIONS -gencode=arch=compute_80,code=compute_80)
-  endforeach()
 endfunction()
 
 if(tapeformer_cuda_mode STREQUAL OFF)
@@ -140,5 +144,6 @@ if(tapeformer_cuda_mode STREQUAL EMULATED)
   target_link_libraries(tapeformer PRIVATE Boost::context)
 else()
   target_link_libraries(tapeformer PRIVATE CUDA::cudart_static CUDA::cublas CUDA::cublasLt)
-  target_compile_options(tapeformer PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>")
+  # What the host does in these files is to launch kernels, for which -O1 of its compiler is enough.
+  target_compile_options(tapeformer PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=-O1>")
 endif()

@@ -177,8 +177,9 @@ struct DropoutFactors {
         scale(static_cast<T>(mask.scale())) {}
   // What element i of the tensor is multiplied by: 0 or 1 / (1 - p).
   __device__ T of(int64_t i) const {
-    if (threshold == 0) return scale;
-    return stream.now().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
+    T factor;
+    fill<1>(i, &factor);
+    return factor;
   }
   // Whether dropout keeps elements 8 group to 8 group + 7, counted with the offset, as bits.
   __device__ uint8_t kept(int64_t group) const {
@@ -191,21 +192,24 @@ struct DropoutFactors {
   // of(i), …, of(i + count - 1), with one draw where the elements lie in one block of random bits.
   template <int count>
   __device__ void fill(int64_t i, T* factors) const {
-    const auto first = static_cast<uint64_t>(offset + i);
-    if (threshold == 0 || first % count != 0 || 8 % count != 0) {
-#pragma unroll
-      for (int j = 0; j < count; ++j) factors[j] = of(i + j);
-      return;
+    static_assert(count <= 4);
+    uint64_t bits16 = 0;  // of all elements, the first lowest
+    if (threshold != 0) {
+      const RandomStream now = stream.now();
+#pragma unroll 1  // once or twice: the code of a draw is long
+      for (int drawn = 0; drawn < count;) {
+        const auto at = static_cast<uint64_t>(offset + i + drawn);
+        const PhiloxBlock bits = now.block(at / 8);
+        const uint64_t low = uint64_t{bits[1]} << 32 | bits[0], high = uint64_t{bits[3]} << 32 | bits[2];
+        const int place = static_cast<int>(at % 8), shift = place % 4 * 16;
+        const uint64_t here = place < 4 ? low >> shift | high << 1 << (63 - shift) : high >> shift;
+        bits16 |= here << (16 * drawn);
+        drawn += 8 - place;
+      }
     }
-    const PhiloxBlock bits = stream.now().block(first / 8);
-    const uint64_t low = uint64_t{bits[1]} << 32 | bits[0], high = uint64_t{bits[3]} << 32 | bits[2];
-    const uint64_t half = first % 8 < 4 ? low : high;
 #pragma unroll
-    for (int j = 0; j < count; ++j) {
-      const uint64_t word = count == 8 ? (j < 4 ? low : high) : half;
-      const auto bits16 = static_cast<uint16_t>(word >> (16 * ((first + j) % 4)));
-      factors[j] = bits16 >= threshold ? scale : T{0};
-    }
+    for (int j = 0; j < count; ++j)
+      factors[j] = static_cast<uint16_t>(bits16 >> (16 * j)) >= threshold ? scale : T{0};
   }
 };
 

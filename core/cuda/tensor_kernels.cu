@@ -18,6 +18,7 @@ struct Offsets {
 
 __device__ Offsets offsets_of(const Strided& layout, int64_t element) {
   Offsets offsets;
+#pragma unroll 1  // a division is long, and nearly all tensors come with one or two dimensions
   for (int dim = layout.rank - 1; dim >= 0; --dim) {
     const int64_t position = element % layout.size[dim];
     element /= layout.size[dim];

@@ -74,41 +74,36 @@ void dropout_forward(const T* x, const DropoutMask& mask, T* y, int64_t n) {
   launch(dropout_kernel<T>, over_elements(n), x, DropoutFactors<T>(mask), y, n);
 }
 
-#define TAPEFORMER_UNARY(Function)                                                                   \
-  template void unary_forward<Function>(const float*, float*, int64_t);                              \
-  template void unary_forward<Function>(const double*, double*, int64_t);                            \
-  template void unary_backward<Function>(const float*, const float*, const float*, float*, int64_t); \
-  template void unary_backward<Function>(const double*, const double*, const double*, double*, int64_t)
-#define TAPEFORMER_BINARY(Function)                                                                      \
-  template void binary_forward<Function>(const float*, const float*, float*, int64_t);                   \
-  template void binary_forward<Function>(const double*, const double*, double*, int64_t);                \
-  template void binary_backward<Function>(const float*, const float*, const float*, float*, float*,      \
-                                          int64_t);                                                      \
-  template void binary_backward<Function>(const double*, const double*, const double*, double*, double*, \
-                                          int64_t)
+#define TAPEFORMER_UNARY(Function, T)                           \
+  template void unary_forward<Function>(const T*, T*, int64_t); \
+  template void unary_backward<Function>(const T*, const T*, const T*, T*, int64_t);
+#define TAPEFORMER_BINARY(Function, T)                                     \
+  template void binary_forward<Function>(const T*, const T*, T*, int64_t); \
+  template void binary_backward<Function>(const T*, const T*, const T*, T*, T*, int64_t);
+#define TAPEFORMER_ELEMENTWISE(T)                    \
+  TAPEFORMER_UNARY(Negate, T)                        \
+  TAPEFORMER_UNARY(Exp, T)                           \
+  TAPEFORMER_UNARY(Log, T)                           \
+  TAPEFORMER_UNARY(Sqrt, T)                          \
+  TAPEFORMER_UNARY(Square, T)                        \
+  TAPEFORMER_UNARY(Relu, T)                          \
+  TAPEFORMER_UNARY(Gelu, T)                          \
+  TAPEFORMER_UNARY(Elu, T)                           \
+  TAPEFORMER_UNARY(Sigmoid, T)                       \
+  TAPEFORMER_UNARY(Tanh, T)                          \
+  TAPEFORMER_UNARY(Softplus, T)                      \
+  TAPEFORMER_BINARY(Add, T)                          \
+  TAPEFORMER_BINARY(Subtract, T)                     \
+  TAPEFORMER_BINARY(Multiply, T)                     \
+  TAPEFORMER_BINARY(Divide, T)                       \
+  template void affine(const T*, T, T, T*, int64_t); \
+  template void dropout_forward(const T*, const DropoutMask&, T*, int64_t);
 
-// A macro, because explicit instantiation of a list has no other form.
-TAPEFORMER_UNARY(Negate);
-TAPEFORMER_UNARY(Exp);
-TAPEFORMER_UNARY(Log);
-TAPEFORMER_UNARY(Sqrt);
-TAPEFORMER_UNARY(Square);
-TAPEFORMER_UNARY(Relu);
-TAPEFORMER_UNARY(Gelu);
-TAPEFORMER_UNARY(Elu);
-TAPEFORMER_UNARY(Sigmoid);
-TAPEFORMER_UNARY(Tanh);
-TAPEFORMER_UNARY(Softplus);
-TAPEFORMER_BINARY(Add);
-TAPEFORMER_BINARY(Subtract);
-TAPEFORMER_BINARY(Multiply);
-TAPEFORMER_BINARY(Divide);
+// Macros, because explicit instantiation of a list has no other form.
+TAPEFORMER_FLOAT(TAPEFORMER_ELEMENTWISE(float))
+TAPEFORMER_DOUBLE(TAPEFORMER_ELEMENTWISE(double))
 #undef TAPEFORMER_UNARY
 #undef TAPEFORMER_BINARY
-
-template void affine(const float*, float, float, float*, int64_t);
-template void affine(const double*, double, double, double*, int64_t);
-template void dropout_forward(const float*, const DropoutMask&, float*, int64_t);
-template void dropout_forward(const double*, const DropoutMask&, double*, int64_t);
+#undef TAPEFORMER_ELEMENTWISE
 
 }  // namespace tapeformer::cuda

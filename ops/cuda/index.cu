@@ -106,7 +106,8 @@ __device__ int row_of(const int64_t* index, int64_t i, int rows) {
 }
 
 // counters (rows + 1, slabs): tokens of each row in each slab
-__global__ void count_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs, int* counters) {
+__global__ void count_tokens_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs,
+                                    int* counters) {
   for (int64_t i = first_element(); i < count; i += element_stride())
     atomicAdd(counters + row_of(index, i, rows) * slabs.count + i / slabs.length, 1);
 }
@@ -263,7 +264,7 @@ void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t rows, 
   const Scratch<T> partial(2 * chunks * dim);
   const int table_rows = static_cast<int>(rows);
   fill_zero(counters.data(), counters_size * static_cast<int64_t>(sizeof(int)));
-  launch(count_kernel, over_elements(count), index, count, table_rows, slabs, counters.data());
+  launch(count_tokens_kernel, over_elements(count), index, count, table_rows, slabs, counters.data());
   launch(scan_kernel, Launch(dim3(1), dim3(kScanThreads)), counters.data(), counters_size);
   launch(starts_kernel, over_elements(rows + 1), counters.data(), starts.data(), rows, slabs);
   launch(place_kernel, over_rows(slabs.count, kWarp), index, count, table_rows, slabs, counters.data(),

@@ -164,13 +164,13 @@ void sample_logistic_mixture(int64_t rows, int64_t mixtures, const T* parameters
          rows, static_cast<int>(mixtures), parameters, StepStream(stream), first, elu_scale, out);
 }
 
-template void logistic_mixture(int64_t, int64_t, int64_t, const float*, const int64_t*, const float*, float*,
-                               float*);
-template void logistic_mixture(int64_t, int64_t, int64_t, const double*, const int64_t*, const double*,
-                               double*, double*);
-template void sample_logistic_mixture(int64_t, int64_t, const float*, const RandomStream&, int64_t, bool,
-                                      uint8_t*);
-template void sample_logistic_mixture(int64_t, int64_t, const double*, const RandomStream&, int64_t, bool,
-                                      uint8_t*);
+TAPEFORMER_FLOAT(template void logistic_mixture(int64_t, int64_t, int64_t, const float*, const int64_t*,
+                                                const float*, float*, float*);
+                 template void sample_logistic_mixture(int64_t, int64_t, const float*, const RandomStream&,
+                                                       int64_t, bool, uint8_t*);)
+TAPEFORMER_DOUBLE(template void logistic_mixture(int64_t, int64_t, int64_t, const double*, const int64_t*,
+                                                 const double*, double*, double*);
+                  template void sample_logistic_mixture(int64_t, int64_t, const double*, const RandomStream&,
+                                                        int64_t, bool, uint8_t*);)
 
 }  // namespace tapeformer::cuda

@@ -150,7 +150,9 @@ void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<c
          rotations, q, drawn.data(), blocks, buckets);
 }
 
-template void lsh_hash(const LshHashShape&, const RandomStream&, AttentionRows<const float>, int32_t*);
-template void lsh_hash(const LshHashShape&, const RandomStream&, AttentionRows<const double>, int32_t*);
+TAPEFORMER_FLOAT(template void lsh_hash(const LshHashShape&, const RandomStream&, AttentionRows<const float>,
+                                        int32_t*);)
+TAPEFORMER_DOUBLE(template void lsh_hash(const LshHashShape&, const RandomStream&,
+                                         AttentionRows<const double>, int32_t*);)
 
 }  // namespace tapeformer::cuda

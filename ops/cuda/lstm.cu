@@ -306,15 +306,15 @@ void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t
     launch(unpack_kernel<T>, over_elements(shape.batch * shape.frames * in), packing, by_x.data(), in, gx);
 }
 
-template void lstm_forward(const LstmShape&, const float*, const int64_t*, const LstmDirection<float>*,
-                           float*, float*, float*);
-template void lstm_forward(const LstmShape&, const double*, const int64_t*, const LstmDirection<double>*,
-                           double*, double*, double*);
-template void lstm_backward(const LstmShape&, const float*, const float*, const int64_t*,
-                            const LstmDirection<float>*, const float*, const float*, const float*, float*,
-                            const LstmGradient<float>*);
-template void lstm_backward(const LstmShape&, const double*, const double*, const int64_t*,
-                            const LstmDirection<double>*, const double*, const double*, const double*,
-                            double*, const LstmGradient<double>*);
+TAPEFORMER_FLOAT(template void lstm_forward(const LstmShape&, const float*, const int64_t*,
+                                            const LstmDirection<float>*, float*, float*, float*);
+                 template void lstm_backward(const LstmShape&, const float*, const float*, const int64_t*,
+                                             const LstmDirection<float>*, const float*, const float*,
+                                             const float*, float*, const LstmGradient<float>*);)
+TAPEFORMER_DOUBLE(template void lstm_forward(const LstmShape&, const double*, const int64_t*,
+                                             const LstmDirection<double>*, double*, double*, double*);
+                  template void lstm_backward(const LstmShape&, const double*, const double*, const int64_t*,
+                                              const LstmDirection<double>*, const double*, const double*,
+                                              const double*, double*, const LstmGradient<double>*);)
 
 }  // namespace tapeformer::cuda

@@ -126,7 +126,7 @@ __device__ void step_group(const Rule<T>& rule, const ParameterArrays<T>& arrays
 }
 
 template <class T>
-__global__ void step_kernel(const StepRule* step_rule, List<T> list, const double* scales) {
+__global__ void update_kernel(const StepRule* step_rule, List<T> list, const double* scales) {
   constexpr int kPack = Pack<T>::kSize;
   const Rule<T> rule(*step_rule);
   const Chunk chunk = chunk_of_block(list);
@@ -173,7 +173,7 @@ template <class T>
 void optimizer_step(const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
                     const double* scales) {
   for_lists(list, count, [&](const List<T>& part, int64_t first) {
-    launch(step_kernel<T>, over_rows(part.first_chunk[part.count]), rule, part, scales + first);
+    launch(update_kernel<T>, over_rows(part.first_chunk[part.count]), rule, part, scales + first);
   });
 }
 

@@ -113,7 +113,8 @@ bool aligned_to_packs(const T*... pointers) {
 }
 
 // Calls f(WarpRow<T, V, K>{}) with the narrowest type that holds rows of `dim`; false where none does.
-// `aligned` says that the arrays begin at multiples of 16 bytes.
+// `aligned` says that the arrays begin at multiples of 16 bytes. Rows that Packs do not fit are held while
+// they are short: the widest types are most of what there is to compile.
 template <class T, class F>
 bool with_warp_row(int64_t dim, bool aligned, F&& f) {
   if constexpr (sizeof(T) > sizeof(float)) {  // one of them: see kUnrolled
@@ -121,17 +122,15 @@ bool with_warp_row(int64_t dim, bool aligned, F&& f) {
     f(WarpRow<T, 1, 32>{});
     return true;
   } else {
-    constexpr int kPack = Pack<T>::kSize;
-    const auto with_group = [&](auto group) {
-      constexpr int V = decltype(group)::value;
-      if (dim <= 4 * kWarp) return f(WarpRow<T, V, 4>{}), true;
-      if (dim <= 8 * kWarp) return f(WarpRow<T, V, 8>{}), true;
-      if (dim <= 16 * kWarp) return f(WarpRow<T, V, 16>{}), true;
-      if (dim <= 32 * kWarp) return f(WarpRow<T, V, 32>{}), true;
-      return false;
-    };
-    if (aligned && dim % kPack == 0) return with_group(std::integral_constant<int, kPack>{});
-    return with_group(std::integral_constant<int, 1>{});
+    constexpr int V = Pack<T>::kSize;
+    const bool packs = aligned && dim % V == 0;
+    if (packs && dim <= 4 * kWarp) return f(WarpRow<T, V, 4>{}), true;
+    if (packs && dim <= 8 * kWarp) return f(WarpRow<T, V, 8>{}), true;
+    if (packs && dim <= 16 * kWarp) return f(WarpRow<T, V, 16>{}), true;
+    if (packs && dim <= 32 * kWarp) return f(WarpRow<T, V, 32>{}), true;
+    if (dim <= 4 * kWarp) return f(WarpRow<T, 1, 4>{}), true;
+    if (dim <= 8 * kWarp) return f(WarpRow<T, 1, 8>{}), true;
+    return false;
   }
 }
 
