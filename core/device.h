@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/dtype.h"
 #include "core/errors.h"
 
 namespace tapeformer {
@@ -77,6 +78,18 @@ void on_device(Device device, const char* op, OnCpu&& on_cpu, OnCuda&& on_cuda) 
     std::forward<OnCuda>(on_cuda)();
   else
     throw DeviceError(concat_text(op, ": this build has no CUDA backend"));
+}
+
+// The same for kernels of elements of T. The CPU has none of BFloat16, which it only stores.
+template <class T, class OnCpu, class OnCuda>
+void on_device_of(Device device, const char* op, OnCpu&& on_cpu, OnCuda&& on_cuda) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    check(!device.is_cpu(), op, "needs float32 or float64 on the CPU, not bfloat16");
+    on_device(
+        device, op, [] {}, std::forward<OnCuda>(on_cuda));
+  } else {
+    on_device(device, op, std::forward<OnCpu>(on_cpu), std::forward<OnCuda>(on_cuda));
+  }
 }
 
 // An op that only the CPU has a kernel for.

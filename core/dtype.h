@@ -107,6 +107,24 @@ TAPEFORMER_HOST_DEVICE To convert_element(From value) {
     return static_cast<To>(value);
 }
 
+// What kernels compute in for elements of a type: BFloat16 is for storage only.
+template <class T>
+using Compute = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
+
+constexpr DType compute_dtype(DType dtype) {
+  return dtype == DType::bfloat16 ? DType::float32 : dtype;
+}
+
+// Calls f(T{}) with the C++ type of a floating dtype, bfloat16 included; other dtypes are errors naming the
+// op.
+template <class F>
+decltype(auto) visit_stored(const char* op, DType dtype, F&& f) {
+  if (dtype == DType::bfloat16) return f(BFloat16{});
+  if (dtype == DType::float64) return f(double{});
+  check(dtype == DType::float32, op, "needs float32, float64 or bfloat16, not ", name_of(dtype));
+  return f(float{});
+}
+
 // Calls f(T{}) with the C++ type of a compute dtype (float32 or float64); other dtypes are errors naming the
 // op.
 template <class F>

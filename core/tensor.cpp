@@ -53,8 +53,13 @@ void copy_row(To* to, const From* from, int64_t columns, int64_t to_stride, int6
 }
 
 template <class T>
-void add_row(T* to, const T* from, T scale, int64_t columns, int64_t to_stride, int64_t from_stride) {
-  if (to_stride == 1 && from_stride == 1) {
+void add_row(T* to, const T* from, Compute<T> scale, int64_t columns, int64_t to_stride,
+             int64_t from_stride) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    for (int64_t i = 0; i < columns; ++i)
+      to[i * to_stride] =
+          BFloat16(static_cast<float>(to[i * to_stride]) + scale * static_cast<float>(from[i * from_stride]));
+  } else if (to_stride == 1 && from_stride == 1) {
 #pragma omp simd
     for (int64_t i = 0; i < columns; ++i) to[i] += scale * from[i];
   } else {
@@ -204,11 +209,11 @@ void Tensor::add_from(const Tensor& source, double scale) const {
   on_device(
       device(), "add_from",
       [&] {
-        visit_floating("add_from", dtype(), [&](auto tag) {
+        visit_stored("add_from", dtype(), [&](auto tag) {
           using T = decltype(tag);
           for_each_row<T, T>(to, from,
                              [&](T* row, const T* added, int64_t columns, int64_t step, int64_t by) {
-                               add_row(row, added, static_cast<T>(scale), columns, step, by);
+                               add_row(row, added, static_cast<Compute<T>>(scale), columns, step, by);
                              });
         });
       },

@@ -31,14 +31,14 @@ Tensor attention_op(const char* op, const Tensor& query, const Tensor& key, cons
   };
   const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
   const Tensor out = Tensor::empty({q.size(0), q.size(1), q.size(2), v.size(3)}, q.dtype(), q.device());
-  const Tensor sums = Tensor::empty({q.size(0), q.size(2), q.size(1)}, q.dtype(), q.device());
-  visit_floating(op, q.dtype(), [&](auto tag) {
+  const Tensor sums = Tensor::empty({q.size(0), q.size(2), q.size(1)}, compute_dtype(q.dtype()), q.device());
+  visit_stored(op, q.dtype(), [&](auto tag) {
     using T = decltype(tag);
     const auto run = [&](const auto& kernel) {
       kernel(shape(), attention_rows<const T>(q), attention_rows<const T>(k), attention_rows<const T>(v),
-             out.data<T>(), sums.data<T>());
+             out.data<T>(), sums.data<Compute<T>>());
     };
-    on_device(
+    on_device_of<T>(
         q.device(), op, [&] { run(kernels.cpu_forward); }, [&] { run(kernels.cuda_forward); });
   });
   return record(
@@ -52,17 +52,17 @@ Tensor attention_op(const char* op, const Tensor& query, const Tensor& key, cons
           if (needs[i])
             gradients[static_cast<size_t>(i)] =
                 Tensor::empty(inputs[i]->shape(), inputs[i]->dtype(), inputs[i]->device());
-        visit_floating(op, q.dtype(), [&](auto tag) {
+        visit_stored(op, q.dtype(), [&](auto tag) {
           using T = decltype(tag);
           const auto target = [&](size_t i) {
             return gradients[i].defined() ? gradients[i].template data<T>() : nullptr;
           };
           const auto run = [&](const auto& kernel) {
             kernel(shape(), attention_rows<const T>(q), attention_rows<const T>(k),
-                   attention_rows<const T>(v), out.data<T>(), sums.data<T>(), attention_rows<const T>(g),
-                   AttentionGradients<T>{target(0), target(1), target(2)});
+                   attention_rows<const T>(v), out.data<T>(), sums.data<Compute<T>>(),
+                   attention_rows<const T>(g), AttentionGradients<T>{target(0), target(1), target(2)});
           };
-          on_device(
+          on_device_of<T>(
               q.device(), op, [&] { run(kernels.cpu_backward); }, [&] { run(kernels.cuda_backward); });
         });
         return gradients;

@@ -161,12 +161,12 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
         kHash, "q ", q.shape(), " with ", shape.factors(q.size(1)).total(), " buckets is too large to hash");
   const Tensor buckets =
       Tensor::zeros({q.size(0), q.size(2), options.rounds, q.size(1)}, DType::int32, q.device());
-  visit_floating(kHash, q.dtype(), [&](auto tag) {
+  visit_stored(kHash, q.dtype(), [&](auto tag) {
     using T = decltype(tag);
     const auto run = [&](auto kernel) {
       kernel(with_lengths(shape, lengths), stream, attention_rows<const T>(q), buckets.data<int32_t>());
     };
-    on_device(
+    on_device_of<T>(
         q.device(), kHash, [&] { run([](auto... x) { cpu::lsh_hash<T>(x...); }); },
         [&] { run([](auto... x) { cuda::lsh_hash<T>(x...); }); });
   });
@@ -193,38 +193,38 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
           : Tensor::zeros({shape.batch, shape.heads, 1, shape.length}, DType::int32, q.device());
   const Tensor out =
       Tensor::empty({shape.batch, shape.length, shape.heads, shape.value_dim}, q.dtype(), q.device());
-  const Tensor log_sums =
-      Tensor::empty({shape.batch, shape.heads, shape.log_sum_rounds(), shape.length}, q.dtype(), q.device());
-  visit_floating(kOp, q.dtype(), [&](auto tag) {
+  const Tensor log_sums = Tensor::empty({shape.batch, shape.heads, shape.log_sum_rounds(), shape.length},
+                                        compute_dtype(q.dtype()), q.device());
+  visit_stored(kOp, q.dtype(), [&](auto tag) {
     using T = decltype(tag);
     const auto run = [&](auto kernel) {
       kernel(with_lengths(shape, lengths), attention_rows<const T>(q), attention_rows<const T>(v),
-             ids.data<int32_t>(), out.data<T>(), log_sums.data<T>());
+             ids.data<int32_t>(), out.data<T>(), log_sums.data<Compute<T>>());
     };
-    on_device(
+    on_device_of<T>(
         q.device(), kOp, [&] { run([](auto... x) { cpu::lsh_attention_forward<T>(x...); }); },
         [&] { run([](auto... x) { cuda::lsh_attention_forward<T>(x...); }); });
   });
-  return record(kOp, out, {&q, &v},
-                [shape, lengths, ids, log_sums, q = detach(q), v = detach(v),
-                 out = detach(out)](const Tensor& gradient) {
-                  const Tensor g = contiguous_features(gradient);
-                  const Tensor gq = Tensor::empty(q.shape(), q.dtype(), q.device());
-                  const Tensor gv = Tensor::empty(v.shape(), v.dtype(), v.device());
-                  visit_floating(kOp, q.dtype(), [&](auto tag) {
-                    using T = decltype(tag);
-                    const auto run = [&](auto kernel) {
-                      kernel(with_lengths(shape, lengths), attention_rows<const T>(q),
-                             attention_rows<const T>(v), ids.data<int32_t>(), out.data<T>(),
-                             log_sums.data<T>(), attention_rows<const T>(g), gq.data<T>(), gv.data<T>());
-                    };
-                    on_device(
-                        q.device(), kOp,
-                        [&] { run([](auto... x) { cpu::lsh_attention_backward<T>(x...); }); },
-                        [&] { run([](auto... x) { cuda::lsh_attention_backward<T>(x...); }); });
-                  });
-                  return Gradients{gq, gv};
-                });
+  return record(
+      kOp, out, {&q, &v},
+      [shape, lengths, ids, log_sums, q = detach(q), v = detach(v),
+       out = detach(out)](const Tensor& gradient) {
+        const Tensor g = contiguous_features(gradient);
+        const Tensor gq = Tensor::empty(q.shape(), q.dtype(), q.device());
+        const Tensor gv = Tensor::empty(v.shape(), v.dtype(), v.device());
+        visit_stored(kOp, q.dtype(), [&](auto tag) {
+          using T = decltype(tag);
+          const auto run = [&](auto kernel) {
+            kernel(with_lengths(shape, lengths), attention_rows<const T>(q), attention_rows<const T>(v),
+                   ids.data<int32_t>(), out.data<T>(), log_sums.data<Compute<T>>(),
+                   attention_rows<const T>(g), gq.data<T>(), gv.data<T>());
+          };
+          on_device_of<T>(
+              q.device(), kOp, [&] { run([](auto... x) { cpu::lsh_attention_backward<T>(x...); }); },
+              [&] { run([](auto... x) { cuda::lsh_attention_backward<T>(x...); }); });
+        });
+        return Gradients{gq, gv};
+      });
 }
 
 }  // namespace tapeformer

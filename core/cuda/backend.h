@@ -51,7 +51,7 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
 // Elementwise, through the strides of both sides, which have one shape: converts dtypes.
 void copy_elements(const Tensor& to, const Tensor& from);
 void fill_elements(const Tensor& to, double value);
-// to += scale from; float32 or float64
+// to += scale from; floating dtypes
 void add_elements(const Tensor& to, const Tensor& from, double scale);
 
 }  // namespace tapeformer::cuda

@@ -43,10 +43,11 @@ __global__ void fill_kernel(Strided layout, T* to, double value, int64_t n) {
 }
 
 template <class T>
-__global__ void add_kernel(Strided layout, T* to, const T* from, T scale, int64_t n) {
+__global__ void add_kernel(Strided layout, T* to, const T* from, Compute<T> scale, int64_t n) {
+  using C = Compute<T>;
   for (int64_t i = first_element(); i < n; i += element_stride()) {
     const Offsets at = offsets_of(layout, i);
-    to[at.to] += scale * from[at.from];
+    to[at.to] = convert_element<T>(convert_element<C>(to[at.to]) + scale * convert_element<C>(from[at.from]));
   }
 }
 
@@ -94,7 +95,7 @@ void fill_elements(const Tensor& to, double value) {
 
 void add_elements(const Tensor& to, const Tensor& from, double scale) {
   const Strided layout = layout_of(to.shape(), to.strides(), from.strides());
-  visit_floating("add_from", to.dtype(), [&](auto tag) {
+  visit_stored("add_from", to.dtype(), [&](auto tag) {
     using T = decltype(tag);
     launch(add_kernel<T>, over_elements(to.numel()), layout, to.data<T>(), from.data<T>(), scale, to.numel());
   });

@@ -312,7 +312,7 @@ void for_groups(const LinearAttentionShape& s, AttentionRows<const T> q, Attenti
 template <class T>
 void linear_attention_forward(const LinearAttentionShape& s, AttentionRows<const T> q,
                               AttentionRows<const T> k, AttentionRows<const T> v, T* out,
-                              T* inverse_denominators) {
+                              Compute<T>* inverse_denominators) {
   const AttentionRows<T> target = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
   for_groups(s, q, k, v, [&](HeadGroup<T>& group) { group.forward(target, inverse_denominators); });
 }
@@ -320,7 +320,7 @@ void linear_attention_forward(const LinearAttentionShape& s, AttentionRows<const
 template <class T>
 void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
-                               const T* inverse_denominators, AttentionRows<const T> g,
+                               const Compute<T>* inverse_denominators, AttentionRows<const T> g,
                                AttentionGradients<T> gradients) {
   const AttentionRows<const T> result = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
   const AttentionRows<T> gq = contiguous_rows(gradients.gq, s.query_length, s.heads, s.dim);

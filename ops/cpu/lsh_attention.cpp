@@ -202,7 +202,7 @@ class LshForward : public LshWindow<T> {
 
 template <class T>
 void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> v,
-                           const int32_t* buckets, T* out, T* log_sums) {
+                           const int32_t* buckets, T* out, Compute<T>* log_sums) {
   const AttentionRows<T> target = contiguous_rows(out, s.length, s.heads, s.value_dim);
   std::fill_n(log_sums, s.batch * s.heads * s.log_sum_rounds() * s.length, kInfinity<T>);
   for_lsh_heads<ForwardHead<T>>(

@@ -318,8 +318,8 @@ class LshBackward : public LshWindow<T> {
 
 template <class T>
 void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> v,
-                            const int32_t* buckets, const T* out, const T* log_sums, AttentionRows<const T> g,
-                            T* gq, T* gv) {
+                            const int32_t* buckets, const T* out, const Compute<T>* log_sums,
+                            AttentionRows<const T> g, T* gq, T* gv) {
   const AttentionRows<const T> result = contiguous_rows(out, s.length, s.heads, s.value_dim);
   const AttentionRows<T> to_q = contiguous_rows(gq, s.length, s.heads, s.dim);
   const AttentionRows<T> to_v = contiguous_rows(gv, s.length, s.heads, s.value_dim);

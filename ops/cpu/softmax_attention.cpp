@@ -326,7 +326,8 @@ void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const T> q, Attenti
 
 template <class T>
 void softmax_attention_forward(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
-                               AttentionRows<const T> k, AttentionRows<const T> v, T* out, T* log_sums) {
+                               AttentionRows<const T> k, AttentionRows<const T> v, T* out,
+                               Compute<T>* log_sums) {
   const AttentionRows<T> target = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
   for_heads(s, q, k, v, false, [&](SoftmaxHead<T>& head) { head.forward(target, log_sums); });
 }
@@ -334,7 +335,7 @@ void softmax_attention_forward(const SoftmaxAttentionShape& s, AttentionRows<con
 template <class T>
 void softmax_attention_backward(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
                                 AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
-                                const T* log_sums, AttentionRows<const T> g,
+                                const Compute<T>* log_sums, AttentionRows<const T> g,
                                 AttentionGradients<T> gradients) {
   const AttentionRows<const T> result = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
   const AttentionRows<T> gq = contiguous_rows(gradients.gq, s.query_length, s.heads, s.dim);

@@ -19,11 +19,11 @@ namespace {
 
 enum class Reading { result, query_gradient, key_gradient, value_gradient };
 
-template <class T>
+template <class S>
 struct LinearInputs {
   LinearAttentionShape s;
-  AttentionRows<const T> q, k, v, g;
-  const T *inverse, *dd;  // 1 / d and dd, (batch, heads, query_length)
+  AttentionRows<const S> q, k, v, g;
+  const Compute<S>*inverse, *dd;  // 1 / d and dd, (batch, heads, query_length)
 
   __device__ int64_t counted(int64_t example) const {
     if (!s.key_lengths) return s.key_length;
@@ -33,13 +33,13 @@ struct LinearInputs {
 };
 
 // The operands of one head.
-template <class T>
+template <class S>
 struct LinearHead {
   int64_t example, head;
-  HeadRows<T> queries, keys, values, dn;
-  const T* dd;
+  HeadRows<S> queries, keys, values, dn;
+  const Compute<S>* dd;
 
-  __device__ LinearHead(const LinearInputs<T>& in, int64_t index)
+  __device__ LinearHead(const LinearInputs<S>& in, int64_t index)
       : example(index / in.s.heads), head(index % in.s.heads) {
     const int64_t counted = in.counted(example), offset = index * in.s.query_length;
     queries = {in.q.row(example, 0, head), in.q.length_stride, nullptr, in.s.query_length, in.s.dim};
@@ -55,12 +55,13 @@ struct LinearHead {
 };
 
 // Segments of `tokens` positions of every head, one block each, and the tiles of the state along y.
-template <class Tiles, bool kReverse, int kWidth, class T = typename Tiles::Value>
-__global__ void state_kernel(LinearInputs<T> in, int64_t segments, int64_t tokens, T* states) {
+template <class Tiles, bool kReverse, int kWidth, class T = typename Tiles::Value,
+          class S = typename Tiles::Stored>
+__global__ void state_kernel(LinearInputs<S> in, int64_t segments, int64_t tokens, T* states) {
   const typename Tiles::Memory memory;
-  const LinearHead<T> head(in, blockIdx.x / segments);
-  const HeadRows<T>& features = kReverse ? head.queries : head.keys;
-  const HeadRows<T>& values = kReverse ? head.dn : head.values;
+  const LinearHead<S> head(in, blockIdx.x / segments);
+  const HeadRows<S>& features = kReverse ? head.queries : head.keys;
+  const HeadRows<S>& values = kReverse ? head.dn : head.values;
   const int64_t dim = in.s.dim, value_dim = in.s.value_dim;
   const int64_t begin = blockIdx.x % segments * tokens;
   const int64_t end = begin + tokens < features.count ? begin + tokens : features.count;
@@ -120,9 +121,10 @@ __global__ void scan_kernel(T* states, int64_t segments, int64_t size, int64_t c
 
 // One block for a chunk of a head, and the tiles of the result along y. states: for the causal form one for
 // each chunk, else one for each head, state_stride apart.
-template <class Tiles, Reading kReading, int kWidth, class T = typename Tiles::Value>
-__global__ void read_kernel(LinearInputs<T> in, int64_t chunks, const T* states, int64_t states_each,
-                            T* result, T* inverse) {
+template <class Tiles, Reading kReading, int kWidth, class T = typename Tiles::Value,
+          class S = typename Tiles::Stored>
+__global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states, int64_t states_each,
+                            S* result, T* inverse) {
   constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
   constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
   using Sums = typename Tiles::template Tile<kTokens, kWidth>;
@@ -133,17 +135,17 @@ __global__ void read_kernel(LinearInputs<T> in, int64_t chunks, const T* states,
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t index = blockIdx.x / chunks, begin = blockIdx.x % chunks * kTokens;
   const int64_t column = int64_t{blockIdx.y} * kWidth;
-  const LinearHead<T> head(in, index);
+  const LinearHead<S> head(in, index);
   // result row = sum over columns of (row . column [+ dd]) value, of the chunk and of the state.
-  const HeadRows<T>& rows = kReading == Reading::result           ? head.queries
+  const HeadRows<S>& rows = kReading == Reading::result           ? head.queries
                             : kReading == Reading::query_gradient ? head.dn
                             : kReading == Reading::key_gradient   ? head.values
                                                                   : head.keys;
-  const HeadRows<T>& columns = kReading == Reading::result           ? head.keys
+  const HeadRows<S>& columns = kReading == Reading::result           ? head.keys
                                : kReading == Reading::query_gradient ? head.values
                                : kReading == Reading::key_gradient   ? head.dn
                                                                      : head.queries;
-  const HeadRows<T>& values = kReading == Reading::result           ? head.values
+  const HeadRows<S>& values = kReading == Reading::result           ? head.values
                               : kReading == Reading::query_gradient ? head.keys
                               : kReading == Reading::key_gradient   ? head.queries
                                                                     : head.dn;
@@ -196,7 +198,7 @@ __global__ void read_kernel(LinearInputs<T> in, int64_t chunks, const T* states,
   }
 
   const int64_t length = kReverse ? in.s.key_length : queries, width = kToFeatures ? dim : value_dim;
-  const AttentionRows<T> target = contiguous_rows(result, length, in.s.heads, width);
+  const AttentionRows<S> target = contiguous_rows(result, length, in.s.heads, width);
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Sums::kRowsEach; ++i) {
     const int64_t position = begin + Sums::row(i);
@@ -216,7 +218,7 @@ __global__ void read_kernel(LinearInputs<T> in, int64_t chunks, const T* states,
       if constexpr (kReading == Reading::key_gradient)
         sum = position < head.keys.count ? (sum + state_sum[feature]) * head.keys.slope(position, feature)
                                          : T{0};
-      target.row(head.example, position, head.head)[feature] = sum;
+      target.row(head.example, position, head.head)[feature] = convert_element<S>(sum);
     }
   }
 }
@@ -225,9 +227,10 @@ __global__ void read_kernel(LinearInputs<T> in, int64_t chunks, const T* states,
 template <class Tiles>
 class LinearStates {
   using T = typename Tiles::Value;
+  using S = typename Tiles::Stored;
 
  public:
-  LinearStates(const LinearInputs<T>& in, bool reverse)
+  LinearStates(const LinearInputs<S>& in, bool reverse)
       : chunks_(tiles_of(reverse ? in.s.query_length : in.s.key_length, kTokens)),
         segments_(in.s.causal ? chunks_ : fewer_segments(in.s, chunks_)),
         states_(in.s.batch * in.s.heads * segments_ * in.s.dim * (in.s.value_dim + 1)) {
@@ -264,8 +267,8 @@ class LinearStates {
   Scratch<T> states_;
 };
 
-template <Reading kReading, class Tiles, class T = typename Tiles::Value>
-void read(const LinearInputs<T>& in, const LinearStates<Tiles>& states, T* result, T* inverse = nullptr) {
+template <Reading kReading, class Tiles, class T = typename Tiles::Value, class S = typename Tiles::Stored>
+void read(const LinearInputs<S>& in, const LinearStates<Tiles>& states, S* result, T* inverse = nullptr) {
   constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
   constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
   const int64_t chunks = tiles_of(kReverse ? in.s.key_length : in.s.query_length, kTokens);
@@ -283,50 +286,39 @@ void read(const LinearInputs<T>& in, const LinearStates<Tiles>& states, T* resul
 
 }  // namespace
 
-template <class T>
-void linear_attention_forward(const LinearAttentionShape& s, AttentionRows<const T> q,
-                              AttentionRows<const T> k, AttentionRows<const T> v, T* out,
-                              T* inverse_denominators) {
-  const LinearInputs<T> in{s, q, k, v, {}, nullptr, nullptr};
-  with_tiles<T>([&](auto tiles) {
-    read<Reading::result>(in, LinearStates<decltype(tiles)>(in, false), out, inverse_denominators);
-  });
+template <class S>
+void linear_attention_forward(const LinearAttentionShape& s, AttentionRows<const S> q,
+                              AttentionRows<const S> k, AttentionRows<const S> v, S* out,
+                              Compute<S>* inverse_denominators) {
+  const LinearInputs<S> in{s, q, k, v, {}, nullptr, nullptr};
+  read<Reading::result>(in, LinearStates<TilesFor<S>>(in, false), out, inverse_denominators);
 }
 
-template <class T>
-void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<const T> q,
-                               AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
-                               const T* inverse_denominators, AttentionRows<const T> g,
-                               AttentionGradients<T> gradients) {
+template <class S>
+void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<const S> q,
+                               AttentionRows<const S> k, AttentionRows<const S> v, const S* out,
+                               const Compute<S>* inverse_denominators, AttentionRows<const S> g,
+                               AttentionGradients<S> gradients) {
+  using T = Compute<S>;
+  using States = LinearStates<TilesFor<S>>;
   const Scratch<T> dd(s.batch * s.heads * s.query_length);
   row_dots(g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), inverse_denominators, T{-1},
            s.batch, s.query_length, s.heads, s.value_dim, dd.data());
-  const LinearInputs<T> in{s, q, k, v, g, inverse_denominators, dd.data()};
-  with_tiles<T>([&](auto tiles) {
-    using States = LinearStates<decltype(tiles)>;
-    if (gradients.gq) read<Reading::query_gradient>(in, States(in, false), gradients.gq);
-    if (!gradients.gk && !gradients.gv) return;
-    const States states(in, true);
-    if (gradients.gk) read<Reading::key_gradient>(in, states, gradients.gk);
-    if (gradients.gv) read<Reading::value_gradient>(in, states, gradients.gv);
-  });
+  const LinearInputs<S> in{s, q, k, v, g, inverse_denominators, dd.data()};
+  if (gradients.gq) read<Reading::query_gradient>(in, States(in, false), gradients.gq);
+  if (!gradients.gk && !gradients.gv) return;
+  const States states(in, true);
+  if (gradients.gk) read<Reading::key_gradient>(in, states, gradients.gk);
+  if (gradients.gv) read<Reading::value_gradient>(in, states, gradients.gv);
 }
 
-TAPEFORMER_FLOAT(
-    template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const float>,
-                                           AttentionRows<const float>, AttentionRows<const float>, float*,
-                                           float*);
-    template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const float>,
-                                            AttentionRows<const float>, AttentionRows<const float>,
-                                            const float*, const float*, AttentionRows<const float>,
-                                            AttentionGradients<float>);)
-TAPEFORMER_DOUBLE(
-    template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const double>,
-                                           AttentionRows<const double>, AttentionRows<const double>, double*,
-                                           double*);
-    template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const double>,
-                                            AttentionRows<const double>, AttentionRows<const double>,
-                                            const double*, const double*, AttentionRows<const double>,
-                                            AttentionGradients<double>);)
+#define TAPEFORMER_LINEAR_ATTENTION(S)                                                                     \
+  template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const S>,              \
+                                         AttentionRows<const S>, AttentionRows<const S>, S*, Compute<S>*); \
+  template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const S>,             \
+                                          AttentionRows<const S>, AttentionRows<const S>, const S*,        \
+                                          const Compute<S>*, AttentionRows<const S>, AttentionGradients<S>);
+TAPEFORMER_FLOAT(TAPEFORMER_LINEAR_ATTENTION(float) TAPEFORMER_LINEAR_ATTENTION(BFloat16))
+TAPEFORMER_DOUBLE(TAPEFORMER_LINEAR_ATTENTION(double))
 
 }  // namespace tapeformer::cuda

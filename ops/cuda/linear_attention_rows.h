@@ -32,9 +32,10 @@ __device__ T feature_slope(FeatureMap map, T y) {
 }
 
 // Rows of one head; zeros behind `count` and `width`.
-template <class T>
+template <class S>
 struct HeadRows {
-  const T* data = nullptr;
+  using T = Compute<S>;
+  const S* data = nullptr;
   int64_t stride = 0;
   const T* factors = nullptr;  // of the rows; nullptr: ones
   int64_t count = 0, width = 0;
@@ -43,7 +44,7 @@ struct HeadRows {
 
   __device__ T at(int64_t position, int64_t feature) const {
     if (position >= count || feature >= width) return 0;
-    const T x = data[position * stride + feature];
+    const T x = convert_element<T>(data[position * stride + feature]);
     if (mapped) return feature_of(map, x);
     return factors ? factors[position] * x : x;
   }

@@ -9,14 +9,17 @@ template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
 // One warp for each row.
-template <class T>
-__global__ void factors_kernel(LshAttentionShape s, AttentionRows<const T> q, int64_t count, T* factors) {
+template <class S, class T = Compute<S>>
+__global__ void factors_kernel(LshAttentionShape s, AttentionRows<const S> q, int64_t count, T* factors) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
     const int64_t position = i % s.length, head = i / s.length % s.heads, example = i / s.length / s.heads;
-    const T* const row = q.row(example, position, head);
+    const S* const row = q.row(example, position, head);
     T square = 0;
-    for (int64_t d = lane; d < s.dim; d += kWarp) square += row[d] * row[d];
+    for (int64_t d = lane; d < s.dim; d += kWarp) {
+      const T element = convert_element<T>(row[d]);
+      square += element * element;
+    }
     square = warp_reduce<Plus>(square);
     if (lane == 0) factors[i] = static_cast<T>(s.scale) / std::sqrt(square + static_cast<T>(s.epsilon));
   }
@@ -31,6 +34,11 @@ __global__ void clear_kernel(LshAttentionShape s, AttentionRows<T> target, int64
   }
 }
 
+template <class S>
+__global__ void round_result_kernel(const Compute<S>* sums, S* place, int64_t count) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) place[i] = convert_element<S>(sums[i]);
+}
+
 template <class T>
 __global__ void fill_infinite_kernel(T* target, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = kInfinity<T>;
@@ -38,8 +46,8 @@ __global__ void fill_infinite_kernel(T* target, int64_t count) {
 
 // Adds one round to the result, as softmax attention over the chunk before and the block's own. running, for
 // each tile of the result apart: the log-sum-exp of the rounds so far.
-template <class Tiles, int kWidth, class T = typename Tiles::Value>
-__global__ void forward_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* out, T* log_sums,
+template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
+__global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* out, T* log_sums,
                                T* all_running) {
   __shared__ LshTile<T> tile;
   LshBlock<Tiles> block(in, tile, grid.head());
@@ -139,10 +147,10 @@ __global__ void forward_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* 
 
 }  // namespace
 
-template <class T>
-void lsh_factors(const LshAttentionShape& s, AttentionRows<const T> q, T* factors) {
+template <class S>
+void lsh_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S>* factors) {
   const int64_t count = s.batch * s.heads * s.length;
-  launch(factors_kernel<T>, over_elements(count * kWarp), s, q, count, factors);
+  launch(factors_kernel<S>, over_elements(count * kWarp), s, q, count, factors);
 }
 
 template <class T>
@@ -152,39 +160,44 @@ void lsh_clear_uncounted(const LshAttentionShape& s, AttentionRows<T> target, in
   launch(clear_kernel<T>, over_elements(count), s, target, width, count);
 }
 
-template <class T>
-void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> v,
-                           const int32_t* buckets, T* out, T* log_sums) {
-  const LshOrders orders(s, buckets);
-  const Scratch<T> factors(s.batch * s.heads * s.length);
-  lsh_factors(s, q, factors.data());
-  lsh_clear_uncounted(s, contiguous_rows(out, s.length, s.heads, s.value_dim), s.value_dim);
-  const int64_t rows = s.batch * s.heads * s.log_sum_rounds() * s.length;
-  launch(fill_infinite_kernel<T>, over_elements(rows), log_sums, rows);
-  const LshInputs<T> in{s, orders.view(), q, v, {}, factors.data(), nullptr, nullptr};
-  const LshGrid grid(s);
-  with_tiles<T>([&](auto kind) {
-    with_tile_width<T>(s.value_dim, [&](auto width) {
-      using Tiles = decltype(kind);
-      constexpr int kWidth = decltype(width)::value;
-      const int64_t tiles = tiles_of(s.value_dim, kWidth);
-      const Scratch<T> running(tiles * s.batch * s.heads * s.length);
-      for (int64_t round = 0; round < s.rounds; ++round)
-        launch(forward_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles), in, grid, round, out, log_sums,
-               running.data());
-    });
-  });
+template <class S>
+void LshResult<S>::finish() const {
+  if constexpr (!kSame) launch(round_result_kernel<S>, over_elements(count_), beside_.data(), place_, count_);
 }
 
-TAPEFORMER_FLOAT(template void lsh_factors(const LshAttentionShape&, AttentionRows<const float>, float*);
-                 template void lsh_clear_uncounted(const LshAttentionShape&, AttentionRows<float>, int64_t);
-                 template void lsh_attention_forward(const LshAttentionShape&, AttentionRows<const float>,
-                                                     AttentionRows<const float>, const int32_t*, float*,
-                                                     float*);)
-TAPEFORMER_DOUBLE(template void lsh_factors(const LshAttentionShape&, AttentionRows<const double>, double*);
-                  template void lsh_clear_uncounted(const LshAttentionShape&, AttentionRows<double>, int64_t);
-                  template void lsh_attention_forward(const LshAttentionShape&, AttentionRows<const double>,
-                                                      AttentionRows<const double>, const int32_t*, double*,
-                                                      double*);)
+template <class S>
+void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> v,
+                           const int32_t* buckets, S* out, Compute<S>* log_sums) {
+  using T = Compute<S>;
+  using Tiles = TilesFor<S>;
+  const LshOrders orders(s, buckets);
+  const Scratch<T> factors(s.batch * s.heads * s.length);
+  const LshResult<S> result(out, s.batch * s.length * s.heads * s.value_dim);
+  lsh_factors(s, q, factors.data());
+  lsh_clear_uncounted(s, contiguous_rows(result.data(), s.length, s.heads, s.value_dim), s.value_dim);
+  const int64_t rows = s.batch * s.heads * s.log_sum_rounds() * s.length;
+  launch(fill_infinite_kernel<T>, over_elements(rows), log_sums, rows);
+  const LshInputs<S> in{s, orders.view(), q, v, {}, factors.data(), nullptr, nullptr};
+  const LshGrid grid(s);
+  with_tile_width<T>(s.value_dim, [&](auto width) {
+    constexpr int kWidth = decltype(width)::value;
+    const int64_t tiles = tiles_of(s.value_dim, kWidth);
+    const Scratch<T> running(tiles * s.batch * s.heads * s.length);
+    for (int64_t round = 0; round < s.rounds; ++round)
+      launch(forward_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles), in, grid, round, result.data(),
+             log_sums, running.data());
+  });
+  result.finish();
+}
+
+#define TAPEFORMER_LSH_FORWARD(S)                                                           \
+  template void lsh_factors(const LshAttentionShape&, AttentionRows<const S>, Compute<S>*); \
+  template void LshResult<S>::finish() const;                                               \
+  template void lsh_attention_forward(const LshAttentionShape&, AttentionRows<const S>,     \
+                                      AttentionRows<const S>, const int32_t*, S*, Compute<S>*);
+TAPEFORMER_FLOAT(template void lsh_clear_uncounted(const LshAttentionShape&, AttentionRows<float>, int64_t);
+                 TAPEFORMER_LSH_FORWARD(float) TAPEFORMER_LSH_FORWARD(BFloat16))
+TAPEFORMER_DOUBLE(template void lsh_clear_uncounted(const LshAttentionShape&, AttentionRows<double>, int64_t);
+                  TAPEFORMER_LSH_FORWARD(double))
 
 }  // namespace tapeformer::cuda

@@ -8,11 +8,12 @@
 
 namespace tapeformer::cuda {
 
-template <class T>
+template <class S>
 struct LshInputs {
+  using T = Compute<S>;
   LshAttentionShape s;
   LshOrderView order;
-  AttentionRows<const T> q, v, g;
+  AttentionRows<const S> q, v, g;
   const T* factors;   // (batch, heads, length): key = factor q, the scale of the scores included
   const T* log_sums;  // (batch, heads, log_sum_rounds, length)
   const T* deltas;    // (batch, heads, log_sum_rounds, length): g . out, of a round's own out with mean
@@ -37,7 +38,8 @@ struct LshTile {
 template <class Tiles>
 struct LshBlock {
   using T = typename Tiles::Value;
-  const LshInputs<T>& in;
+  using S = typename Tiles::Stored;
+  const LshInputs<S>& in;
   LshTile<T>& tile;
   typename Tiles::Memory memory;
   int64_t index, example, head;
@@ -45,7 +47,7 @@ struct LshBlock {
 
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;
 
-  __device__ LshBlock(const LshInputs<T>& inputs, LshTile<T>& shared, int64_t number)
+  __device__ LshBlock(const LshInputs<S>& inputs, LshTile<T>& shared, int64_t number)
       : in(inputs),
         tile(shared),
         index(number),
@@ -90,9 +92,10 @@ struct LshBlock {
     return in.s.causal ? tile.keys[j] < tile.queries[i] : tile.keys[j] != tile.queries[i];
   }
 
-  __device__ static T element(const AttentionRows<const T>& rows, int64_t example, int64_t head,
+  __device__ static T element(const AttentionRows<const S>& rows, int64_t example, int64_t head,
                               int32_t position, int64_t feature, int64_t width) {
-    return position >= 0 && feature < width ? rows.row(example, position, head)[feature] : T{0};
+    return position >= 0 && feature < width ? convert_element<T>(rows.row(example, position, head)[feature])
+                                            : T{0};
   }
   __device__ T q_at(int32_t position, int64_t d) const {
     return element(in.q, example, head, position, d, in.s.dim);
@@ -159,10 +162,32 @@ struct LshGrid {
 };
 
 // factors of all positions that count; those of the others are not set.
-template <class T>
-void lsh_factors(const LshAttentionShape& s, AttentionRows<const T> q, T* factors);
+template <class S>
+void lsh_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S>* factors);
 // target = 0 in the rows of positions that do not count.
 template <class T>
 void lsh_clear_uncounted(const LshAttentionShape& s, AttentionRows<T> target, int64_t width);
+
+// A result that rounds add up in, which then goes to its place: the place itself, or memory beside it where
+// that holds another type.
+template <class S>
+class LshResult {
+ public:
+  using T = Compute<S>;
+  LshResult(S* place, int64_t count) : place_(place), count_(count), beside_(kSame ? 0 : count) {}
+  T* data() const {
+    if constexpr (kSame)
+      return place_;
+    else
+      return beside_.data();
+  }
+  void finish() const;
+
+ private:
+  static constexpr bool kSame = std::is_same_v<S, T>;
+  S* place_;
+  int64_t count_;
+  Scratch<T> beside_;
+};
 
 }  // namespace tapeformer::cuda

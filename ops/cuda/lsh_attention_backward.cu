@@ -29,8 +29,8 @@ __device__ void pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::
 }
 
 // gq (+)= what queries get by way of their own scores in one round. With mean, deltas are worked out here.
-template <class Tiles, int kWidth, class T = typename Tiles::Value>
-__global__ void query_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* gq, T* deltas) {
+template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
+__global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gq, T* deltas) {
   __shared__ LshTile<T> tile;
   LshBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshBlock<Tiles>::Scores;
@@ -102,8 +102,8 @@ __global__ void query_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t rou
 
 // gk (batch, heads, length, dim) and gv (+)= what keys and values get in one round, from the queries of their
 // own chunk and of those that look back at it.
-template <class Tiles, int kWidth, class T = typename Tiles::Value>
-__global__ void key_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t round, T* gk, T* gv) {
+template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
+__global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gk, T* gv) {
   __shared__ LshTile<T> tile;
   __shared__ T log_sums[kTokens], deltas[kTokens];  // of the queries
   LshBlock<Tiles> block(in, tile, grid.head());
@@ -185,65 +185,66 @@ __global__ void key_gradient_kernel(LshInputs<T> in, LshGrid grid, int64_t round
 
 // One warp for each row: gq += gk - q (q . gk) / n², where the key is scale q / n and gk has its factor in
 // it.
-template <class T>
-__global__ void add_key_gradient_kernel(LshInputs<T> in, const T* gk, AttentionRows<T> gq, int64_t count) {
+template <class S, class T = Compute<S>>
+__global__ void add_key_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq, int64_t count) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const LshAttentionShape& s = in.s;
   for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
     const int64_t position = i % s.length, head = i / s.length % s.heads, example = i / s.length / s.heads;
     if (position >= lsh_counted(s, example)) continue;
-    const T *const q = in.q.row(example, position, head), *const row = gk + i * s.dim;
+    const S* const q = in.q.row(example, position, head);
+    const T* const row = gk + i * s.dim;
     T product = 0;
-    for (int64_t d = lane; d < s.dim; d += kWarp) product += q[d] * row[d];
+    for (int64_t d = lane; d < s.dim; d += kWarp) product += convert_element<T>(q[d]) * row[d];
     const T inverse = in.factors[i] / static_cast<T>(s.scale);
     const T along = inverse * inverse * warp_reduce<Plus>(product);
     T* const target = gq.row(example, position, head);
-    for (int64_t d = lane; d < s.dim; d += kWarp) target[d] += row[d] - along * q[d];
+    for (int64_t d = lane; d < s.dim; d += kWarp) target[d] += row[d] - along * convert_element<T>(q[d]);
   }
 }
 
 }  // namespace
 
-template <class T>
-void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> v,
-                            const int32_t* buckets, const T* out, const T* log_sums, AttentionRows<const T> g,
-                            T* gq, T* gv) {
+template <class S>
+void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> v,
+                            const int32_t* buckets, const S* out, const Compute<S>* log_sums,
+                            AttentionRows<const S> g, S* gq, S* gv) {
+  using T = Compute<S>;
+  using Tiles = TilesFor<S>;
   const int64_t rows = s.batch * s.heads * s.length;
   const LshOrders orders(s, buckets);
   const Scratch<T> factors(rows), deltas(rows * s.log_sum_rounds()), gk(rows * s.dim);
-  const AttentionRows<T> to_q = contiguous_rows(gq, s.length, s.heads, s.dim);
+  const LshResult<S> to_q(gq, rows * s.dim), to_v(gv, rows * s.value_dim);
+  const AttentionRows<T> q_rows = contiguous_rows(to_q.data(), s.length, s.heads, s.dim);
   lsh_factors(s, q, factors.data());
-  lsh_clear_uncounted(s, to_q, s.dim);
-  lsh_clear_uncounted(s, contiguous_rows(gv, s.length, s.heads, s.value_dim), s.value_dim);
+  lsh_clear_uncounted(s, q_rows, s.dim);
+  lsh_clear_uncounted(s, contiguous_rows(to_v.data(), s.length, s.heads, s.value_dim), s.value_dim);
   if (!s.mean)
-    row_dots<T>(g, contiguous_rows(out, s.length, s.heads, s.value_dim), nullptr, T{1}, s.batch, s.length,
+    row_dots<S>(g, contiguous_rows(out, s.length, s.heads, s.value_dim), nullptr, T{1}, s.batch, s.length,
                 s.heads, s.value_dim, deltas.data());
-  const LshInputs<T> in{s, orders.view(), q, v, g, factors.data(), log_sums, deltas.data()};
+  const LshInputs<S> in{s, orders.view(), q, v, g, factors.data(), log_sums, deltas.data()};
   const LshGrid grid(s);
   const int64_t widest = std::max(s.dim, s.value_dim);
-  with_tiles<T>([&](auto kind) {
-    with_tile_width<T>(widest, [&](auto width) {
-      using Tiles = decltype(kind);
-      constexpr int kWidth = decltype(width)::value;
-      for (int64_t round = 0; round < s.rounds; ++round)
-        launch(query_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(s.dim, kWidth)), in, grid,
-               round, gq, deltas.data());
-      // A round's keys are also those of queries of another round, whose deltas must be there.
-      for (int64_t round = 0; round < s.rounds; ++round)
-        launch(key_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(widest, kWidth)), in, grid,
-               round, gk.data(), gv);
-    });
+  with_tile_width<T>(widest, [&](auto width) {
+    constexpr int kWidth = decltype(width)::value;
+    for (int64_t round = 0; round < s.rounds; ++round)
+      launch(query_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(s.dim, kWidth)), in, grid,
+             round, to_q.data(), deltas.data());
+    // A round's keys are also those of queries of another round, whose deltas must be there.
+    for (int64_t round = 0; round < s.rounds; ++round)
+      launch(key_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(widest, kWidth)), in, grid,
+             round, gk.data(), to_v.data());
   });
-  launch(add_key_gradient_kernel<T>, over_elements(rows * kWarp), in, gk.data(), to_q, rows);
+  launch(add_key_gradient_kernel<S>, over_elements(rows * kWarp), in, gk.data(), q_rows, rows);
+  to_q.finish();
+  to_v.finish();
 }
 
-TAPEFORMER_FLOAT(template void lsh_attention_backward(const LshAttentionShape&, AttentionRows<const float>,
-                                                      AttentionRows<const float>, const int32_t*,
-                                                      const float*, const float*, AttentionRows<const float>,
-                                                      float*, float*);)
-TAPEFORMER_DOUBLE(template void lsh_attention_backward(const LshAttentionShape&, AttentionRows<const double>,
-                                                       AttentionRows<const double>, const int32_t*,
-                                                       const double*, const double*,
-                                                       AttentionRows<const double>, double*, double*);)
+#define TAPEFORMER_LSH_BACKWARD(S)                                                                          \
+  template void lsh_attention_backward(const LshAttentionShape&, AttentionRows<const S>,                    \
+                                       AttentionRows<const S>, const int32_t*, const S*, const Compute<S>*, \
+                                       AttentionRows<const S>, S*, S*);
+TAPEFORMER_FLOAT(TAPEFORMER_LSH_BACKWARD(float) TAPEFORMER_LSH_BACKWARD(BFloat16))
+TAPEFORMER_DOUBLE(TAPEFORMER_LSH_BACKWARD(double))
 
 }  // namespace tapeformer::cuda

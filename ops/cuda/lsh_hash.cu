@@ -73,8 +73,8 @@ struct Largest {
 };
 
 // One block for kTokens positions of a round of a head.
-template <class T>
-__global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const T* drawn, int64_t blocks,
+template <class S, class T = Compute<S>>
+__global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const T* drawn, int64_t blocks,
                             int32_t* buckets) {
   const PlainMemory<T> memory;
   const LshHashShape& s = rotations.s;
@@ -86,7 +86,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
     const int64_t length = s.lengths[example];  // of a device, so that nobody has checked it
     counted = length < 0 ? 0 : length < s.length ? length : s.length;
   }
-  const PlainRows<T> rows{q.row(example, 0, head), q.length_stride, counted, s.dim};
+  const PlainRows<S> rows{q.row(example, 0, head), q.length_stride, counted, s.dim};
   using Rotated = PlainTile<T, kTokens, kTokens>;
   int32_t bucket[Rotated::kRowsEach] = {};
   const T* matrix = drawn + rotations.number(example, head, round) * rotations.size();
@@ -134,8 +134,9 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const T> q, const
 
 }  // namespace
 
-template <class T>
-void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<const T> q, int32_t* buckets) {
+template <class S>
+void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<const S> q, int32_t* buckets) {
+  using T = Compute<S>;
   const Rotations rotations{s, StepStream(stream)};
   int64_t count = s.rounds * (s.shared ? 1 : s.heads * (s.shared_examples ? 1 : s.batch));
   if (s.most.total() < 2) count = 0;
@@ -144,14 +145,16 @@ void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<c
   const Scratch<T> drawn(count * s.dim * (columns1 + columns2));
   launch(draw_kernel<T>, over_elements(count * random_blocks), rotations, count, drawn.data());
   const int64_t blocks = tiles_of(s.length, kTokens);
-  launch(hash_kernel<T>,
+  launch(hash_kernel<S>,
          {dim3(static_cast<unsigned>(s.batch * s.heads * s.rounds * blocks)), dim3(kTileThreads),
           PlainMemory<T>::kSliceBytes},
          rotations, q, drawn.data(), blocks, buckets);
 }
 
 TAPEFORMER_FLOAT(template void lsh_hash(const LshHashShape&, const RandomStream&, AttentionRows<const float>,
-                                        int32_t*);)
+                                        int32_t*);
+                 template void lsh_hash(const LshHashShape&, const RandomStream&,
+                                        AttentionRows<const BFloat16>, int32_t*);)
 TAPEFORMER_DOUBLE(template void lsh_hash(const LshHashShape&, const RandomStream&,
                                          AttentionRows<const double>, int32_t*);)
 

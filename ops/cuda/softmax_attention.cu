@@ -9,22 +9,22 @@
 namespace tapeformer::cuda {
 namespace {
 
-template <class T>
+template <class S>
 struct SoftmaxInputs {
   SoftmaxAttentionShape s;
-  AttentionRows<const T> q, k, v, g;
-  DropoutFactors<T> dropout;
-  const T *log_sums, *deltas;  // (batch, heads, query_length); deltas: g . out
+  AttentionRows<const S> q, k, v, g;
+  DropoutFactors<Compute<S>> dropout;
+  const Compute<S>*log_sums, *deltas;  // (batch, heads, query_length); deltas: g . out
 };
 
 // The operands of one head, and which keys a query sees: those before limit(i), which never decreases.
-template <class T>
+template <class S>
 struct SoftmaxHead {
   int64_t index, example, head, queries, keys, counted;
   bool causal;
-  PlainRows<T> q, k, v, g;
+  PlainRows<S> q, k, v, g;
 
-  __device__ SoftmaxHead(const SoftmaxInputs<T>& in, int64_t number)
+  __device__ SoftmaxHead(const SoftmaxInputs<S>& in, int64_t number)
       : index(number),
         example(number / in.s.heads),
         head(number % in.s.heads),
@@ -72,7 +72,8 @@ class DroppedTile {
   __device__ DroppedTile(const DropoutFactors<T>& dropout, Kept& kept) : dropout_(dropout), kept_(kept) {}
 
   // All threads call it; those that read the last tile may be doing so until then.
-  __device__ void draw(const SoftmaxHead<T>& head, int64_t query, int64_t key) {
+  template <class S>
+  __device__ void draw(const SoftmaxHead<S>& head, int64_t query, int64_t key) {
     if (dropout_.threshold == 0) return;
     const int64_t first = dropout_.offset + (head.index * head.queries + query) * head.keys + key;
     phase_ = static_cast<unsigned>(first % 8);
@@ -101,37 +102,37 @@ class DroppedTile {
 };
 
 // tile += rows of a times rows of b.
-template <class Tile, class Memory, class T>
-__device__ void add_row_products(Tile& tile, const Memory& memory, const PlainRows<T>& a, int64_t a_begin,
-                                 const PlainRows<T>& b, int64_t b_begin) {
+template <class Tile, class Memory, class S>
+__device__ void add_row_products(Tile& tile, const Memory& memory, const PlainRows<S>& a, int64_t a_begin,
+                                 const PlainRows<S>& b, int64_t b_begin) {
   add_products<Lanes::along_depth, Lanes::along_depth>(
       tile, memory, a.width, [&](int64_t d, int i) { return a.at(a_begin + i, d); },
       [&](int64_t d, int j) { return b.at(b_begin + j, d); });
 }
 
-template <class Tile, class T>
-__device__ void store_tile(const Tile& tile, const AttentionRows<T>& target, const SoftmaxHead<T>& head,
+template <class Tile, class S>
+__device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, const SoftmaxHead<S>& head,
                            int64_t begin, int64_t column, int64_t length, int64_t width) {
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrolled <Compute <S>>)
   for (int i = 0; i < tile.kRowsEach; ++i)
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrolled <Compute <S>>)
     for (int j = 0; j < tile.kColumnsEach; ++j) {
       const int64_t position = begin + tile.row(i), feature = column + tile.column(j);
       if (position < length && feature < width)
-        target.row(head.example, position, head.head)[feature] = tile.elements[i][j];
+        target.row(head.example, position, head.head)[feature] = convert_element<S>(tile.elements[i][j]);
     }
 }
 
 // One block for kTokens queries of a head, the last ones, which see the most keys, first; tiles of the result
 // along y.
-template <class Tiles, int kWidth, class T = typename Tiles::Value>
-__global__ void forward_kernel(SoftmaxInputs<T> in, int64_t blocks, T* out, T* log_sums) {
+template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
+__global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* log_sums) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;
   __shared__ typename DroppedTile<T>::Kept kept;
   DroppedTile<T> dropped(in.dropout, kept);
   const typename Tiles::Memory memory;
-  const SoftmaxHead<T> head(in, blockIdx.x / blocks);
+  const SoftmaxHead<S> head(in, blockIdx.x / blocks);
   const T scale = static_cast<T>(in.s.scale);
   const int64_t begin = (blocks - 1 - blockIdx.x % blocks) * kTokens, column = int64_t{blockIdx.y} * kWidth;
   typename Tiles::template Tile<kTokens, kWidth> result;
@@ -195,13 +196,13 @@ __device__ void score_gradient(T scale, T factor, bool seen, T log_sum, T delta,
 }
 
 // One block for kTokens queries of a head; tiles of the gradient of q along y.
-template <class Tiles, int kWidth, class T = typename Tiles::Value>
-__global__ void query_gradient_kernel(SoftmaxInputs<T> in, int64_t blocks, T* gq) {
+template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
+__global__ void query_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gq) {
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;
   __shared__ typename DroppedTile<T>::Kept kept;
   DroppedTile<T> dropped(in.dropout, kept);
   const typename Tiles::Memory memory;
-  const SoftmaxHead<T> head(in, blockIdx.x / blocks);
+  const SoftmaxHead<S> head(in, blockIdx.x / blocks);
   const T scale = static_cast<T>(in.s.scale);
   const int64_t begin = (blocks - 1 - blockIdx.x % blocks) * kTokens, column = int64_t{blockIdx.y} * kWidth;
   typename Tiles::template Tile<kTokens, kWidth> result;
@@ -237,13 +238,13 @@ __global__ void query_gradient_kernel(SoftmaxInputs<T> in, int64_t blocks, T* gq
 }
 
 // One block for kTokens keys of a head; tiles of the gradients of k and v along y.
-template <class Tiles, int kWidth, class T = typename Tiles::Value>
-__global__ void key_gradient_kernel(SoftmaxInputs<T> in, int64_t blocks, T* gk, T* gv) {
+template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
+__global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, S* gv) {
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;
   __shared__ typename DroppedTile<T>::Kept kept;
   DroppedTile<T> dropped(in.dropout, kept);
   const typename Tiles::Memory memory;
-  const SoftmaxHead<T> head(in, blockIdx.x / blocks);
+  const SoftmaxHead<S> head(in, blockIdx.x / blocks);
   const T scale = static_cast<T>(in.s.scale);
   const int64_t begin = blockIdx.x % blocks * kTokens, column = int64_t{blockIdx.y} * kWidth;
   typename Tiles::template Tile<kTokens, kWidth> to_key, to_value;
@@ -292,65 +293,56 @@ Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles) 
 
 }  // namespace
 
-template <class T>
-void softmax_attention_forward(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
-                               AttentionRows<const T> k, AttentionRows<const T> v, T* out, T* log_sums) {
-  const SoftmaxInputs<T> in{s, q, k, v, {}, DropoutFactors<T>(s.dropout), nullptr, nullptr};
+template <class S>
+void softmax_attention_forward(const SoftmaxAttentionShape& s, AttentionRows<const S> q,
+                               AttentionRows<const S> k, AttentionRows<const S> v, S* out,
+                               Compute<S>* log_sums) {
+  using T = Compute<S>;
+  using Tiles = TilesFor<S>;
+  const SoftmaxInputs<S> in{s, q, k, v, {}, DropoutFactors<T>(s.dropout), nullptr, nullptr};
   const int64_t blocks = tiles_of(s.query_length, kTokens);
-  with_tiles<T>([&](auto tiles) {
-    with_tile_width<T>(s.value_dim, [&](auto width) {
-      using Tiles = decltype(tiles);
-      constexpr int kWidth = decltype(width)::value;
-      launch(forward_kernel<Tiles, kWidth>, blocks_of<Tiles>(s, blocks, tiles_of(s.value_dim, kWidth)), in,
-             blocks, out, log_sums);
-    });
+  with_tile_width<T>(s.value_dim, [&](auto width) {
+    constexpr int kWidth = decltype(width)::value;
+    launch(forward_kernel<Tiles, kWidth>, blocks_of<Tiles>(s, blocks, tiles_of(s.value_dim, kWidth)), in,
+           blocks, out, log_sums);
   });
 }
 
-template <class T>
-void softmax_attention_backward(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
-                                AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
-                                const T* log_sums, AttentionRows<const T> g,
-                                AttentionGradients<T> gradients) {
+template <class S>
+void softmax_attention_backward(const SoftmaxAttentionShape& s, AttentionRows<const S> q,
+                                AttentionRows<const S> k, AttentionRows<const S> v, const S* out,
+                                const Compute<S>* log_sums, AttentionRows<const S> g,
+                                AttentionGradients<S> gradients) {
+  using T = Compute<S>;
+  using Tiles = TilesFor<S>;
   const Scratch<T> deltas(s.batch * s.heads * s.query_length);
-  row_dots<T>(g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), nullptr, T{1}, s.batch,
+  row_dots<S>(g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), nullptr, T{1}, s.batch,
               s.query_length, s.heads, s.value_dim, deltas.data());
-  const SoftmaxInputs<T> in{s, q, k, v, g, DropoutFactors<T>(s.dropout), log_sums, deltas.data()};
+  const SoftmaxInputs<S> in{s, q, k, v, g, DropoutFactors<T>(s.dropout), log_sums, deltas.data()};
+  if (gradients.gq)
+    with_tile_width<T>(s.dim, [&](auto width) {
+      constexpr int kWidth = decltype(width)::value;
+      const int64_t blocks = tiles_of(s.query_length, kTokens);
+      launch(query_gradient_kernel<Tiles, kWidth>, blocks_of<Tiles>(s, blocks, tiles_of(s.dim, kWidth)), in,
+             blocks, gradients.gq);
+    });
   const int64_t widest = std::max(s.dim, s.value_dim);
-  with_tiles<T>([&](auto tiles) {
-    using Tiles = decltype(tiles);
-    if (gradients.gq)
-      with_tile_width<T>(s.dim, [&](auto width) {
-        constexpr int kWidth = decltype(width)::value;
-        const int64_t blocks = tiles_of(s.query_length, kTokens);
-        launch(query_gradient_kernel<Tiles, kWidth>, blocks_of<Tiles>(s, blocks, tiles_of(s.dim, kWidth)), in,
-               blocks, gradients.gq);
-      });
-    if (gradients.gk || gradients.gv)
-      with_tile_width<T>(widest, [&](auto width) {
-        constexpr int kWidth = decltype(width)::value;
-        const int64_t blocks = tiles_of(s.key_length, kTokens);
-        launch(key_gradient_kernel<Tiles, kWidth>, blocks_of<Tiles>(s, blocks, tiles_of(widest, kWidth)), in,
-               blocks, gradients.gk, gradients.gv);
-      });
-  });
+  if (gradients.gk || gradients.gv)
+    with_tile_width<T>(widest, [&](auto width) {
+      constexpr int kWidth = decltype(width)::value;
+      const int64_t blocks = tiles_of(s.key_length, kTokens);
+      launch(key_gradient_kernel<Tiles, kWidth>, blocks_of<Tiles>(s, blocks, tiles_of(widest, kWidth)), in,
+             blocks, gradients.gk, gradients.gv);
+    });
 }
 
-TAPEFORMER_FLOAT(
-    template void softmax_attention_forward(const SoftmaxAttentionShape&, AttentionRows<const float>,
-                                            AttentionRows<const float>, AttentionRows<const float>, float*,
-                                            float*);
-    template void softmax_attention_backward(const SoftmaxAttentionShape&, AttentionRows<const float>,
-                                             AttentionRows<const float>, AttentionRows<const float>,
-                                             const float*, const float*, AttentionRows<const float>,
-                                             AttentionGradients<float>);)
-TAPEFORMER_DOUBLE(
-    template void softmax_attention_forward(const SoftmaxAttentionShape&, AttentionRows<const double>,
-                                            AttentionRows<const double>, AttentionRows<const double>, double*,
-                                            double*);
-    template void softmax_attention_backward(const SoftmaxAttentionShape&, AttentionRows<const double>,
-                                             AttentionRows<const double>, AttentionRows<const double>,
-                                             const double*, const double*, AttentionRows<const double>,
-                                             AttentionGradients<double>);)
+#define TAPEFORMER_SOFTMAX_ATTENTION(S)                                                                     \
+  template void softmax_attention_forward(const SoftmaxAttentionShape&, AttentionRows<const S>,             \
+                                          AttentionRows<const S>, AttentionRows<const S>, S*, Compute<S>*); \
+  template void softmax_attention_backward(                                                                 \
+      const SoftmaxAttentionShape&, AttentionRows<const S>, AttentionRows<const S>, AttentionRows<const S>, \
+      const S*, const Compute<S>*, AttentionRows<const S>, AttentionGradients<S>);
+TAPEFORMER_FLOAT(TAPEFORMER_SOFTMAX_ATTENTION(float) TAPEFORMER_SOFTMAX_ATTENTION(BFloat16))
+TAPEFORMER_DOUBLE(TAPEFORMER_SOFTMAX_ATTENTION(double))
 
 }  // namespace tapeformer::cuda

@@ -125,18 +125,15 @@ __device__ void add_products_of(TensorTile<kRows, kColumns>& tile, const TensorT
 
 struct TensorTiles {
   using Value = float;
+  using Stored = BFloat16;
   using Memory = TensorMemory;
   static constexpr int kThreads = kTensorThreads;
   template <int kRows, int kColumns>
   using Tile = TensorTile<kRows, kColumns>;
 };
 
-// Calls f with the kind of tiles for matrices of T in the precision of the context.
-template <class T, class F>
-void with_tiles(F&& f) {
-  if constexpr (std::is_same_v<T, float>)
-    if (context().precision == Precision::bfloat16) return f(TensorTiles{});
-  f(PlainTiles<T>{});
-}
+// The kind of tiles for tensors of S.
+template <class S>
+using TilesFor = std::conditional_t<std::is_same_v<S, BFloat16>, TensorTiles, PlainTiles<S>>;
 
 }  // namespace tapeformer::cuda

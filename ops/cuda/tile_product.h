@@ -3,6 +3,7 @@
 // a few elements of the result in registers. Kernels are written once, over a kind of tiles: PlainTiles
 // multiply in the type of their elements, TensorTiles (tensor_tiles.h) on the tensor cores. A kind has
 //   Value                    the type of elements
+//   Stored                   that of the tensors that the operands come from
 //   kThreads                 of a block
 //   Memory                   slices in dynamic shared memory: kSliceBytes of them, kBytes with
 //   add_products_of Tile<kRows, kColumns>    the elements of a tile that belong to one thread, elements[i][j]
@@ -155,6 +156,7 @@ __device__ void add_products_of(PlainTile<T, kRows, kColumns>& tile,
 template <class T>
 struct PlainTiles {
   using Value = T;
+  using Stored = T;
   using Memory = PlainMemory<T>;
   static constexpr int kThreads = kTileThreads;
   template <int kRows, int kColumns>
@@ -162,13 +164,15 @@ struct PlainTiles {
 };
 
 // Rows of one head; zeros behind `count` and `width`.
-template <class T>
+template <class S>
 struct PlainRows {
-  const T* data = nullptr;
+  const S* data = nullptr;
   int64_t stride = 0, count = 0, width = 0;
 
-  __device__ T at(int64_t position, int64_t feature) const {
-    return position < count && feature < width ? data[position * stride + feature] : T{0};
+  __device__ Compute<S> at(int64_t position, int64_t feature) const {
+    return position < count && feature < width
+               ? convert_element<Compute<S>>(data[position * stride + feature])
+               : Compute<S>{0};
   }
 };
 
@@ -187,25 +191,25 @@ inline int64_t tiles_of(int64_t size, int64_t tile) {
 
 // One warp for each row: dots (batch, heads, length) = sign a . b over rows of `dim` elements, times factors
 // of the same shape as dots unless that is nullptr.
-template <class T>
-__global__ void row_dots_kernel(AttentionRows<const T> a, AttentionRows<const T> b, const T* factors, T sign,
+template <class S, class T = Compute<S>>
+__global__ void row_dots_kernel(AttentionRows<const S> a, AttentionRows<const S> b, const T* factors, T sign,
                                 int64_t length, int64_t heads, int64_t dim, int64_t count, T* dots) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
     const int64_t head = i % heads, position = i / heads % length, example = i / heads / length;
-    const T *const x = a.row(example, position, head), *const y = b.row(example, position, head);
+    const S *const x = a.row(example, position, head), *const y = b.row(example, position, head);
     T sum = 0;
-    for (int64_t d = lane; d < dim; d += kWarp) sum += x[d] * y[d];
+    for (int64_t d = lane; d < dim; d += kWarp) sum += convert_element<T>(x[d]) * convert_element<T>(y[d]);
     sum = warp_reduce<Plus>(sum);
     const int64_t target = (example * heads + head) * length + position;
     if (lane == 0) dots[target] = sign * sum * (factors ? factors[target] : T{1});
   }
 }
-template <class T>
-void row_dots(AttentionRows<const T> a, AttentionRows<const T> b, const T* factors, T sign, int64_t batch,
-              int64_t length, int64_t heads, int64_t dim, T* dots) {
+template <class S>
+void row_dots(AttentionRows<const S> a, AttentionRows<const S> b, const Compute<S>* factors, Compute<S> sign,
+              int64_t batch, int64_t length, int64_t heads, int64_t dim, Compute<S>* dots) {
   const int64_t count = batch * length * heads;
-  launch(row_dots_kernel<T>, over_elements(count * kWarp), a, b, factors, sign, length, heads, dim, count,
+  launch(row_dots_kernel<S>, over_elements(count * kWarp), a, b, factors, sign, length, heads, dim, count,
          dots);
 }
 

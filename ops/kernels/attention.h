@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "core/host_device.h"
 
 namespace tapeformer {

@@ -33,13 +33,13 @@ TAPEFORMER_ON_BOTH_MACHINES(
     template <class T>
     void linear_attention_forward(const LinearAttentionShape& shape, AttentionRows<const T> q,
                                   AttentionRows<const T> k, AttentionRows<const T> v, T* out,
-                                  T* inverse_denominators);
+                                  Compute<T>* inverse_denominators);
 
     // From the gradient g of out.
     template <class T>
     void linear_attention_backward(const LinearAttentionShape& shape, AttentionRows<const T> q,
                                    AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
-                                   const T* inverse_denominators, AttentionRows<const T> g,
+                                   const Compute<T>* inverse_denominators, AttentionRows<const T> g,
                                    AttentionGradients<T> gradients);
 
     // One token of the causal form, equations 18 to 20 of the paper: kv (batch, heads, dim, value_dim) and

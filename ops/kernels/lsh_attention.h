@@ -91,14 +91,14 @@ TAPEFORMER_ON_BOTH_MACHINES(
     // buckets (batch, heads, rounds, length), each in [0, length]; out (batch, length, heads, value_dim)
     // contiguous; log_sums (batch, heads, log_sum_rounds(), length), +inf of a position that sees no other
     // and gives its own value.
-    template <class T>
-    void lsh_attention_forward(const LshAttentionShape& shape, AttentionRows<const T> q,
-                               AttentionRows<const T> v, const int32_t* buckets, T* out, T* log_sums);
+    template <class T> void lsh_attention_forward(const LshAttentionShape& shape, AttentionRows<const T> q,
+                                                  AttentionRows<const T> v, const int32_t* buckets, T* out,
+                                                  Compute<T>* log_sums);
 
     // From the gradient g of out: gq and gv, contiguous in the shapes of q and v.
     template <class T>
     void lsh_attention_backward(const LshAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> v, const int32_t* buckets, const T* out,
-                                const T* log_sums, AttentionRows<const T> g, T* gq, T* gv);)
+                                const Compute<T>* log_sums, AttentionRows<const T> g, T* gq, T* gv);)
 
 }  // namespace tapeformer

@@ -25,15 +25,15 @@ TAPEFORMER_ON_BOTH_MACHINES(
 
     // out (batch, query_length, heads, value_dim) contiguous; log_sums (batch, heads, query_length): the
     // log-sum-exp of the scaled scores. A query that sees no key gets zeros.
-    template <class T>
-    void softmax_attention_forward(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
-                                   AttentionRows<const T> k, AttentionRows<const T> v, T* out, T* log_sums);
+    template <class T> void softmax_attention_forward(const SoftmaxAttentionShape& shape,
+                                                      AttentionRows<const T> q, AttentionRows<const T> k,
+                                                      AttentionRows<const T> v, T* out, Compute<T>* log_sums);
 
     // From the gradient g of out.
     template <class T>
     void softmax_attention_backward(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                     AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
-                                    const T* log_sums, AttentionRows<const T> g,
+                                    const Compute<T>* log_sums, AttentionRows<const T> g,
                                     AttentionGradients<T> gradients);
 
     // One query per head over a cache of keys and values. Key and value go to its position key_length - 1,
