@@ -177,9 +177,8 @@ struct DropoutFactors {
         scale(static_cast<T>(mask.scale())) {}
   // What element i of the tensor is multiplied by: 0 or 1 / (1 - p).
   __device__ T of(int64_t i) const {
-    T factor;
-    fill<1>(i, &factor);
-    return factor;
+    if (threshold == 0) return scale;
+    return stream.now().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
   // of(i), …, of(i + count - 1), with one draw where the elements lie in one block of random bits.
   template <int count>
