@@ -3,7 +3,7 @@
 # sources to the library in the modes that have a backend.
 set(TAPEFORMER_CUDA AUTO CACHE STRING "CUDA backend: AUTO, ON, OFF or EMULATED (on the CPU, for tests)")
 set_property(CACHE TAPEFORMER_CUDA PROPERTY STRINGS AUTO ON OFF EMULATED)
-# Machine code for Ampere, Ada, Hopper and Blackwell, and PTX of the oldest, which runs on all others and later ones.
+# Machine code for Ampere, Ada, Hopper and Blackwell, and PTX of the oldest for all others.
 set(TAPEFORMER_CUDA_ARCHITECTURES "80;86-real;89-real;90a-real;100-real" CACHE STRING "As CMAKE_CUDA_ARCHITECTURES")
 
 if(NOT TAPEFORMER_CUDA MATCHES "^(AUTO|ON|OFF|EMULATED)$")
@@ -34,8 +34,8 @@ endif()
 
 # tapeformer_gencode(VARIABLE architecture…): nvcc's options for architectures such as 80, 86-real and 90a-real;
 # empty for lists with other words. Reading the sources for an architecture takes longer than making its
-# machine code: where only that is asked for, it is made from the PTX of the first architecture of the list. So no
-# kernel may use what only a later one has, such as the instructions of 90a.
+# machine code: where only that is asked for, it is made from the PTX of the first architecture of the list that
+# has PTX for later ones. So no kernel may count on what only a later one has, such as the instructions of 90a.
 function(tapeformer_gencode result)
   set(options "")
   foreach(word IN LISTS ARGN)
@@ -111,8 +111,8 @@ function(tapeformer_cuda_sources_together name)
   tapeformer_cuda_sources(${CMAKE_CURRENT_BINARY_DIR}/${name}.cu)
 endfunction()
 
-# What files that are named above too have in TAPEFORMER_DOUBLE(…), and nvcc leaves out there. Kernels in double are
-# there for the tests, so that PTX is enough, of which the driver makes what a device needs.
+# What files that are added by the functions above have in TAPEFORMER_DOUBLE(…), which is left out there. Kernels in
+# double are there for the tests, so that PTX is enough, of which the driver makes what a device needs.
 function(tapeformer_cuda_double name)
   if(NOT tapeformer_cuda_mode STREQUAL DEVICE)
     return()

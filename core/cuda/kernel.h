@@ -177,9 +177,8 @@ struct DropoutFactors {
         scale(static_cast<T>(mask.scale())) {}
   // What element i of the tensor is multiplied by: 0 or 1 / (1 - p).
   __device__ T of(int64_t i) const {
-    T factor;
-    fill<1>(i, &factor);
-    return factor;
+    if (threshold == 0) return scale;
+    return stream.now().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
   // Whether dropout keeps elements 8 group to 8 group + 7, counted with the offset, as bits.
   __device__ uint8_t kept(int64_t group) const {

@@ -161,7 +161,7 @@ void add_products(std::vector<OpCase>& table) {
 }
 
 // Sizes at which kernels change their ways, and one beside each.
-constexpr int64_t kWidths[] = {1, 31, 33, 257, 1025};
+constexpr int64_t kWidths[] = {1, 31, 33, 255, 257, 1025};
 
 // Indices into [0, size): some again and again, some never.
 Tensor skewed_index(const Shape& shape, int64_t size, int salt = 0) {
@@ -213,6 +213,13 @@ void add_row_sizes(std::vector<OpCase>& table) {
   for (const int64_t width : kWidths) with_rows(3, width);
   for (const int64_t width : {4, 120, 256, 500, 1000}) with_rows(2, width);
   with_rows(0, 33);
+  const Tensor x = normal({2, 120}, 1);
+  table.push_back(
+      {"residual_layer_norm, dropout that begins inside a block of random bits",
+       [](const Inputs& in) {
+         return residual_layer_norm(in[0], in[3], in[1], in[2], {0.3, RandomStream(5, "norm"), 7});
+       },
+       {x, uniform({120}, 0.5, 1.5), normal({120}, 4), normal({2, 120}, 5)}});
   with_rows(67, 5);
 }
 
