@@ -40,10 +40,12 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options)
 Tensor MultiHeadAttention::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
                                    const std::string& place) const {
   const Shape split{x.size(0), x.size(1), heads_, head_dim_};
-  const Tensor q = reshape(query_projection.forward(x), split);
-  const Tensor k = shared_ ? q : reshape(key_projection.forward(x), split);
-  const Tensor v = reshape(value_projection.forward(x), split);
-  return out_projection.forward(reshape(attention_->forward(q, k, v, mask, context, place), x.shape()));
+  const Tensor factor = as_factor(x);
+  const Tensor q = reshape(query_projection.forward(factor), split);
+  const Tensor k = shared_ ? q : reshape(key_projection.forward(factor), split);
+  const Tensor v = reshape(value_projection.forward(factor), split);
+  const Tensor attended = reshape(attention_->forward(q, k, v, mask, context, place), x.shape());
+  return out_projection.forward(attended, Activation::none, {}, x.dtype());
 }
 
 EncoderLayer::EncoderLayer(const EncoderOptions& options, std::string place)

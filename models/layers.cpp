@@ -14,8 +14,9 @@ Linear::Linear(int64_t in, int64_t out) {
   add_parameter("bias", bias, {out}, uniform_init(bound));
 }
 
-Tensor Linear::forward(const Tensor& x, Activation activation, const DropoutMask& dropout) const {
-  return linear(x, weight, bias, activation, dropout);
+Tensor Linear::forward(const Tensor& x, Activation activation, const DropoutMask& dropout,
+                       std::optional<DType> result) const {
+  return linear(x, weight, bias, activation, dropout, result);
 }
 
 Conv1d::Conv1d(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options) : options_(options) {
@@ -49,10 +50,12 @@ Tensor LayerNorm::forward(const Tensor& x, const Tensor& branch, const DropoutMa
 }
 
 Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout) const {
-  return linear2.forward(linear1.forward(x, activation_, hidden_dropout));
+  const Tensor hidden = linear1.forward(as_factor(x), activation_, hidden_dropout);
+  return linear2.forward(hidden, Activation::none, {}, x.dtype());
 }
 Tensor FeedForward::tape(const Tensor& x, const DropoutMask& hidden_dropout) const {
-  return linear_tape(linear1.forward(x, activation_, hidden_dropout), linear2.weight, linear2.bias);
+  return linear_tape(linear1.forward(as_factor(x), activation_, hidden_dropout), linear2.weight,
+                     linear2.bias);
 }
 
 }  // namespace tapeformer

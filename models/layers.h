@@ -11,8 +11,9 @@ namespace tapeformer {
 class Linear final : public Module {
  public:
   Linear(int64_t in, int64_t out);
-  Tensor forward(const Tensor& x, Activation activation = Activation::none,
-                 const DropoutMask& dropout = {}) const;
+  // As the op linear().
+  Tensor forward(const Tensor& x, Activation activation = Activation::none, const DropoutMask& dropout = {},
+                 std::optional<DType> result = {}) const;
 
   Tensor weight, bias;
 };

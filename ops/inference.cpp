@@ -70,10 +70,10 @@ void DecodingLinear::into(const Tensor& x, Activation activation, const Tensor& 
             if (packed)
               cpu::linear_forward_packed<T>(s, in, packed_.data<T>(), bias, f, pre, y);
             else
-              cpu::linear_forward<T>(s, in, weight, bias, f, none, pre, y);
+              cpu::linear_forward<T, T>(s, in, weight, bias, f, none, pre, y);
           });
         },
-        [&] { run([](auto... a) { cuda::linear_forward<T>(a...); }); });
+        [&] { run([](auto... a) { cuda::linear_forward<T, T>(a...); }); });
   });
 }
 

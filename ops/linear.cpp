@@ -1,7 +1,10 @@
 #include "ops/linear.h"
 
 #include <limits>
+#include <type_traits>
 
+#include "core/cuda/backend.h"
+#include "ops/elementwise.h"
 #include "ops/kernels/linear.h"
 #include "ops/view.h"
 
@@ -18,8 +21,20 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) 
         " does not fit weight ", weight.shape(), " (out, in)");
   check(!bias.defined() || bias.shape() == Shape{weight.size(0)}, "linear", "bias ",
         bias.defined() ? bias.shape() : Shape{}, " does not fit weight ", weight.shape());
-  check(x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype()), "linear", "input is ",
-        name_of(x.dtype()), ", weight ", name_of(weight.dtype()));
+  check(compute_dtype(x.dtype()) == weight.dtype() && (!bias.defined() || bias.dtype() == weight.dtype()),
+        "linear", "input is ", name_of(x.dtype()), ", weight ", name_of(weight.dtype()));
+}
+
+// Calls f(X{}, Y{}) with the types of x and of the result.
+template <class F>
+void visit_types(DType x, DType y, F&& f) {
+  visit_stored("linear", x, [&](auto tag) {
+    using X = decltype(tag);
+    if constexpr (std::is_same_v<X, BFloat16>)
+      if (y == DType::float32) return f(X{}, float{});
+    check(y == x, "linear", "of ", name_of(x), " is no ", name_of(y));
+    f(X{}, X{});
+  });
 }
 
 LinearShape shape_of(const Tensor& x, const Tensor& weight) {
@@ -44,52 +59,64 @@ Tensor record_linear(const Tensor& y, const Made& made) {
   const std::vector<Tensor> inputs =
       made.bias.defined() ? std::vector{made.x, made.weight, made.bias} : std::vector{made.x, made.weight};
   const Tensor kept_y = made.activation == Activation::relu ? detach(y) : Tensor{};
-  return record("linear", y, inputs,
-                [shape = made.shape, activation = made.activation, dropout = made.dropout, pre = made.pre,
-                 kept_y, x = detach(made.x), weight = detach(made.weight),
-                 count = inputs.size()](const Tensor& gradient, Needs needs) {
-                  const Tensor g = gradient.is_contiguous() ? gradient : gradient.clone();
-                  Gradients gradients(count);
-                  if (needs[0]) gradients[0] = Tensor::empty_like(x);
-                  if (needs[1]) gradients[1] = Tensor::empty_like(weight);
-                  if (count > 2 && needs[2]) gradients[2] = Tensor::empty({shape.out}, x.dtype(), x.device());
-                  visit_floating("linear", x.dtype(), [&](auto tag) {
-                    using T = decltype(tag);
-                    const auto run = [&](auto kernel) {
-                      kernel(shape, g.data<T>(), x.data<T>(), weight.data<T>(), activation, dropout,
-                             data_or_null<T>(pre), data_or_null<T>(kept_y), data_or_null<T>(gradients[0]),
-                             data_or_null<T>(gradients[1]),
-                             count > 2 ? data_or_null<T>(gradients[2]) : nullptr);
-                    };
-                    on_device(
-                        x.device(), "linear", [&] { run([](auto... a) { cpu::linear_backward<T>(a...); }); },
-                        [&] { run([](auto... a) { cuda::linear_backward<T>(a...); }); });
-                  });
-                  return gradients;
-                });
+  return record(
+      "linear", y, inputs,
+      [shape = made.shape, activation = made.activation, dropout = made.dropout, pre = made.pre, kept_y,
+       x = detach(made.x), weight = detach(made.weight),
+       count = inputs.size()](const Tensor& gradient, Needs needs) {
+        const Tensor g = gradient.is_contiguous() ? gradient : gradient.clone();
+        Gradients gradients(count);
+        if (needs[0]) gradients[0] = Tensor::empty_like(x);
+        if (needs[1]) gradients[1] = Tensor::empty_like(weight);
+        if (count > 2 && needs[2]) gradients[2] = Tensor::empty({shape.out}, weight.dtype(), x.device());
+        visit_types(x.dtype(), g.dtype(), [&](auto of_x, auto of_y) {
+          using X = decltype(of_x);
+          using Y = decltype(of_y);
+          using T = Compute<X>;
+          const auto run = [&](auto kernel) {
+            kernel(shape, g.data<Y>(), x.data<X>(), weight.data<T>(), activation, dropout,
+                   data_or_null<Y>(pre), data_or_null<Y>(kept_y), data_or_null<X>(gradients[0]),
+                   data_or_null<T>(gradients[1]), count > 2 ? data_or_null<T>(gradients[2]) : nullptr);
+          };
+          on_device_of<X>(
+              x.device(), "linear", [&] { run([](auto... a) { cpu::linear_backward<X, Y>(a...); }); },
+              [&] { run([](auto... a) { cuda::linear_backward<X, Y>(a...); }); });
+        });
+        return gradients;
+      });
 }
 
 }  // namespace
 
 Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Activation activation,
-              const DropoutMask& dropout) {
+              const DropoutMask& dropout, std::optional<DType> result) {
   check_arguments(input, weight, bias);
   const Tensor x = contiguous(input);
   const LinearShape shape = shape_of(x, weight);
-  const Tensor y = Tensor::empty(result_shape_of(x, shape), x.dtype(), x.device());
+  const Tensor y = Tensor::empty(result_shape_of(x, shape), result.value_or(x.dtype()), x.device());
   const bool keep_pre = activation == Activation::gelu;
   const Tensor pre = keep_pre ? Tensor::empty_like(y) : Tensor{};
-  visit_floating("linear", x.dtype(), [&](auto tag) {
-    using T = decltype(tag);
+  visit_types(x.dtype(), y.dtype(), [&](auto of_x, auto of_y) {
+    using X = decltype(of_x);
+    using Y = decltype(of_y);
+    using T = Compute<X>;
     const auto run = [&](auto kernel) {
-      kernel(shape, x.data<T>(), weight.data<T>(), data_or_null<T>(bias), activation, dropout,
-             data_or_null<T>(pre), y.data<T>());
+      kernel(shape, x.data<X>(), weight.data<T>(), data_or_null<T>(bias), activation, dropout,
+             data_or_null<Y>(pre), y.data<Y>());
     };
-    on_device(
-        x.device(), "linear", [&] { run([](auto... a) { cpu::linear_forward<T>(a...); }); },
-        [&] { run([](auto... a) { cuda::linear_forward<T>(a...); }); });
+    on_device_of<X>(
+        x.device(), "linear", [&] { run([](auto... a) { cpu::linear_forward<X, Y>(a...); }); },
+        [&] { run([](auto... a) { cuda::linear_forward<X, Y>(a...); }); });
   });
   return record_linear(y, {x, weight, bias, shape, activation, dropout, pre});
+}
+
+Tensor as_factor(const Tensor& x) {
+  if constexpr (kHasCuda)
+    if (!x.device().is_cpu() && x.dtype() == DType::float32 &&
+        cuda::precision(x.device()) == cuda::Precision::bfloat16)
+      return cast(x, DType::bfloat16);
+  return x;
 }
 
 Tensor linear_tape(const Tensor& input, const Tensor& weight, const Tensor& bias) {
@@ -97,7 +124,7 @@ Tensor linear_tape(const Tensor& input, const Tensor& weight, const Tensor& bias
   const Tensor x = contiguous(input);
   const LinearShape shape = shape_of(x, weight);
   const Tensor y = Tensor::full(result_shape_of(x, shape), std::numeric_limits<double>::quiet_NaN(),
-                                x.dtype(), x.device());
+                                weight.dtype(), x.device());
   return record_linear(y, {x, weight, bias, shape, Activation::none, {}, {}});
 }
 

@@ -1,6 +1,8 @@
 // The affine map, fused with its activation and dropout.
 #pragma once
 
+#include <optional>
+
 #include "autograd/tape.h"
 #include "core/dropout.h"
 #include "ops/kernels/linear.h"
@@ -8,13 +10,20 @@
 namespace tapeformer {
 
 // dropout(activation(x weightᵀ + bias)).
-// x (…, in), weight (out, in), bias (out,) or undefined; result (…, out). Errors: ShapeError naming the
-// shapes.
+// x (…, in), weight (out, in), bias (out,) or undefined; result (…, out), of the dtype of x. On a device x
+// may be bfloat16 with weights in float32; `result` then asks for bfloat16 or float32. Errors: ShapeError
+// naming the shapes or dtypes.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
-              Activation activation = Activation::none, const DropoutMask& dropout = {});
+              Activation activation = Activation::none, const DropoutMask& dropout = {},
+              std::optional<DType> result = {});
 
-// x weightᵀ + bias for its gradient alone: recorded like linear(), but not computed; the result is NaN. For
-// replays of a function whose result is known.
+// x as it enters products: in bfloat16 where its device is set to that precision (core/cuda/backend.h), else
+// x itself. Layers whose products share an input, or follow each other, so round once and keep half the
+// bytes.
+Tensor as_factor(const Tensor& x);
+
+// x weightᵀ + bias for its gradient alone: recorded like linear(), but not computed; the result is NaN, of
+// the dtype of the weight. For replays of a function whose result is known.
 Tensor linear_tape(const Tensor& x, const Tensor& weight, const Tensor& bias);
 
 }  // namespace tapeformer

@@ -143,6 +143,10 @@ Recording::~Recording() {
   own_context().later = nullptr;
 }
 
+Precision precision(Device device) {
+  const DeviceScope scope(device);
+  return own_context().precision;
+}
 void set_precision(Device device, Precision precision) {
   const DeviceScope scope(device);
   own_context().precision = precision;

@@ -34,8 +34,9 @@ std::vector<std::string> compiled_architectures();
 enum class Precision : unsigned char {
   float32,
   tf32,      // factors rounded to 10 bits behind the point on their way into the product
-  bfloat16,  // the products of linear layers with factors rounded to bfloat16; all else as float32
+  bfloat16,  // factors of linear layers, and what models keep between them, in bfloat16; all else as float32
 };
+Precision precision(Device device);
 // float32 until something else is set. Sums are float32 in every case. Not to be changed while another thread
 // works on the device.
 void set_precision(Device device, Precision precision);

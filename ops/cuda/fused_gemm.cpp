@@ -34,6 +34,9 @@ struct Plan {
   bool possible = false;
 };
 
+template <class T>
+constexpr cudaDataType_t kTypeOf = std::is_same_v<T, BFloat16> ? CUDA_R_16BF : CUDA_R_32F;
+
 Layout layout_of(cudaDataType_t type, int64_t rows, int64_t columns, int64_t stride) {
   cublasLtMatrixLayout_t layout{};
   check_status(cublasLtMatrixLayoutCreate(&layout, type, static_cast<uint64_t>(rows),
@@ -69,9 +72,8 @@ void choose_algorithm(Plan& plan) {
 }
 
 // cuBLASLt counts in columns: its a is our b, and the other way round.
-template <class Factor>
-Plan make_plan(const Gemm<float, Factor>& p, cublasLtEpilogue_t epilogue, cublasComputeType_t compute) {
-  constexpr cudaDataType_t kFactor = std::is_same_v<Factor, BFloat16> ? CUDA_R_16BF : CUDA_R_32F;
+template <class T, class Factor>
+Plan make_plan(const Gemm<T, Factor>& p, cublasLtEpilogue_t epilogue, cublasComputeType_t compute) {
   Plan plan;
   cublasLtMatmulDesc_t matmul{};
   check_status(cublasLtMatmulDescCreate(&matmul, compute, CUDA_R_32F));
@@ -79,15 +81,15 @@ Plan make_plan(const Gemm<float, Factor>& p, cublasLtEpilogue_t epilogue, cublas
   set(plan, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-  plan.a = layout_of(kFactor, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.ldb);
-  plan.b = layout_of(kFactor, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.lda);
-  plan.c = layout_of(CUDA_R_32F, p.n, p.m, p.ldc);
+  plan.a = layout_of(kTypeOf<Factor>, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.ldb);
+  plan.b = layout_of(kTypeOf<Factor>, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.lda);
+  plan.c = layout_of(kTypeOf<T>, p.n, p.m, p.ldc);
   choose_algorithm(plan);
   return plan;
 }
 
-template <class Factor>
-bool fused_gemm(const Gemm<float, Factor>& p, cublasLtEpilogue_t epilogue, const float* bias) {
+template <class T, class Factor>
+bool fused_gemm(const Gemm<T, Factor>& p, cublasLtEpilogue_t epilogue, const T* bias) {
   if (p.m == 0 || p.n == 0 || p.k == 0 || !aligned(p.a, p.b, p.c, bias)) return false;
   const bool tf32 = std::is_same_v<Factor, float> && context().precision == Precision::tf32;
   using Key = std::tuple<int, cublasLtEpilogue_t, bool, bool, bool, int64_t, int64_t, int64_t, int64_t,
@@ -112,8 +114,8 @@ bool fused_gemm(const Gemm<float, Factor>& p, cublasLtEpilogue_t epilogue, const
 
 }  // namespace
 
-template <class Factor>
-bool gemm_with_bias(const Gemm<float, Factor>& product, const float* bias, bool relu) {
+template <class T, class Factor>
+bool gemm_with_bias(const Gemm<T, Factor>& product, const T* bias, bool relu) {
   return fused_gemm(product, relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS, bias);
 }
 
@@ -124,6 +126,7 @@ bool gemm_with_bias_gradient(const Gemm<float, Factor>& product, float* gbias) {
 
 template bool gemm_with_bias(const Gemm<float>&, const float*, bool);
 template bool gemm_with_bias(const Gemm<float, BFloat16>&, const float*, bool);
+template bool gemm_with_bias(const Gemm<BFloat16>&, const BFloat16*, bool);
 template bool gemm_with_bias_gradient(const Gemm<float>&, float*);
 template bool gemm_with_bias_gradient(const Gemm<float, BFloat16>&, float*);
 

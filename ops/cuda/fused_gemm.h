@@ -9,8 +9,8 @@ namespace tapeformer::cuda {
 // and none of m, n, k is 0. alpha is taken for 1 and beta for 0. Sums are float32 and repeat to the bit.
 
 // c = product + bias (n,), or relu of it
-template <class Factor>
-bool gemm_with_bias(const Gemm<float, Factor>& product, const float* bias, bool relu);
+template <class T, class Factor>
+bool gemm_with_bias(const Gemm<T, Factor>& product, const T* bias, bool relu);
 
 // c = product; gbias (m,) receives the sums over k of op(a)
 template <class Factor>

@@ -57,6 +57,7 @@ void gemm(const Gemm<float, BFloat16>& product) {
 
 template void gemm(const Gemm<float>&);
 template void gemm(const Gemm<double>&);
+template void gemm(const Gemm<BFloat16>&);
 template void batched_gemm(const Gemm<float>&, int64_t, int64_t, int64_t, int64_t);
 template void batched_gemm(const Gemm<double>&, int64_t, int64_t, int64_t, int64_t);
 

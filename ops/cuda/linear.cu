@@ -25,17 +25,18 @@ __device__ int64_t row_stride() {
   return int64_t{gridDim.y} * kRowsOfBlock;
 }
 
-template <class T>
+template <class Y>
 struct Finish {
   int64_t rows, out;
-  const T* bias;
-  DropoutFactors<T> dropout;
-  T *pre, *y;
+  const Compute<Y>* bias;
+  DropoutFactors<Compute<Y>> dropout;
+  Y *pre, *y;
 };
 
 // Bias, activation and dropout. The product is in pre for gelu, else in y.
-template <class T, int V, Activation activation>
-__global__ void finish_kernel(Finish<T> f) {
+template <class Y, int V, Activation activation>
+__global__ void finish_kernel(Finish<Y> f) {
+  using T = Compute<Y>;
   const int64_t column = column_of_thread<V>();
   if (column >= f.out) return;
   T bias[V] = {};
@@ -60,10 +61,11 @@ __global__ void finish_kernel(Finish<T> f) {
   }
 }
 
-template <class T, class Factor>
+template <class Y, class Factor>
 struct Start {
+  using T = Compute<Y>;
   int64_t rows, out;
-  const T *g, *y, *pre;
+  const Y *g, *y, *pre;
   DropoutFactors<T> dropout;
   Factor* gz;  // null: equal to g
   T* partial;  // (gridDim.y, out) sums over rows for the gradient of the bias, or null
@@ -71,8 +73,9 @@ struct Start {
 
 // Gradient with respect to x wᵀ + bias. For relu, y > 0 says both that the unit was on and that dropout kept
 // it.
-template <class T, class Factor, int V, Activation activation>
-__global__ void start_kernel(Start<T, Factor> s) {
+template <class Y, class Factor, int V, Activation activation>
+__global__ void start_kernel(Start<Y, Factor> s) {
+  using T = Compute<Y>;
   __shared__ T of_group[kRowsOfBlock][kWarp * V];
   const int64_t column = column_of_thread<V>();
   T sums[V] = {};
@@ -95,7 +98,7 @@ __global__ void start_kernel(Start<T, Factor> s) {
 #pragma unroll
         for (int v = 0; v < V; ++v) values[v] *= Gelu::slope<DeviceMath>(other[v], T{0});
       }
-      if (s.gz) store_group_as<V>(s.gz + at, values);
+      if (s.gz) store_group<V>(s.gz + at, values);
 #pragma unroll
       for (int v = 0; v < V; ++v) sums[v] += values[v];
     }
@@ -115,7 +118,7 @@ __global__ void round_kernel(const float* x, BFloat16* y, int64_t groups) {
   for (int64_t i = first_element(); i < groups; i += element_stride()) {
     float values[V];
     load_group<V>(x + i * V, values);
-    store_group_as<V>(y + i * V, values);
+    store_group<V>(y + i * V, values);
   }
 }
 
@@ -169,22 +172,23 @@ int64_t parts_of(int64_t rows) {
   return std::min((rows + kRowsOfBlock - 1) / kRowsOfBlock, kMostParts);
 }
 
-// Calls f(Factor{}) with the type in which matrices of T enter products.
-template <class T, class F>
+// Calls f(Factor{}) with the type in which matrices of X enter products.
+template <class X, class F>
 void with_factor(F&& f) {
-  if constexpr (std::is_same_v<T, float>)
+  if constexpr (std::is_same_v<X, float>)
     if (context().precision == Precision::bfloat16) return f(BFloat16{});
-  f(T{});
+  f(X{});
 }
 
 // y = x wᵀ, and true when the product has added the bias and taken relu itself. cuBLASLt's gelu is the tanh
 // form, another function than ours.
-template <class Factor, class T>
-bool forward_product(const LinearShape& shape, const T* x, const T* w, const T* bias, Activation activation,
-                     T* y) {
+template <class Factor, class X, class Y>
+bool forward_product(const LinearShape& shape, const X* x, const Compute<X>* w, const Compute<X>* bias,
+                     Activation activation, Y* y) {
   const int64_t rows = shape.rows, in = shape.in, out = shape.out;
-  const AsFactor<Factor, T> by_x(x, rows * in), by_w(w, out * in);
-  const Gemm<T, Factor> product{.transpose_b = true,
+  const AsFactor<Factor, X> by_x(x, rows * in);
+  const AsFactor<Factor, Compute<X>> by_w(w, out * in);
+  const Gemm<Y, Factor> product{.transpose_b = true,
                                 .m = rows,
                                 .n = out,
                                 .k = in,
@@ -194,19 +198,20 @@ bool forward_product(const LinearShape& shape, const T* x, const T* w, const T* 
                                 .ldb = in,
                                 .c = y,
                                 .ldc = out};
-  if constexpr (std::is_same_v<T, float>)
-    if (bias && activation != Activation::gelu &&
-        gemm_with_bias(product, bias, activation == Activation::relu))
-      return true;
+  if constexpr (!std::is_same_v<Y, double>)
+    if (bias && activation != Activation::gelu) {
+      const AsFactor<Y, Compute<Y>> by_bias(bias, out);
+      if (gemm_with_bias(product, by_bias.data(), activation == Activation::relu)) return true;
+    }
   gemm(product);
   return false;
 }
 
-template <class Factor, class T>
-void input_gradient(const LinearShape& shape, const Factor* gz, const T* w, T* gx) {
+template <class Factor, class X>
+void input_gradient(const LinearShape& shape, const Factor* gz, const Compute<X>* w, X* gx) {
   const int64_t in = shape.in, out = shape.out;
-  const AsFactor<Factor, T> by_w(w, out * in);
-  gemm(Gemm<T, Factor>{.m = shape.rows,
+  const AsFactor<Factor, Compute<X>> by_w(w, out * in);
+  gemm(Gemm<X, Factor>{.m = shape.rows,
                        .n = in,
                        .k = out,
                        .a = gz,
@@ -218,10 +223,10 @@ void input_gradient(const LinearShape& shape, const Factor* gz, const T* w, T* g
 }
 
 // gw = gzᵀ x, and true when the product has made gbias, which may be null, itself.
-template <class Factor, class T>
-bool weight_gradient(const LinearShape& shape, const Factor* gz, const T* x, T* gw, T* gbias) {
+template <class Factor, class X, class T = Compute<X>>
+bool weight_gradient(const LinearShape& shape, const Factor* gz, const X* x, T* gw, T* gbias) {
   const int64_t rows = shape.rows, in = shape.in, out = shape.out;
-  const AsFactor<Factor, T> by_x(x, rows * in);
+  const AsFactor<Factor, X> by_x(x, rows * in);
   const Gemm<T, Factor> product{.transpose_a = true,
                                 .m = out,
                                 .n = in,
@@ -238,39 +243,42 @@ bool weight_gradient(const LinearShape& shape, const Factor* gz, const T* x, T* 
   return false;
 }
 
-template <class T>
-void finish(const LinearShape& shape, const T* bias, Activation activation, const DropoutMask& dropout,
-            T* pre, T* y) {
+template <class Y>
+void finish(const LinearShape& shape, const Compute<Y>* bias, Activation activation,
+            const DropoutMask& dropout, Y* pre, Y* y) {
+  using T = Compute<Y>;
   const int64_t rows = shape.rows, out = shape.out;
   if (!bias && activation == Activation::none && !dropout.active()) return;
   const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(bias, pre, y);
-  const Finish<T> f{rows, out, bias, DropoutFactors<T>(dropout), pre, y};
+  const Finish<Y> f{rows, out, bias, DropoutFactors<T>(dropout), pre, y};
   with_constants<T>(packs, activation, [&](auto group, auto function) {
-    launch(finish_kernel<T, group(), function()>, over_columns(out / group(), parts_of(rows)), f);
+    launch(finish_kernel<Y, group(), function()>, over_columns(out / group(), parts_of(rows)), f);
   });
 }
 
 }  // namespace
 
-template <class T>
-void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias, Activation activation,
-                    const DropoutMask& dropout, T* pre, T* y) {
-  with_factor<T>([&](auto tag) {
-    T* const product = activation == Activation::gelu ? pre : y;
+template <class X, class Y>
+void linear_forward(const LinearShape& shape, const X* x, const Compute<X>* w, const Compute<X>* bias,
+                    Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
+  with_factor<X>([&](auto tag) {
+    Y* const product = activation == Activation::gelu ? pre : y;
     if (forward_product<decltype(tag)>(shape, x, w, bias, activation, product))
-      finish<T>(shape, nullptr, Activation::none, dropout, pre, y);
+      finish<Y>(shape, nullptr, Activation::none, dropout, pre, y);
     else
       finish(shape, bias, activation, dropout, pre, y);
   });
 }
 
-template <class T>
-void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* w, Activation activation,
-                     const DropoutMask& dropout, const T* pre, const T* y, T* gx, T* gw, T* gbias) {
+template <class X, class Y>
+void linear_backward(const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
+                     Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,
+                     Compute<X>* gw, Compute<X>* gbias) {
+  using T = Compute<X>;
   const int64_t rows = shape.rows, out = shape.out, parts = parts_of(rows);
-  with_factor<T>([&](auto tag) {
+  with_factor<X>([&](auto tag) {
     using Factor = decltype(tag);
-    constexpr bool kRounds = !std::is_same_v<Factor, T>;
+    constexpr bool kRounds = !std::is_same_v<Factor, Y>;
     // The gradient with respect to x wᵀ + bias, as it enters the products: g itself, or what start_kernel
     // makes of it, which then adds it up for the bias too.
     const bool plain = activation == Activation::none && !dropout.active() && !kRounds;
@@ -278,9 +286,9 @@ void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* 
     const auto start = [&](Factor* gz) {
       const Scratch<T> partial(gbias ? parts * out : 0);
       const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(g, pre, y);
-      const Start<T, Factor> s{rows, out, g, y, pre, DropoutFactors<T>(dropout), gz, partial.data()};
+      const Start<Y, Factor> s{rows, out, g, y, pre, DropoutFactors<T>(dropout), gz, partial.data()};
       with_constants<T>(packs, activation, [&](auto group, auto function) {
-        launch(start_kernel<T, Factor, group(), function()>, over_columns(out / group(), parts), s);
+        launch(start_kernel<Y, Factor, group(), function()>, over_columns(out / group(), parts), s);
       });
       if (gbias) collect_columns(partial.data(), parts, out, 1, ColumnTargets<T>{{gbias, nullptr}});
     };
@@ -294,16 +302,13 @@ void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* 
   });
 }
 
-TAPEFORMER_FLOAT(template void linear_forward(const LinearShape&, const float*, const float*, const float*,
-                                              Activation, const DropoutMask&, float*, float*);
-                 template void linear_backward(const LinearShape&, const float*, const float*, const float*,
-                                               Activation, const DropoutMask&, const float*, const float*,
-                                               float*, float*, float*);)
-TAPEFORMER_DOUBLE(template void linear_forward(const LinearShape&, const double*, const double*,
-                                               const double*, Activation, const DropoutMask&, double*,
-                                               double*);
-                  template void linear_backward(const LinearShape&, const double*, const double*,
-                                                const double*, Activation, const DropoutMask&, const double*,
-                                                const double*, double*, double*, double*);)
+#define TAPEFORMER_LINEAR(X, Y)                                                                        \
+  template void linear_forward(const LinearShape&, const X*, const Compute<X>*, const Compute<X>*,     \
+                               Activation, const DropoutMask&, Y*, Y*);                                \
+  template void linear_backward(const LinearShape&, const Y*, const X*, const Compute<X>*, Activation, \
+                                const DropoutMask&, const Y*, const Y*, X*, Compute<X>*, Compute<X>*);
+TAPEFORMER_FLOAT(TAPEFORMER_LINEAR(float, float) TAPEFORMER_LINEAR(BFloat16, BFloat16)
+                     TAPEFORMER_LINEAR(BFloat16, float))
+TAPEFORMER_DOUBLE(TAPEFORMER_LINEAR(double, double))
 
 }  // namespace tapeformer::cuda

@@ -223,9 +223,9 @@ void lstm_forward(const LstmShape& shape, const T* x, const int64_t* lengths,
   const Scratch<T> packed(shape.directions * rows * shape.in);
   pack(packing, x, shape.in, shape.in, 0, 0, packed.data());
   for (int64_t d = 0; d < shape.directions; ++d)
-    linear_forward<T>(input_product(shape, rows), packed.data() + d * rows * shape.in,
-                      directions[d].weight_ih, directions[d].bias_ih, Activation::none, DropoutMask{},
-                      nullptr, gates + d * rows * all);
+    linear_forward<T, T>(input_product(shape, rows), packed.data() + d * rows * shape.in,
+                         directions[d].weight_ih, directions[d].bias_ih, Activation::none, DropoutMask{},
+                         nullptr, gates + d * rows * all);
   const RecurrentWeights<T> weights(shape, directions);
   const Scratch<T> h(shape.directions * shape.batch * hidden),
       recurrent(shape.directions * shape.batch * all);
@@ -292,16 +292,17 @@ void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t
     pack(packing, out, hidden, shape.directions * hidden, hidden, 1, before.data());
     for (int64_t d = 0; d < shape.directions; ++d)
       if (gradients[d].weight_hh)
-        linear_backward<T>({rows, hidden, all}, gz.data() + d * rows * all, before.data() + d * rows * hidden,
-                           directions[d].weight_hh, Activation::none, DropoutMask{}, nullptr, nullptr,
-                           nullptr, gradients[d].weight_hh, nullptr);
+        linear_backward<T, T>({rows, hidden, all}, gz.data() + d * rows * all,
+                              before.data() + d * rows * hidden, directions[d].weight_hh, Activation::none,
+                              DropoutMask{}, nullptr, nullptr, nullptr, gradients[d].weight_hh, nullptr);
   }
   const Scratch<T> packed(shape.directions * rows * in), by_x(gx ? shape.directions * rows * in : 0);
   pack(packing, x, in, in, 0, 0, packed.data());
   for (int64_t d = 0; d < shape.directions; ++d)
-    linear_backward<T>(input_product(shape, rows), gz.data() + d * rows * all, packed.data() + d * rows * in,
-                       directions[d].weight_ih, Activation::none, DropoutMask{}, nullptr, nullptr,
-                       gx ? by_x.data() + d * rows * in : nullptr, gradients[d].weight_ih, gradients[d].bias);
+    linear_backward<T, T>(input_product(shape, rows), gz.data() + d * rows * all,
+                          packed.data() + d * rows * in, directions[d].weight_ih, Activation::none,
+                          DropoutMask{}, nullptr, nullptr, gx ? by_x.data() + d * rows * in : nullptr,
+                          gradients[d].weight_ih, gradients[d].bias);
   if (gx)
     launch(unpack_kernel<T>, over_elements(shape.batch * shape.frames * in), packing, by_x.data(), in, gx);
 }

@@ -7,42 +7,24 @@
 
 namespace tapeformer::cuda {
 
-// V elements that lie together: 1, or a Pack.
-template <int V, class T>
-__device__ void load_group(const T* from, T* values) {
-  if constexpr (V == 1) {
-    *values = *from;
-  } else {
-    const Pack<T> pack = Pack<T>::load(from);
+// V elements that lie together, on their way from or into memory of another type or the same. V is 1 or the
+// size of a Pack of T.
+template <int V, class S>
+struct alignas(V * sizeof(S)) Group {
+  S values[V];
+};
+template <int V, class S, class T>
+__device__ void load_group(const S* from, T* values) {
+  const auto group = *reinterpret_cast<const Group<V, S>*>(from);
 #pragma unroll(kUnrolled <T>)
-    for (int v = 0; v < V; ++v) values[v] = pack.values[v];
-  }
+  for (int v = 0; v < V; ++v) values[v] = convert_element<T>(group.values[v]);
 }
-template <int V, class T>
-__device__ void store_group(T* to, const T* values) {
-  if constexpr (V == 1) {
-    *to = *values;
-  } else {
-    Pack<T> pack;
+template <int V, class S, class T>
+__device__ void store_group(S* to, const T* values) {
+  Group<V, S> group;
 #pragma unroll(kUnrolled <T>)
-    for (int v = 0; v < V; ++v) pack.values[v] = values[v];
-    pack.store(to);
-  }
-}
-
-// The same into another type, which V elements fill in part of a Pack.
-template <int V, class To, class T>
-__device__ void store_group_as(To* to, const T* values) {
-  if constexpr (std::is_same_v<To, T>) {
-    store_group<V>(to, values);
-  } else {
-    struct alignas(V * sizeof(To)) Group {
-      To values[V];
-    } group;
-#pragma unroll(kUnrolled <T>)
-    for (int v = 0; v < V; ++v) group.values[v] = convert_element<To>(values[v]);
-    *reinterpret_cast<Group*>(to) = group;
-  }
+  for (int v = 0; v < V; ++v) group.values[v] = convert_element<S>(values[v]);
+  *reinterpret_cast<Group<V, S>*>(to) = group;
 }
 
 // K elements in each lane, in groups of V that lie together: 1, or the size of a Pack, for which rows must

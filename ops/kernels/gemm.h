@@ -14,12 +14,12 @@ template <class T, class Factor = T>
 struct Gemm {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0;
-  T alpha = 1;
+  Compute<T> alpha = 1;
   const Factor* a = nullptr;
   int64_t lda = 0;
   const Factor* b = nullptr;
   int64_t ldb = 0;
-  T beta = 0;  // 0: c is not read
+  Compute<T> beta = 0;  // 0: c is not read
   T* c = nullptr;
   int64_t ldc = 0;
 };
@@ -36,7 +36,7 @@ TAPEFORMER_ON_BOTH_MACHINES(
 
 namespace cuda {
 
-// Sums in float32.
+// Sums in float32; also gemm<BFloat16>.
 void gemm(const Gemm<float, BFloat16>& product);
 
 }  // namespace cuda

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/dropout.h"
+#include "core/dtype.h"
 #include "ops/kernels/machines.h"
 
 namespace tapeformer {
@@ -17,15 +18,17 @@ struct LinearShape {
 TAPEFORMER_ON_BOTH_MACHINES(
 
     // `pre`, (rows, out) or null, receives x wᵀ + bias, which the gradient of gelu needs; on a device gelu
-    // always needs it.
-    template <class T> void linear_forward(const LinearShape& shape, const T* x, const T* w, const T* bias,
-                                           Activation activation, const DropoutMask& dropout, T* pre, T* y);
+    // always needs it. X and Y are one type, but on a device x may be bfloat16, and then y that or float32.
+    template <class X, class Y>
+    void linear_forward(const LinearShape& shape, const X* x, const Compute<X>* w, const Compute<X>* bias,
+                        Activation activation, const DropoutMask& dropout, Y* pre, Y* y);
 
     // Gradients from g (rows, out); each of gx (rows, in), gw (out, in), gbias (out,) may be null. `y` is
     // read for relu, `pre` for gelu.
-    template <class T>
-    void linear_backward(const LinearShape& shape, const T* g, const T* x, const T* w, Activation activation,
-                         const DropoutMask& dropout, const T* pre, const T* y, T* gx, T* gw, T* gbias);
+    template <class X, class Y>
+    void linear_backward(const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
+                         Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,
+                         Compute<X>* gw, Compute<X>* gbias);
 
 )
 

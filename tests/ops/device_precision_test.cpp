@@ -40,11 +40,16 @@ class PrecisionScope {
 
 // The result of a linear layer and the gradients of x, weight and bias.
 std::vector<Tensor> outcome_of(const std::vector<Tensor>& inputs, Device device, DType dtype,
-                               Activation activation, double dropout) {
+                               Activation activation, double dropout, std::optional<DType> result = {}) {
   std::vector<Tensor> leaves;
-  for (const Tensor& input : inputs) leaves.push_back(require_grad(input.to(dtype).to(device).alias()));
-  const Tensor y = linear(leaves[0], leaves[1], leaves[2], activation, {dropout, RandomStream(5, "linear")});
-  backward(y, normal(y.shape(), 17).to(DType::float32).to(dtype).to(device));
+  for (const Tensor& input : inputs) {
+    const DType own = leaves.empty() ? dtype : compute_dtype(dtype);  // weights are never bfloat16
+    leaves.push_back(require_grad(input.to(own).to(device).alias()));
+  }
+  const Tensor y =
+      linear(leaves[0], leaves[1], leaves[2], activation, {dropout, RandomStream(5, "linear")}, result);
+  CHECK(y.dtype() == result.value_or(dtype));
+  backward(y, normal(y.shape(), 17).to(DType::bfloat16).to(y.dtype()).to(device));
   std::vector<Tensor> outcome{detach(y).to(kCpu).to(DType::float64)};
   for (const Tensor& leaf : leaves) outcome.push_back(gradient(leaf).to(kCpu).to(DType::float64));
   return outcome;
@@ -73,7 +78,7 @@ TEST_CASE("cuda: products of linear layers err as their rounding does, in every 
         // The sums of the magnitudes of the terms, which the errors are in proportion to.
         std::vector<Tensor> sizes;
         for (const Tensor& input : inputs) sizes.push_back(sqrt(square(input)));
-        const Tensor g = sqrt(square(normal({rows, out}, 17)));
+        const Tensor g = sqrt(square(normal({rows, out}, 17).to(DType::bfloat16).to(DType::float64)));
         const Tensor leaves[] = {require_grad(sizes[0].alias()), require_grad(sizes[1].alias())};
         const Tensor terms = linear(leaves[0], leaves[1], {});
         backward(terms, g);
@@ -119,6 +124,52 @@ TEST_CASE("cuda: bfloat16 layers with activation and dropout follow float64, and
             CHECK(max_difference(found[i], again[i]) == 0);
           }
         }
+}
+
+TEST_CASE(
+    "cuda: layers whose input is bfloat16 follow float64 in either dtype of the result, and repeat to the "
+    "bit") {
+  for (const Device device : other_devices())
+    for (const auto& [rows, in, out] :
+         {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 33, 31}, {70, 8, 132}, {0, 4, 3}})
+      for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu})
+        for (const double dropout : {0.0, 0.3})
+          for (const DType result : {DType::bfloat16, DType::float32}) {
+            CAPTURE(rows);
+            CAPTURE(static_cast<int>(activation));
+            CAPTURE(dropout);
+            CAPTURE(name_of(result));
+            std::vector<Tensor> inputs = inputs_of(rows, in, out);
+            inputs[0] = mul(inputs[0], 1 / std::sqrt(static_cast<double>(in)));
+            for (Tensor& input : inputs) input = input.to(DType::bfloat16).to(DType::float64);
+            const auto exact = outcome_of(inputs, kCpu, DType::float64, activation, dropout),
+                       found = outcome_of(inputs, device, DType::bfloat16, activation, dropout, result),
+                       again = outcome_of(inputs, device, DType::bfloat16, activation, dropout, result);
+            for (size_t i = 0; i < found.size(); ++i) {
+              CAPTURE(i);
+              double largest = 1;
+              for (const double value : exact[i].to_vector()) largest = std::max(largest, std::abs(value));
+              CHECK(max_difference(found[i], exact[i]) < 0.01 * largest);
+              CHECK(found[i].to_vector() == again[i].to_vector());
+            }
+          }
+}
+
+TEST_CASE("a cast rounds forward and backward, and wrong dtypes of linear layers are errors") {
+  const Tensor x = require_grad(Tensor::from<float>({1, 1.00390625f, -3}, {3}));
+  const Tensor y = cast(x, DType::bfloat16);
+  CHECK(y.to_vector() == std::vector<double>{1, 1, -3});
+  backward(y, Tensor::from<float>({0.5f, 1.00390625f, 2}, {3}).to(DType::bfloat16));
+  CHECK(gradient(x).dtype() == DType::float32);
+  CHECK(gradient(x).to_vector() == std::vector<double>{0.5, 1, 2});
+  CHECK_THROWS_WITH_AS(cast(Tensor::zeros({1}, DType::int64), DType::float32), doctest::Contains("floating"),
+                       ShapeError);
+  const Tensor rows = Tensor::zeros({2, 3}, DType::bfloat16), weight = Tensor::zeros({4, 3}, DType::float32);
+  CHECK_THROWS_WITH_AS(linear(rows, weight, {}), doctest::Contains("on the CPU, not bfloat16"), ShapeError);
+  CHECK_THROWS_WITH_AS(linear(rows, weight.to(DType::float64), {}),
+                       doctest::Contains("input is bfloat16, weight float64"), ShapeError);
+  CHECK_THROWS_WITH_AS(linear(rows.to(DType::float32), weight, {}, Activation::none, {}, DType::bfloat16),
+                       doctest::Contains("is no bfloat16"), ShapeError);
 }
 
 TEST_CASE("cuda: bfloat16 products add in float32, however long the sum is") {

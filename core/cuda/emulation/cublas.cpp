@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/dtype.h"
+
 namespace {
 
 CBLAS_TRANSPOSE flag(cublasOperation_t op) {
@@ -51,6 +53,7 @@ struct Product {
   void* c;
   int64_t ldc, stride_c, count;
   bool is_double, tf32;
+  bool rounds;  // the result to bfloat16; beta is 0 then
 
   void run() const {
     const int64_t bytes = factor == CUDA_R_16BF ? 2 : 4;
@@ -67,9 +70,20 @@ struct Product {
                                            rows_a, columns_a, lda, of_a);
       const float* const second = floats_of(static_cast<const char*>(b) + i * stride_b * bytes, factor, tf32,
                                             rows_b, columns_b, ldb, of_b);
-      cblas_sgemm(CblasColMajor, op_a, op_b, size(m), size(n), size(k), static_cast<float>(alpha), first,
-                  size(lda), second, size(ldb), static_cast<float>(beta),
-                  static_cast<float*>(c) + i * stride_c, size(ldc));
+      const auto multiply = [&](float* sums, double scale) {
+        cblas_sgemm(CblasColMajor, op_a, op_b, size(m), size(n), size(k), static_cast<float>(alpha), first,
+                    size(lda), second, size(ldb), static_cast<float>(scale), sums, size(ldc));
+      };
+      if (!rounds) {
+        multiply(static_cast<float*>(c) + i * stride_c, beta);
+        continue;
+      }
+      std::vector<float> sums(static_cast<size_t>(ldc * n));
+      multiply(sums.data(), 0);
+      auto* const result = static_cast<tapeformer::BFloat16*>(c) + i * stride_c;
+      for (int64_t column = 0; column < n; ++column)
+        for (int64_t row = 0; row < m; ++row)
+          result[column * ldc + row] = tapeformer::BFloat16(sums[static_cast<size_t>(column * ldc + row)]);
     }
   }
 };
@@ -90,9 +104,10 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t, cublasOperation_t o
                                              cudaDataType_t type_c, int64_t ldc, long long stride_c,
                                              int64_t count, cublasComputeType_t compute, cublasGemmAlgo_t) {
   const bool is_double = type_c == CUDA_R_64F, tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-  const bool mixed = type_a == CUDA_R_16BF && type_c == CUDA_R_32F;
-  if (type_a != type_b || (type_a != type_c && !mixed) || type_c == CUDA_R_16BF ||
-      (is_double ? compute != CUBLAS_COMPUTE_64F : compute == CUBLAS_COMPUTE_64F) || (tf32 && mixed))
+  const bool rounded = type_a == CUDA_R_16BF, rounds = type_c == CUDA_R_16BF;
+  if (type_a != type_b || (type_a != type_c && !(rounded && type_c == CUDA_R_32F)) ||
+      (is_double ? compute != CUBLAS_COMPUTE_64F : compute == CUBLAS_COMPUTE_64F) || (tf32 && rounded) ||
+      (rounds && *static_cast<const float*>(beta) != 0))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   const int64_t least_a = op_a == CUBLAS_OP_N ? m : k, least_b = op_b == CUBLAS_OP_N ? k : n;
   if (lda < least_a || ldb < least_b || ldc < m) return CUBLAS_STATUS_INVALID_VALUE;
@@ -123,7 +138,8 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t, cublasOperation_t o
                         .stride_c = stride_c,
                         .count = count,
                         .is_double = is_double,
-                        .tf32 = tf32};
+                        .tf32 = tf32,
+                        .rounds = rounds};
   tapeformer::cuda::emulation::submit([product] { product.run(); });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -16,22 +16,24 @@ bool is_factor(const EmulatedLayout& layout) {
   return layout.type == CUDA_R_32F || layout.type == CUDA_R_16BF;
 }
 
-void run_epilogue(const EmulatedMatmul& matmul, const void* b, const EmulatedLayout& layout_b, float* d,
+template <class T>
+void run_epilogue(const EmulatedMatmul& matmul, const void* b, const EmulatedLayout& layout_b, T* d,
                   int64_t stride, int64_t m, int64_t n, int64_t k) {
-  auto* const bias = static_cast<float*>(matmul.bias);
+  auto* const bias = static_cast<T*>(matmul.bias);
   for (int64_t column = 0; column < n; ++column) {
     if (matmul.epilogue == CUBLASLT_EPILOGUE_BGRADB) {
       double sum = 0;
       for (int64_t row = 0; row < k; ++row)
         sum += static_cast<double>(matmul.op_b == CUBLAS_OP_T ? value_at(b, layout_b, column, row)
                                                               : value_at(b, layout_b, row, column));
-      bias[column] = static_cast<float>(sum);
+      bias[column] = static_cast<T>(static_cast<float>(sum));
       continue;
     }
-    float* const values = d + column * stride;
+    T* const values = d + column * stride;
     for (int64_t row = 0; row < m; ++row) {
-      values[row] += bias[row];
-      if (matmul.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && !(values[row] > 0)) values[row] = 0;
+      const float value = static_cast<float>(values[row]) + static_cast<float>(bias[row]);
+      const bool off = matmul.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && !(value > 0);
+      values[row] = static_cast<T>(off ? 0 : value);
     }
   }
 }
@@ -87,7 +89,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t, int,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
-  *found = is_factor(*a) && a->type == b->type && d->type == CUDA_R_32F ? 1 : 0;
+  *found = is_factor(*a) && a->type == b->type && (d->type == CUDA_R_32F || d->type == a->type) ? 1 : 0;
   if (*found == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   results[0] = {{}, 0, CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;
@@ -113,7 +115,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, con
   if (!matmul->bias) return CUBLAS_STATUS_INVALID_VALUE;
   tapeformer::cuda::emulation::submit(
       [matmul = *matmul, b, layout_b = *layout_b, d, layout_d = *layout_d, n, m, k] {
-        run_epilogue(matmul, b, layout_b, static_cast<float*>(d), layout_d.stride, m, n, k);
+        if (layout_d.type == CUDA_R_16BF)
+          run_epilogue(matmul, b, layout_b, static_cast<BFloat16*>(d), layout_d.stride, m, n, k);
+        else
+          run_epilogue(matmul, b, layout_b, static_cast<float*>(d), layout_d.stride, m, n, k);
       });
   return CUBLAS_STATUS_SUCCESS;
 }
