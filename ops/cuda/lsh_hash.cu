@@ -145,10 +145,10 @@ void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<c
   const Scratch<T> drawn(count * s.dim * (columns1 + columns2));
   launch(draw_kernel<T>, over_elements(count * random_blocks), rotations, count, drawn.data());
   const int64_t blocks = tiles_of(s.length, kTokens);
-  launch(hash_kernel<T>,
-         {dim3(static_cast<unsigned>(s.batch * s.heads * s.rounds * blocks)), dim3(kTileThreads),
-          2 * kSliceElements<kTokens> * sizeof(T)},
-         rotations, q, drawn.data(), blocks, buckets);
+  launch(
+      hash_kernel<T>,
+      over_rows(s.batch * s.heads * s.rounds * blocks, kTileThreads, 2 * kSliceElements<kTokens> * sizeof(T)),
+      rotations, q, drawn.data(), blocks, buckets);
 }
 
 template void lsh_hash(const LshHashShape&, const RandomStream&, AttentionRows<const float>, int32_t*);
