@@ -44,8 +44,9 @@ void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampl
   advance_tokens(columns, 0, given, tokens);
   if constexpr (kHasCuda)
     if (graphs && !device.is_cpu() && length > 3) {
-      step(0, given < 2);
-      // One recording for given and drawn tokens: a draw in place of a given one does not count.
+      // For given and drawn tokens alike: a draw in place of a given one does not count. So all that is
+      // recorded has run once.
+      step(0, true);
       cuda::Graph graph(device, 1, [&] { step(1, true); });
       for (int64_t t = 1; t + 1 < length; ++t) graph.launch(t - 1);
       return;

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # scripts/gpu-check.sh [BIN_DIR]: on a machine with a CUDA device, runs the device's tests, the sanitizer and the benchmarks,
 # and writes docs/results/gpu.md (or the file that OUT names). Needs neither network nor compiler: BIN_DIR holds the programs
-# tapeformer, test_core, test_ops and test_train (default: build/release and its tests). Where PYTHON (default: python3) has
-# PyTorch, its benchmarks run in turn with ours. DEVICE=cuda-emulated runs everything at small sizes on the CPU, to check this
-# script.
+# tapeformer, test_core, test_ops, test_models and test_train (default: build/release and its tests). Where PYTHON (default:
+# python3) has PyTorch, its benchmarks run in turn with ours. DEVICE=cuda-emulated runs everything at small sizes on the CPU,
+# to check this script.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,7 +19,7 @@ program() {
   exit 2
 }
 tapeformer=$(program tapeformer) test_core=$(program test_core) test_ops=$(program test_ops)
-test_train=$(program test_train)
+test_models=$(program test_models) test_train=$(program test_train)
 
 "$tapeformer" info --device "$device" >/dev/null || exit $?  # 4: no device, or none that this build has code for
 mkdir -p "$(dirname "$out")"
@@ -47,6 +47,7 @@ section "Machine" "$tapeformer" info
 section "Tests of the core on the device" "$test_core" -tc='cuda:*'
 section "Tests of ops on the device" "$test_ops" -tc='cuda:*'
 section "The same, waiting after each kernel" env TAPEFORMER_CUDA_SYNC=1 "$test_ops" -tc='cuda:*'
+section "Drawing on the device and on the CPU" "$test_models" -tc='cuda:*'
 section "Trainings on the device and on the CPU" "$test_train" -tc='cuda:*'
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck synccheck; do

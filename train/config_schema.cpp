@@ -180,7 +180,7 @@ void add_model(std::vector<SchemaKey>& keys, const std::vector<std::string>& att
       .range(1, kLargestSize);
   table.add("dropout", &ModelConfig::dropout, "dropout of residual branches and feed-forward").below_one();
   table.add("attention_dropout", &ModelConfig::attention_dropout, "dropout of attention weights").below_one();
-  table.add("mixtures", &ModelConfig::mixtures, "logistics per modelled byte").range(1, 4096);
+  table.add("mixtures", &ModelConfig::mixtures, "logistics per modelled byte").range(1, 64);
   table
       .add("value_dim", &ModelConfig::value_dim,
            "dimensions of the value embedding, positions take the rest of the width; 0: half the width")

@@ -1,5 +1,6 @@
 #include "core/cuda/backend.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <type_traits>
 
 #include "core/cuda/context.h"
+#include "core/cuda/launch.h"
 #include "core/cuda/probe.h"
 #include "core/cuda/transfers.h"
 
@@ -136,6 +138,16 @@ void refuse_in_graph(const char* what) {
                   ", which a graph cannot repeat; run.cuda_graphs = false does without graphs"));
 }
 
+void detail::check_limits(const Launch& launch) {
+  constexpr unsigned kWidest = 2147483647, kMostAcross = 65535, kMostThreads = 1024;
+  const dim3 &grid = launch.grid, &block = launch.block;
+  check(grid.x <= kWidest && grid.y <= kMostAcross && grid.z <= kMostAcross &&
+            uint64_t{block.x} * block.y * block.z <= kMostThreads,
+        *current_op ? current_op : "launch", "a grid of ", grid.x, " x ", grid.y, " x ", grid.z,
+        " blocks of ", block.x, " x ", block.y, " x ", block.z, " threads is more than a device has, at ",
+        launch.where.file_name(), ":", launch.where.line());
+}
+
 Recording::Recording(const int64_t* later) {
   own_context().later = later;
 }
@@ -201,7 +213,11 @@ std::string problem_with(int index) {
   if (index >= count)
     return concat_text("this machine has ", count, " CUDA device", count > 1 ? "s" : "", ", cuda:0",
                        count > 1 ? concat_text(" to cuda:", count - 1) : "");
-  if (kernels_run_on(index)) return "";
+  try {
+    if (kernels_run_on(index)) return "";
+  } catch (const DeviceError& error) {  // in use by others, for one
+    return error.what();
+  }
   cudaDeviceProp properties;
   check_status(cudaGetDeviceProperties(&properties, index));
   std::string architectures;
@@ -251,7 +267,13 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   const cudaStream_t stream = context().stream;
   if (from_device.is_cpu()) refuse_in_graph("copies from the host's memory");
   if (to_device.is_cpu()) refuse_in_graph("copies to the host's memory");
-  if (from_device.is_cpu() && bytes <= kMostStaged) return stage(to, from, bytes);
+  if (from_device.is_cpu()) {
+    // Never straight from pageable memory: CUDA may read that after the call has returned.
+    for (int64_t done = 0; done < bytes; done += kMostStaged)
+      stage(static_cast<char*>(to) + done, static_cast<const char*>(from) + done,
+            std::min(bytes - done, kMostStaged));
+    return;
+  }
   if (!from_device.is_cpu() && !to_device.is_cpu() && from_device != to_device) synchronize(to_device);
   check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream));
   if (to_device.is_cpu() || (!from_device.is_cpu() && from_device != to_device)) wait_for(stream);

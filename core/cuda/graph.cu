@@ -47,11 +47,14 @@ struct Graph::Parts {
   Device device;
   int64_t steps;
   Scratch<int64_t> later;  // what the launch adds to the steps of the recording
-  int64_t next = -1;       // what `later` holds, as far as the host knows
+  int64_t next = 0;        // what `later` holds, as far as the host knows
   CachingAllocator::Cache memory;
   cudaGraphExec_t ready{};
 
-  Parts(Device on, int64_t per_launch) : device(on), steps(per_launch), later(1) {}
+  Parts(Device on, int64_t per_launch) : device(on), steps(per_launch), later(1) {
+    fill_zero(later.data(), sizeof(int64_t));
+    cuda::launch(advance_kernel, over_rows(1, 1), later.data(), int64_t{0});  // loads the kernel
+  }
   ~Parts() {
     if (ready) cudaGraphExecDestroy(ready);
     allocator(device).adopt(std::move(memory));
@@ -82,6 +85,7 @@ void Graph::launch(int64_t later) {
   if (later != parts_->next) stage(parts_->later.data(), &later, sizeof(later));
   parts_->next = later + parts_->steps;
   check_status(cudaGraphLaunch(parts_->ready, context().stream));
+  if (synchronous()) check_status(cudaStreamSynchronize(context().stream));
 }
 
 }  // namespace tapeformer::cuda

@@ -19,8 +19,9 @@ class Graph {
  public:
   // Calls `work`, whose launches on the device are recorded and not done. `steps` of what it counts pass from
   // one launch to the next. Everything that `work` makes for the first time (plans of products, tensors kept
-  // for later) must be there already, so it should have run once. Tensors that it leaves behind hold what the
-  // last launch computed, and must be kept as long as there are launches.
+  // for later) must be there already, kernels included, which CUDA may load when they are first launched: so
+  // it must have run once, and the emulation throws DeviceError for a kernel that has not. Tensors that it
+  // leaves behind hold what the last launch computed, and must be kept as long as there are launches.
   Graph(Device device, int64_t steps, const std::function<void()>& work);
   ~Graph();
   Graph(const Graph&) = delete;

@@ -40,6 +40,10 @@ inline Launch over_rows(int64_t n, int threads = kThreads, size_t shared = 0,
 }
 
 namespace detail {
+// Throws ShapeError for a shape that no device launches.
+void check_limits(const Launch& launch);
+// On a device: launches. In the emulation: throws DeviceError for a kernel that is launched for the first
+// time while a graph is recorded.
 void start(const void* kernel, const Launch& launch, void** arguments);
 }  // namespace detail
 
@@ -49,8 +53,10 @@ void start(const void* kernel, const Launch& launch, void** arguments);
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const Launch& shape, const Arguments&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
+  detail::check_limits(shape);
   std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
 #ifdef TAPEFORMER_CUDA_EMULATED
+  detail::start(reinterpret_cast<const void*>(kernel), shape, nullptr);
   emulation::submit([=, grid = shape.grid, block = shape.block, shared = shape.shared_bytes] {
     emulation::run_grid(grid, block, shared, [&] { std::apply(kernel, values); });
   });

@@ -1,6 +1,8 @@
 #include "core/cuda/probe.h"
 
 #include <cstdlib>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "core/cuda/backend.h"
@@ -16,6 +18,9 @@ bool emulated() {
 bool kernels_run_on(int) {
   return true;
 }
+bool synchronous() {
+  return false;
+}
 void clear_error() {}
 std::string driver_version() {
   return "emulation";
@@ -23,6 +28,22 @@ std::string driver_version() {
 std::string toolkit_version() {
   return "emulation";
 }
+
+namespace detail {
+
+void start(const void* kernel, const Launch& launch, void**) {
+  static auto& mutex = *new std::mutex;
+  static auto& loaded = *new std::set<const void*>;
+  const bool recorded = context().later != nullptr;
+  const std::scoped_lock lock(mutex);
+  if (recorded && !loaded.contains(kernel))
+    throw DeviceError(concat_text(*current_op ? current_op : "a step", ": the kernel launched at ",
+                                  launch.where.file_name(), ":", launch.where.line(),
+                                  " has not run before the graph that it is recorded in"));
+  loaded.insert(kernel);
+}
+
+}  // namespace detail
 
 #else
 
@@ -34,18 +55,18 @@ std::string version_text(int version) {
   return version == 0 ? "none" : concat_text(version / 1000, ".", version % 1000 / 10);
 }
 
+}  // namespace
+
+bool emulated() {
+  return false;
+}
+
 bool synchronous() {
   static const bool wanted = [] {
     const char* text = std::getenv("TAPEFORMER_CUDA_SYNC");
     return text && std::string(text) != "0" && std::string(text) != "";
   }();
   return wanted;
-}
-
-}  // namespace
-
-bool emulated() {
-  return false;
 }
 
 bool kernels_run_on(int index) {
@@ -78,7 +99,8 @@ std::string toolkit_version() {
 namespace detail {
 
 void start(const void* kernel, const Launch& launch, void** arguments) {
-  constexpr size_t kWithoutAsking = 48 << 10;  // dynamic shared memory that every kernel may have
+  // Dynamic shared memory that every kernel may have: of 48 KiB, what is left beside its static arrays.
+  constexpr size_t kWithoutAsking = 24 << 10;
   const cudaStream_t stream = context().stream;
   if (launch.shared_bytes > kWithoutAsking)
     check_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

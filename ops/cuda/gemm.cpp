@@ -30,13 +30,18 @@ cublasComputeType_t compute_type() {
 template <class T, class Factor>
 void run(const Gemm<T, Factor>& p, int64_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c) {
   if (p.m == 0 || p.n == 0 || count == 0) return;
-  // cuBLAS wants positive leading dimensions even where k is 0.
+  // cuBLAS wants positive leading dimensions and pointers even where k is 0 and nothing is read.
   const int64_t lda = std::max(p.lda, p.transpose_a ? p.m : std::max<int64_t>(p.k, 1));
   const int64_t ldb = std::max(p.ldb, p.transpose_b ? std::max<int64_t>(p.k, 1) : p.n);
+  const void *const a = p.k == 0 ? static_cast<const void*>(p.c) : p.a, *const b =
+                                                                            p.k == 0
+                                                                                ? static_cast<const void*>(
+                                                                                      p.c)
+                                                                                : p.b;
   check_status(cublasGemmStridedBatchedEx_64(
-      context().blas, flag(p.transpose_b), flag(p.transpose_a), p.n, p.m, p.k, &p.alpha, p.b,
-      type_of<Factor>(), ldb, stride_b, p.a, type_of<Factor>(), lda, stride_a, &p.beta, p.c, type_of<T>(),
-      p.ldc, stride_c, count, compute_type<T, Factor>(), CUBLAS_GEMM_DEFAULT));
+      context().blas, flag(p.transpose_b), flag(p.transpose_a), p.n, p.m, p.k, &p.alpha, b, type_of<Factor>(),
+      ldb, stride_b, a, type_of<Factor>(), lda, stride_a, &p.beta, p.c, type_of<T>(), p.ldc, stride_c, count,
+      compute_type<T, Factor>(), CUBLAS_GEMM_DEFAULT));
 }
 
 }  // namespace

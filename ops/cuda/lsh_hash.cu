@@ -146,8 +146,7 @@ void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<c
   launch(draw_kernel<T>, over_elements(count * random_blocks), rotations, count, drawn.data());
   const int64_t blocks = tiles_of(s.length, kTokens);
   launch(hash_kernel<S>,
-         {dim3(static_cast<unsigned>(s.batch * s.heads * s.rounds * blocks)), dim3(kTileThreads),
-          PlainMemory<T>::kSliceBytes},
+         over_rows(s.batch * s.heads * s.rounds * blocks, kTileThreads, PlainMemory<T>::kSliceBytes),
          rotations, q, drawn.data(), blocks, buckets);
 }
 

@@ -50,6 +50,20 @@ TEST_CASE("out of memory says asked, free and what to lower") {
   pool.trim();
 }
 
+TEST_CASE("out of memory says so where the system has less than the limit") {
+  class Nothing final : public SystemMemory {
+   public:
+    void* allocate(int64_t) override { return nullptr; }
+    void release(void*) noexcept override {}
+    bool on_host() const override { return true; }
+  } nothing;
+  CachingAllocator pool(1 << 20, nothing);
+  CHECK_THROWS_WITH_AS(pool.allocate(1 << 19),
+                       doctest::Contains("asked for 0.5 MiB with 1 MiB free of 1 MiB, less what others use, "
+                                         "for the system has no more; lower data.batch_size"),
+                       OutOfMemory);
+}
+
 TEST_CASE("the allocator is thread-safe") {
   CachingAllocator pool(1 << 30);
   auto work = [&] {

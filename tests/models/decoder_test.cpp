@@ -128,6 +128,21 @@ TEST_CASE("cuda: sequences drawn on a device are those of the CPU, and the host 
       }
 }
 
+// In float32, in which no other test draws: the kernels have not run when the recording begins.
+TEST_CASE("cuda: what draws tokens has run before it is recorded, also where the first ones are given") {
+  for (const Device device : other_devices())
+    for (const Head head : {Head::logistic_mixture, Head::categorical}) {
+      AutoregressiveModel model(small_options("linear", head));
+      model.initialize(3);
+      model.move(device);
+      const Tensor prefix = Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {2, 3});
+      const Tensor drawn = generate(model, prefix, 12, {.seed = 9}),
+                   expected = generate(model, prefix, 12, {.seed = 9, .graphs = false});
+      CHECK(drawn.view({2, 3}, {12, 1}).to_vector() == prefix.to_vector());
+      CHECK(drawn.to_vector() == expected.to_vector());
+    }
+}
+
 TEST_CASE("cuda: repeated positions of decoding go on from any number of given tokens") {
   for (const Device device : other_devices())
     for (const std::string attention : {"linear", "softmax"}) {

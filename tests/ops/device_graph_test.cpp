@@ -93,6 +93,7 @@ TEST_CASE("cuda: what a graph cannot repeat is an error that names it, and the d
       names([&] { set_rule(rule, {}); }, "a step", "copies from the host's memory");
       names([&] { cuda::Graph inner(device, 1, [] {}); }, "Graph", "records a graph");
       const int64_t active = allocator(device).stats().active;
+      mul(x, 2);
       CHECK_THROWS_AS(cuda::Graph(device, 1,
                                   [&] {
                                     const Tensor kept = mul(x, 2);

@@ -24,6 +24,11 @@ double unit_of(Precision precision) {
   return precision == Precision::tf32 ? std::ldexp(1, -11) : std::ldexp(1, -24);
 }
 
+bool is_emulated() {
+  if constexpr (kHasCuda) return cuda::emulated();
+  return false;
+}
+
 class PrecisionScope {
  public:
   PrecisionScope(Device device, Precision precision) : device_(device) { set(precision); }
@@ -67,8 +72,11 @@ TEST_CASE("cuda: products of linear layers err as their rounding does, in every 
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())
     for (const Precision precision : {Precision::float32, Precision::tf32, Precision::bfloat16})
-      for (const auto& [rows, in, out] :
-           {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {64, 40, 24}, {70, 33, 31}, {129, 5, 132}}) {
+      for (const auto& [rows, in, out] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
+                                          {64, 40, 24},
+                                          {70, 33, 31},
+                                          {129, 5, 132},
+                                          {256, 128, 128}}) {
         CAPTURE(static_cast<int>(precision));
         CAPTURE(rows);
         const PrecisionScope scope(device, precision);
@@ -95,7 +103,10 @@ TEST_CASE("cuda: products of linear layers err as their rounding does, in every 
             of_terms += m[n] * m[n];
           }
         }
-        if (rows > 1 && precision != Precision::float32) CHECK(std::sqrt(squares / of_terms) > unit / 64);
+        // TF32 is what a device may take: for small and unaligned matrices it may not find it worth while.
+        const bool rounds = precision == Precision::bfloat16 ||
+                            (precision == Precision::tf32 && (is_emulated() || in % 64 == 0));
+        if (rows > 1 && rounds) CHECK(std::sqrt(squares / of_terms) > unit / 64);
         CHECK(max_difference(found[3], exact[3]) < 1e-4);  // of the bias: no product
       }
 }

@@ -150,6 +150,11 @@ norm = "pots"
             "--set nonsense: expected table.key=value");
 }
 
+TEST_CASE("more logistics than the loss has are an error of the config") {
+  CHECK(error_of("[model]\nmixtures = 65\n") ==
+        "a.toml:4:12: model.mixtures: expected an integer from 1 to 64, got integer 65");
+}
+
 TEST_CASE("syntax error: position and one line, after the duplicates before it") {
   CHECK(error_of("[data]\nlimit = \n").starts_with("a.toml:4:9: syntax error: "));
   CHECK(error_of("[data\n").starts_with("a.toml:3:6: syntax error: "));

@@ -208,7 +208,10 @@ TEST_CASE("cuda: training in bfloat16 and in TF32 stays near float32") {
       config.run.precision = tf32 ? "float32" : "bfloat16";
       config.run.tf32 = tf32;
       const std::vector<double> found = outcome_on(device_name(), config).losses;
-      CHECK(found != expected);  // the setting reaches the products
+      // The setting reaches the products; TF32, which a device may leave aside in small ones, the large ones
+      // of device_precision_test.cpp.
+      if constexpr (kHasCuda)
+        if (!tf32 || cuda::emulated()) CHECK(found != expected);
       REQUIRE(found.size() == expected.size());
       for (size_t i = 0; i < found.size(); ++i)
         CHECK(std::abs(found[i] - expected[i]) < (tf32 ? 2e-3 : 0.02) * expected[i]);

@@ -59,6 +59,21 @@ TEST_CASE("cuda: copies follow strides and convert every dtype as the CPU does")
   });
 }
 
+TEST_CASE("cuda: memory may change as soon as it was copied to the device, whatever its size") {
+  on_other_devices([](Device device) {
+    for (const int64_t n : {int64_t{1}, int64_t{1} << 20, (int64_t{9} << 20) / 4 + 1}) {
+      CAPTURE(n);
+      const Tensor x = Tensor::full({n}, 1, DType::float32),
+                   there = Tensor::empty({n}, DType::float32, device);
+      for (int64_t i = 0; i < n; i += 1021) x.data<float>()[i] = static_cast<float>(i % 509);
+      const Tensor kept = x.clone();
+      there.copy_from(x);
+      x.fill(7);
+      CHECK(max_difference(there, kept) == 0);
+    }
+  });
+}
+
 TEST_CASE("cuda: code of one machine that asks for a tensor of the other is told so") {
   on_other_devices([](Device device) {
     const Tensor there = Tensor::zeros({2, 3}, DType::float32, device);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "core/cuda/graph.h"
 #include "core/cuda/kernel.h"
 #include "core/cuda/matrix_product.h"
 
@@ -15,6 +16,9 @@ using namespace tapeformer::cuda;
 namespace {
 
 const Device kDevice{DeviceType::cuda, 0};
+
+__global__ void do_nothing() {}
+__global__ void never_before() {}
 
 // Every thread reads what another wrote before the barrier.
 __global__ void rotate(const int* x, int* y) {
@@ -137,6 +141,33 @@ TEST_CASE("block reductions give every thread the sum and the largest value") {
     CHECK(sums[i] == std::accumulate(first, first + kThreadsOfBlock, 0.0));
     CHECK(maxima[i] == *std::max_element(first, first + kThreadsOfBlock));
   }
+}
+
+TEST_CASE("emulation: a shape that no device launches is an error") {
+  const DeviceScope scope(kDevice);
+  const char* const message = "threads is more than a device has";
+  CHECK_THROWS_WITH_AS(launch(do_nothing, {dim3(1, 65536), dim3(1)}), doctest::Contains(message), ShapeError);
+  CHECK_THROWS_WITH_AS(launch(do_nothing, {dim3(1, 1, 65536), dim3(1)}), doctest::Contains(message),
+                       ShapeError);
+  CHECK_THROWS_WITH_AS(launch(do_nothing, {dim3(1), dim3(33, 32)}), doctest::Contains(message), ShapeError);
+  CHECK_THROWS_WITH_AS(launch(do_nothing, {dim3(1u << 31), dim3(1)}), doctest::Contains(message), ShapeError);
+  launch(do_nothing, {dim3(1, 65535), dim3(32, 32)});
+}
+
+TEST_CASE("emulation: a kernel that first runs in a graph is an error: a device might have to load it") {
+  const auto record = [] {
+    Graph graph(kDevice, 1, [] {
+      const DeviceScope scope(kDevice, "late");
+      launch(never_before, {dim3(1), dim3(1)});
+    });
+    graph.launch(0);
+  };
+  CHECK_THROWS_WITH_AS(record(), doctest::Contains("has not run before the graph"), DeviceError);
+  {
+    const DeviceScope scope(kDevice);
+    launch(never_before, {dim3(1), dim3(1)});
+  }
+  record();
 }
 
 TEST_CASE("emulation: what a device leaves undefined is an error or not a number") {
