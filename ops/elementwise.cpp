@@ -165,14 +165,6 @@ Tensor softplus(const Tensor& x) {
   return unary<Softplus>("softplus", x);
 }
 
-Tensor cast(const Tensor& x, DType dtype) {
-  check(is_floating(x.dtype()) && is_floating(dtype), "cast", "of ", name_of(x.dtype()), " to ",
-        name_of(dtype), ": both must be floating");
-  if (x.dtype() == dtype) return x;
-  return record("cast", x.to(dtype), {&x},
-                [from = x.dtype()](const Tensor& g) { return Gradients{g.to(from)}; });
-}
-
 Tensor dropout(const Tensor& x, const DropoutMask& mask) {
   check(mask.p >= 0 && mask.p < 1, "dropout", "probability ", mask.p, " is not in [0, 1)");
   if (!mask.active()) return x;

@@ -25,9 +25,6 @@ Tensor sigmoid(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor softplus(const Tensor& x);  // log(1 + exp(x)) without overflow
 
-// x in another floating dtype; x itself when it has that. The gradient comes back in the dtype of x.
-Tensor cast(const Tensor& x, DType dtype);
-
 // x with each element kept with probability 1 - p and divided by it (core/dropout.h); x itself when p is 0.
 Tensor dropout(const Tensor& x, const DropoutMask& mask);
 

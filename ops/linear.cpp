@@ -4,7 +4,6 @@
 #include <type_traits>
 
 #include "core/cuda/backend.h"
-#include "ops/elementwise.h"
 #include "ops/kernels/linear.h"
 #include "ops/view.h"
 

@@ -39,6 +39,16 @@ inline Launch over_rows(int64_t n, int threads = kThreads, size_t shared = 0,
   return {dim3(static_cast<unsigned>(n)), dim3(static_cast<unsigned>(threads)), shared, where};
 }
 
+// The same with `tiles` blocks along y for each row.
+inline Launch over_tiles(int64_t n, int64_t tiles, int threads, size_t shared,
+                         std::source_location where = std::source_location::current()) {
+  constexpr int64_t kMostTiles = 65535;
+  check(tiles <= kMostTiles, "launch", tiles, " tiles are more than a grid has blocks along y");
+  Launch launch = over_rows(n, threads, shared, where);
+  launch.grid.y = static_cast<unsigned>(tiles);
+  return launch;
+}
+
 namespace detail {
 // Throws ShapeError for a shape that no device launches.
 void check_limits(const Launch& launch);

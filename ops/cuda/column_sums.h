@@ -15,8 +15,9 @@ struct ColumnTargets {
 
 // One block of 32 x 32 threads for 32 columns of one target.
 template <class T>
-__global__ void collect_columns_kernel(const T* __restrict__ partial, int64_t parts, int64_t columns,
-                                       int64_t stride, ColumnTargets<T> targets) {
+__global__ void __launch_bounds__(kWarp* kWarp)
+    collect_columns_kernel(const T* __restrict__ partial, int64_t parts, int64_t columns, int64_t stride,
+                           ColumnTargets<T> targets) {
   __shared__ double of_group[kWarp][kWarp + 1];
   const int64_t column = int64_t{blockIdx.x} * kWarp + threadIdx.x;
   T* const target = blockIdx.y == 0 ? targets.of[0] : targets.of[1];

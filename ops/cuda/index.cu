@@ -113,7 +113,7 @@ __global__ void count_tokens_kernel(const int64_t* index, int64_t count, int row
 }
 
 // counters becomes the sum of those before; one block.
-__global__ void scan_kernel(int* counters, int64_t n) {
+__global__ void __launch_bounds__(kScanThreads) scan_kernel(int* counters, int64_t n) {
   __shared__ int of_thread[kScanThreads];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t share = (n + kScanThreads - 1) / kScanThreads, begin = thread * share;

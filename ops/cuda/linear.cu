@@ -47,7 +47,8 @@ __global__ void finish_kernel(Finish<Y> f) {
     load_group<V>((activation == Activation::gelu ? f.pre : f.y) + at, values);
 #pragma unroll
     for (int v = 0; v < V; ++v) values[v] += bias[v];
-    if constexpr (activation == Activation::gelu) store_group<V>(f.pre + at, values);
+    if constexpr (activation == Activation::gelu)
+      if (f.bias) store_group<V>(f.pre + at, values);
     f.dropout.template fill<V>(at, factors);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
@@ -180,11 +181,11 @@ void with_factor(F&& f) {
   f(X{});
 }
 
-// y = x wᵀ, and true when the product has added the bias and taken relu itself. cuBLASLt's gelu is the tanh
-// form, another function than ours.
+// y = x wᵀ, and true when the product has added the bias and, where wanted, taken relu itself. cuBLASLt's
+// gelu is the tanh form, another function than ours.
 template <class Factor, class X, class Y>
 bool forward_product(const LinearShape& shape, const X* x, const Compute<X>* w, const Compute<X>* bias,
-                     Activation activation, Y* y) {
+                     bool relu, Y* y) {
   const int64_t rows = shape.rows, in = shape.in, out = shape.out;
   const AsFactor<Factor, X> by_x(x, rows * in);
   const AsFactor<Factor, Compute<X>> by_w(w, out * in);
@@ -199,9 +200,9 @@ bool forward_product(const LinearShape& shape, const X* x, const Compute<X>* w, 
                                 .c = y,
                                 .ldc = out};
   if constexpr (!std::is_same_v<Y, double>)
-    if (bias && activation != Activation::gelu) {
+    if (bias) {
       const AsFactor<Y, Compute<Y>> by_bias(bias, out);
-      if (gemm_with_bias(product, by_bias.data(), activation == Activation::relu)) return true;
+      if (gemm_with_bias(product, by_bias.data(), relu)) return true;
     }
   gemm(product);
   return false;
@@ -262,9 +263,9 @@ template <class X, class Y>
 void linear_forward(const LinearShape& shape, const X* x, const Compute<X>* w, const Compute<X>* bias,
                     Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
   with_factor<X>([&](auto tag) {
-    Y* const product = activation == Activation::gelu ? pre : y;
-    if (forward_product<decltype(tag)>(shape, x, w, bias, activation, product))
-      finish<Y>(shape, nullptr, Activation::none, dropout, pre, y);
+    const bool gelu = activation == Activation::gelu;
+    if (forward_product<decltype(tag)>(shape, x, w, bias, activation == Activation::relu, gelu ? pre : y))
+      finish<Y>(shape, nullptr, gelu ? activation : Activation::none, dropout, pre, y);
     else
       finish(shape, bias, activation, dropout, pre, y);
   });

@@ -241,10 +241,8 @@ class LinearStates {
       auto* const kernel = reverse ? state_kernel<Tiles, true, kWidth> : state_kernel<Tiles, false, kWidth>;
       const int64_t tiles = tiles_of(in.s.dim, kWidth) * tiles_of(in.s.value_dim, kWidth);
       const int64_t tokens = (chunks_ + segments_ - 1) / segments_ * kTokens;
-      launch(kernel,
-             {dim3(static_cast<unsigned>(heads * segments_), static_cast<unsigned>(tiles)),
-              dim3(Tiles::kThreads), Tiles::Memory::kSliceBytes},
-             in, segments_, tokens, states_.data());
+      launch(kernel, over_tiles(heads * segments_, tiles, Tiles::kThreads, Tiles::Memory::kSliceBytes), in,
+             segments_, tokens, states_.data());
     };
     with_tile_width<T>(std::max(in.s.dim, in.s.value_dim), run);
     const Scan scan = !in.s.causal ? Scan::all : reverse ? Scan::behind : Scan::before;
@@ -276,9 +274,8 @@ void read(const LinearInputs<S>& in, const LinearStates<Tiles>& states, S* resul
   auto run = [&](auto tile) {
     constexpr int kWidth = decltype(tile)::value;
     launch(read_kernel<Tiles, kReading, kWidth>,
-           {dim3(static_cast<unsigned>(in.s.batch * in.s.heads * chunks),
-                 static_cast<unsigned>(tiles_of(width, kWidth))),
-            dim3(Tiles::kThreads), Tiles::Memory::kBytes},
+           over_tiles(in.s.batch * in.s.heads * chunks, tiles_of(width, kWidth), Tiles::kThreads,
+                      Tiles::Memory::kBytes),
            in, chunks, states.data(), states.each(), result, inverse);
   };
   with_tile_width<T>(width, run);

@@ -153,8 +153,7 @@ struct LshGrid {
         blocks(tiles_of(s.chunk_length, kTokens)) {}
   template <class Tiles>
   Launch launch(int64_t tiles, std::source_location where = std::source_location::current()) const {
-    return {dim3(static_cast<unsigned>(heads * chunks * blocks), static_cast<unsigned>(tiles)),
-            dim3(Tiles::kThreads), Tiles::Memory::kBytes, where};
+    return over_tiles(heads * chunks * blocks, tiles, Tiles::kThreads, Tiles::Memory::kBytes, where);
   }
   __device__ int64_t head() const { return blockIdx.x / (chunks * blocks); }
   __device__ int64_t chunk() const { return blockIdx.x / blocks % chunks; }

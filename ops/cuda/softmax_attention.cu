@@ -287,8 +287,7 @@ __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, 
 
 template <class Tiles>
 Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles) {
-  return {dim3(static_cast<unsigned>(s.batch * s.heads * blocks), static_cast<unsigned>(tiles)),
-          dim3(Tiles::kThreads), Tiles::Memory::kBytes};
+  return over_tiles(s.batch * s.heads * blocks, tiles, Tiles::kThreads, Tiles::Memory::kBytes);
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "core/cuda/emulation/cublas_lt.h"
 
+#include <memory>
+#include <vector>
+
 #include "core/dtype.h"
 
 using tapeformer::BFloat16;
@@ -16,24 +19,23 @@ bool is_factor(const EmulatedLayout& layout) {
   return layout.type == CUDA_R_32F || layout.type == CUDA_R_16BF;
 }
 
-template <class T>
-void run_epilogue(const EmulatedMatmul& matmul, const void* b, const EmulatedLayout& layout_b, T* d,
-                  int64_t stride, int64_t m, int64_t n, int64_t k) {
-  auto* const bias = static_cast<T*>(matmul.bias);
-  for (int64_t column = 0; column < n; ++column) {
+// d: the product, still in float32, of which bias and layout_d may be bfloat16.
+void run_epilogue(const EmulatedMatmul& matmul, const void* b, const EmulatedLayout& layout_b, float* d,
+                  const EmulatedLayout& layout_d, int64_t k) {
+  const EmulatedLayout of_bias{layout_d.type, layout_d.rows, 1, layout_d.rows};
+  for (int64_t column = 0; column < layout_d.columns; ++column) {
     if (matmul.epilogue == CUBLASLT_EPILOGUE_BGRADB) {
       double sum = 0;
       for (int64_t row = 0; row < k; ++row)
         sum += static_cast<double>(matmul.op_b == CUBLAS_OP_T ? value_at(b, layout_b, column, row)
                                                               : value_at(b, layout_b, row, column));
-      bias[column] = static_cast<T>(static_cast<float>(sum));
+      static_cast<float*>(matmul.bias)[column] = static_cast<float>(sum);
       continue;
     }
-    T* const values = d + column * stride;
-    for (int64_t row = 0; row < m; ++row) {
-      const float value = static_cast<float>(values[row]) + static_cast<float>(bias[row]);
-      const bool off = matmul.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && !(value > 0);
-      values[row] = static_cast<T>(off ? 0 : value);
+    float* const values = d + column * layout_d.stride;
+    for (int64_t row = 0; row < layout_d.rows; ++row) {
+      values[row] += value_at(matmul.bias, of_bias, row, 0);
+      if (matmul.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && !(values[row] > 0)) values[row] = 0;
     }
   }
 }
@@ -107,18 +109,21 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, con
       (transpose_b ? layout_b->columns : layout_b->rows) != k ||
       (transpose_b ? layout_b->rows : layout_b->columns) != n)
     return CUBLAS_STATUS_INVALID_VALUE;
-  const cublasStatus_t status = cublasGemmStridedBatchedEx_64(
-      nullptr, matmul->op_a, matmul->op_b, m, n, k, alpha, a, layout_a->type, layout_a->stride, 0, b,
-      layout_b->type, layout_b->stride, 0, beta, d, layout_d->type, layout_d->stride, 0, 1, matmul->compute,
-      CUBLAS_GEMM_DEFAULT);
-  if (status != CUBLAS_STATUS_SUCCESS || matmul->epilogue == CUBLASLT_EPILOGUE_DEFAULT) return status;
-  if (!matmul->bias) return CUBLAS_STATUS_INVALID_VALUE;
+  if (matmul->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !matmul->bias) return CUBLAS_STATUS_INVALID_VALUE;
+  // What is rounded at the end lies in float32 until then.
+  const bool rounds = layout_d->type == CUDA_R_16BF;
+  const auto sums = std::make_shared<std::vector<float>>(rounds ? layout_d->stride * n : 0);
+  float* const result = rounds ? sums->data() : static_cast<float*>(d);
+  const cublasStatus_t status =
+      cublasGemmStridedBatchedEx_64(nullptr, matmul->op_a, matmul->op_b, m, n, k, alpha, a, layout_a->type,
+                                    layout_a->stride, 0, b, layout_b->type, layout_b->stride, 0, beta, result,
+                                    CUDA_R_32F, layout_d->stride, 0, 1, matmul->compute, CUBLAS_GEMM_DEFAULT);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
   tapeformer::cuda::emulation::submit(
-      [matmul = *matmul, b, layout_b = *layout_b, d, layout_d = *layout_d, n, m, k] {
-        if (layout_d.type == CUDA_R_16BF)
-          run_epilogue(matmul, b, layout_b, static_cast<BFloat16*>(d), layout_d.stride, m, n, k);
-        else
-          run_epilogue(matmul, b, layout_b, static_cast<float*>(d), layout_d.stride, m, n, k);
+      [matmul = *matmul, b, layout_b = *layout_b, d, result, sums, layout_d = *layout_d, k] {
+        if (matmul.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+          run_epilogue(matmul, b, layout_b, result, layout_d, k);
+        for (size_t i = 0; i < sums->size(); ++i) static_cast<BFloat16*>(d)[i] = BFloat16((*sums)[i]);
       });
   return CUBLAS_STATUS_SUCCESS;
 }
