@@ -116,7 +116,9 @@ if [ "$device" != cuda-emulated ]; then
     ours "Drawing, CIFAR-10, linear attention, batch $batch" generate --config configs/cifar10/linear.toml --batch "$batch"
   done
 fi
-ours "Attention, forward and backward, by length" attention --longest "$longest"
+for dtype in float32 bfloat16; do
+  ours "Attention in $dtype, forward and backward, by length" attention --longest "$longest" --dtype $dtype
+done
 theirs "Attention, forward and backward, by length" attention.py --kinds linear,softmax --head-dim 64 --precision bfloat16
 theirs "Attention, forward and backward, flash-linear-attention" attention.py --kinds fla --head-dim 64 --precision bfloat16
 [ "$device" = cuda-emulated ] || ours "Bi-LSTM, forward and backward" lstm --frames 800

@@ -85,8 +85,8 @@ void add_run(std::vector<SchemaKey>& keys) {
   table.add("device", &RunConfig::device, "auto, cpu, cuda or cuda:N").problem = device_problem;
   table
       .add("precision", &RunConfig::precision,
-           "arithmetic of the model; bfloat16, on a CUDA device: products of linear layers with rounded "
-           "factors, all else float32")
+           "arithmetic of the model; bfloat16, on a CUDA device: factors of products, and what layers keep "
+           "between them, are rounded; weights, sums and the residual stream stay float32")
       .one_of({"float32", "bfloat16"});
   table.add("tf32", &RunConfig::tf32, "float32 products on a CUDA device may round their factors to TF32");
   table.add("cuda_graphs", &RunConfig::cuda_graphs,

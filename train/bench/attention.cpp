@@ -11,19 +11,25 @@ namespace {
 
 Report run_attention(const CommandLine& line) {
   const auto number = [&](const char* name) { return line.options.get<int64_t>(name); };
-  const AttentionLengths lengths{.shortest = number("shortest"),
-                                 .longest = number("longest"),
-                                 .batch = number("batch"),
-                                 .heads = number("heads"),
-                                 .head_dim = number("head-dim"),
-                                 .repeats = number("repeats"),
-                                 .patience = line.options.get<double>("patience"),
-                                 .device = device_of(line)};
+  const AttentionLengths lengths{
+      .shortest = number("shortest"),
+      .longest = number("longest"),
+      .batch = number("batch"),
+      .heads = number("heads"),
+      .head_dim = number("head-dim"),
+      .repeats = number("repeats"),
+      .patience = line.options.get<double>("patience"),
+      .device = device_of(line),
+      .dtype = line.options.get<std::string>("dtype") == "bfloat16" ? DType::bfloat16 : DType::float32};
   const auto& only = line.options.get<std::string>("kind");
   if (!only.empty()) attention_kind(only);
+  if (lengths.dtype == DType::bfloat16 && lengths.device.is_cpu())
+    throw ConfigError("--dtype bfloat16 needs a CUDA device: set --device");
   if (lengths.shortest > lengths.longest) throw ConfigError("--shortest is larger than --longest");
   Report report;
-  report.add("device", lengths.device.to_string()).add("threads", threads());
+  report.add("device", lengths.device.to_string())
+      .add("dtype", name_of(lengths.dtype))
+      .add("threads", threads());
   std::vector<Report> rows;
   for (const AttentionKind& kind : attention_kinds()) {
     if ((!only.empty() && kind.name != only) || !kind.capabilities.causal) continue;
@@ -69,6 +75,10 @@ Benchmark attention_benchmark() {
                 .help = "width of a head",
                 .min = 1,
                 .max = 1024},
+               {.name = "dtype",
+                .default_value = std::string("float32"),
+                .help = "of queries, keys and values; bfloat16 on a CUDA device",
+                .choices = {"float32", "bfloat16"}},
                {.name = "patience",
                 .default_value = 20.0,
                 .help = "seconds that one pass may take; longer lengths are left out",

@@ -15,10 +15,10 @@ class Length {
   Length(const AttentionKind& kind, const AttentionLengths& all, int64_t length)
       : length_(length),
         inner_(std::max<int64_t>(kTokensTimed / (length * all.batch), 1)),
-        q_(random_rows({all.batch, length, all.heads, all.head_dim}, "q", all.device)),
-        k_(kind.capabilities.shared_query_key ? q_ : random_rows(q_.shape(), "k", all.device)),
-        v_(random_rows(q_.shape(), "v", all.device)),
-        cotangent_(Tensor::full(q_.shape(), 1, DType::float32, all.device)) {}
+        q_(random_rows({all.batch, length, all.heads, all.head_dim}, "q", all.device, all.dtype)),
+        k_(kind.capabilities.shared_query_key ? q_ : random_rows(q_.shape(), "k", all.device, all.dtype)),
+        v_(random_rows(q_.shape(), "v", all.device, all.dtype)),
+        cotangent_(Tensor::full(q_.shape(), 1, all.dtype, all.device)) {}
 
   void run(const Attention& attention) {
     CachingAllocator& memory = allocator(q_.device());
@@ -50,12 +50,12 @@ class Length {
 
 }  // namespace
 
-Tensor random_rows(const Shape& shape, const char* name, Device device) {
+Tensor random_rows(const Shape& shape, const char* name, Device device, DType dtype) {
   const Tensor x = Tensor::empty(shape);
   const RandomStream stream(kSeed, name);
   for (int64_t i = 0; i < x.numel(); ++i)
     x.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
-  return require_grad(x.to(device));
+  return require_grad(x.to(dtype).to(device));
 }
 
 void Spread::add(int64_t length, double seconds_per_token) {

@@ -11,8 +11,8 @@ namespace tapeformer {
 inline constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
 inline constexpr int64_t kFlatFrom = 4096;        // "flat" compares the times per token from here on
 
-// Standard normal rows, float32, whose gradient is taken; the name tells inputs apart.
-Tensor random_rows(const Shape& shape, const char* name, Device device = kCpu);
+// Standard normal rows whose gradient is taken; the name tells inputs apart.
+Tensor random_rows(const Shape& shape, const char* name, Device device = kCpu, DType dtype = DType::float32);
 
 // Slowest over fastest of the times per token from kFlatFrom on; 1 is flat, 0 says that there are too few.
 class Spread {
@@ -31,6 +31,7 @@ struct AttentionLengths {
   int64_t repeats = 5;
   double patience = 20;  // seconds that one pass may take; longer lengths are left out
   Device device = kCpu;
+  DType dtype = DType::float32;  // bfloat16 on devices only
 };
 
 struct AttentionSample {

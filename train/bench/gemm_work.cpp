@@ -2,9 +2,31 @@
 
 #include <algorithm>
 
+#include "core/cuda/backend.h"
 #include "ops/kernels/gemm.h"
 
 namespace tapeformer {
+
+namespace {
+
+// kernel(product) `count` times on matrices of T.
+template <class T, class Kernel>
+void multiply(const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& c, Kernel kernel) {
+  const Gemm<T> product{.transpose_a = p.transpose_a,
+                        .transpose_b = p.transpose_b,
+                        .m = p.m,
+                        .n = p.n,
+                        .k = p.k,
+                        .a = a.data<T>(),
+                        .lda = p.transpose_a ? p.m : p.k,
+                        .b = b.data<T>(),
+                        .ldb = p.transpose_b ? p.k : p.n,
+                        .c = c.data<T>(),
+                        .ldc = p.n};
+  for (int64_t i = 0; i < p.count; ++i) kernel(product);
+}
+
+}  // namespace
 
 std::vector<GemmShape> forward_products(const AutoregressiveOptions& model, int64_t rows) {
   const EncoderOptions& e = model.encoder;
@@ -48,29 +70,23 @@ GemmWork::GemmWork(std::vector<GemmShape> products, Device device) : products_(s
     b = std::max(b, p.n * p.k);
     c = std::max(c, p.m * p.n);
   }
-  a_ = Tensor::full({a}, 0.5, DType::float32, device);
-  b_ = Tensor::full({b}, 0.25, DType::float32, device);
-  c_ = Tensor::zeros({c}, DType::float32, device);
+  DType dtype = DType::float32;
+  if constexpr (kHasCuda)
+    if (!device.is_cpu() && cuda::precision(device) == cuda::Precision::bfloat16) dtype = DType::bfloat16;
+  a_ = Tensor::full({a}, 0.5, dtype, device);
+  b_ = Tensor::full({b}, 0.25, dtype, device);
+  c_ = Tensor::zeros({c}, dtype, device);
 }
 
 void GemmWork::run(const GemmShape& p) const {
-  Gemm<float> product;
-  product.transpose_a = p.transpose_a;
-  product.transpose_b = p.transpose_b;
-  product.m = p.m;
-  product.n = p.n;
-  product.k = p.k;
-  product.lda = p.transpose_a ? p.m : p.k;
-  product.ldb = p.transpose_b ? p.k : p.n;
-  product.ldc = p.n;
-  const auto run = [&](auto kernel) {
-    product.a = a_.data<float>();
-    product.b = b_.data<float>();
-    product.c = c_.data<float>();
-    for (int64_t i = 0; i < p.count; ++i) kernel(product);
-  };
   on_device(
-      a_.device(), "GemmWork", [&] { run(cpu::gemm<float>); }, [&] { run(cuda::gemm<float>); });
+      a_.device(), "GemmWork", [&] { multiply<float>(p, a_, b_, c_, cpu::gemm<float>); },
+      [&] {
+        if (a_.dtype() == DType::bfloat16)
+          multiply<BFloat16>(p, a_, b_, c_, cuda::gemm<BFloat16>);
+        else
+          multiply<float>(p, a_, b_, c_, cuda::gemm<float>);
+      });
 }
 
 void GemmWork::run() const {

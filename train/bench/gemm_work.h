@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-// c (m, n) = op(a) op(b), `count` times, with k summed over; float32.
+// c (m, n) = op(a) op(b), `count` times, with k summed over.
 struct GemmShape {
   std::string name;
   int64_t m = 0, n = 0, k = 0;
@@ -34,7 +34,8 @@ double total_flops(const std::vector<GemmShape>& products);
 // softmax.
 double attention_flops(const AutoregressiveOptions& model, int64_t length);
 
-// Runs the products on a machine, on buffers of its own.
+// Runs the products on a machine, on buffers of its own: of float32, or of bfloat16 where a device is set to
+// that precision.
 class GemmWork {
  public:
   explicit GemmWork(std::vector<GemmShape> products, Device device = kCpu);

@@ -1,5 +1,6 @@
-// A whole training step (forward, backward, clipping, optimizer) on random bytes, held against sgemm on the
-// step's own matrix shapes. Both are measured in turn, so that whatever else the machine does slows both.
+// A whole training step (forward, backward, clipping, optimizer) on random bytes, held against products of
+// the step's own matrix shapes, in its precision. Both are measured in turn, so that whatever else the
+// machine does slows both.
 #include "core/allocator.h"
 #include "core/machine.h"
 #include "train/bench/bench.h"

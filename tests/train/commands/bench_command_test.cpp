@@ -87,6 +87,17 @@ TEST_CASE("bench attention") {
                                            "--longest", "64", "--repeats", "1", "--json"}));
   CHECK(linear["lengths"].size() == 1);
   CHECK(run_program({"bench", "attention", "--kind", "linaer"}).code == 2);
+  CHECK(run_program({"bench", "attention", "--dtype", "bfloat16", "--device", "cpu"}).code == 2);
+  if constexpr (kHasCuda)
+    if (cuda::emulated()) {
+      const auto halves = json_of(run_program({"bench", "attention", "--kind", "linear", "--shortest", "64",
+                                               "--longest", "64", "--heads", "1", "--repeats", "1", "--dtype",
+                                               "bfloat16", "--device", "cuda-emulated", "--json"}));
+      CHECK(halves["dtype"] == "bfloat16");
+      // Eight tensors of 64 elements a token, and states in float32: 65 rows of 64 for 64 tokens.
+      CHECK(halves["lengths"][0]["bytes_per_token"] >= 8 * 64 * 2);
+      CHECK(halves["lengths"][0]["bytes_per_token"] < 8 * 64 * 4);
+    }
 }
 
 TEST_CASE("bench reversible") {
