@@ -128,7 +128,7 @@ __device__ void backward(const Utterance<T>& u, T* alpha, T* beta, int64_t row_s
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) paths_kernel(Batch<T> batch) {
+__global__ void paths_kernel(Batch<T> batch) {
   const int64_t b = blockIdx.x;
   const Utterance<T> u(batch, b);
   if (u.frames == 0) {
