@@ -2,8 +2,9 @@
 # scripts/gpu-check.sh [BIN_DIR]: on a machine with a CUDA device, runs the device's tests, the sanitizer and the benchmarks,
 # and writes docs/results/gpu.md (or the file that OUT names). Needs neither network nor compiler: BIN_DIR holds the programs
 # tapeformer, test_core, test_ops, test_models and test_train (default: build/release and its tests). Where PYTHON (default:
-# python3) has PyTorch, its benchmarks run in turn with ours. DEVICE=cuda-emulated runs everything at small sizes on the CPU,
-# to check this script.
+# python3) has PyTorch, its benchmarks run in turn with ours. PARTS chooses among "tests sanitizer training benchmarks", where
+# time is short; LIMIT is what one command may take, in seconds (default: 600). DEVICE=cuda-emulated runs everything at small
+# sizes on the CPU, to check this script.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,6 +12,14 @@ bin=${1:-build/release}
 out=${OUT:-docs/results/gpu.md}
 device=${DEVICE:-cuda}
 python=${PYTHON:-python3}
+limit=${LIMIT:-600}
+parts=${PARTS:-tests sanitizer training benchmarks}
+for part in $parts; do
+  case $part in
+    tests | sanitizer | training | benchmarks) ;;
+    *) echo "gpu-check: PARTS has \"$part\", expected tests, sanitizer, training or benchmarks" >&2; exit 2 ;;
+  esac
+done
 program() {
   for path in "$bin/$1" "$bin/bin/$1" "$bin/tests/${1#test_}/$1"; do
     [ -x "$path" ] && { echo "$path"; return; }
@@ -32,7 +41,11 @@ section() {
   local title=$1 status=0
   shift
   printf '\n## %s\n\n`%s`\n\n```\n' "$title" "$*" >>"$report"
-  "$@" >>"$report" 2>&1 || status=$?
+  if [ "$(type -t "$1")" = function ]; then
+    "$@" >>"$report" 2>&1 || status=$?
+  else
+    timeout "$limit" "$@" >>"$report" 2>&1 || status=$?  # 124: took too long
+  fi
   printf '```\n' >>"$report"
   if [ "$status" -ne 0 ]; then
     printf '\n**Failed with exit status %s.**\n' "$status" >>"$report"
@@ -44,29 +57,32 @@ section() {
 # shellcheck disable=SC2016
 printf '# CUDA backend on a device\n\nWritten by `scripts/gpu-check.sh` on %s.\n' "$(date -u +%F)" >"$report"
 section "Machine" "$tapeformer" info
-section "Tests of the core on the device" "$test_core" -tc='cuda:*'
-section "Tests of ops on the device" "$test_ops" -tc='cuda:*'
-section "The same, waiting after each kernel" env TAPEFORMER_CUDA_SYNC=1 "$test_ops" -tc='cuda:*'
-section "Drawing on the device and on the CPU" "$test_models" -tc='cuda:*'
-section "Trainings on the device and on the CPU" "$test_train" -tc='cuda:*'
-if command -v compute-sanitizer >/dev/null; then
-  for tool in memcheck racecheck synccheck; do
-    section "compute-sanitizer $tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$test_ops" -tc='cuda:*'
-  done
-else
-  printf '\ncompute-sanitizer is not on this machine, so it was not run.\n' >>"$report"
-fi
 small=()
 batches="10 256" cifar_batches="4 64" drawn_batches="1 4096" longest=65536
 if [ "$device" = cuda-emulated ]; then
   small=(--set model.layers=1 --set model.heads=1 --set model.feedforward=16 --set data.batch_size=1)
   batches=1 cifar_batches="" drawn_batches=2 longest=512
 fi
-train=("$tapeformer" train configs/copy/linear.toml "${small[@]}" --set train.steps=20 --set train.log_every=1
-  --set train.eval_every=0 --set train.checkpoint_every=0)
-runs=$(mktemp -d)
-section "20 steps on the CPU" "${train[@]}" --device cpu --run-dir "$runs/cpu"
-section "20 steps on the device" "${train[@]}" --device "$device" --run-dir "$runs/device"
+
+part_tests() {
+  section "Tests of the core on the device" "$test_core" -tc='cuda:*'
+  section "Tests of ops on the device" "$test_ops" -tc='cuda:*'
+  section "The same, waiting after each kernel" env TAPEFORMER_CUDA_SYNC=1 "$test_ops" -tc='cuda:*'
+  section "Drawing on the device and on the CPU" "$test_models" -tc='cuda:*'
+  section "Trainings on the device and on the CPU, and the memory that they leave" "$test_train" -tc='cuda:*'
+}
+
+part_sanitizer() {
+  local tool
+  if ! command -v compute-sanitizer >/dev/null; then
+    printf '\ncompute-sanitizer is not on this machine, so it was not run.\n' >>"$report"
+    return
+  fi
+  for tool in memcheck initcheck racecheck synccheck; do
+    section "compute-sanitizer $tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$test_ops" -tc='cuda:*'
+  done
+}
+
 # Step, loss on the CPU, loss on the device; fails beyond a relative difference of 1e-3 and on missing steps.
 # shellcheck disable=SC2317  # called by section
 agree() {
@@ -78,50 +94,62 @@ agree() {
   join "$runs/cpu.losses" "$runs/device.losses" | sort -n |
     awk '{ print; d = $2 - $3; if (d < 0) d = -d; if (d > 1e-3 * $2) bad = 1 } END { exit bad || NR != 20 }'
 }
-section "Step, loss on the CPU, loss on the device" agree
-rm -rf "$runs"
+part_training() {
+  local train=("$tapeformer" train configs/copy/linear.toml "${small[@]}" --set train.steps=20 --set train.log_every=1
+    --set train.eval_every=0 --set train.checkpoint_every=0)
+  runs=$(mktemp -d)
+  section "20 steps on the CPU" "${train[@]}" --device cpu --run-dir "$runs/cpu"
+  section "20 steps on the device" "${train[@]}" --device "$device" --run-dir "$runs/device"
+  section "Step, loss on the CPU, loss on the device" agree
+  rm -rf "$runs"
+}
 
 # Benchmarks, each followed by PyTorch's where it has one.
 ours() { section "$1" "$tapeformer" bench "${@:2}" --device "$device"; }
 theirs() {
   if [ -n "$has_torch" ]; then section "$1, PyTorch" "$python" "tests/bench/peers/$2" --device cuda "${@:3}"; fi
 }
-has_torch=$("$python" -c "import torch; print('yes' if torch.cuda.is_available() else '')" 2>/dev/null) || has_torch=""
-[ -n "$has_torch" ] || printf '\nPyTorch was not found, so nothing is compared with it.\n' >>"$report"
-fast=(--compile-mode reduce-overhead --precision bfloat16 --chunk 64)
-for batch in $batches; do
-  for settings in run.precision=float32 run.tf32=true run.precision=bfloat16 "run.precision=bfloat16 run.cuda_graphs=false"; do
-    read -ra each <<<"${settings//run/--set run}"
-    ours "Training step, MNIST, linear attention, batch $batch, $settings" train-step --config configs/mnist/linear.toml \
-      --set data.batch_size="$batch" "${each[@]}" "${small[@]}"
+part_benchmarks() {
+  local batch dtype graphs settings each fast=(--compile-mode reduce-overhead --precision bfloat16 --chunk 64)
+  has_torch=$("$python" -c "import torch; print('yes' if torch.cuda.is_available() else '')" 2>/dev/null) || has_torch=""
+  [ -n "$has_torch" ] || printf '\nPyTorch was not found, so nothing is compared with it.\n' >>"$report"
+  for batch in $batches; do
+    for settings in run.precision=float32 run.tf32=true run.precision=bfloat16 "run.precision=bfloat16 run.cuda_graphs=false"; do
+      read -ra each <<<"${settings//run/--set run}"
+      ours "Training step, MNIST, linear attention, batch $batch, $settings" train-step --config configs/mnist/linear.toml \
+        --set data.batch_size="$batch" "${each[@]}" "${small[@]}"
+    done
+    theirs "Training step, MNIST, linear attention, batch $batch" train_step.py --batch "$batch" --dropout 0.1 "${fast[@]}"
   done
-  theirs "Training step, MNIST, linear attention, batch $batch" train_step.py --batch "$batch" --dropout 0.1 "${fast[@]}"
-done
-for batch in $cifar_batches; do
-  ours "Training step, CIFAR-10, linear attention, batch $batch" train-step --config configs/cifar10/linear.toml \
-    --set data.batch_size="$batch" --set run.precision=bfloat16
-  theirs "Training step, CIFAR-10, linear attention, batch $batch" train_step.py --layers 16 --length 3071 --batch "$batch" \
-    --dropout 0.1 "${fast[@]}"
-done
-for batch in $drawn_batches; do
-  for graphs in true false; do
-    ours "Drawing, MNIST, linear attention, batch $batch, run.cuda_graphs=$graphs" generate --config configs/mnist/linear.toml \
-      --batch "$batch" --set run.cuda_graphs=$graphs "${small[@]}"
+  for batch in $cifar_batches; do
+    ours "Training step, CIFAR-10, linear attention, batch $batch" train-step --config configs/cifar10/linear.toml \
+      --set data.batch_size="$batch" --set run.precision=bfloat16
+    theirs "Training step, CIFAR-10, linear attention, batch $batch" train_step.py --layers 16 --length 3071 --batch "$batch" \
+      --dropout 0.1 "${fast[@]}"
   done
-  theirs "Drawing, MNIST, linear attention, batch $batch" generate.py --batch "$batch" --compile-mode reduce-overhead \
+  for batch in $drawn_batches; do
+    for graphs in true false; do
+      ours "Drawing, MNIST, linear attention, batch $batch, run.cuda_graphs=$graphs" generate \
+        --config configs/mnist/linear.toml --batch "$batch" --set run.cuda_graphs=$graphs "${small[@]}"
+    done
+    theirs "Drawing, MNIST, linear attention, batch $batch" generate.py --batch "$batch" --compile-mode reduce-overhead \
+      --precision bfloat16
+  done
+  if [ "$device" != cuda-emulated ]; then
+    for batch in 1 512; do
+      ours "Drawing, CIFAR-10, linear attention, batch $batch" generate --config configs/cifar10/linear.toml --batch "$batch"
+    done
+  fi
+  for dtype in float32 bfloat16; do
+    ours "Attention in $dtype, forward and backward, by length" attention --longest "$longest" --dtype $dtype
+  done
+  theirs "Attention, forward and backward, by length" attention.py --kinds linear,softmax --head-dim 64 --precision bfloat16
+  theirs "Attention, forward and backward, flash-linear-attention" attention.py --kinds fla --head-dim 64 \
     --precision bfloat16
-done
-if [ "$device" != cuda-emulated ]; then
-  for batch in 1 512; do
-    ours "Drawing, CIFAR-10, linear attention, batch $batch" generate --config configs/cifar10/linear.toml --batch "$batch"
-  done
-fi
-for dtype in float32 bfloat16; do
-  ours "Attention in $dtype, forward and backward, by length" attention --longest "$longest" --dtype $dtype
-done
-theirs "Attention, forward and backward, by length" attention.py --kinds linear,softmax --head-dim 64 --precision bfloat16
-theirs "Attention, forward and backward, flash-linear-attention" attention.py --kinds fla --head-dim 64 --precision bfloat16
-[ "$device" = cuda-emulated ] || ours "Bi-LSTM, forward and backward" lstm --frames 800
+  [ "$device" = cuda-emulated ] || ours "Bi-LSTM, forward and backward" lstm --frames 800
+}
+
+for part in $parts; do "part_$part"; done
 if [ -e "$out" ]; then # registers and shared memory stay below the figures
   printf '\n' >>"$report"
   sed -n '/^## What the compiler says$/,$p' "$out" >>"$report"
