@@ -15,10 +15,8 @@ python=${PYTHON:-python3}
 limit=${LIMIT:-600}
 parts=${PARTS:-tests sanitizer training benchmarks}
 for part in $parts; do
-  case $part in
-    tests | sanitizer | training | benchmarks) ;;
-    *) echo "gpu-check: PARTS has \"$part\", expected tests, sanitizer, training or benchmarks" >&2; exit 2 ;;
-  esac
+  [[ " tests sanitizer training benchmarks " == *" $part "* ]] ||
+    { echo "gpu-check: PARTS has \"$part\", expected tests, sanitizer, training or benchmarks" >&2; exit 2; }
 done
 program() {
   for path in "$bin/$1" "$bin/bin/$1" "$bin/tests/${1#test_}/$1"; do
@@ -130,7 +128,7 @@ part_benchmarks() {
   for batch in $drawn_batches; do
     for graphs in true false; do
       ours "Drawing, MNIST, linear attention, batch $batch, run.cuda_graphs=$graphs" generate \
-        --config configs/mnist/linear.toml --batch "$batch" --set run.cuda_graphs=$graphs "${small[@]}"
+        --config configs/mnist/linear.toml --batch "$batch" --set run.cuda_graphs="$graphs" "${small[@]}"
     done
     theirs "Drawing, MNIST, linear attention, batch $batch" generate.py --batch "$batch" --compile-mode reduce-overhead \
       --precision bfloat16
@@ -141,7 +139,7 @@ part_benchmarks() {
     done
   fi
   for dtype in float32 bfloat16; do
-    ours "Attention in $dtype, forward and backward, by length" attention --longest "$longest" --dtype $dtype
+    ours "Attention in $dtype, forward and backward, by length" attention --longest "$longest" --dtype "$dtype"
   done
   theirs "Attention, forward and backward, by length" attention.py --kinds linear,softmax --head-dim 64 --precision bfloat16
   theirs "Attention, forward and backward, flash-linear-attention" attention.py --kinds fla --head-dim 64 \
@@ -149,7 +147,14 @@ part_benchmarks() {
   [ "$device" = cuda-emulated ] || ours "Bi-LSTM, forward and backward" lstm --frames 800
 }
 
-for part in $parts; do "part_$part"; done
+for part in $parts; do
+  case $part in
+    tests) part_tests ;;
+    sanitizer) part_sanitizer ;;
+    training) part_training ;;
+    benchmarks) part_benchmarks ;;
+  esac
+done
 if [ -e "$out" ]; then # registers and shared memory stay below the figures
   printf '\n' >>"$report"
   sed -n '/^## What the compiler says$/,$p' "$out" >>"$report"
