@@ -70,6 +70,8 @@ Context* make_context(int index) {
   check_status(cublasCreate(&blas));
   Owned<cublasHandle_t, DestroyBlas> owned_blas(blas);
   check_status(cublasSetStream(blas, stream));
+  // Else parts of a long sum are rounded to bfloat16 before they are added, where the result is.
+  check_status(cublasSetMathMode(blas, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION));
   cublasLtHandle_t blas_lt{};
   check_status(cublasLtCreate(&blas_lt));
   Owned<cublasLtHandle_t, DestroyBlasLt> owned_blas_lt(blas_lt);

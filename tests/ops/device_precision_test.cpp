@@ -196,6 +196,20 @@ TEST_CASE("cuda: bfloat16 products add in float32, however long the sum is") {
   }
 }
 
+TEST_CASE("cuda: results in bfloat16 are rounded once: parts of a long sum stay float32") {
+  // The first half adds up to a number that bfloat16 has not, which the second takes away again but for 1.
+  constexpr int64_t kHalf = 40001, kSize = 8;
+  const Tensor rows = Tensor::full({kSize, 2 * kHalf}, 1);
+  rows.view({kSize, kHalf - 1}, {2 * kHalf, 1}, kHalf).fill(-1);
+  rows.view({kSize, 1}, {2 * kHalf, 1}, 2 * kHalf - 1).fill(0);
+  for (const Device device : other_devices()) {
+    const Tensor x = rows.to(DType::bfloat16).to(device),
+                 weight = Tensor::full({kSize, 2 * kHalf}, 1, DType::float32, device);
+    for (const Tensor& bias : {Tensor{}, Tensor::zeros({kSize}, DType::float32, device)})
+      for (const double value : linear(x, weight, bias).to_vector()) CHECK(value == 1);
+  }
+}
+
 TEST_CASE("cuda: attention of bfloat16, on tensor cores, errs as rounding does, and repeats to the bit") {
   std::vector<OpCase> table;
   add_attention(table);

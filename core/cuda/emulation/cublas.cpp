@@ -53,7 +53,8 @@ struct Product {
   void* c;
   int64_t ldc, stride_c, count;
   bool is_double, tf32;
-  bool rounds;  // the result to bfloat16; beta is 0 then
+  bool rounds;        // the result to bfloat16; beta is 0 then
+  bool rounds_parts;  // of the sums too
 
   void run() const {
     const int64_t bytes = factor == CUDA_R_16BF ? 2 : 4;
@@ -70,16 +71,21 @@ struct Product {
                                            rows_a, columns_a, lda, of_a);
       const float* const second = floats_of(static_cast<const char*>(b) + i * stride_b * bytes, factor, tf32,
                                             rows_b, columns_b, ldb, of_b);
-      const auto multiply = [&](float* sums, double scale) {
-        cblas_sgemm(CblasColMajor, op_a, op_b, size(m), size(n), size(k), static_cast<float>(alpha), first,
-                    size(lda), second, size(ldb), static_cast<float>(scale), sums, size(ldc));
+      const auto multiply = [&](int64_t from, int64_t to, float* sums, double scale) {
+        cblas_sgemm(CblasColMajor, op_a, op_b, size(m), size(n), size(to - from), static_cast<float>(alpha),
+                    first + from * (op_a == CblasNoTrans ? lda : 1), size(lda),
+                    second + from * (op_b == CblasNoTrans ? 1 : ldb), size(ldb), static_cast<float>(scale),
+                    sums, size(ldc));
       };
       if (!rounds) {
-        multiply(static_cast<float*>(c) + i * stride_c, beta);
+        multiply(0, k, static_cast<float*>(c) + i * stride_c, beta);
         continue;
       }
       std::vector<float> sums(static_cast<size_t>(ldc * n));
-      multiply(sums.data(), 0);
+      multiply(0, k / 2, sums.data(), 0);
+      if (rounds_parts)
+        for (float& sum : sums) sum = static_cast<float>(tapeformer::BFloat16(sum));
+      multiply(k / 2, k, sums.data(), 1);
       auto* const result = static_cast<tapeformer::BFloat16*>(c) + i * stride_c;
       for (int64_t column = 0; column < n; ++column)
         for (int64_t row = 0; row < m; ++row)
@@ -96,13 +102,11 @@ const char* cublasGetStatusString(cublasStatus_t status) {
                                                  : "the emulation of cuBLAS does not have these types";
 }
 
-cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t, cublasOperation_t op_a, cublasOperation_t op_b,
-                                             int64_t m, int64_t n, int64_t k, const void* alpha,
-                                             const void* a, cudaDataType_t type_a, int64_t lda,
-                                             long long stride_a, const void* b, cudaDataType_t type_b,
-                                             int64_t ldb, long long stride_b, const void* beta, void* c,
-                                             cudaDataType_t type_c, int64_t ldc, long long stride_c,
-                                             int64_t count, cublasComputeType_t compute, cublasGemmAlgo_t) {
+cublasStatus_t cublasGemmStridedBatchedEx_64(
+    cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
+    const void* alpha, const void* a, cudaDataType_t type_a, int64_t lda, long long stride_a, const void* b,
+    cudaDataType_t type_b, int64_t ldb, long long stride_b, const void* beta, void* c, cudaDataType_t type_c,
+    int64_t ldc, long long stride_c, int64_t count, cublasComputeType_t compute, cublasGemmAlgo_t) {
   const bool is_double = type_c == CUDA_R_64F, tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   const bool rounded = type_a == CUDA_R_16BF, rounds = type_c == CUDA_R_16BF;
   if (type_a != type_b || (type_a != type_c && !(rounded && type_c == CUDA_R_32F)) ||
@@ -139,7 +143,8 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t, cublasOperation_t o
                         .count = count,
                         .is_double = is_double,
                         .tf32 = tf32,
-                        .rounds = rounds};
+                        .rounds = rounds,
+                        .rounds_parts = handle->math != CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION};
   tapeformer::cuda::emulation::submit([product] { product.run(); });
   return CUBLAS_STATUS_SUCCESS;
 }

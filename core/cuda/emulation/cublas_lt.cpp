@@ -89,19 +89,19 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t, int,
+                                              cublasLtMatmulPreference_t preference, int,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
   *found = is_factor(*a) && a->type == b->type && (d->type == CUDA_R_32F || d->type == a->type) ? 1 : 0;
   if (*found == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
-  results[0] = {{}, 0, CUBLAS_STATUS_SUCCESS};
+  results[0] = {{preference->reductions == CUBLASLT_REDUCTION_SCHEME_MASK}, 0, CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t layout_a, const void* b, cublasLtMatrixLayout_t layout_b,
                               const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
-                              cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t*, void*, size_t,
-                              cudaStream_t) {
+                              cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t* algorithm, void*,
+                              size_t, cudaStream_t) {
   const bool transpose_b = matmul->op_b == CUBLAS_OP_T;
   const int64_t m = layout_d->rows, n = layout_d->columns,
                 k = matmul->op_a == CUBLAS_OP_T ? layout_a->rows : layout_a->columns;
@@ -114,11 +114,30 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, con
   const bool rounds = layout_d->type == CUDA_R_16BF;
   const auto sums = std::make_shared<std::vector<float>>(rounds ? layout_d->stride * n : 0);
   float* const result = rounds ? sums->data() : static_cast<float*>(d);
-  const cublasStatus_t status =
-      cublasGemmStridedBatchedEx_64(nullptr, matmul->op_a, matmul->op_b, m, n, k, alpha, a, layout_a->type,
-                                    layout_a->stride, 0, b, layout_b->type, layout_b->stride, 0, beta, result,
-                                    CUDA_R_32F, layout_d->stride, 0, 1, matmul->compute, CUBLAS_GEMM_DEFAULT);
-  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  EmulatedCublas handle;
+  const auto multiply = [&](int64_t from, int64_t to, const void* scale) {
+    const auto at = [&](const void* matrix, const EmulatedLayout& layout, bool along_column) {
+      const int64_t bytes = layout.type == CUDA_R_16BF ? 2 : 4;
+      return static_cast<const char*>(matrix) + from * (along_column ? 1 : layout.stride) * bytes;
+    };
+    return cublasGemmStridedBatchedEx_64(&handle, matmul->op_a, matmul->op_b, m, n, to - from, alpha,
+                                         at(a, *layout_a, matmul->op_a == CUBLAS_OP_T), layout_a->type,
+                                         layout_a->stride, 0, at(b, *layout_b, !transpose_b), layout_b->type,
+                                         layout_b->stride, 0, scale, result, CUDA_R_32F, layout_d->stride, 0,
+                                         1, matmul->compute, CUBLAS_GEMM_DEFAULT);
+  };
+  const int64_t middle = rounds && algorithm->rounds_parts ? k / 2 : 0;
+  if (middle > 0) {
+    if (const cublasStatus_t status = multiply(0, middle, beta); status != CUBLAS_STATUS_SUCCESS)
+      return status;
+    tapeformer::cuda::emulation::submit([sums] {
+      for (float& sum : *sums) sum = static_cast<float>(BFloat16(sum));
+    });
+  }
+  const float one = 1;
+  if (const cublasStatus_t status = multiply(middle, k, middle > 0 ? &one : beta);
+      status != CUBLAS_STATUS_SUCCESS)
+    return status;
   tapeformer::cuda::emulation::submit(
       [matmul = *matmul, b, layout_b = *layout_b, d, result, sums, layout_d = *layout_d, k] {
         if (matmul.epilogue != CUBLASLT_EPILOGUE_DEFAULT)

@@ -17,12 +17,21 @@ enum cublasLtMatmulDescAttributes_t {
 };
 enum cublasLtMatmulPreferenceAttributes_t {
   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+  CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES
 };
 
+enum cublasLtReductionScheme_t : uint32_t {
+  CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2,
+  CUBLASLT_REDUCTION_SCHEME_MASK = 7
+};
+
+struct EmulatedPreference {
+  uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
+};
 struct EmulatedMatmul {
   cublasComputeType_t compute;
   cublasOperation_t op_a, op_b;
@@ -36,8 +45,10 @@ struct EmulatedLayout {
 using cublasLtHandle_t = struct EmulatedCublasLt*;
 using cublasLtMatmulDesc_t = EmulatedMatmul*;
 using cublasLtMatrixLayout_t = EmulatedLayout*;
-using cublasLtMatmulPreference_t = struct EmulatedPreference*;
-struct cublasLtMatmulAlgo_t {};
+using cublasLtMatmulPreference_t = EmulatedPreference*;
+struct cublasLtMatmulAlgo_t {
+  bool rounds_parts;  // of sums, to the type of the result
+};
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
   size_t workspaceSize;
@@ -61,15 +72,18 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
                                           uint64_t columns, int64_t stride);
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout);
 inline cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
-  *preference = nullptr;
+  *preference = new EmulatedPreference;
   return CUBLAS_STATUS_SUCCESS;
 }
-inline cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) {
+inline cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
   return CUBLAS_STATUS_SUCCESS;
 }
-inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
-                                                           cublasLtMatmulPreferenceAttributes_t, const void*,
-                                                           size_t) {
+inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                           cublasLtMatmulPreferenceAttributes_t attribute,
+                                                           const void* value, size_t) {
+  if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+    preference->reductions = *static_cast<const uint32_t*>(value);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul,
