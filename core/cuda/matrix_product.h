@@ -65,7 +65,8 @@ inline std::array<float, 16> shared_elements(const LaneValues& lanes, int first_
 
 // sums += left right, of which a lane has (row, column), (row, column + 1), (row + 8, column) and
 // (row + 8, column + 1), with row and column as in LeftFragment. All lanes of the warp call it. PTX ISA,
-// mma.sync.aligned.m16n8k16.
+// mma.sync.aligned.m16n8k16. Volatile, so that it stays where all lanes come by, and is not put off into a
+// branch of those that use the sums.
 __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2, float& sum3,
                                           const LeftFragment& left, const RightFragment& right) {
 #ifdef TAPEFORMER_CUDA_EMULATED
@@ -86,7 +87,8 @@ __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2,
     sum3 += rows[1][k] * columns[1][k];
   }
 #else
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(sum0), "+f"(sum1), "+f"(sum2), "+f"(sum3)
       : "r"(left.pairs[0]), "r"(left.pairs[1]), "r"(left.pairs[2]), "r"(left.pairs[3]), "r"(right.pairs[0]),
