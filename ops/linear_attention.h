@@ -19,10 +19,11 @@ struct LinearAttentionOptions {
 };
 
 // q (batch, query_length, heads, dim), k (batch, key_length, heads, dim), v (batch, key_length, heads,
-// value_dim), all float32 or float64; result (batch, query_length, heads, value_dim), contiguous. Inputs are
-// read through their strides; only a last dimension that is not contiguous is copied. A query that sees no
-// key gets zeros. backward() needs q, k, v, the result and one number per row, and repeats the forward scan.
-// Errors: ShapeError for shapes that do not fit, or a causal form whose query and key lengths differ.
+// value_dim), all float32 or float64, on a device also bfloat16; result (batch, query_length, heads,
+// value_dim), contiguous. Inputs are read through their strides; only a last dimension that is not contiguous
+// is copied. A query that sees no key gets zeros. backward() needs q, k, v, the result and one number per
+// row, and repeats the forward scan. Errors: ShapeError for shapes that do not fit, or a causal form whose
+// query and key lengths differ.
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         const LinearAttentionOptions& options = {});
 

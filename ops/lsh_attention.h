@@ -59,15 +59,16 @@ LshOptions lsh_preset(const std::string& name);
 // The number of buckets that the options mean at a length; 1 where no hashing is needed. Errors: ShapeError.
 int64_t lsh_bucket_count(const LshOptions& options, int64_t length);
 
-// q (batch, length, heads, dim), float32 or float64; result (batch, heads, rounds, length) int32, in [0,
-// lsh_bucket_count(length of the sequence)]: the upper end is the bucket of positions that do not count. Ties
-// go to the lowest bucket. Not recorded: buckets have no gradient. The rotations of round r are the same
-// whatever the number of rounds. Errors: ShapeError for odd or too many buckets, no rounds, and shapes that
-// do not fit.
+// q (batch, length, heads, dim), float32 or float64, on a device also bfloat16; result (batch, heads, rounds,
+// length) int32, in [0, lsh_bucket_count(length of the sequence)]: the upper end is the bucket of positions
+// that do not count. Ties go to the lowest bucket. Not recorded: buckets have no gradient. The rotations of
+// round r are the same whatever the number of rounds. Errors: ShapeError for odd or too many buckets, no
+// rounds, and shapes that do not fit.
 Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStream& stream);
 
-// q (batch, length, heads, dim), v (batch, length, heads, value_dim), both float32 or float64, and the
-// buckets of lsh_buckets with the same options; result (batch, length, heads, value_dim), contiguous.
+// q (batch, length, heads, dim), v (batch, length, heads, value_dim), both float32 or float64, on a device
+// also bfloat16, and the buckets of lsh_buckets with the same options; result (batch, length, heads,
+// value_dim), contiguous.
 //
 // Positions sort by (bucket, position) in each round. A query never sees its own position unless it sees no
 // other one: in no round with Combine::logsumexp, in this round with Combine::mean. Keys are

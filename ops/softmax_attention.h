@@ -17,10 +17,11 @@ struct SoftmaxAttentionOptions {
 };
 
 // q (batch, query_length, heads, dim), k (batch, key_length, heads, dim), v (batch, key_length, heads,
-// value_dim), all float32 or float64; result (batch, query_length, heads, value_dim), contiguous. Inputs are
-// read through their strides; only a last dimension that is not contiguous is copied. A query that sees no
-// key gets zeros. Works block by block with an online softmax (Dao et al. 2022, "FlashAttention") and never
-// holds query_length x key_length numbers; backward() works the scores out again. Errors: ShapeError.
+// value_dim), all float32 or float64, on a device also bfloat16; result (batch, query_length, heads,
+// value_dim), contiguous. Inputs are read through their strides; only a last dimension that is not contiguous
+// is copied. A query that sees no key gets zeros. Works block by block with an online softmax (Dao et al.
+// 2022, "FlashAttention") and never holds query_length x key_length numbers; backward() works the scores out
+// again. Errors: ShapeError.
 Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const SoftmaxAttentionOptions& options = {});
 
