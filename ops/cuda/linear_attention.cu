@@ -1,6 +1,7 @@
 #include "ops/kernels/linear_attention.h"
 
 #include <algorithm>
+#include <optional>
 #include <type_traits>
 
 #include "ops/cuda/linear_attention_rows.h"
@@ -121,10 +122,10 @@ __global__ void scan_kernel(T* states, int64_t segments, int64_t size, int64_t c
 
 // One block for a chunk of a head, and the tiles of the result along y. states: for the causal form one for
 // each chunk, else one for each head, state_stride apart.
-template <class Tiles, Reading kReading, int kWidth, class T = typename Tiles::Value,
+template <class Tiles, Reading kReading, int kWidth, class R, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states, int64_t states_each,
-                            S* result, T* inverse) {
+                            R* result, T* inverse) {
   constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
   constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
   using Sums = typename Tiles::template Tile<kTokens, kWidth>;
@@ -198,7 +199,7 @@ __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states,
   }
 
   const int64_t length = kReverse ? in.s.key_length : queries, width = kToFeatures ? dim : value_dim;
-  const AttentionRows<S> target = contiguous_rows(result, length, in.s.heads, width);
+  const AttentionRows<R> target = contiguous_rows(result, length, in.s.heads, width);
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Sums::kRowsEach; ++i) {
     const int64_t position = begin + Sums::row(i);
@@ -218,7 +219,7 @@ __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states,
       if constexpr (kReading == Reading::key_gradient)
         sum = position < head.keys.count ? (sum + state_sum[feature]) * head.keys.slope(position, feature)
                                          : T{0};
-      target.row(head.example, position, head.head)[feature] = convert_element<S>(sum);
+      target.row(head.example, position, head.head)[feature] = convert_element<R>(sum);
     }
   }
 }
@@ -265,15 +266,16 @@ class LinearStates {
   Scratch<T> states_;
 };
 
-template <Reading kReading, class Tiles, class T = typename Tiles::Value, class S = typename Tiles::Stored>
-void read(const LinearInputs<S>& in, const LinearStates<Tiles>& states, S* result, T* inverse = nullptr) {
+template <Reading kReading, class Tiles, class R, class T = typename Tiles::Value,
+          class S = typename Tiles::Stored>
+void read(const LinearInputs<S>& in, const LinearStates<Tiles>& states, R* result, T* inverse = nullptr) {
   constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
   constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
   const int64_t chunks = tiles_of(kReverse ? in.s.key_length : in.s.query_length, kTokens);
   const int64_t width = kToFeatures ? in.s.dim : in.s.value_dim;
   auto run = [&](auto tile) {
     constexpr int kWidth = decltype(tile)::value;
-    launch(read_kernel<Tiles, kReading, kWidth>,
+    launch(read_kernel<Tiles, kReading, kWidth, R>,
            over_tiles(in.s.batch * in.s.heads * chunks, tiles_of(width, kWidth), Tiles::kThreads,
                       Tiles::Memory::kBytes),
            in, chunks, states.data(), states.each(), result, inverse);
@@ -297,16 +299,31 @@ void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<cons
                                const Compute<S>* inverse_denominators, AttentionRows<const S> g,
                                AttentionGradients<S> gradients) {
   using T = Compute<S>;
-  using States = LinearStates<TilesFor<S>>;
-  const Scratch<T> dd(s.batch * s.heads * s.query_length);
-  row_dots(g, contiguous_rows(out, s.query_length, s.heads, s.value_dim), inverse_denominators, T{-1},
-           s.batch, s.query_length, s.heads, s.value_dim, dd.data());
+  // The gradient of a query is a sum of dn . v + dd over all keys, from which what values have in common
+  // cancels: out, dn and states that are rounded to bfloat16 leave an error that grows with the length.
+  using Exact = PlainTiles<T, S>;
+  constexpr bool kRounds = !std::is_same_v<S, T>;
+  const int64_t rows = s.batch * s.heads * s.query_length;
+  const Scratch<T> dd(rows), exact(kRounds ? rows * s.value_dim : 0);
   const LinearInputs<S> in{s, q, k, v, g, inverse_denominators, dd.data()};
-  if (gradients.gq) read<Reading::query_gradient>(in, States(in, false), gradients.gq);
+  std::optional<LinearStates<Exact>> states;
+  if (kRounds || gradients.gq) states.emplace(in, false);
+  const auto set_dd = [&](const auto* result) {
+    row_dots(g, contiguous_rows(result, s.query_length, s.heads, s.value_dim), inverse_denominators, T{-1},
+             s.batch, s.query_length, s.heads, s.value_dim, dd.data());
+  };
+  if constexpr (kRounds) {
+    read<Reading::result>(in, *states, exact.data());
+    set_dd(static_cast<const T*>(exact.data()));
+  } else {
+    set_dd(out);
+  }
+  if (gradients.gq) read<Reading::query_gradient>(in, *states, gradients.gq);
+  states.reset();
   if (!gradients.gk && !gradients.gv) return;
-  const States states(in, true);
-  if (gradients.gk) read<Reading::key_gradient>(in, states, gradients.gk);
-  if (gradients.gv) read<Reading::value_gradient>(in, states, gradients.gv);
+  const LinearStates<TilesFor<S>> behind(in, true);
+  if (gradients.gk) read<Reading::key_gradient>(in, behind, gradients.gk);
+  if (gradients.gv) read<Reading::value_gradient>(in, behind, gradients.gv);
 }
 
 #define TAPEFORMER_LINEAR_ATTENTION(S)                                                                     \

@@ -153,10 +153,10 @@ __device__ void add_products_of(PlainTile<T, kRows, kColumns>& tile,
   }
 }
 
-template <class T>
+template <class T, class S = T>
 struct PlainTiles {
   using Value = T;
-  using Stored = T;
+  using Stored = S;
   using Memory = PlainMemory<T>;
   static constexpr int kThreads = kTileThreads;
   template <int kRows, int kColumns>
@@ -191,13 +191,14 @@ inline int64_t tiles_of(int64_t size, int64_t tile) {
 
 // One warp for each row: dots (batch, heads, length) = sign a . b over rows of `dim` elements, times factors
 // of the same shape as dots unless that is nullptr.
-template <class S, class T = Compute<S>>
-__global__ void row_dots_kernel(AttentionRows<const S> a, AttentionRows<const S> b, const T* factors, T sign,
+template <class A, class B, class T = Compute<A>>
+__global__ void row_dots_kernel(AttentionRows<const A> a, AttentionRows<const B> b, const T* factors, T sign,
                                 int64_t length, int64_t heads, int64_t dim, int64_t count, T* dots) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
     const int64_t head = i % heads, position = i / heads % length, example = i / heads / length;
-    const S *const x = a.row(example, position, head), *const y = b.row(example, position, head);
+    const A* const x = a.row(example, position, head);
+    const B* const y = b.row(example, position, head);
     T sum = 0;
     for (int64_t d = lane; d < dim; d += kWarp) sum += convert_element<T>(x[d]) * convert_element<T>(y[d]);
     sum = warp_reduce<Plus>(sum);
@@ -205,11 +206,11 @@ __global__ void row_dots_kernel(AttentionRows<const S> a, AttentionRows<const S>
     if (lane == 0) dots[target] = sign * sum * (factors ? factors[target] : T{1});
   }
 }
-template <class S>
-void row_dots(AttentionRows<const S> a, AttentionRows<const S> b, const Compute<S>* factors, Compute<S> sign,
-              int64_t batch, int64_t length, int64_t heads, int64_t dim, Compute<S>* dots) {
+template <class A, class B>
+void row_dots(AttentionRows<const A> a, AttentionRows<const B> b, const Compute<A>* factors, Compute<A> sign,
+              int64_t batch, int64_t length, int64_t heads, int64_t dim, Compute<A>* dots) {
   const int64_t count = batch * length * heads;
-  launch(row_dots_kernel<S>, over_elements(count * kWarp), a, b, factors, sign, length, heads, dim, count,
+  launch(row_dots_kernel<A, B>, over_elements(count * kWarp), a, b, factors, sign, length, heads, dim, count,
          dots);
 }
 

@@ -6,6 +6,7 @@
 
 #include "ops/elementwise.h"
 #include "ops/linear.h"
+#include "ops/linear_attention.h"
 #include "ops/view.h"
 #include "tests/support/devices.h"
 #include "tests/support/op_table.h"
@@ -240,6 +241,37 @@ TEST_CASE("cuda: attention of bfloat16, on tensor cores, errs as rounding does, 
               0.015 * std::sqrt(squares) + 0.002 * std::sqrt(static_cast<double>(a.size())));
         CHECK(found[i].dtype() == DType::bfloat16);
         CHECK(found[i].to_vector() == again[i].to_vector());
+      }
+    }
+}
+
+// The gradient of a query is a sum of g . (v - out) over all keys, in which what values have in common
+// cancels, and whatever rounding leaves of it grows with the length.
+TEST_CASE("cuda: linear attention of bfloat16: gradients of queries hold where values have much in common") {
+  const Shape shape{1, 700, 1, 33};
+  const auto with_common = [&](int salt) {
+    const Tensor x = normal(shape, salt), common = normal({shape[-1]}, salt + 100);
+    for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] += common.data<double>()[i % shape[-1]];
+    return x.to(DType::bfloat16).to(DType::float64);
+  };
+  for (const Device device : other_devices())
+    for (const bool causal : {false, true}) {
+      CAPTURE(causal);
+      const OpCase op{
+          "",
+          [causal](const auto& in) { return linear_attention(in[0], in[1], in[2], {.causal = causal}); },
+          {with_common(1), with_common(2), with_common(3)}};
+      const auto exact = outcome_of(op, kCpu, DType::float64),
+                 found = outcome_of(op, device, DType::bfloat16);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        CAPTURE(i);
+        const auto a = exact[i].to_vector(), b = found[i].to_vector();
+        double squares = 0, errors = 0;
+        for (size_t n = 0; n < a.size(); ++n) {
+          squares += a[n] * a[n];
+          errors += (a[n] - b[n]) * (a[n] - b[n]);
+        }
+        CHECK(std::sqrt(errors / squares) < 0.01);
       }
     }
 }
