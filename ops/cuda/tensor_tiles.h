@@ -76,8 +76,8 @@ struct TensorTile {
   }
 };
 
-// slice[i][d] = element(d, i) for d < kDepth, i < kSize. A warp takes 8 neighbouring terms of 8 rows: whole
-// sectors of memory, whichever of the two it lies along.
+// slice[i][d] = element(d, i) for d < kDepth, i < kSize. A warp takes 8 neighbouring terms of 8 rows: 16
+// bytes or more that lie together, whichever of the two they lie along.
 template <int kSize, int kDepth, class F>
 __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   const int thread = static_cast<int>(threadIdx.x), pair = thread % 4, i = thread / 4 % 8;

@@ -2,12 +2,11 @@
 // kernels consist of. The terms of a sum pass through shared memory a slice at a time, and each thread keeps
 // a few elements of the result in registers. Kernels are written once, over a kind of tiles: PlainTiles
 // multiply in the type of their elements, TensorTiles (tensor_tiles.h) on the tensor cores. A kind has
-//   Value                    the type of elements
-//   Stored                   that of the tensors that the operands come from
-//   kThreads                 of a block
-//   Memory                   slices in dynamic shared memory: kSliceBytes of them, kBytes with
-//   add_products_of Tile<kRows, kColumns>    the elements of a tile that belong to one thread, elements[i][j]
-//   in row(i) and column(j)
+//   Value    the type of elements
+//   Stored   that of the tensors that the operands come from
+//   kThreads of a block
+//   Memory   slices in dynamic shared memory: kSliceBytes, or kBytes where add_products_of is called
+//   Tile<kRows, kColumns>   what one thread has of a tile: elements[i][j] in row(i) and column(j)
 // and add_products and add_products_of for its tiles.
 #pragma once
 
