@@ -110,20 +110,24 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
   return record_linear(y, {x, weight, bias, shape, activation, dropout, pre});
 }
 
-Tensor as_factor(const Tensor& x) {
+DType factor_dtype(const Tensor& x) {
   if constexpr (kHasCuda)
     if (!x.device().is_cpu() && x.dtype() == DType::float32 &&
         cuda::precision(x.device()) == cuda::Precision::bfloat16)
-      return cast(x, DType::bfloat16);
-  return x;
+      return DType::bfloat16;
+  return x.dtype();
 }
 
-Tensor linear_tape(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+Tensor as_factor(const Tensor& x) {
+  return cast(x, factor_dtype(x));
+}
+
+Tensor linear_tape(const Tensor& input, const Tensor& weight, const Tensor& bias, DType result) {
   check_arguments(input, weight, bias);
   const Tensor x = contiguous(input);
   const LinearShape shape = shape_of(x, weight);
-  const Tensor y = Tensor::full(result_shape_of(x, shape), std::numeric_limits<double>::quiet_NaN(),
-                                weight.dtype(), x.device());
+  const Tensor y =
+      Tensor::full(result_shape_of(x, shape), std::numeric_limits<double>::quiet_NaN(), result, x.device());
   return record_linear(y, {x, weight, bias, shape, Activation::none, {}, {}});
 }
 
