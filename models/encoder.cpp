@@ -38,14 +38,14 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options)
 }
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
-                                   const std::string& place) const {
+                                   const std::string& place, DType result) const {
   const Shape split{x.size(0), x.size(1), heads_, head_dim_};
   const Tensor factor = as_factor(x);
   const Tensor q = reshape(query_projection.forward(factor), split);
   const Tensor k = shared_ ? q : reshape(key_projection.forward(factor), split);
   const Tensor v = reshape(value_projection.forward(factor), split);
   const Tensor attended = reshape(attention_->forward(q, k, v, mask, context, place), x.shape());
-  return out_projection.forward(attended, Activation::none, {}, x.dtype());
+  return out_projection.forward(attended, Activation::none, {}, result);
 }
 
 EncoderLayer::EncoderLayer(const EncoderOptions& options, std::string place)
@@ -66,26 +66,28 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, std::string place)
 
 Tensor EncoderLayer::attention_branch(const Tensor& x, const AttentionMask& mask,
                                       const ForwardContext& context) const {
-  return dropout(attention.forward(norm1.forward(x), mask, context, place_), mask_of(".attention", context));
+  return dropout(attention.forward(norm1.forward(x), mask, context, place_, x.dtype()),
+                 mask_of(".attention", context));
 }
 
 Tensor EncoderLayer::feedforward_branch(const Tensor& x, int64_t first, const ForwardContext& context) const {
   const DropoutMask hidden_mask =
       mask_of(".hidden", context).from(first * feedforward.linear1.weight.size(0));
   const DropoutMask out_mask = mask_of(".out", context).from(first * x.size(-1));
-  return dropout(feedforward.forward(norm2.forward(x), hidden_mask), out_mask);
+  return dropout(feedforward.forward(norm2.forward(x), hidden_mask, x.dtype()), out_mask);
 }
 
-Tensor EncoderLayer::chunked_feedforward(const Tensor& x, const DropoutMask& hidden_mask) const {
-  if (chunks_ <= 1) return feedforward.forward(x, hidden_mask);
+Tensor EncoderLayer::chunked_feedforward(const Tensor& x, const DropoutMask& hidden_mask,
+                                         DType result) const {
+  if (chunks_ <= 1) return feedforward.forward(x, hidden_mask, result);
   const auto mask_from = [this, hidden_mask](int64_t first) {
     return hidden_mask.from(first * feedforward.linear1.weight.size(0));
   };
-  const auto rows_forward = [this, mask_from](const Tensor& rows, int64_t first) {
-    return feedforward.forward(rows, mask_from(first));
+  const auto rows_forward = [this, mask_from, result](const Tensor& rows, int64_t first) {
+    return feedforward.forward(rows, mask_from(first), result);
   };
-  const auto rows_tape = [this, mask_from](const Tensor& rows, int64_t first) {
-    return feedforward.tape(rows, mask_from(first));
+  const auto rows_tape = [this, mask_from, result](const Tensor& rows, int64_t first) {
+    return feedforward.tape(rows, mask_from(first), result);
   };
   const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
   return reshape(chunked(rows_forward, rows, chunks_,
@@ -100,11 +102,12 @@ Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask,
   const DropoutMask hidden_mask = mask_of(".hidden", context), out_mask = mask_of(".out", context);
   if (pre_norm) {
     const Tensor y = add(x, attention_branch(x, mask, context));
-    return add(y, dropout(chunked_feedforward(norm2.forward(y), hidden_mask), out_mask));
+    return add(y, dropout(chunked_feedforward(norm2.forward(y), hidden_mask, y.dtype()), out_mask));
   }
+  const DType branch = factor_dtype(x);
   const Tensor y =
-      norm1.forward(x, attention.forward(x, mask, context, place_), mask_of(".attention", context));
-  return norm2.forward(y, chunked_feedforward(y, hidden_mask), out_mask);
+      norm1.forward(x, attention.forward(x, mask, context, place_, branch), mask_of(".attention", context));
+  return norm2.forward(y, chunked_feedforward(y, hidden_mask, branch), out_mask);
 }
 
 Encoder::Encoder(const EncoderOptions& options) : norm(checked(options).output_width()), options_(options) {

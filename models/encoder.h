@@ -34,7 +34,7 @@ class MultiHeadAttention final : public Module {
   explicit MultiHeadAttention(const EncoderOptions& options);
   // x (batch, length, width); result of the same shape.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
-                 const std::string& place) const;
+                 const std::string& place, DType result) const;
 
   const Attention& kind() const { return *attention_; }
   bool shares_query_and_key() const { return shared_; }
@@ -67,7 +67,7 @@ class EncoderLayer final : public Module {
     return context.dropout(dropout_, place_ + place);
   }
   // feedforward(x) in chunks; x (batch, length, width)
-  Tensor chunked_feedforward(const Tensor& x, const DropoutMask& hidden_mask) const;
+  Tensor chunked_feedforward(const Tensor& x, const DropoutMask& hidden_mask, DType result) const;
 
   double dropout_;
   int64_t chunks_;

@@ -49,13 +49,13 @@ Tensor LayerNorm::forward(const Tensor& x, const Tensor& branch, const DropoutMa
   return residual_layer_norm(x, branch, weight, bias, dropout);
 }
 
-Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout) const {
+Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const {
   const Tensor hidden = linear1.forward(as_factor(x), activation_, hidden_dropout);
-  return linear2.forward(hidden, Activation::none, {}, x.dtype());
+  return linear2.forward(hidden, Activation::none, {}, result);
 }
-Tensor FeedForward::tape(const Tensor& x, const DropoutMask& hidden_dropout) const {
-  return linear_tape(linear1.forward(as_factor(x), activation_, hidden_dropout), linear2.weight,
-                     linear2.bias);
+Tensor FeedForward::tape(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const {
+  const Tensor hidden = linear1.forward(as_factor(x), activation_, hidden_dropout);
+  return linear_tape(hidden, linear2.weight, linear2.bias, result);
 }
 
 }  // namespace tapeformer

@@ -87,8 +87,8 @@ void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight
              weight.data<T>(), bias.data<T>(), kLayerNormEps, out.data<T>(), nullptr, nullptr);
     };
     on_device(
-        x.device(), "layer_norm_into", [&] { run([](auto... a) { cpu::layer_norm_forward<T>(a...); }); },
-        [&] { run([](auto... a) { cuda::layer_norm_forward<T>(a...); }); });
+        x.device(), "layer_norm_into", [&] { run([](auto... a) { cpu::layer_norm_forward<T, T>(a...); }); },
+        [&] { run([](auto... a) { cuda::layer_norm_forward<T, T>(a...); }); });
   });
 }
 

@@ -45,9 +45,15 @@ Shape result_shape_of(const Tensor& x, const LinearShape& shape) {
   return result;
 }
 
-// What a result was made of. pre: what went into the activation, if its gradient needs that.
+// The weight as it enters products with x; the tape does not see that it was rounded.
+Tensor in_dtype_of(const Tensor& x, const Tensor& weight) {
+  return weight.dtype() == x.dtype() ? weight : weight.to(x.dtype());
+}
+
+// What a result was made of. factor: the weight as it enters the products, in the dtype of x. pre: what went
+// into the activation, if its gradient needs that.
 struct Made {
-  Tensor x, weight, bias;
+  Tensor x, weight, factor, bias;
   LinearShape shape;
   Activation activation;
   DropoutMask dropout;
@@ -61,21 +67,21 @@ Tensor record_linear(const Tensor& y, const Made& made) {
   return record(
       "linear", y, inputs,
       [shape = made.shape, activation = made.activation, dropout = made.dropout, pre = made.pre, kept_y,
-       x = detach(made.x), weight = detach(made.weight),
+       x = detach(made.x), w = detach(made.factor), weights = compute_dtype(made.x.dtype()),
        count = inputs.size()](const Tensor& gradient, Needs needs) {
         const Tensor g = gradient.is_contiguous() ? gradient : gradient.clone();
         Gradients gradients(count);
         if (needs[0]) gradients[0] = Tensor::empty_like(x);
-        if (needs[1]) gradients[1] = Tensor::empty_like(weight);
-        if (count > 2 && needs[2]) gradients[2] = Tensor::empty({shape.out}, weight.dtype(), x.device());
+        if (needs[1]) gradients[1] = Tensor::empty(w.shape(), weights, x.device());
+        if (count > 2 && needs[2]) gradients[2] = Tensor::empty({shape.out}, weights, x.device());
         visit_types(x.dtype(), g.dtype(), [&](auto of_x, auto of_y) {
           using X = decltype(of_x);
           using Y = decltype(of_y);
           using T = Compute<X>;
           const auto run = [&](auto kernel) {
-            kernel(shape, g.data<Y>(), x.data<X>(), weight.data<T>(), activation, dropout,
-                   data_or_null<Y>(pre), data_or_null<Y>(kept_y), data_or_null<X>(gradients[0]),
-                   data_or_null<T>(gradients[1]), count > 2 ? data_or_null<T>(gradients[2]) : nullptr);
+            kernel(shape, g.data<Y>(), x.data<X>(), w.data<X>(), activation, dropout, data_or_null<Y>(pre),
+                   data_or_null<Y>(kept_y), data_or_null<X>(gradients[0]), data_or_null<T>(gradients[1]),
+                   count > 2 ? data_or_null<T>(gradients[2]) : nullptr);
           };
           on_device_of<X>(
               x.device(), "linear", [&] { run([](auto... a) { cpu::linear_backward<X, Y>(a...); }); },
@@ -93,6 +99,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
   const Tensor x = contiguous(input);
   const LinearShape shape = shape_of(x, weight);
   const Tensor y = Tensor::empty(result_shape_of(x, shape), result.value_or(x.dtype()), x.device());
+  const Tensor w = in_dtype_of(x, weight);
   const bool keep_pre = activation == Activation::gelu;
   const Tensor pre = keep_pre ? Tensor::empty_like(y) : Tensor{};
   visit_types(x.dtype(), y.dtype(), [&](auto of_x, auto of_y) {
@@ -100,31 +107,35 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
     using Y = decltype(of_y);
     using T = Compute<X>;
     const auto run = [&](auto kernel) {
-      kernel(shape, x.data<X>(), weight.data<T>(), data_or_null<T>(bias), activation, dropout,
+      kernel(shape, x.data<X>(), w.data<X>(), data_or_null<T>(bias), activation, dropout,
              data_or_null<Y>(pre), y.data<Y>());
     };
     on_device_of<X>(
         x.device(), "linear", [&] { run([](auto... a) { cpu::linear_forward<X, Y>(a...); }); },
         [&] { run([](auto... a) { cuda::linear_forward<X, Y>(a...); }); });
   });
-  return record_linear(y, {x, weight, bias, shape, activation, dropout, pre});
+  return record_linear(y, {x, weight, w, bias, shape, activation, dropout, pre});
 }
 
-Tensor as_factor(const Tensor& x) {
+DType factor_dtype(const Tensor& x) {
   if constexpr (kHasCuda)
     if (!x.device().is_cpu() && x.dtype() == DType::float32 &&
         cuda::precision(x.device()) == cuda::Precision::bfloat16)
-      return cast(x, DType::bfloat16);
-  return x;
+      return DType::bfloat16;
+  return x.dtype();
 }
 
-Tensor linear_tape(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+Tensor as_factor(const Tensor& x) {
+  return cast(x, factor_dtype(x));
+}
+
+Tensor linear_tape(const Tensor& input, const Tensor& weight, const Tensor& bias, DType result) {
   check_arguments(input, weight, bias);
   const Tensor x = contiguous(input);
   const LinearShape shape = shape_of(x, weight);
-  const Tensor y = Tensor::full(result_shape_of(x, shape), std::numeric_limits<double>::quiet_NaN(),
-                                weight.dtype(), x.device());
-  return record_linear(y, {x, weight, bias, shape, Activation::none, {}, {}});
+  const Tensor y =
+      Tensor::full(result_shape_of(x, shape), std::numeric_limits<double>::quiet_NaN(), result, x.device());
+  return record_linear(y, {x, weight, in_dtype_of(x, weight), bias, shape, Activation::none, {}, {}});
 }
 
 }  // namespace tapeformer

@@ -17,13 +17,15 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               Activation activation = Activation::none, const DropoutMask& dropout = {},
               std::optional<DType> result = {});
 
-// x as it enters products: in bfloat16 where its device is set to that precision (core/cuda/backend.h), else
-// x itself. Layers whose products share an input, or follow each other, so round once and keep half the
-// bytes.
+// The dtype in which x enters products: bfloat16 where its device is set to that precision
+// (core/cuda/backend.h), else its own.
+DType factor_dtype(const Tensor& x);
+// x in that dtype. Layers whose products share an input, or follow each other, so round once and keep half
+// the bytes.
 Tensor as_factor(const Tensor& x);
 
-// x weightᵀ + bias for its gradient alone: recorded like linear(), but not computed; the result is NaN, of
-// the dtype of the weight. For replays of a function whose result is known.
-Tensor linear_tape(const Tensor& x, const Tensor& weight, const Tensor& bias);
+// x weightᵀ + bias for its gradient alone: recorded like linear(), but not computed; the result is NaN. For
+// replays of a function whose result is known.
+Tensor linear_tape(const Tensor& x, const Tensor& weight, const Tensor& bias, DType result);
 
 }  // namespace tapeformer

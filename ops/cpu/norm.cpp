@@ -68,9 +68,10 @@ void row_backward(const T* g, const T* normalized, const T* weight, T inverse, T
 
 }  // namespace
 
-template <class T>
-void layer_norm_forward(int64_t rows, int64_t dim, const T* x, const T* branch, const DropoutMask& dropout,
+template <class T, class B>
+void layer_norm_forward(int64_t rows, int64_t dim, const T* x, const B* branch, const DropoutMask& dropout,
                         const T* weight, const T* bias, double eps, T* y, T* normalized, T* inverse_std) {
+  static_assert(std::is_same_v<T, B>);
   parallel_for(rows, grain_rows(dim), [&](int64_t begin, int64_t end) {
     Scratch<T> multipliers(dropout.active() ? dim : 0);
     for (int64_t row = begin; row < end; ++row) {
@@ -89,10 +90,11 @@ void layer_norm_forward(int64_t rows, int64_t dim, const T* x, const T* branch, 
   });
 }
 
-template <class T>
+template <class T, class B>
 void layer_norm_backward(int64_t rows, int64_t dim, const T* g, const T* normalized, const T* inverse_std,
-                         const T* weight, const DropoutMask& dropout, T* gx, T* gbranch, T* gweight,
+                         const T* weight, const DropoutMask& dropout, T* gx, B* gbranch, T* gweight,
                          T* gbias) {
+  static_assert(std::is_same_v<T, B>);
   const int64_t parts = std::max<int64_t>(std::min<int64_t>(threads(), rows / grain_rows(dim)), 1);
   Scratch<T> partial(2 * parts * dim);
   std::fill_n(partial.data(), 2 * parts * dim, T{0});

@@ -184,11 +184,10 @@ void with_factor(F&& f) {
 // y = x wᵀ, and true when the product has added the bias and, where wanted, taken relu itself. cuBLASLt's
 // gelu is the tanh form, another function than ours.
 template <class Factor, class X, class Y>
-bool forward_product(const LinearShape& shape, const X* x, const Compute<X>* w, const Compute<X>* bias,
-                     bool relu, Y* y) {
+bool forward_product(const LinearShape& shape, const X* x, const X* w, const Compute<X>* bias, bool relu,
+                     Y* y) {
   const int64_t rows = shape.rows, in = shape.in, out = shape.out;
-  const AsFactor<Factor, X> by_x(x, rows * in);
-  const AsFactor<Factor, Compute<X>> by_w(w, out * in);
+  const AsFactor<Factor, X> by_x(x, rows * in), by_w(w, out * in);
   const Gemm<Y, Factor> product{.transpose_b = true,
                                 .m = rows,
                                 .n = out,
@@ -209,9 +208,9 @@ bool forward_product(const LinearShape& shape, const X* x, const Compute<X>* w, 
 }
 
 template <class Factor, class X>
-void input_gradient(const LinearShape& shape, const Factor* gz, const Compute<X>* w, X* gx) {
+void input_gradient(const LinearShape& shape, const Factor* gz, const X* w, X* gx) {
   const int64_t in = shape.in, out = shape.out;
-  const AsFactor<Factor, Compute<X>> by_w(w, out * in);
+  const AsFactor<Factor, X> by_w(w, out * in);
   gemm(Gemm<X, Factor>{.m = shape.rows,
                        .n = in,
                        .k = out,
@@ -260,7 +259,7 @@ void finish(const LinearShape& shape, const Compute<Y>* bias, Activation activat
 }  // namespace
 
 template <class X, class Y>
-void linear_forward(const LinearShape& shape, const X* x, const Compute<X>* w, const Compute<X>* bias,
+void linear_forward(const LinearShape& shape, const X* x, const X* w, const Compute<X>* bias,
                     Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
   with_factor<X>([&](auto tag) {
     const bool gelu = activation == Activation::gelu;
@@ -272,9 +271,9 @@ void linear_forward(const LinearShape& shape, const X* x, const Compute<X>* w, c
 }
 
 template <class X, class Y>
-void linear_backward(const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
-                     Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,
-                     Compute<X>* gw, Compute<X>* gbias) {
+void linear_backward(const LinearShape& shape, const Y* g, const X* x, const X* w, Activation activation,
+                     const DropoutMask& dropout, const Y* pre, const Y* y, X* gx, Compute<X>* gw,
+                     Compute<X>* gbias) {
   using T = Compute<X>;
   const int64_t rows = shape.rows, out = shape.out, parts = parts_of(rows);
   with_factor<X>([&](auto tag) {
@@ -303,10 +302,10 @@ void linear_backward(const LinearShape& shape, const Y* g, const X* x, const Com
   });
 }
 
-#define TAPEFORMER_LINEAR(X, Y)                                                                        \
-  template void linear_forward(const LinearShape&, const X*, const Compute<X>*, const Compute<X>*,     \
-                               Activation, const DropoutMask&, Y*, Y*);                                \
-  template void linear_backward(const LinearShape&, const Y*, const X*, const Compute<X>*, Activation, \
+#define TAPEFORMER_LINEAR(X, Y)                                                                       \
+  template void linear_forward(const LinearShape&, const X*, const X*, const Compute<X>*, Activation, \
+                               const DropoutMask&, Y*, Y*);                                           \
+  template void linear_backward(const LinearShape&, const Y*, const X*, const X*, Activation,         \
                                 const DropoutMask&, const Y*, const Y*, X*, Compute<X>*, Compute<X>*);
 TAPEFORMER_FLOAT(TAPEFORMER_LINEAR(float, float) TAPEFORMER_LINEAR(BFloat16, BFloat16)
                      TAPEFORMER_LINEAR(BFloat16, float))

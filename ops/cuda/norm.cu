@@ -7,18 +7,19 @@
 namespace tapeformer::cuda {
 namespace {
 
-template <class T>
+template <class T, class B>
 struct Forward {
   int64_t rows, dim;
-  const T *x, *branch;
+  const T* x;
+  const B* branch;
   DropoutFactors<T> dropout;
   const T *weight, *bias;
   T eps;
   T *y, *normalized, *inverse_std;
 };
 
-template <class T, class Row>
-__global__ void forward_kernel(Forward<T> f) {
+template <class T, class B, class Row>
+__global__ void forward_kernel(Forward<T, B> f) {
   const int dim = static_cast<int>(f.dim);
   for (int64_t row = warp_of_grid(); row < f.rows; row += warps_of_grid()) {
     const int64_t first = row * dim;
@@ -46,15 +47,16 @@ __global__ void forward_kernel(Forward<T> f) {
 }
 
 // A block for a row of any width. A thread reads back only what it has written itself.
-template <class T>
-__global__ void wide_forward_kernel(Forward<T> f) {
+template <class T, class B>
+__global__ void wide_forward_kernel(Forward<T, B> f) {
   const int64_t first = blockIdx.x * f.dim;
   const T* const x = f.x + first;
   T* const y = f.y + first;
   T* const n = f.normalized ? f.normalized + first : y;
   T total = 0, squares = 0;
   for (int64_t i = threadIdx.x; i < f.dim; i += blockDim.x) {
-    n[i] = f.branch ? x[i] + f.branch[first + i] * f.dropout.of(first + i) : x[i];
+    n[i] = x[i];
+    if (f.branch) n[i] += convert_element<T>(f.branch[first + i]) * f.dropout.of(first + i);
     total += n[i];
   }
   const T mean = block_sum(total) / static_cast<T>(f.dim);
@@ -67,17 +69,18 @@ __global__ void wide_forward_kernel(Forward<T> f) {
   }
 }
 
-template <class T>
+template <class T, class B>
 struct Backward {
   int64_t rows, dim;
   const T *g, *normalized, *inverse_std, *weight;
   DropoutFactors<T> dropout;
-  T *gx, *gbranch;
+  T* gx;
+  B* gbranch;
   T* partial;  // (blocks, 2, dim): sums over the rows of a block for the gradients of weight and bias
 };
 
-template <class T, class Row>
-__global__ void backward_kernel(Backward<T> b) {
+template <class T, class B, class Row>
+__global__ void backward_kernel(Backward<T, B> b) {
   const int dim = static_cast<int>(b.dim), warp = static_cast<int>(threadIdx.x) / kWarp;
   Row gweight{}, gbias{};
   for (int64_t row = warp_of_grid(); row < b.rows; row += warps_of_grid()) {
@@ -117,8 +120,8 @@ __global__ void backward_kernel(Backward<T> b) {
     b.partial[int64_t{blockIdx.x} * 2 * dim + i] = sums[i];
 }
 
-template <class T>
-__global__ void wide_backward_kernel(Backward<T> b) {
+template <class T, class B>
+__global__ void wide_backward_kernel(Backward<T, B> b) {
   const int64_t first = blockIdx.x * b.dim;
   T mean_g = 0, mean_gn = 0;
   for (int64_t i = threadIdx.x; i < b.dim; i += blockDim.x) {
@@ -132,13 +135,13 @@ __global__ void wide_backward_kernel(Backward<T> b) {
   for (int64_t i = threadIdx.x; i < b.dim; i += blockDim.x) {
     const T gx = inverse * (b.g[first + i] * b.weight[i] - mean_g - b.normalized[first + i] * mean_gn);
     b.gx[first + i] = gx;
-    if (b.gbranch) b.gbranch[first + i] = gx * b.dropout.of(first + i);
+    if (b.gbranch) b.gbranch[first + i] = convert_element<B>(gx * b.dropout.of(first + i));
   }
 }
 
 // Blocks of 32 columns and every gridDim.y-th row.
-template <class T>
-__global__ void wide_partial_kernel(Backward<T> b) {
+template <class T, class B>
+__global__ void wide_partial_kernel(Backward<T, B> b) {
   __shared__ T of_group[2][kRowsOfBlock][kWarp];
   const int64_t column = int64_t{blockIdx.x} * kWarp + threadIdx.x;
   const unsigned group = threadIdx.y;
@@ -160,35 +163,35 @@ __global__ void wide_partial_kernel(Backward<T> b) {
 
 }  // namespace
 
-template <class T>
-void layer_norm_forward(int64_t rows, int64_t dim, const T* x, const T* branch, const DropoutMask& dropout,
+template <class T, class B>
+void layer_norm_forward(int64_t rows, int64_t dim, const T* x, const B* branch, const DropoutMask& dropout,
                         const T* weight, const T* bias, double eps, T* y, T* normalized, T* inverse_std) {
-  const Forward<T> f{
+  const Forward<T, B> f{
       rows, dim,        x,          branch, DropoutFactors<T>(dropout), weight, bias, static_cast<T>(eps),
       y,    normalized, inverse_std};
   const bool aligned = aligned_to_packs(x, branch, weight, bias, y, normalized);
   const bool fits = with_warp_row<T>(
-      dim, aligned, [&](auto row) { launch(forward_kernel<T, decltype(row)>, over_warp_rows(rows), f); });
-  if (!fits) launch(wide_forward_kernel<T>, over_rows(rows), f);
+      dim, aligned, [&](auto row) { launch(forward_kernel<T, B, decltype(row)>, over_warp_rows(rows), f); });
+  if (!fits) launch(wide_forward_kernel<T, B>, over_rows(rows), f);
 }
 
-template <class T>
+template <class T, class B>
 void layer_norm_backward(int64_t rows, int64_t dim, const T* g, const T* normalized, const T* inverse_std,
-                         const T* weight, const DropoutMask& dropout, T* gx, T* gbranch, T* gweight,
+                         const T* weight, const DropoutMask& dropout, T* gx, B* gbranch, T* gweight,
                          T* gbias) {
   const int64_t parts = std::min((rows + kRowsOfBlock - 1) / kRowsOfBlock, kMostParts);
   const Scratch<T> partial(parts * 2 * dim);
-  const Backward<T> b{
+  const Backward<T, B> b{
       rows, dim, g, normalized, inverse_std, weight, DropoutFactors<T>(dropout), gx, gbranch, partial.data()};
   const bool aligned = aligned_to_packs(g, normalized, weight, gx, gbranch);
   const bool fits = with_warp_row<T>(dim, aligned, [&](auto row) {
     Launch shape = over_warp_rows(rows, parts);
     shape.shared_bytes = static_cast<size_t>(2 * dim) * sizeof(T);
-    launch(backward_kernel<T, decltype(row)>, shape, b);
+    launch(backward_kernel<T, B, decltype(row)>, shape, b);
   });
   if (!fits) {
-    launch(wide_backward_kernel<T>, over_rows(rows), b);
-    launch(wide_partial_kernel<T>,
+    launch(wide_backward_kernel<T, B>, over_rows(rows), b);
+    launch(wide_partial_kernel<T, B>,
            Launch(dim3(static_cast<unsigned>((dim + kWarp - 1) / kWarp), static_cast<unsigned>(parts)),
                   dim3(kWarp, kRowsOfBlock)),
            b);
@@ -196,17 +199,12 @@ void layer_norm_backward(int64_t rows, int64_t dim, const T* g, const T* normali
   collect_columns(partial.data(), parts, dim, 2, ColumnTargets<T>{{gweight, gbias}});
 }
 
-TAPEFORMER_FLOAT(template void layer_norm_forward(int64_t, int64_t, const float*, const float*,
-                                                  const DropoutMask&, const float*, const float*, double,
-                                                  float*, float*, float*);
-                 template void layer_norm_backward(int64_t, int64_t, const float*, const float*, const float*,
-                                                   const float*, const DropoutMask&, float*, float*, float*,
-                                                   float*);)
-TAPEFORMER_DOUBLE(template void layer_norm_forward(int64_t, int64_t, const double*, const double*,
-                                                   const DropoutMask&, const double*, const double*, double,
-                                                   double*, double*, double*);
-                  template void layer_norm_backward(int64_t, int64_t, const double*, const double*,
-                                                    const double*, const double*, const DropoutMask&, double*,
-                                                    double*, double*, double*);)
+#define TAPEFORMER_LAYER_NORM(T, B)                                                                    \
+  template void layer_norm_forward(int64_t, int64_t, const T*, const B*, const DropoutMask&, const T*, \
+                                   const T*, double, T*, T*, T*);                                      \
+  template void layer_norm_backward(int64_t, int64_t, const T*, const T*, const T*, const T*,          \
+                                    const DropoutMask&, T*, B*, T*, T*);
+TAPEFORMER_FLOAT(TAPEFORMER_LAYER_NORM(float, float) TAPEFORMER_LAYER_NORM(float, BFloat16))
+TAPEFORMER_DOUBLE(TAPEFORMER_LAYER_NORM(double, double))
 
 }  // namespace tapeformer::cuda

@@ -46,7 +46,8 @@ struct WarpRow {
     for (int k = 0; k < K; ++k)
       if (const int c = column(k / V) + k % V; c < dim) f(k, c);
   }
-  __device__ void load(const T* row, int dim, T otherwise) {
+  template <class S>
+  __device__ void load(const S* row, int dim, T otherwise) {
 #pragma unroll(kUnrolled <T>)
     for (int group = 0; group < K / V; ++group) {
       const int c = column(group);
@@ -55,7 +56,8 @@ struct WarpRow {
       if (c < dim) load_group<V>(row + c, values + group * V);
     }
   }
-  __device__ void store(T* row, int dim) const {
+  template <class S>
+  __device__ void store(S* row, int dim) const {
 #pragma unroll(kUnrolled <T>)
     for (int group = 0; group < K / V; ++group)
       if (const int c = column(group); c < dim) store_group<V>(row + c, values + group * V);

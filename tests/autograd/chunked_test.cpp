@@ -81,7 +81,7 @@ TEST_CASE("a chunked function is replayed by what is given for it, whose result 
                cotangent = normal({kRows, 5}, 5);
   const auto hidden = [&](const Tensor& rows) { return linear(rows, w1, {}, Activation::gelu); };
   const auto function = [&](const Tensor& rows, int64_t) { return linear(hidden(rows), w2, b); };
-  const auto tape = [&](const Tensor& rows, int64_t) { return linear_tape(hidden(rows), w2, b); };
+  const auto tape = [&](const Tensor& rows, int64_t) { return linear_tape(hidden(rows), w2, b, w2.dtype()); };
   CHECK(std::isnan(tape(x, 0).to_vector()[0]));
   const Tensor whole = function(x, 0);
   backward(whole, cotangent);

@@ -7,6 +7,7 @@
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/linear_attention.h"
+#include "ops/norm.h"
 #include "ops/view.h"
 #include "tests/support/devices.h"
 #include "tests/support/op_table.h"
@@ -166,6 +167,48 @@ TEST_CASE(
               CHECK(found[i].to_vector() == again[i].to_vector());
             }
           }
+}
+
+TEST_CASE("cuda: layer norm of a sum with a bfloat16 branch follows float64, and repeats to the bit") {
+  for (const Device device : other_devices())
+    for (const int64_t dim : {1, 33, 64, 255, 256, 1029})
+      for (const double dropout : {0.0, 0.3}) {
+        CAPTURE(dim);
+        CAPTURE(dropout);
+        const int64_t rows = 5;
+        std::vector<Tensor> inputs{normal({rows, dim}, 1), normal({rows, dim}, 2), normal({dim}, 3),
+                                   normal({dim}, 4)};
+        for (Tensor& input : inputs) input = input.to(DType::bfloat16).to(DType::float64);
+        const auto outcome = [&](Device where, DType dtype, DType branch) {
+          std::vector<Tensor> leaves;
+          for (const Tensor& input : inputs)
+            leaves.push_back(require_grad(input.to(leaves.size() == 1 ? branch : dtype).to(where).alias()));
+          const Tensor y = residual_layer_norm(leaves[0], leaves[1], leaves[2], leaves[3],
+                                               {dropout, RandomStream(5, "branch")});
+          CHECK(y.dtype() == dtype);
+          backward(y, normal(y.shape(), 17, DType::float32).to(dtype).to(where));
+          std::vector<Tensor> all{detach(y).to(kCpu).to(DType::float64)};
+          for (const Tensor& leaf : leaves) {
+            CHECK(gradient(leaf).dtype() == leaf.dtype());
+            all.push_back(gradient(leaf).to(kCpu).to(DType::float64));
+          }
+          return all;
+        };
+        const auto exact = outcome(kCpu, DType::float64, DType::float64),
+                   found = outcome(device, DType::float32, DType::bfloat16),
+                   again = outcome(device, DType::float32, DType::bfloat16);
+        for (size_t i = 0; i < found.size(); ++i) {
+          CAPTURE(i);
+          double largest = 1;
+          for (const double value : exact[i].to_vector()) largest = std::max(largest, std::abs(value));
+          // Only the gradient of the branch is rounded.
+          CHECK(max_difference(found[i], exact[i]) < (i == 2 ? 0.004 : 1e-5) * largest);
+          CHECK(found[i].to_vector() == again[i].to_vector());
+        }
+      }
+  const Tensor x = Tensor::zeros({2, 3}), weight = Tensor::zeros({3});
+  CHECK_THROWS_WITH_AS(residual_layer_norm(x, x.to(DType::bfloat16), weight, weight),
+                       doctest::Contains("on the CPU, not bfloat16"), ShapeError);
 }
 
 TEST_CASE("a cast rounds forward and backward, and wrong dtypes of linear layers are errors") {

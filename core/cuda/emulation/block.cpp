@@ -123,7 +123,8 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  void run();
+  // reversed: the threads run from the last to the first.
+  void run(bool reversed);
   void barrier();
   const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes);
   void* shared() const { return shared_.get(); }
@@ -152,6 +153,7 @@ class Block {
   Barrier barrier_;
   Fiber* current_ = nullptr;
   int next_ = 0, finished_ = 0;
+  bool reversed_ = false;
   std::exception_ptr failure_;
   void* scheduler_kept_ = nullptr;
   const void* scheduler_bottom_ = nullptr;
@@ -171,7 +173,8 @@ void Block::abort_with(std::exception_ptr failure) {
 
 void Block::run_threads(Fiber& fiber) {
   while (next_ < count_ && !failure_) {
-    fiber.thread = next_++;
+    fiber.thread = reversed_ ? count_ - 1 - next_ : next_;
+    ++next_;
     select(fiber);
     try {
       kernel_();
@@ -264,7 +267,8 @@ void Block::finish_thread(int thread) {
   }
 }
 
-void Block::run() {
+void Block::run(bool reversed) {
+  reversed_ = reversed;
   next_ = finished_ = 0;
   barrier_ = {};
   failure_ = nullptr;
@@ -277,11 +281,12 @@ void Block::run() {
   if (shared_bytes_ > 0) std::memset(shared_.get(), 0xFF, shared_bytes_);
   while (finished_ < count_ && !failure_) {
     bool progress = false;
-    for (const auto& fiber : fibers_)
-      if (fiber->ready() && !failure_) {
-        resume(*fiber);
-        progress = true;
-      }
+    for (size_t i = 0; i < fibers_.size(); ++i) {
+      Fiber& fiber = *fibers_[reversed_ ? fibers_.size() - 1 - i : i];
+      if (!fiber.ready() || failure_) continue;
+      resume(fiber);
+      progress = true;
+    }
     if (next_ < count_ && !failure_) {
       start_fiber();
       progress = true;
@@ -301,6 +306,10 @@ void Block::run() {
 }  // namespace
 
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel) {
+  // Threads of every other block, and of every other launch, run in the other order, so that what a kernel
+  // without a needed barrier finds in memory differs.
+  static std::atomic<int64_t> launches = 0;
+  const int64_t number = launches++;
   const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
   constexpr int64_t kGrain = 4;
   parallel_for(blocks, kGrain, [&](int64_t begin, int64_t end) {
@@ -313,7 +322,7 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<vo
       for (int64_t b = begin; b < end; ++b) {
         blockIdx = dim3(static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
                         static_cast<unsigned>(b / grid.x / grid.y));
-        runner.run();
+        runner.run((number + b) % 2 == 1);
       }
     } catch (...) {
       current_block = outer;

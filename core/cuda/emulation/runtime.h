@@ -3,8 +3,9 @@
 //
 // A launch runs its blocks on the OpenMP threads, the threads of a block one after another on one OpenMP
 // thread. A thread that waits (__syncthreads, shuffles, votes) is a fiber with a stack of its own; those that
-// never wait share one stack and run as a plain loop. A block whose threads cannot all reach a barrier, and
-// a shuffle that reads a lane that takes no part, throw std::logic_error naming the thread.
+// never wait share one stack and run as a plain loop, upwards or downwards from block to block. A block whose
+// threads cannot all reach a barrier, and a shuffle that reads a lane that takes no part, throw
+// std::logic_error naming the thread.
 #pragma once
 
 #include <array>

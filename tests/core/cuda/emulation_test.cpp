@@ -75,6 +75,13 @@ __global__ void multiply(const float* a, const float* b, float* c) {
   for (int i = 0; i < 4; ++i) c[(row + i / 2 * 8) * 8 + column + i % 2] = sums[i];
 }
 
+// Without the barrier that it needs.
+__global__ void read_neighbour(int* out) {
+  int* const shared = dynamic_shared<int>();
+  shared[threadIdx.x] = static_cast<int>(threadIdx.x);
+  out[threadIdx.x] = threadIdx.x > 0 ? shared[threadIdx.x - 1] : -1;
+}
+
 __global__ void leave_before_barrier() {
   if (threadIdx.x == 7) return;
   __syncthreads();
@@ -198,4 +205,12 @@ TEST_CASE("emulation: a warp multiplies matrices of bfloat16 as its tensor cores
       for (size_t k = 0; k < 16; ++k) sum += a[i * 16 + k] * b[j * 16 + k];
       CHECK(c[i * 8 + j] == sum);
     }
+}
+
+TEST_CASE("emulation: a missing barrier shows in the next launch, where threads run in the other order") {
+  const DeviceScope scope(kDevice);
+  std::vector<int> first(64), second(64);
+  launch(read_neighbour, {dim3(1), dim3(64), 64 * sizeof(int)}, first.data());
+  launch(read_neighbour, {dim3(1), dim3(64), 64 * sizeof(int)}, second.data());
+  CHECK(first != second);
 }
