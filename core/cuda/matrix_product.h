@@ -24,6 +24,13 @@ __device__ inline uint32_t bfloat16_pair(float first, float second) {
 #endif
 }
 
+__device__ inline float first_of_pair(uint32_t pair) {
+  return std::bit_cast<float>(pair << 16);
+}
+__device__ inline float second_of_pair(uint32_t pair) {
+  return std::bit_cast<float>(pair & 0xFFFF0000);
+}
+
 // What a lane has of the left factor: with row = lane / 4 and column = 2 (lane % 4), the pairs of neighbours
 // of a row that begin at (row, column), (row + 8, column), (row, column + 8) and (row + 8, column + 8).
 struct LeftFragment {
@@ -53,8 +60,8 @@ inline std::array<float, 16> shared_elements(const LaneValues& lanes, int first_
     uint32_t pair;
     std::memcpy(&pair, lanes.bytes[static_cast<size_t>(first_lane) + k % 8 / 2] + at + k / 8 * step,
                 sizeof(pair));
-    elements[k] = std::bit_cast<float>(pair << 16);
-    elements[k + 1] = std::bit_cast<float>(pair & 0xFFFF0000);
+    elements[k] = first_of_pair(pair);
+    elements[k + 1] = second_of_pair(pair);
   }
   return elements;
 }

@@ -300,9 +300,10 @@ void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<cons
                                AttentionGradients<S> gradients) {
   using T = Compute<S>;
   // The gradient of a query is a sum of dn . v + dd over all keys, from which what values have in common
-  // cancels: out, dn and states that are rounded to bfloat16 leave an error that grows with the length.
-  using Exact = PlainTiles<T, S>;
+  // cancels: out, dn and states that are rounded to bfloat16 leave an error that grows with the length. So
+  // the result is made again, and the gradient with it, of factors in two parts.
   constexpr bool kRounds = !std::is_same_v<S, T>;
+  using Exact = std::conditional_t<kRounds, SplitTensorTiles, PlainTiles<S>>;
   const int64_t rows = s.batch * s.heads * s.query_length;
   const Scratch<T> dd(rows), exact(kRounds ? rows * s.value_dim : 0);
   const LinearInputs<S> in{s, q, k, v, g, inverse_denominators, dd.data()};

@@ -1,5 +1,5 @@
-// Tiles that are multiplied on the tensor cores: factors rounded to bfloat16, sums in float32. A warp has 16
-// rows of a tile and multiplies 16 x 16 x 8 elements at a time.
+// Tiles that are multiplied on the tensor cores: factors rounded to bfloat16, or to the sum of two of them,
+// sums in float32. A warp has 16 rows of a tile and multiplies 16 x 16 x 8 elements at a time.
 #pragma once
 
 #include <bit>
@@ -16,14 +16,22 @@ inline constexpr int kTensorThreads = kTensorWarps * kWarp;
 template <int kDepth>
 inline constexpr int kPairStride = kDepth / 2 + 4;
 
+// kParts bfloat16 add up to a factor: one, or two, which have 16 of the 24 bits of a float32.
+template <int kParts>
 struct TensorMemory {
-  static constexpr size_t kSliceBytes = 2 * kTokens * kPairStride<kSliceDepth> * sizeof(uint32_t);
+  static constexpr size_t kSliceBytes = 2 * kParts * kTokens * kPairStride<kSliceDepth> * sizeof(uint32_t);
   static constexpr size_t kBytes = kSliceBytes;  // weights stay in registers
-  uint32_t *left, *right;                        // [row or column][term], in pairs of neighbouring terms
+  uint32_t *left, *right;  // [part][row or column][term], in pairs of neighbouring terms
 
   __device__ TensorMemory()
-      : left(dynamic_shared<uint32_t>()), right(left + kTokens * kPairStride<kSliceDepth>) {}
+      : left(dynamic_shared<uint32_t>()), right(left + kParts * kTokens * kPairStride<kSliceDepth>) {}
 };
+
+// The pair itself, or what is left of the numbers after its rounding.
+__device__ inline uint32_t part_of_pair(float first, float second, int part) {
+  const uint32_t pair = bfloat16_pair(first, second);
+  return part == 0 ? pair : bfloat16_pair(first - first_of_pair(pair), second - second_of_pair(pair));
+}
 
 template <int kRows, int kColumns>
 struct TensorTile {
@@ -62,12 +70,13 @@ struct TensorTile {
     return {{left[0], below[0], left[4], below[4]}};
   }
   // Of the tile itself, of columns first to first + 15, as a left factor.
-  __device__ LeftFragment fragment(int first) const {
+  __device__ LeftFragment part_of(int first, int part) const {
+    static_assert(kWarpColumns == 1);
     const int j = first / 4;
-    return {{bfloat16_pair(elements[0][j], elements[0][j + 1]),
-             bfloat16_pair(elements[1][j], elements[1][j + 1]),
-             bfloat16_pair(elements[0][j + 2], elements[0][j + 3]),
-             bfloat16_pair(elements[1][j + 2], elements[1][j + 3])}};
+    return {{part_of_pair(elements[0][j], elements[0][j + 1], part),
+             part_of_pair(elements[1][j], elements[1][j + 1], part),
+             part_of_pair(elements[0][j + 2], elements[0][j + 3], part),
+             part_of_pair(elements[1][j + 2], elements[1][j + 3], part)}};
   }
 
  private:
@@ -76,61 +85,99 @@ struct TensorTile {
   }
 };
 
-// slice[i][d] = element(d, i) for d < kDepth, i < kSize. A warp takes 8 neighbouring terms of 8 rows: 16
-// bytes or more that lie together, whichever of the two they lie along.
-template <int kSize, int kDepth, class F>
+// Words from part to part of a slice.
+template <int kSize, int kDepth>
+inline constexpr int kPartStride = kSize* kPairStride<kDepth>;
+
+// The parts of slice[i][d] = element(d, i) for d < kDepth, i < kSize. A warp takes 8 neighbouring terms of 8
+// rows: of float32 a whole sector of memory, whichever of the two it lies along.
+template <int kSize, int kDepth, int kParts, class F>
 __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   const int thread = static_cast<int>(threadIdx.x), pair = thread % 4, i = thread / 4 % 8;
   constexpr int kGroups = kDepth / 8;
 #pragma unroll 2
-  for (int part = thread / kWarp; part < kGroups * kSize / 8; part += kTensorWarps) {
-    const int d = part % kGroups * 8 + 2 * pair, row = part / kGroups * 8 + i;
-    slice[row * kPairStride<kDepth> + d / 2] = bfloat16_pair(element(d, row), element(d + 1, row));
+  for (int group = thread / kWarp; group < kGroups * kSize / 8; group += kTensorWarps) {
+    const int d = group % kGroups * 8 + 2 * pair, row = group / kGroups * 8 + i;
+    const float first = element(d, row), second = element(d + 1, row);
+    uint32_t* const target = slice + row * kPairStride<kDepth> + d / 2;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+      target[part * kPartStride<kSize, kDepth>] = part_of_pair(first, second, part);
   }
 }
 
-template <Lanes, Lanes, int kRows, int kColumns, class Left, class Right, class EachSlice = NothingMore>
-__device__ void add_products(TensorTile<kRows, kColumns>& tile, const TensorMemory& memory, int64_t depth,
-                             Left left, Right right, EachSlice each_slice = {}) {
+// tile += 16 terms from `first` on of the left factor, which left(part) gives, times a slice. Of the products
+// of parts, that of the two small ones is left out.
+template <int kDepth, int kParts, int kRows, int kColumns, class Left>
+__device__ void add_parts(TensorTile<kRows, kColumns>& tile, Left left, const uint32_t* right, int first) {
+#pragma unroll
+  for (int part = kParts - 1; part >= 0; --part) {
+    const LeftFragment fragment = left(part);
+#pragma unroll
+    for (int other = kParts - 1 - part; other >= 0; --other)
+      tile.template add_product<kDepth>(fragment, right + other * kPartStride<kColumns, kDepth>, first);
+  }
+}
+
+template <Lanes, Lanes, int kParts, int kRows, int kColumns, class Left, class Right,
+          class EachSlice = NothingMore>
+__device__ void add_products(TensorTile<kRows, kColumns>& tile, const TensorMemory<kParts>& memory,
+                             int64_t depth, Left left, Right right, EachSlice each_slice = {}) {
+  constexpr int kStride = kPartStride<kRows, kSliceDepth>;
   for (int64_t begin = 0; begin < depth; begin += kSliceDepth) {
     __syncthreads();
-    fill_rounded_slice<kRows, kSliceDepth>(memory.left, [&](int d, int i) { return left(begin + d, i); });
-    fill_rounded_slice<kColumns, kSliceDepth>(memory.right,
-                                              [&](int d, int i) { return right(begin + d, i); });
+    fill_rounded_slice<kRows, kSliceDepth, kParts>(memory.left,
+                                                   [&](int d, int i) { return left(begin + d, i); });
+    fill_rounded_slice<kColumns, kSliceDepth, kParts>(memory.right,
+                                                      [&](int d, int i) { return right(begin + d, i); });
     __syncthreads();
     const int count = static_cast<int>(depth - begin < kSliceDepth ? depth - begin : kSliceDepth);
 #pragma unroll
     for (int first = 0; first < kSliceDepth; first += 16)
       if (first < count)
-        tile.template add_product<kSliceDepth>(tile.template fragment<kSliceDepth>(memory.left, first),
-                                               memory.right, first);
+        add_parts<kSliceDepth, kParts>(
+            tile,
+            [&](int part) {
+              return tile.template fragment<kSliceDepth>(memory.left + part * kStride, first);
+            },
+            memory.right, first);
     each_slice(begin, count, [&](int d, int row) {
-      const uint32_t pair = memory.left[row * kPairStride<kSliceDepth> + d / 2];
-      return std::bit_cast<float>(d % 2 ? pair & 0xFFFF0000 : pair << 16);
+      float sum = 0;
+      for (int part = 0; part < kParts; ++part) {
+        const uint32_t pair = memory.left[part * kStride + row * kPairStride<kSliceDepth> + d / 2];
+        sum += d % 2 ? second_of_pair(pair) : first_of_pair(pair);
+      }
+      return sum;
     });
   }
 }
 
-template <int kRows, int kColumns, class Right>
+template <int kParts, int kRows, int kColumns, class Right>
 __device__ void add_products_of(TensorTile<kRows, kColumns>& tile, const TensorTile<kRows, kTokens>& weights,
-                                const TensorMemory& memory, Right right) {
-  static_assert(kColumns * kPairStride<kTokens> * sizeof(uint32_t) <= TensorMemory::kSliceBytes);
+                                const TensorMemory<kParts>& memory, Right right) {
+  static_assert(kParts * kPartStride<kColumns, kTokens> * sizeof(uint32_t) <=
+                TensorMemory<kParts>::kSliceBytes);
   __syncthreads();
-  fill_rounded_slice<kColumns, kTokens>(memory.left, right);
+  fill_rounded_slice<kColumns, kTokens, kParts>(memory.left, right);
   __syncthreads();
 #pragma unroll
   for (int first = 0; first < kTokens; first += 16)
-    tile.template add_product<kTokens>(weights.fragment(first), memory.left, first);
+    add_parts<kTokens, kParts>(
+        tile, [&](int part) { return weights.part_of(first, part); }, memory.left, first);
 }
 
-struct TensorTiles {
+template <int kParts>
+struct TensorTilesOf {
   using Value = float;
   using Stored = BFloat16;
-  using Memory = TensorMemory;
+  using Memory = TensorMemory<kParts>;
   static constexpr int kThreads = kTensorThreads;
   template <int kRows, int kColumns>
   using Tile = TensorTile<kRows, kColumns>;
 };
+using TensorTiles = TensorTilesOf<1>;
+// With three products for one, for sums that cancel.
+using SplitTensorTiles = TensorTilesOf<2>;
 
 // The kind of tiles for tensors of S.
 template <class S>

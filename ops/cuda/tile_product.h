@@ -152,10 +152,10 @@ __device__ void add_products_of(PlainTile<T, kRows, kColumns>& tile,
   }
 }
 
-template <class T, class S = T>
+template <class T>
 struct PlainTiles {
   using Value = T;
-  using Stored = S;
+  using Stored = T;
   using Memory = PlainMemory<T>;
   static constexpr int kThreads = kTileThreads;
   template <int kRows, int kColumns>
