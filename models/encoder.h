@@ -32,7 +32,7 @@ struct EncoderOptions {
 class MultiHeadAttention final : public Module {
  public:
   explicit MultiHeadAttention(const EncoderOptions& options);
-  // x (batch, length, width); result of the same shape.
+  // x (batch, length, width); a tensor of the same shape and of dtype `result`, which is as for linear().
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
                  const std::string& place, DType result) const;
 

@@ -57,6 +57,7 @@ class FeedForward {
  public:
   FeedForward(int64_t dim, int64_t hidden, Activation activation)
       : linear1(dim, hidden), linear2(hidden, dim), activation_(activation) {}
+  // `result`: the dtype of the result, as for linear().
   Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const;
   // forward() for its gradient alone: the result is not computed (linear_tape).
   Tensor tape(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const;

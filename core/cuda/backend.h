@@ -36,9 +36,9 @@ enum class Precision : unsigned char {
   tf32,      // factors rounded to 10 bits behind the point on their way into the product
   bfloat16,  // factors of linear layers, and what models keep between them, in bfloat16; all else as float32
 };
-Precision precision(Device device);
 // float32 until something else is set. Sums are float32 in every case. Not to be changed while another thread
 // works on the device.
+Precision precision(Device device);
 void set_precision(Device device, Precision precision);
 
 CachingAllocator& allocator(int index);
