@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "data/phones.h"
 #include "data/text_lines.h"
 #include "tests/train/commands/program.h"
 #include "tests/train/tiny_recordings.h"
