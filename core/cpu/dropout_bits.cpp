@@ -4,8 +4,6 @@
 #include <bit>
 #include <cstring>
 
-#include "core/cpu/vector.h"
-
 namespace tapeformer::cpu {
 namespace {
 
@@ -13,7 +11,10 @@ constexpr int kBlocks = 8;    // Philox blocks computed side by side, one a lane
 constexpr int kPerBlock = 8;  // elements a block serves
 constexpr int kGroup = kBlocks * kPerBlock;
 
-using Words = Vector<uint32_t>;
+// 32 bytes on every machine: one lane for each block.
+typedef uint32_t Words [[gnu::vector_size(32)]];
+typedef int32_t Signed [[gnu::vector_size(32)]];
+typedef uint64_t Pairs [[gnu::vector_size(32)]];
 
 // The two halves of the 64-bit products x * factor.
 struct Product {
@@ -21,9 +22,8 @@ struct Product {
 };
 [[gnu::always_inline]] inline Product multiply(Words x, uint32_t factor) {
 #ifdef __AVX2__
-  using Signed = Vector<int32_t>;
   const Signed factors = Signed{} + static_cast<int32_t>(factor);
-  const auto odd_lanes = std::bit_cast<Signed>(std::bit_cast<Vector<uint64_t>>(x) >> 32);
+  const auto odd_lanes = std::bit_cast<Signed>(std::bit_cast<Pairs>(x) >> 32);
   const auto e = std::bit_cast<Words>(__builtin_ia32_pmuludq256(std::bit_cast<Signed>(x), factors));
   const auto o = std::bit_cast<Words>(__builtin_ia32_pmuludq256(odd_lanes, factors));
   return {__builtin_shufflevector(e, o, 1, 9, 3, 11, 5, 13, 7, 15),
@@ -57,7 +57,6 @@ void bits_of_group(const RandomStream& stream, uint64_t first_block, uint16_t (&
     c3 = p0.low;
   }
   // From one word of all blocks a vector to all words of one block after another.
-  using Pairs = Vector<uint64_t>;
   const auto low01 = std::bit_cast<Pairs>(__builtin_shufflevector(c0, c1, 0, 8, 1, 9, 2, 10, 3, 11));
   const auto low23 = std::bit_cast<Pairs>(__builtin_shufflevector(c2, c3, 0, 8, 1, 9, 2, 10, 3, 11));
   const auto high01 = std::bit_cast<Pairs>(__builtin_shufflevector(c0, c1, 4, 12, 5, 13, 6, 14, 7, 15));

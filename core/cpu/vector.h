@@ -1,5 +1,6 @@
-// Vectors of 32 bytes (8 floats, 4 doubles), for kernels that keep a tile of a matrix in registers. On
-// machines with shorter vectors the compiler splits them.
+// Vectors for kernels that keep a tile of a matrix in registers: 64 bytes (16 floats, 8 doubles) where the
+// program is compiled for AVX-512, otherwise 32 bytes. TAPEFORMER_VECTOR_BYTES overrides the choice. The compiler
+// splits vectors that are longer than the registers.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,14 @@
 
 namespace tapeformer::cpu {
 
+#if defined(TAPEFORMER_VECTOR_BYTES)
+inline constexpr int64_t kVectorBytes = TAPEFORMER_VECTOR_BYTES;
+#elif defined(__AVX512F__)
+inline constexpr int64_t kVectorBytes = 64;
+#else
 inline constexpr int64_t kVectorBytes = 32;
+#endif
+static_assert(kVectorBytes == 32 || kVectorBytes == 64);
 template <class T>
 inline constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(T));
 
@@ -32,15 +40,29 @@ template <class T>
 [[gnu::always_inline]] inline void store(T* target, Vector<T> v) {
   std::memcpy(target, &v, sizeof(v));
 }
-// Sum of the lanes, by halves.
+
+namespace detail {
+// Adds the lane at distance kDistance to each lane.
+template <int kDistance, class V, int... kLane>
+[[gnu::always_inline]] inline V add_distant(V v, std::integer_sequence<int, kLane...>) {
+  return v + __builtin_shufflevector(v, v, ((kLane + kDistance) % static_cast<int>(sizeof...(kLane)))...);
+}
+template <int kDistance, class T>
+[[gnu::always_inline]] inline T sum_halves(Vector<T> v) {
+  if constexpr (kDistance == 0)
+    return v[0];
+  else
+    return sum_halves<kDistance / 2, T>(
+        add_distant<kDistance>(v, std::make_integer_sequence<int, static_cast<int>(kLanes<T>)>()));
+}
+}  // namespace detail
+
+// Returns the sum of the lanes, added by halves.
 [[gnu::always_inline]] inline float sum(Vector<float> v) {
-  v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
-  v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 2, 3, 0, 1);
-  return v[0] + v[1];
+  return detail::sum_halves<static_cast<int>(kLanes<float> / 2), float>(v);
 }
 [[gnu::always_inline]] inline double sum(Vector<double> v) {
-  v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
-  return v[0] + v[1];
+  return detail::sum_halves<static_cast<int>(kLanes<double> / 2), double>(v);
 }
 
 // Up to a whole vector; missing elements are zero.
@@ -85,30 +107,34 @@ template <int kHalf, class V, int... kLane>
 template <int kHalf, class T>
 [[gnu::always_inline]] inline void exchange_all(Vector<T>* rows) {
   constexpr int kCount = static_cast<int>(kLanes<T>);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int i = 0; i < kCount; ++i)
     if ((i & kHalf) == 0)
       exchange<kHalf>(rows[i], rows[i + kHalf], std::make_integer_sequence<int, kCount>());
 }
 }  // namespace detail
 
-// The transpose of a square block: element j of row i becomes element i of row j.
+// Transposes a square block: element j of row i becomes element i of row j.
 [[gnu::always_inline]] inline void transpose(Vector<float> (&rows)[kLanes<float>]) {
   detail::exchange_all<1, float>(rows);
   detail::exchange_all<2, float>(rows);
   detail::exchange_all<4, float>(rows);
+  if constexpr (kLanes<float> == 16) detail::exchange_all<8, float>(rows);
 }
 [[gnu::always_inline]] inline void transpose(Vector<double> (&rows)[kLanes<double>]) {
   detail::exchange_all<1, double>(rows);
   detail::exchange_all<2, double>(rows);
+  if constexpr (kLanes<double> == 8) detail::exchange_all<4, double>(rows);
 }
 
 // Keeps a loaded vector in a register: the compiler would rather load it again at each use, and loads are
 // what a tile of multiply-adds is short of.
 template <class V>
 [[gnu::always_inline]] inline void keep_in_register([[maybe_unused]] V& v) {
-#ifdef __AVX__
-  asm("" : "+x"(v));
+#ifdef __AVX512F__
+  asm("" : "+v"(v));
+#elif defined(__AVX__)
+  if constexpr (sizeof(V) <= 32) asm("" : "+x"(v));
 #endif
 }
 

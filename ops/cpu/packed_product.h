@@ -13,7 +13,7 @@
 namespace tapeformer::cpu {
 
 // Depth of a part of a panel, which fills half of L1, and rows of a block, which fills half of L2.
-inline constexpr int64_t kPartDepth = 256;
+inline constexpr int64_t kPartDepth = kVectorBytes == 64 ? 128 : 256;
 inline constexpr int64_t kBlockRows = 32 * kTileRows;
 
 // Rows of the blocks, of at most `most` rows, that share out `rows` evenly in whole tiles: a last block of a

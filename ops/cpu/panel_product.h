@@ -13,6 +13,7 @@ namespace tapeformer::cpu {
 template <bool kAdd = false, class T>
 void panel_rows(int64_t rows, const T* a, int64_t a_stride, const T* panel, int64_t depth, T* c,
                 int64_t c_stride) {
+  static_assert(kTileRows == 6 || kTileRows == 8);
   switch (rows) {
     case 1:
       return tile_product<Left::rows, kAdd, 1>(a, a_stride, panel, depth, c, c_stride);
@@ -24,8 +25,12 @@ void panel_rows(int64_t rows, const T* a, int64_t a_stride, const T* panel, int6
       return tile_product<Left::rows, kAdd, 4>(a, a_stride, panel, depth, c, c_stride);
     case 5:
       return tile_product<Left::rows, kAdd, 5>(a, a_stride, panel, depth, c, c_stride);
-    default:
+    case 6:
       return tile_product<Left::rows, kAdd, 6>(a, a_stride, panel, depth, c, c_stride);
+    case 7:
+      return tile_product<Left::rows, kAdd, 7>(a, a_stride, panel, depth, c, c_stride);
+    default:
+      return tile_product<Left::rows, kAdd, 8>(a, a_stride, panel, depth, c, c_stride);
   }
 }
 

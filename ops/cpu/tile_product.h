@@ -9,8 +9,8 @@
 
 namespace tapeformer::cpu {
 
-// Rows and columns of a tile.
-inline constexpr int64_t kTileRows = 6;
+// Rows and columns of a tile. AVX-512 has 32 registers, which hold 8 rows of two vectors; AVX2 has 16.
+inline constexpr int64_t kTileRows = kVectorBytes == 64 ? 8 : 6;
 template <class T>
 inline constexpr int64_t kTileColumns = 2 * kLanes<T>;
 
