@@ -15,8 +15,12 @@ export OMP_WAIT_POLICY=passive
 ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" --no-tests=error
 
 # Where nvcc is found, the kernels above were compiled for devices; they run emulated in a build of the tests of ops.
+# This build also tests the CPU kernels with the vector length that the processor does not have.
+other_vectors=64
+if grep -qw avx512f /proc/cpuinfo; then other_vectors=32; fi
 if grep -q '^TAPEFORMER_NVCC:FILEPATH=/' "$build/CMakeCache.txt"; then
-  cmake -S . -B "$build-emulated" "${settings[@]}" -DTAPEFORMER_CUDA=EMULATED
+  cmake -S . -B "$build-emulated" "${settings[@]}" -DTAPEFORMER_CUDA=EMULATED \
+    -DTAPEFORMER_VECTOR_BYTES=$other_vectors
   cmake --build "$build-emulated" --parallel "$(nproc)" --target test_core test_ops
   ctest --test-dir "$build-emulated" --output-on-failure --parallel "$(nproc)" --no-tests=error -L '^(core|ops)$'
 fi
