@@ -6,6 +6,7 @@
 
 #include "data/phone_scoring.h"
 #include "models/ctc_decoding.h"
+#include "train/signals.h"
 #include "train/speech_data.h"
 
 namespace tapeformer {
@@ -26,9 +27,10 @@ struct SpeechEvaluation {
   std::vector<ScoredUtterance> utterances;  // in the order of the corpus
 };
 
+// Throws Stopped if `stop` returns true before a batch.
 // All usable utterances, without dropout, from short to long. In the dtype of the model.
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
-                          const SpeechEvaluationOptions& options);
+                          const SpeechEvaluationOptions& options, const StopCheck& stop = {});
 // The options that follow from a config.
 SpeechEvaluationOptions evaluation_options(const Config& config);
 

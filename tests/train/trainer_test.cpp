@@ -74,7 +74,7 @@ TEST_CASE("a run stopped by SIGTERM wherever it is and resumed equals an uninter
   int stops = 0;
   TrainResult result;
   const auto old = signal(SIGTERM, SIG_IGN);  // outside of a run the signal does nothing
-  for (int attempt = 0; attempt < 50 && result.step < 60; ++attempt) {
+  for (int attempt = 0; attempt < 50 && (result.step < 60 || result.stop_signal); ++attempt) {
     std::jthread killer([&](const std::stop_token& done) {
       while (!done.stop_requested()) {
         std::this_thread::sleep_for(std::chrono::milliseconds(15 * (attempt + 1)));
