@@ -10,6 +10,7 @@
 
 #include "core/errors.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "core/threads.h"
 
 namespace tapeformer {
@@ -244,7 +245,8 @@ void print_report(const Report& report, const CommonOptions& common) {
   print_text(common.json ? to_json(report) + "\n" : to_text(report));
 }
 
-void print_text(const std::string& text) {
+void print_text(const std::string& raw) {
+  const std::string text = printable(raw);
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     throw std::runtime_error(concat_text("cannot write to standard output: ", std::strerror(errno)));
 }

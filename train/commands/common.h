@@ -64,8 +64,8 @@ Device use_device(const CommonOptions& common);
 // Prints the report on standard output in the form that the options ask for.
 void print_report(const Report& report, const CommonOptions& common);
 
-// Writes to standard output at once; throws std::runtime_error if it cannot.
-void print_text(const std::string& text);
+// Writes the text, made printable, to standard output at once; throws std::runtime_error if it cannot.
+void print_text(const std::string& raw);
 
 // "0,3,7" as numbers of at least 0; ConfigError naming the option for other text.
 std::vector<int64_t> index_list(const std::string& option, const std::string& text);
