@@ -24,6 +24,7 @@ packages=(
 test_packages=(
   doctest-dev libboost-context-dev  # tests, and the threads of the emulated CUDA device
   clang-format shellcheck sctk
+  python3                  # tests/fuzz
 )
 
 case "${1:-}" in
