@@ -11,8 +11,9 @@ namespace tapeformer {
 // file:// or https:// URL (http:// only of this machine); empty: the published one. The files go to NAME/ in
 // `data_dir` or else in the first data directory. Returns the report of the files there, all good.
 //
-// Throws ConfigError for an unknown name or an address that is not https://, DataError for files that cannot be had and for contents that differ
-// from the published ones, FileError or std::runtime_error for files that cannot be written.
+// Throws ConfigError for an unknown name or an address that is not https://, DataError for files that cannot
+// be had and for contents that differ from the published ones, FileError or std::runtime_error for files that
+// cannot be written.
 SetReport fetch_set(const std::string& name, const std::string& data_dir, const std::string& from = "");
 
 }  // namespace tapeformer
