@@ -168,7 +168,9 @@ int run_data(const Arguments& arguments) {
        .options =
            {{.name = "from",
              .default_value = std::string(),
-             .help = "fetch: path or URL of a folder with the files, instead of the published one"},
+             .help =
+                 "fetch: path or https:// URL of a folder or .tar.gz archive with the files, instead of the "
+                 "published one"},
             {.name = "sentences",
              .default_value = int64_t{600},
              .help = "prepare synthetic-speech: sentences for training; a tenth as many for valid and test"},
@@ -181,10 +183,11 @@ int run_data(const Arguments& arguments) {
              .help = "verify: run the commands in the wav.scp of a folder"}},
        .details =
            "list     every known set: what of it was found, and where\n"
-           "verify   reads every byte and compares size and checksum; exit code 3 if something is wrong\n"
+           "verify   reads every byte and compares size and SHA-256; exit code 3 if something is wrong\n"
            "         (an4, fsdd, synthetic-speech, cmudict, or the path of a folder of speech in\n"
            "         --layout: every fault by file and line)\n"
-           "fetch    downloads what is missing into the first data directory, and verifies it\n"
+           "fetch    downloads missing files by https into the first data directory; size and SHA-256 of\n"
+           "         every file must be the published ones\n"
            "prepare  reads the whole set once, as training will; synthetic-speech is spoken by espeak-ng\n\n"
            "Data directories, in order: --data-dir, $TAPEFORMER_DATA, $XDG_DATA_HOME/tapeformer\n"
            "(~/.local/share/tapeformer), each with one folder per set; then the folder of the set's\n"
