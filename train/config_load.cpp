@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/errors.h"
+#include "data/text_lines.h"
 #include "train/config.h"
 #include "train/config_check.h"
 #include "train/config_parse.h"
@@ -24,7 +25,7 @@ class ConfigLoader {
       : catalogue_(catalogue), schema_(config_schema(catalogue.names)), tables_(config_tables()) {}
 
   Config load(const std::string& path, const std::vector<std::string>& sets) {
-    read_file(path, nullptr, {});
+    if (!path.empty()) read_file(path, nullptr, {});
     layers_.push_back(parse_set_options(sets, problems_));
 
     Config config;
@@ -33,7 +34,7 @@ class ConfigLoader {
       follow_length(layer, config);
     }
     apply_attention(config);
-    if (config.run.name.empty()) config.run.name = fs::path(path).stem().string();
+    if (config.run.name.empty()) name_after_file(path, config);
     if (problems_.empty())
       check_config(
           config, [&](const std::string& name) { return position(name, path); }, problems_);
@@ -46,6 +47,11 @@ class ConfigLoader {
     problems_.push_back({where, message});
   }
 
+  void name_after_file(const std::string& path, Config& config) {
+    config.run.name = fs::path(path).stem().string();
+    if (find_invalid_utf8(config.run.name) != std::string::npos)
+      problem({path}, "run.name: the name of the config file is not valid UTF-8; set run.name");
+  }
   void read_file(const std::string& path, const ConfigPosition* reached_from,
                  const std::vector<std::string>& chain);
   void apply(const ConfigLayer& layer, Config& config);
@@ -245,7 +251,7 @@ ConfigPosition ConfigLoader::position(const std::string& name, const std::string
   for (const auto& layer : layers_)
     for (const auto& candidate : layer.tables)
       if (candidate.name == table && candidate.where.file == path) return candidate.where;
-  return {path, 1, 1};
+  return path.empty() ? ConfigPosition{"--set " + name} : ConfigPosition{path, 1, 1};
 }
 
 std::string ConfigLoader::report() {

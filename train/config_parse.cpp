@@ -11,6 +11,8 @@
 #include <sstream>
 #include <tuple>
 
+#include "data/text_lines.h"
+
 namespace tapeformer {
 namespace {
 
@@ -244,6 +246,10 @@ ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<
     const ConfigPosition where{"--set " + printable(name), 0, ++number};
     if (equals == std::string::npos || name.empty()) {
       problems.push_back({where, "expected table.key=value"});
+      continue;
+    }
+    if (find_invalid_utf8(option) != std::string::npos) {
+      problems.push_back({where, "is not valid UTF-8, which the files of a run are written in"});
       continue;
     }
     std::string problem;

@@ -28,8 +28,8 @@ std::string shown(const Json& value) {
 Json parse(const std::string& text, const std::string& place) {
   try {
     return Json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError(place + error.what());
+  } catch (const nlohmann::json::parse_error& error) {
+    throw CheckpointError(concat_text(place, "is not valid JSON at byte ", error.byte));
   }
 }
 

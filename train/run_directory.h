@@ -27,4 +27,13 @@ class RunDirectory {
   FolderLock lock_;
 };
 
+// Throws ConfigError if the path of a run directory or a text of the config is not valid UTF-8, the encoding
+// of a run's files. Without this check the first checkpoint would fail, after hours of training.
+void require_utf8(const Config& config, const std::string& run_dir);
+
+// Throws ConfigError, naming the keys, if a run with the config `now` cannot continue from a checkpoint in
+// `folder` with the config `before`. How long, how often and where a run trains may change, what it trains
+// may not.
+void check_same_run(const Config& before, const Config& now, const std::string& folder);
+
 }  // namespace tapeformer

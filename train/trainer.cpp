@@ -28,28 +28,6 @@ double cpu_seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// Keys that may change between a run and its continuation: they say how long, how often and where, not what.
-bool may_change(const std::string& key) {
-  static const auto* const kKeys = new std::vector<std::string>{"run.threads",
-                                                                "run.device",
-                                                                "run.name",
-                                                                "run.cuda_graphs",
-                                                                "train.steps",
-                                                                "train.epochs",
-                                                                "train.eval_every",
-                                                                "train.eval_epochs",
-                                                                "data.path",
-                                                                "data.lexicon",
-                                                                "data.feature_cache",
-                                                                "train.log_every",
-                                                                "train.keep_last",
-                                                                "data.eval_limit",
-                                                                "train.checkpoint_every",
-                                                                "train.eval_batch_size",
-                                                                "train.time_limit_minutes"};
-  return std::find(kKeys->begin(), kKeys->end(), key) != kKeys->end();
-}
-
 int64_t total_steps(const Config& config, const Task& task) {
   const TrainConfig& t = config.train;
   if (t.steps > 0) return t.steps;
@@ -62,16 +40,23 @@ void wait_for(Device device) {
     if (!device.is_cpu()) cuda::synchronize(device);
 }
 
+std::string checked_description(const Task& task) try {
+  return task.description();
+} catch (const nlohmann::json::exception& error) {
+  throw DataError(std::string("a checkpoint cannot describe the training data: ") + error.what());
+}
+
 }  // namespace
 
 Trainer::Trainer(Config config, TrainerOptions options)
     : config_(std::move(config)),
       options_(std::move(options)),
       best_loss_(std::numeric_limits<double>::infinity()) {
+  require_utf8(config_, options_.run_dir.string());
   device_ = prepare_machine(config_.run);
   task_ = make_task(config_, options_.data_dir, device_);
   total_steps_ = total_steps(config_, *task_);
-  description_ = task_->description();
+  description_ = checked_description(*task_);
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
   schedule_ = std::make_unique<Schedule>(config_.schedule, total_steps_);
   if (!device_.is_cpu() && config_.run.cuda_graphs)
@@ -96,17 +81,7 @@ void Trainer::resume(const RunDirectory& directory) {
   const Checkpoint checkpoint(find_checkpoint(run_dir, false));
   checkpoint.check_config();
   const Config before = load_config(checkpoint.config_path(), {}, attention_catalogue());
-  std::string contradictions;
-  for (const std::string& key : differing_keys(before, config_))
-    if (!may_change(key))
-      contradictions += "\n  " + key + " = " + config_value_text(config_, key) + ", but the checkpoint has " +
-                        config_value_text(before, key);
-  if (!contradictions.empty())
-    throw ConfigError("cannot resume from " + checkpoint.folder() +
-                      " with another config; take these settings back, or choose another folder with "
-                      "--run-dir (reproduce: --out):" +
-                      contradictions);
-
+  check_same_run(before, config_, checkpoint.folder());
   checkpoint.load_model(task_->model().parameters());
   checkpoint.load_optimizer(optimizer_->state());
   optimizer_->swap_average();
@@ -241,7 +216,9 @@ void Trainer::report(const Step& step) {
                      .loss = *last_loss_,
                      .bits_per_dim = task_->shown_bits(*last_loss_),
                      .tokens_per_second = speed,
-                     .memory_bytes = allocator(device_).stats().peak});
+                     .memory_bytes = allocator(device_).stats().peak,
+                     .epoch = task_->epochs_done(step_ * config_.train.accumulate - 1) + 1,
+                     .lr = step.lr});
   if (!logged) return;
   MetricRecord record{{"step", step_}, {"split", "train"}, {"loss_nats", *last_loss_}};
   task_->add_metrics(*last_loss_, record);
@@ -335,16 +312,14 @@ void Trainer::save(bool must_succeed) {
   }
 }
 
-// Adds the evaluation to the checkpoint of its step, which was saved before. Without it a resumed run
-// evaluates again.
+// Adds the evaluation to the checkpoint of its step, if it could be saved. Without it a resumed run evaluates
+// again.
 void Trainer::record_evaluation(bool best) {
+  if (saved_step_ != step_) return;
   const std::string run_dir = options_.run_dir.string();
   try {
-    if (saved_step_ == step_)
-      replace_checkpoint_state(run_dir, state());
-    else
-      save(false);
-    if (!best || saved_step_ != step_) return;
+    replace_checkpoint_state(run_dir, state());
+    if (!best) return;
     mark_best_checkpoint(run_dir, step_);
     prune_checkpoints(run_dir, config_.train.keep_last);
   } catch (const CheckpointError& error) {
@@ -373,7 +348,8 @@ TrainResult Trainer::run() {
   else
     start_new_run(directory);
   metrics_ = std::make_unique<MetricsWriter>(directory.folder());
-  progress_ = std::make_unique<Progress>(std::cerr, progress_style(options_.quiet), step_, total_steps_);
+  progress_ = std::make_unique<Progress>(std::cerr, progress_style(options_.quiet), step_, total_steps_,
+                                         Progress::Clock(), task_->speed_unit());
   const StopSignals signals;
   TrainResult result;
   result.total_steps = total_steps_;

@@ -218,3 +218,14 @@ TEST_CASE("the time limit ends a run with a checkpoint") {
   CHECK(result.step > 0);
   CHECK(fs::exists(dir.path() / "run/checkpoints/latest/state.json"));
 }
+
+TEST_CASE("a run directory or a config with text that is not UTF-8 is refused before training") {
+  const TempDir dir;
+  Config config = tiny_config(1);
+  CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "caf\xe9"); }),
+                 "the path is not valid UTF-8"));
+  CHECK(fs::is_empty(dir.path()));
+  config.run.name = "caf\xe9";
+  CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "run"); }), "not valid UTF-8: name = "));
+  CHECK(fs::is_empty(dir.path()));
+}
