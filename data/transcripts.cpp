@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <optional>
 
 #include "core/errors.h"
@@ -55,7 +54,8 @@ char separator_of(const fs::path& path, const std::string& first_line) {
   const std::string extension = lower_case(path.extension().string());
   const bool bars = first_line.find('|') != std::string::npos;
   if (extension == ".tsv" || first_line.find('\t') != std::string::npos) return '\t';
-  if (extension == ".csv") return bars && first_line.find(',') == std::string::npos ? '|' : ',';
+  // LJSpeech's metadata.csv has bars, and commas in its texts.
+  if (extension == ".csv") return bars && first_line.find('|') < first_line.find(',') ? '|' : ',';
   return bars ? '|' : '\0';
 }
 
@@ -67,14 +67,17 @@ std::optional<size_t> named_column(const Words& header, const std::array<const c
   return std::nullopt;
 }
 
-// A column that the user names: a name of the header or a number from 1.
+bool is_number(const std::string& text) {
+  return !text.empty() && text.size() < 4 && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// A column that the user names: a number from 1, or a name of the header.
 std::optional<size_t> chosen_column(const Words& header, const std::string& wanted, const TextLine& line) {
   if (wanted.empty()) return std::nullopt;
+  if (is_number(wanted) && std::stoul(wanted) >= 1 && std::stoul(wanted) <= header.size())
+    return std::stoul(wanted) - 1;
   for (size_t i = 0; i < header.size(); ++i)
     if (header[i] == wanted) return i;
-  const bool number = wanted.size() < 4 && std::all_of(wanted.begin(), wanted.end(),
-                                                       [](unsigned char c) { return std::isdigit(c); });
-  if (number && std::stoul(wanted) >= 1 && std::stoul(wanted) <= header.size()) return std::stoul(wanted) - 1;
   line.fail("has no column \"" + wanted + "\"; there are: " + short_list(header));
 }
 
@@ -91,7 +94,7 @@ Columns find_columns(const TextLine& line, const Words& first, const TranscriptC
   const auto chosen_recording = chosen_column(first, wanted.recording, line),
              chosen_text = chosen_column(first, wanted.text, line);
   const auto names_header = [&](const std::string& name) {
-    return std::find(first.begin(), first.end(), name) != first.end();
+    return !is_number(name) && std::find(first.begin(), first.end(), name) != first.end();
   };
   columns.header = (recording && text) || names_header(wanted.recording) || names_header(wanted.text);
   if (columns.header && !columns.speaker) columns.speaker = named_column(first, kSpeakerNames);

@@ -159,7 +159,8 @@ TEST_CASE("sclite's pairs agreed for any weights: of 1,000 random pairs it count
     const int64_t errors = counts[0] + counts[1] + counts[2];
     CAPTURE(one.id);
     // Its weighted sum is the smallest there is, to which several numbers of errors may belong.
-    CHECK(weighted(counts) == weighted(counts_of(align_phones(one.reference, one.hypothesis, kScliteWeights))));
+    CHECK(weighted(counts) ==
+          weighted(counts_of(align_phones(one.reference, one.hypothesis, kScliteWeights))));
     PhoneScore score;
     score.add(one.reference, one.hypothesis);
     CHECK(errors >= score.errors());
