@@ -29,7 +29,8 @@ def files_under(folder):
 
 
 def mutate_file(rng, path, others=()):
-    other = rng.choice(others).read_bytes() if others else b""
+    other = rng.choice([*others, path])
+    other = other.read_bytes() if other.is_file() else b""  # it may have been broken before
     mutate = mutate_text if path.suffix in TEXT_SUFFIXES and rng.random() < 0.9 else mutate_bytes
     path.write_bytes(mutate(rng, path.read_bytes(), other))
 
