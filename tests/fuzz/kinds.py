@@ -152,7 +152,7 @@ def kaldi(rng, base, folder):
     copy(base, folder, f"configs/{config}.toml", f"runs/{config}")
     layout = ["an4", "--layout", "an4"] if kind == "an4" else [f"{kind}/{rng.choice(['train', 'test'])}"]
     arguments = rng.choice([["data", "verify", "./" + layout[0], *layout[1:]],
-                            ["train", f"configs/{config}.toml", "--dry-run"], ["eval", f"runs/{config}"]])
+                            ["train", f"configs/{config}.toml", "--run-dir", "run"], ["eval", f"runs/{config}"]])
     return Case(arguments, {0, 2, 3}, files=changed)
 
 

@@ -128,6 +128,10 @@ TEST_CASE("files that the system refuses are reported as sentences") {
   expect({"train", long_name}, 2, "File name too long");
   expect({"eval", below}, 3, "no such run directory");
   expect({"eval", long_name}, 3, "no such run directory");
+  expect({"data", "verify", long_name}, 3, "no such folder");
+  std::filesystem::create_symlink("circle", dir / "circle");
+  expect({"data", "verify", (dir / "circle").string()}, 3, "no such folder");
+  expect({"data", "verify", (dir / "circle").string(), "--layout", "lexicon"}, 3, "circle: ");
 }
 
 TEST_CASE("help of train shows the keys that are asked for") {
