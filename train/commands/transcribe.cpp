@@ -1,6 +1,7 @@
 // tapeformer transcribe: the phones of recordings.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "core/errors.h"
 #include "core/log.h"
@@ -52,6 +53,8 @@ Transcript transcribe_stream(const LoadedSpeechRun& run, SpeechStream& stream, F
       if (!stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)))) continue;
       const Tensor newest = stream.logits().to(kCpu);
       const float* const logits = newest.data<float>();
+      if (!std::all_of(logits, logits + classes, [](float x) { return std::isfinite(x); }))
+        throw DivergedError(concat_text("the logits at frame ", stream.frames(), " are not finite numbers"));
       const int64_t best = std::max_element(logits, logits + classes) - logits;
       if (best != kSpeechBlank && best != before) {
         const std::string& phone = run.description.phones.names()[static_cast<size_t>(best)];
