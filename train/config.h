@@ -154,8 +154,9 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
 // The resolved file: every key, exact values; load_config of it gives the same Config.
 std::string to_toml(const Config& config);
 
-// All tables and keys with type, default, range and help, as text for a terminal.
-std::string config_help(const AttentionCatalogue& catalogue);
+// Returns keys with type, default, range and help, as text for a terminal: all keys of the table `word` and
+// all keys whose "table.key" contains `word`; all keys if it is empty. Throws ConfigError if there are none.
+std::string config_help(const AttentionCatalogue& catalogue, const std::string& word = "");
 
 // Names ("table.key") of the keys in which two configs differ, in schema order.
 std::vector<std::string> differing_keys(const Config& a, const Config& b);

@@ -84,6 +84,7 @@ class SpeechTask final : public Task {
   double batches_in(double epochs) const override { return plan_.batches_in(epochs); }
   int64_t epochs_done(int64_t batches) const override { return plan_.epochs_done(batches); }
   bool reports_epochs() const override { return true; }
+  const char* speed_unit() const override { return "frames"; }
 
   void prepare_batches(int64_t first, int64_t last) override {
     // The thread has a plan of its own: a plan remembers epochs, which is not for two threads.

@@ -126,7 +126,8 @@ std::vector<OptionSpec> data_options() {
   std::vector<OptionSpec> options = {
       {.name = "from",
        .default_value = std::string(),
-       .help = "fetch: path or URL of a folder with the files, instead of the published one"},
+       .help = "fetch: path or https:// URL of a folder or .tar.gz archive with the files, instead of the "
+               "published one"},
       {.name = "sentences",
        .default_value = int64_t{600},
        .help = "prepare synthetic-speech: sentences for training; a tenth as many for valid and test"},
@@ -143,12 +144,13 @@ std::vector<OptionSpec> data_options() {
 
 constexpr char kDetails[] =
     "list     every known set: what of it was found, and where\n"
-    "verify   reads every byte and compares size and checksum; exit code 3 if something is wrong.\n"
+    "verify   reads every byte and compares size and SHA-256; exit code 3 if something is wrong.\n"
     "         Speech: every fault by file and line that training would refuse or leave out, of\n"
     "         an4, fsdd, synthetic-speech or cmudict, of LAYOUT FOLDER, such as kaldi data/train\n"
     "         or kaldi data with train and test below it, or of the data of a CONFIG.toml.\n"
     "         --set data.sample_rate=8000, data.lexicon=FILE and so on are as in training\n"
-    "fetch    downloads what is missing into the first data directory, and verifies it\n"
+    "fetch    downloads missing files by https into the first data directory; size and SHA-256 of\n"
+    "         every file must be the published ones\n"
     "prepare  reads the whole set once, as training will; synthetic-speech is spoken by espeak-ng;\n"
     "         kaldi: a corpus of recordings and transcripts as people have them (--audio, --transcripts,\n"
     "         --lexicon, --out), with words as the lexicon has them and parts by share\n\n"
