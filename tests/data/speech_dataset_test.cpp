@@ -391,8 +391,8 @@ void check_corpora(const std::filesystem::path& data) {
 
 TEST_CASE("every utterance of generated AN4 and spoken digits can be used") {
   const TempDir dir;
-  write_stand_in_an4(dir / "an4");
-  write_stand_in_fsdd(dir / "fsdd");
+  write_stand_in_an4(dir / "an4", 4);
+  write_stand_in_fsdd(dir / "fsdd", 12);
   write_stand_in_cmudict(dir / "cmudict");
   check_corpora(dir.path());
 }
