@@ -51,7 +51,7 @@ fs::path corpus_folder(const Config& config, const std::string& data_dir) {
   fs::path folder = config.data.path;
   if (folder.empty())
     folder = speech_set_folder(config.data.dataset, data_dir);
-  else if (!fs::is_directory(folder))
+  else if (!is_folder(folder))
     throw DataError(folder.string() + ": no such folder; data.path names that of the corpus");
   return config.data.dataset == "an4" ? an4_folder(folder) : folder;
 }
@@ -67,7 +67,7 @@ Corpus read_layout(const Config& config, const fs::path& folder, const std::stri
   if (dataset == "fsdd") return read_spoken_digits(folder, split);
   if (dataset == "timit") return read_timit(folder, split, timit_set(config.data.phone_set));
   const fs::path name = part_name(config, split), part = folder / name;
-  if (!fs::is_directory(part))
+  if (!is_folder(part))
     throw DataError(part.string() + ": no such folder; data." + split +
                     "_part names the part of the corpus for \"" + split + "\"");
   if (dataset == "librispeech") return read_librispeech(folder, name.string());
@@ -122,7 +122,7 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
 bool has_valid_part(const Config& config, const std::string& data_dir) {
   if (!has_part_folders(config.data.dataset)) return false;
   const fs::path part = corpus_folder(config, data_dir) / part_name(config, "valid");
-  if (fs::is_directory(part)) return true;
+  if (is_folder(part)) return true;
   if (!config.data.valid_part.empty())
     throw DataError(part.string() + ": no such folder; data.valid_part names it");
   return false;

@@ -76,12 +76,16 @@ TEST_CASE(
   CHECK(contains(second.err, "resumed from"));
 }
 
-TEST_CASE("reproduce copy-convergence: a curve of each kind") {
+TEST_CASE("reproduce copy-convergence: a curve of each kind, and the device is announced once") {
   const TempDir dir;
-  const auto report = json_of(
+  const auto result =
       run_program(reproduce("copy-convergence", dir / "out",
                             {"train.steps=4", "train.log_every=2", "data.batch_size=2", "data.eval_limit=3",
-                             "model.layers=1", "model.head_dim=2", "model.feedforward=8"})));
+                             "model.layers=1", "model.head_dim=2", "model.feedforward=8"}));
+  const auto report = json_of(result);
+  const size_t announced = result.err.find("info: device ");
+  CHECK(announced != std::string::npos);
+  CHECK(result.err.find("info: device ", announced + 1) == std::string::npos);
   REQUIRE(report["runs"].size() == 4);
   CHECK(report["runs"][0]["attention"] == "softmax");
   CHECK(report["runs"][3]["attention"] == "lsh-4");
