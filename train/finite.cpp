@@ -23,7 +23,7 @@ std::optional<std::string> find_non_finite(const NamedTensors& tensors) {
 void check_finite(const NamedTensors& tensors, const std::string& checkpoint) {
   if (const auto found = find_non_finite(tensors))
     throw DivergedError(checkpoint + ": " + *found +
-                        ": the run had diverged when it was saved; use an earlier checkpoint");
+                        ": the checkpoint cannot be used; choose an earlier one");
 }
 
 }  // namespace tapeformer

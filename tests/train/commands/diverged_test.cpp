@@ -59,7 +59,7 @@ TEST_CASE("eval, generate and train --resume of weights with NaN end with 5 and 
   write_run(run, tiny_sequence_config());
   const std::string name = "layers.0.linear1.bias";
   fill_parameter(run, name, kNaN);
-  const Words parts = {name + " has 16 non-finite elements of 16", "use an earlier checkpoint"};
+  const Words parts = {name + " has 16 non-finite elements of 16", "choose an earlier one"};
   check_diverged({"eval", run, "--limit", "4", "--json"}, parts);
   check_diverged({"generate", run, "--count", "1", "--json"}, parts);
 
