@@ -98,6 +98,10 @@ TEST_CASE("wide logarithmic axes have powers, and close numbers have digits that
   for (const Tick& tick : axis_ticks(wide, Scale::log10)) labels.push_back(tick.text);
   CHECK(labels == std::vector<std::string>{"0.01", "1", "100", "10000"});
   labels.clear();
+  for (const Tick& tick : axis_ticks({.low = -0.5, .high = 2.5}, Scale::linear)) labels.push_back(tick.text);
+  CHECK(labels.front() == "-0.5");
+  CHECK(labels[1] == "0");
+  labels.clear();
   for (const Tick& tick : axis_ticks({.low = 12345678, .high = 12345682}, Scale::linear))
     labels.push_back(tick.text);
   CHECK(labels == std::vector<std::string>{"12345678", "12345679", "12345680", "12345681", "12345682"});

@@ -37,7 +37,7 @@ std::vector<Tick> even_ticks(const AxisRange& range, Scale scale) {
   std::vector<Tick> result;
   const double first = std::ceil(low / step);
   for (double n = first; n * step <= high; ++n) {
-    const double value = n * step;
+    const double value = n * step + 0.0;  // turns -0 into 0
     if (scale == Scale::linear || value > 0)
       result.push_back({transformed(scale, value), number(value, step)});
   }
