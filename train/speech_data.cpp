@@ -137,6 +137,7 @@ std::string to_json(const SpeechDescription& description) {
     json["global"] = {{"frames", description.global->frames},
                       {"sums", description.global->sums},
                       {"squares", description.global->squares}};
+  if (description.longest_frames > 0) json["longest_frames"] = description.longest_frames;
   return json.dump();
 }
 
@@ -152,6 +153,7 @@ SpeechDescription speech_description(const std::string& state_json, const std::s
     if (description.global->sums.size() != description.global->squares.size())
       throw CheckpointError(place + ": statistics of different sizes");
   }
+  description.longest_frames = task.value("longest_frames", int64_t{0});
   if (description.dims < 1) throw CheckpointError(place + ": no features");
   return description;
 } catch (const nlohmann::json::exception& error) {
@@ -262,7 +264,11 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
 }
 
 SpeechDescription describe(const SpeechPart& part) {
-  SpeechDescription description{part.set->dims(), part.set->phones(), std::nullopt};
+  const std::vector<int64_t> frames = part.frames();
+  SpeechDescription description{.dims = part.set->dims(),
+                                .phones = part.set->phones(),
+                                .global = std::nullopt,
+                                .longest_frames = *std::max_element(frames.begin(), frames.end())};
   if (part.set->options().normalization == Normalization::global)
     description.global = part.set->global_statistics();
   return description;

@@ -138,10 +138,14 @@ void Trainer::resume() {
 
 void Trainer::load_state(const Checkpoint& checkpoint) try {
   const auto state = nlohmann::ordered_json::parse(checkpoint.state_json());
-  const std::string description = task_->description();
-  if (!description.empty() && state.at("task") != nlohmann::ordered_json::parse(description))
-    throw ConfigError("cannot resume from " + checkpoint.folder() +
-                      ": the training data is not what it was: its phones or statistics differ");
+  if (const std::string description = task_->description(); !description.empty()) {
+    auto task = nlohmann::ordered_json::parse(description);
+    // Checkpoints of older versions do not have the length of the longest utterance.
+    if (!state.at("task").contains("longest_frames")) task.erase("longest_frames");
+    if (state.at("task") != task)
+      throw ConfigError("cannot resume from " + checkpoint.folder() +
+                        ": the training data is not what it was: its phones or statistics differ");
+  }
   step_ = saved_step_ = state.at("step").get<int64_t>();
   evaluated_step_ = state.at("evaluated_step").get<int64_t>();
   optimizer_->set_steps(state.at("optimizer_steps").get<int64_t>());
