@@ -1,7 +1,6 @@
 // tapeformer transcribe: the phones of recordings.
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "core/errors.h"
 #include "core/log.h"
