@@ -2,6 +2,7 @@
 
 #include "train/build.h"
 #include "train/checkpoint.h"
+#include "train/finite.h"
 #include "train/model_sizes.h"
 
 namespace tapeformer {
@@ -81,6 +82,7 @@ LoadedRun load_run(const FoundRun& found) {
   run.model = make_model(run.config, run.data, found.device);
   set_precision(run.config.run, found.device);
   checkpoint.load_model(run.model->parameters());
+  check_finite(run.model->parameters(), run.checkpoint.string());
   return run;
 }
 
@@ -101,6 +103,7 @@ LoadedSpeechRun load_speech_run(const FoundRun& found) {
   run.model = make_speech_model(run.config, run.description, found.device);
   set_precision(run.config.run, found.device);
   checkpoint.load_model(run.model->parameters());
+  check_finite(run.model->parameters(), run.checkpoint.string());
   return run;
 }
 

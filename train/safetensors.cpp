@@ -77,7 +77,7 @@ Checksum write_safetensors(File& file, const std::map<std::string, Tensor>& tens
   write(&length, sizeof length);
   write(json.data(), json.size());
   for (const auto& [name, tensor] : order) {
-    const Tensor here = tensor.to(kCpu), plain = here.is_contiguous() ? here : here.clone();
+    const Tensor here = tensor.alias().to(kCpu), plain = here.is_contiguous() ? here : here.clone();
     write(plain.raw(), static_cast<size_t>(plain.bytes()));
   }
   file.sync();

@@ -21,6 +21,7 @@ struct SpeechDescription {
   int64_t dims = 0;  // of a frame as the model takes it, with deltas
   PhoneTable phones;
   std::optional<FeatureStatistics> global;  // with data.cmvn = "global"
+  int64_t longest_frames = 0;               // of a training utterance; 0: the checkpoint does not say
 };
 
 // As a JSON object, and from TrainingState::task of a checkpoint. `place` is the path of its state.json.

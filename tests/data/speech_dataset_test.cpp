@@ -13,7 +13,7 @@
 #include "core/frames.h"
 #include "core/threads.h"
 #include "data/audio.h"
-#include "tests/data/support.h"
+#include "tests/data/stand_ins.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
@@ -424,12 +424,10 @@ TEST_CASE("plans keep the frame budget and hold every utterance once, differentl
   CHECK_THROWS_AS(plan_batches(lengths, {.max_frames = 0}, 0), ConfigError);
 }
 
-TEST_CASE("every utterance of AN4 and of the spoken digits can be used") {
-  if (!have_real("an4") || !have_real("fsdd") || !have_real("cmudict")) {
-    MESSAGE("skipped: no an4, fsdd and cmudict in $TAPEFORMER_DATA");
-    return;
-  }
-  const std::filesystem::path data = std::getenv("TAPEFORMER_DATA");
+namespace {
+
+// Of data/an4, data/fsdd and data/cmudict.
+void check_corpora(const std::filesystem::path& data) {
   const Lexicon cmudict = Lexicon::read(data / "cmudict" / "cmudict.dict");
   Corpus digits = read_spoken_digits(data / "fsdd", "train");
   CHECK(pronounce_words(digits, cmudict, UnknownWords::refuse).dropped == 0);
@@ -450,4 +448,22 @@ TEST_CASE("every utterance of AN4 and of the spoken digits can be used") {
     CHECK(padding_share(lengths, batches) < 0.15);  // the few utterances of a test set differ more
     CHECK(set.batch(batches[0]).features.size(2) == set.dims());
   }
+}
+
+}  // namespace
+
+TEST_CASE("every utterance of generated AN4 and spoken digits can be used") {
+  const TempDir dir;
+  write_stand_in_an4(dir / "an4", 4);
+  write_stand_in_fsdd(dir / "fsdd", 12);
+  write_stand_in_cmudict(dir / "cmudict");
+  check_corpora(dir.path());
+}
+
+TEST_CASE("every utterance of AN4 and of the spoken digits can be used") {
+  if (!have_real("an4") || !have_real("fsdd") || !have_real("cmudict")) {
+    MESSAGE("skipped: no an4, fsdd and cmudict in $TAPEFORMER_DATA");
+    return;
+  }
+  check_corpora(std::getenv("TAPEFORMER_DATA"));
 }

@@ -5,7 +5,6 @@
 #include <array>
 
 #include "core/errors.h"
-#include "core/files.h"
 #include "train/metrics.h"
 #include "train/reproduce/chart.h"
 #include "train/reproduce/reproduce.h"
@@ -148,8 +147,8 @@ Report reproduce_speech_table(const ReproductionOptions& options) {
   }
   by_epoch.title = by_time.title = "Phone error rate on " + corpus;
   write_csv(options.out / "speech-table.csv", csv);
-  replace_file((options.out / "speech-table.svg").string(), to_svg(by_epoch));
-  replace_file((options.out / "speech-table-time.svg").string(), to_svg(by_time));
+  write_chart(options.out / "speech-table", by_epoch);
+  write_chart(options.out / "speech-table-time", by_time);
   return Report().add("corpus", corpus).add("paper_corpus", "WSJ, 80 hours").add("models", rows);
 }
 
