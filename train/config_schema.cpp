@@ -269,8 +269,12 @@ void add_schedule(std::vector<SchemaKey>& keys) {
   table
       .add("final_lr_ratio", &ScheduleConfig::final_lr_ratio, "cosine, plateau: lowest rate as a share of lr")
       .range(0, 1);
-  table.add("patience", &ScheduleConfig::patience, "plateau: evaluations without gain before a drop")
+  table
+      .add("patience", &ScheduleConfig::patience,
+           "plateau: evaluations without gain that are tolerated; the next one is a drop")
       .at_least(0);
+  table.add("threshold", &ScheduleConfig::threshold, "plateau: share of the loss that counts as a gain")
+      .range(0, 1);
 }
 
 void add_train(std::vector<SchemaKey>& keys) {
