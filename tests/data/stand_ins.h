@@ -53,7 +53,7 @@ inline void write_stand_in_cmudict(const std::filesystem::path& folder) {
 inline std::string wav_bytes(const std::vector<int16_t>& samples) {
   std::string bytes;
   const auto append = [&](uint32_t value, int count) {
-    for (int i = 0; i < count; ++i) bytes += static_cast<char>(value >> (8 * i));
+    for (int i = 0; i < count / part; ++i) bytes += static_cast<char>(value >> (8 * i));
   };
   const auto size = static_cast<uint32_t>(2 * samples.size());
   bytes += "RIFF", append(36 + size, 4);
@@ -64,11 +64,11 @@ inline std::string wav_bytes(const std::vector<int16_t>& samples) {
   return bytes;
 }
 
-// folder/recordings: 50 short tones of every digit by six speakers at 8 kHz.
-inline void write_stand_in_fsdd(const std::filesystem::path& folder) {
+// folder/recordings: short tones of every digit by six speakers at 8 kHz; the real set has 50 of each.
+inline void write_stand_in_fsdd(const std::filesystem::path& folder, int repeats = 50) {
   for (const std::string speaker : {"ann", "bob", "cat", "dan", "eve", "fay"})
     for (int digit = 0; digit < 10; ++digit)
-      for (int number = 0; number < 50; ++number) {
+      for (int number = 0; number < repeats; ++number) {
         std::vector<int16_t> samples(static_cast<size_t>(1600 + 40 * digit + 16 * number));
         for (size_t i = 0; i < samples.size(); ++i)
           samples[i] = static_cast<int16_t>(9000 * std::sin(static_cast<double>(i) * (0.05 + 0.01 * digit)));
@@ -91,15 +91,15 @@ inline Bytes random_mfc(int frames, uint64_t seed) {
   return bytes;
 }
 
-// The layout of AN4: 948 and 130 utterances of 74 and 10 speakers, who spell letters.
-inline void write_stand_in_an4(const std::filesystem::path& folder) {
+// The layout of AN4: 948 and 130 utterances of 74 and 10 speakers, who spell letters; or a part of them.
+inline void write_stand_in_an4(const std::filesystem::path& folder, int part = 1) {
   const Words letters = {"A", "B", "F", "I", "O", "R"};
   write_file(folder / "etc/an4.dic",
              std::string("A  EY\nA(2)  AH\nB  B IY\nF  EH F\nI  AY\nO  OW\nR  AA R\nSTART  S T AA R T\n"));
   for (const auto& [split, count, speakers] :
        {std::tuple<std::string, int, int>{"train", 948, 74}, {"test", 130, 10}}) {
     std::string ids, texts;
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < count / part; ++i) {
       const RandomStream stream(3, "an4 " + split, static_cast<uint64_t>(i));
       const std::string id = "an" + std::to_string(i) + "-" + split;
       const std::string name = "an4_clstk/s" + split + std::to_string(i % speakers) + "/" + id;

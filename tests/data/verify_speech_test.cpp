@@ -172,8 +172,8 @@ TEST_CASE("only stress is taken off the phones of a lexicon") {
 
 TEST_CASE("generated AN4, spoken digits and CMUdict have no fault") {
   const TempDir dir;
-  write_stand_in_an4(dir / "an4");
-  write_stand_in_fsdd(dir / "fsdd");
+  write_stand_in_an4(dir / "an4", 4);
+  write_stand_in_fsdd(dir / "fsdd", 12);
   write_stand_in_cmudict(dir / "cmudict");
   for (const std::string set : {"an4", "fsdd", "cmudict"}) check_faults(set, dir / set, {});
 }

@@ -5,7 +5,6 @@
 #include <array>
 
 #include "core/allocator.h"
-#include "core/files.h"
 #include "core/log.h"
 #include "core/rng.h"
 #include "train/bench/measure.h"
@@ -136,8 +135,8 @@ Report reproduce_speech_scaling(const ReproductionOptions& options) {
     }
     write_csv(options.out / "speech-scaling.csv", csv);
   }
-  replace_file((options.out / "speech-time.svg").string(), to_svg(time));
-  replace_file((options.out / "speech-memory.svg").string(), to_svg(memory));
+  write_chart(options.out / "speech-time", time);
+  write_chart(options.out / "speech-memory", memory);
   return Report()
       .add("threads", threads())
       .add("epoch_frames", s.epoch_frames)
