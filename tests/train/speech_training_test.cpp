@@ -186,9 +186,7 @@ TEST_CASE("speech: bad data names the file and what to do") {
   SpeechDescription other = describe(part);
   const std::vector<int64_t> frames = part.frames();
   CHECK(other.longest_frames == *std::max_element(frames.begin(), frames.end()));
-  const auto round_trip = [&] {
-    return speech_description("{\"task\": " + to_json(other) + "}", "state.json").longest_frames;
-  };
+  const auto round_trip = [&] { return speech_description(to_json(other), "state.json").longest_frames; };
   CHECK(round_trip() == other.longest_frames);
   other.longest_frames = 0;  // as in checkpoints of older versions
   CHECK(round_trip() == 0);
