@@ -22,7 +22,7 @@ constexpr sf_count_t kBlockFrames = 1 << 16;
 constexpr int64_t kBlocksPerSecond = 50;  // of a stream
 // Programs that write a WAV to a pipe do not know its length and announce about 2 GiB or more of it.
 constexpr int64_t kUnknownFrames = int64_t{1} << 26;  // of up to 32 bytes
-constexpr int kMaxRate = 1 << 20, kMaxChannels = 1024;
+constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;
 
 using Sound = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
 
@@ -143,11 +143,12 @@ int64_t count_frames(const Sound& file, const SF_INFO& info, const std::filesyst
 
 // Throws DataError if the header announces a rate or channels for which a block would not fit into memory.
 void check_format(const std::string& name, const SF_INFO& info) {
-  if (info.samplerate < 1 || info.samplerate > kMaxRate)
+  if (info.samplerate < 1 || info.samplerate > kMaxFileRate)
     throw DataError(
-        concat_text(name, ": expected 1 to ", kMaxRate, " samples per second, found ", info.samplerate));
-  if (info.channels < 1 || info.channels > kMaxChannels)
-    throw DataError(concat_text(name, ": expected 1 to ", kMaxChannels, " channels, found ", info.channels));
+        concat_text(name, ": expected 1 to ", kMaxFileRate, " samples per second, found ", info.samplerate));
+  if (info.channels < 1 || info.channels > kMaxFileChannels)
+    throw DataError(
+        concat_text(name, ": expected 1 to ", kMaxFileChannels, " channels, found ", info.channels));
 }
 
 // If the header does not announce the number of samples, they are counted until there are more than the

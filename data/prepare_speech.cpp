@@ -18,9 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kManySpeakers = 10;  // from here on, parts have different speakers
+constexpr size_t kSpeakersToDivide = 10;  // from here on, parts have different speakers
 constexpr std::array<const char*, 3> kParts = {"train", "valid", "test"};
-constexpr char kUnfinished[] = ".unfinished";
+constexpr char kUnfinishedParts[] = ".unfinished";
 constexpr char kUnknownWords[] = "unknown-words.txt", kProposals[] = "proposed-lexicon.txt";
 constexpr char kProposalsHeading[] =
     ";;; Proposed by espeak-ng. Review every line, then prepare again with this file as another --lexicon.\n";
@@ -245,7 +245,7 @@ std::vector<size_t> divide(const Corpus& corpus, const PrepareOptions& options) 
   std::map<std::string, std::vector<size_t>> groups;
   std::set<std::string> speakers;
   for (const Utterance& utterance : corpus.utterances) speakers.insert(utterance.speaker);
-  const bool many = speakers.size() >= kManySpeakers;
+  const bool many = speakers.size() >= kSpeakersToDivide;
   const bool by_speaker = options.split == "speaker" || (options.split == "auto" && many);
   for (size_t i = 0; i < corpus.utterances.size(); ++i)
     groups[by_speaker ? corpus.utterances[i].speaker : corpus.utterances[i].id].push_back(i);
@@ -298,15 +298,15 @@ void write_parts(Preparation& p) {
   }
   std::string lexicon;
   for (const auto& [word, phones] : pronounced) lexicon += word + " " + join_words(phones) + "\n";
-  fs::remove_all(out / kUnfinished);
+  fs::remove_all(out / kUnfinishedParts);
   for (size_t part = 0; part < 3; ++part)
     if (!divided[part].utterances.empty())
-      write_kaldi_directory(out / kUnfinished / kParts[part], divided[part]);
+      write_kaldi_directory(out / kUnfinishedParts / kParts[part], divided[part]);
   for (const char* part : kParts) {
     fs::remove_all(out / part);
-    if (fs::exists(out / kUnfinished / part)) rename_path(out / kUnfinished / part, out / part);
+    if (fs::exists(out / kUnfinishedParts / part)) rename_path(out / kUnfinishedParts / part, out / part);
   }
-  fs::remove_all(out / kUnfinished);
+  fs::remove_all(out / kUnfinishedParts);
   replace_file((out / "lexicon.txt").string(), lexicon);
   p.report.train = static_cast<int64_t>(divided[0].utterances.size());
   p.report.valid = static_cast<int64_t>(divided[1].utterances.size());
