@@ -50,7 +50,8 @@ class StreamDecoder {
   StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
 
   // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin with it, often none;
-  // they are valid until the next call. Throws ShapeError as SpeechStream.
+  // they are valid until the next call. Throws ShapeError as SpeechStream, and
+  // DivergedError if logits are not finite.
   const std::vector<int64_t>& push(const Tensor& frame);
   void reset();
 
@@ -62,7 +63,8 @@ class StreamDecoder {
   // A state and its newest labels. Counts are steps of the encoder.
   struct Lane {
     Lane(const SpeechModel& model, int64_t capacity) : stream(model, 1, capacity) {}
-    bool push(const Tensor& frame);
+    // True when a step is complete. `number`: of the frame in the stream.
+    bool push(const Tensor& frame, int64_t number);
     void reset();
     // The newest label if it began within the last `steps`, else the blank.
     int64_t recent(int64_t steps) const { return since_label <= steps ? label : kSpeechBlank; }

@@ -48,7 +48,8 @@ struct DataConfig {
   std::string phone_set = "timit48";     // of training on TIMIT; scoring is on 39
   int64_t sample_rate = 0;               // 0: of the data set
   bool resample = false;
-  int64_t channel = -1;  // of recordings that have several, counted from 0; -1: these are refused
+  int64_t channel = -1;       // of recordings that have several, counted from 0; -1: these are refused
+  double max_seconds = 3600;  // of a recording or segment; 0: no limit
   int64_t num_mel_bins = 40;
   double dither = 0;  // in training
   int64_t deltas = 0;
@@ -109,6 +110,7 @@ struct ScheduleConfig {
   double factor = 0.1;
   double final_lr_ratio = 0;
   int64_t patience = 10;
+  double threshold = 1e-4;  // relative
 };
 
 // Exactly one of steps and epochs is positive.
@@ -146,15 +148,16 @@ struct AttentionCatalogue {
 // --set options ("table.key=value", a TOML value or a bare word). Later layers win key by key: base, file,
 // --set. Two kinds of key follow each other instead of mixing: a layer that changes model.attention drops the
 // inherited [attention] table, and a layer that sets only one of train.steps and train.epochs drops the
-// inherited other one.
+// inherited other one. An empty path stands for no file: the defaults and the --set options.
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
                    const AttentionCatalogue& catalogue);
 
 // The resolved file: every key, exact values; load_config of it gives the same Config.
 std::string to_toml(const Config& config);
 
-// All tables and keys with type, default, range and help, as text for a terminal.
-std::string config_help(const AttentionCatalogue& catalogue);
+// Returns keys with type, default, range and help, as text for a terminal: all keys of the table `word` and
+// all keys whose "table.key" contains `word`; all keys if it is empty. Throws ConfigError if there are none.
+std::string config_help(const AttentionCatalogue& catalogue, const std::string& word = "");
 
 // Names ("table.key") of the keys in which two configs differ, in schema order.
 std::vector<std::string> differing_keys(const Config& a, const Config& b);

@@ -24,7 +24,7 @@ class ConfigLoader {
       : catalogue_(catalogue), schema_(config_schema(catalogue.names)), tables_(config_tables()) {}
 
   Config load(const std::string& path, const std::vector<std::string>& sets) {
-    read_file(path, nullptr, {});
+    if (!path.empty()) read_file(path, nullptr, {});
     layers_.push_back(parse_set_options(sets, problems_));
 
     Config config;
@@ -245,7 +245,7 @@ ConfigPosition ConfigLoader::position(const std::string& name, const std::string
   for (const auto& layer : layers_)
     for (const auto& candidate : layer.tables)
       if (candidate.name == table && candidate.where.file == path) return candidate.where;
-  return {path, 1, 1};
+  return path.empty() ? ConfigPosition{"--set " + name} : ConfigPosition{path, 1, 1};
 }
 
 std::string ConfigLoader::report() {

@@ -143,6 +143,10 @@ void add_speech_data(std::vector<SchemaKey>& keys) {
       .add("channel", &DataConfig::channel,
            "speech: channel of recordings that have several, from 0; -1: these are refused")
       .range(-1, 1023);
+  table
+      .add("max_seconds", &DataConfig::max_seconds,
+           "speech: longest recording or segment, which decoding does not exceed; 0: no limit")
+      .range(0, 1e9);
   table.add("num_mel_bins", &DataConfig::num_mel_bins, "speech: filters of recordings").range(1, 1024);
   table.add("dither", &DataConfig::dither, "speech: noise on training recordings, in 16-bit samples")
       .range(0, 1000);
@@ -265,8 +269,12 @@ void add_schedule(std::vector<SchemaKey>& keys) {
   table
       .add("final_lr_ratio", &ScheduleConfig::final_lr_ratio, "cosine, plateau: lowest rate as a share of lr")
       .range(0, 1);
-  table.add("patience", &ScheduleConfig::patience, "plateau: evaluations without gain before a drop")
+  table
+      .add("patience", &ScheduleConfig::patience,
+           "plateau: evaluations without gain that are tolerated; the next one is a drop")
       .at_least(0);
+  table.add("threshold", &ScheduleConfig::threshold, "plateau: share of the loss that counts as a gain")
+      .range(0, 1);
 }
 
 void add_train(std::vector<SchemaKey>& keys) {

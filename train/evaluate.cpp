@@ -2,19 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <numbers>
 #include <numeric>
 
 namespace tapeformer {
-namespace {
 
 double counted_tokens(const Batch& batch) {
   if (!batch.mask.defined()) return static_cast<double>(batch.tokens.size(0) * (batch.tokens.size(1) - 1));
-  const auto weights = batch.mask.to_vector();
-  return std::accumulate(weights.begin(), weights.end(), 0.0);
+  const auto mask = batch.mask.to_vector();
+  return static_cast<double>(std::count_if(mask.begin(), mask.end(), [](double m) { return m != 0; }));
 }
-
-}  // namespace
 
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t limit, uint64_t seed) {
@@ -30,6 +28,10 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
     const Batch batch = dataset.batch(indices);
     const double count = counted_tokens(batch);
     const AutoregressiveModel::Scores scores = model.score(batch, seed);
+    if (!std::isfinite(scores.nats))
+      throw DivergedError(concat_text("evaluation of the split \"", result.split,
+                                      "\": the logits of examples ", indices.front(), " to ", indices.back(),
+                                      " have no finite loss"));
     nats += scores.nats * count;
     right += scores.accuracy * count;
     tokens += count;

@@ -2,6 +2,7 @@
 
 #include "train/build.h"
 #include "train/checkpoint.h"
+#include "train/finite.h"
 
 namespace tapeformer {
 namespace {
@@ -73,6 +74,7 @@ LoadedRun load_run(const FoundRun& found) {
   run.model = make_model(run.config, run.data, found.device);
   set_precision(run.config.run, found.device);
   Checkpoint(run.checkpoint.string()).load_model(run.model->parameters());
+  check_finite(run.model->parameters(), run.checkpoint.string());
   return run;
 }
 
@@ -92,6 +94,7 @@ LoadedSpeechRun load_speech_run(const FoundRun& found) {
   run.model = make_speech_model(run.config, run.description, found.device);
   set_precision(run.config.run, found.device);
   checkpoint.load_model(run.model->parameters());
+  check_finite(run.model->parameters(), run.checkpoint.string());
   return run;
 }
 

@@ -72,7 +72,7 @@ void write_safetensors(const std::string& path, const std::map<std::string, Tens
   file.write(&length, sizeof length);
   file.write(json.data(), json.size());
   for (const auto& [name, tensor] : order) {
-    const Tensor here = tensor.to(kCpu), plain = here.is_contiguous() ? here : here.clone();
+    const Tensor here = tensor.alias().to(kCpu), plain = here.is_contiguous() ? here : here.clone();
     file.write(plain.raw(), static_cast<size_t>(plain.bytes()));
   }
   file.sync();

@@ -13,6 +13,7 @@
 #include "core/cuda/backend.h"
 #include "core/files.h"
 #include "core/log.h"
+#include "train/finite.h"
 
 namespace tapeformer {
 namespace {
@@ -127,6 +128,8 @@ void Trainer::resume() {
 
   checkpoint.load_model(task_->model().parameters());
   checkpoint.load_optimizer(optimizer_->state());
+  check_finite(task_->model().parameters(), checkpoint.folder());
+  check_finite(optimizer_->state(), checkpoint.folder());
   optimizer_->swap_average();
   load_state(checkpoint);
   prepare_run_dir();
@@ -170,15 +173,30 @@ bool Trainer::epoch_due(int64_t every) const {
   return done / every > task_->epochs_done(batches - config_.train.accumulate) / every;
 }
 
+std::string Trainer::kept_checkpoint_text() const {
+  return (saved_step_ >= 0 ? concat_text("; the checkpoint of step ", saved_step_, " is kept")
+                           : std::string("; no checkpoint was written before")) +
+         ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm.";
+}
+
 // `number`: of the batch
-void Trainer::check_finite(double loss, int64_t step, int64_t number) const {
+void Trainer::check_loss(double loss, int64_t step, int64_t number) const {
   if (std::isfinite(loss)) return;
-  throw DivergedError(
-      concat_text("the loss is ", std::isnan(loss) ? "not a number" : "infinite", " at step ", step,
-                  ", training examples ", task_->examples_of(number),
-                  saved_step_ >= 0 ? concat_text("; the checkpoint of step ", saved_step_, " is kept")
-                                   : std::string("; no checkpoint was written before"),
-                  ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm."));
+  throw DivergedError(concat_text("the loss is ", std::isnan(loss) ? "not a number" : "infinite", " at step ",
+                                  step, ", training examples ", task_->examples_of(number),
+                                  kept_checkpoint_text()));
+}
+
+void Trainer::check_grad_norm(double norm, int64_t step) const {
+  if (std::isfinite(norm)) return;
+  throw DivergedError(concat_text("the norm of the gradients is ",
+                                  std::isnan(norm) ? "not a number" : "infinite", " at step ", step,
+                                  kept_checkpoint_text()));
+}
+
+void Trainer::check_weights(const NamedTensors& tensors) const {
+  if (const auto found = find_non_finite(tensors))
+    throw DivergedError(concat_text(*found, " after ", step_, " steps", kept_checkpoint_text()));
 }
 
 // Of the steps that are launched and come before the given one. What follows from a loss that is no number is
@@ -191,51 +209,74 @@ void Trainer::read_losses(int64_t before_step) {
     double sum = 0;
     for (int64_t i = 0; i < count; ++i) {
       const double loss = losses.of_batches[static_cast<size_t>(i)].value();
-      check_finite(loss, losses.step, losses.step * count + i);
-      sum += loss / static_cast<double>(count);
+      check_loss(loss, losses.step, losses.step * count + i);
+      sum += losses.shares[static_cast<size_t>(i)] * loss;
     }
+    check_grad_norm(losses.grad_norm.value(), losses.step);
     last_loss_ = sum;
   }
 }
 
+// The share of each fetched batch in the loss of the step: the gradient of the step is that of one batch with
+// all their examples. A graph that repeats the step reads the shares from `shares_`.
+std::vector<double> Trainer::shares_of_batches() {
+  const int64_t micro_steps = config_.train.accumulate;
+  if (micro_steps == 1) return {1};
+  std::vector<double> shares;
+  double total = 0;
+  for (int64_t micro = 0; micro < micro_steps; ++micro) {
+    shares.push_back(task_->loss_count(micro));
+    total += shares.back();
+  }
+  for (double& share : shares) share = total > 0 ? share / total : 0;
+  if (!shares_.defined()) shares_ = Tensor::empty({micro_steps}, DType::float64, device_);
+  shares_.copy_from(Tensor::from(shares, {micro_steps}));
+  return shares;
+}
+
 // Forward and backward of the batches that were fetched, and the step of the optimizer.
-StepOutputs Trainer::launch_step(bool training) {
+StepOutputs Trainer::launch_step(bool with_dropout) {
   const int64_t micro_steps = config_.train.accumulate;
   StepOutputs outputs;
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
     const int64_t number = step_ * micro_steps + micro;
-    const ForwardContext context{.training = training,
+    const ForwardContext context{.training = true,
+                                 .dropout_off = !with_dropout,
                                  .seed = static_cast<uint64_t>(config_.run.seed),
                                  .step = static_cast<uint64_t>(number)};
     const BatchLoss batch = task_->loss(micro, context);
-    if (device_.is_cpu()) check_finite(batch.loss.item(), step_, number);
-    backward(batch.loss);
+    if (device_.is_cpu()) check_loss(batch.loss.item(), step_, number);
+    if (shares_.defined())
+      backward(batch.loss, shares_.view(batch.loss.shape(), {}, micro).to(batch.loss.dtype()));
+    else
+      backward(batch.loss);
     outputs.losses.push_back(detach(batch.loss));
     outputs.tokens += batch.tokens;
   }
-  outputs.grad_norm = optimizer_->apply(1 / static_cast<double>(micro_steps));
+  outputs.grad_norm = optimizer_->apply();
   return outputs;
 }
 
 Trainer::Step Trainer::train_step() {
   const int64_t micro_steps = config_.train.accumulate, dropout_steps = config_.train.dropout_steps;
-  const bool training = dropout_steps == 0 || step_ < dropout_steps;
+  const bool with_dropout = dropout_steps == 0 || step_ < dropout_steps;
   prepare_batches();
   bool repeatable = graphs_ != nullptr;
-  std::string layout = training ? "" : "without dropout ";
+  std::string layout = with_dropout ? "" : "without dropout ";
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
     const std::string of_batch = task_->fetch(step_ * micro_steps + micro, micro);
     repeatable = repeatable && !of_batch.empty();
     layout += of_batch + ";";
   }
+  const std::vector<double> shares = shares_of_batches();
   Step done;
   done.lr = config_.optimizer.lr * schedule_->factor(step_);
   optimizer_->prepare(done.lr);
-  const auto launch = [&] { return launch_step(training); };
+  const auto launch = [&] { return launch_step(with_dropout); };
   const StepOutputs outputs = repeatable ? graphs_->run(layout, step_, launch) : launch();
   done.grad_norm = outputs.grad_norm;
   done.tokens = outputs.tokens;
-  UnreadLosses losses{step_, {}};
+  UnreadLosses losses{step_, shares, {}, Readback(outputs.grad_norm)};
   for (const Tensor& loss : outputs.losses) losses.of_batches.emplace_back(loss);
   unread_losses_.push_back(std::move(losses));
   read_losses(step_);
@@ -255,6 +296,7 @@ void Trainer::report(const Step& step) {
                      .epoch = task_->epochs_done(step_ * config_.train.accumulate - 1) + 1,
                      .lr = step.lr});
   if (!logged) return;
+  check_weights(task_->model().parameters());
   MetricRecord record{{"step", step_}, {"split", "train"}, {"loss_nats", *last_loss_}};
   task_->add_metrics(*last_loss_, record);
   const MetricRecord rest{{"lr", step.lr},
@@ -301,6 +343,8 @@ void Trainer::evaluate_now() {
 // the next one may succeed.
 void Trainer::save(bool best, bool must_succeed) {
   read_losses(step_);
+  check_weights(task_->model().parameters());
+  check_weights(optimizer_->state());
   nlohmann::ordered_json state{{"step", step_},
                                {"evaluated_step", evaluated_step_},
                                {"optimizer_steps", optimizer_->steps()},

@@ -58,7 +58,8 @@ class Trainer {
   Trainer(Config config, TrainerOptions options);
   ~Trainer();
 
-  // Trains to the end. Throws DivergedError for a loss that is no finite number; the last checkpoint stays.
+  // Trains to the end. Throws DivergedError for a loss, gradient or weight that is no finite number; the
+  // last checkpoint stays.
   TrainResult run();
   // A few steps, the last of which is timed, without writing anything.
   DryRun dry_run();
@@ -77,7 +78,9 @@ class Trainer {
   // step after, so that neither waits for the other.
   struct UnreadLosses {
     int64_t step;
+    std::vector<double> shares;  // of the batches in the loss of the step
     std::vector<Readback> of_batches;
+    Readback grad_norm;
   };
 
   void start_new_run();
@@ -86,10 +89,14 @@ class Trainer {
   void prepare_run_dir() const;
   std::string metrics_path() const;
   Step train_step();
-  StepOutputs launch_step(bool training);
+  StepOutputs launch_step(bool with_dropout);
+  std::vector<double> shares_of_batches();
   void prepare_batches();
   void read_losses(int64_t before_step);
-  void check_finite(double loss, int64_t step, int64_t number) const;
+  void check_loss(double loss, int64_t step, int64_t number) const;
+  void check_grad_norm(double norm, int64_t step) const;
+  void check_weights(const NamedTensors& tensors) const;
+  std::string kept_checkpoint_text() const;
   void report(const Step& step);
   void report_epoch();
   void finish_step(bool last);
@@ -114,6 +121,7 @@ class Trainer {
   std::unique_ptr<Progress> progress_;
 
   int64_t step_ = 0, total_steps_ = 0, saved_step_ = -1, evaluated_step_ = -1;
+  Tensor shares_;  // (accumulate,) float64 on the device, of the step; undefined for one batch a step
   std::deque<UnreadLosses> unread_losses_;
   std::optional<double> last_loss_;  // of the newest step whose losses were read
   double best_loss_, seconds_ = 0;

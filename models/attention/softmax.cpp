@@ -49,7 +49,13 @@ AttentionKind softmax_attention_kind() {
           .help = "softmax(q kᵀ / √dim) v, block by block: quadratic time, linear memory",
           .capabilities = {.causal = true, .length_masks = true, .cross_lengths = true, .recurrent = true},
           .options = {},
-          .make = [](const OptionValues&, double dropout) { return std::make_unique<SoftmaxKind>(dropout); }};
+          .make = [](const OptionValues&, double dropout) { return std::make_unique<SoftmaxKind>(dropout); },
+          // A query sees half of the keys on average.
+          .flops =
+              [](const OptionValues&, int64_t length, int64_t dim) {
+                return 4 * static_cast<double>(dim) * 0.5 * static_cast<double>(length) *
+                       static_cast<double>(length);
+              }};
 }
 
 }  // namespace tapeformer

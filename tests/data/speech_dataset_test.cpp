@@ -11,7 +11,7 @@
 #include "core/frames.h"
 #include "core/threads.h"
 #include "data/audio.h"
-#include "tests/data/support.h"
+#include "tests/data/stand_ins.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
@@ -226,6 +226,30 @@ TEST_CASE("bad files are named and left out, or end the run") {
                  "no utterance can be used, of 2; the first: u0"));
 }
 
+TEST_CASE("scoring keeps what training leaves out: utterances shorter than their labels, and unseen phones") {
+  const TempDir dir;
+  Corpus corpus = noise_corpus(dir, 4);
+  corpus.utterances[0].phones = Words(40, "a");
+  corpus.utterances[1].phones = {"a", "x"};
+  corpus.utterances[2].phones = {};
+  SpeechOptions options = options_8k();
+  CHECK(SpeechDataset(corpus, kPhones, options).size() == 1);
+  options.use = SpeechUse::scoring;
+  const SpeechDataset set(corpus, kPhones, options);
+  REQUIRE(set.size() == 3);
+  CHECK(set.report().too_short == std::vector<std::string>{"u0"});
+  CHECK(set.report().unseen_phones == std::set<std::string>{"x"});
+  CHECK(set.report().bad == std::vector<std::string>{"u2: has no labels"});
+  CHECK(set.report().labels == 43);
+  CHECK(set.reference(1) == Words{"a", "x"});
+  CHECK(set.labels(1).empty());
+  CHECK_FALSE(set.has_loss(0));
+  CHECK_FALSE(set.has_loss(1));
+  CHECK(set.has_loss(2));
+  const std::vector<int64_t> one = {1};
+  CHECK(set.batch(one).labels.shape() == Shape({1, 1}));
+}
+
 TEST_CASE("values that are not finite are a fault of their utterance, whatever they come from") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 4);
@@ -337,12 +361,10 @@ TEST_CASE("plans keep the frame budget and hold every utterance once, differentl
   CHECK_THROWS_AS(plan_batches(lengths, {.max_frames = 0}, 0), ConfigError);
 }
 
-TEST_CASE("every utterance of AN4 and of the spoken digits can be used") {
-  if (!have_real("an4") || !have_real("fsdd") || !have_real("cmudict")) {
-    MESSAGE("skipped: no an4, fsdd and cmudict in $TAPEFORMER_DATA");
-    return;
-  }
-  const std::filesystem::path data = std::getenv("TAPEFORMER_DATA");
+namespace {
+
+// Of data/an4, data/fsdd and data/cmudict.
+void check_corpora(const std::filesystem::path& data) {
   const Lexicon cmudict = Lexicon::read(data / "cmudict" / "cmudict.dict");
   Corpus digits = read_spoken_digits(data / "fsdd", "train");
   CHECK(pronounce_words(digits, cmudict, UnknownWords::refuse).dropped == 0);
@@ -363,4 +385,22 @@ TEST_CASE("every utterance of AN4 and of the spoken digits can be used") {
     CHECK(padding_share(lengths, batches) < 0.15);  // the few utterances of a test set differ more
     CHECK(set.batch(batches[0]).features.size(2) == set.dims());
   }
+}
+
+}  // namespace
+
+TEST_CASE("every utterance of generated AN4 and spoken digits can be used") {
+  const TempDir dir;
+  write_stand_in_an4(dir / "an4", 4);
+  write_stand_in_fsdd(dir / "fsdd", 12);
+  write_stand_in_cmudict(dir / "cmudict");
+  check_corpora(dir.path());
+}
+
+TEST_CASE("every utterance of AN4 and of the spoken digits can be used") {
+  if (!have_real("an4") || !have_real("fsdd") || !have_real("cmudict")) {
+    MESSAGE("skipped: no an4, fsdd and cmudict in $TAPEFORMER_DATA");
+    return;
+  }
+  check_corpora(std::getenv("TAPEFORMER_DATA"));
 }

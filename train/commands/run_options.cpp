@@ -67,8 +67,7 @@ GenerationMode generation_mode(const CommandLine& line, const AutoregressiveMode
   if (mode == "recompute") return GenerationMode::recompute;
   if (kind.capabilities.recurrent) return GenerationMode::recurrent;
   const std::string reason =
-      "attention kind \"" + kind.name +
-      "\" has no recurrent form: a new token may move earlier ones to other buckets and chunks";
+      "attention kind \"" + kind.name + "\" has no recurrent form: " + kind.capabilities.no_recurrence;
   if (mode == "recurrent") throw ConfigError("--mode recurrent: " + reason + "; use --mode recompute");
   log_info(reason,
            ", so every token runs the whole prefix again, and what earlier tokens saw may change on the "

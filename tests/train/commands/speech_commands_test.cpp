@@ -80,6 +80,39 @@ TEST_CASE("eval of speech: Kaldi's line, files for sclite, alignments and confus
   }
 }
 
+TEST_CASE(
+    "eval of speech: what a model cannot process counts as deleted, and the second figure leaves it out") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 36, 9);
+  const std::string run = trained(dir, streaming_config(dir));
+  const auto whole = json_of(run_program({"eval", run, "--json"}));
+  CHECK(whole["unprocessed"] == 0);
+  CHECK(whole["per_processed"] == whole["per"]);
+  CHECK_FALSE(whole.contains("unprocessed_utterances"));
+  const std::vector<std::string> words = {
+      "eval", run, "--set", "model.max_frames=12", "--trn", (dir / "trn").string()};
+  const auto text = run_program(words);
+  CAPTURE(text.err);
+  REQUIRE(text.code == 0);
+  CHECK(contains(text.out, " phones) that the model cannot process\n"));
+  std::vector<std::string> json_words = words;
+  json_words.push_back("--json");
+  const auto figures = json_of(run_program(json_words));
+  CHECK(figures["phones"] == whole["phones"]);
+  CHECK(figures["examples"] == whole["examples"]);
+  CHECK(figures["unprocessed"] > 0);
+  CHECK(figures["examples_processed"].get<int>() + figures["unprocessed"].get<int>() == 9);
+  CHECK(figures["per"].get<double>() > figures["per_processed"].get<double>());
+  int missing = 0;
+  for (const auto& row : figures["unprocessed_utterances"]) {
+    CHECK(row["reason"] == "longer than model.max_frames");
+    CHECK(row["frames"] > 12);
+    missing += row["phones"].get<int>();
+    CHECK(contains(read_file(dir / "trn/hyp.trn"), "\n(" + row["id"].get<std::string>() + ")\n"));
+  }
+  CHECK(figures["phones_processed"].get<int>() + missing == figures["phones"].get<int>());
+}
+
 TEST_CASE("speech options and commands are refused for models of something else") {
   const TempDir dir;
   write_run(dir / "run", tiny_sequence_config());
@@ -117,7 +150,7 @@ TEST_CASE("transcribe: one bad file does not end the others") {
   REQUIRE(rows.size() == 6);
   for (const int good : {0, 4}) {
     CHECK_FALSE(rows[good].contains("error"));
-    CHECK_FALSE(rows[good]["phones"].empty());
+    CHECK(rows[good].contains("phones"));
   }
   for (const size_t bad : {1, 2, 3, 5}) CHECK(contains(rows[bad]["error"].get<std::string>(), files[bad]));
   CHECK(contains(rows[3]["error"].get<std::string>(), "give .mfc files"));
@@ -186,7 +219,11 @@ TEST_CASE("train on speech from the command line: the report, and contradictions
   write_file(dir / "an4/feat/clstk/train0/train-1.mfc", std::string("no features"));
   const auto result = run_program({"train", config, "--run-dir", (dir / "run").string(), "--json"});
   CAPTURE(result.err);
-  CHECK(json_of(result)["per"] >= 0);
+  const auto trained_figures = json_of(result),
+             evaluated = json_of(run_program({"eval", (dir / "run").string(), "--json"}));
+  CHECK(trained_figures["phones"] > 0);
+  for (const char* figure : {"per", "phones", "substitutions", "deletions", "insertions"})
+    CHECK(trained_figures[figure] == evaluated[figure]);
   CHECK(json_of(result)["seconds_per_epoch"] > 0);
   CHECK(contains(result.err, "11 utterances"));
   CHECK(contains(result.err, "of a batch is padding"));
@@ -240,7 +277,11 @@ TEST_CASE("reproduce speech-table: four models beside the paper's, continued by 
   CHECK(report["models"][0]["model"] == "bilstm");
   CHECK(report["models"][2]["paper_wsj_per"] == 9.33);
   for (const auto& row : report["models"]) {
-    CHECK(row["test_per"] >= 0);
+    const std::string name = row["model"];
+    const auto evaluated =
+        json_of(run_program({"eval", (dir / "out" / name).string(), "--checkpoint", "best", "--json"}));
+    CHECK(evaluated["phones"] > 0);
+    CHECK(row["test_per"] == evaluated["per"]);
     CHECK(row["seconds_per_epoch"] > 0);
     CHECK(row["cpu_seconds_per_epoch"] > 0);
     CHECK(row["epochs"] == 1);

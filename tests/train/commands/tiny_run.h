@@ -7,6 +7,7 @@
 
 #include "train/build.h"
 #include "train/checkpoint.h"
+#include "train/safetensors.h"
 
 namespace tapeformer::test {
 
@@ -43,6 +44,19 @@ inline void write_run(const std::filesystem::path& run_dir, const Config& config
                    {},
                    "{\"step\": " + std::to_string(step) + "}\n",
                    to_toml(config)});
+}
+
+// Writes the newest checkpoint of the run again, with every element of one parameter set to a value.
+inline void fill_parameter(const std::filesystem::path& run_dir, const std::string& name, double value) {
+  const std::string folder = find_checkpoint(run_dir.string(), false);
+  CheckpointContents contents;
+  const SafetensorsFile model(folder + "/model.safetensors"), optimizer(folder + "/optimizer.safetensors");
+  for (const auto& [key, entry] : model.entries()) contents.model[key] = model.read(key);
+  for (const auto& [key, entry] : optimizer.entries()) contents.optimizer[key] = optimizer.read(key);
+  contents.state_json = Checkpoint(folder).state_json();
+  contents.config_toml = read_file(folder + "/config.toml");
+  contents.model.at(name).fill(value);
+  save_checkpoint(run_dir.string(), checkpoint_steps(run_dir.string()).back(), contents);
 }
 
 }  // namespace tapeformer::test
