@@ -50,8 +50,8 @@ class StreamDecoder {
   StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
 
   // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin with it, often none;
-  // they are valid until the next call. Throws ShapeError as SpeechStream, and
-  // DivergedError if logits are not finite.
+  // they are valid until the next call. Throws ShapeError as SpeechStream, and DivergedError for logits that
+  // are not finite.
   const std::vector<int64_t>& push(const Tensor& frame);
   void reset();
 

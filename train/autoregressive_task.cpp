@@ -71,8 +71,8 @@ class AutoregressiveTask final : public Task {
     return text;
   }
 
-  TaskEvaluation evaluate() const override {
-    const Evaluation e = tapeformer::evaluate(*model_, *evaluation_set_, evaluation_batch_);
+  TaskEvaluation evaluate(const StopCheck& stop) const override {
+    const Evaluation e = tapeformer::evaluate(*model_, *evaluation_set_, evaluation_batch_, 0, 0, stop);
     TaskEvaluation result{.split = e.split,
                           .examples = e.examples,
                           .criterion = e.nats_per_dim,

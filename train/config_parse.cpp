@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "core/printable.h"
+#include "data/text_lines.h"
 
 namespace tapeformer {
 namespace {
@@ -239,6 +240,10 @@ ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<
     const ConfigPosition where{"--set " + printable_line(name), 0, ++number};
     if (equals == std::string::npos || name.empty()) {
       problems.push_back({where, "expected table.key=value"});
+      continue;
+    }
+    if (find_invalid_utf8(option) != std::string::npos) {
+      problems.push_back({where, "is not valid UTF-8, which the files of a run are written in"});
       continue;
     }
     std::string problem;

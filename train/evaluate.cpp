@@ -15,7 +15,7 @@ double counted_tokens(const Batch& batch) {
 }
 
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
-                    int64_t limit, uint64_t seed) {
+                    int64_t limit, uint64_t seed, const StopCheck& stop) {
   const auto start = std::chrono::steady_clock::now();
   const bool categorical = model.options().head == Head::categorical;
   Evaluation result;
@@ -23,6 +23,7 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
   result.examples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
   double nats = 0, right = 0, tokens = 0;
   for (int64_t first = 0; first < result.examples; first += batch_size) {
+    throw_if_stopped(stop);
     std::vector<int64_t> indices(static_cast<size_t>(std::min(batch_size, result.examples - first)));
     std::iota(indices.begin(), indices.end(), first);
     const Batch batch = dataset.batch(indices);

@@ -3,6 +3,7 @@
 
 #include "data/dataset.h"
 #include "models/autoregressive_model.h"
+#include "train/signals.h"
 
 namespace tapeformer {
 
@@ -20,8 +21,8 @@ double counted_tokens(const Batch& batch);
 
 // The first `limit` examples (0: all), in order, without dropout. Every counted token weighs the same. seed:
 // of the rotations of LSH attention; nothing else is random. Throws DivergedError if the logits are not
-// finite.
+// finite, and Stopped if `stop` returns true before a batch.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
-                    int64_t limit = 0, uint64_t seed = 0);
+                    int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {});
 
 }  // namespace tapeformer

@@ -122,8 +122,8 @@ class SpeechTask final : public Task {
     return text;
   }
 
-  TaskEvaluation evaluate() const override {
-    const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_);
+  TaskEvaluation evaluate(const StopCheck& stop) const override {
+    const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_, stop);
     const PhoneScore& s = e.score;
     const MetricRecord figures{{"per", s.error_rate()},
                                {"substitutions", s.substitutions},

@@ -11,6 +11,7 @@
 #include "models/module.h"
 #include "train/config.h"
 #include "train/metrics.h"
+#include "train/signals.h"
 
 namespace tapeformer {
 
@@ -58,7 +59,8 @@ class Task {
   virtual BatchLoss loss(int64_t place, const ForwardContext& context) = 0;
   // The examples of a batch, for the message about a loss that is no number.
   virtual std::string examples_of(int64_t number) const = 0;
-  virtual TaskEvaluation evaluate() const = 0;
+  // Throws Stopped if `stop` returns true between two batches.
+  virtual TaskEvaluation evaluate(const StopCheck& stop) const = 0;
 
   // Adds what follows from a training loss to a record of metrics.jsonl.
   virtual void add_metrics(double /*loss*/, MetricRecord& /*record*/) const {}

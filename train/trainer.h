@@ -19,6 +19,7 @@
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/progress.h"
+#include "train/run_directory.h"
 #include "train/schedule.h"
 #include "train/signals.h"
 #include "train/step_graphs.h"
@@ -83,11 +84,10 @@ class Trainer {
     Readback grad_norm;
   };
 
-  void start_new_run();
-  void resume();
+  void start_new_run(const RunDirectory& directory);
+  void resume(const RunDirectory& directory);
   void load_state(const Checkpoint& checkpoint);
-  void prepare_run_dir() const;
-  std::string metrics_path() const;
+  TrainingState state() const;
   Step train_step();
   StepOutputs launch_step(bool with_dropout);
   std::vector<double> shares_of_batches();
@@ -99,9 +99,12 @@ class Trainer {
   std::string kept_checkpoint_text() const;
   void report(const Step& step);
   void report_epoch();
-  void finish_step(bool last);
-  void evaluate_now();
-  void save(bool best, bool must_succeed);
+  void write_metrics(const MetricRecord& record);
+  bool finish_step(bool last, const StopSignals& signals);
+  bool evaluate_now(const StopSignals& signals);
+  void record_evaluation(bool best);
+  void save(bool must_succeed);
+  void warn(const std::string& text);
   bool due(int64_t every) const { return every > 0 && step_ % every == 0; }
   // Whether an epoch ended with the last step, and its number, counted from 1, is a multiple of `every`.
   bool epoch_due(int64_t every) const;
@@ -128,6 +131,7 @@ class Trainer {
   double epoch_seconds_ = 0, epoch_cpu_seconds_ = 0;  // of the epoch that is under way
   double seconds_per_epoch_ = 0;                      // of the last one
   std::optional<TaskEvaluation> evaluation_;
+  std::string description_;  // of the task
 
   // Since the last report.
   int64_t interval_tokens_ = 0;

@@ -1,6 +1,8 @@
 #include "data/speech_dataset.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/file.h>
 
 #include <algorithm>
 #include <cmath>
@@ -146,6 +148,67 @@ TEST_CASE("a cache keeps faults of recordings, not those of commands, and no dam
   CHECK(!later.from_cache());
   CHECK(later.error(1).empty());
   CHECK(FeatureStore(corpus, cached).from_cache());
+}
+
+TEST_CASE("a feature cache with a flipped bit anywhere is made again") {
+  const TempDir dir;
+  const Corpus corpus = noise_corpus(dir, 2);
+  FeatureOptions cached = options_8k().features;
+  cached.cache_folder = (dir / "cache").string();
+  const Tensor expected = FeatureStore(corpus, cached).features(0);
+  const auto path = dir / "cache" / (cache_key(corpus, cached) + ".features");
+  const std::string whole = read_file(path);
+  const size_t stride = whole.size() / 60 + 1;
+  for (size_t at = 0; at < whole.size(); at += at + stride < whole.size() ? stride : 7) {
+    CAPTURE(at);
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
+    write_file(path, damaged);
+    const FeatureStore again(corpus, cached);
+    CHECK(!again.from_cache());
+    CHECK(max_difference(again.features(0), expected) == 0);
+    REQUIRE(read_file(path) == whole);
+  }
+}
+
+TEST_CASE("an index of a feature cache whose sizes overflow is refused") {
+  const TempDir dir;
+  const Corpus corpus = noise_corpus(dir, 1);
+  FeatureOptions cached = options_8k().features;
+  cached.cache_folder = (dir / "cache").string();
+  const auto path = dir / "cache" / (cache_key(corpus, cached) + ".features");
+  const auto bytes_of = [](const std::vector<int64_t>& values) {
+    return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
+  };
+  // One utterance of 2 frames with this many dims, no data, and a right checksum.
+  for (const int64_t dims : {int64_t{1} << 61, int64_t{1} << 62, INT64_MAX}) {
+    const std::string index = bytes_of({1, 2, dims, 0, 0, 0});
+    write_file(path, index + bytes_of({int64_t{checksum_of(index).crc32}}) + "tapeformer features 3\n");
+    CHECK(!FeatureStore(corpus, cached).from_cache());
+  }
+  CHECK(FeatureStore(corpus, cached).from_cache());
+}
+
+TEST_CASE("unfinished files of a feature cache are removed, unless a process still writes them") {
+  const TempDir dir;
+  const Corpus corpus = noise_corpus(dir, 1);
+  FeatureOptions cached = options_8k().features;
+  cached.cache_folder = (dir / "cache").string();
+  const auto key = dir / "cache" / "0123.features";
+  const std::string written = key.string() + ".98765.tmp", left = key.string() + ".1234.tmp",
+                    hidden = temporary_name(key.string()), foreign = (dir / "cache" / "notes.tmp").string();
+  for (const std::string& name : {written, left, hidden, foreign}) write_file(name, std::string("half"));
+  {
+    const File writer(written, O_RDONLY);
+    REQUIRE(::flock(writer.descriptor(), LOCK_EX) == 0);
+    const FeatureStore store(corpus, cached);
+    CHECK(std::filesystem::exists(written));
+    CHECK_FALSE(std::filesystem::exists(left));
+    CHECK_FALSE(std::filesystem::exists(hidden));
+    CHECK(std::filesystem::exists(foreign));
+  }
+  const FeatureStore store(corpus, cached);
+  CHECK_FALSE(std::filesystem::exists(written));
 }
 
 TEST_CASE("an utterance with a fault is left out and named") {

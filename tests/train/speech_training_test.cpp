@@ -271,10 +271,11 @@ TEST_CASE("speech: every model is scored on the same utterances, those that it c
 
 TEST_CASE("speech: a checkpoint's state that is none is refused by name") {
   for (const std::string text :
-       {"{}", "{\"task\": 3}", "nonsense", "{\"task\": {\"dims\": 0, \"phones\": [\"a\"]}}",
-        "{\"task\": {\"dims\": 2, \"phones\": [\"a\", \"a\"]}}"}) {
+       {"", "{}", "3", "nonsense", "{\"dims\": 0, \"phones\": [\"a\"]}",
+        "{\"dims\": 100000000, \"phones\": [\"a\"]}", "{\"dims\": 2, \"phones\": [\"a\", 1]}",
+        "{\"dims\": 2, \"phones\": [\"a\", \"a\"]}"}) {
     CAPTURE(text);
-    CHECK(
-        contains(message_of<CheckpointError>([&] { speech_description(text, "state.json"); }), "state.json"));
+    CHECK(contains(message_of<CheckpointError>([&] { speech_description(text, "state.json"); }),
+                   "state.json: "));
   }
 }

@@ -76,7 +76,7 @@ TEST_CASE("a run stopped by SIGTERM wherever it is and resumed equals an uninter
   int stops = 0;
   TrainResult result;
   const auto old = signal(SIGTERM, SIG_IGN);  // outside of a run the signal does nothing
-  for (int attempt = 0; attempt < 50 && result.step < 60; ++attempt) {
+  for (int attempt = 0; attempt < 50 && (result.step < 60 || result.stop_signal); ++attempt) {
     std::jthread killer([&](const std::stop_token& done) {
       while (!done.stop_requested()) {
         std::this_thread::sleep_for(std::chrono::milliseconds(15 * (attempt + 1)));
@@ -305,4 +305,15 @@ TEST_CASE("the time limit ends a run with a checkpoint") {
   CHECK(result.time_is_up);
   CHECK(result.step > 0);
   CHECK(fs::exists(dir.path() / "run/checkpoints/latest/state.json"));
+}
+
+TEST_CASE("a run directory or a config with text that is not UTF-8 is refused before training") {
+  const TempDir dir;
+  Config config = tiny_config(1);
+  CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "caf\xe9"); }),
+                 "the path is not valid UTF-8"));
+  CHECK(fs::is_empty(dir.path()));
+  config.run.name = "caf\xe9";
+  CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "run"); }), "not valid UTF-8: name = "));
+  CHECK(fs::is_empty(dir.path()));
 }

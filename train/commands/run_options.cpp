@@ -81,7 +81,15 @@ std::string name_of(GenerationMode mode) {
 
 fs::path picture_path(const LoadedRun& run, const CommandLine& line, const std::string& name) {
   fs::path path = line.options.get<std::string>("out");
-  if (path.empty()) path = run.samples_folder() / (name + "-" + run.checkpoint.filename().string() + ".png");
+  if (path.empty()) {
+    path = run.samples_folder() / (name + "-" + run.checkpoint.filename().string() + ".png");
+    std::error_code ignored;
+    for (const fs::path& entry : {path.parent_path(), path})
+      if (fs::is_symlink(fs::symlink_status(entry, ignored)))
+        throw std::runtime_error(
+            "cannot write " + path.string() + ": " + entry.string() +
+            " is a symbolic link, which a run does not follow; choose a file with --out");
+  }
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::error_code error;
   fs::create_directories(folder, error);

@@ -45,7 +45,7 @@ struct FinishedRun {
   double seconds = 0;  // of training
 };
 
-// A signal ended a training, whose checkpoint was written.
+// A signal ended a training, whose checkpoint was written, or the evaluation of a finished run.
 struct StoppedBySignal {};
 
 // Settings "table.key=value" around those of the command line: later ones win.
@@ -59,10 +59,23 @@ struct RunSettings {
 FinishedRun train_run(const ReproductionOptions& options, const std::string& name, const std::string& config,
                       const RunSettings& settings);
 
+// Returns the result of `compute`, which gets a check for signals. Throws StoppedBySignal if `compute` throws
+// Stopped.
+template <class F>
+auto until_stopped(F&& compute) {
+  const StopSignals signals;
+  try {
+    return compute([&signals] { return signals.requested() != 0; });
+  } catch (const Stopped&) {
+    throw StoppedBySignal{};
+  }
+}
+
 // Throws ConfigError when the command line sets one of the keys, which the reproduction sets itself.
 void refuse_settings(const ReproductionOptions& options, const std::vector<std::string>& keys);
 
 // A finished run's test split under the settings of the command line and then others ("attention.rounds=8").
+// Throws StoppedBySignal.
 Evaluation evaluate_run(const ReproductionOptions& options, const FinishedRun& run,
                         const std::vector<std::string>& sets);
 

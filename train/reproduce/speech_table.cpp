@@ -115,9 +115,10 @@ Report reproduce_speech_table(const ReproductionOptions& options) {
     Config config = best.config;
     config.data.eval_limit = trained.config.data.eval_limit;
     corpus = config.data.dataset;
-    const SpeechEvaluation test =
-        evaluate(*best.model, make_speech_part(config, "test", options.common.data_dir, &best.description),
-                 evaluation_options(config));
+    const SpeechPart test_part = make_speech_part(config, "test", options.common.data_dir, &best.description);
+    const SpeechEvaluation test = until_stopped([&](const StopCheck& stop) {
+      return evaluate(*best.model, test_part, evaluation_options(config), stop);
+    });
     const LearningCurve curve = read_curve(trained.path);
     double lowest = curve.per_by_epoch.empty() ? test.score.error_rate() : curve.per_by_epoch.front().second;
     for (const auto& [epoch, per] : curve.per_by_epoch) lowest = std::min(lowest, per);

@@ -196,7 +196,7 @@ TEST_CASE("what is no run exits with 3") {
   Config other = tiny_sequence_config();
   other.model.feedforward = 32;
   write_file(checkpoint / "config.toml", to_toml(other));
-  fails(run, "linear1.weight");
+  fails(run, "config.toml: is damaged or was edited");
 }
 
 TEST_CASE("settings that do not fit the run exit with 2 or 3") {
@@ -261,6 +261,14 @@ TEST_CASE("pictures go among the samples of the run") {
   CHECK(run_program({"complete", run, "--index", "0", "--samples", "1"}).code == 0);
   CHECK(fs::exists(dir / "run/samples/generate-step-00000012.png"));
   CHECK(fs::exists(dir / "run/samples/complete-step-00000012.png"));
+  const fs::path picture = dir / "run/samples/generate-step-00000012.png", victim = dir / "victim.png";
+  fs::rename(picture, victim);
+  const std::string before = read_file(victim);
+  fs::create_symlink(victim, picture);
+  const auto linked = run_program({"generate", run, "--count", "2"});
+  CHECK(linked.code == 1);
+  CHECK(contains(linked.err, "is a symbolic link"));
+  CHECK(read_file(victim) == before);
   write_file(dir / "file", std::string("no folder"));
   const auto refused = run_program({"generate", run, "--out", (dir / "file/x.png").string()});
   CHECK(refused.code == 1);

@@ -39,11 +39,11 @@ inline void write_run(const std::filesystem::path& run_dir, const Config& config
   const auto model = make_model(config, describe_data(config));
   const auto parameters = model->parameters();
   std::filesystem::create_directories(run_dir);
-  save_checkpoint(run_dir.string(), step,
-                  {{parameters.begin(), parameters.end()},
-                   {},
-                   "{\"step\": " + std::to_string(step) + "}\n",
-                   to_toml(config)});
+  CheckpointContents contents;
+  contents.model = {parameters.begin(), parameters.end()};
+  contents.state.step = step;
+  contents.config_toml = to_toml(config);
+  save_checkpoint(run_dir.string(), contents);
 }
 
 // Writes the newest checkpoint of the run again, with every element of one parameter set to a value.
