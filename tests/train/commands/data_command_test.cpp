@@ -293,7 +293,8 @@ TEST_CASE("data prepare kaldi: the example of the documentation, from a table to
   const std::string out = (dir / "corpus").string();
   const auto run = [&](const std::string& line) {
     const std::string words = line.substr(std::string("tapeformer").size());
-    const int status = std::system(("cd '" + dir.path().string() + "' && '" PROGRAM "'" + words + " --json > output 2> err").c_str());
+    const int status = std::system(
+        ("cd '" + dir.path().string() + "' && '" PROGRAM "'" + words + " --json > output 2> err").c_str());
     return ProgramResult{WEXITSTATUS(status), read_file(dir / "output"), read_file(dir / "err")};
   };
   const auto made = run(documented("tapeformer data prepare kaldi"));

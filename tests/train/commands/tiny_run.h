@@ -53,10 +53,10 @@ inline void fill_parameter(const std::filesystem::path& run_dir, const std::stri
   const SafetensorsFile model(folder + "/model.safetensors"), optimizer(folder + "/optimizer.safetensors");
   for (const auto& [key, entry] : model.entries()) contents.model[key] = model.read(key);
   for (const auto& [key, entry] : optimizer.entries()) contents.optimizer[key] = optimizer.read(key);
-  contents.state_json = Checkpoint(folder).state_json();
+  contents.state = Checkpoint(folder).state();
   contents.config_toml = read_file(folder + "/config.toml");
   contents.model.at(name).fill(value);
-  save_checkpoint(run_dir.string(), checkpoint_steps(run_dir.string()).back(), contents);
+  save_checkpoint(run_dir.string(), contents);
 }
 
 }  // namespace tapeformer::test
