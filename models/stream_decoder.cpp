@@ -49,12 +49,12 @@ void EnergyTracker::reset() {
   block_frames_ = low_ = 0;
 }
 
-bool StreamDecoder::Lane::push(const Tensor& frame) {
+bool StreamDecoder::Lane::push(const Tensor& frame, int64_t number) {
   if (!stream.push(frame)) return false;
   const Tensor logits = stream.logits().to(kCpu).to(DType::float32);
   const float* const first = logits.data<float>();
   if (!std::all_of(first, first + logits.numel(), [](float x) { return std::isfinite(x); }))
-    throw DivergedError(concat_text("the logits at frame ", stream.frames(), " are not finite numbers"));
+    throw DivergedError(concat_text("the logits at frame ", number, " are not finite numbers"));
   const int64_t before = best;
   best = std::max_element(first, first + logits.numel()) - first;
   begun = best != before ? best : kSpeechBlank;
@@ -146,7 +146,7 @@ void StreamDecoder::restart_window() {
 }
 
 void StreamDecoder::step_active(const Tensor& frame) {
-  if (!active_->push(frame)) return;
+  if (!active_->push(frame, frames_)) return;
   if (repeat_steps_ > 0) --repeat_steps_;
   add(active_->begun);
 }
@@ -175,7 +175,7 @@ const std::vector<int64_t>& StreamDecoder::push(const Tensor& frame) {
   if (starts && active_->blanks == taken) {
     start_after_pause(frame);
   } else {
-    if (overlaps_) next_->push(frame);
+    if (overlaps_) next_->push(frame, frames_);
     step_active(frame);
   }
   if (starts) pauses_ = false;

@@ -63,7 +63,8 @@ class StreamDecoder {
   // A state and its newest labels. Counts are steps of the encoder.
   struct Lane {
     Lane(const SpeechModel& model, int64_t capacity) : stream(model, 1, capacity) {}
-    bool push(const Tensor& frame);
+    // True when a step is complete. `number`: of the frame in the stream.
+    bool push(const Tensor& frame, int64_t number);
     void reset();
     // The newest label if it began within the last `steps`, else the blank.
     int64_t recent(int64_t steps) const { return since_label <= steps ? label : kSpeechBlank; }

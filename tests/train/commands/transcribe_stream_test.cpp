@@ -233,3 +233,24 @@ TEST_CASE("transcribe --stream keeps the phone error rate of its parts past the 
   refused({"--stream", "--window", "-2"}, "--window");
   refused({"--stream", "--window", "wide"}, "--window");
 }
+
+TEST_CASE("bench stream scores the recordings of a run's corpus as streams and one by one") {
+  const TempDir dir;
+  const std::string run = trained_on_tones(dir.path(), 60);
+  const auto report = json_of(
+      run_program({"bench", "stream", "--run", run, "--seconds", "3,20", "--pause", "0.5", "--json"}));
+  CHECK(report["recordings"] == 6);
+  REQUIRE(report["streams"].size() == 2);
+  for (const auto& row : report["streams"]) {
+    CHECK(row["per_one_by_one"] < 10);
+    CHECK(row["per_stream"] < row["per_one_by_one"].get<double>() + 5);
+    CHECK(row["phones"] > 0);
+  }
+  CHECK(report["streams"][0]["seconds"] >= 3);
+  CHECK(report["streams"][1]["seconds"] >= 20);
+  CHECK(report["streams"][1]["seconds"] < 24);
+  const auto none = run_program({"bench", "stream"});
+  CHECK(none.code == 2);
+  CHECK(contains(none.err, "--run names the run directory of a speech model"));
+  CHECK(run_program({"bench", "stream", "--run", (dir / "missing").string()}).code != 0);
+}
