@@ -52,6 +52,9 @@ AttentionCatalogue attention_catalogue() {
   AttentionCatalogue catalogue;
   for (const AttentionKind& kind : attention_kinds()) catalogue.names.push_back(kind.name);
   catalogue.options = [](const std::string& name) { return attention_kind(name).options; };
+  catalogue.drops_weights = [](const std::string& name) {
+    return attention_kind(name).capabilities.weight_dropout;
+  };
   return catalogue;
 }
 
@@ -72,7 +75,7 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
 }
 
 std::string evaluation_split(const Config& config) {
-  return config.data.validation > 0 ? "valid" : "test";
+  return config.model.type == "image" && config.data.validation > 0 ? "valid" : "test";
 }
 
 AutoregressiveOptions model_options(const Config& config, const DatasetInfo& data) {
@@ -106,6 +109,7 @@ Device prepare_machine(const RunConfig& run) {
   set_threads(static_cast<int>(run.threads));
   const DeviceChoice choice = choose_device(run.device);
   if (!choice.reason.empty()) log_info("device ", choice.device.to_string(), ": ", choice.reason);
+  if (choice.device.is_cpu() && run.tf32) log_warning("run.tf32 = true has no effect: the device is the CPU");
   if (choice.device.is_cpu() && run.precision != "float32")
     throw ConfigError("run.precision = \"" + run.precision +
                       "\" needs a CUDA device; the CPU computes in float32");

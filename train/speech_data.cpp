@@ -46,10 +46,10 @@ fs::path part_name(const Config& config, const std::string& split) {
   return part;
 }
 
-fs::path corpus_folder(const Config& config, const std::string& data_dir) {
+fs::path corpus_folder(const Config& config, const DataAccess& data) {
   fs::path folder = config.data.path;
   if (folder.empty())
-    folder = speech_set_folder(config.data.dataset, data_dir);
+    folder = speech_set_folder(config.data.dataset, data.data_dir);
   else if (!fs::is_directory(folder))
     throw DataError(folder.string() + ": no such folder; data.path names that of the corpus");
   return config.data.dataset == "an4" ? an4_folder(folder) : folder;
@@ -60,7 +60,8 @@ PhoneSet timit_set(const std::string& name) {
   return name == "timit48" ? PhoneSet::timit48 : PhoneSet::timit39;
 }
 
-Corpus read_layout(const Config& config, const fs::path& folder, const std::string& split) {
+Corpus read_layout(const Config& config, const fs::path& folder, const std::string& split,
+                   bool allow_commands) {
   const std::string& dataset = config.data.dataset;
   if (dataset == "an4") return read_an4(folder, split);
   if (dataset == "fsdd") return read_spoken_digits(folder, split);
@@ -70,10 +71,10 @@ Corpus read_layout(const Config& config, const fs::path& folder, const std::stri
     throw DataError(part.string() + ": no such folder; data." + split +
                     "_part names the part of the corpus for \"" + split + "\"");
   if (dataset == "librispeech") return read_librispeech(folder, name.string());
-  return read_kaldi_directory(part, config.data.allow_commands);
+  return read_kaldi_directory(part, allow_commands);
 }
 
-void find_phones(const Config& config, const std::string& data_dir, Corpus& corpus) {
+void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
   const DataConfig& d = config.data;
   const bool text_is_phones = d.dataset == "kaldi" || d.dataset == "synthetic-speech";
   if (d.lexicon.empty() && text_is_phones) return take_words_as_phones(corpus);
@@ -81,7 +82,7 @@ void find_phones(const Config& config, const std::string& data_dir, Corpus& corp
                   [](const Utterance& u) { return !u.phones.empty() || !u.fault.empty(); }))
     return;
   const fs::path path =
-      d.lexicon.empty() ? speech_set_folder("cmudict", data_dir) / "cmudict.dict" : fs::path(d.lexicon);
+      d.lexicon.empty() ? speech_set_folder("cmudict", data.data_dir) / "cmudict.dict" : fs::path(d.lexicon);
   const PronounceReport report = pronounce_words(
       corpus, Lexicon::read(path), d.unknown_words == "drop" ? UnknownWords::drop : UnknownWords::refuse);
   if (report.dropped == 0) return;
@@ -116,9 +117,9 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
   return result;
 }
 
-bool has_valid_part(const Config& config, const std::string& data_dir) {
+bool has_valid_part(const Config& config, const DataAccess& data) {
   if (!has_part_folders(config.data.dataset)) return false;
-  const fs::path part = corpus_folder(config, data_dir) / part_name(config, "valid");
+  const fs::path part = corpus_folder(config, data) / part_name(config, "valid");
   if (fs::is_directory(part)) return true;
   if (!config.data.valid_part.empty())
     throw DataError(part.string() + ": no such folder; data.valid_part names it");
@@ -157,16 +158,16 @@ SpeechDescription speech_description(const std::string& state_json, const std::s
   throw CheckpointError(place + ": " + error.what());
 }
 
-Corpus read_speech_part(const Config& config, const std::string& split, const std::string& data_dir) {
-  const fs::path folder = corpus_folder(config, data_dir);
-  const bool own_valid = has_valid_part(config, data_dir);
+Corpus read_speech_part(const Config& config, const std::string& split, const DataAccess& data) {
+  const fs::path folder = corpus_folder(config, data);
+  const bool own_valid = has_valid_part(config, data);
   const bool holds_out = config.data.validation > 0 && !own_valid;
   if (split == "valid" && !own_valid && !holds_out)
     throw ConfigError(config.data.dataset +
                       " has no part \"valid\" of its own; data.validation holds utterances out");
   const bool from_train = split == "train" || (split == "valid" && !own_valid);
-  Corpus corpus = read_layout(config, folder, from_train ? "train" : split);
-  find_phones(config, data_dir, corpus);
+  Corpus corpus = read_layout(config, folder, from_train ? "train" : split, data.allow_commands);
+  find_phones(config, data, corpus);
   if (from_train && holds_out) {
     auto held = hold_out(corpus.utterances, config.data.validation);
     if (split == "valid") corpus.utterances = std::move(held);
@@ -175,8 +176,8 @@ Corpus read_speech_part(const Config& config, const std::string& split, const st
   return corpus;
 }
 
-std::string speech_evaluation_split(const Config& config, const std::string& data_dir) {
-  return config.data.validation > 0 || has_valid_part(config, data_dir) ? "valid" : "test";
+std::string speech_evaluation_split(const Config& config, const DataAccess& data) {
+  return config.data.validation > 0 || has_valid_part(config, data) ? "valid" : "test";
 }
 
 std::vector<int64_t> SpeechPart::frames() const {
@@ -185,10 +186,10 @@ std::vector<int64_t> SpeechPart::frames() const {
   return result;
 }
 
-SpeechPart make_speech_part(const Config& config, const std::string& split, const std::string& data_dir,
+SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
                             const SpeechDescription* trained) {
   const DataConfig& d = config.data;
-  const Corpus corpus = read_speech_part(config, split, data_dir);
+  const Corpus corpus = read_speech_part(config, split, data);
   SpeechOptions options;
   options.features = feature_options(config, !trained);
   options.normalization = normalization(config);

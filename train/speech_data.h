@@ -11,6 +11,7 @@
 #include "data/speech_dataset.h"
 #include "models/speech_model.h"
 #include "train/config.h"
+#include "train/data_access.h"
 
 namespace tapeformer {
 
@@ -29,10 +30,10 @@ SpeechDescription speech_description(const std::string& state_json, const std::s
 // A part of the corpus with its labels, "train", "valid" or "test". Without a part for "valid" of its own,
 // data.validation utterances of the training part are held out: whole speakers if there are many, else spread
 // evenly.
-Corpus read_speech_part(const Config& config, const std::string& split, const std::string& data_dir);
+Corpus read_speech_part(const Config& config, const std::string& split, const DataAccess& data);
 
 // The part that training evaluates on: "valid" where there is one, else "test".
-std::string speech_evaluation_split(const Config& config, const std::string& data_dir);
+std::string speech_evaluation_split(const Config& config, const DataAccess& data);
 
 // A part as features and labels; data.limit and data.eval_limit take utterances spread evenly over it.
 // Without `trained`, labels and statistics are those of the part itself.
@@ -44,7 +45,7 @@ struct SpeechPart {
 
   std::vector<int64_t> frames() const;  // of the usable ones
 };
-SpeechPart make_speech_part(const Config& config, const std::string& split, const std::string& data_dir,
+SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
                             const SpeechDescription* trained);
 SpeechDescription describe(const SpeechPart& part);
 

@@ -78,7 +78,7 @@ Trainer::Trainer(Config config, TrainerOptions options)
       options_(std::move(options)),
       best_loss_(std::numeric_limits<double>::infinity()) {
   device_ = prepare_machine(config_.run);
-  task_ = make_task(config_, options_.data_dir, device_);
+  task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_);
   total_steps_ = total_steps(config_, *task_);
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
   schedule_ = std::make_unique<Schedule>(config_.schedule, total_steps_);
@@ -113,7 +113,8 @@ void Trainer::resume() {
     return prepare_run_dir();
   }
   const Checkpoint checkpoint(find_checkpoint(run_dir, false));
-  const Config before = load_config(checkpoint.config_path(), {}, attention_catalogue());
+  const Config before = load_config(checkpoint.config_path(), {}, attention_catalogue(),
+                                    {.unused = UnusedKeys::ignore_in_file});
   std::string contradictions;
   for (const std::string& key : differing_keys(before, config_))
     if (!may_change(key))

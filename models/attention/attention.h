@@ -18,6 +18,7 @@ struct AttentionCapabilities {
   bool cross_lengths = false;     // queries and keys of different lengths
   bool recurrent = false;         // has a state and a step for decoding
   bool constant_state = false;    // whose size, and number of tokens, no capacity bounds
+  bool weight_dropout = false;    // drops attention weights in training
   bool shared_query_key = false;  // keys are the queries: the layer has no key projection
 };
 

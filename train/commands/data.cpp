@@ -11,6 +11,7 @@
 #include "data/verify.h"
 #include "data/verify_speech.h"
 #include "train/commands/commands.h"
+#include "train/commands/run_options.h"
 
 namespace tapeformer {
 namespace {
@@ -176,9 +177,7 @@ int run_data(const Arguments& arguments) {
              .default_value = std::string("kaldi"),
              .help = "verify: how the folders that are named by path are laid out",
              .choices = speech_layouts()},
-            {.name = "allow-commands",
-             .default_value = false,
-             .help = "verify: run the commands in the wav.scp of a folder"}},
+            allow_commands_option()},
        .details =
            "list     every known set: what of it was found, and where\n"
            "verify   reads every byte and compares size and checksum; exit code 3 if something is wrong\n"

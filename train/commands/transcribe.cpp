@@ -127,7 +127,7 @@ int run_transcribe(const Arguments& arguments) {
   if (streams && beam > 0) throw ConfigError("--stream decides frame by frame: it cannot go with --beam");
   if (piped && !streams) throw ConfigError("standard input (\"-\") is read with --stream");
   if (raw && !piped) throw ConfigError("--raw says what standard input holds: name \"-\" as a FILE");
-  const LoadedSpeechRun run = load_speech_run(find_run(*line));
+  const LoadedSpeechRun run = load_speech_run(find_run(*line, ConfigUse::transcription));
   const std::unique_ptr<SpeechStream> stream = streams ? open_stream(run) : nullptr;
   std::vector<Report> rows;
   bool failed = false;

@@ -204,7 +204,7 @@ TEST_CASE("train on speech from the command line: the report, and contradictions
   const auto no_path = run_program({"train", config, "--set", "data.dataset=kaldi", "--set", "data.path="});
   CHECK(no_path.code == 2);
   CHECK(contains(no_path.err, "data.path: data set \"kaldi\" needs the folder of the corpus"));
-  fails("model.causal=true", "set model.bidirectional = false");
+  fails("model.causal=true", "an LSTM is causal if model.bidirectional = false");
   fails("model.encoder=lstn", "lstm");
   fails("data.cmvn=utterence", "utterance");
   fails("data.max_frame=3", "max_frames");
