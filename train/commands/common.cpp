@@ -234,6 +234,10 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
   }
 }
 
+std::string named_device(const CommonOptions& common) {
+  return common.device == "auto" ? "" : common.device;
+}
+
 Device use_device(const CommonOptions& common) {
   const DeviceChoice choice = choose_device(common.device);
   if (!choice.reason.empty()) log_info("device ", choice.device.to_string(), ": ", choice.reason);

@@ -58,6 +58,9 @@ struct CommandLine {
 // Nothing when the words asked for --help, which has been printed then.
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments);
 
+// --device where it names a device, over run.device of a config; "" for "auto".
+std::string named_device(const CommonOptions& common);
+
 // The device that the common options ask for, with a message on what "auto" took.
 Device use_device(const CommonOptions& common);
 

@@ -30,8 +30,7 @@ CommandSpec train_spec() {
 
 // The command line has the last word over the config.
 Config load_config(const std::string& path, const CommonOptions& common) {
-  Config config = load_config(path, common.sets, attention_catalogue(),
-                              {.device = common.device == "auto" ? "" : common.device});
+  Config config = load_config(path, common.sets, attention_catalogue(), {.device = named_device(common)});
   if (common.threads > 0) config.run.threads = common.threads;
   if (common.seed) config.run.seed = *common.seed;
   return config;

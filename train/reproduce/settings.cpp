@@ -90,7 +90,7 @@ Config config_of(const ReproductionOptions& options, const Training& training,
   for (const auto* more : {&options.sets, &training.fixed, &settings})
     all.insert(all.end(), more->begin(), more->end());
   Config config = load_config((options.configs / training.config).string(), all, attention_catalogue(),
-                              {.unused = UnusedKeys::ignore, .device = options.device.to_string()});
+                              {.unused = UnusedKeys::ignore, .device = named_device(options.common)});
   config.run.name = training.name;
   if (options.common.seed) config.run.seed = *options.common.seed;
   if (options.common.threads > 0) config.run.threads = options.common.threads;
