@@ -29,31 +29,76 @@ uint64_t hash(const std::string& text, uint64_t start) {  // FNV-1a
   return start;
 }
 
-Audio read_recording(const fs::path& path, const Utterance& utterance, const FeatureOptions& options) {
-  const AudioInfo info = read_audio_info(path);
-  const auto rate = static_cast<double>(info.rate);
-  AudioOptions audio = options.audio();
-  audio.first = std::llround(utterance.begin * rate);
-  if (utterance.end) {
-    audio.last = std::llround(*utterance.end * rate);
-    if (*audio.last > info.samples && static_cast<double>(*audio.last - info.samples) <= kOvershoot * rate)
-      audio.last = info.samples;
-  }
-  return read_audio(path, audio);
+int64_t sample_at(double seconds, int64_t rate) {
+  return std::llround(std::min(seconds, 1e9) * static_cast<double>(rate));
 }
 
-Audio read_utterance(const Utterance& utterance, const FeatureOptions& options) {
-  if (utterance.command.empty()) return read_recording(utterance.path, utterance, options);
-  const CommandOutput output(utterance.command);
-  try {
-    return read_recording(output.path(), utterance, options);
-  } catch (const DataError& error) {
-    throw DataError("what \"" + utterance.command + "\" printed: " + error.what());
+// The samples of a recording that the utterance asks for.
+AudioOptions range_of(const fs::path& path, const Utterance& utterance, const FeatureOptions& options) {
+  AudioOptions audio = options.audio();
+  if (utterance.begin == 0 && !utterance.end) return audio;
+  const double most = utterance.end ? *utterance.end + 2 * kOvershoot : 0;
+  const AudioInfo info = read_audio_info(path, most);
+  audio.first = sample_at(utterance.begin, info.rate);
+  if (utterance.end) {
+    audio.last = sample_at(*utterance.end, info.rate);
+    if (*audio.last > info.samples && *audio.last - info.samples <= sample_at(kOvershoot, info.rate))
+      audio.last = info.samples;
   }
+  return audio;
 }
 
 std::string source_of(const Utterance& utterance) {
   return utterance.command.empty() ? utterance.path.string() : "\"" + utterance.command + "\"";
+}
+
+// Pieces of features, one after the other.
+Tensor joined(const std::vector<Tensor>& pieces, int64_t dims) {
+  int64_t frames = 0;
+  for (const Tensor& piece : pieces) frames += piece.size(0);
+  const Tensor whole = Tensor::empty({frames, dims});
+  float* out = whole.data<float>();
+  for (const Tensor& piece : pieces) out = std::copy_n(piece.data<float>(), piece.numel(), out);
+  return whole;
+}
+
+Tensor recording_features(const fs::path& path, const Utterance& utterance, const FeatureOptions& options,
+                          const Filterbank& filterbank, const RandomStream& noise) {
+  AudioStream audio(path, range_of(path, utterance, options));
+  FilterbankStream frames(filterbank, noise);
+  std::vector<Tensor> pieces;
+  std::vector<float> block;
+  std::optional<float> first;
+  bool silent = true;
+  for (auto samples = audio.next(); !samples.empty(); samples = audio.next()) {
+    if (!first) first = samples.front();
+    silent = silent && std::all_of(samples.begin(), samples.end(), [&](float x) { return x == *first; });
+    block.insert(block.end(), samples.begin(), samples.end());
+    if (static_cast<int64_t>(block.size()) < audio.rate()) continue;
+    pieces.push_back(frames.push(block));
+    block.clear();
+  }
+  pieces.push_back(frames.push(block));
+  pieces.push_back(frames.finish());
+  const Tensor features = joined(pieces, filterbank.options().dims());
+  if (features.size(0) == 0)
+    throw DataError(
+        concat_text(source_of(utterance), ": ", frames.samples(), " samples are less than a frame"));
+  if (silent) throw DataError(source_of(utterance) + ": is silent: all samples are equal");
+  return features;
+}
+
+// Also of a recording that a command prints.
+Tensor audio_features(const Utterance& utterance, const FeatureOptions& options, const Filterbank& filterbank,
+                      const RandomStream& noise) {
+  if (utterance.command.empty())
+    return recording_features(utterance.path, utterance, options, filterbank, noise);
+  const CommandOutput output(utterance.command);
+  try {
+    return recording_features(output.path(), utterance, options, filterbank, noise);
+  } catch (const DataError& error) {
+    throw DataError("what \"" + utterance.command + "\" printed: " + error.what());
+  }
 }
 
 Tensor checked(const Utterance& utterance, Tensor features) {
@@ -91,24 +136,19 @@ Tensor compute_features(const Utterance& utterance, const FeatureOptions& option
     return checked(utterance, read_ark_matrix(utterance.path, utterance.offset));
   if (utterance.source == SpeechSource::mfc)
     return checked(utterance, read_mfc(utterance.path, options.mfc_dims));
-  const Audio audio = read_utterance(utterance, options);
-  if (filterbank.frames(static_cast<int64_t>(audio.samples.size())) == 0)
-    throw DataError(
-        concat_text(source_of(utterance), ": ", audio.samples.size(), " samples are less than a frame"));
-  if (is_silent(audio.samples)) throw DataError(source_of(utterance) + ": is silent: all samples are equal");
   const RandomStream noise(options.seed, "dither " + utterance.id, static_cast<uint64_t>(epoch));
-  return checked(utterance, filterbank.compute(audio.samples, noise));
+  return checked(utterance, audio_features(utterance, options, filterbank, noise));
 }
 
 std::string cache_key(const Corpus& corpus, const FeatureOptions& options) {
   const FilterbankOptions& bank = options.filterbank;
   std::ostringstream text;
   text << kMagic << std::setprecision(17);
-  for (const double value :
-       {static_cast<double>(bank.rate), bank.frame_ms, bank.shift_ms, static_cast<double>(bank.bins),
-        bank.low_hz, bank.high_hz, bank.preemphasis, bank.dither, bank.snip_edges ? 1.0 : 0.0,
-        bank.energy ? 1.0 : 0.0, options.resample ? 1.0 : 0.0,
-        static_cast<double>(options.channel.value_or(-1)), static_cast<double>(options.mfc_dims)})
+  for (const double value : {static_cast<double>(bank.rate), bank.frame_ms, bank.shift_ms,
+                             static_cast<double>(bank.bins), bank.low_hz, bank.high_hz, bank.preemphasis,
+                             bank.dither, bank.snip_edges ? 1.0 : 0.0, bank.energy ? 1.0 : 0.0,
+                             options.resample ? 1.0 : 0.0, static_cast<double>(options.channel.value_or(-1)),
+                             static_cast<double>(options.mfc_dims), options.max_seconds})
     text << value << ' ';
   text << options.seed << '\n';
   for (const Utterance& utterance : corpus.utterances) {

@@ -24,16 +24,20 @@ struct FeatureOptions {
   bool resample = false;                // recordings of another rate; else they are refused
   std::optional<int64_t> channel = {};  // of recordings that have several
   int64_t mfc_dims = 13;                // for .mfc files
+  double max_seconds = 3600;            // of a recording or segment; 0: no limit
   uint64_t seed = 0;                    // of dither
   std::string cache_folder;             // empty: in memory
 
   // How recordings are read for these.
-  AudioOptions audio() const { return {.channel = channel, .rate = filterbank.rate, .resample = resample}; }
+  AudioOptions audio() const {
+    return {.channel = channel, .rate = filterbank.rate, .resample = resample, .max_seconds = max_seconds};
+  }
   bool operator==(const FeatureOptions&) const = default;
 };
 
 // Features of one utterance (frames, dims) float32. Dither depends on the seed, the id and the epoch. A
-// command is run at every call. Throws DataError, for silence and for utterances shorter than a frame too.
+// command is run at every call. Recordings are decoded and transformed in blocks, so that memory is that of
+// the features. Throws DataError, for silence and for utterances shorter than a frame too.
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
                         const Filterbank& filterbank, int64_t epoch = 0);
 

@@ -1,6 +1,8 @@
 #include "data/text_lines.h"
 
+#include <array>
 #include <cmath>
+#include <iomanip>
 #include <sstream>
 
 #include "core/errors.h"
@@ -18,16 +20,56 @@ void TextLine::fail(const std::string& message) const {
 
 std::vector<TextLine> read_lines(const std::filesystem::path& path) {
   const Bytes bytes = read_bytes(path, int64_t{1} << 31);
-  const std::string_view text = as_text(bytes, bytes.size());
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  std::string_view text = as_text(bytes, bytes.size());
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<TextLine> lines;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     std::string line(text.substr(begin, end - begin));
     if (line.ends_with('\r')) line.pop_back();
     lines.push_back({path, static_cast<int64_t>(lines.size()) + 1, std::move(line)});
+    if (find_invalid_utf8(lines.back().text) != std::string::npos)
+      require_utf8(lines.back().text, lines.back().place());
     begin = end + 1;
   }
   return lines;
+}
+
+size_t find_invalid_utf8(std::string_view text) {
+  // By the number of bytes after the first: the smallest code point, and the bits of the first byte.
+  struct Form {
+    uint32_t smallest;
+    unsigned char mask, value;
+  };
+  constexpr std::array<Form, 4> kForms = {
+      {{0, 0x80, 0x00}, {0x80, 0xE0, 0xC0}, {0x800, 0xF0, 0xE0}, {0x10000, 0xF8, 0xF0}}};
+  for (size_t at = 0; at < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[at]);
+    size_t more = 0;
+    while (more < kForms.size() && (lead & kForms[more].mask) != kForms[more].value) ++more;
+    if (more == kForms.size() || more >= text.size() - at) return at;
+    uint32_t point = lead & static_cast<unsigned char>(~kForms[more].mask);
+    for (size_t i = 1; i <= more; ++i) {
+      const auto byte = static_cast<unsigned char>(text[at + i]);
+      if ((byte & 0xC0) != 0x80) return at;
+      point = point << 6 | (byte & 0x3F);
+    }
+    const bool surrogate = point >= 0xD800 && point <= 0xDFFF;
+    if (point < kForms[more].smallest || point > 0x10FFFF || surrogate) return at;
+    at += more + 1;
+  }
+  return std::string_view::npos;
+}
+
+void require_utf8(std::string_view text, const std::string& place) {
+  const size_t at = find_invalid_utf8(text);
+  if (at == std::string_view::npos) return;
+  std::ostringstream byte;
+  byte << "0x" << std::hex << std::uppercase << std::setw(2) << std::setfill('0')
+       << static_cast<int>(static_cast<unsigned char>(text[at]));
+  throw DataError(concat_text(place, ": is not UTF-8: byte ", at + 1, " of the text is ", byte.str(),
+                              "; convert it, for example with iconv -f LATIN1 -t UTF-8"));
 }
 
 std::vector<std::string> split_words(const std::string& text) {

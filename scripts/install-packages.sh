@@ -13,6 +13,7 @@ packages=(
   libtomlplusplus-dev      # config files
   nlohmann-json3-dev       # metrics, safetensors headers
   zlib1g-dev libpng-dev    # data sets, pictures
+  libssl-dev               # SHA-256
   libsndfile1-dev          # audio files
   libsamplerate0-dev       # resampling
   libkissfft-dev           # Fourier transforms
@@ -23,6 +24,7 @@ packages=(
 test_packages=(
   doctest-dev libboost-context-dev  # tests, and the threads of the emulated CUDA device
   clang-format shellcheck sctk
+  python3                  # tests/fuzz
 )
 
 case "${1:-}" in

@@ -1,5 +1,7 @@
 #include "train/build.h"
 
+#include <atomic>
+
 #include "core/cuda/backend.h"
 #include "core/log.h"
 #include "core/threads.h"
@@ -105,16 +107,23 @@ std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const Data
   return model;
 }
 
+Device announced_device(const std::string& name) {
+  const DeviceChoice choice = choose_device(name);
+  static std::atomic<bool> announced = false;
+  if (!choice.reason.empty() && !announced.exchange(true))
+    log_info("device ", choice.device.to_string(), ": ", choice.reason);
+  return choice.device;
+}
+
 Device prepare_machine(const RunConfig& run) {
   set_threads(static_cast<int>(run.threads));
-  const DeviceChoice choice = choose_device(run.device);
-  if (!choice.reason.empty()) log_info("device ", choice.device.to_string(), ": ", choice.reason);
-  if (choice.device.is_cpu() && run.tf32) log_warning("run.tf32 = true has no effect: the device is the CPU");
-  if (choice.device.is_cpu() && run.precision != "float32")
+  const Device device = announced_device(run.device);
+  if (device.is_cpu() && run.tf32) log_warning("run.tf32 = true has no effect: the device is the CPU");
+  if (device.is_cpu() && run.precision != "float32")
     throw ConfigError("run.precision = \"" + run.precision +
                       "\" needs a CUDA device; the CPU computes in float32");
-  set_precision(run, choice.device);
-  return choice.device;
+  set_precision(run, device);
+  return device;
 }
 
 void set_precision(const RunConfig& run, Device device) {

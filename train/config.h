@@ -47,7 +47,8 @@ struct DataConfig {
   std::string phone_set = "timit48";     // of training on TIMIT; scoring is on 39
   int64_t sample_rate = 0;               // 0: of the data set
   bool resample = false;
-  int64_t channel = -1;  // of recordings that have several, counted from 0; -1: these are refused
+  int64_t channel = -1;       // of recordings that have several, counted from 0; -1: these are refused
+  double max_seconds = 3600;  // of a recording or segment; 0: no limit
   int64_t num_mel_bins = 40;
   double dither = 0;  // in training
   int64_t deltas = 0;
@@ -168,7 +169,7 @@ struct ConfigReading {
 // --set options ("table.key=value", a TOML value or a bare word). Later layers win key by key: base, file,
 // --set. Two kinds of key follow each other instead of mixing: a layer that changes model.attention drops the
 // inherited [attention] table, and a layer that sets only one of train.steps and train.epochs drops the
-// inherited other one.
+// inherited other one. An empty path stands for no file: the defaults and the --set options.
 //
 // A key that the file or --set sets and that has no effect in this config is an error. Inherited keys and, in
 // files, defaults are not, and a key of the file that loses its effect by --set is a warning. All of these
@@ -184,8 +185,10 @@ std::string to_toml(const Config& config);
 // "copy"`; "" if it has one. Throws std::out_of_range for an unknown name.
 std::string why_unused(const Config& config, const std::string& name, const AttentionCatalogue& catalogue);
 
-// All tables and keys with type, default, range, scope and help, as text for a terminal.
-std::string config_help(const AttentionCatalogue& catalogue);
+// Returns keys with type, default, range, scope and help, as text for a terminal: all keys of the table
+// `word` and all keys whose "table.key" contains `word`; all keys if it is empty. Throws ConfigError if there
+// are none.
+std::string config_help(const AttentionCatalogue& catalogue, const std::string& word = "");
 
 // Names ("table.key") of the keys in which two configs differ, in schema order. Keys that have an effect in
 // neither are left out.

@@ -34,7 +34,7 @@ class ConfigLoader {
         tables_(config_tables()) {}
 
   Config load(const std::string& path, const std::vector<std::string>& sets) {
-    read_file(path, nullptr, {});
+    if (!path.empty()) read_file(path, nullptr, {});
     layers_.push_back(parse_set_options(sets, problems_));
 
     Config config, file_config;
@@ -47,7 +47,7 @@ class ConfigLoader {
     if (!reading_.device.empty()) config.run.device = reading_.device;
     if (config.run.name.empty()) config.run.name = fs::path(path).stem().string();
     if (problems_.empty()) {
-      const ConfigLayer& file = layers_[layers_.size() - 2];
+      const ConfigLayer file = path.empty() ? ConfigLayer{} : layers_[layers_.size() - 2];
       check_unused({file, layers_.back(), file_config, config}, reading_, catalogue_, schema_, problems_);
       reset_unused(config, catalogue_, schema_);
       check_config(
@@ -288,7 +288,7 @@ ConfigPosition ConfigLoader::position(const std::string& name, const std::string
   for (const auto& layer : layers_)
     for (const auto& candidate : layer.tables)
       if (candidate.name == table && candidate.where.file == path) return candidate.where;
-  return {path, 1, 1};
+  return path.empty() ? ConfigPosition{"--set " + name} : ConfigPosition{path, 1, 1};
 }
 
 std::string ConfigLoader::report() {

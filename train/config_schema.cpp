@@ -167,6 +167,10 @@ void add_speech_data(std::vector<SchemaKey>& keys) {
       .add("channel", &DataConfig::channel,
            "channel of recordings that have several, from 0; -1: these are refused")
       .range(-1, 1023);
+  table
+      .add("max_seconds", &DataConfig::max_seconds,
+           "longest recording or segment, which decoding does not exceed; 0: no limit")
+      .range(0, 1e9);
   table.add("num_mel_bins", &DataConfig::num_mel_bins, "filters of recordings").range(1, 1024);
   table.keys_of(scope::recordings(), KeyRole::training);
   table.add("dither", &DataConfig::dither, "noise on training recordings, in 16-bit samples").range(0, 1000);

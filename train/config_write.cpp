@@ -1,5 +1,6 @@
 #include <stdexcept>
 
+#include "core/errors.h"
 #include "train/config.h"
 #include "train/config_schema.h"
 #include "train/config_value.h"
@@ -31,6 +32,10 @@ std::string help_line(const OptionSpec& spec, const ListForm& form, const KeySco
          " (" + describe_expected(spec, form) + owners + ")\n";
 }
 
+constexpr char kExtends[] = "extends";
+constexpr char kExtendsHelp[] =
+    "extends = \"base.toml\"\n      file, relative to this one, whose keys this file changes\n";
+
 }  // namespace
 
 std::string to_toml(const Config& config) {
@@ -44,23 +49,32 @@ std::string to_toml(const Config& config) {
   return text;
 }
 
-std::string config_help(const AttentionCatalogue& catalogue) {
+std::string config_help(const AttentionCatalogue& catalogue, const std::string& word) {
+  std::string text, heading;
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& table, const OptionSpec& spec, const ListForm& form,
+                       const KeyScope& scope) {
+    names.push_back(table + "." + spec.name);
+    if (table != word && names.back().find(word) == std::string::npos) return;
+    text += std::exchange(heading, "") + help_line(spec, form, scope);
+  };
   const auto schema = config_schema(catalogue);
-  std::string text =
-      "extends = \"base.toml\"\n      file, relative to this one, whose keys this file changes\n";
   for (const auto& table : config_tables()) {
-    if (table == "attention") {
-      for (const auto& kind : catalogue.names) {
-        text += "\n[attention]  # where model.attention = " + quoted(kind) + "\n";
-        for (const auto& spec : catalogue.options(kind)) text += help_line(spec, {}, {});
-      }
-      continue;
+    for (const auto& kind : table == "attention" ? catalogue.names : std::vector<std::string>()) {
+      heading = "\n[attention]  # where model.attention = " + quoted(kind) + "\n";
+      for (const auto& spec : catalogue.options(kind)) add(table, spec, {}, {});
+      if (word.empty()) text += std::exchange(heading, "");
     }
-    text += "\n[" + table + "]\n";
+    heading = "\n[" + table + "]\n";
     for (const auto& key : schema)
-      if (key.table == table) text += help_line(key.spec, {key.whole, key.count}, key.scope);
+      if (key.table == table) add(table, key.spec, {key.whole, key.count}, key.scope);
   }
-  return text;
+  if (std::string_view(kExtends).find(word) != std::string_view::npos) text = kExtendsHelp + text;
+  if (!text.empty()) return text.substr(text.find_first_not_of('\n'));
+  for (const std::string& name : std::vector(names)) names.push_back(name.substr(name.find('.') + 1));
+  const std::string near = nearest_name(word, names);
+  throw ConfigError("no config key has \"" + word + "\" in its name" +
+                    (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
 }
 
 std::vector<std::string> differing_keys(const Config& a, const Config& b) {

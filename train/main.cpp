@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <new>
+#include <system_error>
+#include <typeinfo>
+#include <utility>
 
 #include "core/errors.h"
 #include "core/log.h"
@@ -32,7 +36,10 @@ std::string help_text() {
 }
 
 int run(const std::string& name, Arguments arguments) {
-  if (name == "help" && !arguments.empty()) return run(arguments.front(), {"--help"});
+  if (name == "help" && !arguments.empty()) {
+    const std::string command = std::exchange(arguments.front(), "--help");
+    return run(command, arguments);
+  }
   if (name == "--help" || name == "-h" || name == "help") {
     print_text(help_text());
     return 0;
@@ -54,6 +61,20 @@ int report(const char* text, int code) {
   return code;
 }
 
+// Returns a sentence for an exception that has no exit code of its own. The library's runtime errors and the
+// errors of arguments are sentences of ours; the other texts of the standard library are not for users.
+std::string text_of(const std::exception& error) {
+  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
+    return "cannot use " + file->path1().string() + ": " + file->code().message();
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error))
+    return "the system refuses a resource: " + system->code().message();
+  const bool ours = dynamic_cast<const std::runtime_error*>(&error) || typeid(error) == typeid(ShapeError) ||
+                    typeid(error) == typeid(std::invalid_argument);
+  if (ours) return error.what();
+  return std::string("an error in the program (") + typeid(error).name() +
+         "); please report it with the command and its config";
+}
+
 int guarded(const std::string& name, const Arguments& arguments) {
   try {
     return run(name, arguments);
@@ -72,7 +93,7 @@ int guarded(const std::string& name, const Arguments& arguments) {
   } catch (const std::bad_alloc&) {
     return report("out of memory", kFailed);
   } catch (const std::exception& error) {
-    return report(error.what(), kFailed);
+    return report(text_of(error).c_str(), kFailed);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/errors.h"
+#include "core/frames.h"
 #include "core/log.h"
 #include "data/file.h"
 #include "data/kaldi_directory.h"
@@ -74,20 +75,22 @@ Corpus read_layout(const Config& config, const fs::path& folder, const std::stri
   return read_kaldi_directory(part, allow_commands);
 }
 
+bool text_is_phones(const DataConfig& d) {
+  return d.lexicon.empty() && (d.dataset == "kaldi" || d.dataset == "synthetic-speech");
+}
+
 void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
   const DataConfig& d = config.data;
-  const bool text_is_phones = d.dataset == "kaldi" || d.dataset == "synthetic-speech";
-  if (d.lexicon.empty() && text_is_phones) return take_words_as_phones(corpus);
+  if (text_is_phones(d)) return take_words_as_phones(corpus);
   if (std::all_of(corpus.utterances.begin(), corpus.utterances.end(),
                   [](const Utterance& u) { return !u.phones.empty() || !u.fault.empty(); }))
     return;
-  const fs::path path =
-      d.lexicon.empty() ? speech_set_folder("cmudict", data.data_dir) / "cmudict.dict" : fs::path(d.lexicon);
+  const fs::path path = lexicon_path(config, data).value();
   const PronounceReport report = pronounce_words(
       corpus, Lexicon::read(path), d.unknown_words == "drop" ? UnknownWords::drop : UnknownWords::refuse);
   if (report.dropped == 0) return;
   log_warning(corpus.name, ": left out ", report.dropped, " utterances with words that ", path.string(),
-              " lacks: ", join_words(report.unknown));
+              " lacks: ", short_list(report.unknown));
 }
 
 // Moves `count` utterances to the result.
@@ -158,6 +161,30 @@ SpeechDescription speech_description(const std::string& state_json, const std::s
   throw CheckpointError(place + ": " + error.what());
 }
 
+std::optional<fs::path> lexicon_path(const Config& config, const DataAccess& data) {
+  const DataConfig& d = config.data;
+  if (text_is_phones(d) || d.dataset == "an4" || d.dataset == "timit") return std::nullopt;
+  if (!d.lexicon.empty()) return d.lexicon;
+  return speech_set_folder("cmudict", data.data_dir) / "cmudict.dict";
+}
+
+fs::path speech_corpus_folder(const Config& config, const DataAccess& data) {
+  return corpus_folder(config, data);
+}
+
+std::vector<std::string> speech_part_folders(const Config& config, const DataAccess& data) {
+  if (!has_part_folders(config.data.dataset)) return {};
+  std::vector<std::string> parts = {part_name(config, "train").string()};
+  if (has_valid_part(config, data)) parts.push_back(part_name(config, "valid").string());
+  const fs::path test = part_name(config, "test");
+  std::error_code ignored;
+  const bool needed = parts.size() == 1 && config.data.validation == 0;
+  if (needed || !config.data.test_part.empty() ||
+      fs::is_directory(corpus_folder(config, data) / test, ignored))
+    parts.push_back(test.string());
+  return parts;
+}
+
 Corpus read_speech_part(const Config& config, const std::string& split, const DataAccess& data) {
   const fs::path folder = corpus_folder(config, data);
   const bool own_valid = has_valid_part(config, data);
@@ -197,6 +224,7 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
   options.delta_order = d.deltas;
   options.subsampling = config.model.subsampling;
   options.refuse_bad = d.bad_utterances == "refuse";
+  options.use = trained ? SpeechUse::scoring : SpeechUse::training;
   options.limit = split == "train" ? d.limit : d.eval_limit;
   PhoneTable phones;
   if (trained) {
@@ -220,14 +248,15 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
     if (part.set->utterance(0).source == SpeechSource::ark) throw DataError(text);
     throw ConfigError(text);
   }
+  part.left_out = static_cast<int64_t>(part.set->report().bad.size()) + corpus.dropped;
   const bool limited = config.model.encoder == "transformer";
   for (int64_t i = 0; i < part.set->size(); ++i) {
-    if (limited && part.set->frames(i) > config.model.max_frames)
-      ++part.too_long;
-    else
-      part.usable.push_back(i);
+    const int64_t frames = part.set->frames(i);
+    const bool too_long = limited && frames > config.model.max_frames;
+    const bool too_short = subsampled_steps(frames, config.model.subsampling) == 0;
+    (too_long ? part.too_long : too_short ? part.too_short : part.usable).push_back(i);
   }
-  if (part.usable.empty())
+  if (part.usable.empty() && !trained)
     throw DataError(concat_text(
         corpus.name, ": all utterances are longer than model.max_frames = ", config.model.max_frames));
   return part;

@@ -1,8 +1,10 @@
 // Speech: frames and phones with CTC, judged by the phone error rate.
 #include <cmath>
 
+#include "core/errors.h"
 #include "core/log.h"
 #include "data/prefetch.h"
+#include "data/text_lines.h"
 #include "train/speech_evaluate.h"
 #include "train/speech_plan.h"
 #include "train/task.h"
@@ -30,11 +32,31 @@ void report(const SpeechPart& part, const std::string& padding) {
   const SpeechReport& r = part.set->report();
   log_info(part.split, ": ", part.usable.size(), " utterances, ", r.frames, " frames, ", r.labels,
            " labels of ", part.set->phones().classes() - 1, " phones", padding);
-  const auto left_out = r.bad.size() + r.too_short.size() + static_cast<size_t>(part.too_long);
-  if (left_out > 0)
-    log_warning(part.split, ": ", left_out, " utterances are left out: ", r.bad.size(), " unusable, ",
-                r.too_short.size(), " shorter than their labels, ", part.too_long,
-                " longer than model.max_frames");
+  const bool scoring = part.set->options().use == SpeechUse::scoring;
+  const auto unaligned = static_cast<int64_t>(r.too_short.size());
+  const auto too_long = static_cast<int64_t>(part.too_long.size()),
+             too_short = static_cast<int64_t>(part.too_short.size());
+  if (!scoring && part.left_out + unaligned + too_long > 0)
+    log_warning(part.split, ": ", part.left_out + unaligned + too_long,
+                " utterances are left out: ", part.left_out, " unusable, ", unaligned,
+                " shorter than their labels, ", too_long, " longer than model.max_frames");
+  if (!scoring) return;
+  if (part.left_out > 0)
+    log_warning(part.split, ": ", part.left_out, " utterances without usable sound or labels are left out");
+  if (too_long + too_short > 0)
+    log_warning(part.split, ": the model cannot process ", too_long + too_short,
+                " utterances, whose phones count as deleted: ", too_long, " longer than model.max_frames, ",
+                too_short, " shorter than a step");
+  if (!r.unseen_phones.empty())
+    log_warning(part.split, ": phones that training has not seen count as errors: ",
+                join_words({r.unseen_phones.begin(), r.unseen_phones.end()}));
+}
+
+std::string text_of(const SpeechEvaluation& e) {
+  std::string text = e.score.line();
+  if (e.nats_per_utterance) text += concat_text(", ", *e.nats_per_utterance, " nats");
+  if (const std::string processed = processed_line(e); !processed.empty()) text += "; " + processed;
+  return text;
 }
 
 class SpeechTask final : public Task {
@@ -57,10 +79,11 @@ class SpeechTask final : public Task {
 
   const Module& model() const override { return *model_; }
   int64_t training_examples() const override { return static_cast<int64_t>(training_.usable.size()); }
-  int64_t evaluation_examples() const override { return static_cast<int64_t>(evaluated_.usable.size()); }
+  int64_t evaluation_examples() const override { return evaluated_.set->size(); }
   double batches_in(double epochs) const override { return plan_.batches_in(epochs); }
   int64_t epochs_done(int64_t batches) const override { return plan_.epochs_done(batches); }
   bool reports_epochs() const override { return true; }
+  const char* speed_unit() const override { return "frames"; }
 
   void prepare_batches(int64_t first, int64_t last) override {
     // The thread has a plan of its own: a plan remembers epochs, which is not for two threads.
@@ -104,8 +127,11 @@ class SpeechTask final : public Task {
                                {"substitutions", s.substitutions},
                                {"deletions", s.deletions},
                                {"insertions", s.insertions},
-                               {"phones", s.reference}};
-    MetricRecord metrics{{"loss_nats", e.nats_per_utterance}};
+                               {"phones", s.reference},
+                               {"per_processed", e.processed.error_rate()},
+                               {"unprocessed", static_cast<int64_t>(e.unprocessed.size())}};
+    MetricRecord metrics;
+    if (e.nats_per_utterance) metrics.emplace_back("loss_nats", *e.nats_per_utterance);
     metrics.insert(metrics.end(), figures.begin(), figures.end());
     metrics.emplace_back("examples", s.utterances);
     metrics.emplace_back("seconds", e.seconds);
@@ -115,7 +141,7 @@ class SpeechTask final : public Task {
             .seconds = e.seconds,
             .metrics = metrics,
             .figures = figures,
-            .text = concat_text(s.line(), ", ", e.nats_per_utterance, " nats")};
+            .text = text_of(e)};
   }
 
   std::string description() const override { return to_json(description_); }

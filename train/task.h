@@ -61,6 +61,8 @@ class Task {
 
   // Adds what follows from a training loss to a record of metrics.jsonl.
   virtual void add_metrics(double /*loss*/, MetricRecord& /*record*/) const {}
+  // What the progress line counts its speed in.
+  virtual const char* speed_unit() const { return "tokens"; }
   // Bits per dimension that the progress line shows; negative: none.
   virtual double shown_bits(double /*loss*/) const { return -1; }
   // What else a checkpoint needs so that the model can be used where the data is not, a JSON object; empty:

@@ -248,7 +248,9 @@ void Trainer::report(const Step& step) {
                      .loss = *last_loss_,
                      .bits_per_dim = task_->shown_bits(*last_loss_),
                      .tokens_per_second = speed,
-                     .memory_bytes = allocator(device_).stats().peak});
+                     .memory_bytes = allocator(device_).stats().peak,
+                     .epoch = task_->epochs_done(step_ * config_.train.accumulate - 1) + 1,
+                     .lr = step.lr});
   if (!logged) return;
   MetricRecord record{{"step", step_}, {"split", "train"}, {"loss_nats", *last_loss_}};
   task_->add_metrics(*last_loss_, record);
@@ -352,7 +354,8 @@ TrainResult Trainer::run() {
   else
     start_new_run();
   metrics_ = std::make_unique<MetricsWriter>(metrics_path());
-  progress_ = std::make_unique<Progress>(std::cerr, progress_style(options_.quiet), step_, total_steps_);
+  progress_ = std::make_unique<Progress>(std::cerr, progress_style(options_.quiet), step_, total_steps_,
+                                         Progress::Clock(), task_->speed_unit());
   const StopSignals signals;
   TrainResult result;
   result.total_steps = total_steps_;

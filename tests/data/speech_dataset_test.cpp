@@ -226,6 +226,30 @@ TEST_CASE("bad files are named and left out, or end the run") {
                  "no utterance can be used, of 2; the first: u0"));
 }
 
+TEST_CASE("scoring keeps what training leaves out: utterances shorter than their labels, and unseen phones") {
+  const TempDir dir;
+  Corpus corpus = noise_corpus(dir, 4);
+  corpus.utterances[0].phones = Words(40, "a");
+  corpus.utterances[1].phones = {"a", "x"};
+  corpus.utterances[2].phones = {};
+  SpeechOptions options = options_8k();
+  CHECK(SpeechDataset(corpus, kPhones, options).size() == 1);
+  options.use = SpeechUse::scoring;
+  const SpeechDataset set(corpus, kPhones, options);
+  REQUIRE(set.size() == 3);
+  CHECK(set.report().too_short == std::vector<std::string>{"u0"});
+  CHECK(set.report().unseen_phones == std::set<std::string>{"x"});
+  CHECK(set.report().bad == std::vector<std::string>{"u2: has no labels"});
+  CHECK(set.report().labels == 43);
+  CHECK(set.reference(1) == Words{"a", "x"});
+  CHECK(set.labels(1).empty());
+  CHECK_FALSE(set.has_loss(0));
+  CHECK_FALSE(set.has_loss(1));
+  CHECK(set.has_loss(2));
+  const std::vector<int64_t> one = {1};
+  CHECK(set.batch(one).labels.shape() == Shape({1, 1}));
+}
+
 TEST_CASE("values that are not finite are a fault of their utterance, whatever they come from") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 4);

@@ -13,6 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr size_t kShownUtterances = 20;
+
 void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -24,6 +26,38 @@ void write_alignments(const fs::path& path, const std::vector<ScoredUtterance>& 
   for (const ScoredUtterance& one : utterances)
     text += one.id + "\n" + alignment_text(align_phones(one.reference, one.hypothesis)) + "\n";
   replace_file(path.string(), text);
+}
+
+Report report_of(const SpeechEvaluation& result, const SpeechPart& part) {
+  const PhoneScore &score = result.score, &processed = result.processed;
+  Report report;
+  report.add("split", result.split)
+      .add("examples", score.utterances)
+      .add("left_out", part.left_out)
+      .add("per", score.error_rate())
+      .add("phones", score.reference)
+      .add("insertions", score.insertions)
+      .add("deletions", score.deletions)
+      .add("substitutions", score.substitutions)
+      .add("wrong_utterances", score.wrong)
+      .add("per_processed", processed.error_rate())
+      .add("examples_processed", processed.utterances)
+      .add("phones_processed", processed.reference)
+      .add("unprocessed", static_cast<int64_t>(result.unprocessed.size()));
+  std::vector<Report> rows;
+  for (const UnprocessedUtterance& one : result.unprocessed) {
+    if (rows.size() == kShownUtterances) break;
+    rows.push_back(Report()
+                       .add("id", one.id)
+                       .add("reason", one.reason)
+                       .add("frames", one.frames)
+                       .add("phones", one.phones));
+  }
+  if (!rows.empty()) report.add("unprocessed_utterances", rows);
+  const auto& unseen = part.set->report().unseen_phones;
+  if (!unseen.empty()) report.add("unseen_phones", Words(unseen.begin(), unseen.end()));
+  if (result.nats_per_utterance) report.add("nats_per_utterance", *result.nats_per_utterance);
+  return report.add("without_loss", result.without_loss);
 }
 
 }  // namespace
@@ -44,29 +78,16 @@ int evaluate_speech(const FoundRun& found, const CommandLine& line) {
   if (!trn.empty()) write_trn_files(trn, result.utterances);
   if (!alignments.empty()) write_alignments(alignments, result.utterances);
 
-  const PhoneScore& score = result.score;
-  const auto left_out =
-      static_cast<int64_t>(part.set->report().bad.size() + part.set->report().too_short.size()) +
-      part.too_long;
-  if (left_out > 0) log_warning(left_out, " utterances were left out, ", score.utterances, " are scored");
-  if (!line.common.json) print_text(score.line() + "\n");
-  Report report;
-  report.add("split", result.split)
-      .add("examples", score.utterances)
-      .add("left_out", left_out)
-      .add("per", score.error_rate())
-      .add("phones", score.reference)
-      .add("insertions", score.insertions)
-      .add("deletions", score.deletions)
-      .add("substitutions", score.substitutions)
-      .add("wrong_utterances", score.wrong)
-      .add("nats_per_utterance", result.nats_per_utterance)
-      .add("beam", options.beam)
-      .add("seconds", result.seconds)
-      .add("checkpoint", run.checkpoint.string());
+  if (part.left_out > 0)
+    log_warning(part.left_out, " utterances without usable sound or labels were left out, ",
+                result.score.utterances, " are scored");
+  const std::string processed = processed_line(result);
+  if (!line.common.json) print_text(result.score.line() + "\n" + (processed.empty() ? "" : processed + "\n"));
+  Report report = report_of(result, part);
+  report.add("beam", options.beam).add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
   if (const int64_t count = line.options.get<int64_t>("confusions"); count > 0) {
     std::vector<Report> rows;
-    for (const auto& [error, times] : score.worst(static_cast<size_t>(count)))
+    for (const auto& [error, times] : result.score.worst(static_cast<size_t>(count)))
       rows.push_back(Report().add("error", error).add("times", times));
     report.add("confusions", rows);
   }

@@ -24,8 +24,12 @@ CommandSpec train_spec() {
                        .default_value = false,
                        .help = "check everything, run two steps, write nothing"},
                       allow_commands_option()},
-          .details = config_help(attention_catalogue()),
-          .uses_config = true};
+          .details =
+              "\"tapeformer train --help KEY\" shows a table or the keys with this text in their "
+              "names.\n\n" +
+              config_help(attention_catalogue()),
+          .uses_config = true,
+          .help_on = [](const std::string& word) { return config_help(attention_catalogue(), word); }};
 }
 
 // The command line has the last word over the config.

@@ -4,6 +4,7 @@
 
 #include "core/errors.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "data/text_lines.h"
 #include "models/speech_stream.h"
 #include "ops/view.h"
@@ -141,7 +142,7 @@ int run_transcribe(const Arguments& arguments) {
     };
     try {
       const auto start = std::chrono::steady_clock::now();
-      if (!line->common.json && streams) print_text(path + "\n");
+      if (!line->common.json && streams) print_text(printable_line(path) + "\n");
       const Transcript heard =
           !streams ? transcribe(run, path, beam)
           : path == kStandardInput
@@ -151,7 +152,7 @@ int run_transcribe(const Arguments& arguments) {
       const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       row.add("phones", heard.phones).add("frames", heard.frames).add("seconds", took);
       if (streams) row.add("partials", heard.partials);
-      if (!line->common.json) print_text(path + "\t" + join_words(heard.phones) + "\n");
+      if (!line->common.json) print_text(printable_line(path) + "\t" + join_words(heard.phones) + "\n");
     } catch (const DataError& error) {
       fail(error.what());
     } catch (const ShapeError& error) {

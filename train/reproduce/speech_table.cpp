@@ -110,8 +110,9 @@ Report reproduce_speech_table(const ReproductionOptions& options) {
   by_time.x = {"processor seconds of training"};
   std::vector<Report> rows;
   std::vector<std::vector<std::string>> csv = {
-      {"model", "corpus", "test_per_percent", "best_valid_per_percent", "seconds_per_epoch",
-       "cpu_seconds_per_epoch", "epochs", "paper_wsj_per_percent", "paper_wsj_seconds_per_epoch", "seed"}};
+      {"model", "corpus", "test_per_percent", "test_per_processed_percent", "test_phones",
+       "test_unprocessed_utterances", "best_valid_per_percent", "seconds_per_epoch", "cpu_seconds_per_epoch",
+       "epochs", "paper_wsj_per_percent", "paper_wsj_seconds_per_epoch", "seed"}};
   std::string corpus;
   for (size_t r = 0; r < kRows.size(); ++r) {
     const PublishedRow& row = kRows[r];
@@ -132,6 +133,9 @@ Report reproduce_speech_table(const ReproductionOptions& options) {
     rows.push_back(Report()
                        .add("model", row.name)
                        .add("test_per", test.score.error_rate())
+                       .add("test_per_processed", test.processed.error_rate())
+                       .add("test_phones", test.score.reference)
+                       .add("test_unprocessed", static_cast<int64_t>(test.unprocessed.size()))
                        .add("valid_per", lowest)
                        .add("seconds_per_epoch", seconds)
                        .add("cpu_seconds_per_epoch", cpu)
@@ -139,8 +143,10 @@ Report reproduce_speech_table(const ReproductionOptions& options) {
                        .add("paper_wsj_per", row.paper_per)
                        .add("paper_wsj_seconds", row.paper_seconds)
                        .add("seed", trained.config.run.seed));
-    csv.push_back({row.name, corpus, csv_number(test.score.error_rate()), csv_number(lowest),
-                   csv_number(seconds), csv_number(cpu), std::to_string(epochs), csv_number(row.paper_per),
+    csv.push_back({row.name, corpus, csv_number(test.score.error_rate()),
+                   csv_number(test.processed.error_rate()), std::to_string(test.score.reference),
+                   std::to_string(test.unprocessed.size()), csv_number(lowest), csv_number(seconds),
+                   csv_number(cpu), std::to_string(epochs), csv_number(row.paper_per),
                    csv_number(row.paper_seconds), std::to_string(trained.config.run.seed)});
     by_epoch.series.push_back({.name = row.name, .points = curve.per_by_epoch});
     by_time.series.push_back({.name = row.name, .points = curve.per_by_time});
