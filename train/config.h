@@ -150,6 +150,7 @@ enum class ConfigUse {
   evaluation,     // a trained model and a data set
   drawing,        // a trained model
   transcription,  // a trained model of speech and the features of files
+  benchmark,      // a model, its optimizer and the size of a batch
 };
 
 // Keys without effect. Where they are not errors, they have their defaults in the Config.

@@ -23,10 +23,17 @@ bool is_default(const SchemaKey& key, const Config& config) {
   return key.get(config) == key.spec.default_value;
 }
 
-// Why a command does not use keys of a role; "" if it does.
-std::string unused_by_command(ConfigUse use, KeyRole role, const std::string& key) {
+bool used_by_benchmarks(const SchemaKey& key) {
+  return key.table == "model" || key.table == "optimizer" || key.name() == "data.batch_size";
+}
+
+// Why a command does not use a key; "" if it does.
+std::string unused_by_command(ConfigUse use, const SchemaKey& key) {
+  const KeyRole role = key.role;
   if (use == ConfigUse::training || role == KeyRole::model) return "";
-  if (role == KeyRole::process && key != "name") return "has an effect in training only; use --" + key;
+  if (use == ConfigUse::benchmark && used_by_benchmarks(key)) return "";
+  if (role == KeyRole::process && key.spec.name != "name")
+    return "has an effect in training only; use --" + key.spec.name;
   if (role == KeyRole::process || role == KeyRole::training) return "has an effect in training only";
   if (use == ConfigUse::evaluation) return "";
   if (role == KeyRole::features && use == ConfigUse::transcription) return "";
@@ -60,7 +67,7 @@ void check_sets(const UserLayers& layers, ConfigUse use, const AttentionCatalogu
     // Taking a value of the file back is an effect.
     if (key && is_default(*key, layers.config) && !is_default(*key, layers.file_config)) continue;
     std::string reason = why_unused(layers.config, key ? setting.name() : "model.attention", catalogue);
-    if (key && reason.empty()) reason = unused_by_command(use, key->role, setting.key);
+    if (key && reason.empty()) reason = unused_by_command(use, *key);
     if (!reason.empty()) problems.push_back({setting.key_at, setting.name() + ": " + reason});
   }
 }

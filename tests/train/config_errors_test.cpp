@@ -242,7 +242,8 @@ TEST_CASE("contradictions between keys: length, data set, schedule, width") {
       error_of("[data]\ndataset = \"cifar10\"\ndownscale = 7\n").find("does not divide images of 32 x 32") !=
       std::string::npos);
   CHECK(error_of("[schedule]\nkind = \"step\"\n").find("needs at least one step") != std::string::npos);
-  CHECK(error_of("[schedule]\nkind = \"step\"\nstep_at = [5, 5]\n").find("expected increasing steps") != std::string::npos);
+  CHECK(error_of("[schedule]\nkind = \"step\"\nstep_at = [5, 5]\n").find("expected increasing steps") !=
+        std::string::npos);
   CHECK(error_of("[schedule]\nkind = \"plateau\"\n").find("set train.eval_every") != std::string::npos);
   CHECK(error_of("[model]\nvalue_dim = 256\n").find("= 256), got 256") != std::string::npos);
 }

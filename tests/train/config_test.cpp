@@ -93,8 +93,7 @@ steps = 3
         std::vector<std::string>{"tab\t \x01", "line\n"});
   CHECK(again.run.seed == INT64_MAX);
   CHECK(to_toml(again) == text);
-  for (const char* key :
-       {"ema = ", "keep_last = ", "downscale = ", "step_at = ", "labels = ", "[attention]"})
+  for (const char* key : {"ema = ", "keep_last = ", "downscale = ", "step_at = ", "labels = ", "[attention]"})
     CHECK_MESSAGE(text.find(key) != std::string::npos, key);
   for (const char* key : {"patience = ", "symbols = ", "hidden = ", "momentum = ", "clip = "})
     CHECK_MESSAGE(text.find(key) == std::string::npos, key);
@@ -182,5 +181,6 @@ TEST_CASE("help lists every key with its default, range and choices") {
   CHECK(help.find("betas = [0.9, 0.999]") != std::string::npos);
   CHECK(help.find("(one of \"post\", \"pre\"; for Transformers)") != std::string::npos);
   CHECK(help.find("[attention]  # where model.attention = \"lsh\"") != std::string::npos);
-  CHECK(help.find("(a list of 2 numbers of at least 0 and below 1; for the optimizers ") != std::string::npos);
+  CHECK(help.find("(a list of 2 numbers of at least 0 and below 1; for the optimizers ") !=
+        std::string::npos);
 }
