@@ -101,7 +101,7 @@ bool ogg_ends(const std::filesystem::path& path) {
 }
 
 void check_length(const std::filesystem::path& path, const Bytes& header) {
-  const auto found = static_cast<int64_t>(std::filesystem::file_size(path));
+  const int64_t found = file_bytes(path);
   if (found == 0) throw DataError(path.string() + ": is empty");
   const int64_t expected = announced_bytes(header);
   if (expected < 0 || expected > found)

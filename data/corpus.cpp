@@ -32,12 +32,12 @@ void require_split(const std::string& set, const std::string& split) {
 
 // Every file below a folder with an extension (lower case), sorted by its path.
 std::vector<fs::path> files_below(const fs::path& folder, const std::string& extension) {
-  if (!fs::is_directory(folder)) throw DataError(folder.string() + ": no such folder");
+  if (!is_folder(folder)) throw DataError(folder.string() + ": no such folder");
   std::vector<fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file() && lower_case(entry.path().extension().string()) == extension)
+  std::error_code ignored;
+  for (const auto& entry : entries_below(folder))
+    if (entry.is_regular_file(ignored) && lower_case(entry.path().extension().string()) == extension)
       files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
   if (files.empty()) throw DataError(folder.string() + ": holds no " + extension + " files");
   return files;
 }
@@ -89,7 +89,7 @@ fs::path either(const fs::path& folder, const std::string& name) {
   std::string upper = name;
   std::transform(upper.begin(), upper.end(), upper.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return fs::exists(folder / upper) ? folder / upper : folder / lower_case(name);
+  return has_entry(folder / upper) ? folder / upper : folder / lower_case(name);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 //
 // Errors: a recording or feature file that cannot be used is an error of its utterance alone, kept as text.
 // A cache keeps faults of recordings, which change only with the file; where a command or the system failed,
-// nothing is kept. A damaged cache is made again.
+// nothing is kept. The file ends with a checksum; a damaged file is reported and made again.
 #pragma once
 
 #include <memory>
@@ -14,6 +14,7 @@
 #include "core/files.h"
 #include "core/tensor.h"
 #include "data/audio.h"
+#include "data/checksum.h"
 #include "data/corpus.h"
 #include "data/filterbank.h"
 
@@ -67,8 +68,10 @@ class FeatureStore {
     bool passing = false;  // the error may be gone at another time
   };
   void compute(const Corpus& corpus, const FeatureOptions& options, File* file);
+  void use_cache(const Corpus& corpus, const FeatureOptions& options);
   bool open_cache(const std::string& path, int64_t count);
-  void write_index(File& file, int64_t end) const;
+  bool parse_index(const std::string& index, int64_t data_bytes);
+  void write_index(File& file, Checksum checksum) const;
 
   std::vector<Entry> entries_;
   std::vector<Tensor> held_;

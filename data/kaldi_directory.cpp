@@ -5,6 +5,7 @@
 
 #include "core/errors.h"
 #include "core/files.h"
+#include "data/file.h"
 #include "data/text_lines.h"
 #include "data/verify_speech.h"
 
@@ -141,7 +142,7 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
   const Table files = read_table(folder / "wav.scp", problems);
   std::map<std::string, Recording> found;
   for (const auto& [id, entry] : files) found[id] = recording_of(folder, entry, allow_commands, problems);
-  if (!fs::exists(folder / "segments")) {
+  if (!has_entry(folder / "segments")) {
     for (const auto& [id, recording] : found) {
       Utterance utterance;
       utterance.id = id;
@@ -177,8 +178,8 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
 
 Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problems) {
   Corpus corpus{folder.string(), {}};
-  if (!fs::is_directory(folder)) throw DataError(folder.string() + ": no such folder");
-  if (fs::exists(folder / "feats.scp")) {
+  if (!is_folder(folder)) throw DataError(folder.string() + ": no such folder");
+  if (has_entry(folder / "feats.scp")) {
     for (const auto& [id, entry] : read_table(folder / "feats.scp", problems)) {
       Utterance utterance;
       utterance.id = id;
@@ -190,7 +191,7 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
     corpus.utterances = recordings(folder, allow_commands, problems);
   }
   const Table texts = read_table(folder / "text", problems);
-  const Table speakers = fs::exists(folder / "utt2spk") ? read_table(folder / "utt2spk", problems) : Table();
+  const Table speakers = has_entry(folder / "utt2spk") ? read_table(folder / "utt2spk", problems) : Table();
   std::map<std::string, bool> known;
   for (Utterance& utterance : corpus.utterances) {
     known[utterance.id] = true;
@@ -222,12 +223,10 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
 void check_contents(const Corpus& corpus, ContentCheck& check_one, Problems& problems) {
   for (const Utterance& utterance : corpus.utterances) try {
       if (utterance.command.empty() && !is_there(utterance.path)) continue;
-      if (utterance.source == SpeechSource::ark &&
-          utterance.offset >= static_cast<int64_t>(fs::file_size(utterance.path)))
-        continue;
+      if (utterance.source == SpeechSource::ark && utterance.offset >= file_bytes(utterance.path)) continue;
       for (const std::string& fault : check_one(utterance))
         problems.push_back({utterance.place + ": " + fault, true});
-    } catch (const fs::filesystem_error& error) {
+    } catch (const DataError& error) {
       problems.push_back({utterance.place + ": " + error.what(), true});
     }
 }

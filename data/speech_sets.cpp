@@ -4,6 +4,7 @@
 
 #include "core/errors.h"
 #include "data/directory.h"
+#include "data/file.h"
 
 namespace tapeformer {
 namespace {
@@ -93,7 +94,7 @@ fs::path speech_set_folder(const std::string& name, const std::string& data_dir)
 }
 
 fs::path an4_folder(const fs::path& folder) {
-  return !fs::exists(folder / "etc") && fs::exists(folder / "an4/etc") ? folder / "an4" : folder;
+  return !is_folder(folder / "etc") && is_folder(folder / "an4/etc") ? folder / "an4" : folder;
 }
 
 }  // namespace tapeformer

@@ -1,5 +1,9 @@
 #include "data/text_lines.h"
 
+#include <locale.h>
+#include <wctype.h>
+
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <iomanip>
@@ -35,6 +39,27 @@ std::vector<TextLine> read_lines(const std::filesystem::path& path) {
   }
   return lines;
 }
+
+namespace {
+
+// The code point at `at` of a valid text; `at` moves behind it.
+uint32_t code_point(const std::string& text, size_t& at) {
+  const auto lead = static_cast<unsigned char>(text[at++]);
+  if (lead < 0x80) return lead;
+  const int more = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
+  uint32_t point = lead & (0x3Fu >> more);
+  for (int i = 0; i < more; ++i) point = point << 6 | (static_cast<unsigned char>(text[at++]) & 0x3F);
+  return point;
+}
+
+void append_utf8(uint32_t point, std::string& text) {
+  const int more = point < 0x80 ? 0 : point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
+  constexpr std::array<uint32_t, 4> kLeads = {0, 0xC0, 0xE0, 0xF0};
+  text += static_cast<char>(kLeads[static_cast<size_t>(more)] | point >> (6 * more));
+  for (int i = more - 1; i >= 0; --i) text += static_cast<char>(0x80 | (point >> (6 * i) & 0x3F));
+}
+
+}  // namespace
 
 size_t find_invalid_utf8(std::string_view text) {
   // By the number of bytes after the first: the smallest code point, and the bits of the first byte.
@@ -89,6 +114,20 @@ std::string lower_case(std::string text) {
   for (char& c : text)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   return text;
+}
+
+std::string lower_case_utf8(const std::string& text) {
+  const bool ascii = std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; });
+  if (ascii || find_invalid_utf8(text) != std::string::npos) return lower_case(text);
+  // Made once and kept: locales are read by many threads.
+  static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  if (!locale) return lower_case(text);
+  std::string lower;
+  for (size_t at = 0; at < text.size();) {
+    const uint32_t point = code_point(text, at);
+    append_utf8(static_cast<uint32_t>(towlower_l(static_cast<wint_t>(point), locale)), lower);
+  }
+  return lower;
 }
 
 double parse_number(const std::string& text, const TextLine& line) {

@@ -37,6 +37,10 @@ std::string join_words(const std::vector<std::string>& words);
 // ASCII letters in lower case.
 std::string lower_case(std::string text);
 
+// All letters of a UTF-8 text in lower case, by the C library's table of Unicode. The text may be invalid,
+// whose ASCII letters are changed only.
+std::string lower_case_utf8(const std::string& text);
+
 // The whole text as a number. Throws DataError through the line when it is none.
 double parse_number(const std::string& text, const TextLine& line);
 

@@ -8,6 +8,7 @@
 #include "data/audio.h"
 #include "data/catalogue.h"
 #include "data/command.h"
+#include "data/file.h"
 #include "data/kaldi_directory.h"
 #include "data/speech_sets.h"
 #include "data/text_lines.h"
@@ -71,7 +72,7 @@ void check_timit_times(const Utterance& utterance, Faults& faults) {
 void check_librispeech_files(const fs::path& folder, const Corpus& corpus, Faults& faults) {
   std::set<fs::path> named;
   for (const Utterance& utterance : corpus.utterances) named.insert(utterance.path);
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
+  for (const auto& entry : entries_below(folder))
     if (entry.path().extension() == ".flac" && !named.contains(entry.path()))
       faults.push_back(entry.path().string() + ": no transcript names it");
 }
@@ -80,13 +81,12 @@ void check_librispeech_files(const fs::path& folder, const Corpus& corpus, Fault
 template <class HoldsPart>
 std::vector<fs::path> part_folders(const fs::path& folder, const SpeechChecks& checks,
                                    HoldsPart&& holds_part) {
-  if (!fs::is_directory(folder)) throw DataError(folder.string() + ": no such folder");
+  if (!is_folder(folder)) throw DataError(folder.string() + ": no such folder");
   std::vector<fs::path> parts;
   for (const std::string& part : checks.parts) parts.push_back(folder / part);
   if (!parts.empty()) return parts;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.is_directory() && holds_part(entry.path())) parts.push_back(entry.path());
-  std::sort(parts.begin(), parts.end());
+  for (const auto& entry : folder_entries(folder))
+    if (is_folder(entry.path()) && holds_part(entry.path())) parts.push_back(entry.path());
   return parts;
 }
 

@@ -31,7 +31,8 @@ class Decisions {
 
 // What a forward pass depends on besides its inputs.
 struct ForwardContext {
-  bool training = false;           // dropout on
+  bool training = false;           // dropout on, random draws of the step; false: of evaluation
+  bool dropout_off = false;        // no dropout although `training` is true
   bool prefix = false;             // sequences are the beginnings of longer ones, as in generation
   uint64_t seed = 0;               // of dropout and other random draws
   uint64_t step = 0;               // which draw: a replay with the same step repeats it
@@ -39,7 +40,8 @@ struct ForwardContext {
 
   // The mask of a place in the model, given by its full name.
   DropoutMask dropout(double p, const std::string& place) const {
-    return training && p > 0 ? DropoutMask{p, RandomStream(seed, place, step)} : DropoutMask{};
+    return training && !dropout_off && p > 0 ? DropoutMask{p, RandomStream(seed, place, step)}
+                                             : DropoutMask{};
   }
 };
 

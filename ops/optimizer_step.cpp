@@ -56,6 +56,28 @@ Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rul
   return norm;
 }
 
+Tensor squared_norms(const std::vector<Tensor>& tensors) {
+  constexpr const char* kNorms = "squared_norms";
+  if (tensors.empty()) return Tensor::zeros({0}, DType::float64);
+  const auto count = static_cast<int64_t>(tensors.size());
+  const DType dtype = tensors[0].dtype();
+  const Device device = tensors[0].device();
+  const Tensor squares = Tensor::empty({count}, DType::float64, device);
+  std::vector<Tensor> contiguous;  // keeps copies alive
+  for (const Tensor& x : tensors) contiguous.push_back(x.is_contiguous() ? x : x.alias().clone());
+  visit_floating(kNorms, dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto norms) {
+      std::vector<ParameterArrays<T>> list;
+      for (const Tensor& x : contiguous) list.push_back({nullptr, x.data<T>(), nullptr, nullptr, x.numel()});
+      norms(list.data(), count, squares.data<double>());
+    };
+    on_device(
+        device, kNorms, [&] { run(cpu::squared_norms<T>); }, [&] { run(cuda::squared_norms<T>); });
+  });
+  return squares;
+}
+
 void average_into(const Tensor& average, const Tensor& value, const Tensor& rule) {
   check(average.shape() == value.shape() && average.dtype() == value.dtype(), "average_into", "shapes ",
         average.shape(), " and ", value.shape());

@@ -18,6 +18,7 @@ packages=(
   libsamplerate0-dev       # resampling
   libkissfft-dev           # Fourier transforms
   espeak-ng                # synthetic speech, as a separate program
+  librsvg2-bin             # charts as PDF, as a separate program
   libcurl4-openssl-dev     # downloading data sets
   dataset-fashion-mnist    # the data of configs/quickstart.toml
 )

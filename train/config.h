@@ -109,6 +109,7 @@ struct ScheduleConfig {
   double factor = 0.1;
   double final_lr_ratio = 0;
   int64_t patience = 10;
+  double threshold = 1e-4;  // relative
 };
 
 // Exactly one of steps and epochs is positive.

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/errors.h"
+#include "data/text_lines.h"
 #include "train/config.h"
 #include "train/config_check.h"
 #include "train/config_parse.h"
@@ -45,7 +46,7 @@ class ConfigLoader {
     }
     apply_attention(config);
     if (!reading_.device.empty()) config.run.device = reading_.device;
-    if (config.run.name.empty()) config.run.name = fs::path(path).stem().string();
+    if (config.run.name.empty()) name_after_file(path, config);
     if (problems_.empty()) {
       const ConfigLayer file = path.empty() ? ConfigLayer{} : layers_[layers_.size() - 2];
       check_unused({file, layers_.back(), file_config, config}, reading_, catalogue_, schema_, problems_);
@@ -64,6 +65,11 @@ class ConfigLoader {
     problems_.push_back({where, message});
   }
 
+  void name_after_file(const std::string& path, Config& config) {
+    config.run.name = fs::path(path).stem().string();
+    if (find_invalid_utf8(config.run.name) != std::string::npos)
+      problem({path}, "run.name: the name of the config file is not valid UTF-8; set run.name");
+  }
   void read_file(const std::string& path, const ConfigPosition* reached_from,
                  const std::vector<std::string>& chain);
   void apply(const ConfigLayer& layer, Config& config);

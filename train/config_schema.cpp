@@ -320,7 +320,11 @@ void add_schedule(std::vector<SchemaKey>& keys) {
   table.keys_of(scope::schedules({"cosine", "plateau"}), KeyRole::training);
   table.add("final_lr_ratio", &ScheduleConfig::final_lr_ratio, "lowest rate as a share of lr").range(0, 1);
   table.keys_of(scope::schedules({"plateau"}), KeyRole::training);
-  table.add("patience", &ScheduleConfig::patience, "evaluations without gain before a drop").at_least(0);
+  table
+      .add("patience", &ScheduleConfig::patience,
+           "evaluations without gain that are tolerated; the next one is a drop")
+      .at_least(0);
+  table.add("threshold", &ScheduleConfig::threshold, "share of the loss that counts as a gain").range(0, 1);
 }
 
 void add_train(std::vector<SchemaKey>& keys) {

@@ -1,9 +1,6 @@
 // The program: finds the command named by the first word, runs it, and turns what went wrong into an exit
 // code.
-#include <unistd.h>
-
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <new>
 #include <system_error>
@@ -14,12 +11,13 @@
 #include "core/log.h"
 #include "core/machine.h"
 #include "train/commands/commands.h"
+#include "train/signals.h"
 
 namespace {
 
 using namespace tapeformer;
 
-constexpr int kFailed = 1, kUsage = 2, kBadData = 3, kNoDevice = 4, kDiverged = 5, kInterrupted = 130;
+constexpr int kFailed = 1, kUsage = 2, kBadData = 3, kNoDevice = 4, kDiverged = 5;
 
 std::string help_text() {
   std::string text = "tapeformer " + build_info().version +
@@ -32,7 +30,12 @@ std::string help_text() {
     text += "  " + command.name + " " + command.usage +
             std::string(width - command.name.size() - command.usage.size() + 2, ' ') + command.summary + "\n";
   return text +
-         "\n\"tapeformer COMMAND --help\" explains a command, \"tapeformer --version\" prints the version.\n";
+         "\n\"tapeformer COMMAND --help\" explains a command, \"tapeformer --version\" prints the version.\n"
+         "\nExit status: 0 done; 1 failed; 2 wrong usage or config; 3 data or checkpoint missing or corrupt; "
+         "4 no "
+         "such\ndevice; 5 diverged; 75 SIGINT or SIGTERM stopped a training, which wrote a checkpoint; 130 "
+         "SIGINT "
+         "or\nSIGTERM ended anything else.\n";
 }
 
 int run(const std::string& name, Arguments arguments) {
@@ -101,7 +104,7 @@ int guarded(const std::string& name, const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   // Commands that have something to save install a handler of their own.
-  std::signal(SIGINT, [](int) { _exit(kInterrupted); });
+  end_on_signals();
   if (argc < 2) return report(("which command?\n" + help_text()).c_str(), kUsage);
   return guarded(argv[1], Arguments(argv + 2, argv + argc));
 }

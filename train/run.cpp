@@ -2,6 +2,8 @@
 
 #include "train/build.h"
 #include "train/checkpoint.h"
+#include "train/finite.h"
+#include "train/model_sizes.h"
 
 namespace tapeformer {
 namespace {
@@ -28,8 +30,12 @@ fs::path checkpoint_folder(const RunChoice& choice) {
   if (fs::exists(path / "model.safetensors", ignored))
     throw ConfigError("--checkpoint " + choice.checkpoint + " chooses among those of a run directory, and " +
                       choice.path + " is a single checkpoint");
+  if (const auto linked =
+          choice.checkpoint == "best" ? linked_checkpoint(path.string(), "best") : std::nullopt)
+    return *linked;
   const fs::path named = path / kCheckpoints / choice.checkpoint;
-  if (choice.checkpoint.find('/') == std::string::npos && fs::exists(named / "model.safetensors", ignored))
+  if (choice.checkpoint != "best" && choice.checkpoint.find('/') == std::string::npos &&
+      fs::exists(named / "model.safetensors", ignored))
     return fs::canonical(named);
   throw CheckpointError(path.string() + ": no checkpoint \"" + choice.checkpoint +
                         "\"; there are the steps " + listed_steps(path.string()));
@@ -37,7 +43,9 @@ fs::path checkpoint_folder(const RunChoice& choice) {
 
 // A config that does not load is the checkpoint's fault, unless the user's own settings are.
 void read_configs(const RunChoice& choice, FoundRun& found) {
-  const std::string path = Checkpoint(found.checkpoint.string()).config_path();
+  const Checkpoint checkpoint(found.checkpoint.string());
+  checkpoint.check_config();
+  const std::string path = checkpoint.config_path();
   ConfigReading reading{.unused = UnusedKeys::ignore_in_file, .use = choice.use};
   try {
     found.trained = load_config(path, {}, attention_catalogue(), reading);
@@ -87,9 +95,12 @@ LoadedRun load_run(const FoundRun& found) {
     run.config = config;
     run.checkpoint = found.checkpoint;
     run.data = describe_data(run.config);
+    const Checkpoint checkpoint(run.checkpoint.string());
+    check_model_sizes(checkpoint, sized_tensors(model_options(run.config, run.data)));
     run.model = make_model(run.config, run.data, found.device);
     set_precision(run.config.run, found.device);
-    Checkpoint(run.checkpoint.string()).load_model(run.model->parameters());
+    checkpoint.load_model(run.model->parameters());
+    check_finite(run.model->parameters(), run.checkpoint.string());
     return run;
   });
 }
@@ -107,10 +118,12 @@ LoadedSpeechRun load_speech_run(const FoundRun& found) {
     run.config = config;
     run.checkpoint = found.checkpoint;
     const Checkpoint checkpoint(run.checkpoint.string());
-    run.description = speech_description(checkpoint.state_json(), (run.checkpoint / "state.json").string());
+    run.description = speech_description(checkpoint.state().task, checkpoint.state_path());
+    check_model_sizes(checkpoint, sized_tensors(speech_model_options(run.config, run.description)));
     run.model = make_speech_model(run.config, run.description, found.device);
     set_precision(run.config.run, found.device);
     checkpoint.load_model(run.model->parameters());
+    check_finite(run.model->parameters(), run.checkpoint.string());
     return run;
   });
 }

@@ -14,6 +14,7 @@
 #include "data/speech_sets.h"
 #include "data/text_lines.h"
 #include "train/build.h"
+#include "train/json_entries.h"
 #include "train/speech_features.h"
 
 namespace tapeformer {
@@ -23,6 +24,11 @@ namespace fs = std::filesystem;
 
 // From so many speakers on, whole speakers are held out.
 constexpr size_t kManySpeakers = 10;
+
+// Limits of what state.json may say.
+constexpr int64_t kMostDims = 1'000'000;
+constexpr double kMostFrames = 1e15;            // of all utterances
+constexpr int64_t kMostLength = 1'000'000'000;  // frames of one utterance
 
 struct PartNames {
   const char *train, *valid, *test;
@@ -51,7 +57,7 @@ fs::path corpus_folder(const Config& config, const DataAccess& data) {
   fs::path folder = config.data.path;
   if (folder.empty())
     folder = speech_set_folder(config.data.dataset, data.data_dir);
-  else if (!fs::is_directory(folder))
+  else if (!is_folder(folder))
     throw DataError(folder.string() + ": no such folder; data.path names that of the corpus");
   return config.data.dataset == "an4" ? an4_folder(folder) : folder;
 }
@@ -68,7 +74,7 @@ Corpus read_layout(const Config& config, const fs::path& folder, const std::stri
   if (dataset == "fsdd") return read_spoken_digits(folder, split);
   if (dataset == "timit") return read_timit(folder, split, timit_set(config.data.phone_set));
   const fs::path name = part_name(config, split), part = folder / name;
-  if (!fs::is_directory(part))
+  if (!is_folder(part))
     throw DataError(part.string() + ": no such folder; data." + split +
                     "_part names the part of the corpus for \"" + split + "\"");
   if (dataset == "librispeech") return read_librispeech(folder, name.string());
@@ -123,7 +129,7 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
 bool has_valid_part(const Config& config, const DataAccess& data) {
   if (!has_part_folders(config.data.dataset)) return false;
   const fs::path part = corpus_folder(config, data) / part_name(config, "valid");
-  if (fs::is_directory(part)) return true;
+  if (is_folder(part)) return true;
   if (!config.data.valid_part.empty())
     throw DataError(part.string() + ": no such folder; data.valid_part names it");
   return false;
@@ -138,27 +144,34 @@ std::string to_json(const SpeechDescription& description) {
     json["global"] = {{"frames", description.global->frames},
                       {"sums", description.global->sums},
                       {"squares", description.global->squares}};
+  if (description.longest_frames > 0) json["longest_frames"] = description.longest_frames;
   return json.dump();
 }
 
-SpeechDescription speech_description(const std::string& state_json, const std::string& place) try {
-  const auto task = nlohmann::ordered_json::parse(state_json).at("task");
+SpeechDescription speech_description(const std::string& task_json, const std::string& place) try {
+  if (task_json.empty())
+    throw CheckpointError(place + ": task: is missing, expected the data of a speech model");
+  const JsonEntries entries(task_json, place + ": task.");
   SpeechDescription description;
-  description.dims = task.at("dims").get<int64_t>();
-  description.phones = PhoneTable(task.at("phones").get<Words>());
-  if (task.contains("global")) {
-    const auto& global = task.at("global");
-    description.global = {global.at("frames").get<double>(), global.at("sums").get<std::vector<double>>(),
-                          global.at("squares").get<std::vector<double>>()};
-    if (description.global->sums.size() != description.global->squares.size())
-      throw CheckpointError(place + ": statistics of different sizes");
+  description.dims = entries.integer("dims", 1, kMostDims);
+  description.phones = PhoneTable(entries.texts("phones"));
+  if (entries.has("global")) {
+    const JsonEntries global = entries.object("global");
+    description.global = {global.number("frames", 1, kMostFrames, "a number of frames of at least 1"),
+                          global.numbers("sums"), global.numbers("squares")};
+    const size_t size = description.global->sums.size();
+    if (size == 0 || size != description.global->squares.size() ||
+        static_cast<size_t>(description.dims) % size != 0)
+      throw CheckpointError(
+          concat_text(place, ": task.global: expected sums and squares of one size that divides ",
+                      description.dims, ", got ", size, " and ", description.global->squares.size()));
   }
-  if (description.dims < 1) throw CheckpointError(place + ": no features");
+  // Checkpoints of older versions do not have the length of the longest utterance.
+  if (entries.has("longest_frames"))
+    description.longest_frames = entries.integer("longest_frames", 1, kMostLength);
   return description;
-} catch (const nlohmann::json::exception& error) {
-  throw CheckpointError(place + ": is not the state of a speech model: " + error.what());
 } catch (const DataError& error) {
-  throw CheckpointError(place + ": " + error.what());
+  throw CheckpointError(place + ": task.phones: " + error.what());
 }
 
 std::optional<fs::path> lexicon_path(const Config& config, const DataAccess& data) {
@@ -263,7 +276,11 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
 }
 
 SpeechDescription describe(const SpeechPart& part) {
-  SpeechDescription description{part.set->dims(), part.set->phones(), std::nullopt};
+  const std::vector<int64_t> frames = part.frames();
+  SpeechDescription description{.dims = part.set->dims(),
+                                .phones = part.set->phones(),
+                                .global = std::nullopt,
+                                .longest_frames = *std::max_element(frames.begin(), frames.end())};
   if (part.set->options().normalization == Normalization::global)
     description.global = part.set->global_statistics();
   return description;

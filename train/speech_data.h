@@ -22,12 +22,13 @@ struct SpeechDescription {
   int64_t dims = 0;  // of a frame as the model takes it, with deltas
   PhoneTable phones;
   std::optional<FeatureStatistics> global;  // with data.cmvn = "global"
+  int64_t longest_frames = 0;               // of a training utterance; 0: the checkpoint does not say
 };
 
-// As a JSON object, and from the contents of a checkpoint's state.json. Throws CheckpointError, naming
-// `place`.
+// As a JSON object, and from TrainingState::task of a checkpoint. `place` is the path of its state.json.
+// Throws CheckpointError, naming path and entry.
 std::string to_json(const SpeechDescription& description);
-SpeechDescription speech_description(const std::string& state_json, const std::string& place);
+SpeechDescription speech_description(const std::string& task_json, const std::string& place);
 
 // A part of the corpus with its labels, "train", "valid" or "test". Without a part for "valid" of its own,
 // data.validation utterances of the training part are held out: whole speakers if there are many, else spread

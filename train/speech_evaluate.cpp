@@ -35,7 +35,7 @@ void add_unprocessed(const SpeechPart& part, const std::vector<int64_t>& indices
 }  // namespace
 
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
-                          const SpeechEvaluationOptions& options) {
+                          const SpeechEvaluationOptions& options, const StopCheck& stop) {
   const auto begin = std::chrono::steady_clock::now();
   const NoGrad no_grad;
   const SpeechDataset& set = *part.set;
@@ -52,6 +52,7 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
   for (const auto& places : plan_batches(
            part.frames(),
            {.max_frames = options.max_frames, .max_batch = options.max_batch, .shuffle = false}, 0)) {
+    throw_if_stopped(stop);
     std::vector<int64_t> indices;
     for (const int64_t place : places) indices.push_back(part.usable[static_cast<size_t>(place)]);
     const SpeechBatch batch = set.batch(indices);

@@ -9,6 +9,7 @@
 
 #include "data/phone_scoring.h"
 #include "models/ctc_decoding.h"
+#include "train/signals.h"
 #include "train/speech_data.h"
 
 namespace tapeformer {
@@ -38,9 +39,10 @@ struct SpeechEvaluation {
   std::vector<ScoredUtterance> utterances;  // all, in the order of the corpus
 };
 
-// All utterances of the part, without dropout, from short to long. In the dtype of the model.
+// All utterances of the part, without dropout, from short to long. In the dtype of the model. Throws Stopped
+// if `stop` returns true before a batch.
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
-                          const SpeechEvaluationOptions& options);
+                          const SpeechEvaluationOptions& options, const StopCheck& stop = {});
 // The options that follow from a config.
 SpeechEvaluationOptions evaluation_options(const Config& config);
 

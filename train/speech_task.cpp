@@ -101,16 +101,17 @@ class SpeechTask final : public Task {
   std::string fetch(int64_t number, int64_t place) override {
     auto next = prefetch_->next();
     check(next.has_value(), "speech", "no batch for step ", number);
-    batches_[place] = std::move(*next);
+    batches_[place] = {next->features, next->lengths, next->labels, next->label_lengths};
     return "";
   }
+  double loss_count(int64_t place) const override {
+    return static_cast<double>(model_->loss_count(batches_.at(place)));
+  }
   BatchLoss loss(int64_t place, const ForwardContext& context) override {
-    const SpeechBatch batch = std::exchange(batches_[place], {});
+    const CtcBatch batch = std::exchange(batches_[place], {});
     int64_t frames = 0;
-    for (const double length : batch.lengths.to_vector()) frames += static_cast<int64_t>(length);
-    const CtcLoss ctc =
-        model_->loss({batch.features, batch.lengths, batch.labels, batch.label_lengths}, context);
-    return {ctc.loss, frames};
+    for (const double length : batch.frame_lengths.to_vector()) frames += static_cast<int64_t>(length);
+    return {model_->loss(batch, context).loss, frames};
   }
 
   std::string examples_of(int64_t number) const override {
@@ -120,8 +121,8 @@ class SpeechTask final : public Task {
     return text;
   }
 
-  TaskEvaluation evaluate() const override {
-    const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_);
+  TaskEvaluation evaluate(const StopCheck& stop) const override {
+    const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_, stop);
     const PhoneScore& s = e.score;
     const MetricRecord figures{{"per", s.error_rate()},
                                {"substitutions", s.substitutions},
@@ -162,7 +163,7 @@ class SpeechTask final : public Task {
   SpeechEvaluationOptions evaluation_;
   std::optional<SpecAugmentOptions> augment_;
   uint64_t seed_;
-  std::map<int64_t, SpeechBatch> batches_;           // by place
+  std::map<int64_t, CtcBatch> batches_;              // by place
   std::unique_ptr<Prefetch<SpeechBatch>> prefetch_;  // last: its thread uses the rest
 };
 

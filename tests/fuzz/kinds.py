@@ -29,7 +29,8 @@ def files_under(folder):
 
 
 def mutate_file(rng, path, others=()):
-    other = rng.choice(others).read_bytes() if others else b""
+    other = rng.choice([*others, path])
+    other = other.read_bytes() if other.is_file() else b""  # it may have been broken before
     mutate = mutate_text if path.suffix in TEXT_SUFFIXES and rng.random() < 0.9 else mutate_bytes
     path.write_bytes(mutate(rng, path.read_bytes(), other))
 
@@ -151,7 +152,7 @@ def kaldi(rng, base, folder):
     copy(base, folder, f"configs/{config}.toml", f"runs/{config}")
     layout = ["an4", "--layout", "an4"] if kind == "an4" else [f"{kind}/{rng.choice(['train', 'test'])}"]
     arguments = rng.choice([["data", "verify", "./" + layout[0], *layout[1:]],
-                            ["train", f"configs/{config}.toml", "--dry-run"], ["eval", f"runs/{config}"]])
+                            ["train", f"configs/{config}.toml", "--run-dir", "run"], ["eval", f"runs/{config}"]])
     return Case(arguments, {0, 2, 3}, files=changed)
 
 
@@ -179,8 +180,9 @@ def lexicon(rng, base, folder):
 def caches(rng, base, folder):
     copy(base, folder, "kaldi", "cache", "configs/cached.toml", "runs/cached", "lexicon.txt")
     changed = change(rng, files_under(folder / "cache"))
+    broken = any(path.is_symlink() or not path.is_file() for path in changed)
     arguments = rng.choice([["train", "configs/cached.toml", "--run-dir", "run"], ["eval", "runs/cached"]])
-    return Case(arguments, {0}, files=changed)
+    return Case(arguments, {0, 1} if broken else {0}, files=changed)  # 1: it cannot be replaced
 
 
 COMMANDS = ["train", "eval", "generate", "complete", "transcribe", "bench", "reproduce", "data", "info", "report",

@@ -276,3 +276,18 @@ TEST_CASE("contradictions between keys: reversible layers, chunks and axial posi
         "a.toml:7:1: model.value_dim: belongs to the positions \"sinusoidal\" and \"grid\", and "
         "model.positions is \"axial\"");
 }
+
+TEST_CASE("text that is not UTF-8 is refused before training: files, --set and the name of the config file") {
+  TempFolder folder;
+  const auto path = folder.write("run.toml", "[train]\nsteps = 1\n");
+  CHECK(config_error(path) == "");
+  CHECK(config_error(path, {"run.name=caf\xc3\xa9"}) == "");
+  CHECK(config_error(path, {"run.name=caf\xe9"}).find("is not valid UTF-8") != std::string::npos);
+  CHECK(config_error(path, {"data.path=\"/data/\xff\""}).find("is not valid UTF-8") != std::string::npos);
+  const auto in_file = folder.write("bytes.toml", "[train]\nsteps = 1\n[run]\nname = \"caf\xe9\"\n");
+  CHECK(config_error(in_file).starts_with(in_file + ":4:"));
+  const auto named = folder.write("caf\xe9.toml", "[train]\nsteps = 1\n");
+  CHECK(config_error(named).find("run.name: the name of the config file is not valid UTF-8") !=
+        std::string::npos);
+  CHECK(config_error(named, {"run.name=plain"}) == "");
+}

@@ -235,7 +235,7 @@ TEST_CASE("every key of the schema has a scope: the keys without effect, by kind
                               "model.max_frames", "model.ctc_mean"};
   const Names axial = {"model.axial_shape", "model.axial_dims"};
   const Names other_schedules = {"schedule.step_at", "schedule.factor", "schedule.final_lr_ratio",
-                                 "schedule.patience"};
+                                 "schedule.patience", "schedule.threshold"};
   const Names defaults = joined(joined(axial, other_schedules),
                                 {"optimizer.momentum", "optimizer.clip", "model.attention_dropout"});
   const Names image =
@@ -243,10 +243,10 @@ TEST_CASE("every key of the schema has a scope: the keys without effect, by kind
   CHECK(text(unused_keys(kImages)) == text(image));
   CHECK(text(unused_keys(kCopy)) == text(joined(joined(joined(speech_data, speech_model), defaults),
                                                 {"data.downscale", "data.validation", "model.mixtures"})));
-  Names softmax =
-      joined(joined(speech_data, speech_model),
-             {"data.max_length", "data.symbols", "run.tf32", "model.value_dim", "schedule.step_at",
-              "schedule.factor", "schedule.patience", "optimizer.betas", "optimizer.eps"});
+  Names softmax = joined(
+      joined(speech_data, speech_model),
+      {"data.max_length", "data.symbols", "run.tf32", "model.value_dim", "schedule.step_at",
+       "schedule.factor", "schedule.patience", "schedule.threshold", "optimizer.betas", "optimizer.eps"});
   softmax.insert("run.cuda_graphs");
   CHECK(text(unused_keys(kImages, {"model.attention=softmax", "run.device=cpu", "model.positions=axial",
                                    "model.axial_shape=[28, 28]", "model.axial_dims=[64, 192]",

@@ -184,6 +184,14 @@ TEST_CASE("speech: bad data names the file and what to do") {
                  "longer than model.max_frames = 3"));
 
   SpeechDescription other = describe(part);
+  const std::vector<int64_t> frames = part.frames();
+  CHECK(other.longest_frames == *std::max_element(frames.begin(), frames.end()));
+  const auto round_trip = [&] {
+    return speech_description("{\"task\": " + to_json(other) + "}", "state.json").longest_frames;
+  };
+  CHECK(round_trip() == other.longest_frames);
+  other.longest_frames = 0;  // as in checkpoints of older versions
+  CHECK(round_trip() == 0);
   other.dims = 39;
   CHECK(contains(message_of<ConfigError>([&] { make_speech_part(config, "test", "", &other); }),
                  "features of 13 dims, but the model was trained on 39"));
@@ -263,10 +271,11 @@ TEST_CASE("speech: every model is scored on the same utterances, those that it c
 
 TEST_CASE("speech: a checkpoint's state that is none is refused by name") {
   for (const std::string text :
-       {"{}", "{\"task\": 3}", "nonsense", "{\"task\": {\"dims\": 0, \"phones\": [\"a\"]}}",
-        "{\"task\": {\"dims\": 2, \"phones\": [\"a\", \"a\"]}}"}) {
+       {"", "{}", "3", "nonsense", "{\"dims\": 0, \"phones\": [\"a\"]}",
+        "{\"dims\": 100000000, \"phones\": [\"a\"]}", "{\"dims\": 2, \"phones\": [\"a\", 1]}",
+        "{\"dims\": 2, \"phones\": [\"a\", \"a\"]}"}) {
     CAPTURE(text);
-    CHECK(
-        contains(message_of<CheckpointError>([&] { speech_description(text, "state.json"); }), "state.json"));
+    CHECK(contains(message_of<CheckpointError>([&] { speech_description(text, "state.json"); }),
+                   "state.json: "));
   }
 }

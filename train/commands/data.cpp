@@ -103,6 +103,7 @@ void prepare_synthetic_speech(const CommandLine& line) {
 void prepare_action(const std::vector<std::string>& names, const CommandLine& line) {
   require_names(names, "prepare");
   if (names == std::vector<std::string>{"synthetic-speech"}) return prepare_synthetic_speech(line);
+  if (names == std::vector<std::string>{"kaldi"}) return prepare_kaldi(line);
   std::vector<Report> rows;
   for (const std::string& name : names)
     for (const std::string split : {"train", "test"}) {
@@ -122,6 +123,40 @@ void prepare_action(const std::vector<std::string>& names, const CommandLine& li
   print_report(Report().add("splits", rows), line.common);
 }
 
+std::vector<OptionSpec> data_options() {
+  std::vector<OptionSpec> options = {
+      {.name = "from",
+       .default_value = std::string(),
+       .help = "fetch: path or https:// URL of a folder or .tar.gz archive with the files, instead of the "
+               "published one"},
+      {.name = "sentences",
+       .default_value = int64_t{600},
+       .help = "prepare synthetic-speech: sentences for training; a tenth as many for valid and test"},
+      {.name = "layout",
+       .default_value = std::string("kaldi"),
+       .help = "verify: how the folders that are named by path are laid out",
+       .choices = speech_layouts()},
+      allow_commands_option()};
+  for (OptionSpec& option : prepare_kaldi_options()) options.push_back(std::move(option));
+  return options;
+}
+
+constexpr char kDetails[] =
+    "list     every known set: what of it was found, and where\n"
+    "verify   reads every byte and compares size and SHA-256; exit code 3 if something is wrong.\n"
+    "         Speech: every fault by file and line that training would refuse or leave out, of\n"
+    "         an4, fsdd, synthetic-speech or cmudict, of LAYOUT FOLDER, such as kaldi data/train\n"
+    "         or kaldi data with train and test below it, or of the data of a CONFIG.toml.\n"
+    "         --set data.sample_rate=8000, data.lexicon=FILE and so on are as in training\n"
+    "fetch    downloads missing files by https into the first data directory; size and SHA-256 of\n"
+    "         every file must be the published ones\n"
+    "prepare  reads the whole set once, as training will; synthetic-speech is spoken by espeak-ng;\n"
+    "         kaldi: a corpus of recordings and transcripts as people have them (--audio, --transcripts,\n"
+    "         --lexicon, --out), with words as the lexicon has them and parts by share\n\n"
+    "Data directories, in order: --data-dir, $TAPEFORMER_DATA, $XDG_DATA_HOME/tapeformer\n"
+    "(~/.local/share/tapeformer), each with one folder per set; then the folder of the set's\n"
+    "Debian package. TIMIT, LibriSpeech and Kaldi corpora lie where data.path names them.";
+
 }  // namespace
 
 int run_data(const Arguments& arguments) {
@@ -132,33 +167,8 @@ int run_data(const Arguments& arguments) {
                        {"NAME",
                         "data sets; list and verify take all without; verify also takes folders and configs",
                         false, true}},
-       .options =
-           {{.name = "from",
-             .default_value = std::string(),
-             .help =
-                 "fetch: path or https:// URL of a folder or .tar.gz archive with the files, instead of the "
-                 "published one"},
-            {.name = "sentences",
-             .default_value = int64_t{600},
-             .help = "prepare synthetic-speech: sentences for training; a tenth as many for valid and test"},
-            {.name = "layout",
-             .default_value = std::string("kaldi"),
-             .help = "verify: how the folders that are named by path are laid out",
-             .choices = speech_layouts()},
-            allow_commands_option()},
-       .details =
-           "list     every known set: what of it was found, and where\n"
-           "verify   reads every byte and compares size and SHA-256; exit code 3 if something is wrong.\n"
-           "         Speech: every fault by file and line that training would refuse or leave out, of\n"
-           "         an4, fsdd, synthetic-speech or cmudict, of LAYOUT FOLDER, such as kaldi data/train\n"
-           "         or kaldi data with train and test below it, or of the data of a CONFIG.toml.\n"
-           "         --set data.sample_rate=8000, data.lexicon=FILE and so on are as in training\n"
-           "fetch    downloads missing files by https into the first data directory; size and SHA-256 of\n"
-           "         every file must be the published ones\n"
-           "prepare  reads the whole set once, as training will; synthetic-speech is spoken by espeak-ng\n\n"
-           "Data directories, in order: --data-dir, $TAPEFORMER_DATA, $XDG_DATA_HOME/tapeformer\n"
-           "(~/.local/share/tapeformer), each with one folder per set; then the folder of the set's\n"
-           "Debian package. TIMIT, LibriSpeech and Kaldi corpora lie where data.path names them.",
+       .options = data_options(),
+       .details = kDetails,
        .uses_config = true},
       arguments);
   if (!line) return 0;

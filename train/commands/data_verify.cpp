@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "core/errors.h"
+#include "data/file.h"
 #include "data/speech_sets.h"
 #include "data/verify.h"
 #include "train/build.h"
@@ -22,7 +23,7 @@ struct Verified {
 };
 
 bool is_path(const std::string& name) {
-  return name.find('/') != std::string::npos || (!is_speech_set(name) && fs::exists(name));
+  return name.find('/') != std::string::npos || (!is_speech_set(name) && has_entry(name));
 }
 
 bool is_config(const std::string& name) {

@@ -12,7 +12,9 @@ namespace {
 
 CommandSpec train_spec() {
   return {.name = "train",
-          .summary = "Trains a model; the run directory gets the resolved config, metrics and checkpoints.",
+          .summary =
+              "Trains a model; the run directory gets the resolved config, metrics and checkpoints. SIGINT "
+              "and SIGTERM stop a training with a checkpoint and exit status 75.",
           .positionals = {{.name = "CONFIG", .help = "a TOML file"}},
           .options = {{.name = "run-dir",
                        .default_value = std::string(),

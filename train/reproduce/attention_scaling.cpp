@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "core/errors.h"
-#include "core/files.h"
 #include "core/log.h"
 #include "core/threads.h"
 #include "train/bench/attention_lengths.h"
@@ -29,7 +28,7 @@ constexpr MeasuredKind kMeasuredKinds[] = {
 
 // A power of the length through the last point of a curve.
 Series theory(const std::string& name, const Series& measured, double power) {
-  Series line{.name = name, .points = {}, .dashed = true};
+  Series line{.name = name, .points = {}, .expected = true};
   if (measured.points.empty()) return line;
   const auto [last_x, last_y] = measured.points.back();
   for (const auto& [x, y] : measured.points)
@@ -107,8 +106,8 @@ Report reproduce_attention_scaling(const ReproductionOptions& options) {
   time.series.push_back(theory("length²", time.series[0], 2));
   time.series.push_back(theory("length", time.series[1], 1));
   memory.series.push_back(theory("length", memory.series[1], 1));
-  replace_file((options.out / "attention-time.svg").string(), to_svg(time));
-  replace_file((options.out / "attention-memory.svg").string(), to_svg(memory));
+  write_chart(options.out / "attention-time", time);
+  write_chart(options.out / "attention-memory", memory);
   return Report()
       .add("device", options.device.to_string())
       .add("threads", threads())

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "core/files.h"
 #include "train/metrics.h"
 #include "train/reproduce/chart.h"
 #include "train/reproduce/reproduce.h"
@@ -64,7 +63,7 @@ Report reproduce_copy_convergence(const ReproductionOptions& options) {
                        .add("test_accuracy_percent", 100 * evaluation.accuracy));
   }
   write_csv(options.out / "copy-convergence.csv", csv);
-  replace_file((options.out / "copy-convergence.svg").string(), to_svg(chart));
+  write_chart(options.out / "copy-convergence", chart);
   return Report().add("runs", rows);
 }
 

@@ -2,7 +2,6 @@
 // of hash rounds and evaluated with others. Full attention is LSH attention with one chunk, which is exact.
 #include <array>
 
-#include "core/files.h"
 #include "train/build.h"
 #include "train/reproduce/chart.h"
 #include "train/reproduce/reproduce.h"
@@ -78,7 +77,7 @@ Report reproduce_reformer_table2(const ReproductionOptions& options) {
     chart.series.push_back(series);
   }
   write_csv(options.out / "table2.csv", csv);
-  replace_file((options.out / "table2.svg").string(), to_svg(chart));
+  write_chart(options.out / "table2", chart);
   return Report().add("accuracy_percent", rows);
 }
 

@@ -55,9 +55,9 @@ Evaluation evaluate_run(const ReproductionOptions& options, const FinishedRun& r
   const LoadedRun loaded = load_run(found);
   const auto test = make_split(loaded.config, "test", options.common.data_dir);
   const TrainConfig& train = loaded.config.train;
-  return evaluate(*loaded.model, *test,
-                  train.eval_batch_size > 0 ? train.eval_batch_size : loaded.config.data.batch_size, 0,
-                  options.seed(0));
+  const int64_t batch = train.eval_batch_size > 0 ? train.eval_batch_size : loaded.config.data.batch_size;
+  return until_stopped(
+      [&](const StopCheck& stop) { return evaluate(*loaded.model, *test, batch, 0, options.seed(0), stop); });
 }
 
 void write_csv(const std::filesystem::path& path, const std::vector<std::vector<std::string>>& rows) {

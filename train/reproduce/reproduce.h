@@ -85,14 +85,26 @@ struct FinishedRun {
   double seconds = 0;  // of training
 };
 
-// A signal ended a training, whose checkpoint was written.
+// A signal ended a training, whose checkpoint was written, or the evaluation of a finished run.
 struct StoppedBySignal {};
 
 // Trains in options.out / name; continues what an earlier call began, and does nothing for a finished run.
 // Throws StoppedBySignal.
 FinishedRun train_run(const ReproductionOptions& options, const Training& training);
 
-// A finished run's test split under further settings ("attention.rounds=8").
+// Returns the result of `compute`, which gets a check for signals. Throws StoppedBySignal if `compute` throws
+// Stopped.
+template <class F>
+auto until_stopped(F&& compute) {
+  const StopSignals signals;
+  try {
+    return compute([&signals] { return signals.requested() != 0; });
+  } catch (const Stopped&) {
+    throw StoppedBySignal{};
+  }
+}
+
+// A finished run's test split under further settings ("attention.rounds=8"). Throws StoppedBySignal.
 Evaluation evaluate_run(const ReproductionOptions& options, const FinishedRun& run,
                         const std::vector<std::string>& settings);
 

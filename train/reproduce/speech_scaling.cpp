@@ -6,7 +6,6 @@
 
 #include "core/allocator.h"
 #include "core/errors.h"
-#include "core/files.h"
 #include "core/log.h"
 #include "core/rng.h"
 #include "train/bench/measure.h"
@@ -170,8 +169,8 @@ Report reproduce_speech_scaling(const ReproductionOptions& options) {
     }
     write_csv(options.out / "speech-scaling.csv", csv);
   }
-  replace_file((options.out / "speech-time.svg").string(), to_svg(time));
-  replace_file((options.out / "speech-memory.svg").string(), to_svg(memory));
+  write_chart(options.out / "speech-time", time);
+  write_chart(options.out / "speech-memory", memory);
   return Report()
       .add("device", device.to_string())
       .add("threads", threads())

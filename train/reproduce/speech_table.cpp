@@ -5,7 +5,6 @@
 #include <array>
 
 #include "core/errors.h"
-#include "core/files.h"
 #include "train/metrics.h"
 #include "train/reproduce/chart.h"
 #include "train/reproduce/reproduce.h"
@@ -122,9 +121,10 @@ Report reproduce_speech_table(const ReproductionOptions& options) {
     Config config = best.config;
     config.data.eval_limit = trained.config.data.eval_limit;
     corpus = config.data.dataset;
-    const SpeechEvaluation test =
-        evaluate(*best.model, make_speech_part(config, "test", options.data(), &best.description),
-                 evaluation_options(config));
+    const SpeechPart test_part = make_speech_part(config, "test", options.data(), &best.description);
+    const SpeechEvaluation test = until_stopped([&](const StopCheck& stop) {
+      return evaluate(*best.model, test_part, evaluation_options(config), stop);
+    });
     const LearningCurve curve = read_curve(trained.path);
     double lowest = curve.per_by_epoch.empty() ? test.score.error_rate() : curve.per_by_epoch.front().second;
     for (const auto& [epoch, per] : curve.per_by_epoch) lowest = std::min(lowest, per);
@@ -153,8 +153,8 @@ Report reproduce_speech_table(const ReproductionOptions& options) {
   }
   by_epoch.title = by_time.title = "Phone error rate on " + corpus;
   write_csv(options.out / "speech-table.csv", csv);
-  replace_file((options.out / "speech-table.svg").string(), to_svg(by_epoch));
-  replace_file((options.out / "speech-table-time.svg").string(), to_svg(by_time));
+  write_chart(options.out / "speech-table", by_epoch);
+  write_chart(options.out / "speech-table-time", by_time);
   return Report().add("corpus", corpus).add("paper_corpus", "WSJ, 80 hours").add("models", rows);
 }
 

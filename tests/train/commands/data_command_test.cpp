@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "data/audio.h"
 #include "data/download.h"
@@ -259,4 +260,72 @@ TEST_CASE("data verify of a config reads the parts that training with it reads")
     CHECK(contains(bad.err, expected));
     CHECK(run_program({"train", config, "--dry-run", "--set", set}).code == bad.code);
   }
+}
+
+namespace {
+
+// The line of docs/speech.md that begins so.
+std::string documented(const std::string& start) {
+  const std::string text = read_file(SOURCE_DIR "/docs/speech.md");
+  const size_t at = text.find("\n" + start + " ") + 1;
+  REQUIRE(at > 0);
+  return text.substr(at, text.find('\n', at) - at);
+}
+
+}  // namespace
+
+TEST_CASE("data prepare kaldi: the example of the documentation, from a table to a trained model") {
+  const TempDir dir;
+  std::string table = "path\tsentence\n";
+  for (int i = 0; i < 24; ++i) {
+    const std::string name = "clip " + std::to_string(i) + ".wav";
+    std::vector<float> samples(6400);
+    const double pitch = i % 2 ? 0.1 : 0.6;
+    for (size_t k = 0; k < samples.size(); ++k)
+      samples[k] = static_cast<float>(0.4 * std::sin(pitch * static_cast<double>(k)) +
+                                      0.01 * static_cast<double>(k % 7));
+    fs::create_directories(dir / "recordings");
+    tapeformer::write_wav(dir / "recordings" / name, samples, 16000);
+    table += name + "\t" + (i == 5 ? "Zork, two!" : i % 2 ? "Two." : "ONE") + "\n";
+  }
+  write_file(dir / "recordings/transcripts.tsv", table);
+  write_file(dir / "lexicon.dict", std::string("one W AH1 N\ntwo T UW1\n"));
+  const std::string out = (dir / "corpus").string();
+  const auto run = [&](const std::string& line) {
+    const std::string words = line.substr(std::string("tapeformer").size());
+    const int status = std::system(
+        ("cd '" + dir.path().string() + "' && '" PROGRAM "'" + words + " --json > output 2> err").c_str());
+    return ProgramResult{WEXITSTATUS(status), read_file(dir / "output"), read_file(dir / "err")};
+  };
+  const auto made = run(documented("tapeformer data prepare kaldi"));
+  CAPTURE(made.err);
+  REQUIRE(made.code == 0);
+  const auto report = json_of(made);
+  CHECK(report["train"].get<int>() + report["valid"].get<int>() + report["test"].get<int>() == 23);
+  CHECK(report["unknown_words"] == 1);
+  CHECK(report["sample_rate"] == 16000);
+  CHECK(contains(made.err, "1 utterances are left out, as the lexicon lacks 1 of their words"));
+  CHECK(contains(read_file(dir / "corpus/unknown-words.txt"), "1 zork "));
+
+  CHECK(json_of(run(documented("tapeformer data verify kaldi corpus")))["good"] == true);
+  write_file(dir / "c.toml",
+             "[data]\ndataset = \"kaldi\"\npath = \"" + out + "\"\nlexicon = \"" + out +
+                 "/lexicon.txt\"\n[model]\ntype = \"speech\"\nencoder = \"lstm\"\nlayers = 1\n"
+                 "hidden = 8\n[train]\nsteps = 2\n");
+  const auto trained =
+      run_program({"train", (dir / "c.toml").string(), "--run-dir", (dir / "run").string(), "--json"});
+  CAPTURE(trained.err);
+  CHECK(json_of(trained)["per"] >= 0);
+
+  for (const auto& [option, value, expected] :
+       {std::tuple<std::string, std::string, std::string>{"--valid", "2", "at most 1"},
+        {"--split", "speakers", "expected one of"},
+        {"--text-column", "words", "has no column \"words\""}}) {
+    const auto refused = run(documented("tapeformer data prepare kaldi") + " " + option + " " + value);
+    CHECK(refused.code >= 2);
+    CHECK(contains(refused.err, expected));
+  }
+  const auto incomplete = run_program({"data", "prepare", "kaldi", "--out", out});
+  CHECK(incomplete.code == 2);
+  CHECK(contains(incomplete.err, "needs --audio"));
 }

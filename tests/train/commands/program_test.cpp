@@ -82,6 +82,16 @@ TEST_CASE("two dashes end the options") {
   CHECK(contains(result.err, "error: --json: no such run directory"));
 }
 
+TEST_CASE("the name of a benchmark may follow options") {
+  const auto result =
+      run_program({"bench", "--json", "--ops", "10", "--repeats=1", "small-op", "--device=cpu"});
+  CHECK(result.code == 0);
+  CHECK(json_of(result)["benchmark"] == "small-op");
+  CHECK(run_program({"bench", "--json", "small-opp"}).code == 2);
+  CHECK(run_program({"bench", "--json"}).code == 2);
+  CHECK(run_program({"bench", "--json", "--", "list"}).code == 0);
+}
+
 TEST_CASE("control characters of arguments and file names are shown escaped") {
   const auto unknown = run_program({"info", "a\x1b[31m\nerror: forged\xff"});
   CHECK(unknown.code == 2);
@@ -128,6 +138,10 @@ TEST_CASE("files that the system refuses are reported as sentences") {
   expect({"train", long_name}, 2, "File name too long");
   expect({"eval", below}, 3, "no such run directory");
   expect({"eval", long_name}, 3, "no such run directory");
+  expect({"data", "verify", long_name}, 3, "no such folder");
+  std::filesystem::create_symlink("circle", dir / "circle");
+  expect({"data", "verify", (dir / "circle").string()}, 3, "no such folder");
+  expect({"data", "verify", (dir / "circle").string(), "--layout", "lexicon"}, 3, "circle: ");
 }
 
 TEST_CASE("help of train shows the keys that are asked for") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/cuda/backend.h"
 #include "tests/support/devices.h"
@@ -56,9 +57,18 @@ TEST_CASE(
     CHECK(row["steps"] == 2);
     for (const char* column : {"full", "lsh-8", "lsh-4", "lsh-2", "lsh-1"}) {
       REQUIRE(row[column].is_number());
-      CHECK((row[column] >= 0 && row[column] <= 100));
+      const double right = row[column].get<double>() / 100 * 3 * 63;  // of the symbols of three sequences
+      CHECK(right == doctest::Approx(std::round(right)).epsilon(1e-9));
     }
   }
+  const auto evaluated = [&](const Words& sets) {
+    Words eval = {"eval", (dir / "out/trained-lsh-4").string(), "--limit", "3", "--json"};
+    eval.insert(eval.end(), sets.begin(), sets.end());
+    return 100 * json_of(run_program(eval))["accuracy"].get<double>();
+  };
+  CHECK(first["accuracy_percent"][1]["lsh-4"] == evaluated({}));
+  CHECK(first["accuracy_percent"][1]["full"] ==
+        evaluated({"--set", "attention.chunk_length=128", "--set", "attention.buckets=0"}));
   CHECK(first["accuracy_percent"][1]["trained"] == "lsh-4");
   CHECK(first["accuracy_percent"][1]["paper_lsh-1"] == 91.9);
   CHECK(lines(dir / "out" / "table2.csv") == 1 + 4 * 5);
@@ -68,12 +78,16 @@ TEST_CASE(
   CHECK(contains(second.err, "resumed from"));
 }
 
-TEST_CASE("reproduce copy-convergence: a curve of each kind") {
+TEST_CASE("reproduce copy-convergence: a curve of each kind, and the device is announced once") {
   const TempDir dir;
-  const auto report = json_of(
+  const auto result =
       run_program(reproduce("copy-convergence", dir / "out",
                             {"train.steps=4", "train.log_every=2", "data.batch_size=2", "data.eval_limit=3",
-                             "model.layers=1", "model.head_dim=2", "model.feedforward=8"})));
+                             "model.layers=1", "model.head_dim=2", "model.feedforward=8"}));
+  const auto report = json_of(result);
+  const size_t announced = result.err.find("info: device ");
+  CHECK(announced != std::string::npos);
+  CHECK(result.err.find("info: device ", announced + 1) == std::string::npos);
   REQUIRE(report["runs"].size() == 4);
   CHECK(report["runs"][0]["attention"] == "softmax");
   CHECK(report["runs"][3]["attention"] == "lsh-4");

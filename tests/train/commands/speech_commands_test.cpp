@@ -221,7 +221,11 @@ TEST_CASE("train on speech from the command line: the report, and contradictions
   write_file(dir / "an4/feat/clstk/train0/train-1.mfc", std::string("no features"));
   const auto result = run_program({"train", config, "--run-dir", (dir / "run").string(), "--json"});
   CAPTURE(result.err);
-  CHECK(json_of(result)["per"] >= 0);
+  const auto trained_figures = json_of(result),
+             evaluated = json_of(run_program({"eval", (dir / "run").string(), "--json"}));
+  CHECK(trained_figures["phones"] > 0);
+  for (const char* figure : {"per", "phones", "substitutions", "deletions", "insertions"})
+    CHECK(trained_figures[figure] == evaluated[figure]);
   CHECK(json_of(result)["seconds_per_epoch"] > 0);
   CHECK(contains(result.err, "11 utterances"));
   CHECK(contains(result.err, "of a batch is padding"));
@@ -275,7 +279,11 @@ TEST_CASE("reproduce speech-table: four models beside the paper's, continued by 
   CHECK(report["models"][0]["model"] == "bilstm");
   CHECK(report["models"][2]["paper_wsj_per"] == 9.33);
   for (const auto& row : report["models"]) {
-    CHECK(row["test_per"] >= 0);
+    const std::string name = row["model"];
+    const auto evaluated =
+        json_of(run_program({"eval", (dir / "out" / name).string(), "--checkpoint", "best", "--json"}));
+    CHECK(evaluated["phones"] > 0);
+    CHECK(row["test_per"] == evaluated["per"]);
     CHECK(row["seconds_per_epoch"] > 0);
     CHECK(row["cpu_seconds_per_epoch"] > 0);
     CHECK(row["epochs"] == 1);
