@@ -258,10 +258,10 @@ TEST_CASE(
   CheckpointContents contents;
   for (const auto& [name, entry] : model.entries()) contents.model[name] = model.read(name);
   for (const auto& [name, entry] : optimizer.entries()) contents.optimizer[name] = optimizer.read(name);
-  contents.state_json = bytes_of(dir.path() / "run/checkpoints/latest/state.json");
+  contents.state = Checkpoint((dir.path() / "run/checkpoints/latest").string()).state();
   contents.config_toml = to_toml(config);
   contents.model.at("predictor.bias").data<float>()[2] = INFINITY;
-  save_checkpoint((dir.path() / "run").string(), 5, contents);
+  save_checkpoint((dir.path() / "run").string(), contents);
   Config longer = config;
   longer.train.steps = 9;
   const std::string text = message_of<DivergedError>([&] { train(longer, dir.path() / "run", true); });

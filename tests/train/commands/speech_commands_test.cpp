@@ -365,10 +365,10 @@ TEST_CASE("a checkpoint from elsewhere ran shell commands: eval obeys no allow_c
   const std::string run = trained(dir, config);
 
   write_part("test", "touch " + touched + "; cat " + recording + " |");
+  CheckpointContents contents = read_contents(run);
+  contents.config_toml.insert(contents.config_toml.find("dataset = "), "allow_commands = true\n");
+  save_checkpoint(run, contents);
   const fs::path foreign = fs::canonical(dir / "run/checkpoints/latest") / "config.toml";
-  std::string text = read_file(foreign);
-  text.insert(text.find("dataset = "), "allow_commands = true\n");
-  write_file(foreign, text);
   const auto refused = run_program({"eval", run});
   CAPTURE(refused.err);
   CHECK(refused.code == 3);
