@@ -25,12 +25,13 @@ struct ErrorWeights {
 };
 // The number of errors, as Kaldi's compute-wer counts (Levenshtein distance).
 inline constexpr ErrorWeights kEqualWeights;
-// The weights of NIST's sclite. Three substitutions cost as much as two deletions and two insertions, so that its
-// alignment may have more errors than the smallest number.
+// The weights of NIST's sclite. Three substitutions cost as much as two deletions and two insertions, so that
+// its alignment may have more errors than the smallest number.
 inline constexpr ErrorWeights kScliteWeights{4, 3, 3};
 
-// Returns an alignment of the smallest weighted sum of substitutions, deletions and insertions. Of several such, a
-// match or substitution goes before a deletion, and a deletion before an insertion, counted from the end.
+// Returns an alignment of the smallest weighted sum of substitutions, deletions and insertions. Of several
+// such, a match or substitution goes before a deletion, and a deletion before an insertion, counted from the
+// end.
 std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypothesis,
                                        const ErrorWeights& weights = kEqualWeights);
 

@@ -194,7 +194,11 @@ int64_t ContentCheck::check_recording(const Utterance& utterance) {
   const std::string name = utterance.path.string();
   FilterbankOptions& bank = checks_.features.filterbank;
   if (utterance.source == SpeechSource::audio) {
-    const AudioInfo info = read_audio_info(utterance.path);
+    // Where a header does not announce the length, samples are counted as far as they are needed.
+    const double most = utterance.end          ? *utterance.end + 1
+                        : utterance.begin == 0 ? checks_.features.max_seconds
+                                               : 0;
+    const AudioInfo info = read_audio_info(utterance.path, most);
     const double seconds = static_cast<double>(info.samples) / static_cast<double>(info.rate);
     if (info.samples > 0 && (utterance.begin >= seconds || utterance.end.value_or(0) > seconds + 0.1))
       throw DataError(concat_text(utterance.id, ": ends outside of ", name, " of ", seconds, " s"));

@@ -18,11 +18,13 @@ class Sampler {
       : head_(model.head),
         options_(options),
         stream_(options.seed, "generate"),
-        squares_(Tensor::zeros({1}, DType::float64, device)) {}
+        squares_(Tensor::zeros({1}, DType::float64, device)),
+        total_(Tensor::zeros({1}, DType::float64, device)) {}
 
   void draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const {
     const RandomStream stream = stream_.at_step(static_cast<uint64_t>(t));
-    squares_.add_from(squared_norms({parameters}));
+    squared_norms_into({parameters}, squares_);
+    total_.add_from(squares_);
     if (head_ == Head::logistic_mixture)
       return sample_logistic_mixture(parameters, stream, options_.first_sequence, tokens, options_.scale);
     sample_classes(parameters, stream, options_.first_sequence, tokens, options_.greedy);
@@ -30,7 +32,7 @@ class Sampler {
 
   // Throws DivergedError if a token was drawn from logits that are not finite.
   void check_logits() const {
-    if (!std::isfinite(squares_.item()))
+    if (!std::isfinite(total_.item()))
       throw DivergedError("generate: the logits of the model are not finite numbers");
   }
 
@@ -38,7 +40,7 @@ class Sampler {
   Head head_;
   GenerationOptions options_;
   RandomStream stream_;
-  Tensor squares_;  // the sum of the squares of all logits: finite if they are
+  Tensor squares_, total_;  // sums of squares of the logits, newest and all: finite if the logits are
 };
 
 // Fills the columns (length, batch) from `given` on. On a device the host only launches: a token is drawn,

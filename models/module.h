@@ -31,8 +31,8 @@ class Decisions {
 
 // What a forward pass depends on besides its inputs.
 struct ForwardContext {
-  bool training = false;           // dropout on, random draws of the step; false: of evaluation
-  bool dropout_off = false;        // no dropout although `training` is true
+  bool training = false;           // dropout is on, and random draws change with `step`
+  bool dropout_off = false;        // true: `training` does not switch dropout on
   bool prefix = false;             // sequences are the beginnings of longer ones, as in generation
   uint64_t seed = 0;               // of dropout and other random draws
   uint64_t step = 0;               // which draw: a replay with the same step repeats it

@@ -56,16 +56,15 @@ Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rul
   return norm;
 }
 
-Tensor squared_norms(const std::vector<Tensor>& tensors) {
+void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares) {
   constexpr const char* kNorms = "squared_norms";
-  if (tensors.empty()) return Tensor::zeros({0}, DType::float64);
   const auto count = static_cast<int64_t>(tensors.size());
-  const DType dtype = tensors[0].dtype();
-  const Device device = tensors[0].device();
-  const Tensor squares = Tensor::empty({count}, DType::float64, device);
+  check(squares.shape() == Shape{count} && squares.is_contiguous(), kNorms, "squares ", squares.shape(),
+        " for ", count, " tensors");
+  if (tensors.empty()) return;
   std::vector<Tensor> contiguous;  // keeps copies alive
   for (const Tensor& x : tensors) contiguous.push_back(x.is_contiguous() ? x : x.alias().clone());
-  visit_floating(kNorms, dtype, [&](auto tag) {
+  visit_floating(kNorms, tensors[0].dtype(), [&](auto tag) {
     using T = decltype(tag);
     const auto run = [&](auto norms) {
       std::vector<ParameterArrays<T>> list;
@@ -73,8 +72,15 @@ Tensor squared_norms(const std::vector<Tensor>& tensors) {
       norms(list.data(), count, squares.data<double>());
     };
     on_device(
-        device, kNorms, [&] { run(cpu::squared_norms<T>); }, [&] { run(cuda::squared_norms<T>); });
+        tensors[0].device(), kNorms, [&] { run(cpu::squared_norms<T>); },
+        [&] { run(cuda::squared_norms<T>); });
   });
+}
+
+Tensor squared_norms(const std::vector<Tensor>& tensors) {
+  const Device device = tensors.empty() ? kCpu : tensors[0].device();
+  const Tensor squares = Tensor::empty({static_cast<int64_t>(tensors.size())}, DType::float64, device);
+  squared_norms_into(tensors, squares);
   return squares;
 }
 

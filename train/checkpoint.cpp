@@ -49,7 +49,7 @@ void guarded(const std::string& context, F&& f) {
   } catch (const FileError& error) {
     throw Error(context + ": " + error.what());
   } catch (const fs::filesystem_error& error) {
-    throw Error(context + ": " + error.what());
+    throw Error(context + ": " + error.path1().string() + ": " + error.code().message());
   }
 }
 

@@ -43,8 +43,8 @@ void wait_for(Device device) {
 
 std::string checked_description(const Task& task) try {
   return task.description();
-} catch (const nlohmann::json::exception& error) {
-  throw DataError(std::string("a checkpoint cannot describe the training data: ") + error.what());
+} catch (const nlohmann::json::exception&) {
+  throw DataError("a checkpoint cannot describe the training data: a phone is not valid UTF-8");
 }
 
 // Whether two descriptions of the data of a task are equal, as far as the saved one goes.

@@ -125,7 +125,7 @@ class Trainer {
   std::unique_ptr<Progress> progress_;
 
   int64_t step_ = 0, total_steps_ = 0, saved_step_ = -1, evaluated_step_ = -1;
-  Tensor shares_;  // (accumulate,) float64 on the device, of the step; undefined for one batch a step
+  Tensor shares_;  // UnreadLosses::shares of the step on the device; undefined if accumulate is 1
   std::deque<UnreadLosses> unread_losses_;
   std::optional<double> last_loss_;  // of the newest step whose losses were read
   double best_loss_, seconds_ = 0;

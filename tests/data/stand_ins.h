@@ -53,7 +53,7 @@ inline void write_stand_in_cmudict(const std::filesystem::path& folder) {
 inline std::string wav_bytes(const std::vector<int16_t>& samples) {
   std::string bytes;
   const auto append = [&](uint32_t value, int count) {
-    for (int i = 0; i < count / part; ++i) bytes += static_cast<char>(value >> (8 * i));
+    for (int i = 0; i < count; ++i) bytes += static_cast<char>(value >> (8 * i));
   };
   const auto size = static_cast<uint32_t>(2 * samples.size());
   bytes += "RIFF", append(36 + size, 4);
