@@ -90,7 +90,8 @@ void Module::initialize(uint64_t seed) const {
 }
 
 void Module::convert(DType dtype) {
-  replace_tensors([&](const Tensor& tensor) { return detach(tensor).to(dtype); });
+  replace_tensors(
+      [&](const Tensor& tensor) { return is_floating(tensor.dtype()) ? detach(tensor).to(dtype) : tensor; });
 }
 
 void Module::move(Device device) {

@@ -81,7 +81,7 @@ class Module {
   NamedTensors buffers() const;
   // Sets every parameter from its initialiser; the values depend on the seed and the parameter's name only.
   void initialize(uint64_t seed) const;
-  // Converts parameters and buffers, which become new tensors without gradients.
+  // Converts parameters and buffers of floating-point types, which become new tensors without gradients.
   void convert(DType dtype);
   // Moves parameters and buffers; optimizers are made afterwards.
   void move(Device device);

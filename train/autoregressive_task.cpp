@@ -117,9 +117,8 @@ class AutoregressiveTask final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_autoregressive_task(const Config& config, const std::string& data_dir,
-                                               Device device) {
-  return std::make_unique<AutoregressiveTask>(config, data_dir, device);
+std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccess& data, Device device) {
+  return std::make_unique<AutoregressiveTask>(config, data.data_dir, device);
 }
 
 }  // namespace tapeformer

@@ -54,6 +54,9 @@ AttentionCatalogue attention_catalogue() {
   AttentionCatalogue catalogue;
   for (const AttentionKind& kind : attention_kinds()) catalogue.names.push_back(kind.name);
   catalogue.options = [](const std::string& name) { return attention_kind(name).options; };
+  catalogue.drops_weights = [](const std::string& name) {
+    return attention_kind(name).capabilities.weight_dropout;
+  };
   return catalogue;
 }
 
@@ -74,7 +77,7 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
 }
 
 std::string evaluation_split(const Config& config) {
-  return config.data.validation > 0 ? "valid" : "test";
+  return config.model.type == "image" && config.data.validation > 0 ? "valid" : "test";
 }
 
 AutoregressiveOptions model_options(const Config& config, const DatasetInfo& data) {
@@ -115,6 +118,7 @@ Device announced_device(const std::string& name) {
 Device prepare_machine(const RunConfig& run) {
   set_threads(static_cast<int>(run.threads));
   const Device device = announced_device(run.device);
+  if (device.is_cpu() && run.tf32) log_warning("run.tf32 = true has no effect: the device is the CPU");
   if (device.is_cpu() && run.precision != "float32")
     throw ConfigError("run.precision = \"" + run.precision +
                       "\" needs a CUDA device; the CPU computes in float32");

@@ -53,10 +53,10 @@ fs::path part_name(const Config& config, const std::string& split) {
   return part;
 }
 
-fs::path corpus_folder(const Config& config, const std::string& data_dir) {
+fs::path corpus_folder(const Config& config, const DataAccess& data) {
   fs::path folder = config.data.path;
   if (folder.empty())
-    folder = speech_set_folder(config.data.dataset, data_dir);
+    folder = speech_set_folder(config.data.dataset, data.data_dir);
   else if (!is_folder(folder))
     throw DataError(folder.string() + ": no such folder; data.path names that of the corpus");
   return config.data.dataset == "an4" ? an4_folder(folder) : folder;
@@ -67,7 +67,8 @@ PhoneSet timit_set(const std::string& name) {
   return name == "timit48" ? PhoneSet::timit48 : PhoneSet::timit39;
 }
 
-Corpus read_layout(const Config& config, const fs::path& folder, const std::string& split) {
+Corpus read_layout(const Config& config, const fs::path& folder, const std::string& split,
+                   bool allow_commands) {
   const std::string& dataset = config.data.dataset;
   if (dataset == "an4") return read_an4(folder, split);
   if (dataset == "fsdd") return read_spoken_digits(folder, split);
@@ -77,20 +78,20 @@ Corpus read_layout(const Config& config, const fs::path& folder, const std::stri
     throw DataError(part.string() + ": no such folder; data." + split +
                     "_part names the part of the corpus for \"" + split + "\"");
   if (dataset == "librispeech") return read_librispeech(folder, name.string());
-  return read_kaldi_directory(part, config.data.allow_commands);
+  return read_kaldi_directory(part, allow_commands);
 }
 
 bool text_is_phones(const DataConfig& d) {
   return d.lexicon.empty() && (d.dataset == "kaldi" || d.dataset == "synthetic-speech");
 }
 
-void find_phones(const Config& config, const std::string& data_dir, Corpus& corpus) {
+void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
   const DataConfig& d = config.data;
   if (text_is_phones(d)) return take_words_as_phones(corpus);
   if (std::all_of(corpus.utterances.begin(), corpus.utterances.end(),
                   [](const Utterance& u) { return !u.phones.empty() || !u.fault.empty(); }))
     return;
-  const fs::path path = lexicon_path(config, data_dir).value();
+  const fs::path path = lexicon_path(config, data).value();
   const PronounceReport report = pronounce_words(
       corpus, Lexicon::read(path), d.unknown_words == "drop" ? UnknownWords::drop : UnknownWords::refuse);
   if (report.dropped == 0) return;
@@ -125,9 +126,9 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
   return result;
 }
 
-bool has_valid_part(const Config& config, const std::string& data_dir) {
+bool has_valid_part(const Config& config, const DataAccess& data) {
   if (!has_part_folders(config.data.dataset)) return false;
-  const fs::path part = corpus_folder(config, data_dir) / part_name(config, "valid");
+  const fs::path part = corpus_folder(config, data) / part_name(config, "valid");
   if (is_folder(part)) return true;
   if (!config.data.valid_part.empty())
     throw DataError(part.string() + ": no such folder; data.valid_part names it");
@@ -173,40 +174,40 @@ SpeechDescription speech_description(const std::string& task_json, const std::st
   throw CheckpointError(place + ": task.phones: " + error.what());
 }
 
-std::optional<fs::path> lexicon_path(const Config& config, const std::string& data_dir) {
+std::optional<fs::path> lexicon_path(const Config& config, const DataAccess& data) {
   const DataConfig& d = config.data;
   if (text_is_phones(d) || d.dataset == "an4" || d.dataset == "timit") return std::nullopt;
   if (!d.lexicon.empty()) return d.lexicon;
-  return speech_set_folder("cmudict", data_dir) / "cmudict.dict";
+  return speech_set_folder("cmudict", data.data_dir) / "cmudict.dict";
 }
 
-fs::path speech_corpus_folder(const Config& config, const std::string& data_dir) {
-  return corpus_folder(config, data_dir);
+fs::path speech_corpus_folder(const Config& config, const DataAccess& data) {
+  return corpus_folder(config, data);
 }
 
-std::vector<std::string> speech_part_folders(const Config& config, const std::string& data_dir) {
+std::vector<std::string> speech_part_folders(const Config& config, const DataAccess& data) {
   if (!has_part_folders(config.data.dataset)) return {};
   std::vector<std::string> parts = {part_name(config, "train").string()};
-  if (has_valid_part(config, data_dir)) parts.push_back(part_name(config, "valid").string());
+  if (has_valid_part(config, data)) parts.push_back(part_name(config, "valid").string());
   const fs::path test = part_name(config, "test");
   std::error_code ignored;
   const bool needed = parts.size() == 1 && config.data.validation == 0;
   if (needed || !config.data.test_part.empty() ||
-      fs::is_directory(corpus_folder(config, data_dir) / test, ignored))
+      fs::is_directory(corpus_folder(config, data) / test, ignored))
     parts.push_back(test.string());
   return parts;
 }
 
-Corpus read_speech_part(const Config& config, const std::string& split, const std::string& data_dir) {
-  const fs::path folder = corpus_folder(config, data_dir);
-  const bool own_valid = has_valid_part(config, data_dir);
+Corpus read_speech_part(const Config& config, const std::string& split, const DataAccess& data) {
+  const fs::path folder = corpus_folder(config, data);
+  const bool own_valid = has_valid_part(config, data);
   const bool holds_out = config.data.validation > 0 && !own_valid;
   if (split == "valid" && !own_valid && !holds_out)
     throw ConfigError(config.data.dataset +
                       " has no part \"valid\" of its own; data.validation holds utterances out");
   const bool from_train = split == "train" || (split == "valid" && !own_valid);
-  Corpus corpus = read_layout(config, folder, from_train ? "train" : split);
-  find_phones(config, data_dir, corpus);
+  Corpus corpus = read_layout(config, folder, from_train ? "train" : split, data.allow_commands);
+  find_phones(config, data, corpus);
   if (from_train && holds_out) {
     auto held = hold_out(corpus.utterances, config.data.validation);
     if (split == "valid") corpus.utterances = std::move(held);
@@ -215,8 +216,8 @@ Corpus read_speech_part(const Config& config, const std::string& split, const st
   return corpus;
 }
 
-std::string speech_evaluation_split(const Config& config, const std::string& data_dir) {
-  return config.data.validation > 0 || has_valid_part(config, data_dir) ? "valid" : "test";
+std::string speech_evaluation_split(const Config& config, const DataAccess& data) {
+  return config.data.validation > 0 || has_valid_part(config, data) ? "valid" : "test";
 }
 
 std::vector<int64_t> SpeechPart::frames() const {
@@ -225,10 +226,10 @@ std::vector<int64_t> SpeechPart::frames() const {
   return result;
 }
 
-SpeechPart make_speech_part(const Config& config, const std::string& split, const std::string& data_dir,
+SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
                             const SpeechDescription* trained) {
   const DataConfig& d = config.data;
-  const Corpus corpus = read_speech_part(config, split, data_dir);
+  const Corpus corpus = read_speech_part(config, split, data);
   SpeechOptions options;
   options.features = feature_options(config, !trained);
   options.normalization = normalization(config);

@@ -13,6 +13,7 @@
 #include "data/speech_dataset.h"
 #include "models/speech_model.h"
 #include "train/config.h"
+#include "train/data_access.h"
 
 namespace tapeformer {
 
@@ -32,19 +33,19 @@ SpeechDescription speech_description(const std::string& task_json, const std::st
 // A part of the corpus with its labels, "train", "valid" or "test". Without a part for "valid" of its own,
 // data.validation utterances of the training part are held out: whole speakers if there are many, else spread
 // evenly.
-Corpus read_speech_part(const Config& config, const std::string& split, const std::string& data_dir);
+Corpus read_speech_part(const Config& config, const std::string& split, const DataAccess& data);
 
 // Where words of the corpus get their phones: data.lexicon, or CMUdict among the data. Nothing if the corpus
 // has phones. Throws DataError if CMUdict is needed and not there.
-std::optional<std::filesystem::path> lexicon_path(const Config& config, const std::string& data_dir);
+std::optional<std::filesystem::path> lexicon_path(const Config& config, const DataAccess& data);
 
 // The folder of the corpus, and the folders of its parts below it; empty for corpora without such folders.
 // The part "valid" is listed if it is there.
-std::filesystem::path speech_corpus_folder(const Config& config, const std::string& data_dir);
-std::vector<std::string> speech_part_folders(const Config& config, const std::string& data_dir);
+std::filesystem::path speech_corpus_folder(const Config& config, const DataAccess& data);
+std::vector<std::string> speech_part_folders(const Config& config, const DataAccess& data);
 
 // The part that training evaluates on: "valid" where there is one, else "test".
-std::string speech_evaluation_split(const Config& config, const std::string& data_dir);
+std::string speech_evaluation_split(const Config& config, const DataAccess& data);
 
 // A part as features and labels; data.limit and data.eval_limit take utterances spread evenly over it.
 // Without `trained`, labels and statistics are those of the part itself.
@@ -61,7 +62,7 @@ struct SpeechPart {
 
   std::vector<int64_t> frames() const;  // of the usable ones
 };
-SpeechPart make_speech_part(const Config& config, const std::string& split, const std::string& data_dir,
+SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
                             const SpeechDescription* trained);
 SpeechDescription describe(const SpeechPart& part);
 

@@ -61,11 +61,10 @@ std::string text_of(const SpeechEvaluation& e) {
 
 class SpeechTask final : public Task {
  public:
-  SpeechTask(const Config& config, const std::string& data_dir, Device device)
-      : training_(make_speech_part(config, "train", data_dir, nullptr)),
+  SpeechTask(const Config& config, const DataAccess& data, Device device)
+      : training_(make_speech_part(config, "train", data, nullptr)),
         description_(describe(training_)),
-        evaluated_(
-            make_speech_part(config, speech_evaluation_split(config, data_dir), data_dir, &description_)),
+        evaluated_(make_speech_part(config, speech_evaluation_split(config, data), data, &description_)),
         plan_(training_.frames(), plan_options(config)),
         model_(make_speech_model(config, description_, device)),
         evaluation_(evaluation_options(config)),
@@ -170,8 +169,8 @@ class SpeechTask final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_speech_task(const Config& config, const std::string& data_dir, Device device) {
-  return std::make_unique<SpeechTask>(config, data_dir, device);
+std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccess& data, Device device) {
+  return std::make_unique<SpeechTask>(config, data, device);
 }
 
 }  // namespace tapeformer

@@ -15,15 +15,15 @@ bool names_parts(const DataConfig& data) {
 
 }  // namespace
 
-SpeechChecks speech_checks(const Config& config, const std::string& data_dir, Faults& faults) {
+SpeechChecks speech_checks(const Config& config, const DataAccess& data, Faults& faults) {
   SpeechChecks checks;
   checks.features = feature_options(config, true);
   checks.features.cache_folder.clear();
   checks.any_rate = false;
   checks.subsampling = config.model.subsampling;
-  checks.allow_commands = config.data.allow_commands;
+  checks.allow_commands = data.allow_commands;
   try {
-    const auto path = lexicon_path(config, data_dir);
+    const auto path = lexicon_path(config, data);
     checks.words_are_phones = !path;
     if (path && config.data.unknown_words == "refuse")
       checks.lexicon = std::make_shared<const Lexicon>(Lexicon::read(*path, &faults));
@@ -33,30 +33,30 @@ SpeechChecks speech_checks(const Config& config, const std::string& data_dir, Fa
   return checks;
 }
 
-Faults speech_config_problems(const Config& config, const std::string& data_dir) {
+Faults speech_config_problems(const Config& config, const DataAccess& data) {
   Faults faults;
   try {
-    SpeechChecks checks = speech_checks(config, data_dir, faults);
+    SpeechChecks checks = speech_checks(config, data, faults);
     if (config.model.encoder == "transformer") checks.max_frames = config.model.max_frames;
-    checks.parts = speech_part_folders(config, data_dir);
-    const Faults found = speech_problems(config.data.dataset, speech_corpus_folder(config, data_dir), checks);
+    checks.parts = speech_part_folders(config, data);
+    const Faults found = speech_problems(config.data.dataset, speech_corpus_folder(config, data), checks);
     faults.insert(faults.end(), found.begin(), found.end());
     if (!faults.empty()) return faults;
     // What else training refuses, such as a validation part that takes everything.
-    read_speech_part(config, "train", data_dir);
-    read_speech_part(config, speech_evaluation_split(config, data_dir), data_dir);
+    read_speech_part(config, "train", data);
+    read_speech_part(config, speech_evaluation_split(config, data), data);
   } catch (const DataError& error) {
     faults.push_back(error.what());
   }
   return faults;
 }
 
-Faults speech_folder_problems(Config config, const fs::path& folder, const std::string& data_dir) {
+Faults speech_folder_problems(Config config, const fs::path& folder, const DataAccess& data) {
   config.data.path = folder.string();
   Faults faults;
-  SpeechChecks checks = speech_checks(config, data_dir, faults);
+  SpeechChecks checks = speech_checks(config, data, faults);
   if (names_parts(config.data) && !is_kaldi_directory(folder))
-    checks.parts = speech_part_folders(config, data_dir);
+    checks.parts = speech_part_folders(config, data);
   const Faults found = speech_problems(config.data.dataset, folder, checks);
   faults.insert(faults.end(), found.begin(), found.end());
   return faults;

@@ -10,6 +10,7 @@
 
 #include "models/module.h"
 #include "train/config.h"
+#include "train/data_access.h"
 #include "train/metrics.h"
 #include "train/signals.h"
 
@@ -75,9 +76,8 @@ class Task {
 
 // The task of the config's model type, its model on the device. Loads the data. Throws ConfigError,
 // DataError.
-std::unique_ptr<Task> make_task(const Config& config, const std::string& data_dir, Device device);
-std::unique_ptr<Task> make_autoregressive_task(const Config& config, const std::string& data_dir,
-                                               Device device);
-std::unique_ptr<Task> make_speech_task(const Config& config, const std::string& data_dir, Device device);
+std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device);
+std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccess& data, Device device);
+std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccess& data, Device device);
 
 }  // namespace tapeformer

@@ -66,7 +66,7 @@ Trainer::Trainer(Config config, TrainerOptions options)
       best_loss_(std::numeric_limits<double>::infinity()) {
   require_utf8(config_, options_.run_dir.string());
   device_ = prepare_machine(config_.run);
-  task_ = make_task(config_, options_.data_dir, device_);
+  task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_);
   total_steps_ = total_steps(config_, *task_);
   description_ = checked_description(*task_);
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
@@ -92,7 +92,8 @@ void Trainer::resume(const RunDirectory& directory) {
   }
   const Checkpoint checkpoint(find_checkpoint(run_dir, false));
   checkpoint.check_config();
-  const Config before = load_config(checkpoint.config_path(), {}, attention_catalogue());
+  const Config before = load_config(checkpoint.config_path(), {}, attention_catalogue(),
+                                    {.unused = UnusedKeys::ignore_in_file});
   check_same_run(before, config_, checkpoint.folder());
   checkpoint.load_model(task_->model().parameters());
   checkpoint.load_optimizer(optimizer_->state());

@@ -30,8 +30,9 @@ namespace tapeformer {
 struct TrainerOptions {
   std::filesystem::path run_dir;
   std::string data_dir;
-  bool resume = false;  // continue from the last checkpoint of run_dir, if there is one
-  bool quiet = false;   // no progress
+  bool resume = false;          // continue from the last checkpoint of run_dir, if there is one
+  bool quiet = false;           // no progress
+  bool allow_commands = false;  // run the shell commands of wav.scp
 };
 
 struct TrainResult {

@@ -19,6 +19,7 @@ struct AttentionCapabilities {
   bool recurrent = false;          // has a state and a step for decoding
   std::string no_recurrence = {};  // why not: a clause for messages, "" if `recurrent` is true
   bool constant_state = false;     // whose size, and number of tokens, no capacity bounds
+  bool weight_dropout = false;     // drops attention weights in training
   bool shared_query_key = false;   // keys are the queries: the layer has no key projection
 };
 

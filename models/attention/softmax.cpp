@@ -47,7 +47,11 @@ class SoftmaxKind final : public Attention {
 AttentionKind softmax_attention_kind() {
   return {.name = "softmax",
           .help = "softmax(q kᵀ / √dim) v, block by block: quadratic time, linear memory",
-          .capabilities = {.causal = true, .length_masks = true, .cross_lengths = true, .recurrent = true},
+          .capabilities = {.causal = true,
+                           .length_masks = true,
+                           .cross_lengths = true,
+                           .recurrent = true,
+                           .weight_dropout = true},
           .options = {},
           .make = [](const OptionValues&, double dropout) { return std::make_unique<SoftmaxKind>(dropout); },
           // A query sees half of the keys on average.

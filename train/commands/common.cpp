@@ -252,6 +252,10 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
   }
 }
 
+std::string named_device(const CommonOptions& common) {
+  return common.device == "auto" ? "" : common.device;
+}
+
 Device use_device(const CommonOptions& common) {
   return announced_device(common.device);
 }

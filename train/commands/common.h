@@ -63,6 +63,9 @@ struct CommandLine {
 // they begin with a dash.
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments);
 
+// --device where it names a device, over run.device of a config; "" for "auto".
+std::string named_device(const CommonOptions& common);
+
 // Returns the device that the common options ask for, announced as by announced_device.
 Device use_device(const CommonOptions& common);
 

@@ -12,6 +12,7 @@
 #include "data/verify_speech.h"
 #include "train/commands/commands.h"
 #include "train/commands/data_actions.h"
+#include "train/commands/run_options.h"
 
 namespace tapeformer {
 namespace {
@@ -135,9 +136,7 @@ std::vector<OptionSpec> data_options() {
        .default_value = std::string("kaldi"),
        .help = "verify: how the folders that are named by path are laid out",
        .choices = speech_layouts()},
-      {.name = "allow-commands",
-       .default_value = false,
-       .help = "verify: run the commands in the wav.scp of a folder"}};
+      allow_commands_option()};
   for (OptionSpec& option : prepare_kaldi_options()) options.push_back(std::move(option));
   return options;
 }

@@ -9,6 +9,7 @@
 #include "data/verify.h"
 #include "train/build.h"
 #include "train/commands/data_actions.h"
+#include "train/commands/run_options.h"
 #include "train/speech_verify.h"
 
 namespace tapeformer {
@@ -44,13 +45,13 @@ Config config_of(const std::string& dataset, const CommandLine& line) {
   std::vector<std::string> sets = {"data.dataset=" + dataset, "data.path=.", "model.type=speech",
                                    "train.epochs=1"};
   sets.insert(sets.end(), line.common.sets.begin(), line.common.sets.end());
-  Config config = load_config("", sets, attention_catalogue());
+  const Config config = load_config("", sets, attention_catalogue());
   if (config.data.dataset != dataset)
     throw ConfigError("--set data.dataset: \"" + dataset + "\" is verified, got \"" + config.data.dataset +
                       "\"");
-  if (config.data.path != ".")
-    throw ConfigError("--set data.path: name the folder as an argument of \"data verify\"");
-  config.data.allow_commands = config.data.allow_commands || line.options.get<bool>("allow-commands");
+  for (const std::string& set : line.common.sets)
+    if (set.starts_with("data.path="))
+      throw ConfigError("--set data.path: name the folder as an argument of \"data verify\"");
   return config;
 }
 
@@ -69,7 +70,7 @@ void verify_folder(const std::string& name, const std::string& layout, const fs:
   const Config config = config_of(dataset, line);  // wrong keys are errors for a lexicon, too
   add_speech(name,
              is_lexicon(layout) ? speech_problems(layout, folder)
-                                : speech_folder_problems(config, folder, line.common.data_dir),
+                                : speech_folder_problems(config, folder, data_access(line)),
              line, verified);
 }
 
@@ -91,11 +92,10 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
 
 // The data of a config, as training with it reads them.
 void verify_config(const std::string& path, const CommandLine& line, Verified& verified) {
-  Config config = load_config(path, line.common.sets, attention_catalogue());
-  config.data.allow_commands = config.data.allow_commands || line.options.get<bool>("allow-commands");
+  const Config config = load_config(path, line.common.sets, attention_catalogue());
   const std::string& dataset = config.data.dataset;
   if (config.model.type == "speech")
-    add_speech(path, speech_config_problems(config, line.common.data_dir), line, verified);
+    add_speech(path, speech_config_problems(config, data_access(line)), line, verified);
   else if (config.model.type == "image")
     verify_published(dataset, line, verified);
   else

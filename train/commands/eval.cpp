@@ -48,14 +48,15 @@ int run_eval(const Arguments& arguments) {
                     .default_value = int64_t{0},
                     .help = "speech: so many of the most frequent errors",
                     .min = 0,
-                    .max = 10000}},
+                    .max = 10000},
+                   allow_commands_option()},
        .details =
            "Evaluation is random in the rotations of LSH attention only: --seed draws others. It does not "
            "change\nwhat other models get, nor speech.",
        .uses_config = true},
       arguments);
   if (!line) return 0;
-  const FoundRun found = find_run(*line);
+  const FoundRun found = find_run(*line, ConfigUse::evaluation);
   if (found.is_speech()) return evaluate_speech(found, *line);
   for (const char* option : {"trn", "alignments"})
     if (!line->options.get<std::string>(option).empty())

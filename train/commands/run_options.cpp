@@ -30,18 +30,29 @@ OptionSpec checkpoint_option() {
           .help = "which one of a run directory: latest, best or step-…"};
 }
 
-FoundRun find_run(const CommandLine& line) {
+OptionSpec allow_commands_option() {
+  return {.name = "allow-commands",
+          .default_value = false,
+          .help = "run the shell commands in wav.scp of Kaldi directories, which are refused otherwise"};
+}
+
+DataAccess data_access(const CommandLine& line) {
+  return {line.common.data_dir, line.options.get<bool>("allow-commands")};
+}
+
+FoundRun find_run(const CommandLine& line, ConfigUse use) {
   const Device device = use_device(line.common);
   FoundRun found = find_run({.path = line.positionals.front(),
                              .checkpoint = line.options.get<std::string>("checkpoint"),
                              .sets = line.common.sets,
-                             .device = device});
+                             .device = device,
+                             .use = use});
   log_info("model of ", found.checkpoint.string());
   return found;
 }
 
-LoadedRun load_run(const CommandLine& line) {
-  return load_run(find_run(line));
+LoadedRun load_run(const CommandLine& line, ConfigUse use) {
+  return load_run(find_run(line, use));
 }
 
 std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::string& split, int64_t limit,

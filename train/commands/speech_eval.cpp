@@ -4,6 +4,7 @@
 
 #include "core/files.h"
 #include "core/log.h"
+#include "train/commands/run_options.h"
 #include "train/commands/speech_commands.h"
 #include "train/speech_evaluate.h"
 
@@ -69,7 +70,7 @@ int evaluate_speech(const FoundRun& found, const CommandLine& line) {
   if (line.options.get<std::string>("dtype") == "float64") run.model->convert(DType::float64);
   run.config.data.limit = run.config.data.eval_limit = line.options.get<int64_t>("limit");
   const SpeechPart part = make_speech_part(run.config, line.options.get<std::string>("split"),
-                                           line.common.data_dir, &run.description);
+                                           data_access(line), &run.description);
   SpeechEvaluationOptions options = evaluation_options(run.config);
   options.beam = line.options.get<int64_t>("beam");
   if (const auto batch = line.options.get<int64_t>("batch"); batch > 0) options.max_batch = batch;

@@ -105,7 +105,7 @@ int run_transcribe(const Arguments& arguments) {
   if (window != kTrainedWindow && !streams) throw ConfigError("--window is an option of --stream");
   if (piped && !streams) throw ConfigError("standard input (\"-\") is read with --stream");
   if (raw && !piped) throw ConfigError("--raw says what standard input holds: name \"-\" as a FILE");
-  const LoadedSpeechRun run = load_speech_run(find_run(*line));
+  const LoadedSpeechRun run = load_speech_run(find_run(*line, ConfigUse::transcription));
   const std::unique_ptr<StreamDecoder> stream = streams ? make_stream_decoder(run, window) : nullptr;
   std::vector<Report> rows;
   bool failed = false;

@@ -28,9 +28,7 @@ std::string name_of(int64_t rounds) {
 
 Report reproduce_reformer_table2(const ReproductionOptions& options) {
   const std::string config = options.paper ? "reformer/duplication.toml" : "reformer/duplication-smoke.toml";
-  refuse_settings(options, {"model.attention", "attention.rounds"});
-  const Config base =
-      load_config((options.configs / config).string(), options.common.sets, attention_catalogue());
+  const Config base = config_of(options, {.name = "base", .config = config, .defaults = {}, .fixed = {}});
   const auto chunk = base.attention.get<int64_t>("chunk_length");
   if (chunk < 1 || chunk >= base.data.max_length)
     throw ConfigError(concat_text("attention.chunk_length = ", chunk, ": this table needs 1 to ",
@@ -45,6 +43,13 @@ Report reproduce_reformer_table2(const ReproductionOptions& options) {
     return std::vector{text("rounds", rounds), text("chunk_length", chunk),
                        text("buckets", base.attention.get<int64_t>("buckets"))};
   };
+  std::vector<Training> trainings;
+  for (const TrainedModel& trained : kTrained)
+    trainings.push_back({.name = "trained-" + name_of(trained.rounds),
+                         .config = config,
+                         .defaults = {},
+                         .fixed = settings(trained.rounds)});
+  check_settings(options, trainings);
   Chart chart{.title = "Duplication task: accuracy of the second half",
               .x = {"hash rounds at evaluation", Scale::log2},
               .y = {"accuracy, %"},
@@ -52,9 +57,9 @@ Report reproduce_reformer_table2(const ReproductionOptions& options) {
   std::vector<Report> rows;
   std::vector<std::vector<std::string>> csv = {
       {"trained", "evaluated", "accuracy_percent", "paper_percent", "steps", "seconds", "seed"}};
-  for (const TrainedModel& trained : kTrained) {
-    const FinishedRun model =
-        train_run(options, "trained-" + name_of(trained.rounds), config, {{}, settings(trained.rounds)});
+  for (size_t t = 0; t < kTrained.size(); ++t) {
+    const TrainedModel& trained = kTrained[t];
+    const FinishedRun model = train_run(options, trainings[t]);
     Report row;
     row.add("trained", name_of(trained.rounds));
     Series series{.name = "trained " + name_of(trained.rounds), .points = {}};
@@ -81,7 +86,9 @@ Report reproduce_reformer_table2(const ReproductionOptions& options) {
 Reproduction reformer_table2_reproduction() {
   return {.name = "reformer-table2",
           .summary = "Reformer, table 2: duplication task, trained and evaluated with different hash rounds",
-          .run = reproduce_reformer_table2};
+          .run = reproduce_reformer_table2,
+          .config_keys = training_keys(),
+          .own_keys = {"model.attention", "attention.rounds", "data.dataset"}};
 }
 
 }  // namespace tapeformer

@@ -76,7 +76,7 @@ double median(std::vector<double> values) {
 std::string setting(const ReproductionOptions& options, const std::string& key) {
   const char* const around = " \t\"'";
   std::string value;
-  for (const std::string& set : options.common.sets) {
+  for (const std::string& set : options.sets) {
     const size_t equals = set.find('=');
     if (equals == std::string::npos || set.substr(0, set.find_first_of(" \t=")) != key) continue;
     const size_t first = set.find_first_not_of(around, equals + 1);
@@ -86,7 +86,7 @@ std::string setting(const ReproductionOptions& options, const std::string& key) 
 }
 
 // Every corpus has configs of its own, with the model sizes, parts and features that suit it.
-std::string config_of(const ReproductionOptions& options, const std::string& name) {
+std::string config_file(const ReproductionOptions& options, const std::string& name) {
   const std::string dataset = setting(options, "data.dataset");
   const std::string corpus = dataset.empty() ? "an4" : dataset == "synthetic-speech" ? "synthetic" : dataset;
   const std::string config = "speech/" + corpus + "-" + name + ".toml";
@@ -97,7 +97,13 @@ std::string config_of(const ReproductionOptions& options, const std::string& nam
 }
 
 Report reproduce_speech_table(const ReproductionOptions& options) {
-  refuse_settings(options, {"model.attention", "model.encoder"});
+  std::vector<Training> trainings;
+  for (const PublishedRow& row : kRows)
+    trainings.push_back({.name = row.name,
+                         .config = config_file(options, row.name),
+                         .defaults = speech_settings(row.name, options.paper),
+                         .fixed = {}});
+  check_settings(options, trainings);
   Chart by_epoch{.title = "", .x = {"epoch"}, .y = {"validation PER, %"}, .series = {}};
   Chart by_time = by_epoch;
   by_time.x = {"processor seconds of training"};
@@ -107,15 +113,15 @@ Report reproduce_speech_table(const ReproductionOptions& options) {
        "test_unprocessed_utterances", "best_valid_per_percent", "seconds_per_epoch", "cpu_seconds_per_epoch",
        "epochs", "paper_wsj_per_percent", "paper_wsj_seconds_per_epoch", "seed"}};
   std::string corpus;
-  for (const PublishedRow& row : kRows) {
-    const FinishedRun trained = train_run(options, row.name, config_of(options, row.name),
-                                          {speech_settings(row.name, options.paper), {}});
-    const LoadedSpeechRun best =
-        load_speech_run(find_run({.path = trained.path, .checkpoint = "best", .sets = {}}));
+  for (size_t r = 0; r < kRows.size(); ++r) {
+    const PublishedRow& row = kRows[r];
+    const FinishedRun trained = train_run(options, trainings[r]);
+    const LoadedSpeechRun best = load_speech_run(
+        find_run({.path = trained.path, .checkpoint = "best", .sets = {}, .device = options.device}));
     Config config = best.config;
     config.data.eval_limit = trained.config.data.eval_limit;
     corpus = config.data.dataset;
-    const SpeechPart test_part = make_speech_part(config, "test", options.common.data_dir, &best.description);
+    const SpeechPart test_part = make_speech_part(config, "test", options.data(), &best.description);
     const SpeechEvaluation test = until_stopped([&](const StopCheck& stop) {
       return evaluate(*best.model, test_part, evaluation_options(config), stop);
     });
@@ -159,7 +165,9 @@ Reproduction speech_table_reproduction() {
           .summary =
               "Transformers are RNNs, table 3: phone error rate and seconds per epoch, on AN4, digits or "
               "machine speech",
-          .run = reproduce_speech_table};
+          .run = reproduce_speech_table,
+          .config_keys = training_keys(),
+          .own_keys = {"model.attention", "model.encoder"}};
 }
 
 }  // namespace tapeformer

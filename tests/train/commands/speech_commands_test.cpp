@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "core/rng.h"
+#include "data/audio.h"
 #include "tests/train/commands/program.h"
 #include "tests/train/commands/tiny_run.h"
 #include "tests/train/tiny_speech.h"
@@ -241,7 +243,7 @@ TEST_CASE("train on speech from the command line: the report, and contradictions
   const auto no_path = run_program({"train", config, "--set", "data.dataset=kaldi", "--set", "data.path="});
   CHECK(no_path.code == 2);
   CHECK(contains(no_path.err, "data.path: data set \"kaldi\" needs the folder of the corpus"));
-  fails("model.causal=true", "set model.bidirectional = false");
+  fails("model.causal=true", "an LSTM is causal if model.bidirectional = false");
   fails("model.encoder=lstn", "lstm");
   fails("data.cmvn=utterence", "utterance");
   fails("data.max_frame=3", "max_frames");
@@ -338,4 +340,71 @@ TEST_CASE("reproduce speech-scaling: an epoch at every length for every model") 
   CHECK(contains(read_file(dir / "out/speech-scaling.csv"), "linear,2400,2,"));
   CHECK(contains(read_file(dir / "out/speech-time.svg"), "lsh-4"));
   CHECK(contains(read_file(dir / "out/speech-memory.svg"), "MiB"));
+}
+
+TEST_CASE("a checkpoint from elsewhere ran shell commands: eval obeys no allow_commands of its config") {
+  const TempDir dir;
+  const std::string touched = (dir / "touched").string();
+  const auto write_part = [&](const std::string& part, const std::string& recording) {
+    write_file(dir / "corpus" / part / "wav.scp", "a " + recording + "\n");
+    write_file(dir / "corpus" / part / "text", std::string("a AH B\n"));
+    write_file(dir / "corpus" / part / "utt2spk", std::string("a s\n"));
+  };
+  std::vector<float> samples(8000);
+  const RandomStream noise(1, "recording");
+  for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<float>(noise.uniform(i)) - 0.5F;
+  fs::create_directories(dir / "corpus/train");
+  write_wav(dir / "corpus/train/a.wav", samples, 16000);
+  const std::string recording = (dir / "corpus/train/a.wav").string();
+  write_part("train", recording);
+  write_part("test", recording);
+  Config config = tiny_speech_config(dir / "corpus");
+  config.data.dataset = "kaldi";
+  config.data.max_frames = 400;
+  config.train.epochs = 1;
+  const std::string run = trained(dir, config);
+
+  write_part("test", "touch " + touched + "; cat " + recording + " |");
+  CheckpointContents contents = read_contents(run);
+  contents.config_toml.insert(contents.config_toml.find("dataset = "), "allow_commands = true\n");
+  save_checkpoint(run, contents);
+  const fs::path foreign = fs::canonical(dir / "run/checkpoints/latest") / "config.toml";
+  const auto refused = run_program({"eval", run});
+  CAPTURE(refused.err);
+  CHECK(refused.code == 3);
+  CHECK(contains(refused.err,
+                 "wav.scp:1: a command instead of a file; commands are run only with "
+                 "--allow-commands"));
+  CHECK_FALSE(fs::exists(touched));
+  // Nor does training with its config, which refuses the key itself.
+  const auto trained_again =
+      run_program({"train", foreign.string(), "--run-dir", (dir / "again").string(), "--dry-run"});
+  CHECK(trained_again.code == 2);
+  CHECK(contains(trained_again.err, "use --allow-commands"));
+  CHECK_FALSE(fs::exists(touched));
+  CHECK(run_program({"eval", run, "--set", "data.allow_commands=true"}).code == 2);
+  // The user may allow it, for this call.
+  CHECK(run_program({"eval", run, "--allow-commands"}).code == 0);
+  CHECK(fs::exists(touched));
+  CHECK(run_program({"eval", run}).code == 3);
+}
+
+TEST_CASE("a run with a relative data.path was usable from the folder of its training only") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 12, 3);
+  write_file(dir / "c.toml",
+             std::string("[data]\ndataset = \"an4\"\npath = \"an4\"\nmax_frames = 60\n[model]\ntype = "
+                         "\"speech\"\nencoder = \"lstm\"\nlayers = 1\nhidden = 8\n[train]\nepochs = 1\n"));
+  fs::create_directories(dir / "elsewhere");
+  const fs::path before = fs::current_path();
+  fs::current_path(dir.path());
+  const auto first = run_program({"train", "c.toml", "--run-dir", "run", "--quiet"});
+  fs::current_path(dir / "elsewhere");
+  const auto evaluated = run_program({"eval", "../run"});
+  const auto again = run_program({"train", "../run/config.toml", "--run-dir", "again", "--dry-run"});
+  fs::current_path(before);
+  CAPTURE(first.err + evaluated.err + again.err);
+  CHECK(first.code == 0);
+  CHECK(evaluated.code == 0);
+  CHECK(again.code == 0);
 }

@@ -46,8 +46,8 @@ inline void write_run(const std::filesystem::path& run_dir, const Config& config
   save_checkpoint(run_dir.string(), contents);
 }
 
-// Writes the newest checkpoint of the run again, with every element of one parameter set to a value.
-inline void fill_parameter(const std::filesystem::path& run_dir, const std::string& name, double value) {
+// The newest checkpoint of the run.
+inline CheckpointContents read_contents(const std::filesystem::path& run_dir) {
   const std::string folder = find_checkpoint(run_dir.string(), false);
   CheckpointContents contents;
   const SafetensorsFile model(folder + "/model.safetensors"), optimizer(folder + "/optimizer.safetensors");
@@ -55,6 +55,12 @@ inline void fill_parameter(const std::filesystem::path& run_dir, const std::stri
   for (const auto& [key, entry] : optimizer.entries()) contents.optimizer[key] = optimizer.read(key);
   contents.state = Checkpoint(folder).state();
   contents.config_toml = read_file(folder + "/config.toml");
+  return contents;
+}
+
+// Writes the newest checkpoint of the run again, with every element of one parameter set to a value.
+inline void fill_parameter(const std::filesystem::path& run_dir, const std::string& name, double value) {
+  CheckpointContents contents = read_contents(run_dir);
   contents.model.at(name).fill(value);
   save_checkpoint(run_dir.string(), contents);
 }
