@@ -22,7 +22,7 @@ void check_rows(const char* op, const Tensor& x) {
 Tensor rows_of(const Tensor& x, int64_t first, int64_t last) {
   Shape shape = x.shape();
   shape[0] = last - first;
-  return x.view(shape, x.strides(), first * x.strides()[0]);
+  return x.alias(shape, x.strides(), first * x.strides()[0]);
 }
 
 Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,

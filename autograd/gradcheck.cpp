@@ -33,7 +33,7 @@ double difference(const Function& f, const std::vector<Tensor>& inputs, double* 
 GradcheckResult gradcheck(const Function& f, const std::vector<Tensor>& inputs, double step) {
   std::vector<Tensor> leaves;
   for (const Tensor& input : inputs) {
-    leaves.push_back(input.clone());
+    leaves.push_back(detach(input).clone());
     if (is_floating(input.dtype())) require_grad(leaves.back());
   }
   const Tensor result = f(leaves);

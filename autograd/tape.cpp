@@ -1,11 +1,31 @@
 #include "autograd/tape.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
+#include <mutex>
+
 namespace tapeformer {
-namespace {
 
 constexpr int64_t kNone = -1;
+
+// Where the gradient of an input goes: to a node, to a leaf, or nowhere.
+struct tape::Edge {
+  int64_t node = kNone;
+  Tensor leaf;
+  Shape shape;
+  DType dtype{};
+
+  bool wanted() const { return node != kNone || leaf.defined(); }
+};
+
+bool Needs::operator[](int input) const {
+  return inputs_[input].wanted();
+}
+
+namespace {
+
+using tape::Edge;
 
 // target += value, in place where no other handle sees the data.
 void accumulate(Tensor& target, Tensor value) {
@@ -26,25 +46,16 @@ void accumulate(Tensor& target, Tensor value) {
   }
 }
 
-// Where the gradient of an input goes: to a node, to a leaf, or nowhere.
-struct Edge {
-  int64_t node = kNone;
-  Tensor leaf;
-  Shape shape;
-  DType dtype{};
-
-  bool wanted() const { return node != kNone || leaf.defined(); }
-};
-
 struct Node {
   const char* op = "";
   GradientFunction gradient_function;
   std::vector<Edge> inputs;
   Tensor gradient;     // of the result, while a sweep is under way
   int32_t owners = 0;  // the result's body, the edges of later nodes, and a gradient that waits
-  bool freed = false;  // swept without retain
+  bool freed = false;  // consumed by backward() without retain
 };
 
+// Only the thread that owns the tape reads and writes nodes. Other threads queue the nodes that they release.
 class Tape {
  public:
   // A sweep inside a gradient function (recompute) must not run nodes of the sweep around it: it stops at the
@@ -100,17 +111,72 @@ class Tape {
       if (edge.node != kNone) release(edge.node);
   }
 
+  // Gives up one owner of a node on a thread that does not own the tape.
+  void release_elsewhere(int64_t id) {
+    std::unique_lock lock(mutex_);
+    released_elsewhere_.push_back(id);
+    has_released_elsewhere_.store(true, std::memory_order_relaxed);
+    if (orphaned_ && !collecting_) collect_orphan(std::move(lock));
+  }
+  // Frees the nodes that other threads released. Called by the owner.
+  void collect() {
+    if (!has_released_elsewhere_.load(std::memory_order_relaxed)) return;
+    std::unique_lock lock(mutex_);
+    release_queued(lock);
+  }
+  // The owner has ended. The tape deletes itself when its last node is released.
+  void orphan() {
+    std::unique_lock lock(mutex_);
+    orphaned_ = true;
+    collect_orphan(std::move(lock));
+  }
+
  private:
+  void release_queued(std::unique_lock<std::mutex>& lock) {
+    has_released_elsewhere_.store(false, std::memory_order_relaxed);
+    while (!released_elsewhere_.empty()) {
+      const std::vector<int64_t> ids = std::exchange(released_elsewhere_, {});
+      lock.unlock();  // a node that is freed may release others
+      for (const int64_t id : ids) release(id);
+      lock.lock();
+    }
+  }
+  // Every thread that still releases a node of the tape keeps that node alive, so nobody waits for the mutex
+  // of a tape without nodes.
+  void collect_orphan(std::unique_lock<std::mutex> lock) {
+    collecting_ = true;
+    release_queued(lock);
+    collecting_ = false;
+    const bool unused = nodes_.empty();
+    lock.unlock();
+    if (unused) delete this;
+  }
+
   std::deque<Node> nodes_;
   int64_t base_ = 0;  // id of nodes_.front()
   std::vector<int64_t> waiting_;
   bool draining_ = false;
+
+  std::atomic<bool> has_released_elsewhere_{false};
+  std::mutex mutex_;  // of the members below
+  std::vector<int64_t> released_elsewhere_;
+  bool orphaned_ = false, collecting_ = false;
 };
 
-// Never destroyed, because tensors of static lifetime may outlive every thread-local object.
+thread_local Tape* current_tape = nullptr;  // null before the thread's first recorded op
+
+struct TapeOfThread {
+  ~TapeOfThread() {
+    if (Tape* const tape = std::exchange(current_tape, nullptr)) tape->orphan();
+  }
+};
+
 Tape& this_tape() {
-  thread_local Tape* const tape = new Tape;
-  return *tape;
+  if (!current_tape) [[unlikely]] {
+    thread_local TapeOfThread owner;
+    current_tape = new Tape;
+  }
+  return *current_tape;
 }
 
 thread_local bool recording_enabled = true;
@@ -121,9 +187,19 @@ class TapeEntry final : public TensorAttachment {
   TapeEntry() = default;
   TapeEntry(Tape& tape, int64_t id) : node(id), tape_(&tape) { tape.retain(id); }
   ~TapeEntry() override {
-    if (node != kNone) tape_->release(node);
+    if (node == kNone) return;
+    if (tape_ == current_tape)
+      tape_->release(node);
+    else
+      tape_->release_elsewhere(node);
   }
   bool is_leaf() const { return node == kNone; }
+  bool usable_here() const { return is_leaf() || tape_ == current_tape; }
+  void check_derived(const char* method) const override {
+    check(!recording_enabled, method,
+          "the tensor requires a gradient, which the result would lose; call reshape, contiguous or cast "
+          "(ops/view.h), or detach the tensor first");
+  }
 
   const int64_t node = kNone;
   Tensor leaf_gradient;
@@ -142,15 +218,15 @@ void check_gradient(const char* op, size_t input, const Edge& edge, const Tensor
         name_of(edge.dtype));
 }
 
+constexpr const char* kRetainAdvice = "; pass {.retain = true} to the earlier call to keep the tape";
+
 // Runs one node's gradient function and hands the results on.
 void sweep_node(Tape& tape, int64_t id, bool retain) {
   const char* const op = tape[id].op;
-  check(!tape[id].freed, op,
-        "this part of the tape was freed by an earlier backward(); sweep with retain to keep it");
-  uint32_t needs = 0;
+  check(!tape[id].freed, "backward", "an earlier backward() consumed the tape of ", op, kRetainAdvice);
   const size_t inputs = tape[id].inputs.size();
-  for (size_t i = 0; i < inputs; ++i) needs |= uint32_t{tape[id].inputs[i].wanted()} << i;
-  Gradients gradients = tape[id].gradient_function(std::exchange(tape[id].gradient, {}), Needs(needs));
+  const Needs needs(tape[id].inputs.data());
+  Gradients gradients = tape[id].gradient_function(std::exchange(tape[id].gradient, {}), needs);
   check(gradients.size() == inputs, op, "returned ", gradients.size(), " gradients for ", inputs, " inputs");
   for (size_t i = 0; i < inputs; ++i) {
     const Edge& edge = tape[id].inputs[i];
@@ -219,12 +295,15 @@ void set_gradient(const Tensor& leaf, const Tensor& value) {
 }
 
 int64_t tape_size() {
+  this_tape().collect();
   return this_tape().alive();
 }
 
 void backward(const Tensor& result, const Tensor& cotangent, BackwardOptions options) {
+  check_defined("backward", "the result", result);
   TapeEntry* const entry = entry_of(result);
   check(entry != nullptr, "backward", "the result does not depend on any tensor that requires a gradient");
+  check(entry->usable_here(), "backward", "the result was recorded on the tape of another thread");
   check(cotangent.defined() || result.numel() == 1, "backward", "a result of shape ", result.shape(),
         " needs a cotangent of that shape");
   check(!cotangent.defined() || (cotangent.shape() == result.shape() && cotangent.dtype() == result.dtype()),
@@ -235,6 +314,8 @@ void backward(const Tensor& result, const Tensor& cotangent, BackwardOptions opt
   const NoGrad no_grad;
   if (entry->is_leaf()) return accumulate(entry->leaf_gradient, std::move(seed));
   Tape& tape = this_tape();
+  check(!tape[entry->node].freed, "backward", "an earlier backward() consumed the tape of this result",
+        kRetainAdvice);
   tape.deliver(entry->node, std::move(seed));
   sweep(tape, entry->node, options.retain);
 }
@@ -249,7 +330,13 @@ bool should_record(std::span<const Tensor* const> inputs) {
 void push(const char* op, const Tensor& result, std::span<const Tensor* const> inputs,
           GradientFunction gradient) {
   check(!requires_grad(result), op, "the result is already on the tape");
+  for (const Tensor* input : inputs) {
+    const TapeEntry* const entry = entry_of(*input);
+    check(!entry || entry->usable_here(), op,
+          "an input was recorded on the tape of another thread; detach it, or run the op on that thread");
+  }
   Tape& tape = this_tape();
+  tape.collect();
   Node node;
   node.op = op;
   node.gradient_function = std::move(gradient);

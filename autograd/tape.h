@@ -3,8 +3,12 @@
 // Each thread records on a tape of its own, a sequence of nodes in creation order. A node holds the op's
 // gradient function, where each of its inputs came from, and how many tensors and later nodes still need it;
 // a node that nobody needs is dropped, so a forward pass whose result is thrown away leaves nothing behind.
-// Sweeping and dropping are loops over indices: no depth of graph overflows the stack. A recorded tensor
-// belongs to the thread that recorded it.
+// Sweeping and dropping are loops over indices: no depth of graph overflows the stack.
+//
+// A recorded tensor belongs to the tape of the thread that recorded it. Ops that record and backward() throw
+// ShapeError for a recorded tensor of another thread; leaves may be used on every thread, one at a time. Any
+// thread may drop a recorded tensor: the tape's thread frees its node at its next op, and if that thread has
+// ended, the dropping thread frees it.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +26,19 @@ namespace tapeformer {
 // Gradients with respect to the inputs of an op, in their order. An undefined tensor means zero.
 using Gradients = std::vector<Tensor>;
 
-// Which inputs of the op need a gradient; an op may skip the work for the others.
+namespace tape {
+struct Edge;
+}
+
+// Which inputs of the op need a gradient; an op may skip the work for the others. Valid during the call of
+// the gradient function only.
 class Needs {
  public:
-  explicit Needs(uint32_t bits) : bits_(bits) {}
-  bool operator[](int input) const { return (bits_ >> input) & 1; }
+  explicit Needs(const tape::Edge* inputs) : inputs_(inputs) {}
+  bool operator[](int input) const;
 
  private:
-  uint32_t bits_;
+  const tape::Edge* inputs_;  // one for each input
 };
 
 // A move-only function (Tensor gradient, Needs) -> Gradients.
@@ -91,12 +100,12 @@ inline Tensor detach(const Tensor& tensor) {
 }
 
 struct BackwardOptions {
-  bool retain = false;  // keep the tape for another sweep
+  bool retain = false;  // keep the tape for another backward()
 };
 // Sweeps the tape from `result`, adding d(sum(result * cotangent)) / d(leaf) to the gradient of every leaf.
 // Without a cotangent the result must be a scalar (one element). Errors: ShapeError when the result is not
-// recorded, when its part of the tape was freed by an earlier sweep, or when the cotangent does not match in
-// shape or dtype.
+// recorded, when it was recorded on another thread, when an earlier backward() consumed its part of the tape,
+// or when the cotangent does not match in shape or dtype.
 void backward(const Tensor& result, const Tensor& cotangent = {}, BackwardOptions options = {});
 
 // Nodes alive on this thread's tape (for tests and leak checks).

@@ -20,7 +20,7 @@ class DataError : public std::runtime_error {  // exit 3: data missing or corrup
 class DeviceError : public std::runtime_error {  // exit 4: device unavailable
   using std::runtime_error::runtime_error;
 };
-class DivergedError : public std::runtime_error {  // exit 5: non-finite loss
+class DivergedError : public std::runtime_error {  // exit 5: non-finite loss, gradient, weights or logits
   using std::runtime_error::runtime_error;
 };
 class CheckpointError : public std::runtime_error {  // exit 3: a checkpoint that cannot be trusted

@@ -2,11 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +17,8 @@ namespace {
 
 constexpr size_t kLargestTransfer = size_t{1} << 30;  // Linux moves at most 2 GiB per call
 constexpr mode_t kMode = 0666;                        // less the umask
+constexpr std::string_view kTemporaryMark = ".tmp-";
+constexpr size_t kTemporaryDigits = 16, kLongestStem = 200;
 
 // The path behind all links.
 std::string resolved(const std::string& path) {
@@ -28,7 +30,10 @@ std::string resolved(const std::string& path) {
 }  // namespace
 
 FileError::FileError(const std::string& action, const std::string& path, int reason)
-    : std::runtime_error("cannot " + action + " " + path + ": " + std::strerror(reason)), reason_(reason) {}
+    : FileError(action, path, reason, std::strerror(reason)) {}
+
+FileError::FileError(const std::string& action, const std::string& path, int reason, const std::string& text)
+    : std::runtime_error("cannot " + action + " " + path + ": " + text), reason_(reason) {}
 
 File::File(const std::string& path, int flags) : path_(path), descriptor_(-1) {
   do descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC, kMode);
@@ -37,7 +42,7 @@ File::File(const std::string& path, int flags) : path_(path), descriptor_(-1) {
 }
 
 File::~File() {
-  ::close(descriptor_);
+  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void File::write(const void* data, size_t size) {
@@ -68,10 +73,8 @@ void File::read_at(void* data, size_t size, size_t offset) const {
 size_t File::size() const {
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0) throw FileError("stat", path_);
-  if (!S_ISREG(status.st_mode)) {
-    errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
-    throw FileError("read", path_);
-  }
+  if (S_ISDIR(status.st_mode)) throw FileError("read", path_, EISDIR);
+  if (!S_ISREG(status.st_mode)) throw FileError("read", path_, EINVAL, "expected a regular file");
   return static_cast<size_t>(status.st_size);
 }
 
@@ -83,17 +86,43 @@ void File::sync() {
   if (::fsync(descriptor_) != 0) throw FileError("write", path_);
 }
 
-std::string read_file(const std::string& path) {
-  const File file(path, O_RDONLY);
-  std::string text(file.size(), '\0');
+File open_regular(const std::string& path) {
+  // To open a pipe without this flag means to wait for its writer.
+  File file(path, O_RDONLY | O_NONBLOCK);
+  file.size();
+  return file;
+}
+
+std::string read_file(const std::string& path, size_t max_bytes) {
+  const File file = open_regular(path);
+  const size_t size = file.size();
+  if (size > max_bytes)
+    throw FileError(
+        "read", path, EFBIG,
+        "it has " + std::to_string(size) + " bytes, expected at most " + std::to_string(max_bytes));
+  std::string text(size, '\0');
   file.read_at(text.data(), text.size(), 0);
   return text;
 }
 
-void write_file_synced(const std::string& path, std::string_view text) {
-  File file(path, O_WRONLY | O_CREAT | O_TRUNC);
-  file.write(text.data(), text.size());
-  file.sync();
+std::string temporary_name(const std::string& name) {
+  uint64_t number = 0;
+  if (::getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number))
+    throw FileError("draw a name beside", name);
+  char digits[kTemporaryDigits + 1];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(number));
+  const size_t slash = name.rfind('/'), start = slash == std::string::npos ? 0 : slash + 1;
+  // Cut, so that the longest allowed name gets one too.
+  return name.substr(0, start) + "." + name.substr(start, kLongestStem) + std::string(kTemporaryMark) +
+         digits;
+}
+
+bool is_temporary_name(std::string_view name) {
+  const size_t mark = name.rfind(kTemporaryMark);
+  if (mark == std::string_view::npos) return false;
+  const std::string_view digits = name.substr(mark + kTemporaryMark.size());
+  return digits.size() == kTemporaryDigits &&
+         digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 void sync_folder(const std::string& path) {
@@ -111,15 +140,16 @@ void replace_file(const std::string& name, std::string_view text) {
   const bool exists = ::stat(name.c_str(), &status) == 0;
   if (exists && (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode) || S_ISFIFO(status.st_mode)))
     return File(name, O_WRONLY).write(text.data(), text.size());
-  const std::string path = exists ? resolved(name) : name;
-  // Two writers of one path must not share it.
-  static std::atomic<int> serial{0};
-  const std::string temporary = path + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(serial++);
+  const std::string path = exists ? resolved(name) : name, temporary = temporary_name(path);
+  bool created = false;
   try {
-    write_file_synced(temporary, text);
+    File file(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+    created = true;
+    file.write(text.data(), text.size());
+    file.sync();
     rename_path(temporary, path);
   } catch (const FileError& error) {
-    ::unlink(temporary.c_str());
+    if (created) ::unlink(temporary.c_str());
     throw FileError("write", path, error.reason());
   }
   const size_t slash = path.rfind('/');

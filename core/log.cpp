@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "core/printable.h"
+
 namespace tapeformer {
 namespace {
 
@@ -32,7 +34,7 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
 }  // namespace
 
 void log_message(LogLevel level, const std::string& text) {
-  logger().log(spdlog_level(level), "{}", text);
+  logger().log(spdlog_level(level), "{}", printable_message(text));
 }
 void set_log_level(LogLevel level) {
   logger().set_level(spdlog_level(level));

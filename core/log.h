@@ -1,4 +1,5 @@
-// Messages to standard error. spdlog stays behind this header, because nvcc cannot compile it.
+// Messages to standard error, printable by core/printable.h. spdlog stays behind this header, because nvcc
+// cannot compile it.
 #pragma once
 
 #include <string>

@@ -72,7 +72,8 @@ void add_row(T* to, const T* from, Compute<T> scale, int64_t columns, int64_t to
 Tensor as_rows(const Tensor& tensor) {
   constexpr int64_t kRow = 4096;
   const int64_t numel = tensor.numel();
-  return numel % kRow == 0 ? tensor.view({numel / kRow, kRow}) : tensor.view({numel});
+  const Shape shape = numel % kRow == 0 ? Shape{numel / kRow, kRow} : Shape{numel};
+  return tensor.alias(shape, shape.contiguous_strides());
 }
 
 }  // namespace
@@ -130,19 +131,25 @@ double Tensor::item() const {
 }
 
 std::vector<double> Tensor::to_vector() const {
-  const Tensor plain = to(kCpu).to(DType::float64);
+  const Tensor plain = alias().to(kCpu).to(DType::float64);
   return {plain.data<double>(), plain.data<double>() + numel()};
 }
 
-Tensor Tensor::view(const Shape& shape, const Shape& strides, int64_t offset) const {
+Tensor Tensor::alias(const Shape& shape, const Shape& strides, int64_t offset) const {
+  const Body& own = this->body();
   auto body = std::make_unique<Body>();
-  body->storage = body_->storage;
+  body->storage = own.storage;
   body->dtype = dtype();
   body->shape = shape;
   body->strides = strides;
-  body->offset = body_->offset + offset;
+  body->offset = own.offset + offset;
   body->numel = shape.numel();
   return Tensor(body.release());
+}
+
+Tensor Tensor::view(const Shape& shape, const Shape& strides, int64_t offset) const {
+  check_derived("view");
+  return alias(shape, strides, offset);
 }
 
 Tensor Tensor::view(const Shape& shape) const {
@@ -151,17 +158,26 @@ Tensor Tensor::view(const Shape& shape) const {
   return view(shape, shape.contiguous_strides());
 }
 
-Tensor Tensor::to(DType dtype) const {
-  Tensor out = empty(shape(), dtype, device());
+Tensor Tensor::copy_as(DType dtype, Device device) const {
+  Tensor out = empty(shape(), dtype, device);
   out.copy_from(*this);
   return out;
 }
 
+Tensor Tensor::clone() const {
+  check_derived("clone");
+  return copy_as(dtype(), device());
+}
+
+Tensor Tensor::to(DType dtype) const {
+  check_derived("to");
+  return copy_as(dtype, device());
+}
+
 Tensor Tensor::to(Device device) const {
   if (device == this->device()) return *this;
-  Tensor out = empty(shape(), dtype(), device);
-  out.copy_from(*this);
-  return out;
+  check_derived("to");
+  return copy_as(dtype(), device);
 }
 
 // Between machines go bytes: the source is first laid out as the target is, on its own machine.
@@ -170,8 +186,9 @@ void Tensor::copy_from(const Tensor& source) const {
   if (numel() == 0) return;
   if (device() != source.device()) {
     if constexpr (kHasCuda) {
-      if (!is_contiguous()) return copy_from(source.to(device()));
-      const Tensor plain = source.is_contiguous() && source.dtype() == dtype() ? source : source.to(dtype());
+      if (!is_contiguous()) return copy_from(source.copy_as(source.dtype(), device()));
+      const bool same = source.is_contiguous() && source.dtype() == dtype();
+      const Tensor plain = same ? source : source.copy_as(dtype(), source.device());
       cuda::copy_bytes(raw(), device(), plain.raw(), plain.device(), bytes());
     }
     return;
@@ -228,6 +245,14 @@ void Tensor::fill(double value) const {
         copy_from(one.view(shape(), Shape::filled(rank(), 0)));
       },
       [&] { cuda::fill_elements(*this, value); });
+}
+
+void Tensor::undefined() {
+  throw ShapeError("an undefined tensor has no shape, dtype, device or data");
+}
+
+void undefined_argument(const char* op, const char* name) {
+  throw ShapeError(concat_text(op, ": ", name, " is undefined"));
 }
 
 void Tensor::wrong_dtype(DType asked) const {

@@ -69,8 +69,12 @@ class TensorAttachment {
   TensorAttachment(const TensorAttachment&) = delete;
   TensorAttachment& operator=(const TensorAttachment&) = delete;
   virtual ~TensorAttachment() = default;
+  // Called by Tensor::view, clone and to, whose results carry no attachment. Throws if losing it is an error.
+  virtual void check_derived(const char* /*method*/) const {}
 };
 
+// A default-constructed tensor is undefined: `defined`, `id` and `use_count` work, every other method throws
+// ShapeError.
 class Tensor {
  public:
   Tensor() = default;
@@ -90,19 +94,19 @@ class Tensor {
   static Tensor from(const std::vector<T>& values, const Shape& shape);
 
   bool defined() const { return static_cast<bool>(body_); }
-  const Shape& shape() const { return body_->shape; }
-  const Shape& strides() const { return body_->strides; }
-  int64_t size(int dim) const { return body_->shape[dim]; }
-  int rank() const { return body_->shape.rank(); }
-  int64_t numel() const { return body_->numel; }
+  const Shape& shape() const { return body().shape; }
+  const Shape& strides() const { return body().strides; }
+  int64_t size(int dim) const { return body().shape[dim]; }
+  int rank() const { return body().shape.rank(); }
+  int64_t numel() const { return body().numel; }
   int64_t bytes() const { return numel() * size_of(dtype()); }
-  DType dtype() const { return body_->dtype; }
-  Device device() const { return body_->storage->device(); }
+  DType dtype() const { return body().dtype; }
+  Device device() const { return body().storage->device(); }
   bool is_contiguous() const;
 
   // First element. data<T>() throws ShapeError when T is not the dtype, or when the tensor is on another
   // machine than the code that asks (on_device, core/device.h).
-  void* raw() const { return static_cast<char*>(body_->storage->data()) + body_->offset * size_of(dtype()); }
+  void* raw() const { return static_cast<char*>(body().storage->data()) + body_->offset * size_of(dtype()); }
   template <class T>
   T* data() const {
     if (kDTypeOf<T> != dtype()) [[unlikely]]
@@ -118,13 +122,19 @@ class Tensor {
 
   // A view of the same storage; offset in elements from this tensor's first element. Unchecked beyond the
   // storage size.
+  //
+  // view, clone and to move data and record nothing on the tape. They throw ShapeError for a tensor that
+  // requires a gradient while ops are recorded, because the result would lose the gradient: call reshape,
+  // contiguous or cast (ops/view.h), or alias() for a result without a gradient.
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
   // Same elements, other shape; the tensor must be contiguous.
   Tensor view(const Shape& shape) const;
   // A handle on the same data with a body of its own, so without the attachment.
-  Tensor alias() const { return view(shape(), strides()); }
+  Tensor alias() const { return alias(shape(), strides()); }
+  // As view, without the attachment.
+  Tensor alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
   // Contiguous copies.
-  Tensor clone() const { return to(dtype()); }
+  Tensor clone() const;
   Tensor to(DType dtype) const;
   // On another device; the same handle when it is there already. A copy to the CPU waits for the device.
   Tensor to(Device device) const;
@@ -138,10 +148,10 @@ class Tensor {
   // Identity of the body: equal for copies of one handle only.
   const void* id() const { return body_.get(); }
   long use_count() const { return body_ ? body_->owners.load() : 0; }
-  bool owns_storage_alone() const { return body_->storage->owners.load() == 1; }
-  TensorAttachment* attachment() const { return body_->attachment.get(); }
+  bool owns_storage_alone() const { return body().storage->owners.load() == 1; }
+  TensorAttachment* attachment() const { return body().attachment.get(); }
   void attach(std::unique_ptr<TensorAttachment> attachment) const {
-    body_->attachment = std::move(attachment);
+    body().attachment = std::move(attachment);
   }
 
  private:
@@ -156,11 +166,32 @@ class Tensor {
     std::unique_ptr<TensorAttachment> attachment;
   };
   explicit Tensor(Body* body) : body_(body) {}
+  Body& body() const {
+    if (!body_) [[unlikely]]
+      undefined();
+    return *body_.get();
+  }
+  void check_derived(const char* method) const {
+    if (body().attachment) [[unlikely]]
+      body_->attachment->check_derived(method);
+  }
+  Tensor copy_as(DType dtype, Device device) const;
+  [[noreturn]] static void undefined();
   [[noreturn]] void wrong_dtype(DType asked) const;
   [[noreturn]] void wrong_device() const;
 
   Shared<Body> body_;
 };
+
+[[noreturn]] void undefined_argument(const char* op, const char* name);
+
+// Throws ShapeError("op: NAME is undefined") for the first undefined tensor of a list of names and tensors.
+template <class... Rest>
+void check_defined(const char* op, const char* name, const Tensor& tensor, const Rest&... rest) {
+  if (!tensor.defined()) [[unlikely]]
+    undefined_argument(op, name);
+  if constexpr (sizeof...(rest) > 0) check_defined(op, rest...);
+}
 
 template <class T>
 Tensor Tensor::from(const std::vector<T>& values, const Shape& shape) {

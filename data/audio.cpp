@@ -22,8 +22,16 @@ constexpr sf_count_t kBlockFrames = 1 << 16;
 constexpr int64_t kBlocksPerSecond = 50;  // of a stream
 // Programs that write a WAV to a pipe do not know its length and announce about 2 GiB or more of it.
 constexpr int64_t kUnknownFrames = int64_t{1} << 26;  // of up to 32 bytes
+constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;
 
 using Sound = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
+
+// Without a limit (0 seconds) the largest number.
+int64_t samples_in(double seconds, int64_t rate) {
+  const double samples = std::ceil(seconds * static_cast<double>(rate));
+  const bool limited = seconds > 0 && samples < 0x1p62;
+  return limited ? static_cast<int64_t>(samples) : std::numeric_limits<int64_t>::max();
+}
 
 uint32_t little_endian(const uint8_t* bytes) {
   return uint32_t{bytes[3]} << 24 | uint32_t{bytes[2]} << 16 | uint32_t{bytes[1]} << 8 | bytes[0];
@@ -45,27 +53,33 @@ std::string sphere_field(std::string_view header, const std::string& name) {
   return std::string(header.substr(at + 1, header.find('\n', at) - at - 1));
 }
 
-// 0 when the field is absent or no number.
+// Returns 0 if the field is absent or not a number. Numbers outside of int64 become its smallest or largest
+// value.
 int64_t sphere_number(std::string_view header, const std::string& name) {
   return std::strtoll(sphere_field(header, name).c_str(), nullptr, 10);
 }
 
-// libsndfile reads a WAV or SPHERE file that ends early as a shorter one, so these headers are looked at
-// here. Returns how many bytes the header announces in all, 0 when it does not say: a WAV that was written to
-// a pipe has a data size of 0 or of all ones.
+// Returns the size of a SPHERE file by its header; 0: the header does not say; -1: no file has this size.
+int64_t sphere_bytes(std::string_view header) {
+  const int64_t count = sphere_number(header, "sample_count");
+  const int64_t size = sphere_number(header, "sample_n_bytes");
+  const int64_t channels = std::max<int64_t>(1, sphere_number(header, "channel_count"));
+  const int64_t start =
+      std::strtoll(std::string(header.substr(std::min<size_t>(8, header.size()), 8)).c_str(), nullptr, 10);
+  if (count < 0 || size < 0 || start < 0) return -1;
+  int64_t total = 0;
+  if (__builtin_mul_overflow(count, size, &total) || __builtin_mul_overflow(total, channels, &total) ||
+      __builtin_add_overflow(total, start, &total))
+    return -1;
+  return count > 0 ? total : 0;
+}
+
+// libsndfile reads a WAV or SPHERE file that ends early as a shorter file, so the program checks these
+// headers. Returns how many bytes the header announces in all; 0: it does not say, as a WAV that was written
+// to a pipe and has a data size of 0 or of all ones; -1: no file has this size.
 int64_t announced_bytes(const Bytes& bytes) {
   const std::string_view header = as_text(bytes, bytes.size());
-  if (header.starts_with("NIST_1A")) {
-    const int64_t count = sphere_number(header, "sample_count");
-    const int64_t size = sphere_number(header, "sample_n_bytes");
-    const int64_t channels = std::max<int64_t>(1, sphere_number(header, "channel_count"));
-    const int64_t start =
-        std::strtoll(std::string(header.substr(std::min<size_t>(8, header.size()), 8)).c_str(), nullptr, 10);
-    int64_t total = 0;
-    if (__builtin_mul_overflow(count, size, &total) || __builtin_mul_overflow(total, channels, &total))
-      return -1;
-    return count > 0 ? start + total : 0;
-  }
+  if (header.starts_with("NIST_1A")) return sphere_bytes(header);
   if (!header.starts_with("RIFF") || bytes.size() < 12) return 0;
   for (size_t at = 12; at + 8 <= bytes.size();) {
     const int64_t size = little_endian(bytes.data() + at + 4);
@@ -87,7 +101,7 @@ bool ogg_ends(const std::filesystem::path& path) {
 }
 
 void check_length(const std::filesystem::path& path, const Bytes& header) {
-  const auto found = static_cast<int64_t>(std::filesystem::file_size(path));
+  const int64_t found = file_bytes(path);
   if (found == 0) throw DataError(path.string() + ": is empty");
   const int64_t expected = announced_bytes(header);
   if (expected < 0 || expected > found)
@@ -113,17 +127,33 @@ bool known_container(std::string_view header, int format) {
   }
 }
 
-// A FLAC that was written to a pipe does not say how many it has.
-int64_t count_frames(const Sound& file, const SF_INFO& info, const std::filesystem::path& path) {
+// A FLAC that was written to a pipe does not announce its length. Stops once there are more than `most`.
+int64_t count_frames(const Sound& file, const SF_INFO& info, const std::filesystem::path& path,
+                     int64_t most) {
   std::vector<float> block(static_cast<size_t>(kBlockFrames * info.channels));
   int64_t count = 0;
-  while (const sf_count_t got = sf_readf_float(file.get(), block.data(), kBlockFrames)) count += got;
+  while (const sf_count_t got = sf_readf_float(file.get(), block.data(), kBlockFrames)) {
+    count += got;
+    if (count > most) return count;
+  }
   if (sf_error(file.get()) != SF_ERR_NO_ERROR)
     throw DataError(path.string() + ": truncated or corrupt: " + sf_strerror(file.get()));
   return count;
 }
 
-Sound open_sound(const std::filesystem::path& path, SF_INFO& info) {
+// Throws DataError if the header announces a rate or channels for which a block would not fit into memory.
+void check_format(const std::string& name, const SF_INFO& info) {
+  if (info.samplerate < 1 || info.samplerate > kMaxFileRate)
+    throw DataError(
+        concat_text(name, ": expected 1 to ", kMaxFileRate, " samples per second, found ", info.samplerate));
+  if (info.channels < 1 || info.channels > kMaxFileChannels)
+    throw DataError(
+        concat_text(name, ": expected 1 to ", kMaxFileChannels, " channels, found ", info.channels));
+}
+
+// If the header does not announce the number of samples, they are counted until there are more than the
+// options ask for.
+Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOptions& options) {
   require_regular_file(path);
   const Bytes header = first_bytes(path);
   const std::string_view text = as_text(header, header.size());
@@ -139,8 +169,12 @@ Sound open_sound(const std::filesystem::path& path, SF_INFO& info) {
     throw DataError(path.string() +
                     ": expected WAV, FLAC, Ogg or SPHERE, found another kind of audio file, of which "
                     "nobody could tell whether it ends early; convert it first");
+  check_format(path.string(), info);
   if (info.frames != SF_COUNT_MAX) return file;
-  info.frames = count_frames(file, info, path);
+  const int64_t limit = samples_in(options.max_seconds, info.samplerate);
+  int64_t most = 0;
+  if (__builtin_add_overflow(options.first, limit, &most)) most = limit;
+  info.frames = count_frames(file, info, path, options.last.value_or(most));
   SF_INFO again{};
   file.reset(sf_open(path.c_str(), SFM_READ, &again));
   if (!file) throw DataError(path.string() + ": not a readable audio file: " + sf_strerror(nullptr));
@@ -155,6 +189,7 @@ Sound open_pipe(const AudioPipe& pipe, int64_t rate, SF_INFO& info) {
     info.channels = 1;
   }
   Sound file(sf_open_fd(pipe.descriptor, SFM_READ, &info, SF_FALSE), sf_close);
+  if (file) check_format(pipe.name, info);
   const int container = info.format & SF_FORMAT_TYPEMASK;
   if (file && (pipe.raw || container == SF_FORMAT_WAV || container == SF_FORMAT_WAVEX)) return file;
   throw DataError(pipe.name + ": expected a WAV stream" +
@@ -171,7 +206,7 @@ struct AudioStream::Source {
 
 AudioStream::AudioStream(const std::filesystem::path& path, const AudioOptions& options)
     : name_(path.string()), options_(options), source_(std::make_unique<Source>()) {
-  source_->sound = open_sound(path, source_->info);
+  source_->sound = open_sound(path, source_->info, options);
   start();
 }
 
@@ -202,6 +237,7 @@ void AudioStream::start() {
   if (at_ < 0 || at_ >= last_ || last_ > info.frames)
     throw DataError(
         concat_text(name_, ": samples ", options_.first, " to ", last_, " were asked for, of ", info.frames));
+  if (!source_->endless) check_limit(last_ - at_);  // before anything is decoded
   if (at_ > 0 && sf_seek(source_->sound.get(), at_, SEEK_SET) != at_)
     throw DataError(
         concat_text(name_, ": sample ", at_, " cannot be reached: ", sf_strerror(source_->sound.get())));
@@ -211,6 +247,13 @@ void AudioStream::start() {
                  static_cast<size_t>(info.channels));
 }
 
+void AudioStream::check_limit(int64_t samples) const {
+  const int64_t rate = source_->info.samplerate;
+  if (samples > samples_in(options_.max_seconds, rate))
+    throw DataError(
+        concat_text(name_, ": is longer than the limit of ", options_.max_seconds, " s (data.max_seconds)"));
+}
+
 std::span<const float> AudioStream::next() {
   const auto channels = static_cast<size_t>(source_->info.channels);
   samples_.clear();
@@ -218,6 +261,7 @@ std::span<const float> AudioStream::next() {
     const int64_t wanted = std::min(static_cast<int64_t>(frames_.size() / channels), last_ - at_);
     const sf_count_t got = sf_readf_float(source_->sound.get(), frames_.data(), wanted);
     at_ += got;
+    check_limit(at_ - options_.first);
     if (got < wanted && (!source_->endless || sf_error(source_->sound.get()) != SF_ERR_NO_ERROR))
       throw DataError(
           concat_text(name_, ": truncated or corrupt: expected ", last_, " samples, found ", at_));
@@ -232,9 +276,9 @@ std::span<const float> AudioStream::next() {
   return samples_;
 }
 
-AudioInfo read_audio_info(const std::filesystem::path& path) {
+AudioInfo read_audio_info(const std::filesystem::path& path, double max_seconds) {
   SF_INFO info{};
-  const Sound file = open_sound(path, info);
+  const Sound file = open_sound(path, info, {.max_seconds = max_seconds});
   return {info.samplerate, info.channels, info.frames};
 }
 

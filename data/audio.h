@@ -3,7 +3,7 @@
 //
 // Errors: DataError names the file and the fault: missing, no audio, another container, shorten-compressed
 // SPHERE, ending before its header says, no samples, several channels with none chosen, another rate than
-// asked for.
+// asked for, longer than the limit.
 #pragma once
 
 #include <cstdint>
@@ -35,11 +35,15 @@ struct AudioOptions {
   bool resample = false;                // a file of another rate is resampled; else refused
   int64_t first = 0;                    // samples [first, last) of the file, counted at its own rate
   std::optional<int64_t> last = {};     // without it: to the end of the file
+  double max_seconds = 0;               // from first on; 0: no limit
 };
 
-// What the header says.
-AudioInfo read_audio_info(const std::filesystem::path& path);
+// Returns the contents of the header. A FLAC that was written to a pipe does not announce its length: its
+// samples are counted, and counting stops after `max_seconds` if that is above 0.
+AudioInfo read_audio_info(const std::filesystem::path& path, double max_seconds = 0);
 
+// Memory is bounded by options.max_seconds, whatever the header announces: a longer recording is refused by
+// its header or, at the latest, as soon as decoding reaches the limit.
 Audio read_audio(const std::filesystem::path& path, const AudioOptions& options = {});
 
 // A descriptor that audio comes from, which is not closed: a WAV stream, also one whose header does not know
@@ -65,6 +69,7 @@ class AudioStream {
  private:
   struct Source;
   void start();
+  void check_limit(int64_t samples) const;
 
   std::string name_;
   AudioOptions options_;

@@ -9,26 +9,26 @@ namespace tapeformer {
 namespace {
 
 constexpr std::array<KnownFile, 4> kMnistFiles{{
-    {"train-images-idx3-ubyte", 47040016, 0xE9F4D8B3},
-    {"train-labels-idx1-ubyte", 60008, 0xE0CB4AD2},
-    {"t10k-images-idx3-ubyte", 7840016, 0x91373BDF},
-    {"t10k-labels-idx1-ubyte", 10008, 0x4AB9EFF9},
+    {"train-images-idx3-ubyte", 47040016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"},
+    {"train-labels-idx1-ubyte", 60008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"},
+    {"t10k-images-idx3-ubyte", 7840016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"},
+    {"t10k-labels-idx1-ubyte", 10008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"},
 }};
 
 constexpr std::array<KnownFile, 4> kFashionMnistFiles{{
-    {"train-images-idx3-ubyte", 47040016, 0xB4F29F28},
-    {"train-labels-idx1-ubyte", 60008, 0x741A4657},
-    {"t10k-images-idx3-ubyte", 7840016, 0x678FE0B1},
-    {"t10k-labels-idx1-ubyte", 10008, 0x80142C1F},
+    {"train-images-idx3-ubyte", 47040016, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"},
+    {"train-labels-idx1-ubyte", 60008, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"},
+    {"t10k-images-idx3-ubyte", 7840016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"},
+    {"t10k-labels-idx1-ubyte", 10008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"},
 }};
 
 constexpr std::array<KnownFile, 6> kCifar10Files{{
-    {"data_batch_1.bin", 30730000, 0xB3220C1F},
-    {"data_batch_2.bin", 30730000, 0xC439A348},
-    {"data_batch_3.bin", 30730000, 0x8C6F54F0},
-    {"data_batch_4.bin", 30730000, 0x6A83637E},
-    {"data_batch_5.bin", 30730000, 0x2F355AFD},
-    {"test_batch.bin", 30730000, 0x19777D49},
+    {"data_batch_1.bin", 30730000, "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"},
+    {"data_batch_2.bin", 30730000, "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"},
+    {"data_batch_3.bin", 30730000, "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"},
+    {"data_batch_4.bin", 30730000, "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"},
+    {"data_batch_5.bin", 30730000, "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"},
+    {"test_batch.bin", 30730000, "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"},
 }};
 
 constexpr std::array<KnownSet, 3> kSets{{
@@ -38,12 +38,12 @@ constexpr std::array<KnownSet, 3> kSets{{
     {"fashion-mnist", "articles of clothing, 28 x 28 grey, 60,000 train and 10,000 test", 28, 28, 1,
      kFashionMnistFiles, "/usr/share/datasets/fashion-mnist",
      "sudo apt-get install dataset-fashion-mnist (Debian and Ubuntu), or download the four .gz files from "
-     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/ into such a folder",
-     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"},
+     "https://github.com/zalandoresearch/fashion-mnist/tree/master/data/fashion into such a folder",
+     "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"},
     {"cifar10", "photographs, 32 x 32 colour, 50,000 train and 10,000 test", 32, 32, 3, kCifar10Files, "",
      "in such a folder, run: curl -L https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz | tar xz "
      "--strip-components=1",
-     ""},
+     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"},
 }};
 
 }  // namespace

@@ -10,11 +10,11 @@
 
 namespace tapeformer {
 
-// Size and CRC-32 are those of the unpacked contents, so that plain and gzip copies verify alike.
+// Size and SHA-256 are of the unpacked contents, so that plain and gzip copies verify alike.
 struct KnownFile {
   std::string_view name;  // the original name, without .gz
   int64_t bytes;
-  uint32_t crc32;
+  std::string_view sha256;  // 64 hexadecimal digits
 };
 
 struct KnownSet {
@@ -24,7 +24,8 @@ struct KnownSet {
   std::span<const KnownFile> files;
   std::string_view system_folder;  // where a Debian package puts it; may be empty
   std::string_view how_to_get;
-  std::string_view url;  // the folder of the .gz files, for fetching; may be empty
+  // For fetching: the folder of the .gz files, or a .tar.gz archive with the files; https.
+  std::string_view url;
 };
 
 std::span<const KnownSet> known_sets();

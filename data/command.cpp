@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -24,6 +26,27 @@ extern char** environ;
 
 namespace tapeformer {
 namespace {
+
+// The programs that run now, each the first of its own group; 0: a free slot. A program beyond the last slot
+// is not listed.
+std::array<std::atomic<pid_t>, 256> running;
+
+class RunningProgram {
+ public:
+  explicit RunningProgram(pid_t process) : process_(process) {
+    for (auto& slot : running)
+      if (pid_t free = 0; slot.compare_exchange_strong(free, process)) return;
+  }
+  ~RunningProgram() {
+    for (auto& slot : running)
+      if (pid_t own = process_; slot.compare_exchange_strong(own, 0)) return;
+  }
+  RunningProgram(const RunningProgram&) = delete;
+  RunningProgram& operator=(const RunningProgram&) = delete;
+
+ private:
+  pid_t process_;
+};
 
 // Reads what a process, the first of its own group, prints into a pipe, writes it to a file and returns the
 // status of the process. Beyond the limits it ends the group and throws. Where this program ends first, the
@@ -67,6 +90,11 @@ int read_within(pid_t child, int pipe, int file, const CommandLimits& limits, co
 
 }  // namespace
 
+void end_running_commands() noexcept {
+  for (const auto& slot : running)
+    if (const pid_t process = slot.load(); process > 0) kill(-process, SIGKILL);
+}
+
 CommandOutput::CommandOutput(const Words& command, const CommandLimits& limits)
     : file_(memfd_create("command", MFD_CLOEXEC)) {
   if (file_.number() < 0) throw DataError(concat_text("no file in memory: ", std::strerror(errno)));
@@ -90,6 +118,7 @@ CommandOutput::CommandOutput(const Words& command, const CommandLimits& limits)
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) throw DataError(concat_text("cannot run ", command[0], ": ", std::strerror(error)));
+  const RunningProgram listed(child);
   to.reset();  // so that the pipe ends with the command
   const int status = read_within(child, from.number(), file_.number(), limits, join_words(command));
   if (WIFSIGNALED(status))

@@ -32,12 +32,12 @@ void require_split(const std::string& set, const std::string& split) {
 
 // Every file below a folder with an extension (lower case), sorted by its path.
 std::vector<fs::path> files_below(const fs::path& folder, const std::string& extension) {
-  if (!fs::is_directory(folder)) throw DataError(folder.string() + ": no such folder");
+  if (!is_folder(folder)) throw DataError(folder.string() + ": no such folder");
   std::vector<fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file() && lower_case(entry.path().extension().string()) == extension)
+  std::error_code ignored;
+  for (const auto& entry : entries_below(folder))
+    if (entry.is_regular_file(ignored) && lower_case(entry.path().extension().string()) == extension)
       files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
   if (files.empty()) throw DataError(folder.string() + ": holds no " + extension + " files");
   return files;
 }
@@ -89,7 +89,7 @@ fs::path either(const fs::path& folder, const std::string& name) {
   std::string upper = name;
   std::transform(upper.begin(), upper.end(), upper.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return fs::exists(folder / upper) ? folder / upper : folder / lower_case(name);
+  return has_entry(folder / upper) ? folder / upper : folder / lower_case(name);
 }
 
 }  // namespace
@@ -110,8 +110,9 @@ PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownW
   report.unknown.assign(all.begin(), all.end());
   if (unknown == UnknownWords::refuse && !all.empty())
     throw DataError(concat_text(corpus.name, ": the lexicon lacks words of ", report.dropped,
-                                " utterances: ", join_words(report.unknown)));
+                                " utterances: ", short_list(report.unknown)));
   corpus.utterances = std::move(kept);
+  corpus.dropped += report.dropped;
   return report;
 }
 
@@ -138,6 +139,7 @@ Utterance an4_utterance(const fs::path& folder, const TextLine& id, const TextLi
 
 Utterance spoken_digit(const fs::path& path) {
   const std::string id = path.stem().string();
+  require_utf8(path.filename().string(), path.string());
   const size_t last = id.rfind('_');
   const bool good = id.size() > 4 && id[0] >= '0' && id[0] <= '9' && id[1] == '_' && last > 1 &&
                     last + 1 < id.size() &&
@@ -211,7 +213,10 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
     utterance.place = path.string();
     utterance.speaker = speaker;
     utterance.path = either(path.parent_path(), path.stem().string() + ".wav");
-    read_entry(faults, [&] { ids_seen.add(utterance.id, path.string() + ":1"); });
+    read_entry(faults, [&] {
+      require_utf8(utterance.id, path.string());
+      ids_seen.add(utterance.id, path.string() + ":1");
+    });
     try {
       utterance.phones = timit_labels(path, set, faults);
     } catch (const DataError& error) {

@@ -1,6 +1,8 @@
 // A corpus of speech: which utterances there are, where their sound or features lie and what was said. Made
 // from the layouts that corpora come in; nothing but lists is read here, and no sound.
 //
+// Texts, ids and names of speakers are UTF-8.
+//
 // Errors: DataError names every fault by file and line. Labels of one utterance that are missing or wrong are
 // its fault and no error: who uses the corpus leaves it out or refuses it.
 #pragma once
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "data/faults.h"
 #include "data/lexicon.h"
 #include "data/phones.h"
 
@@ -36,11 +39,8 @@ struct Utterance {
 struct Corpus {
   std::string name;
   std::vector<Utterance> utterances;
+  int64_t dropped = 0;  // utterances that pronounce_words left out
 };
-
-// Readers of corpora throw at the first fault; where they get a list, they add every fault to it and go on
-// with what can be read.
-using Faults = std::vector<std::string>;
 
 // Utterances whose words the lexicon lacks: an error that lists the words, or left out.
 enum class UnknownWords { refuse, drop };

@@ -1,20 +1,22 @@
-// Getting a file over http or https with libcurl, where the build has it. No state; any thread.
+// Downloading of a file with libcurl, where the build has it. No state; any thread.
 #pragma once
 
-#include <optional>
 #include <string>
 
-#include "data/file.h"
+#include "core/files.h"
 
 namespace tapeformer {
 
-// Whether this build can download at all.
+// Returns whether this build can download at all.
 bool can_download();
 
-// The contents behind an http:// or https:// URL; nothing when the server says that there is no such file.
-// Follows redirections and honours the usual proxy variables. Throws DataError with the URL and the reason
-// for every other failure, for more than max_bytes, for a transfer that ends early, and for a build without
-// libcurl.
-std::optional<Bytes> download(const std::string& url, int64_t max_bytes);
+// Appends the contents behind an https:// URL to `file`. Returns false if the server has no such file. Only
+// https is spoken, also after redirections, and the server's certificate is checked. http:// is taken for
+// this machine alone (localhost, 127.0.0.1, [::1]). Honours the usual proxy variables.
+//
+// Throws ConfigError for any other address; DataError with the URL and the reason for every other failure,
+// for more than `max_bytes`, for a transfer that ends early and for a build without libcurl; FileError if
+// `file` cannot be written.
+bool download(const std::string& url, File& file, int64_t max_bytes);
 
 }  // namespace tapeformer

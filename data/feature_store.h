@@ -4,7 +4,7 @@
 //
 // Errors: a recording or feature file that cannot be used is an error of its utterance alone, kept as text.
 // A cache keeps faults of recordings, which change only with the file; where a command or the system failed,
-// nothing is kept. A damaged cache is made again.
+// nothing is kept. The file ends with a checksum; a damaged file is reported and made again.
 #pragma once
 
 #include <memory>
@@ -14,6 +14,7 @@
 #include "core/files.h"
 #include "core/tensor.h"
 #include "data/audio.h"
+#include "data/checksum.h"
 #include "data/corpus.h"
 #include "data/filterbank.h"
 
@@ -24,16 +25,20 @@ struct FeatureOptions {
   bool resample = false;                // recordings of another rate; else they are refused
   std::optional<int64_t> channel = {};  // of recordings that have several
   int64_t mfc_dims = 13;                // for .mfc files
+  double max_seconds = 3600;            // of a recording or segment; 0: no limit
   uint64_t seed = 0;                    // of dither
   std::string cache_folder;             // empty: in memory
 
   // How recordings are read for these.
-  AudioOptions audio() const { return {.channel = channel, .rate = filterbank.rate, .resample = resample}; }
+  AudioOptions audio() const {
+    return {.channel = channel, .rate = filterbank.rate, .resample = resample, .max_seconds = max_seconds};
+  }
   bool operator==(const FeatureOptions&) const = default;
 };
 
 // Features of one utterance (frames, dims) float32. Dither depends on the seed, the id and the epoch. A
-// command is run at every call. Throws DataError, for silence and for utterances shorter than a frame too.
+// command is run at every call. Recordings are decoded and transformed in blocks, so that memory is that of
+// the features. Throws DataError, for silence and for utterances shorter than a frame too.
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
                         const Filterbank& filterbank, int64_t epoch = 0);
 
@@ -63,8 +68,10 @@ class FeatureStore {
     bool passing = false;  // the error may be gone at another time
   };
   void compute(const Corpus& corpus, const FeatureOptions& options, File* file);
+  void use_cache(const Corpus& corpus, const FeatureOptions& options);
   bool open_cache(const std::string& path, int64_t count);
-  void write_index(File& file, int64_t end) const;
+  bool parse_index(const std::string& index, int64_t data_bytes);
+  void write_index(File& file, Checksum checksum) const;
 
   std::vector<Entry> entries_;
   std::vector<Tensor> held_;

@@ -1,11 +1,17 @@
 #include "data/fetch.h"
 
+#include <fcntl.h>
+
+#include <algorithm>
+#include <fstream>
+
 #include "core/errors.h"
 #include "core/files.h"
 #include "core/log.h"
 #include "data/directory.h"
 #include "data/download.h"
 #include "data/gzip.h"
+#include "data/tar.h"
 
 namespace tapeformer {
 namespace {
@@ -14,6 +20,8 @@ namespace fs = std::filesystem;
 
 // gzip makes bytes that it cannot pack a little longer.
 constexpr int64_t kGzipSlack = 1 << 20;
+// What else an archive may hold: headers, a licence, files of the set that are here already.
+constexpr int64_t kArchiveSlack = int64_t{1} << 28;
 
 // A file that goes at the end of the scope unless it was renamed before.
 struct Part {
@@ -34,19 +42,32 @@ fs::path target_folder(const KnownSet& set, const std::string& data_dir) {
   return folder;
 }
 
-bool is_web(const std::string& from) {
-  return from.starts_with("http://") || from.starts_with("https://");
+bool is_url(const std::string& source) {
+  return source.find("://") != std::string::npos;
 }
 
-std::optional<Bytes> get(const std::string& place, int64_t max_bytes) {
-  if (is_web(place)) return download(place, max_bytes);
-  const fs::path path = place.starts_with("file://") ? place.substr(7) : place;
-  if (!fs::exists(path)) return std::nullopt;
-  return read_bytes(path, max_bytes);
+bool is_archive(const std::string& source) {
+  return source.ends_with(".tar.gz") || source.ends_with(".tgz");
+}
+
+// Copies a file from a path or a URL to `target`; returns false if there is no such file.
+bool get(const std::string& source, const fs::path& target, int64_t max_bytes) {
+  File file(target.string(), O_WRONLY | O_CREAT | O_TRUNC);
+  if (is_url(source) && !source.starts_with("file://")) {
+    if (!download(source, file, max_bytes)) return false;
+  } else {
+    const fs::path path = source.starts_with("file://") ? source.substr(7) : source;
+    std::error_code ignored;
+    if (!fs::exists(path, ignored)) return false;
+    const Bytes bytes = read_bytes(path, max_bytes);
+    file.write(bytes.data(), bytes.size());
+  }
+  file.sync();
+  return true;
 }
 
 void check_published(const KnownFile& file, const fs::path& path, const std::string& origin) {
-  const Digest expected{file.bytes, file.crc32};
+  const Digest expected{file.bytes, std::string(file.sha256)};
   std::string problem;
   try {
     const Digest found = digest_unpacked(path);
@@ -58,24 +79,60 @@ void check_published(const KnownFile& file, const fs::path& path, const std::str
   throw DataError(origin + ": expected " + expected.to_string() + ", found " + problem);
 }
 
-void fetch_file(const KnownFile& file, const fs::path& folder, const std::string& from) {
-  const std::string place = from + "/" + std::string(file.name);
-  std::string found_at = place + ".gz";
-  log_info("fetching ", found_at);
-  std::optional<Bytes> bytes = get(found_at, file.bytes + kGzipSlack);
-  if (!bytes) bytes = get(found_at = place, file.bytes + kGzipSlack);
-  if (!bytes) throw DataError(place + ": no such file, neither with .gz nor without");
+bool is_packed(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return file.get() == 0x1F && file.get() == 0x8B;
+}
 
-  const bool packed = bytes->size() >= 2 && (*bytes)[0] == 0x1F && (*bytes)[1] == 0x8B;
-  const fs::path target = folder / (std::string(file.name) + (packed ? ".gz" : ""));
-  const Part part{target.string() + ".part"};
-  replace_file(part.path.string(), as_text(*bytes, bytes->size()));
-  check_published(file, part.path, found_at);
-  std::error_code error;
-  fs::rename(part.path, target, error);
-  if (error) throw std::runtime_error("cannot write " + target.string() + ": " + error.message());
+// Checks the file in `part` and gives it its name.
+void keep_file(const KnownFile& file, const fs::path& folder, const Part& part, const std::string& origin) {
+  check_published(file, part.path, origin);
+  const bool packed = is_packed(part.path);
+  rename_path(part.path.string(), (folder / (std::string(file.name) + (packed ? ".gz" : ""))).string());
   // An older plain file would be found before the packed one.
-  if (packed) fs::remove(folder / file.name, error);
+  std::error_code ignored;
+  if (packed) fs::remove(folder / file.name, ignored);
+}
+
+void fetch_file(const KnownFile& file, const fs::path& folder, const std::string& source) {
+  const std::string place = source + "/" + std::string(file.name);
+  const Part part{folder / (std::string(file.name) + ".part")};
+  for (const std::string& origin : {place + ".gz", place}) {
+    log_info("fetching ", origin);
+    if (get(origin, part.path, file.bytes + kGzipSlack)) return keep_file(file, folder, part, origin);
+  }
+  throw DataError(place + ": no such file, neither with .gz nor without");
+}
+
+void unpack_member(TarReader& archive, const fs::path& path) {
+  File file(path.string(), O_WRONLY | O_CREAT | O_TRUNC);
+  Bytes piece(size_t{1} << 16);
+  while (const size_t count = archive.read(piece.data(), piece.size())) file.write(piece.data(), count);
+  file.sync();
+}
+
+// Takes only the wanted files out of the archive: each must have the published size before any of it is
+// written.
+void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const std::string& source) {
+  int64_t max_bytes = kArchiveSlack;
+  for (const KnownFile& file : wanted) max_bytes += file.bytes;
+  const Part archive{folder / "archive.part"};
+  log_info("fetching ", source);
+  if (!get(source, archive.path, max_bytes)) throw DataError(source + ": no such file");
+  TarReader reader(archive.path, max_bytes);
+  while (const auto member = wanted.empty() ? std::nullopt : reader.next()) {
+    const auto file = std::find_if(wanted.begin(), wanted.end(),
+                                   [&](const KnownFile& known) { return known.name == member->name; });
+    if (file == wanted.end()) continue;
+    const std::string origin = source + ", " + member->name;
+    if (member->bytes != file->bytes)
+      throw DataError(concat_text(origin, ": expected ", file->bytes, " bytes, found ", member->bytes));
+    const Part part{folder / (member->name + ".part")};
+    unpack_member(reader, part.path);
+    keep_file(*file, folder, part, origin);
+    wanted.erase(file);
+  }
+  if (!wanted.empty()) throw DataError(concat_text(source, ": has no file ", wanted.front().name));
 }
 
 }  // namespace
@@ -84,11 +141,17 @@ SetReport fetch_set(const std::string& name, const std::string& data_dir, const 
   const KnownSet& set = known_set(name);
   std::string source = from.empty() ? std::string(set.url) : from;
   while (source.size() > 1 && source.ends_with('/')) source.pop_back();
-  if (source.empty() || (from.empty() && !can_download()))
+  if (from.empty() && !can_download())
     throw DataError(concat_text(name, ": cannot be fetched by this program; to get it: ", set.how_to_get));
   const fs::path folder = target_folder(set, data_dir);
+  std::vector<KnownFile> wanted;
   for (const KnownFile& file : set.files)
-    if (!verify_file(file, folder).problem.empty()) fetch_file(file, folder, source);
+    if (!verify_file(file, folder).problem.empty()) wanted.push_back(file);
+  if (!wanted.empty() && is_archive(source))
+    fetch_archive(wanted, folder, source);
+  else
+    for (const KnownFile& file : wanted) fetch_file(file, folder, source);
+  sync_folder(folder.string());
   SetReport report = verify_set(name, folder.parent_path().string());
   require_good(report);
   return report;

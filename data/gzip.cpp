@@ -1,5 +1,6 @@
 #include "data/gzip.h"
 
+#include <openssl/evp.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iomanip>
 
 #include "core/errors.h"
 
@@ -16,10 +16,11 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 16;
 
-// Reads a file piece by piece and unpacks it when it begins with the magic bytes of gzip.
-class UnpackingReader {
+}  // namespace
+
+class UnpackedFile::Reader {
  public:
-  explicit UnpackingReader(const std::filesystem::path& path) : name_(path.string()) {
+  explicit Reader(const std::filesystem::path& path) : name_(path.string()) {
     require_regular_file(path);  // before it is opened: a pipe would wait for a writer
     file_.open(path, std::ios::binary);
     if (!file_) throw DataError(name_ + ": cannot be opened: " + std::strerror(errno));
@@ -27,13 +28,12 @@ class UnpackingReader {
     packed_ = at_magic();
     if (packed_ && inflateInit2(&stream_, 16 + MAX_WBITS) != Z_OK) throw std::bad_alloc();
   }
-  UnpackingReader(const UnpackingReader&) = delete;
-  UnpackingReader& operator=(const UnpackingReader&) = delete;
-  ~UnpackingReader() {
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+  ~Reader() {
     if (packed_) inflateEnd(&stream_);
   }
 
-  // Up to `count` bytes; less only at the end.
   size_t read(uint8_t* out, size_t count) {
     size_t done = 0;
     while (done < count && !ended_) {
@@ -105,16 +105,19 @@ class UnpackingReader {
   int64_t total_ = 0;
 };
 
-}  // namespace
+UnpackedFile::UnpackedFile(const std::filesystem::path& path) : reader_(std::make_unique<Reader>(path)) {}
+UnpackedFile::~UnpackedFile() = default;
+
+size_t UnpackedFile::read(uint8_t* out, size_t count) {
+  return reader_->read(out, count);
+}
 
 std::string Digest::to_string() const {
-  std::ostringstream text;
-  text << bytes << " bytes with CRC-32 " << std::hex << std::setfill('0') << std::setw(8) << crc32;
-  return text.str();
+  return concat_text(bytes, " bytes with SHA-256 ", sha256);
 }
 
 Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes) {
-  UnpackingReader reader(path);
+  UnpackedFile reader(path);
   Bytes bytes;
   size_t filled = 0;
   const size_t bound = static_cast<size_t>(max_bytes) + 1;
@@ -130,22 +133,28 @@ Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes) {
 }
 
 Bytes read_unpacked_prefix(const std::filesystem::path& path, int64_t count) {
-  UnpackingReader reader(path);
+  UnpackedFile reader(path);
   Bytes bytes(static_cast<size_t>(count));
   bytes.resize(reader.read(bytes.data(), bytes.size()));
   return bytes;
 }
 
 Digest digest_unpacked(const std::filesystem::path& path) {
-  UnpackingReader reader(path);
+  UnpackedFile reader(path);
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> hash(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  if (!hash || EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) != 1)
+    throw std::runtime_error("OpenSSL cannot compute SHA-256");
   Bytes piece(kPieceBytes);
   Digest digest;
-  auto checksum = ::crc32(0, nullptr, 0);
   while (const size_t count = reader.read(piece.data(), piece.size())) {
     digest.bytes += static_cast<int64_t>(count);
-    checksum = ::crc32(checksum, piece.data(), static_cast<uInt>(count));
+    EVP_DigestUpdate(hash.get(), piece.data(), count);
   }
-  digest.crc32 = static_cast<uint32_t>(checksum);
+  std::array<uint8_t, EVP_MAX_MD_SIZE> sum;
+  unsigned size = 0;
+  EVP_DigestFinal_ex(hash.get(), sum.data(), &size);
+  for (unsigned i = 0; i < size; ++i)
+    for (const int digit : {sum[i] >> 4, sum[i] & 15}) digest.sha256 += "0123456789abcdef"[digit];
   return digest;
 }
 

@@ -4,11 +4,26 @@
 // early, is corrupt or is followed by something else, and for contents beyond the bound.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "data/file.h"
 
 namespace tapeformer {
+
+// The unpacked contents of a file, piece by piece. One thread.
+class UnpackedFile {
+ public:
+  explicit UnpackedFile(const std::filesystem::path& path);
+  ~UnpackedFile();
+
+  // Reads up to `count` bytes; returns less only at the end.
+  size_t read(uint8_t* out, size_t count);
+
+ private:
+  class Reader;
+  std::unique_ptr<Reader> reader_;
+};
 
 // The unpacked contents, at most max_bytes of them: a small file cannot make the program allocate more.
 Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes);
@@ -16,13 +31,13 @@ Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes);
 // The first `count` unpacked bytes, fewer when the file is shorter.
 Bytes read_unpacked_prefix(const std::filesystem::path& path, int64_t count);
 
-// Size and CRC-32 of the unpacked contents, read piece by piece.
+// Size and SHA-256 of the unpacked contents, read piece by piece.
 struct Digest {
   int64_t bytes = 0;
-  uint32_t crc32 = 0;
+  std::string sha256;  // 64 hexadecimal digits
 
   bool operator==(const Digest&) const = default;
-  std::string to_string() const;  // "10 bytes with CRC-32 0123abcd"
+  std::string to_string() const;  // "10 bytes with SHA-256 0123…"
 };
 Digest digest_unpacked(const std::filesystem::path& path);
 

@@ -5,6 +5,7 @@
 
 #include "core/errors.h"
 #include "core/files.h"
+#include "data/file.h"
 #include "data/text_lines.h"
 #include "data/verify_speech.h"
 
@@ -107,26 +108,30 @@ struct Recording {
   std::string command;
 };
 
-// What stands between the id and the bar, as it is written: the shell takes blanks and quotes seriously.
-std::string command_of(const std::string& line) {
+// The text after the id, as it is written: blanks and quotes belong to names and commands.
+std::string after_id(const std::string& line) {
   const char* const blanks = " \t";
   const size_t id = line.find_first_not_of(blanks), after = line.find_first_of(blanks, id);
-  const size_t first = line.find_first_not_of(blanks, after), bar = line.rfind('|');
-  return line.substr(first, bar - first);
+  const size_t first = line.find_first_not_of(blanks, after);
+  return first == std::string::npos ? "" : line.substr(first, line.find_last_not_of(blanks) + 1 - first);
+}
+
+std::string command_of(const std::string& line) {
+  const std::string text = after_id(line);
+  return text.substr(0, text.rfind('|'));
 }
 
 Recording recording_of(const fs::path& folder, const Entry& entry, bool allow_commands, Problems& problems) {
   if (!entry.values.empty() && entry.values.back().ends_with('|')) {
     if (allow_commands) return {{}, command_of(entry.line.text)};
-    report(problems, entry.line,
-           "a command instead of a file; commands are run only with data.allow_commands = true");
+    report(problems, entry.line, "a command instead of a file; commands are run only with --allow-commands");
     return {};
   }
-  if (entry.values.size() != 1) {
+  const fs::path path = resolve(folder, after_id(entry.line.text));
+  if (entry.values.empty() || (entry.values.size() > 1 && !is_there(path))) {
     report(problems, entry.line, "expected \"id path\"");
     return {};
   }
-  const fs::path path = resolve(folder, entry.values[0]);
   if (!is_there(path)) report_utterance(problems, entry.line, path.string() + ": no such file");
   return {path, ""};
 }
@@ -137,7 +142,7 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
   const Table files = read_table(folder / "wav.scp", problems);
   std::map<std::string, Recording> found;
   for (const auto& [id, entry] : files) found[id] = recording_of(folder, entry, allow_commands, problems);
-  if (!fs::exists(folder / "segments")) {
+  if (!has_entry(folder / "segments")) {
     for (const auto& [id, recording] : found) {
       Utterance utterance;
       utterance.id = id;
@@ -173,8 +178,8 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
 
 Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problems) {
   Corpus corpus{folder.string(), {}};
-  if (!fs::is_directory(folder)) throw DataError(folder.string() + ": no such folder");
-  if (fs::exists(folder / "feats.scp")) {
+  if (!is_folder(folder)) throw DataError(folder.string() + ": no such folder");
+  if (has_entry(folder / "feats.scp")) {
     for (const auto& [id, entry] : read_table(folder / "feats.scp", problems)) {
       Utterance utterance;
       utterance.id = id;
@@ -186,7 +191,7 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
     corpus.utterances = recordings(folder, allow_commands, problems);
   }
   const Table texts = read_table(folder / "text", problems);
-  const Table speakers = fs::exists(folder / "utt2spk") ? read_table(folder / "utt2spk", problems) : Table();
+  const Table speakers = has_entry(folder / "utt2spk") ? read_table(folder / "utt2spk", problems) : Table();
   std::map<std::string, bool> known;
   for (Utterance& utterance : corpus.utterances) {
     known[utterance.id] = true;
@@ -215,25 +220,32 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
 }
 
 // What only the recordings and matrices show. Missing files were named with the lists.
-void check_contents(const Corpus& corpus, Problems& problems) {
-  ContentCheck check_one;
+void check_contents(const Corpus& corpus, ContentCheck& check_one, Problems& problems) {
   for (const Utterance& utterance : corpus.utterances) try {
       if (utterance.command.empty() && !is_there(utterance.path)) continue;
-      if (utterance.source == SpeechSource::ark &&
-          utterance.offset >= static_cast<int64_t>(fs::file_size(utterance.path)))
-        continue;
-      check_one(utterance);
-    } catch (const std::exception& error) {
+      if (utterance.source == SpeechSource::ark && utterance.offset >= file_bytes(utterance.path)) continue;
+      for (const std::string& fault : check_one(utterance))
+        problems.push_back({utterance.place + ": " + fault, true});
+    } catch (const DataError& error) {
       problems.push_back({utterance.place + ": " + error.what(), true});
     }
 }
 
-std::string together(const Problems& problems) {
-  constexpr size_t kShown = 20;
-  std::string text;
-  for (size_t i = 0; i < std::min(kShown, problems.size()); ++i) text += (i ? "\n" : "") + problems[i].text;
-  if (problems.size() > kShown) text += concat_text("\n… and ", problems.size() - kShown, " more");
-  return text;
+Faults texts_of(Problems& problems) {
+  Faults texts;
+  for (Problem& problem : problems) texts.push_back(std::move(problem.text));
+  return texts;
+}
+
+Faults problems_of(const fs::path& folder, ContentCheck* check_one, bool allow_commands) {
+  Problems problems;
+  try {
+    const Corpus corpus = read_lists(folder, allow_commands, problems);
+    if (check_one) check_contents(corpus, *check_one, problems);
+  } catch (const DataError& error) {
+    problems.push_back({error.what()});
+  }
+  return texts_of(problems);
 }
 
 }  // namespace
@@ -241,21 +253,17 @@ std::string together(const Problems& problems) {
 Corpus read_kaldi_directory(const fs::path& folder, bool allow_commands) {
   Problems problems;
   Corpus corpus = read_lists(folder, allow_commands, problems);
-  if (!usable(problems)) throw DataError(together(problems));
+  if (!usable(problems)) throw DataError(fault_text(texts_of(problems)));
   return corpus;
 }
 
-std::vector<std::string> kaldi_problems(const fs::path& folder, bool contents, bool allow_commands) {
-  Problems problems;
-  try {
-    const Corpus corpus = read_lists(folder, allow_commands, problems);
-    if (contents) check_contents(corpus, problems);
-  } catch (const DataError& error) {
-    problems.push_back({error.what()});
-  }
-  std::vector<std::string> texts;
-  for (Problem& problem : problems) texts.push_back(std::move(problem.text));
-  return texts;
+Faults kaldi_problems(const fs::path& folder, bool contents, bool allow_commands) {
+  ContentCheck check_one;
+  return problems_of(folder, contents ? &check_one : nullptr, allow_commands);
+}
+
+Faults kaldi_problems(const fs::path& folder, ContentCheck& check_one, bool allow_commands) {
+  return problems_of(folder, &check_one, allow_commands);
 }
 
 void take_words_as_phones(Corpus& corpus) {

@@ -21,8 +21,11 @@ Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_comm
 
 // Every fault of the directory, commands and those of one utterance among them; none: good. With `contents`,
 // the features of every utterance are computed, too, if the lists fit together.
-std::vector<std::string> kaldi_problems(const std::filesystem::path& folder, bool contents = true,
-                                        bool allow_commands = false);
+Faults kaldi_problems(const std::filesystem::path& folder, bool contents = true, bool allow_commands = false);
+
+// The same, with a check of the contents that also sees other directories.
+class ContentCheck;
+Faults kaldi_problems(const std::filesystem::path& folder, ContentCheck& check_one, bool allow_commands);
 
 // For directories whose text is phones already.
 void take_words_as_phones(Corpus& corpus);

@@ -56,12 +56,22 @@ Lexicon Lexicon::read(const std::filesystem::path& path, std::vector<std::string
 }
 
 void Lexicon::add(const std::string& word, const Words& phones) {
-  entries_.emplace(lower_case(word), phones);
+  entries_.emplace(lower_case_utf8(word), phones);
+}
+
+void Lexicon::add(const Lexicon& other) {
+  entries_.insert(other.entries_.begin(), other.entries_.end());
 }
 
 const Words* Lexicon::find(const std::string& word) const {
-  const auto found = entries_.find(lower_case(word));
+  const auto found = entries_.find(lower_case_utf8(word));
   return found == entries_.end() ? nullptr : &found->second;
+}
+
+std::set<std::string> Lexicon::phones() const {
+  std::set<std::string> all;
+  for (const auto& [word, phones] : entries_) all.insert(phones.begin(), phones.end());
+  return all;
 }
 
 Words Lexicon::pronounce(const Words& words, std::set<std::string>& unknown) const {

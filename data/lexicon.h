@@ -24,8 +24,10 @@ class Lexicon {
                       const std::set<std::string>* phones = nullptr);
 
   void add(const std::string& word, const Words& phones);  // kept only if the word is new
+  void add(const Lexicon& other);                          // of its words those that are new
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   const Words* find(const std::string& word) const;  // nullptr: unknown
+  std::set<std::string> phones() const;              // of all words
 
   // The phones of the words in their order. Words that are not known go into `unknown` and have no phones.
   Words pronounce(const Words& words, std::set<std::string>& unknown) const;

@@ -10,24 +10,27 @@
 
 namespace tapeformer {
 
-std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypothesis) {
+std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypothesis,
+                                       const ErrorWeights& weights) {
   const size_t rows = reference.size() + 1, columns = hypothesis.size() + 1;
   std::vector<int64_t> cost(rows * columns);  // (rows, columns): of the first r and h phones
   const auto at = [&](size_t r, size_t h) -> int64_t& { return cost[r * columns + h]; };
+  const auto pair_cost = [&](size_t r, size_t h) {
+    return at(r - 1, h - 1) + (reference[r - 1] != hypothesis[h - 1] ? weights.substitution : 0);
+  };
   for (size_t r = 0; r < rows; ++r)
     for (size_t h = 0; h < columns; ++h) {
-      if (r == 0 || h == 0) {
-        at(r, h) = static_cast<int64_t>(r + h);
-        continue;
-      }
-      const int64_t wrong = reference[r - 1] != hypothesis[h - 1];
-      at(r, h) = std::min({at(r - 1, h - 1) + wrong, at(r - 1, h) + 1, at(r, h - 1) + 1});
+      constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+      const int64_t paired = r > 0 && h > 0 ? pair_cost(r, h) : kNone;
+      const int64_t deleted = r > 0 ? at(r - 1, h) + weights.deletion : kNone;
+      const int64_t inserted = h > 0 ? at(r, h - 1) + weights.insertion : kNone;
+      at(r, h) = r + h == 0 ? 0 : std::min({paired, deleted, inserted});
     }
   std::vector<AlignedPhone> alignment;
   for (size_t r = reference.size(), h = hypothesis.size(); r > 0 || h > 0;) {
-    if (r > 0 && h > 0 && at(r, h) == at(r - 1, h - 1) + (reference[r - 1] != hypothesis[h - 1])) {
+    if (r > 0 && h > 0 && at(r, h) == pair_cost(r, h)) {
       alignment.push_back({reference[--r], hypothesis[--h]});
-    } else if (r > 0 && at(r, h) == at(r - 1, h) + 1) {
+    } else if (r > 0 && at(r, h) == at(r - 1, h) + weights.deletion) {
       alignment.push_back({reference[--r], ""});
     } else {
       alignment.push_back({"", hypothesis[--h]});

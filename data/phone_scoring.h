@@ -19,10 +19,21 @@ struct AlignedPhone {
   bool operator==(const AlignedPhone&) const = default;
 };
 
-// An alignment of the fewest substitutions, deletions and insertions, each of weight 1 (Levenshtein). Of
-// several such, a match or substitution goes before a deletion, and that before an insertion, counted from
-// the end.
-std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypothesis);
+// What an alignment minimises.
+struct ErrorWeights {
+  int64_t substitution = 1, deletion = 1, insertion = 1;
+};
+// The number of errors, as Kaldi's compute-wer counts (Levenshtein distance).
+inline constexpr ErrorWeights kEqualWeights;
+// The weights of NIST's sclite. Three substitutions cost as much as two deletions and two insertions, so that
+// its alignment may have more errors than the smallest number.
+inline constexpr ErrorWeights kScliteWeights{4, 3, 3};
+
+// Returns an alignment of the smallest weighted sum of substitutions, deletions and insertions. Of several
+// such, a match or substitution goes before a deletion, and a deletion before an insertion, counted from the
+// end.
+std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypothesis,
+                                       const ErrorWeights& weights = kEqualWeights);
 
 struct PhoneScore {
   int64_t substitutions = 0, deletions = 0, insertions = 0;

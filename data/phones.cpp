@@ -41,6 +41,7 @@ std::string_view name_in(const Folding& row, PhoneSet set) {
 
 PhoneTable::PhoneTable(const Words& phones) {
   for (const std::string& phone : phones) {
+    require_utf8(phone, "phone \"" + phone + "\"");
     if (phone.empty() || phone.find_first_of(" \t\r\n") != std::string::npos || phone == names_.front())
       throw DataError("\"" + phone + "\" is no name for a phone");
     if (!numbers_.emplace(phone, classes()).second)

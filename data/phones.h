@@ -18,7 +18,7 @@ using Words = std::vector<std::string>;
 class PhoneTable {
  public:
   PhoneTable() = default;
-  // Throws DataError for a name that is empty, holds a space, is "<blank>" or comes twice.
+  // Throws DataError for a name that is empty, holds a space, is "<blank>", is not UTF-8 or comes twice.
   explicit PhoneTable(const Words& phones);
 
   static constexpr int64_t kBlank = 0;

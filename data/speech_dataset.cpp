@@ -11,6 +11,7 @@
 #include "core/errors.h"
 #include "core/frames.h"
 #include "core/log.h"
+#include "data/faults.h"
 #include "data/loader.h"
 
 namespace tapeformer {
@@ -63,32 +64,47 @@ SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOpti
   std::erase_if(items_, [](const Item& item) { return !item.chosen; });
 }
 
+// Throws DataError if the utterance has no usable sound or labels.
+SpeechDataset::Item SpeechDataset::make_item(const Utterance& utterance, int64_t stored, bool chosen) {
+  if (!utterance.fault.empty()) throw DataError(utterance.fault);
+  if (!store_->error(stored).empty()) throw DataError(store_->error(stored));
+  if (utterance.phones.empty()) throw DataError("has no labels");
+  const bool scoring = options_.use == SpeechUse::scoring;
+  const bool known = !scoring || std::all_of(utterance.phones.begin(), utterance.phones.end(),
+                                             [&](const auto& phone) { return phones_.contains(phone); });
+  const auto labels = known ? phones_.numbers(utterance.phones) : std::vector<int64_t>();
+  const bool fits = subsampled_steps(store_->frames(stored), options_.subsampling) >=
+                    steps_needed(known ? labels : std::vector<int64_t>(utterance.phones.size()));
+  return {utterance, labels, stored, 0, chosen, known && fits};
+}
+
 void SpeechDataset::choose_items(const Corpus& corpus, const std::vector<bool>& chosen) {
+  Faults unusable;
   for (int64_t i = 0; i < store_->size(); ++i) {
     const Utterance& utterance = corpus.utterances[static_cast<size_t>(i)];
     const bool counts = chosen[static_cast<size_t>(i)];
     try {
-      if (!utterance.fault.empty()) throw DataError(utterance.fault);
-      if (!store_->error(i).empty()) throw DataError(store_->error(i));
-      if (utterance.phones.empty()) throw DataError("has no labels");
-      const std::vector<int64_t> labels = phones_.numbers(utterance.phones);
-      if (subsampled_steps(store_->frames(i), options_.subsampling) < steps_needed(labels)) {
-        if (counts) report_.too_short.push_back(utterance.id);
-        continue;
-      }
-      items_.push_back({utterance, labels, i, 0, counts});
+      Item item = make_item(utterance, i, counts);
+      const bool unseen = item.labels.empty();
+      if (counts && unseen)
+        for (const std::string& phone : utterance.phones)
+          if (!phones_.contains(phone)) report_.unseen_phones.insert(phone);
+      if (counts && !unseen && !item.has_loss) report_.too_short.push_back(utterance.id);
+      if (!item.has_loss && options_.use == SpeechUse::training) continue;
+      items_.push_back(std::move(item));
       if (!counts) continue;
       ++report_.utterances;
       report_.frames += store_->frames(i);
-      report_.labels += static_cast<int64_t>(labels.size());
+      report_.labels += static_cast<int64_t>(utterance.phones.size());
     } catch (const DataError& error) {
       if (!counts) continue;
       report_.bad.push_back(utterance.id + ": " + error.what());
       if (options_.refuse_bad) throw DataError(corpus.name + ": " + report_.bad.back());
-      log_warning("left out: ", report_.bad.back());
+      unusable.push_back(report_.bad.back());
     }
   }
-  if (!report_.too_short.empty())
+  for (const std::string& line : shown_faults(unusable)) log_warning(corpus.name, ": left out: ", line);
+  if (!report_.too_short.empty() && options_.use == SpeechUse::training)
     log_warning(corpus.name, ": left out ", report_.too_short.size(),
                 " utterances shorter than their labels");
 }
@@ -143,7 +159,7 @@ SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAug
                                  const RandomStream& stream, int64_t epoch) const {
   SpeechBatch batch;
   const auto count = static_cast<int64_t>(indices.size());
-  int64_t longest = 0, longest_labels = 0;
+  int64_t longest = 0, longest_labels = 1;
   for (const int64_t i : indices) {
     check(i >= 0 && i < size(), "speech", "utterance ", i, " of ", size());
     longest = std::max(longest, frames(i));

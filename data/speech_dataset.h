@@ -1,12 +1,14 @@
 // Speech as batches for CTC: features of utterances and the numbers of their phones. A batch is a pure
 // function of (corpus, options, indices, step), whatever the number of threads.
 //
-// Errors: an utterance that cannot be used is left out, with its name and fault in the report; DataError when
-// none is left, or at the first if options.refuse_bad. ConfigError for options that make no sense.
+// Errors: an utterance without usable sound or labels is left out, with its name and fault in the report.
+// Throws DataError if no utterance is left, or at the first fault if options.refuse_bad. Throws ConfigError
+// for options that make no sense.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +20,11 @@
 
 namespace tapeformer {
 
+// The use of a data set. In training, an utterance needs labels that CTC can align with its frames. In
+// scoring, labels are a reference: utterances that are shorter than their labels, and phones that the table
+// lacks, stay.
+enum class SpeechUse { training, scoring };
+
 enum class Normalization { none, utterance, speaker, global };
 
 struct SpeechOptions {
@@ -28,6 +35,7 @@ struct SpeechOptions {
   int64_t delta_order = 0;                       // 2 triples the dimensions
   int64_t subsampling = 1;                       // frames in a step of the model
   bool refuse_bad = false;                       // the first unusable utterance ends the run
+  SpeechUse use = SpeechUse::training;
   int64_t limit = 0;  // utterances, spread evenly over the corpus; 0: all. Statistics of speakers are of all
 };
 
@@ -44,7 +52,9 @@ struct SpeechBatch {
 struct SpeechReport {
   int64_t utterances = 0, frames = 0, labels = 0;  // usable
   std::vector<std::string> bad;                    // "id: fault"
-  std::vector<std::string> too_short;  // ids: fewer steps than labels and blanks between equal ones
+  // Ids with fewer steps than labels and blanks between equal labels: left out of training, kept in scoring.
+  std::vector<std::string> too_short;
+  std::set<std::string> unseen_phones;  // of references in scoring, which the table lacks
 };
 
 class SpeechDataset {
@@ -62,7 +72,12 @@ class SpeechDataset {
   int64_t frames(int64_t i) const { return store_->frames(item(i).stored); }
   std::vector<int64_t> all_frames() const;
   const Utterance& utterance(int64_t i) const { return item(i).utterance; }
+  // Numbers of the phones of the utterance. Empty if it has phones that the table lacks.
   const std::vector<int64_t>& labels(int64_t i) const { return item(i).labels; }
+  // The phones of the utterance, among them phones that the table lacks.
+  const Words& reference(int64_t i) const { return item(i).utterance.phones; }
+  // Whether CTC has a loss for the labels. Always true in training.
+  bool has_loss(int64_t i) const { return item(i).has_loss; }
   // Normalised, with deltas: (frames, dims). Dither is other noise in every epoch, so that with it recordings
   // are read again in all epochs but the first; statistics are those of the first.
   Tensor features(int64_t i, int64_t epoch = 0) const;
@@ -78,9 +93,11 @@ class SpeechDataset {
     std::vector<int64_t> labels;
     int64_t stored, statistics;  // places in the store and in statistics_
     bool chosen;                 // else it is there for the statistics of its speaker
+    bool has_loss;
   };
   const Item& item(int64_t i) const { return items_[static_cast<size_t>(i)]; }
   void choose_items(const Corpus& corpus, const std::vector<bool>& chosen);
+  Item make_item(const Utterance& utterance, int64_t stored, bool chosen);
   void gather_statistics(const std::string& corpus_name);
 
   PhoneTable phones_;

@@ -2,7 +2,9 @@
 // no list of published files: what may be wrong with them, speech_problems finds (data/verify_speech.h).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,15 @@ namespace tapeformer {
 
 // an4, fsdd, synthetic-speech and cmudict.
 std::vector<std::string> speech_sets();
+
+// A title, how to get the set, where it was looked for and where it is; nothing: not found. `missing` are
+// those of its main files and folders that are not there.
+struct SpeechSetReport {
+  std::string name, title, how_to_get;
+  std::optional<std::filesystem::path> folder;
+  int64_t files = 0, missing = 0;
+};
+std::vector<SpeechSetReport> list_speech_sets(const std::string& data_dir);
 
 // The folder of a set, below the first data directory that has one. Throws DataError with the places looked
 // in and how to get the set; TIMIT, for example, lies where its owner put it.

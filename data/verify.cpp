@@ -14,7 +14,7 @@ FileReport find_file(const KnownFile& known, const std::optional<std::filesystem
   FileReport file;
   file.name = known.name;
   file.expected_bytes = known.bytes;
-  file.expected_crc32 = known.crc32;
+  file.expected_sha256 = known.sha256;
   if (folder) file.path = locate_file(*folder, known.name).value_or("");
   if (file.path.empty()) file.problem = file.name + ": missing";
   return file;
@@ -50,11 +50,11 @@ std::vector<SetReport> list_sets(const std::string& data_dir) {
 FileReport verify_file(const KnownFile& known, const std::optional<std::filesystem::path>& folder) {
   FileReport file = find_file(known, folder);
   if (file.path.empty()) return file;
-  const Digest expected{known.bytes, known.crc32};
+  const Digest expected{known.bytes, std::string(known.sha256)};
   try {
     const Digest found = digest_unpacked(file.path);
     file.bytes = found.bytes;
-    file.crc32 = found.crc32;
+    file.sha256 = found.sha256;
     if (found != expected)
       file.problem =
           concat_text(file.path.string(), ": expected ", expected.to_string(), ", found ", found.to_string());

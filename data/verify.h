@@ -15,9 +15,9 @@ struct FileReport {
   std::string name;            // the original name
   std::filesystem::path path;  // where it was found, perhaps as .gz; empty: missing
   int64_t expected_bytes = 0;  // of the unpacked contents
-  uint32_t expected_crc32 = 0;
+  std::string expected_sha256;
   int64_t bytes = 0;  // what was found; not filled by list_sets
-  uint32_t crc32 = 0;
+  std::string sha256;
   std::string problem;  // empty: nothing wrong was found
 };
 

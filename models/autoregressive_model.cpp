@@ -57,8 +57,9 @@ double counted_rows(const Tensor& targets, const Tensor& weights) {
 
 AutoregressiveModel::AutoregressiveModel(const AutoregressiveOptions& options)
     : value_embedding(checked(options).vocabulary, options.value_width()),
-      axial_positions(options.positions == Positions::axial ? std::make_unique<AxialPositions>(options.axial)
-                                                            : nullptr),
+      axial_positions(options.positions == Positions::axial
+                          ? std::make_unique<AxialPositions>(options.axial, options.max_length)
+                          : nullptr),
       encoder(options.encoder),
       predictor(options.encoder.output_width(), options.outputs()),
       positions(make_positions(options)),

@@ -58,23 +58,28 @@ void check_axial(const AxialShape& axial, int64_t length, int64_t width) {
   }
 }
 
-AxialPositions::AxialPositions(const AxialShape& axial) : tables(axial.shape.size()), axial_(axial) {
-  for (size_t a = 0; a < tables.size(); ++a)
-    add_parameter(std::to_string(a), tables[a], {axial.shape[a], axial.dims[a]}, normal_init(1));
+AxialPositions::AxialPositions(const AxialShape& axial, int64_t max_length)
+    : tables(axial.shape.size()),
+      axial_(axial),
+      max_length_(std::min(axial.positions(), max_length > 0 ? max_length : axial.positions())),
+      coordinates_(axial.shape.size()) {
+  int64_t inner = axial.positions();  // positions that share a coordinate of the axes so far
+  for (size_t a = 0; a < tables.size(); ++a) {
+    const int64_t size = axial.shape[a];
+    inner /= size;
+    coordinates_[a] = Tensor::empty({max_length_}, DType::int64);
+    for (int64_t p = 0; p < max_length_; ++p) coordinates_[a].data<int64_t>()[p] = p / inner % size;
+    add_parameter(std::to_string(a), tables[a], {size, axial.dims[a]}, normal_init(1));
+    add_buffer("coordinates." + std::to_string(a), coordinates_[a]);
+  }
 }
 
 Tensor AxialPositions::forward(int64_t length) const {
-  check(length <= axial_.positions(), "axial positions", "length ", length, " is beyond the ",
-        axial_.positions(), " positions of shape ", list_text(axial_.shape));
+  check(length <= max_length_, "axial positions", "length ", length, " is beyond the ", max_length_,
+        " positions of shape ", list_text(axial_.shape));
   std::vector<Tensor> parts;
-  int64_t inner = axial_.positions();  // positions that share a coordinate of the axes so far
-  for (size_t a = 0; a < tables.size(); ++a) {
-    const int64_t size = axial_.shape[a];
-    inner /= size;
-    const Tensor coordinate = Tensor::empty({length}, DType::int64);
-    for (int64_t p = 0; p < length; ++p) coordinate.data<int64_t>()[p] = p / inner % size;
-    parts.push_back(embedding(tables[a], coordinate));
-  }
+  for (size_t a = 0; a < tables.size(); ++a)
+    parts.push_back(embedding(tables[a], slice(coordinates_[a], 0, 0, length)));
   return concat(parts, -1);
 }
 

@@ -23,15 +23,19 @@ void check_axial(const AxialShape& axial, int64_t length, int64_t width);
 // Parameters "0", "1", …, (shape[a], dims[a]), drawn from N(0, 1).
 class AxialPositions final : public Module {
  public:
-  explicit AxialPositions(const AxialShape& axial);
-  // The embeddings of positions 0 … length - 1, (length, width): any length up to the product of the shape.
-  // Errors: ShapeError beyond it.
+  // max_length: of the sequences; 0: the product of the shape.
+  explicit AxialPositions(const AxialShape& axial, int64_t max_length = 0);
+  // Returns the embeddings of positions 0 … length - 1, (length, width). Throws ShapeError for more than
+  // max_length.
   Tensor forward(int64_t length) const;
 
   std::vector<Tensor> tables;
 
  private:
   AxialShape axial_;
+  int64_t max_length_;
+  // Of every position, (max_length,) int64 per axis. Buffers: on a device, a captured graph reads them there.
+  std::vector<Tensor> coordinates_;
 };
 
 }  // namespace tapeformer

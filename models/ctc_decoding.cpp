@@ -26,6 +26,19 @@ Tensor check_inputs(const char* op, const Tensor& logits, const Tensor& lengths,
   return checked_lengths(op, "length", lengths, logits.size(0), logits.size(1));
 }
 
+// Of NaN and +inf there is no most probable class, and none where every class is impossible.
+void check_logits(const char* op, const double* row, int64_t classes, int64_t sequence, int64_t frame) {
+  double largest = kImpossible;
+  bool numbers = true;
+  for (int64_t c = 0; c < classes; ++c) {
+    numbers = numbers && !std::isnan(row[c]);
+    largest = std::max(largest, row[c]);
+  }
+  if (!numbers || !std::isfinite(largest))
+    throw DivergedError(concat_text(op, ": the logits of sequence ", sequence, " at step ", frame,
+                                    " are not finite numbers"));
+}
+
 // Log-probabilities of a prefix, by what its paths end in.
 struct Score {
   double in_blank = kImpossible, in_label = kImpossible;
@@ -109,13 +122,14 @@ class BeamSearch {
 
 std::vector<CtcLabels> ctc_greedy(const Tensor& logits, const Tensor& lengths, int64_t blank) {
   const Tensor counts = check_inputs("ctc_greedy", logits, lengths, blank);
-  const Tensor x = logits.to(kCpu).to(DType::float64);
+  const Tensor x = logits.alias().to(kCpu).to(DType::float64);
   const int64_t frames = x.size(1), classes = x.size(2);
   std::vector<CtcLabels> result(static_cast<size_t>(x.size(0)));
   for (int64_t b = 0; b < x.size(0); ++b) {
     int64_t last = blank;
     for (int64_t t = 0; t < counts.data<int64_t>()[b]; ++t) {
       const double* const row = x.data<double>() + (b * frames + t) * classes;
+      check_logits("ctc_greedy", row, classes, b, t);
       const int64_t best = std::max_element(row, row + classes) - row;
       if (best != last && best != blank) result[static_cast<size_t>(b)].push_back(best);
       last = best;
@@ -129,12 +143,15 @@ std::vector<std::vector<CtcHypothesis>> ctc_beam_search(const Tensor& logits, co
   constexpr const char* kOp = "ctc_beam_search";
   const Tensor counts = check_inputs(kOp, logits, lengths, options.blank);
   check(options.beam > 0, kOp, "beam ", options.beam, " must be positive");
-  const Tensor x = logits.to(kCpu).to(DType::float64);
+  const Tensor x = logits.alias().to(kCpu).to(DType::float64);
   const int64_t frames = x.size(1), classes = x.size(2);
   check(!options.bigram.defined() ||
             (options.bigram.shape() == Shape{classes, classes} && options.bigram.dtype() == DType::float64 &&
              options.bigram.is_contiguous()),
         kOp, "bigram must be float64 ", Shape{classes, classes});
+  for (int64_t b = 0; b < x.size(0); ++b)
+    for (int64_t t = 0; t < counts.data<int64_t>()[b]; ++t)
+      check_logits(kOp, x.data<double>() + (b * frames + t) * classes, classes, b, t);
   std::vector<std::vector<CtcHypothesis>> result(static_cast<size_t>(x.size(0)));
   parallel_for(x.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {

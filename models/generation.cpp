@@ -1,8 +1,11 @@
 #include "models/generation.h"
 
+#include <cmath>
+
 #include "core/cuda/graph.h"
 #include "models/decoder.h"
 #include "ops/class_sampling.h"
+#include "ops/optimizer_step.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -11,20 +14,33 @@ namespace {
 // Draws the tokens after position t from the parameters (batch, outputs) into tokens (batch,) uint8.
 class Sampler {
  public:
-  Sampler(const AutoregressiveOptions& model, const GenerationOptions& options)
-      : head_(model.head), options_(options), stream_(options.seed, "generate") {}
+  Sampler(const AutoregressiveOptions& model, const GenerationOptions& options, Device device)
+      : head_(model.head),
+        options_(options),
+        stream_(options.seed, "generate"),
+        squares_(Tensor::zeros({1}, DType::float64, device)),
+        total_(Tensor::zeros({1}, DType::float64, device)) {}
 
   void draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const {
     const RandomStream stream = stream_.at_step(static_cast<uint64_t>(t));
+    squared_norms_into({parameters}, squares_);
+    total_.add_from(squares_);
     if (head_ == Head::logistic_mixture)
       return sample_logistic_mixture(parameters, stream, options_.first_sequence, tokens, options_.scale);
     sample_classes(parameters, stream, options_.first_sequence, tokens, options_.greedy);
+  }
+
+  // Throws DivergedError if a token was drawn from logits that are not finite.
+  void check_logits() const {
+    if (!std::isfinite(total_.item()))
+      throw DivergedError("generate: the logits of the model are not finite numbers");
   }
 
  private:
   Head head_;
   GenerationOptions options_;
   RandomStream stream_;
+  Tensor squares_, total_;  // sums of squares of the logits, newest and all: finite if the logits are
 };
 
 // Fills the columns (length, batch) from `given` on. On a device the host only launches: a token is drawn,
@@ -65,10 +81,10 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
   check(model.options().vocabulary <= 256, "generate", "only vocabularies of bytes can be drawn");
   const NoGrad no_grad;
   const int64_t batch = prefix.size(0), given = prefix.size(1);
-  const Sampler sampler(model.options(), options);
   // Sequences are kept position by position, so that the tokens of a step lie next to each other, and on the
   // model's device, where they are drawn: nothing comes to the host before the end.
   const Tensor columns = Tensor::zeros({length, batch}, DType::uint8, model.predictor.weight.device());
+  const Sampler sampler(model.options(), options, columns.device());
   columns.view({given, batch}, columns.strides()).copy_from(transpose(prefix, 0, 1));
   auto column = [&](int64_t t) { return columns.view({batch}, {1}, t * batch); };
   if (options.mode == GenerationMode::recurrent) {
@@ -80,6 +96,7 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
       sampler.draw(contiguous(slice(outputs, 1, t, t + 1)).view({batch, outputs.size(2)}), t, column(t + 1));
     }
   }
+  sampler.check_logits();
   return columns.view({batch, length}, {1, batch}).clone().to(kCpu);
 }
 

@@ -24,7 +24,7 @@ struct GenerationOptions {
 
 // Continues prefix (batch, given) uint8, given >= 1, to (batch, length) uint8. Token t + 1 of sequence s is
 // drawn from elements that depend on (seed, s, t) only. Errors: ShapeError for an empty prefix or a length
-// beyond the model's.
+// beyond the model's; DivergedError for logits that are not finite.
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
                 const GenerationOptions& options);
 

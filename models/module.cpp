@@ -90,11 +90,12 @@ void Module::initialize(uint64_t seed) const {
 }
 
 void Module::convert(DType dtype) {
-  replace_tensors([&](const Tensor& tensor) { return tensor.to(dtype); });
+  replace_tensors(
+      [&](const Tensor& tensor) { return is_floating(tensor.dtype()) ? detach(tensor).to(dtype) : tensor; });
 }
 
 void Module::move(Device device) {
-  replace_tensors([&](const Tensor& tensor) { return tensor.to(device); });
+  replace_tensors([&](const Tensor& tensor) { return detach(tensor).to(device); });
 }
 
 void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& replacement) {

@@ -83,4 +83,9 @@ CtcLoss SpeechModel::loss(const CtcBatch& batch, const ForwardContext& context) 
                   {.blank = kSpeechBlank, .reduction = options_.reduction});
 }
 
+int64_t SpeechModel::loss_count(const CtcBatch& batch) const {
+  const Tensor steps = subsampling.steps(batch.frame_lengths, batch.features.size(0), batch.features.size(1));
+  return ctc_loss_count(steps, batch.labels, batch.label_lengths, options_.reduction);
+}
+
 }  // namespace tapeformer

@@ -1,5 +1,7 @@
 #include "models/speech_stream.h"
 
+#include <algorithm>
+
 #include "models/positions.h"
 
 namespace tapeformer {
@@ -13,12 +15,13 @@ const Encoder& causal_encoder(const SpeechModel& model) {
 
 }  // namespace
 
-SpeechStream::SpeechStream(const SpeechModel& model, int64_t batch)
+SpeechStream::SpeechStream(const SpeechModel& model, int64_t batch, int64_t capacity)
     : model_(model),
       batch_(batch),
+      capacity_(capacity > 0 ? capacity : model.options().max_steps()),
       endless_(attention_kind(model.options().encoder.attention).capabilities.constant_state),
       subsampling_(model.subsampling, batch, model.head.weight),
-      encoder_(causal_encoder(model), batch, model.options().max_steps()),
+      encoder_(causal_encoder(model), batch, capacity_),
       projection_(model.input_projection->weight, model.input_projection->bias, batch),
       head_(model.head.weight, model.head.bias, batch) {
   const SpeechModelOptions& o = model.options();
@@ -38,8 +41,8 @@ bool SpeechStream::push(const Tensor& frame) {
   const SpeechModelOptions& o = model_.options();
   check(frame.shape() == Shape{batch_, o.features}, "SpeechStream", "frame ", frame.shape(), " must be ",
         Shape{batch_, o.features});
-  check(endless_ || frames_ / o.subsampling < o.max_steps(), "SpeechStream", "frame ", frames_,
-        " is beyond the longest utterance, ", o.max_frames);
+  check(endless_ || frames_ / o.subsampling < capacity_, "SpeechStream", "frame ", frames_,
+        " is beyond the longest utterance, ", std::min(o.max_frames, capacity_ * o.subsampling));
   ++frames_;
   if (!subsampling_.push(frame)) return false;
   const int64_t width = position_.numel();

@@ -9,15 +9,16 @@ namespace tapeformer {
 
 class SpeechStream {
  public:
-  // The model must outlive the stream. Throws ConfigError unless the model is a causal Transformer, and
-  // std::invalid_argument when its attention kind has no recurrent form.
-  explicit SpeechStream(const SpeechModel& model, int64_t batch = 1);
+  // The model must outlive the stream. `capacity`: most steps between resets for attention kinds that keep
+  // keys and values; 0: those of the model's longest utterance. Throws ConfigError unless the model is a
+  // causal Transformer, and std::invalid_argument when its attention kind has no recurrent form.
+  explicit SpeechStream(const SpeechModel& model, int64_t batch = 1, int64_t capacity = 0);
 
   // Takes one frame of every utterance, (batch, features) of the model's dtype. True when a step of the
   // encoder is complete: always, or with every second or fourth frame when the model subsamples. Allocates
   // nothing. A state that does not grow takes any number of frames; positions go on where those of training
-  // ended. Errors: ShapeError, also beyond the model's longest utterance where the state has room for no
-  // more.
+  // ended, which costs accuracy: see StreamDecoder (models/stream_decoder.h). Errors: ShapeError, also beyond
+  // the capacity of a state that grows.
   bool push(const Tensor& frame);
   // Logits of the newest step, (batch, classes), valid until the next one: row t of the parallel form.
   const Tensor& logits() const { return logits_; }
@@ -29,6 +30,7 @@ class SpeechStream {
  private:
   const SpeechModel& model_;
   int64_t batch_;
+  int64_t capacity_;    // steps
   bool endless_;        // the state takes any number of frames
   int64_t frames_ = 0;  // taken so far
   SubsamplingStep subsampling_;

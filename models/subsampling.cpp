@@ -63,7 +63,7 @@ SubsamplingStep::SubsamplingStep(const Subsampling& subsampling, int64_t batch, 
   for (const auto& conv : subsampling.layers) {
     const Tensor& weight = conv->weight;
     const int64_t row = weight.size(1) * weight.size(2);
-    layers_.push_back({DecodingLinear(weight.view({o.channels, row}), conv->bias, batch), buffer(row),
+    layers_.push_back({DecodingLinear(detach(weight).view({o.channels, row}), conv->bias, batch), buffer(row),
                        buffer(o.channels), 0});
   }
   if (layers_.empty()) window_ = buffer(o.output_width());

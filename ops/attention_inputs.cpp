@@ -19,6 +19,7 @@ bool last_dimension_is_contiguous(const Tensor& x) {
 }  // namespace
 
 void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
+  check_defined(op, "q", q, "k", k, "v", v);
   const bool fits = q.rank() == 4 && k.rank() == 4 && v.rank() == 4 && q.size(0) == k.size(0) &&
                     q.size(0) == v.size(0) && k.size(1) == v.size(1) && q.size(2) == k.size(2) &&
                     q.size(2) == v.size(2) && q.size(3) == k.size(3) && q.size(3) > 0 && v.size(3) > 0;
@@ -32,6 +33,7 @@ void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, co
 
 void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
                           const Tensor& out) {
+  check_defined(op, "q", q, "k", k, "v", v, "out", out);
   const bool fits = q.rank() == 3 && v.rank() == 3 && q.shape() == k.shape() && out.shape() == v.shape() &&
                     q.size(0) == v.size(0) && q.size(1) == v.size(1) && q.size(2) > 0 && v.size(2) > 0;
   check(fits, op, "expected q, k (batch, heads, dim) and v, out (batch, heads, value_dim), not ", q.shape(),

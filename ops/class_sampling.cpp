@@ -6,6 +6,7 @@ namespace tapeformer {
 
 void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t first, const Tensor& out,
                     bool greedy) {
+  check_defined("sample_classes", "logits", logits, "out", out);
   constexpr const char* kOp = "sample_classes";
   check(logits.rank() == 2 && logits.is_contiguous(), kOp, "logits must be (rows, classes), not ",
         logits.shape());

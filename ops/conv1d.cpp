@@ -41,7 +41,7 @@ Sizes sizes_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const 
 // Frames [first, first + count) of sequence b.
 Tensor frames_of(const Tensor& x, int64_t b, int64_t first, int64_t count) {
   const int64_t frames = x.size(1), dim = x.size(2);
-  return x.view({count, dim}, {dim, 1}, (b * frames + first) * dim);
+  return x.alias({count, dim}, {dim, 1}, (b * frames + first) * dim);
 }
 
 // Calls f(b, length) for every sequence.
@@ -157,6 +157,7 @@ int64_t conv1d_steps(int64_t frames, int64_t kernel, const Conv1dOptions& option
 
 Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, const Tensor& lengths,
               const Conv1dOptions& options) {
+  check_defined(kOp, "the input", input, "the weight", weights);
   const Sizes s = sizes_of(input, weights, bias, options);
   const Tensor x = contiguous(input), weight = contiguous(weights);
   const Tensor counts = checked_lengths(kOp, "length", lengths, s.batch, s.frames);
@@ -168,7 +169,7 @@ Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, co
   });
   const Tensor y = make({s.batch, s.steps, s.out});
   if (bias.defined())
-    y.copy_from(bias.view(y.shape(), {0, 0, 1}));
+    y.copy_from(bias.alias(y.shape(), {0, 0, 1}));
   else
     y.fill(0);
   visit_floating(kOp, x.dtype(), [&](auto tag) {

@@ -1,6 +1,7 @@
 #include "ops/ctc_loss.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/frames.h"
 #include "ops/kernels/ctc_loss.h"
@@ -25,16 +26,19 @@ void check_labels(const int64_t* labels, int64_t count, int64_t utterance, int64
 struct Feasible {
   Tensor counted;  // (batch,) uint8
   int64_t utterances = 0, labels = 0;
+
+  int64_t count(CtcReduction reduction) const {
+    return reduction == CtcReduction::per_utterance ? utterances : labels;
+  }
 };
 
-Feasible feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths,
-                        int64_t classes, int64_t blank) {
+// All arguments contiguous.
+Feasible feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths) {
   const int64_t batch = labels.size(0), longest = labels.size(1);
   Feasible result{.counted = Tensor::zeros({batch}, DType::uint8)};
   for (int64_t b = 0; b < batch; ++b) {
     const int64_t* const own = labels.data<int64_t>() + b * longest;
     const int64_t count = label_lengths.data<int64_t>()[b];
-    check_labels(own, count, b, classes, blank);
     if (frame_lengths.data<int64_t>()[b] < steps_needed({own, static_cast<size_t>(count)})) continue;
     result.counted.data<uint8_t>()[b] = 1;
     ++result.utterances;
@@ -48,6 +52,7 @@ Feasible feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, const
 // The gradient is made in the same pass as the loss, while the forward variables of an utterance are at hand.
 CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor& labels,
                  const Tensor& label_lengths, const CtcOptions& options) {
+  check_defined(kOp, "logits", logits, "labels", labels);
   check(logits.rank() == 3 && logits.size(2) > 0, kOp, "logits must be (batch, frames, classes), not ",
         logits.shape());
   const int64_t batch = logits.size(0), classes = logits.size(2), blank = options.blank;
@@ -58,11 +63,11 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
   const Tensor frame_counts = checked_lengths(kOp, "frame length", frame_lengths, batch, logits.size(1));
   const Tensor label_counts = checked_lengths(kOp, "label length", label_lengths, batch, labels.size(1));
   const Tensor x = contiguous(logits), targets = contiguous(labels);
-  const Feasible feasible = feasible_pairs(frame_counts, targets, label_counts, classes, blank);
-
-  const int64_t divisor =
-      options.reduction == CtcReduction::per_utterance ? feasible.utterances : feasible.labels;
-  const double scale = 1 / static_cast<double>(std::max<int64_t>(divisor, 1));
+  for (int64_t b = 0; b < batch; ++b)
+    check_labels(targets.data<int64_t>() + b * targets.size(1), label_counts.data<int64_t>()[b], b, classes,
+                 blank);
+  const Feasible feasible = feasible_pairs(frame_counts, targets, label_counts);
+  const double scale = 1 / static_cast<double>(std::max<int64_t>(feasible.count(options.reduction), 1));
   const Tensor losses = Tensor::empty({batch}, x.dtype(), x.device());
   const bool wanted = recording() && requires_grad(x);
   const Tensor gradient = wanted ? Tensor::empty_like(x) : Tensor{};
@@ -86,6 +91,19 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
     return Gradients{multiplied_by(kOp, gradient, g)};
   });
   return {loss, losses, batch - feasible.utterances};
+}
+
+int64_t ctc_loss_count(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths,
+                       CtcReduction reduction) {
+  check_defined("ctc_loss_count", "frame_lengths", frame_lengths, "labels", labels);
+  check(labels.rank() == 2 && labels.dtype() == DType::int64, "ctc_loss_count",
+        "labels must be int64 (batch, longest), not ", name_of(labels.dtype()), " ", labels.shape());
+  const int64_t batch = labels.size(0);
+  const Tensor frames = checked_lengths("ctc_loss_count", "frame length", frame_lengths, batch,
+                                        std::numeric_limits<int64_t>::max());
+  const Tensor counts =
+      checked_lengths("ctc_loss_count", "label length", label_lengths, batch, labels.size(1));
+  return feasible_pairs(frames, contiguous(labels), counts).count(reduction);
 }
 
 }  // namespace tapeformer

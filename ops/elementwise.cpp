@@ -7,11 +7,12 @@ namespace tapeformer {
 namespace {
 
 Tensor dense(const Tensor& x) {
-  return x.is_contiguous() ? x : x.clone();
+  return x.is_contiguous() ? x : detach(x).clone();
 }
 
 template <class Function>
 Tensor unary(const char* op, const Tensor& x_any) {
+  check_defined(op, "x", x_any);
   const Tensor x = contiguous(x_any);
   const Tensor y = Tensor::empty_like(x);
   visit_floating(op, x.dtype(), [&](auto tag) {
@@ -40,6 +41,7 @@ Tensor unary(const char* op, const Tensor& x_any) {
 
 template <class Function>
 Tensor binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
+  check_defined(op, "a", a_any, "b", b_any);
   check(a_any.dtype() == b_any.dtype(), op, name_of(a_any.dtype()), " and ", name_of(b_any.dtype()));
   const Shape shape =
       a_any.shape() == b_any.shape() ? a_any.shape() : broadcast_shapes(op, a_any.shape(), b_any.shape());
@@ -101,6 +103,7 @@ Tensor apply_mask(const Tensor& x_any, const DropoutMask& mask) {
 
 // A sum hands its gradient on unchanged: no copy.
 Tensor add(const Tensor& a, const Tensor& b) {
+  check_defined("add", "a", a, "b", b);
   if (!(a.shape() == b.shape())) {
     const Shape shape = broadcast_shapes("add", a.shape(), b.shape());
     return add(broadcast_to(a, shape), broadcast_to(b, shape));
@@ -124,9 +127,11 @@ Tensor div(const Tensor& a, const Tensor& b) {
 }
 
 Tensor add(const Tensor& a, double b) {
+  check_defined("add", "a", a);
   return record("add", affine_of(a, 1, b), {&a}, [](const Tensor& g) { return Gradients{g}; });
 }
 Tensor mul(const Tensor& a, double b) {
+  check_defined("mul", "a", a);
   return record("mul", affine_of(a, b, 0), {&a},
                 [b](const Tensor& g) { return Gradients{affine_of(g, b, 0)}; });
 }
@@ -166,6 +171,7 @@ Tensor softplus(const Tensor& x) {
 }
 
 Tensor dropout(const Tensor& x, const DropoutMask& mask) {
+  check_defined("dropout", "x", x);
   check(mask.p >= 0 && mask.p < 1, "dropout", "probability ", mask.p, " is not in [0, 1)");
   if (!mask.active()) return x;
   return record("dropout", apply_mask(x, mask), {&x},

@@ -19,7 +19,7 @@ IndexShape index_shape(const char* op, const Shape& x, int dim, const Shape& ind
 }
 
 Tensor gather_any(const Tensor& x_any, const Tensor& index, const IndexShape& shape) {
-  const Tensor x = x_any.is_contiguous() ? x_any : x_any.clone();
+  const Tensor x = x_any.is_contiguous() ? x_any : detach(x_any).clone();
   const Tensor y = Tensor::empty(index.shape(), x.dtype(), x.device());
   visit_floating("gather", x.dtype(), [&](auto tag) {
     using T = decltype(tag);
@@ -34,7 +34,7 @@ Tensor gather_any(const Tensor& x_any, const Tensor& index, const IndexShape& sh
 // target += source at the index
 void scatter_into(const Tensor& target, const Tensor& source_any, const Tensor& index,
                   const IndexShape& shape) {
-  const Tensor source = source_any.is_contiguous() ? source_any : source_any.clone();
+  const Tensor source = source_any.is_contiguous() ? source_any : detach(source_any).clone();
   visit_floating("scatter_add", target.dtype(), [&](auto tag) {
     using T = decltype(tag);
     on_device(
@@ -47,6 +47,7 @@ void scatter_into(const Tensor& target, const Tensor& source_any, const Tensor& 
 }  // namespace
 
 Tensor checked_index(const char* op, const Tensor& index, int64_t size, Device device) {
+  check_defined(op, "the index", index);
   visit_index(op, index.dtype(), [](auto) {});
   const Tensor plain = index.to(DType::int64);
   if (!plain.device().is_cpu()) return plain;
@@ -58,6 +59,7 @@ Tensor checked_index(const char* op, const Tensor& index, int64_t size, Device d
 }
 
 Tensor embedding(const Tensor& table, const Tensor& index) {
+  check_defined("embedding", "the table", table, "the index", index);
   check(table.rank() == 2 && table.is_contiguous(), "embedding", "the table must be (rows, dim), not ",
         table.shape());
   const Tensor rows = checked_index("embedding", index, table.size(0), table.device());
@@ -91,6 +93,7 @@ Tensor embedding(const Tensor& table, const Tensor& index) {
 }
 
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
+  check_defined("gather", "x", x, "the index", index);
   dim = normalize_dim("gather", dim, x.rank());
   const IndexShape shape = index_shape("gather", x.shape(), dim, index.shape());
   const Tensor places = checked_index("gather", index, shape.size, x.device());
@@ -103,12 +106,13 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
 }
 
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source) {
+  check_defined("scatter_add", "x", x, "the index", index, "the source", source);
   dim = normalize_dim("scatter_add", dim, x.rank());
   check(source.shape() == index.shape() && source.dtype() == x.dtype(), "scatter_add", "source ",
         source.shape(), " for index ", index.shape());
   const IndexShape shape = index_shape("scatter_add", x.shape(), dim, index.shape());
   const Tensor places = checked_index("scatter_add", index, shape.size, x.device());
-  const Tensor out = x.clone();
+  const Tensor out = detach(x).clone();
   scatter_into(out, source, places, shape);
   return record("scatter_add", out, {&x, &source}, [places, shape](const Tensor& g, Needs needs) {
     return Gradients{g, needs[1] ? gather_any(g, places, shape) : Tensor{}};

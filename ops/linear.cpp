@@ -16,6 +16,7 @@ T* data_or_null(const Tensor& tensor) {
 }
 
 void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_defined("linear", "the input", x, "the weight", weight);
   check(weight.rank() == 2 && x.rank() >= 1 && x.size(-1) == weight.size(1), "linear", "input ", x.shape(),
         " does not fit weight ", weight.shape(), " (out, in)");
   check(!bias.defined() || bias.shape() == Shape{weight.size(0)}, "linear", "bias ",
@@ -47,7 +48,7 @@ Shape result_shape_of(const Tensor& x, const LinearShape& shape) {
 
 // The weight as it enters products with x; the tape does not see that it was rounded.
 Tensor in_dtype_of(const Tensor& x, const Tensor& weight) {
-  return weight.dtype() == x.dtype() ? weight : weight.to(x.dtype());
+  return weight.dtype() == x.dtype() ? weight : detach(weight).to(x.dtype());
 }
 
 // What a result was made of. factor: the weight as it enters the products, in the dtype of x. pre: what went

@@ -44,6 +44,7 @@ Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, 
 // The gradient is made in the same pass as the loss, while the parameters of a row are in registers.
 Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
                              const LogisticMixtureOptions& options) {
+  check_defined("logistic_mixture_loss", "parameters", parameters, "targets", targets);
   const Tensor rows = contiguous(parameters);
   checked_mixtures("logistic_mixture_loss", rows);
   constexpr const char* kOp = "logistic_mixture_loss";
@@ -57,12 +58,14 @@ Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
 }
 
 Tensor logistic_mixture_nll(const Tensor& parameters, const Tensor& targets, int64_t levels) {
+  check_defined("logistic_mixture_nll", "parameters", parameters, "targets", targets);
   const NoGrad no_grad;
   return row_nll("logistic_mixture_nll", contiguous(parameters), targets, levels, {}, {});
 }
 
 void sample_logistic_mixture(const Tensor& parameters, const RandomStream& stream, int64_t first,
                              const Tensor& out, SamplingScale scale) {
+  check_defined("sample_logistic_mixture", "parameters", parameters, "out", out);
   constexpr const char* kOp = "sample_logistic_mixture";
   const int64_t mixtures = checked_mixtures(kOp, parameters);
   check(parameters.is_contiguous(), kOp, "parameters must be contiguous");

@@ -144,6 +144,7 @@ int64_t lsh_bucket_count(const LshOptions& options, int64_t length) {
 }
 
 Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomStream& stream) {
+  check_defined(kHash, "q", query);
   check(query.rank() == 4 && query.size(3) > 0, kHash, "expected q (batch, length, heads, dim), not ",
         query.shape());
   const NoGrad no_grad;
@@ -175,6 +176,7 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
 
 Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buckets,
                      const LshOptions& options) {
+  check_defined(kOp, "q", query, "v", value);
   check(query.rank() != 4 || value.rank() != 4 || query.size(1) == value.size(1), kOp, "q of length ",
         query.rank() == 4 ? query.size(1) : 0, " and v of length ", value.rank() == 4 ? value.size(1) : 0,
         ": queries are the keys here, so give both one length");

@@ -39,9 +39,13 @@ std::array<LstmDirection<T>, 2> pointers(const std::vector<Tensor>& weights) {
 }  // namespace
 
 Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWeights>& directions) {
+  check_defined(kOp, "the input", input);
   check(input.rank() == 3, kOp, "input must be (batch, frames, in), not ", input.shape());
   check(directions.size() == 1 || directions.size() == 2, kOp, directions.size(),
         " directions; there is one, or there are two");
+  for (const LstmWeights& w : directions)
+    check_defined(kOp, "weight_ih", w.weight_ih, "weight_hh", w.weight_hh, "bias_ih", w.bias_ih, "bias_hh",
+                  w.bias_hh);
   const Tensor x = contiguous(input);
   const auto count = static_cast<int64_t>(directions.size());
   check(directions[0].weight_hh.rank() == 2, kOp, "weight_hh must be (4 hidden, hidden), not ",

@@ -21,8 +21,8 @@ Shape with_matrix(Shape batch, int64_t rows, int64_t columns) {
 
 // Product of stacks that have the same batch shape, unrecorded.
 Tensor product(const Tensor& a_any, const Tensor& b_any, MatmulOptions options) {
-  const Tensor a = a_any.is_contiguous() ? a_any : a_any.clone();
-  const Tensor b = b_any.is_contiguous() ? b_any : b_any.clone();
+  const Tensor a = a_any.is_contiguous() ? a_any : detach(a_any).clone();
+  const Tensor b = b_any.is_contiguous() ? b_any : detach(b_any).clone();
   const int64_t m = a.size(options.transpose_a ? -1 : -2), k = a.size(options.transpose_a ? -2 : -1);
   const int64_t n = b.size(options.transpose_b ? -2 : -1);
   const Shape batch = batch_of(a.shape());
@@ -53,6 +53,7 @@ Tensor product(const Tensor& a_any, const Tensor& b_any, MatmulOptions options) 
 }  // namespace
 
 Tensor matmul(const Tensor& a_in, const Tensor& b_in, MatmulOptions options) {
+  check_defined("matmul", "a", a_in, "b", b_in);
   check(a_in.rank() >= 2 && b_in.rank() >= 2, "matmul", "needs matrices, not shapes ", a_in.shape(), " and ",
         b_in.shape());
   check(a_in.dtype() == b_in.dtype(), "matmul", name_of(a_in.dtype()), " times ", name_of(b_in.dtype()));

@@ -9,6 +9,7 @@ namespace tapeformer {
 namespace {
 
 void check_arguments(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_defined(op, "the input", x, "the weight", weight, "the bias", bias);
   check(x.rank() >= 1 && weight.shape() == Shape{x.size(-1)} && bias.shape() == weight.shape(), op, "input ",
         x.shape(), " does not fit weight ", weight.shape(), " and bias ", bias.shape());
   check(x.dtype() == weight.dtype() && x.dtype() == bias.dtype(), op, "input is ", name_of(x.dtype()),
@@ -83,6 +84,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 
 Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                            const DropoutMask& dropout, double eps) {
+  check_defined("residual_layer_norm", "the input", x, "the branch", branch);
   check(x.shape() == branch.shape() && x.dtype() == compute_dtype(branch.dtype()), "residual_layer_norm",
         "input ", name_of(x.dtype()), " ", x.shape(), " and branch ", name_of(branch.dtype()), " ",
         branch.shape(), " differ");

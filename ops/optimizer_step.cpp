@@ -56,6 +56,34 @@ Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rul
   return norm;
 }
 
+void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares) {
+  constexpr const char* kNorms = "squared_norms";
+  const auto count = static_cast<int64_t>(tensors.size());
+  check(squares.shape() == Shape{count} && squares.is_contiguous(), kNorms, "squares ", squares.shape(),
+        " for ", count, " tensors");
+  if (tensors.empty()) return;
+  std::vector<Tensor> contiguous;  // keeps copies alive
+  for (const Tensor& x : tensors) contiguous.push_back(x.is_contiguous() ? x : x.alias().clone());
+  visit_floating(kNorms, tensors[0].dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const auto run = [&](auto norms) {
+      std::vector<ParameterArrays<T>> list;
+      for (const Tensor& x : contiguous) list.push_back({nullptr, x.data<T>(), nullptr, nullptr, x.numel()});
+      norms(list.data(), count, squares.data<double>());
+    };
+    on_device(
+        tensors[0].device(), kNorms, [&] { run(cpu::squared_norms<T>); },
+        [&] { run(cuda::squared_norms<T>); });
+  });
+}
+
+Tensor squared_norms(const std::vector<Tensor>& tensors) {
+  const Device device = tensors.empty() ? kCpu : tensors[0].device();
+  const Tensor squares = Tensor::empty({static_cast<int64_t>(tensors.size())}, DType::float64, device);
+  squared_norms_into(tensors, squares);
+  return squares;
+}
+
 void average_into(const Tensor& average, const Tensor& value, const Tensor& rule) {
   check(average.shape() == value.shape() && average.dtype() == value.dtype(), "average_into", "shapes ",
         average.shape(), " and ", value.shape());

@@ -24,6 +24,13 @@ void set_rule(const Tensor& memory, const StepRule& rule);
 Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rule,
                       const Clipping& clipping = {});
 
+// The sum of squares of every tensor, (count,) float64 on their device, for which nothing has waited. It is
+// finite if and only if every element is (float32: always; float64: up to 1e150). The tensors have one dtype,
+// float32 or float64, and one device.
+Tensor squared_norms(const std::vector<Tensor>& tensors);
+// The same into `squares` (count,) float64.
+void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares);
+
 // average = decay * average + (1 - decay) * value, elementwise, with the average_decay of a rule_on the
 // device.
 void average_into(const Tensor& average, const Tensor& value, const Tensor& rule);

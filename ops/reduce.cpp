@@ -29,7 +29,7 @@ Split split_at(const Shape& shape, int dim) {
 
 // Unrecorded sum of one dimension, kept as size 1.
 Tensor sum_dim(const Tensor& x, int dim) {
-  const Tensor source = x.is_contiguous() ? x : x.clone();
+  const Tensor source = x.is_contiguous() ? x : detach(x).clone();
   const Split split = split_at(x.shape(), dim);
   const Tensor out = Tensor::empty(split.kept, x.dtype(), x.device());
   const int64_t outer = split.outer, size = split.size, inner = split.inner;
@@ -57,10 +57,12 @@ void max_into(const char* op, const Tensor& x, const Split& split, const Tensor&
 }  // namespace
 
 Tensor sum(const Tensor& x) {
+  check_defined("sum", "x", x);
   return reshape(sum(reshape(x, {-1}), 0), {});
 }
 
 Tensor sum(const Tensor& x, int dim, bool keep_dim) {
+  check_defined("sum", "x", x);
   dim = normalize_dim("sum", dim, x.rank());
   const Split split = split_at(x.shape(), dim);
   const Tensor out = sum_dim(x, dim).view(keep_dim ? split.kept : split.dropped);
@@ -70,6 +72,7 @@ Tensor sum(const Tensor& x, int dim, bool keep_dim) {
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
+  check_defined("sum_to", "x", x);
   if (x.shape() == shape) return x;
   check(shape.rank() <= x.rank() && broadcast_shapes("sum_to", shape, x.shape()) == x.shape(), "sum_to",
         "shape ", x.shape(), " is no broadcast of ", shape);
@@ -81,17 +84,20 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
 }
 
 Tensor mean(const Tensor& x) {
+  check_defined("mean", "x", x);
   return mul(sum(x), 1.0 / static_cast<double>(x.numel()));
 }
 
 Tensor mean(const Tensor& x, int dim, bool keep_dim) {
+  check_defined("mean", "x", x);
   const double count = static_cast<double>(x.size(normalize_dim("mean", dim, x.rank())));
   return mul(sum(x, dim, keep_dim), 1.0 / count);
 }
 
 Tensor max(const Tensor& x, int dim, bool keep_dim) {
+  check_defined("max", "x", x);
   dim = normalize_dim("max", dim, x.rank());
-  const Tensor source = x.is_contiguous() ? x : x.clone();
+  const Tensor source = x.is_contiguous() ? x : detach(x).clone();
   const Split split = split_at(x.shape(), dim);
   check(split.size > 0, "max", "dimension ", dim, " of shape ", x.shape(), " is empty");
   const Shape shape = keep_dim ? split.kept : split.dropped;
@@ -115,8 +121,9 @@ Tensor max(const Tensor& x, int dim, bool keep_dim) {
 }
 
 Tensor argmax(const Tensor& x) {
+  check_defined("argmax", "x", x);
   check(x.rank() >= 1 && x.size(-1) > 0, "argmax", "the last dimension of shape ", x.shape(), " is empty");
-  const Tensor source = x.is_contiguous() ? x : x.clone();
+  const Tensor source = x.is_contiguous() ? x : detach(x).clone();
   const Split split = split_at(x.shape(), x.rank() - 1);
   const Tensor out = Tensor::empty(split.dropped, x.dtype(), x.device());
   const Tensor index = Tensor::empty(split.dropped, DType::int64, x.device());

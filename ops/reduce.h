@@ -14,10 +14,10 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 // Arithmetic mean; NaN for no elements.
 Tensor mean(const Tensor& x);
 Tensor mean(const Tensor& x, int dim, bool keep_dim = false);
-// Largest element of one dimension; its gradient goes to the first of equal elements. The dimension must not
-// be empty.
+// Largest element of one dimension, NaN if there is one; its gradient goes to the first of equal elements.
+// The dimension must not be empty.
 Tensor max(const Tensor& x, int dim, bool keep_dim = false);
-// int64 index of the first largest element of the last dimension; has no gradient.
+// int64 index of the first largest element of the last dimension, or of its first NaN; has no gradient.
 Tensor argmax(const Tensor& x);
 
 }  // namespace tapeformer

@@ -15,6 +15,7 @@ struct Rows {
 };
 
 Rows as_rows(const char* op, const Tensor& x) {
+  check_defined(op, "x", x);
   check(x.rank() >= 1 && x.size(-1) > 0, op, "the last dimension of shape ", x.shape(), " is empty");
   return {contiguous(x), x.numel() / x.size(-1), x.size(-1)};
 }
@@ -94,6 +95,7 @@ Tensor logsumexp(const Tensor& x) {
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights) {
+  check_defined("cross_entropy", "logits", logits, "targets", targets);
   check(logits.rank() == 2 && logits.size(1) > 0, "cross_entropy", "logits must be (rows, classes), not ",
         logits.shape());
   const int64_t row_count = logits.size(0), classes = logits.size(1);

@@ -12,25 +12,28 @@ Shape with_size(Shape shape, int dim, int64_t size) {
 
 // The view of `count` elements of one dimension from `begin` on, unrecorded.
 Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t count) {
-  return x.view(with_size(x.shape(), dim, count), x.strides(), begin * x.strides()[dim]);
+  return x.alias(with_size(x.shape(), dim, count), x.strides(), begin * x.strides()[dim]);
 }
 
 }  // namespace
 
 Tensor contiguous(const Tensor& x) {
+  check_defined("contiguous", "x", x);
   if (x.is_contiguous()) return x;
-  return record("contiguous", x.clone(), {&x}, [](const Tensor& g) { return Gradients{g}; });
+  return record("contiguous", detach(x).clone(), {&x}, [](const Tensor& g) { return Gradients{g}; });
 }
 
 Tensor cast(const Tensor& x, DType dtype) {
+  check_defined("cast", "x", x);
   if (x.dtype() == dtype) return x;
   check(is_floating(dtype) || !requires_grad(x), "cast", "a tensor that requires a gradient cannot become ",
         name_of(dtype));
-  return record("cast", x.to(dtype), {&x},
+  return record("cast", detach(x).to(dtype), {&x},
                 [from = x.dtype()](const Tensor& g) { return Gradients{g.to(from)}; });
 }
 
 Tensor reshape(const Tensor& x, Shape shape) {
+  check_defined("reshape", "x", x);
   int64_t known = 1;
   int inferred = -1;
   for (int i = 0; i < shape.rank(); ++i) {
@@ -47,12 +50,14 @@ Tensor reshape(const Tensor& x, Shape shape) {
   }
   check(shape.numel() == x.numel(), "reshape", "shape ", x.shape(), " cannot become ", shape);
   const Tensor source = contiguous(x);
-  return record("reshape", source.view(shape), {&source}, [from = x.shape()](const Tensor& g) {
-    return Gradients{(g.is_contiguous() ? g : g.clone()).view(from)};
-  });
+  return record("reshape", source.alias(shape, shape.contiguous_strides()), {&source},
+                [from = x.shape()](const Tensor& g) {
+                  return Gradients{(g.is_contiguous() ? g : g.clone()).view(from)};
+                });
 }
 
 Tensor permute(const Tensor& x, const Shape& order) {
+  check_defined("permute", "x", x);
   check(order.rank() == x.rank(), "permute", "order ", order, " for shape ", x.shape());
   Shape shape = x.shape(), strides = x.strides(), inverse = Shape::filled(x.rank(), -1);
   for (int i = 0; i < order.rank(); ++i) {
@@ -62,11 +67,12 @@ Tensor permute(const Tensor& x, const Shape& order) {
     shape[i] = x.size(from);
     strides[i] = x.strides()[from];
   }
-  return record("permute", x.view(shape, strides), {&x},
+  return record("permute", x.alias(shape, strides), {&x},
                 [inverse](const Tensor& g) { return Gradients{permute(g, inverse)}; });
 }
 
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
+  check_defined("transpose", "x", x);
   Shape order;
   for (int i = 0; i < x.rank(); ++i) order.append(i);
   std::swap(order[normalize_dim("transpose", dim0, x.rank())],
@@ -75,6 +81,7 @@ Tensor transpose(const Tensor& x, int dim0, int dim1) {
 }
 
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
+  check_defined("slice", "x", x);
   dim = normalize_dim("slice", dim, x.rank());
   const int64_t size = x.size(dim);
   if (begin < 0) begin += size;
@@ -90,17 +97,19 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
 }
 
 Tensor broadcast_to(const Tensor& x, const Shape& shape) {
+  check_defined("broadcast_to", "x", x);
   if (x.shape() == shape) return x;
   check(x.rank() <= shape.rank() && broadcast_shapes("broadcast_to", x.shape(), shape) == shape,
         "broadcast_to", "shape ", x.shape(), " does not broadcast to ", shape);
   Shape strides = Shape::filled(shape.rank(), 0);
   for (int i = 1; i <= x.rank(); ++i)
     if (x.size(-i) != 1) strides[-i] = x.strides()[-i];
-  return record("broadcast_to", x.view(shape, strides), {&x},
+  return record("broadcast_to", x.alias(shape, strides), {&x},
                 [from = x.shape()](const Tensor& g) { return Gradients{sum_to(g, from)}; });
 }
 
 Tensor concat(const std::vector<Tensor>& parts, int dim) {
+  for (const Tensor& part : parts) check_defined("concat", "a part", part);
   check(!parts.empty(), "concat", "needs at least one tensor");
   const Tensor& first = parts[0];
   dim = normalize_dim("concat", dim, first.rank());
@@ -132,6 +141,7 @@ Tensor concat(const std::vector<Tensor>& parts, int dim) {
 }
 
 Tensor stack(const std::vector<Tensor>& parts, int dim) {
+  for (const Tensor& part : parts) check_defined("stack", "a part", part);
   check(!parts.empty(), "stack", "needs at least one tensor");
   dim = normalize_dim("stack", dim, parts[0].rank() + 1);
   std::vector<Tensor> expanded;

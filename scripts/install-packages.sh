@@ -13,16 +13,19 @@ packages=(
   libtomlplusplus-dev      # config files
   nlohmann-json3-dev       # metrics, safetensors headers
   zlib1g-dev libpng-dev    # data sets, pictures
+  libssl-dev               # SHA-256
   libsndfile1-dev          # audio files
   libsamplerate0-dev       # resampling
   libkissfft-dev           # Fourier transforms
   espeak-ng                # synthetic speech, as a separate program
+  librsvg2-bin             # charts as PDF, as a separate program
   libcurl4-openssl-dev     # downloading data sets
   dataset-fashion-mnist    # the data of configs/quickstart.toml
 )
 test_packages=(
   doctest-dev libboost-context-dev  # tests, and the threads of the emulated CUDA device
   clang-format shellcheck sctk
+  python3                  # tests/fuzz
 )
 
 case "${1:-}" in

@@ -47,6 +47,7 @@ class AutoregressiveTask final : public Task {
     const auto batch = prefetcher_->next();
     check(batch.has_value(), "trainer", "no batch for step ", number);
     batches_[place] = *batch;
+    loss_counts_[place] = counted_tokens(*batch);
     // The shares of the loss's chunks are counted on the host.
     if (!repeats_steps_ || (batch->mask.defined() && model_->options().loss_chunks > 1)) return "";
     const std::string layout =
@@ -57,6 +58,7 @@ class AutoregressiveTask final : public Task {
     batches_[place] = on_device;
     return layout;
   }
+  double loss_count(int64_t place) const override { return loss_counts_.at(place); }
   BatchLoss loss(int64_t place, const ForwardContext& context) override {
     const Batch& batch = batches_[place];
     return {model_->loss(batch, context), batch.tokens.size(0) * (batch.tokens.size(1) - 1)};
@@ -69,8 +71,8 @@ class AutoregressiveTask final : public Task {
     return text;
   }
 
-  TaskEvaluation evaluate() const override {
-    const Evaluation e = tapeformer::evaluate(*model_, *evaluation_set_, evaluation_batch_);
+  TaskEvaluation evaluate(const StopCheck& stop) const override {
+    const Evaluation e = tapeformer::evaluate(*model_, *evaluation_set_, evaluation_batch_, 0, 0, stop);
     TaskEvaluation result{.split = e.split,
                           .examples = e.examples,
                           .criterion = e.nats_per_dim,
@@ -104,6 +106,7 @@ class AutoregressiveTask final : public Task {
 
   bool repeats_steps_ = false;
   std::map<int64_t, Batch> batches_;        // by place
+  std::map<int64_t, double> loss_counts_;   // by place
   std::map<std::string, Batch> on_device_;  // by layout
   std::shared_ptr<const Dataset> evaluation_set_;
   std::shared_ptr<const Loader> loader_;
@@ -114,9 +117,8 @@ class AutoregressiveTask final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_autoregressive_task(const Config& config, const std::string& data_dir,
-                                               Device device) {
-  return std::make_unique<AutoregressiveTask>(config, data_dir, device);
+std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccess& data, Device device) {
+  return std::make_unique<AutoregressiveTask>(config, data.data_dir, device);
 }
 
 }  // namespace tapeformer

@@ -1,5 +1,7 @@
 #include "train/build.h"
 
+#include <atomic>
+
 #include "core/cuda/backend.h"
 #include "core/log.h"
 #include "core/threads.h"
@@ -52,6 +54,9 @@ AttentionCatalogue attention_catalogue() {
   AttentionCatalogue catalogue;
   for (const AttentionKind& kind : attention_kinds()) catalogue.names.push_back(kind.name);
   catalogue.options = [](const std::string& name) { return attention_kind(name).options; };
+  catalogue.drops_weights = [](const std::string& name) {
+    return attention_kind(name).capabilities.weight_dropout;
+  };
   return catalogue;
 }
 
@@ -72,7 +77,7 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
 }
 
 std::string evaluation_split(const Config& config) {
-  return config.data.validation > 0 ? "valid" : "test";
+  return config.model.type == "image" && config.data.validation > 0 ? "valid" : "test";
 }
 
 AutoregressiveOptions model_options(const Config& config, const DatasetInfo& data) {
@@ -102,15 +107,23 @@ std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const Data
   return model;
 }
 
+Device announced_device(const std::string& name) {
+  const DeviceChoice choice = choose_device(name);
+  static std::atomic<bool> announced = false;
+  if (!choice.reason.empty() && !announced.exchange(true))
+    log_info("device ", choice.device.to_string(), ": ", choice.reason);
+  return choice.device;
+}
+
 Device prepare_machine(const RunConfig& run) {
   set_threads(static_cast<int>(run.threads));
-  const DeviceChoice choice = choose_device(run.device);
-  if (!choice.reason.empty()) log_info("device ", choice.device.to_string(), ": ", choice.reason);
-  if (choice.device.is_cpu() && run.precision != "float32")
+  const Device device = announced_device(run.device);
+  if (device.is_cpu() && run.tf32) log_warning("run.tf32 = true has no effect: the device is the CPU");
+  if (device.is_cpu() && run.precision != "float32")
     throw ConfigError("run.precision = \"" + run.precision +
                       "\" needs a CUDA device; the CPU computes in float32");
-  set_precision(run, choice.device);
-  return choice.device;
+  set_precision(run, device);
+  return device;
 }
 
 void set_precision(const RunConfig& run, Device device) {

@@ -35,6 +35,10 @@ AutoregressiveOptions model_options(const Config& config, const DatasetInfo& dat
 std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data,
                                                 Device device = kCpu);
 
+// Returns the device of that name. For "auto" a message tells, once in the process, which device it is and
+// why. Throws DeviceError (device unavailable) and ConfigError.
+Device announced_device(const std::string& name);
+
 // Sets threads, checks the device and sets its precision. Throws DeviceError (device unavailable) and
 // ConfigError.
 Device prepare_machine(const RunConfig& run);

@@ -1,29 +1,28 @@
 #include "train/checkpoint.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <filesystem>
 
 #include "core/errors.h"
 #include "core/files.h"
-#include "train/safetensors.h"
+#include "core/folder.h"
+#include "core/log.h"
 
 namespace tapeformer {
 namespace {
 
 namespace fs = std::filesystem;
 
-const char* const kTemporaryPrefix = ".tmp-";
+constexpr size_t kLargestText = size_t{64} << 20;  // of state.json and config.toml
+const char* const kCheckpoints = "checkpoints";
 const char* const kModelFile = "model.safetensors";
+const char* const kOptimizerFile = "optimizer.safetensors";
+const char* const kStateFile = "state.json";
+const char* const kConfigFile = "config.toml";
 
 fs::path checkpoints_of(const std::string& run_dir) {
-  return fs::path(run_dir) / "checkpoints";
+  return fs::path(run_dir) / kCheckpoints;
 }
 
 std::string step_name(int64_t step) {
@@ -50,98 +49,125 @@ void guarded(const std::string& context, F&& f) {
   } catch (const FileError& error) {
     throw Error(context + ": " + error.what());
   } catch (const fs::filesystem_error& error) {
-    throw Error(context + ": " + error.what());
+    throw Error(context + ": " + error.path1().string() + ": " + error.code().message());
   }
 }
 
-// New folders are durable only when their parents are synced.
-void create_folders(const fs::path& path) {
+// Creates checkpoints/ if it is not there. New folders are durable only when their parents are synced.
+Folder open_or_create_checkpoints(const std::string& run_dir) {
+  const fs::path path = run_dir.empty() ? "." : fs::path(run_dir);
   std::vector<fs::path> created;
   for (fs::path p = path; !p.empty() && !fs::exists(p); p = p.parent_path()) created.push_back(p);
   fs::create_directories(path);
   for (const auto& p : created) sync_folder(p.has_parent_path() ? p.parent_path().string() : ".");
+  const Folder run(path.string());
+  if (run.kind_of(kCheckpoints) != Folder::Kind::none) return run.open_folder(kCheckpoints);
+  Folder checkpoints = run.create_folder(kCheckpoints);
+  run.sync();
+  return checkpoints;
 }
 
-// Takes a checkpoint away in one step; what a crash leaves of it is a temporary folder.
-void remove_checkpoint(const fs::path& folder) {
-  const fs::path doomed = folder.parent_path() / (kTemporaryPrefix + ("old-" + folder.filename().string()));
-  fs::remove_all(doomed);
-  rename_path(folder.string(), doomed.string());
-  fs::remove_all(doomed);
+// Removes a checkpoint in one step; after a crash the rest is a temporary folder.
+void remove_checkpoint(const Folder& parent, const std::string& name) {
+  const std::string doomed = temporary_name(name);
+  parent.rename(name, doomed);
+  parent.remove(doomed);
 }
 
-void point_symlink(const fs::path& link, const std::string& target) {
+void point_link(const Folder& parent, const std::string& link, const std::string& target) {
   // A copy that followed symlinks has a folder here, a second copy of the checkpoint.
-  if (fs::is_directory(fs::symlink_status(link))) remove_checkpoint(link);
-  const fs::path temporary = link.parent_path() / (kTemporaryPrefix + link.filename().string());
-  fs::remove(temporary);
-  fs::create_symlink(target, temporary);
-  rename_path(temporary.string(), link.string());
-  sync_folder(link.parent_path().string());
+  if (parent.kind_of(link) == Folder::Kind::folder) remove_checkpoint(parent, link);
+  parent.replace_link(link, target);
 }
 
-// The name of the folder that a symlink leads to, if that is there.
-std::optional<std::string> linked(const fs::path& link) {
+// The name that a link holds, if it is the name of a folder beside the link and not another path.
+std::optional<std::string> name_in_link(const fs::path& link) {
   std::error_code error;
-  const fs::path target = fs::read_symlink(link, error);
-  if (error || !fs::is_directory(link, error)) return std::nullopt;
-  return target.filename().string();
+  const std::string target = fs::read_symlink(link, error).string();
+  const bool plain =
+      !target.empty() && target != "." && target != ".." && target.find('/') == std::string::npos;
+  return !error && plain ? std::optional(target) : std::nullopt;
+}
+
+bool is_real_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(fs::symlink_status(path, error));
 }
 
 // Moves a whole folder to its place; one that is there already goes out in the same step, so that no moment
 // is without a whole one.
-void put_in_place(const fs::path& temporary, const fs::path& place) {
-  if (fs::exists(place)) {
-    // By number: the C library of older systems lacks the wrapper.
-    if (syscall(SYS_renameat2, AT_FDCWD, temporary.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) != 0)
-      throw FileError("exchange " + temporary.string() + " with", place.string());
-  } else {
-    rename_path(temporary.string(), place.string());
-  }
-  sync_folder(place.parent_path().string());
+void put_in_place(const Folder& parent, const std::string& temporary, const std::string& place) {
+  if (parent.kind_of(place) == Folder::Kind::none)
+    parent.rename(temporary, place);
+  else
+    parent.exchange(temporary, place);
+  parent.sync();
 }
 
-void write_contents(const fs::path& folder, const CheckpointContents& contents) {
+void write_contents(const Folder& folder, const CheckpointContents& contents) {
   const std::map<std::string, std::string> metadata = {{"format", "pt"}};  // stock loaders ask for it
-  write_safetensors((folder / kModelFile).string(), contents.model, metadata);
-  write_safetensors((folder / "optimizer.safetensors").string(), contents.optimizer, metadata);
-  write_file_synced((folder / "state.json").string(), contents.state_json);
-  write_file_synced((folder / "config.toml").string(), contents.config_toml);
-  sync_folder(folder.string());
+  TrainingState state = contents.state;
+  for (const auto& [name, tensors] :
+       {std::pair(kModelFile, &contents.model), {kOptimizerFile, &contents.optimizer}}) {
+    File file = folder.create_file(name);
+    state.files[name] = write_safetensors(file, *tensors, metadata);
+  }
+  folder.write(kConfigFile, contents.config_toml);
+  state.files[kConfigFile] = checksum_of(contents.config_toml);
+  folder.write(kStateFile, to_json(state));
+  folder.sync();
+}
+
+// Also the names that earlier versions gave to temporary folders.
+bool is_unfinished(const std::string& name) {
+  return name.starts_with(".tmp-") || is_temporary_name(name);
+}
+
+std::string read_text(const std::string& path) {
+  try {
+    return read_file(path, kLargestText);
+  } catch (const FileError& error) {
+    throw CheckpointError(concat_text("checkpoint: ", error.what()));
+  }
 }
 
 }  // namespace
 
-std::string save_checkpoint(const std::string& run_dir, int64_t step, const CheckpointContents& contents) {
-  const fs::path parent = checkpoints_of(run_dir);
-  const fs::path place = parent / step_name(step), temporary = parent / (kTemporaryPrefix + step_name(step));
-  const auto discard = [&] {
-    std::error_code ignored;
-    fs::remove_all(temporary, ignored);
-  };
-  try {
-    guarded<CheckpointWriteError>(concat_text("checkpoint of step ", step, " not saved"), [&] {
-      create_folders(parent);
-      fs::remove_all(temporary);
-      fs::create_directory(temporary);
-      write_contents(temporary, contents);
-      put_in_place(temporary, place);
-      point_symlink(parent / "latest", step_name(step));
-    });
-  } catch (...) {
-    discard();
-    throw;
-  }
-  discard();  // the replaced one of the same step
-  return place.string();
+std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents) {
+  const int64_t step = contents.state.step;
+  const std::string name = step_name(step);
+  guarded<CheckpointWriteError>(concat_text("checkpoint of step ", step, " not saved"), [&] {
+    const Folder parent = open_or_create_checkpoints(run_dir);
+    const std::string temporary = temporary_name(name);
+    try {
+      write_contents(parent.create_folder(temporary), contents);
+      put_in_place(parent, temporary, name);
+      point_link(parent, "latest", name);
+    } catch (...) {
+      std::error_code ignored;
+      fs::remove_all(parent.path_of(temporary), ignored);
+      throw;
+    }
+    parent.remove(temporary);  // the replaced checkpoint of the same step
+  });
+  return (checkpoints_of(run_dir) / name).string();
+}
+
+void replace_checkpoint_state(const std::string& run_dir, TrainingState state) {
+  const std::string name = step_name(state.step);
+  state.files = Checkpoint((checkpoints_of(run_dir) / name).string()).state().files;
+  guarded<CheckpointWriteError>(concat_text("state of step ", state.step, " not saved"), [&] {
+    Folder(run_dir).open_folder(kCheckpoints).open_folder(name).replace(kStateFile, to_json(state));
+  });
 }
 
 void mark_best_checkpoint(const std::string& run_dir, int64_t step) {
   const fs::path parent = checkpoints_of(run_dir);
-  if (!fs::is_directory(parent / step_name(step)))
+  if (!is_real_folder(parent / step_name(step)))
     throw CheckpointError((parent / step_name(step)).string() + ": no such checkpoint to mark as best");
-  guarded<CheckpointWriteError>("best checkpoint not marked",
-                                [&] { point_symlink(parent / "best", step_name(step)); });
+  guarded<CheckpointWriteError>("best checkpoint not marked", [&] {
+    point_link(Folder(run_dir).open_folder(kCheckpoints), "best", step_name(step));
+  });
 }
 
 std::vector<int64_t> checkpoint_steps(const std::string& run_dir) {
@@ -150,7 +176,7 @@ std::vector<int64_t> checkpoint_steps(const std::string& run_dir) {
   if (!fs::is_directory(parent)) return steps;
   guarded("checkpoints not listed", [&] {
     for (const auto& entry : fs::directory_iterator(parent))
-      if (const auto step = step_of(entry.path().filename().string()); step && entry.is_directory())
+      if (const auto step = step_of(entry.path().filename().string()); step && is_real_folder(entry.path()))
         steps.push_back(*step);
   });
   std::sort(steps.begin(), steps.end());
@@ -162,22 +188,41 @@ void prune_checkpoints(const std::string& run_dir, int64_t keep_last) {
   auto steps = checkpoint_steps(run_dir);
   const auto kept = std::min<size_t>(steps.size(), static_cast<size_t>(std::max<int64_t>(keep_last, 0)));
   steps.resize(steps.size() - kept);
-  const auto latest = linked(parent / "latest"), best = linked(parent / "best");
+  const auto latest = name_in_link(parent / "latest"), best = name_in_link(parent / "best");
   guarded("old checkpoints not removed", [&] {
+    if (steps.empty()) return;
+    const Folder folder = Folder(run_dir).open_folder(kCheckpoints);
     for (const int64_t step : steps)
-      if (const auto name = step_name(step); name != latest && name != best) remove_checkpoint(parent / name);
+      if (const auto name = step_name(step); name != latest && name != best) remove_checkpoint(folder, name);
   });
 }
 
 void remove_unfinished_checkpoints(const std::string& run_dir) {
-  const fs::path parent = checkpoints_of(run_dir);
-  if (!fs::is_directory(parent)) return;
   guarded("unfinished checkpoints not removed", [&] {
-    std::vector<fs::path> leftovers;
-    for (const auto& entry : fs::directory_iterator(parent))
-      if (entry.path().filename().string().starts_with(kTemporaryPrefix)) leftovers.push_back(entry.path());
-    for (const auto& path : leftovers) fs::remove_all(path);
+    for (const fs::path& folder : {fs::path(run_dir), checkpoints_of(run_dir)}) {
+      std::vector<fs::path> leftovers;
+      if (!fs::is_directory(folder)) continue;
+      for (const auto& entry : fs::directory_iterator(folder))
+        if (is_unfinished(entry.path().filename().string())) leftovers.push_back(entry.path());
+      for (const auto& path : leftovers) fs::remove_all(path);
+    }
   });
+}
+
+std::optional<std::string> linked_checkpoint(const std::string& run_dir, const std::string& link) {
+  const fs::path path = checkpoints_of(run_dir) / link;
+  std::error_code error;
+  if (!fs::is_symlink(fs::symlink_status(path, error))) return std::nullopt;
+  const auto name = name_in_link(path);
+  if (!name)
+    throw CheckpointError(concat_text(path.string(),
+                                      ": expected a link to a folder beside it, found a link to ",
+                                      fs::read_symlink(path, error).string()));
+  const fs::path folder = checkpoints_of(run_dir) / *name;
+  if (fs::is_symlink(fs::symlink_status(folder, error)))
+    throw CheckpointError(
+        concat_text(path.string(), ": leads to ", *name, ", which is no folder but a link"));
+  return is_real_folder(folder) ? std::optional(fs::canonical(folder).string()) : std::nullopt;
 }
 
 std::string find_checkpoint(const std::string& path, bool prefer_best) {
@@ -187,7 +232,7 @@ std::string find_checkpoint(const std::string& path, bool prefer_best) {
   guarded(path, [&] {
     for (const char* link : {"best", "latest"}) {
       if (!found.empty() || (!prefer_best && link == std::string("best"))) continue;
-      if (linked(parent / link)) found = fs::canonical(parent / link).string();
+      if (const auto folder = linked_checkpoint(path, link)) found = *folder;
     }
     if (const auto steps = checkpoint_steps(path); found.empty() && !steps.empty())
       found = fs::canonical(parent / step_name(steps.back())).string();
@@ -198,18 +243,62 @@ std::string find_checkpoint(const std::string& path, bool prefer_best) {
   return found;
 }
 
-std::string Checkpoint::state_json() const {
-  std::string text;
-  guarded("checkpoint", [&] { text = read_file(folder_ + "/state.json"); });
-  return text;
+std::string Checkpoint::state_text() const {
+  return read_text(state_path());
+}
+
+TrainingState Checkpoint::parsed_state(const std::string& text) const {
+  TrainingState state = parse_training_state(text, state_path());
+  const auto named = step_of(fs::path(folder_).filename().string());
+  if (named && *named != state.step)
+    throw CheckpointError(
+        concat_text(state_path(), ": step: expected ", *named, " as in the folder's name, got ", state.step));
+  return state;
+}
+
+TrainingState Checkpoint::state() const {
+  return parsed_state(state_text());
+}
+
+// Nothing in a checkpoint without checksums.
+std::optional<Checksum> Checkpoint::checksum_of_file(const TrainingState& state,
+                                                     const std::string& name) const {
+  if (state.files.empty()) return std::nullopt;
+  const auto found = state.files.find(name);
+  if (found == state.files.end())
+    throw CheckpointError(concat_text(state_path(), ": files.", name, ": is missing"));
+  return found->second;
+}
+
+void Checkpoint::check_config() const {
+  const std::string config = read_text(config_path());
+  const auto expected = checksum_of_file(state(), kConfigFile);
+  if (expected && checksum_of(config) != *expected)
+    throw CheckpointError(
+        config_path() +
+        ": is damaged or was edited: it does not match its checksum in state.json; to change "
+        "a setting, use --set");
+}
+
+SafetensorsFile Checkpoint::model_file() const {
+  return SafetensorsFile(path_of(kModelFile));
+}
+
+void Checkpoint::load(const std::string& name, const NamedTensorList& expected) const {
+  const std::string text = state_text();
+  const TrainingState state = parsed_state(text);
+  check_state_text(text, state, state_path());
+  if (state.files.empty() && name == kModelFile)
+    log_warning(folder_, ": was written without checksums, so damage of its files is not noticed");
+  SafetensorsFile(path_of(name)).load_into(expected, checksum_of_file(state, name));
 }
 
 void Checkpoint::load_model(const NamedTensorList& expected) const {
-  SafetensorsFile(folder_ + "/" + kModelFile).load_into(expected);
+  load(kModelFile, expected);
 }
 
 void Checkpoint::load_optimizer(const NamedTensorList& expected) const {
-  SafetensorsFile(folder_ + "/optimizer.safetensors").load_into(expected);
+  load(kOptimizerFile, expected);
 }
 
 }  // namespace tapeformer

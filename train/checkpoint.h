@@ -7,6 +7,10 @@
 // symlinks are replaced by rename. Whenever the process or the machine dies, `latest` leads to a whole
 // checkpoint. One process writes to a run directory at a time. Every failure is a CheckpointError that names
 // the file; a failed save leaves all earlier checkpoints as they were.
+//
+// state.json holds the size and CRC-32 of every file, and loading verifies the files that it reads. Nothing
+// is written through a link: `checkpoints` must be a folder, and `latest` and `best` must hold the name of a
+// folder in it. The run directory itself may be reached through links.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +21,8 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "train/checkpoint_state.h"
+#include "train/safetensors.h"
 
 namespace tapeformer {
 
@@ -25,13 +31,16 @@ using NamedTensorList = std::vector<std::pair<std::string, Tensor>>;
 struct CheckpointContents {
   std::map<std::string, Tensor> model;
   std::map<std::string, Tensor> optimizer;
-  std::string state_json;
+  TrainingState state;  // without checksums, which saving adds
   std::string config_toml;
 };
 
-// Writes the checkpoint of a step, points `latest` to it and returns its folder. One of the same step is
-// replaced.
-std::string save_checkpoint(const std::string& run_dir, int64_t step, const CheckpointContents& contents);
+// Writes the checkpoint of the step in the state, points `latest` to it and returns its folder. A checkpoint
+// of the same step is replaced.
+std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents);
+
+// Replaces the state of the saved checkpoint of the step in the state; the checksums of the other files stay.
+void replace_checkpoint_state(const std::string& run_dir, TrainingState state);
 
 // Points `best` to the saved checkpoint of a step.
 void mark_best_checkpoint(const std::string& run_dir, int64_t step);
@@ -39,30 +48,47 @@ void mark_best_checkpoint(const std::string& run_dir, int64_t step);
 // Removes all but the `keep_last` newest checkpoints and those that `latest` and `best` lead to.
 void prune_checkpoints(const std::string& run_dir, int64_t keep_last);
 
-// Removes what a killed process left half-written; call it before the first save.
+// Removes what a killed process left half-written in the run directory and in checkpoints/. Call it before
+// the first save.
 void remove_unfinished_checkpoints(const std::string& run_dir);
 
 // Steps of the whole checkpoints, ascending.
 std::vector<int64_t> checkpoint_steps(const std::string& run_dir);
+
+// The checkpoint that `best` or `latest` of a run directory leads to, nothing if there is no such link or
+// folder. Throws CheckpointError for a link to another place than a folder in checkpoints/.
+std::optional<std::string> linked_checkpoint(const std::string& run_dir, const std::string& link);
 
 // The folder that a user means by a path: a checkpoint folder itself, or of a run directory the one that
 // `best` (if preferred and there) or `latest` leads to; without symlinks, as after a copy, the newest. The
 // result is free of symlinks, so it stays the same checkpoint while a training run goes on.
 std::string find_checkpoint(const std::string& path, bool prefer_best);
 
-// One checkpoint folder for reading.
+// One checkpoint folder for reading. Checkpoints without checksums load with a warning.
 class Checkpoint {
  public:
   explicit Checkpoint(std::string folder) : folder_(std::move(folder)) {}
 
   const std::string& folder() const { return folder_; }
-  std::string config_path() const { return folder_ + "/config.toml"; }
-  std::string state_json() const;
-  // Into tensors of the same names and shapes; see SafetensorsFile::load_into.
+  std::string config_path() const { return path_of("config.toml"); }
+  std::string state_path() const { return path_of("state.json"); }
+  // Reads state.json and checks each of its entries. load_model and load_optimizer check the text as a whole.
+  TrainingState state() const;
+  // Verifies the checksum of config.toml, which must be a regular file.
+  void check_config() const;
+  // The model's file with a checked header, for comparing sizes before a model is built.
+  SafetensorsFile model_file() const;
+  // Read into tensors of the same names and shapes (see SafetensorsFile::load_into) and verify checksums.
   void load_model(const NamedTensorList& expected) const;
   void load_optimizer(const NamedTensorList& expected) const;
 
  private:
+  std::string path_of(const std::string& name) const { return folder_ + "/" + name; }
+  std::string state_text() const;
+  TrainingState parsed_state(const std::string& text) const;
+  std::optional<Checksum> checksum_of_file(const TrainingState& state, const std::string& name) const;
+  void load(const std::string& name, const NamedTensorList& expected) const;
+
   std::string folder_;
 };
 

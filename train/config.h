@@ -44,11 +44,11 @@ struct DataConfig {
   std::string lexicon = {};              // words to phones; empty: as the data set needs
   std::string unknown_words = "refuse";  // words that the lexicon lacks: refuse | drop
   std::string bad_utterances = "drop";   // drop | refuse
-  bool allow_commands = false;           // of wav.scp
   std::string phone_set = "timit48";     // of training on TIMIT; scoring is on 39
   int64_t sample_rate = 0;               // 0: of the data set
   bool resample = false;
-  int64_t channel = -1;  // of recordings that have several, counted from 0; -1: these are refused
+  int64_t channel = -1;       // of recordings that have several, counted from 0; -1: these are refused
+  double max_seconds = 3600;  // of a recording or segment; 0: no limit
   int64_t num_mel_bins = 40;
   double dither = 0;  // in training
   int64_t deltas = 0;
@@ -109,6 +109,7 @@ struct ScheduleConfig {
   double factor = 0.1;
   double final_lr_ratio = 0;
   int64_t patience = 10;
+  double threshold = 1e-4;  // relative
 };
 
 // Exactly one of steps and epochs is positive.
@@ -140,23 +141,59 @@ struct Config {
 struct AttentionCatalogue {
   std::vector<std::string> names;
   std::function<std::vector<OptionSpec>(const std::string&)> options;
+  // Whether a kind drops attention weights, as model.attention_dropout asks. Empty: every kind does.
+  std::function<bool(const std::string&)> drops_weights = nullptr;
+};
+
+// What a command reads a config for. A key that it does not use is an error in --set.
+enum class ConfigUse {
+  training,       // all keys
+  evaluation,     // a trained model and a data set
+  drawing,        // a trained model
+  transcription,  // a trained model of speech and the features of files
+  benchmark,      // a model, its optimizer and the size of a batch
+};
+
+// Keys without effect. Where they are not errors, they have their defaults in the Config.
+enum class UnusedKeys {
+  refuse,          // errors in the file and in --set
+  ignore_in_file,  // the file was written by the program, perhaps by an earlier version
+  ignore,          // --set is shared by several configs; see why_unused
+};
+
+struct ConfigReading {
+  UnusedKeys unused = UnusedKeys::refuse;
+  ConfigUse use = ConfigUse::training;
+  std::string device = {};  // of the command line, over run.device; empty: run.device
 };
 
 // Reads the file, the files that it extends (`extends = "base.toml"`, relative to the extending file) and the
 // --set options ("table.key=value", a TOML value or a bare word). Later layers win key by key: base, file,
 // --set. Two kinds of key follow each other instead of mixing: a layer that changes model.attention drops the
 // inherited [attention] table, and a layer that sets only one of train.steps and train.epochs drops the
-// inherited other one.
+// inherited other one. An empty path stands for no file: the defaults and the --set options.
+//
+// A key that the file or --set sets and that has no effect in this config is an error. Inherited keys and, in
+// files, defaults are not, and a key of the file that loses its effect by --set is a warning. All of these
+// have their defaults in the result. Relative paths of data.path, data.lexicon and data.feature_cache are
+// relative to the working directory; the result has absolute paths.
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
-                   const AttentionCatalogue& catalogue);
+                   const AttentionCatalogue& catalogue, const ConfigReading& reading = {});
 
-// The resolved file: every key, exact values; load_config of it gives the same Config.
+// The resolved file: every key that has an effect, exact values; load_config of it gives the same Config.
 std::string to_toml(const Config& config);
 
-// All tables and keys with type, default, range and help, as text for a terminal.
-std::string config_help(const AttentionCatalogue& catalogue);
+// Why a key ("table.key") has no effect in a config: `belongs to data sets of images, and data.dataset is
+// "copy"`; "" if it has one. Throws std::out_of_range for an unknown name.
+std::string why_unused(const Config& config, const std::string& name, const AttentionCatalogue& catalogue);
 
-// Names ("table.key") of the keys in which two configs differ, in schema order.
+// Returns keys with type, default, range, scope and help, as text for a terminal: all keys of the table
+// `word` and all keys whose "table.key" contains `word`; all keys if it is empty. Throws ConfigError if there
+// are none.
+std::string config_help(const AttentionCatalogue& catalogue, const std::string& word = "");
+
+// Names ("table.key") of the keys in which two configs differ, in schema order. Keys that have an effect in
+// neither are left out.
 std::vector<std::string> differing_keys(const Config& a, const Config& b);
 
 // One value as TOML text by its name "table.key"; throws std::out_of_range for an unknown name.

@@ -21,16 +21,9 @@ bool is_speech_set(const std::string& name) {
 }
 
 void check_speech(const Config& config, const Require& require) {
-  const auto& [run, data, model, attention, optimizer, schedule, train] = config;
+  const DataConfig& data = config.data;
   require(data.path != "" || (data.dataset != "kaldi" && data.dataset != "timit"), "data.path",
           "data set " + quoted(data.dataset) + " needs the folder of the corpus");
-  require(model.positions == "sinusoidal", "model.positions",
-          "speech models have positions \"sinusoidal\", got " + quoted(model.positions));
-  require(model.encoder == "transformer" || !model.causal, "model.causal",
-          "an LSTM has no causal form of its own: set model.bidirectional = false");
-  require(model.feedforward_chunks == 1 || model.encoder == "transformer", "model.feedforward_chunks",
-          "an LSTM has no feed-forward block: expected 1");
-  require(model.loss_chunks == 1, "model.loss_chunks", "the CTC loss runs in one piece: expected 1");
 }
 
 }  // namespace
@@ -69,9 +62,6 @@ void check_config(const Config& config, const std::function<ConfigPosition(const
       concat_text("expected less than the width (heads x head_dim = ", width, "), got ", model.value_dim));
 
   const bool axial = model.positions == "axial";
-  require(!axial || model.value_dim == 0, "model.value_dim",
-          concat_text("axial positions are added to a value embedding of the whole width: expected 0, got ",
-                      model.value_dim));
   require(!axial || (!model.axial_shape.empty() && model.axial_shape.size() <= kMostAxes),
           "model.axial_shape",
           concat_text("axial positions need a list of 1 to ", kMostAxes, " sizes, for example [64, 64]"));

@@ -6,10 +6,12 @@
 #include <tuple>
 
 #include "core/errors.h"
+#include "data/text_lines.h"
 #include "train/config.h"
 #include "train/config_check.h"
 #include "train/config_parse.h"
 #include "train/config_schema.h"
+#include "train/config_unused.h"
 #include "train/config_value.h"
 
 namespace tapeformer {
@@ -17,27 +19,44 @@ namespace {
 
 namespace fs = std::filesystem;
 
+void make_absolute(std::string& path) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path, error);
+  if (!path.empty() && !error) path = absolute.lexically_normal().string();
+}
+
 // Collects layers (base files first, --set last) and problems, then resolves the layers into a Config.
 class ConfigLoader {
  public:
-  explicit ConfigLoader(const AttentionCatalogue& catalogue)
-      : catalogue_(catalogue), schema_(config_schema(catalogue.names)), tables_(config_tables()) {}
+  ConfigLoader(const AttentionCatalogue& catalogue, const ConfigReading& reading)
+      : catalogue_(catalogue),
+        reading_(reading),
+        schema_(config_schema(catalogue)),
+        tables_(config_tables()) {}
 
   Config load(const std::string& path, const std::vector<std::string>& sets) {
-    read_file(path, nullptr, {});
+    if (!path.empty()) read_file(path, nullptr, {});
     layers_.push_back(parse_set_options(sets, problems_));
 
-    Config config;
+    Config config, file_config;
     for (const auto& layer : layers_) {
+      if (&layer == &layers_.back()) file_config = config;
       apply(layer, config);
       follow_length(layer, config);
     }
     apply_attention(config);
-    if (config.run.name.empty()) config.run.name = fs::path(path).stem().string();
-    if (problems_.empty())
+    if (!reading_.device.empty()) config.run.device = reading_.device;
+    if (config.run.name.empty()) name_after_file(path, config);
+    if (problems_.empty()) {
+      const ConfigLayer file = path.empty() ? ConfigLayer{} : layers_[layers_.size() - 2];
+      check_unused({file, layers_.back(), file_config, config}, reading_, catalogue_, schema_, problems_);
+      reset_unused(config, catalogue_, schema_);
       check_config(
           config, [&](const std::string& name) { return position(name, path); }, problems_);
+    }
     if (!problems_.empty()) throw ConfigError(report());
+    for (std::string* name : {&config.data.path, &config.data.lexicon, &config.data.feature_cache})
+      make_absolute(*name);
     return config;
   }
 
@@ -46,12 +65,19 @@ class ConfigLoader {
     problems_.push_back({where, message});
   }
 
+  void name_after_file(const std::string& path, Config& config) {
+    config.run.name = fs::path(path).stem().string();
+    if (find_invalid_utf8(config.run.name) != std::string::npos)
+      problem({path}, "run.name: the name of the config file is not valid UTF-8; set run.name");
+  }
   void read_file(const std::string& path, const ConfigPosition* reached_from,
                  const std::vector<std::string>& chain);
   void apply(const ConfigLayer& layer, Config& config);
   void follow_length(const ConfigLayer& layer, Config& config);
   void apply_attention(Config& config);
   void apply_attention_layer(const ConfigLayer& layer, const std::string& kind, bool keep, Config& config);
+  void refuse_commands(const Setting& setting);
+  bool is_of_another_kind(const std::string& key) const;
   void unknown_key(const Setting& setting, const std::vector<std::string>& names, const std::string& context);
   void key_without_table(const Setting& setting);
   void unknown_table(const std::string& name, const ConfigPosition& where);
@@ -63,6 +89,7 @@ class ConfigLoader {
   std::string report();
 
   const AttentionCatalogue& catalogue_;
+  ConfigReading reading_;
   std::vector<SchemaKey> schema_;
   std::vector<std::string> tables_;
   std::vector<std::string> files_;  // in the order of reading
@@ -125,7 +152,10 @@ void ConfigLoader::apply(const ConfigLayer& layer, Config& config) {
       if (candidate.spec.name == setting.key) key = &candidate;
     }
     if (!key) {
-      unknown_key(setting, names, "");
+      if (setting.name() == "data.allow_commands")
+        refuse_commands(setting);
+      else
+        unknown_key(setting, names, "");
       continue;
     }
     std::string wrong;
@@ -138,6 +168,15 @@ void ConfigLoader::apply(const ConfigLayer& layer, Config& config) {
     key->set(config, *value);
     placed_[setting.name()] = setting.value_at;
   }
+}
+
+// Earlier versions wrote this key into the configs of runs. A config must never make a command run programs.
+void ConfigLoader::refuse_commands(const Setting& setting) {
+  const bool by_user = is_set_option(setting.key_at), *value = std::get_if<bool>(&setting.value.data);
+  if (!by_user && (reading_.unused != UnusedKeys::refuse || (value && !*value))) return;
+  problem(setting.key_at,
+          "data.allow_commands: commands of wav.scp are allowed on the command line only: use "
+          "--allow-commands");
 }
 
 // A layer that sets one of steps and epochs replaces an inherited other one.
@@ -191,6 +230,9 @@ void ConfigLoader::apply_attention_layer(const ConfigLayer& layer, const std::st
     const auto spec =
         std::find_if(specs.begin(), specs.end(), [&](auto& s) { return s.name == setting.key; });
     if (spec == specs.end()) {
+      const bool shared = reading_.unused == UnusedKeys::ignore && is_set_option(setting.key_at);
+      if (shared && is_of_another_kind(setting.key)) continue;
+      if (!uses_attention(config)) continue;  // none of these keys has an effect
       unknown_key(setting, names, " of attention kind " + quoted(kind));
       continue;
     }
@@ -201,6 +243,13 @@ void ConfigLoader::apply_attention_layer(const ConfigLayer& layer, const std::st
     else if (keep)
       config.attention.set(setting.key, *value);
   }
+}
+
+bool ConfigLoader::is_of_another_kind(const std::string& key) const {
+  return std::any_of(catalogue_.names.begin(), catalogue_.names.end(), [&](const std::string& kind) {
+    const auto specs = catalogue_.options(kind);
+    return std::any_of(specs.begin(), specs.end(), [&](const OptionSpec& s) { return s.name == key; });
+  });
 }
 
 std::optional<std::string> ConfigLoader::table_with_key(const std::string& key) const {
@@ -245,7 +294,7 @@ ConfigPosition ConfigLoader::position(const std::string& name, const std::string
   for (const auto& layer : layers_)
     for (const auto& candidate : layer.tables)
       if (candidate.name == table && candidate.where.file == path) return candidate.where;
-  return {path, 1, 1};
+  return path.empty() ? ConfigPosition{"--set " + name} : ConfigPosition{path, 1, 1};
 }
 
 std::string ConfigLoader::report() {
@@ -259,7 +308,7 @@ std::string ConfigLoader::report() {
   for (const auto& p : problems_) {
     // "--set data.limit: data.limit: …" would say it twice.
     const std::string option =
-        p.where.line == 0 ? p.where.file.substr(p.where.file.find(' ') + 1) + ": " : "";
+        is_set_option(p.where) ? p.where.file.substr(p.where.file.find(' ') + 1) + ": " : "";
     const bool twice = !option.empty() && p.message.starts_with(option);
     text += concat_text(text.empty() ? "" : "\n", p.where.text(), ": ",
                         p.message.substr(twice ? option.size() : 0));
@@ -270,8 +319,8 @@ std::string ConfigLoader::report() {
 }  // namespace
 
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
-                   const AttentionCatalogue& catalogue) {
-  return ConfigLoader(catalogue).load(path, sets);
+                   const AttentionCatalogue& catalogue, const ConfigReading& reading) {
+  return ConfigLoader(catalogue, reading).load(path, sets);
 }
 
 }  // namespace tapeformer

@@ -11,6 +11,9 @@
 #include <sstream>
 #include <tuple>
 
+#include "core/printable.h"
+#include "data/text_lines.h"
+
 namespace tapeformer {
 namespace {
 
@@ -21,13 +24,6 @@ constexpr std::string_view kDuplicateMark = "-duplicate-";
 
 std::string shorten(const std::string& text) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
-}
-
-// Keeps control characters of a broken file out of the terminal.
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 32 || c == 127; }, '?');
-  return text;
 }
 
 // A file name with the marks that rename_duplicate put into the text, which positions must not count.
@@ -55,7 +51,7 @@ RawValue raw_value(const toml::node& node) {
     return {value->get(), text.str()};
   }
   if (auto value = node.as_string())
-    return {value->get(), "string \"" + shorten(printable(value->get())) + "\""};
+    return {value->get(), "string \"" + shorten(printable_line(value->get())) + "\""};
   if (auto array = node.as_array()) {
     std::vector<RawValue> elements;
     for (const auto& element : *array) elements.push_back(raw_value(element));
@@ -132,7 +128,7 @@ std::string without_mark(std::string_view name) {
 }
 
 std::string syntax_message(const toml::parse_error& error) {
-  std::string text = printable(std::string(error.description()));
+  std::string text = printable_line(error.description());
   const std::string prefix = "Error while parsing ";
   if (text.starts_with(prefix)) text = text.substr(prefix.size());
   return "syntax error: " + text;
@@ -216,7 +212,7 @@ std::optional<RawValue> set_value(const std::string& text, std::string& problem)
       return std::nullopt;
     }
   }
-  return RawValue{text, "string \"" + shorten(printable(text)) + "\""};
+  return RawValue{text, "string \"" + shorten(printable_line(text)) + "\""};
 }
 
 }  // namespace
@@ -241,9 +237,13 @@ ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<
   for (const auto& option : sets) {
     const size_t equals = option.find('=');
     const std::string name = option.substr(0, equals);
-    const ConfigPosition where{"--set " + printable(name), 0, ++number};
+    const ConfigPosition where{"--set " + printable_line(name), 0, ++number};
     if (equals == std::string::npos || name.empty()) {
       problems.push_back({where, "expected table.key=value"});
+      continue;
+    }
+    if (find_invalid_utf8(option) != std::string::npos) {
+      problems.push_back({where, "is not valid UTF-8, which the files of a run are written in"});
       continue;
     }
     std::string problem;

@@ -23,6 +23,10 @@ struct ConfigPosition {
   }
 };
 
+inline bool is_set_option(const ConfigPosition& position) {
+  return position.line == 0 && position.file.starts_with("--set ");
+}
+
 struct ConfigProblem {
   ConfigPosition where;
   std::string message;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <type_traits>
 
 #include "train/config_value.h"
@@ -36,10 +37,18 @@ class TableSchema {
   TableSchema(std::vector<SchemaKey>& keys, std::string table, Section Config::*section)
       : keys_(keys), table_(std::move(table)), section_(section) {}
 
+  // Sets the scope and role of the keys that follow.
+  void keys_of(KeyScope scope, KeyRole role) {
+    scope_ = std::move(scope);
+    role_ = role;
+  }
+
   template <class T>
   SchemaKey& add(const char* name, T Section::*member, const char* help) {
     SchemaKey key;
     key.table = table_;
+    key.scope = scope_.value();  // keys_of comes first: no key is without a scope
+    key.role = role_;
     key.get = [section = section_, member](const Config& config) {
       return to_option(config.*section.*member);
     };
@@ -58,6 +67,8 @@ class TableSchema {
   std::vector<SchemaKey>& keys_;
   std::string table_;
   Section Config::*section_;
+  std::optional<KeyScope> scope_;
+  KeyRole role_ = KeyRole::training;
 };
 
 std::string device_problem(const OptionValue& value) {
@@ -79,134 +90,164 @@ std::string name_problem(const OptionValue& value) {
 
 void add_run(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "run", &Config::run);
+  table.keys_of(scope::every_config(), KeyRole::process);
   table.add("name", &RunConfig::name, "name of the run and of its folder; empty: the config file's name")
       .problem = name_problem;
   table.add("seed", &RunConfig::seed, "seed of all random numbers").at_least(0);
   table.add("device", &RunConfig::device, "auto, cpu, cuda or cuda:N").problem = device_problem;
+  table.keys_of(scope::every_config(), KeyRole::model);
   table
       .add("precision", &RunConfig::precision,
            "arithmetic of the model; bfloat16, on a CUDA device: factors of products, and what layers keep "
            "between them, are rounded; weights, sums and the residual stream stay float32")
       .one_of({"float32", "bfloat16"});
+  table.keys_of(scope::both(scope::cuda_devices(), scope::float32_products()), KeyRole::model);
   table.add("tf32", &RunConfig::tf32, "float32 products on a CUDA device may round their factors to TF32");
+  table.keys_of(scope::both(scope::cuda_devices(), scope::autoregressive_models()), KeyRole::model);
   table.add("cuda_graphs", &RunConfig::cuda_graphs,
             "on a CUDA device: record the launches of a step once and repeat them");
+  table.keys_of(scope::every_config(), KeyRole::process);
   table.add("threads", &RunConfig::threads, "CPU threads; 0: all cores").range(0, 4096);
 }
 
 void add_data(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
+  table.keys_of(scope::every_config(), KeyRole::model);
   table.add("dataset", &DataConfig::dataset, "data set")
       .one_of({"mnist", "fashion-mnist", "cifar10", "copy", "duplication", "an4", "fsdd", "kaldi", "timit",
                "librispeech", "synthetic-speech"});
+  table.keys_of(scope::every_config(), KeyRole::data);
   table.add("batch_size", &DataConfig::batch_size, "sequences per batch").range(1, kLargestSize);
+  table.keys_of(scope::every_config(), KeyRole::training);
   table.add("shuffle", &DataConfig::shuffle, "new order in every epoch");
+  table.keys_of(scope::every_config(), KeyRole::data);
   table.add("limit", &DataConfig::limit, "training examples to use; 0: all").at_least(0);
+  table.keys_of(scope::every_config(), KeyRole::training);
   table.add("eval_limit", &DataConfig::eval_limit, "evaluation examples to use; 0: all").at_least(0);
+  table.keys_of(scope::images(), KeyRole::model);
   table.add("downscale", &DataConfig::downscale, "average blocks of k x k pixels")
       .one_of_integers({1, 2, 4, 7});
+  table.keys_of(scope::images_or_speech(), KeyRole::data);
   table.add("validation", &DataConfig::validation, "examples held out from the end of the training split")
       .at_least(0);
-  table.add("max_length", &DataConfig::max_length, "copy, duplication: sequence length")
-      .range(8, kLargestSize);
-  table.add("symbols", &DataConfig::symbols, "copy, duplication: symbols besides the separator")
-      .range(1, 65535);
+  table.keys_of(scope::symbols(), KeyRole::model);
+  table.add("max_length", &DataConfig::max_length, "sequence length").range(8, kLargestSize);
+  table.add("symbols", &DataConfig::symbols, "symbols besides the separator").range(1, 65535);
 }
 
 void add_speech_data(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
-  table.add("path", &DataConfig::path, "speech: folder of the corpus; empty: the set's own among the data");
-  table.add("max_frames", &DataConfig::max_frames, "speech: frames of a batch, padding counted")
-      .range(1, 1e9);
-  table.add(
-      "train_part", &DataConfig::train_part,
-      "kaldi, librispeech, synthetic-speech: folder of the training part; empty: train, train-clean-100");
+  table.keys_of(scope::speech(), KeyRole::data);
+  table.add("path", &DataConfig::path, "folder of the corpus; empty: the set's own among the data");
+  table.add("max_frames", &DataConfig::max_frames, "frames of a batch, padding counted").range(1, 1e9);
+  table.keys_of(scope::parts(), KeyRole::data);
+  table.add("train_part", &DataConfig::train_part,
+            "folder of the training part, in data.path; empty: train, train-clean-100");
   table.add("valid_part", &DataConfig::valid_part,
             "the same of the part that training evaluates on; empty: valid, dev-clean");
   table.add("test_part", &DataConfig::test_part, "the same of the test part; empty: test, test-clean");
+  table.keys_of(scope::lexicon(), KeyRole::data);
   table.add("lexicon", &DataConfig::lexicon,
-            "speech: file with the phones of words; empty: CMUdict among the data where words are given, and "
+            "file with the phones of words; empty: CMUdict among the data where words are given, and "
             "for kaldi the text is phones");
-  table.add("unknown_words", &DataConfig::unknown_words, "speech: what words that the lexicon lacks do")
+  table.keys_of(scope::unknown_words(), KeyRole::data);
+  table.add("unknown_words", &DataConfig::unknown_words, "utterances with words that the lexicon lacks")
       .one_of({"refuse", "drop"});
-  table.add("bad_utterances", &DataConfig::bad_utterances, "speech: what unusable files do")
+  table.keys_of(scope::speech(), KeyRole::data);
+  table.add("bad_utterances", &DataConfig::bad_utterances, "utterances that cannot be used")
       .one_of({"drop", "refuse"});
-  table.add("allow_commands", &DataConfig::allow_commands,
-            "kaldi: run the shell commands of wav.scp (\"id command |\"), else refuse them");
-  table.add("phone_set", &DataConfig::phone_set, "timit: phones of training; 39 are scored")
+  table.keys_of(scope::timit(), KeyRole::data);
+  table.add("phone_set", &DataConfig::phone_set, "phones of training; 39 are scored")
       .one_of({"timit61", "timit48", "timit39"});
-  table.add("sample_rate", &DataConfig::sample_rate, "speech: samples per second; 0: 16000, fsdd 8000")
+  table.keys_of(scope::recordings(), KeyRole::features);
+  table.add("sample_rate", &DataConfig::sample_rate, "samples per second; 0: 16000, fsdd 8000")
       .range(0, 192000);
-  table.add("resample", &DataConfig::resample,
-            "speech: convert recordings of another rate, else refuse them");
+  table.add("resample", &DataConfig::resample, "convert recordings of another rate, else refuse them");
   table
       .add("channel", &DataConfig::channel,
-           "speech: channel of recordings that have several, from 0; -1: these are refused")
+           "channel of recordings that have several, from 0; -1: these are refused")
       .range(-1, 1023);
-  table.add("num_mel_bins", &DataConfig::num_mel_bins, "speech: filters of recordings").range(1, 1024);
-  table.add("dither", &DataConfig::dither, "speech: noise on training recordings, in 16-bit samples")
-      .range(0, 1000);
-  table.add("deltas", &DataConfig::deltas, "speech: time derivatives of the features, up to this order")
-      .range(0, 2);
-  table.add("cmvn", &DataConfig::cmvn, "speech: frames whose mean is taken off the features")
+  table
+      .add("max_seconds", &DataConfig::max_seconds,
+           "longest recording or segment, which decoding does not exceed; 0: no limit")
+      .range(0, 1e9);
+  table.add("num_mel_bins", &DataConfig::num_mel_bins, "filters of recordings").range(1, 1024);
+  table.keys_of(scope::recordings(), KeyRole::training);
+  table.add("dither", &DataConfig::dither, "noise on training recordings, in 16-bit samples").range(0, 1000);
+  table.keys_of(scope::speech(), KeyRole::features);
+  table.add("deltas", &DataConfig::deltas, "time derivatives of the features, up to this order").range(0, 2);
+  table.add("cmvn", &DataConfig::cmvn, "frames whose mean is taken off the features")
       .one_of({"none", "utterance", "speaker", "global"});
-  table.add("cmvn_variance", &DataConfig::cmvn_variance, "speech: divide by the standard deviation too");
-  table.add("spec_augment", &DataConfig::spec_augment, "speech: hide bands and stretches in training");
-  table.add("frequency_masks", &DataConfig::frequency_masks, "spec_augment: bands").range(0, 100);
-  table.add("frequency_width", &DataConfig::frequency_width, "spec_augment: most bins of a band")
-      .range(0, 1024);
-  table.add("time_masks", &DataConfig::time_masks, "spec_augment: stretches").range(0, 100);
-  table.add("time_width", &DataConfig::time_width, "spec_augment: most frames of a stretch")
-      .range(0, kLargestSize);
-  table.add("time_share", &DataConfig::time_share, "spec_augment: most of the utterance in a stretch")
-      .range(0, 1);
+  table.keys_of(scope::normalised_features(), KeyRole::features);
+  table.add("cmvn_variance", &DataConfig::cmvn_variance, "divide by the standard deviation too");
+  table.keys_of(scope::speech(), KeyRole::training);
+  table.add("spec_augment", &DataConfig::spec_augment, "hide bands and stretches in training");
+  table.keys_of(scope::spec_augment(), KeyRole::training);
+  table.add("frequency_masks", &DataConfig::frequency_masks, "number of bands").range(0, 100);
+  table.add("frequency_width", &DataConfig::frequency_width, "most bins of a band").range(0, 1024);
+  table.add("time_masks", &DataConfig::time_masks, "number of stretches").range(0, 100);
+  table.add("time_width", &DataConfig::time_width, "most frames of a stretch").range(0, kLargestSize);
+  table.add("time_share", &DataConfig::time_share, "most of the utterance in a stretch").range(0, 1);
+  table.keys_of(scope::speech(), KeyRole::data);
   table.add("feature_cache", &DataConfig::feature_cache,
-            "speech: folder that keeps computed features; empty: memory only");
+            "folder that keeps computed features; empty: memory only");
 }
 
-void add_model(std::vector<SchemaKey>& keys, const std::vector<std::string>& attention_names) {
+void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue) {
   TableSchema table(keys, "model", &Config::model);
+  table.keys_of(scope::every_config(), KeyRole::model);
   table
       .add("type", &ModelConfig::type,
            "image: bytes with a mixture of logistics; sequence: symbols; speech: frames with CTC")
       .one_of({"image", "sequence", "speech"});
+  table.keys_of(scope::transformers(), KeyRole::model);
   table.add("attention", &ModelConfig::attention, "attention kind; its parameters stand in [attention]")
-      .one_of(attention_names);
+      .one_of(catalogue.names);
+  table.keys_of(scope::every_config(), KeyRole::model);
   table.add("layers", &ModelConfig::layers, "encoder layers").range(1, 10000);
+  table.keys_of(scope::transformers(), KeyRole::model);
   table.add("heads", &ModelConfig::heads, "attention heads").range(1, 4096);
   table.add("head_dim", &ModelConfig::head_dim, "dimensions of a head; the width is heads x head_dim")
       .range(1, 4096);
   table.add("feedforward", &ModelConfig::feedforward, "hidden dimensions of the feed-forward block")
       .range(1, kLargestSize);
+  table.keys_of(scope::every_config(), KeyRole::training);
   table.add("dropout", &ModelConfig::dropout, "dropout of residual branches and feed-forward").below_one();
+  table.keys_of(scope::attention_dropout(catalogue.drops_weights), KeyRole::training);
   table.add("attention_dropout", &ModelConfig::attention_dropout, "dropout of attention weights").below_one();
+  table.keys_of(scope::image_models(), KeyRole::model);
   table.add("mixtures", &ModelConfig::mixtures, "logistics per modelled byte").range(1, 64);
+  table.keys_of(scope::concatenated_positions(), KeyRole::model);
   table
       .add("value_dim", &ModelConfig::value_dim,
            "dimensions of the value embedding, positions take the rest of the width; 0: half the width")
       .range(0, kLargestSize);
+  table.keys_of(scope::transformers(), KeyRole::model);
   table.add("norm", &ModelConfig::norm, "layer norm after or before each block").one_of({"post", "pre"});
   table.add("activation", &ModelConfig::activation, "activation of the feed-forward block")
       .one_of({"relu", "gelu"});
+  table.keys_of(scope::autoregressive_models(), KeyRole::model);
   table
       .add("positions", &ModelConfig::positions,
            "sinusoidal over the index, or over row, column and channel; axial: learned, one table an axis")
       .one_of({"sinusoidal", "grid", "axial"});
+  table.keys_of(scope::axial_positions(), KeyRole::model);
   table
       .add("axial_shape", &ModelConfig::axial_shape,
-           "axial positions: places of each axis, slowest first; their product covers the length")
+           "places of each axis, slowest first; their product covers the length")
       .range(1, kLargestSize);
-  table
-      .add("axial_dims", &ModelConfig::axial_dims,
-           "axial positions: features of each axis; they add up to the width")
+  table.add("axial_dims", &ModelConfig::axial_dims, "features of each axis; they add up to the width")
       .range(1, kLargestSize);
+  table.keys_of(scope::transformers(), KeyRole::training);
   table.add("recompute", &ModelConfig::recompute, "recompute each layer in backward to save memory");
+  table.keys_of(scope::transformers(), KeyRole::model);
   table.add("reversible", &ModelConfig::reversible,
             "reversible layers: activation memory does not grow with the depth; needs norm = \"pre\"");
   table
       .add("feedforward_chunks", &ModelConfig::feedforward_chunks,
            "pieces in which the feed-forward block runs over the batch's tokens")
       .range(1, kLargestSize);
+  table.keys_of(scope::autoregressive_models(), KeyRole::model);
   table
       .add("loss_chunks", &ModelConfig::loss_chunks,
            "pieces in which predictor and loss run over the batch's tokens")
@@ -215,62 +256,80 @@ void add_model(std::vector<SchemaKey>& keys, const std::vector<std::string>& att
 
 void add_speech_model(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "model", &Config::model);
-  table.add("encoder", &ModelConfig::encoder, "speech: attention layers, or LSTM layers")
+  table.keys_of(scope::speech_models(), KeyRole::model);
+  table.add("encoder", &ModelConfig::encoder, "attention layers, or LSTM layers")
       .one_of({"transformer", "lstm"});
-  table.add("hidden", &ModelConfig::hidden, "speech, lstm: cells of a layer in each direction")
-      .range(1, kLargestSize);
-  table.add("bidirectional", &ModelConfig::bidirectional, "speech, lstm: a second pass from the end");
-  table.add("causal", &ModelConfig::causal,
-            "speech, transformer: no frame sees later ones, as transcribe --stream needs");
-  table.add("subsampling", &ModelConfig::subsampling, "speech: neighbouring frames in one step")
+  table.keys_of(scope::lstms(), KeyRole::model);
+  table.add("hidden", &ModelConfig::hidden, "cells of a layer in each direction").range(1, kLargestSize);
+  table.add("bidirectional", &ModelConfig::bidirectional, "a second pass from the end");
+  table.keys_of(scope::causal_choice(), KeyRole::model);
+  table.add("causal", &ModelConfig::causal, "no frame sees later ones, as transcribe --stream needs");
+  table.keys_of(scope::speech_models(), KeyRole::model);
+  table.add("subsampling", &ModelConfig::subsampling, "neighbouring frames in one step")
       .one_of_integers({1, 2, 4});
+  table.keys_of(scope::subsampled(), KeyRole::model);
   table
       .add("subsampling_kind", &ModelConfig::subsampling_kind,
-           "speech: frames of a step side by side, or a convolution over 3 frames for each factor of 2")
+           "frames of a step side by side, or a convolution over 3 frames for each factor of 2")
       .one_of({"stack", "conv"});
-  table.add("max_frames", &ModelConfig::max_frames, "speech, transformer: longest utterance")
-      .range(1, kLargestSize);
-  table.add("ctc_mean", &ModelConfig::ctc_mean, "speech: what the loss of a batch is divided by")
+  table.keys_of(scope::both(scope::speech_models(), scope::transformers()), KeyRole::model);
+  table.add("max_frames", &ModelConfig::max_frames, "longest utterance").range(1, kLargestSize);
+  table.keys_of(scope::speech_models(), KeyRole::training);
+  table.add("ctc_mean", &ModelConfig::ctc_mean, "what the loss of a batch is divided by")
       .one_of({"utterance", "label"});
 }
 
 void add_optimizer(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "optimizer", &Config::optimizer);
+  table.keys_of(scope::every_config(), KeyRole::training);
   table.add("kind", &OptimizerConfig::kind, "optimizer").one_of({"radam", "adam", "adamw", "sgd"});
   table.add("lr", &OptimizerConfig::lr, "learning rate").at_least(0);
+  table.keys_of(scope::adaptive_optimizers(), KeyRole::training);
   auto& betas = table.add("betas", &OptimizerConfig::betas, "decay of the first and second moment");
   betas.below_one();
   betas.count = 2;
   table.add("eps", &OptimizerConfig::eps, "added to the root of the second moment").at_least(0);
+  table.keys_of(scope::every_config(), KeyRole::training);
   table
       .add("weight_decay", &OptimizerConfig::weight_decay,
            "decoupled decay of all parameters (radam, adamw); added to the gradient (adam, sgd)")
       .at_least(0);
+  table.keys_of(scope::sgd(), KeyRole::training);
   table.add("momentum", &OptimizerConfig::momentum, "momentum of sgd").below_one();
+  table.keys_of(scope::every_config(), KeyRole::training);
   table.add("clip_norm", &OptimizerConfig::clip_norm, "largest gradient norm; 0: no clipping").at_least(0);
+  table.keys_of(scope::clipping(), KeyRole::training);
   table.add("clip", &OptimizerConfig::clip, "norm over all gradients, or of each tensor by itself")
       .one_of({"global", "per_tensor"});
+  table.keys_of(scope::every_config(), KeyRole::training);
   table.add("ema", &OptimizerConfig::ema, "decay of the moving average of the weights; 0: none").below_one();
 }
 
 void add_schedule(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "schedule", &Config::schedule);
+  table.keys_of(scope::every_config(), KeyRole::training);
   table.add("kind", &ScheduleConfig::kind, "learning rate over time")
       .one_of({"constant", "step", "cosine", "plateau"});
   table.add("warmup_steps", &ScheduleConfig::warmup_steps, "linear rise from 0 over the first steps")
       .at_least(0);
-  table.add("step_at", &ScheduleConfig::step_at, "step: steps at which the rate is multiplied by factor")
+  table.keys_of(scope::schedules({"step"}), KeyRole::training);
+  table.add("step_at", &ScheduleConfig::step_at, "steps at which the rate is multiplied by factor")
       .at_least(1);
-  table.add("factor", &ScheduleConfig::factor, "step, plateau: factor of each drop").range(0, 1);
+  table.keys_of(scope::schedules({"step", "plateau"}), KeyRole::training);
+  table.add("factor", &ScheduleConfig::factor, "factor of each drop").range(0, 1);
+  table.keys_of(scope::schedules({"cosine", "plateau"}), KeyRole::training);
+  table.add("final_lr_ratio", &ScheduleConfig::final_lr_ratio, "lowest rate as a share of lr").range(0, 1);
+  table.keys_of(scope::schedules({"plateau"}), KeyRole::training);
   table
-      .add("final_lr_ratio", &ScheduleConfig::final_lr_ratio, "cosine, plateau: lowest rate as a share of lr")
-      .range(0, 1);
-  table.add("patience", &ScheduleConfig::patience, "plateau: evaluations without gain before a drop")
+      .add("patience", &ScheduleConfig::patience,
+           "evaluations without gain that are tolerated; the next one is a drop")
       .at_least(0);
+  table.add("threshold", &ScheduleConfig::threshold, "share of the loss that counts as a gain").range(0, 1);
 }
 
 void add_train(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "train", &Config::train);
+  table.keys_of(scope::every_config(), KeyRole::training);
   table.add("steps", &TrainConfig::steps, "length in optimizer steps; this or epochs").at_least(0);
   table.add("epochs", &TrainConfig::epochs, "length in passes over the training data; this or steps")
       .range(0, 1e9);
@@ -289,13 +348,21 @@ void add_train(std::vector<SchemaKey>& keys) {
       .add("time_limit_minutes", &TrainConfig::time_limit_minutes,
            "stop with a checkpoint after this time; 0: no limit")
       .at_least(0);
+  table.keys_of(scope::every_config(), KeyRole::data);
   table.add("eval_batch_size", &TrainConfig::eval_batch_size, "batch of evaluations; 0: data.batch_size")
       .range(0, kLargestSize);
+  table.keys_of(scope::dropout(), KeyRole::training);
   table.add("dropout_steps", &TrainConfig::dropout_steps, "steps after which dropout is off; 0: never")
       .at_least(0);
 }
 
 }  // namespace
+
+const KeyCondition* SchemaKey::broken_condition(const Config& config) const {
+  for (const KeyCondition& condition : scope)
+    if (!condition.holds(config)) return &condition;
+  return nullptr;
+}
 
 SchemaKey& SchemaKey::range(double min, double max) {
   spec.min = min;
@@ -332,17 +399,26 @@ std::vector<std::string> config_tables() {
   return {"run", "data", "model", "attention", "optimizer", "schedule", "train"};
 }
 
-std::vector<SchemaKey> config_schema(const std::vector<std::string>& attention_names) {
+std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue) {
   std::vector<SchemaKey> keys;
   add_run(keys);
   add_data(keys);
   add_speech_data(keys);
-  add_model(keys, attention_names);
+  add_model(keys, catalogue);
   add_speech_model(keys);
   add_optimizer(keys);
   add_schedule(keys);
   add_train(keys);
   return keys;
+}
+
+std::string broken_text(const KeyCondition& condition, const Config& config) {
+  return "belongs to " + condition.owner + ", and " + condition.key + " is " +
+         config_value_text(config, condition.key);
+}
+
+bool uses_attention(const Config& config) {
+  return scope::transformers().front().holds(config);
 }
 
 }  // namespace tapeformer

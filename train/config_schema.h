@@ -7,6 +7,7 @@
 
 #include "core/options.h"
 #include "train/config.h"
+#include "train/config_scope.h"
 
 namespace tapeformer {
 
@@ -15,6 +16,8 @@ namespace tapeformer {
 struct SchemaKey {
   std::string table;
   OptionSpec spec;
+  KeyScope scope;  // the configs in which the key has an effect
+  KeyRole role = KeyRole::training;
   std::function<OptionValue(const Config&)> get;
   std::function<void(Config&, const OptionValue&)> set;
   bool whole = false;  // list of numbers: integers only
@@ -23,6 +26,8 @@ struct SchemaKey {
       problem;  // optional: what is wrong with a value, "" if nothing
 
   std::string name() const { return table + "." + spec.name; }
+  // The first condition of the scope that does not hold; null if the key has an effect.
+  const KeyCondition* broken_condition(const Config& config) const;
 
   SchemaKey& range(double min, double max);
   SchemaKey& at_least(double min);
@@ -34,7 +39,13 @@ struct SchemaKey {
 // Tables in the order of the resolved file; [attention] has no keys of its own here.
 std::vector<std::string> config_tables();
 
-// All keys, grouped by table. `attention_names` are the choices of model.attention; empty: any text.
-std::vector<SchemaKey> config_schema(const std::vector<std::string>& attention_names);
+// All keys, grouped by table. The names of the catalogue are the choices of model.attention; none: any text.
+std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue);
+
+// "belongs to data sets of images, and data.dataset is "copy""
+std::string broken_text(const KeyCondition& condition, const Config& config);
+
+// Whether the model has attention layers.
+bool uses_attention(const Config& config);
 
 }  // namespace tapeformer

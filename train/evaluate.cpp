@@ -2,22 +2,20 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <numbers>
 #include <numeric>
 
 namespace tapeformer {
-namespace {
 
 double counted_tokens(const Batch& batch) {
   if (!batch.mask.defined()) return static_cast<double>(batch.tokens.size(0) * (batch.tokens.size(1) - 1));
-  const auto weights = batch.mask.to_vector();
-  return std::accumulate(weights.begin(), weights.end(), 0.0);
+  const auto mask = batch.mask.to_vector();
+  return static_cast<double>(std::count_if(mask.begin(), mask.end(), [](double m) { return m != 0; }));
 }
 
-}  // namespace
-
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
-                    int64_t limit, uint64_t seed) {
+                    int64_t limit, uint64_t seed, const StopCheck& stop) {
   const auto start = std::chrono::steady_clock::now();
   const bool categorical = model.options().head == Head::categorical;
   Evaluation result;
@@ -25,11 +23,16 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
   result.examples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
   double nats = 0, right = 0, tokens = 0;
   for (int64_t first = 0; first < result.examples; first += batch_size) {
+    throw_if_stopped(stop);
     std::vector<int64_t> indices(static_cast<size_t>(std::min(batch_size, result.examples - first)));
     std::iota(indices.begin(), indices.end(), first);
     const Batch batch = dataset.batch(indices);
     const double count = counted_tokens(batch);
     const AutoregressiveModel::Scores scores = model.score(batch, seed);
+    if (!std::isfinite(scores.nats))
+      throw DivergedError(concat_text("evaluation of the split \"", result.split,
+                                      "\": the logits of examples ", indices.front(), " to ", indices.back(),
+                                      " have no finite loss"));
     nats += scores.nats * count;
     right += scores.accuracy * count;
     tokens += count;

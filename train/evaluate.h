@@ -3,6 +3,7 @@
 
 #include "data/dataset.h"
 #include "models/autoregressive_model.h"
+#include "train/signals.h"
 
 namespace tapeformer {
 
@@ -15,9 +16,13 @@ struct Evaluation {
   double seconds = 0;
 };
 
+// Predictions of the batch that count: what a model's loss on it is the mean of.
+double counted_tokens(const Batch& batch);
+
 // The first `limit` examples (0: all), in order, without dropout. Every counted token weighs the same. seed:
-// of the rotations of LSH attention; nothing else is random.
+// of the rotations of LSH attention; nothing else is random. Throws DivergedError if the logits are not
+// finite, and Stopped if `stop` returns true before a batch.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
-                    int64_t limit = 0, uint64_t seed = 0);
+                    int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {});
 
 }  // namespace tapeformer

@@ -1,21 +1,23 @@
 // The program: finds the command named by the first word, runs it, and turns what went wrong into an exit
 // code.
-#include <unistd.h>
-
 #include <algorithm>
-#include <csignal>
+#include <filesystem>
 #include <new>
+#include <system_error>
+#include <typeinfo>
+#include <utility>
 
 #include "core/errors.h"
 #include "core/log.h"
 #include "core/machine.h"
 #include "train/commands/commands.h"
+#include "train/signals.h"
 
 namespace {
 
 using namespace tapeformer;
 
-constexpr int kFailed = 1, kUsage = 2, kBadData = 3, kNoDevice = 4, kDiverged = 5, kInterrupted = 130;
+constexpr int kFailed = 1, kUsage = 2, kBadData = 3, kNoDevice = 4, kDiverged = 5;
 
 std::string help_text() {
   std::string text = "tapeformer " + build_info().version +
@@ -28,11 +30,19 @@ std::string help_text() {
     text += "  " + command.name + " " + command.usage +
             std::string(width - command.name.size() - command.usage.size() + 2, ' ') + command.summary + "\n";
   return text +
-         "\n\"tapeformer COMMAND --help\" explains a command, \"tapeformer --version\" prints the version.\n";
+         "\n\"tapeformer COMMAND --help\" explains a command, \"tapeformer --version\" prints the version.\n"
+         "\nExit status: 0 done; 1 failed; 2 wrong usage or config; 3 data or checkpoint missing or corrupt; "
+         "4 no "
+         "such\ndevice; 5 diverged; 75 SIGINT or SIGTERM stopped a training, which wrote a checkpoint; 130 "
+         "SIGINT "
+         "or\nSIGTERM ended anything else.\n";
 }
 
 int run(const std::string& name, Arguments arguments) {
-  if (name == "help" && !arguments.empty()) return run(arguments.front(), {"--help"});
+  if (name == "help" && !arguments.empty()) {
+    const std::string command = std::exchange(arguments.front(), "--help");
+    return run(command, arguments);
+  }
   if (name == "--help" || name == "-h" || name == "help") {
     print_text(help_text());
     return 0;
@@ -54,6 +64,20 @@ int report(const char* text, int code) {
   return code;
 }
 
+// Returns a sentence for an exception that has no exit code of its own. The library's runtime errors and the
+// errors of arguments are sentences of ours; the other texts of the standard library are not for users.
+std::string text_of(const std::exception& error) {
+  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
+    return "cannot use " + file->path1().string() + ": " + file->code().message();
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error))
+    return "the system refuses a resource: " + system->code().message();
+  const bool ours = dynamic_cast<const std::runtime_error*>(&error) || typeid(error) == typeid(ShapeError) ||
+                    typeid(error) == typeid(std::invalid_argument);
+  if (ours) return error.what();
+  return std::string("an error in the program (") + typeid(error).name() +
+         "); please report it with the command and its config";
+}
+
 int guarded(const std::string& name, const Arguments& arguments) {
   try {
     return run(name, arguments);
@@ -72,7 +96,7 @@ int guarded(const std::string& name, const Arguments& arguments) {
   } catch (const std::bad_alloc&) {
     return report("out of memory", kFailed);
   } catch (const std::exception& error) {
-    return report(error.what(), kFailed);
+    return report(text_of(error).c_str(), kFailed);
   }
 }
 
@@ -80,7 +104,7 @@ int guarded(const std::string& name, const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   // Commands that have something to save install a handler of their own.
-  std::signal(SIGINT, [](int) { _exit(kInterrupted); });
+  end_on_signals();
   if (argc < 2) return report(("which command?\n" + help_text()).c_str(), kUsage);
   return guarded(argv[1], Arguments(argv + 2, argv + argc));
 }

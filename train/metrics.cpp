@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 
-#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -30,36 +29,61 @@ MetricValue value_of(const Json& json, const std::string& where) {
   throw DataError(where + ": expected numbers and strings, got " + json.type_name());
 }
 
+// Records of other splits than the training's are evaluations.
+bool is_evaluation(const Json& record) {
+  const auto split = record.find("split");
+  return split != record.end() && split->is_string() && *split != "train" && *split != "epoch";
+}
+
 }  // namespace
 
-MetricsWriter::MetricsWriter(const std::string& path) : file_(path, O_WRONLY | O_CREAT | O_APPEND) {}
+MetricsWriter::MetricsWriter(const Folder& run_dir)
+    : file_(run_dir.open_file(kMetricsFile, O_WRONLY | O_CREAT | O_APPEND)) {}
 
 void MetricsWriter::write(const MetricRecord& record) {
   Json json = Json::object();
   for (const auto& [name, value] : record)
     std::visit([&, &key = name](const auto& v) { json[key] = v; }, value);
-  const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  const size_t before = file_.size();
+  lines_ += json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  ++waiting_;
+  flush();
+}
+
+void MetricsWriter::flush() {
+  if (lines_.empty()) return;
   try {
-    file_.write(line.data(), line.size());
-  } catch (const FileError&) {
-    file_.truncate(before);  // else the next record would continue half a line
-    throw;
+    const size_t before = file_.size();
+    try {
+      file_.write(lines_.data(), lines_.size());
+    } catch (const FileError&) {
+      file_.truncate(before);  // else the next record would continue half a line
+      throw;
+    }
+    lines_.clear();
+    waiting_ = 0;
+    problem_.clear();
+  } catch (const FileError& error) {
+    problem_ = error.what();
   }
 }
 
-void drop_metrics_after(const std::string& path, int64_t step) {
-  if (!std::filesystem::exists(path)) return;
-  const std::string text = read_file(path);
+void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated) {
+  if (run_dir.kind_of(kMetricsFile) == Folder::Kind::none) return;
+  const File file = run_dir.open_file(kMetricsFile, O_RDONLY);
+  std::string text(file.size(), '\0');
+  file.read_at(text.data(), text.size(), 0);
+  const auto is_dropped = [&](const Json& record) {
+    const auto number = record.find("step");
+    if (number == record.end() || !number->is_number()) return false;
+    const auto at = number->get<double>(), last = static_cast<double>(step);
+    return at > last || (at == last && !evaluated && is_evaluation(record));
+  };
   std::string kept;
   for_each_line(text, [&](std::string_view line, int64_t) {
     const Json json = Json::parse(line, nullptr, false);
-    if (!json.is_object()) return;
-    const auto found = json.find("step");
-    if (found != json.end() && found->is_number() && found->get<double>() > static_cast<double>(step)) return;
-    kept.append(line).append("\n");
+    if (json.is_object() && !is_dropped(json)) kept.append(line).append("\n");
   });
-  if (kept != text) replace_file(path, kept);
+  if (kept != text) run_dir.replace(kMetricsFile, kept);
 }
 
 std::vector<MetricRecord> read_metrics(const std::string& path) {

@@ -52,7 +52,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, Named parameters)
   for (const auto& [name, parameter] : parameters_) {
     first_.push_back(Tensor::zeros_like(parameter));
     second_.push_back(config_.kind == "sgd" ? Tensor{} : Tensor::zeros_like(parameter));
-    if (config_.ema > 0) averages_.push_back(parameter.clone());
+    if (config_.ema > 0) averages_.push_back(detach(parameter).clone());
   }
 }
 
@@ -91,7 +91,7 @@ Tensor Optimizer::step(double lr, double gradient_scale) {
 void Optimizer::swap_average() {
   for (size_t i = 0; i < averages_.size(); ++i) {
     const Tensor& parameter = parameters_[i].second;
-    const Tensor weights = parameter.clone();
+    const Tensor weights = detach(parameter).clone();
     parameter.copy_from(averages_[i]);
     averages_[i].copy_from(weights);
   }

@@ -10,6 +10,7 @@
 #include <ostream>
 
 #include "core/errors.h"
+#include "core/printable.h"
 
 namespace tapeformer {
 namespace {
@@ -42,26 +43,34 @@ ProgressStyle progress_style(bool quiet) {
 }
 
 Progress::Progress(std::ostream& out, ProgressStyle style, int64_t first_step, int64_t total_steps,
-                   Clock clock)
+                   Clock clock, std::string unit)
     : out_(out),
       style_(style),
       first_step_(first_step),
       total_steps_(total_steps),
       clock_(clock ? std::move(clock) : Clock(steady_seconds)),
+      unit_(std::move(unit)),
       started_(clock_()) {}
 
-std::string Progress::text_of(const ProgressSample& sample, double now) const {
-  std::string text = concat_text("step ", sample.step);
-  if (total_steps_ > 0) text += concat_text("/", total_steps_);
-  text += format("  loss %.4f", sample.loss);
-  if (sample.bits_per_dim >= 0) text += format("  %.4f bits/dim", sample.bits_per_dim);
-  text += concat_text("  ", count_text(sample.tokens_per_second), " tokens/s");
+std::string Progress::text_of(const ProgressSample& sample, double now, size_t width) const {
+  std::string step = concat_text("step ", sample.step);
+  if (total_steps_ > 0) step += concat_text("/", total_steps_);
+  std::string figures = format("  loss %.4f", sample.loss);
+  if (sample.bits_per_dim >= 0) figures += format("  %.4f bits/dim", sample.bits_per_dim);
+  std::string speed = concat_text("  ", count_text(sample.tokens_per_second), " ", unit_, "/s");
   const auto done = static_cast<double>(sample.step - first_step_);
   if (total_steps_ > 0 && done > 0) {
     const double left = static_cast<double>(total_steps_ - sample.step);
-    text += concat_text("  ETA ", duration_text((now - started_) / done * left));
+    speed += concat_text("  ETA ", duration_text((now - started_) / done * left));
   }
-  return text + concat_text("  ", bytes_text(sample.memory_bytes));
+  speed += concat_text("  ", bytes_text(sample.memory_bytes));
+
+  const std::string epoch = sample.epoch > 0 ? concat_text("  epoch ", sample.epoch) : "";
+  const std::string lr = sample.lr >= 0 ? format("  lr %.2e", sample.lr) : "";
+  const size_t needed = step.size() + figures.size() + speed.size();
+  const bool epoch_fits = needed + epoch.size() <= width;
+  const bool lr_fits = epoch_fits && needed + epoch.size() + lr.size() <= width;
+  return step + (epoch_fits ? epoch : "") + figures + (lr_fits ? lr : "") + speed;
 }
 
 void Progress::update(const ProgressSample& sample) {
@@ -70,18 +79,18 @@ void Progress::update(const ProgressSample& sample) {
   const double interval = style_ == ProgressStyle::terminal ? kTerminalInterval : kPlainInterval;
   if (now - shown_ < interval && sample.step != total_steps_) return;
   shown_ = now;
-  line_ = text_of(sample, now);
   if (style_ == ProgressStyle::terminal) {
-    line_ = line_.substr(0, terminal_width());
+    const size_t width = terminal_width();
+    line_ = text_of(sample, now, width).substr(0, width);
     out_ << "\r" << line_ << "\x1b[K" << std::flush;
   } else {
-    out_ << line_ << std::endl;
-    line_.clear();
+    out_ << text_of(sample, now, std::string::npos) << std::endl;
   }
 }
 
-void Progress::message(const std::string& text) {
+void Progress::message(const std::string& raw) {
   if (style_ == ProgressStyle::silent) return;
+  const std::string text = printable_message(raw);
   if (line_.empty())
     out_ << text << std::endl;
   else

@@ -1,5 +1,6 @@
 // Progress of a training run on standard error: one line that is rewritten on a terminal, a plain line every
-// few seconds elsewhere, nothing with --quiet. Not thread-safe; it belongs to the training loop.
+// few seconds elsewhere, nothing with --quiet. A narrow terminal shows neither learning rate nor epoch. Not
+// thread-safe; it belongs to the training loop.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,8 @@ struct ProgressSample {
   double bits_per_dim = -1;      // negative: not shown
   double tokens_per_second = 0;  // of the last interval
   int64_t memory_bytes = 0;      // peak of live tensors
+  int64_t epoch = 0;             // the one that the step belongs to, from 1; 0: not shown
+  double lr = -1;                // negative: not shown
 };
 
 enum class ProgressStyle { silent, plain, terminal };
@@ -26,26 +29,30 @@ class Progress {
  public:
   using Clock = std::function<double()>;  // seconds since any fixed moment
 
-  // `first_step` is the step that a resumed run starts from; `total_steps` 0: unknown, no ETA.
-  Progress(std::ostream& out, ProgressStyle style, int64_t first_step, int64_t total_steps, Clock clock = {});
+  // `first_step` is the step that a resumed run starts from; `total_steps` 0: unknown, no ETA. `unit` is what
+  // the speed counts: "tokens" or "frames".
+  Progress(std::ostream& out, ProgressStyle style, int64_t first_step, int64_t total_steps, Clock clock = {},
+           std::string unit = "tokens");
   ~Progress() { finish(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   // Shows the sample if the last one is long enough ago; the first and the final step always.
   void update(const ProgressSample& sample);
-  // A message of its own line, which the progress line neither tears nor covers.
-  void message(const std::string& text);
+  // Shows a message, made printable, on a line of its own, above the progress line of a terminal.
+  void message(const std::string& raw);
   // Ends the rewritten line. Later updates start a new one.
   void finish();
 
  private:
-  std::string text_of(const ProgressSample& sample, double now) const;
+  // At most `width` characters where that is possible without learning rate and epoch.
+  std::string text_of(const ProgressSample& sample, double now, size_t width) const;
 
   std::ostream& out_;
   ProgressStyle style_;
   int64_t first_step_, total_steps_;
   Clock clock_;
+  std::string unit_;
   double started_, shown_ = -1e300;
   std::string line_;  // on the terminal now, without its end
 };

@@ -2,6 +2,8 @@
 
 #include "train/build.h"
 #include "train/checkpoint.h"
+#include "train/finite.h"
+#include "train/model_sizes.h"
 
 namespace tapeformer {
 namespace {
@@ -28,22 +30,44 @@ fs::path checkpoint_folder(const RunChoice& choice) {
   if (fs::exists(path / "model.safetensors", ignored))
     throw ConfigError("--checkpoint " + choice.checkpoint + " chooses among those of a run directory, and " +
                       choice.path + " is a single checkpoint");
+  if (const auto linked =
+          choice.checkpoint == "best" ? linked_checkpoint(path.string(), "best") : std::nullopt)
+    return *linked;
   const fs::path named = path / kCheckpoints / choice.checkpoint;
-  if (choice.checkpoint.find('/') == std::string::npos && fs::exists(named / "model.safetensors", ignored))
+  if (choice.checkpoint != "best" && choice.checkpoint.find('/') == std::string::npos &&
+      fs::exists(named / "model.safetensors", ignored))
     return fs::canonical(named);
   throw CheckpointError(path.string() + ": no checkpoint \"" + choice.checkpoint +
                         "\"; there are the steps " + listed_steps(path.string()));
 }
 
 // A config that does not load is the checkpoint's fault, unless the user's own settings are.
-Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& sets) {
+void read_configs(const RunChoice& choice, FoundRun& found) {
+  const Checkpoint checkpoint(found.checkpoint.string());
+  checkpoint.check_config();
+  const std::string path = checkpoint.config_path();
+  ConfigReading reading{.unused = UnusedKeys::ignore_in_file, .use = choice.use};
   try {
-    const Config config = load_config(checkpoint.config_path(), {}, attention_catalogue());
-    if (sets.empty()) return config;
+    found.trained = load_config(path, {}, attention_catalogue(), reading);
   } catch (const ConfigError& error) {
     throw CheckpointError(error.what());
   }
-  return load_config(checkpoint.config_path(), sets, attention_catalogue());
+  reading.device = choice.device.to_string();
+  found.config =
+      choice.sets.empty() ? found.trained : load_config(path, choice.sets, attention_catalogue(), reading);
+}
+
+// Runs `load` with the config of the found run. If the weights do not fit it, the user's settings are wrong
+// where the config of the training fits.
+template <class Load>
+auto load_fitting(const FoundRun& found, Load&& load) {
+  try {
+    return load(found.config);
+  } catch (const CheckpointError& error) {
+    if (differing_keys(found.config, found.trained).empty()) throw;
+    load(found.trained);
+    throw ConfigError(concat_text("--set does not fit the weights of the checkpoint: ", error.what()));
+  }
 }
 
 }  // namespace
@@ -57,7 +81,7 @@ FoundRun find_run(const RunChoice& choice) {
   FoundRun found;
   found.device = choice.device;
   found.checkpoint = checkpoint_folder(choice);
-  found.config = config_of(Checkpoint(found.checkpoint.string()), choice.sets);
+  read_configs(choice, found);
   return found;
 }
 
@@ -66,14 +90,19 @@ LoadedRun load_run(const FoundRun& found) {
     throw ConfigError(found.checkpoint.string() +
                       " recognises speech: it has no images or sequences; use \"tapeformer eval\" or "
                       "\"tapeformer transcribe\"");
-  LoadedRun run;
-  run.config = found.config;
-  run.checkpoint = found.checkpoint;
-  run.data = describe_data(run.config);
-  run.model = make_model(run.config, run.data, found.device);
-  set_precision(run.config.run, found.device);
-  Checkpoint(run.checkpoint.string()).load_model(run.model->parameters());
-  return run;
+  return load_fitting(found, [&](const Config& config) {
+    LoadedRun run;
+    run.config = config;
+    run.checkpoint = found.checkpoint;
+    run.data = describe_data(run.config);
+    const Checkpoint checkpoint(run.checkpoint.string());
+    check_model_sizes(checkpoint, sized_tensors(model_options(run.config, run.data)));
+    run.model = make_model(run.config, run.data, found.device);
+    set_precision(run.config.run, found.device);
+    checkpoint.load_model(run.model->parameters());
+    check_finite(run.model->parameters(), run.checkpoint.string());
+    return run;
+  });
 }
 
 LoadedRun load_run(const RunChoice& choice) {
@@ -84,15 +113,19 @@ LoadedSpeechRun load_speech_run(const FoundRun& found) {
   if (!found.is_speech())
     throw ConfigError(found.checkpoint.string() + " is a model of " + found.config.data.dataset +
                       ", not of speech");
-  LoadedSpeechRun run;
-  run.config = found.config;
-  run.checkpoint = found.checkpoint;
-  const Checkpoint checkpoint(run.checkpoint.string());
-  run.description = speech_description(checkpoint.state_json(), (run.checkpoint / "state.json").string());
-  run.model = make_speech_model(run.config, run.description, found.device);
-  set_precision(run.config.run, found.device);
-  checkpoint.load_model(run.model->parameters());
-  return run;
+  return load_fitting(found, [&](const Config& config) {
+    LoadedSpeechRun run;
+    run.config = config;
+    run.checkpoint = found.checkpoint;
+    const Checkpoint checkpoint(run.checkpoint.string());
+    run.description = speech_description(checkpoint.state().task, checkpoint.state_path());
+    check_model_sizes(checkpoint, sized_tensors(speech_model_options(run.config, run.description)));
+    run.model = make_speech_model(run.config, run.description, found.device);
+    set_precision(run.config.run, found.device);
+    checkpoint.load_model(run.model->parameters());
+    check_finite(run.model->parameters(), run.checkpoint.string());
+    return run;
+  });
 }
 
 }  // namespace tapeformer

@@ -19,12 +19,14 @@ struct RunChoice {
   std::string checkpoint = "latest";  // of a run directory: "latest", "best" or "step-…"
   std::vector<std::string> sets;      // table.key=value, over the run's own config
   Device device = kCpu;               // that gets the model
+  ConfigUse use = ConfigUse::evaluation;
 };
 
 // Where a run's checkpoint is, and its config: what tells the kind of model.
 struct FoundRun {
   std::filesystem::path checkpoint;
-  Config config;
+  Config config;   // with the settings of the choice
+  Config trained;  // without
   Device device = kCpu;
 
   bool is_speech() const { return config.model.type == "speech"; }
@@ -48,8 +50,8 @@ struct LoadedSpeechRun {
   std::filesystem::path checkpoint;
 };
 
-// Throw CheckpointError for what is no run or cannot be trusted, ConfigError for `sets` that do not fit and
-// for a run whose model is of the other kind.
+// Throw CheckpointError for what is no run or cannot be trusted. Throw ConfigError for `sets` that do not fit
+// the config or the weights, and for a run whose model is of the other kind.
 FoundRun find_run(const RunChoice& choice);
 LoadedRun load_run(const FoundRun& found);
 LoadedRun load_run(const RunChoice& choice);

@@ -6,6 +6,7 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 
 #include "core/errors.h"
 #include "train/safetensors_header.h"
@@ -44,7 +45,7 @@ std::string form_text(DType dtype, const Shape& shape) {
 
 File open_checked(const std::string& path) {
   try {
-    return File(path, O_RDONLY);
+    return open_regular(path);
   } catch (const FileError& error) {
     throw CheckpointError(error.what());
   }
@@ -52,8 +53,8 @@ File open_checked(const std::string& path) {
 
 }  // namespace
 
-void write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
-                       const std::map<std::string, std::string>& metadata) {
+Checksum write_safetensors(File& file, const std::map<std::string, Tensor>& tensors,
+                           const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   const auto order = in_file_order(tensors);
@@ -67,15 +68,26 @@ void write_safetensors(const std::string& path, const std::map<std::string, Tens
   std::string json = header.dump();
   json.resize((json.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
 
-  File file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  Checksum checksum;
+  const auto write = [&](const void* data, size_t size) {
+    checksum.append(data, size);
+    file.write(data, size);
+  };
   const uint64_t length = json.size();
-  file.write(&length, sizeof length);
-  file.write(json.data(), json.size());
+  write(&length, sizeof length);
+  write(json.data(), json.size());
   for (const auto& [name, tensor] : order) {
-    const Tensor here = tensor.to(kCpu), plain = here.is_contiguous() ? here : here.clone();
-    file.write(plain.raw(), static_cast<size_t>(plain.bytes()));
+    const Tensor here = tensor.alias().to(kCpu), plain = here.is_contiguous() ? here : here.clone();
+    write(plain.raw(), static_cast<size_t>(plain.bytes()));
   }
   file.sync();
+  return checksum;
+}
+
+Checksum write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
+                           const std::map<std::string, std::string>& metadata) {
+  File file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  return write_safetensors(file, tensors, metadata);
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(open_checked(path)) {
@@ -90,6 +102,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(open_checked(p
                                         " bytes and the limit is ", kLargestHeader));
     std::string json(length, '\0');
     file_.read_at(json.data(), length, sizeof length);
+    header_.append(&length, sizeof length);
+    header_.append(json.data(), json.size());
     data_begin_ = sizeof length + length;
     auto header = parse_safetensors_header(json, size - data_begin_);
     entries_ = std::move(header.entries);
@@ -104,17 +118,21 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(open_checked(p
 Tensor SafetensorsFile::read(const std::string& name) const {
   const auto found = entries_.find(name);
   if (found == entries_.end()) throw CheckpointError(path() + ": no tensor named " + name);
-  const Entry& entry = found->second;
-  Tensor tensor = Tensor::empty(entry.shape, entry.dtype);
-  try {
-    file_.read_at(tensor.raw(), entry.end - entry.begin, data_begin_ + entry.begin);
-  } catch (const FileError& error) {
-    throw CheckpointError(error.what());
-  }
-  return tensor;
+  Checksum ignored;
+  return read(found->second, ignored);
 }
 
-void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>>& expected) const {
+Tensor SafetensorsFile::read(const Entry& entry, Checksum& checksum) const try {
+  Tensor tensor = Tensor::empty(entry.shape, entry.dtype);
+  checksum.append(
+      read_with_checksum(file_, tensor.raw(), entry.end - entry.begin, data_begin_ + entry.begin));
+  return tensor;
+} catch (const FileError& error) {
+  throw CheckpointError(error.what());
+}
+
+void SafetensorsFile::check_names_and_forms(
+    const std::vector<std::pair<std::string, Tensor>>& expected) const {
   std::vector<std::string> missing, extra, other;
   std::set<std::string> names;
   for (const auto& [name, tensor] : expected) {
@@ -135,11 +153,26 @@ void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>
   const std::string problems =
       list_text("missing", missing) + list_text("not expected", extra) + list_text("of another form", other);
   if (!problems.empty()) throw CheckpointError(path() + ": the tensors do not fit:" + problems);
+}
 
-  // All reads come first: an I/O error must not leave half of the tensors overwritten.
+void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>>& expected,
+                                const std::optional<Checksum>& checksum) const {
+  check_names_and_forms(expected);
+  std::vector<std::pair<const Entry*, Tensor>> in_file_order;
+  for (const auto& [name, tensor] : expected) in_file_order.emplace_back(&entries_.at(name), tensor);
+  std::sort(in_file_order.begin(), in_file_order.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.first->begin, a.first->end) < std::tie(b.first->begin, b.first->end);
+  });
+  // All reads come first: an error must not leave half of the tensors overwritten. The tensors cover the data
+  // section without gaps, so their bytes in this order are the file.
+  Checksum found = header_;
   std::vector<Tensor> values;
-  for (const auto& item : expected) values.push_back(read(item.first));
-  for (size_t i = 0; i < expected.size(); ++i) expected[i].second.copy_from(values[i]);
+  for (const auto& [entry, tensor] : in_file_order) values.push_back(read(*entry, found));
+  if (checksum && found != *checksum)
+    throw CheckpointError(concat_text(path(), ": is damaged: expected ", checksum->bytes,
+                                      " bytes with CRC-32 ", crc32_text(checksum->crc32), ", found ",
+                                      found.bytes, " bytes with CRC-32 ", crc32_text(found.crc32)));
+  for (size_t i = 0; i < values.size(); ++i) in_file_order[i].second.copy_from(values[i]);
 }
 
 }  // namespace tapeformer

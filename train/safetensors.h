@@ -8,18 +8,24 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/files.h"
 #include "core/tensor.h"
+#include "data/checksum.h"
 
 namespace tapeformer {
 
-// Writes and syncs a file; the tensors are on the CPU, of any strides. Throws FileError.
-void write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
-                       const std::map<std::string, std::string>& metadata = {});
+// Writes an empty file, syncs it and returns the checksum of its contents. Tensors may have any strides.
+// Throws FileError.
+Checksum write_safetensors(File& file, const std::map<std::string, Tensor>& tensors,
+                           const std::map<std::string, std::string>& metadata = {});
+// Creates or overwrites the file at a path.
+Checksum write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
+                           const std::map<std::string, std::string>& metadata = {});
 
 // An open file whose header has been checked. Tensors are read when asked for.
 class SafetensorsFile {
@@ -38,12 +44,18 @@ class SafetensorsFile {
   Tensor read(const std::string& name) const;
 
   // Reads every named tensor in place, converting between floating dtypes. The names must be those of the
-  // file: all missing, extra and mis-shaped tensors and wrong dtypes are named in one error, and then nothing
-  // is overwritten.
-  void load_into(const std::vector<std::pair<std::string, Tensor>>& expected) const;
+  // file: all missing, extra and mis-shaped tensors and wrong dtypes are named in one error. If `checksum` is
+  // given, it must be the checksum of the file. After an error nothing is overwritten.
+  void load_into(const std::vector<std::pair<std::string, Tensor>>& expected,
+                 const std::optional<Checksum>& checksum = {}) const;
 
  private:
+  // Reads a tensor and appends its bytes to a checksum.
+  Tensor read(const Entry& entry, Checksum& checksum) const;
+  void check_names_and_forms(const std::vector<std::pair<std::string, Tensor>>& expected) const;
+
   File file_;
+  Checksum header_;  // of the bytes before the data
   uint64_t data_begin_ = 0;
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::string> metadata_;

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "core/errors.h"
+#include "core/printable.h"
 
 namespace tapeformer {
 namespace {
@@ -21,12 +22,10 @@ template <class... Args>
   throw CheckpointError(concat_text(message...));
 }
 
-// A name from the file, fit for a terminal.
+// Returns a name from the file for a message, in quotes and shortened.
 std::string shown(std::string name) {
   if (name.size() > 100) name = name.substr(0, 97) + "...";
-  std::replace_if(
-      name.begin(), name.end(), [](unsigned char c) { return c < 32 || c == 127; }, '?');
-  return "\"" + name + "\"";
+  return "\"" + printable_line(name) + "\"";
 }
 
 // Receives the header value by value. A document tree would hide duplicate names and could nest without

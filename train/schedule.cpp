@@ -25,11 +25,11 @@ double Schedule::factor(int64_t step) const {
 
 void Schedule::observe(double loss) {
   if (config_.kind != "plateau") return;
-  if (loss < state.best_loss) {
+  if (loss < state.best_loss * (1 - config_.threshold)) {
     state.best_loss = loss;
     state.bad_evaluations = 0;
-  } else if (++state.bad_evaluations >= config_.patience) {
-    state.plateau_factor *= config_.factor;
+  } else if (++state.bad_evaluations > config_.patience) {
+    state.plateau_factor = std::max(state.plateau_factor * config_.factor, config_.final_lr_ratio);
     state.bad_evaluations = 0;
   }
 }

@@ -3,28 +3,51 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
+
+#include "data/command.h"
 
 namespace tapeformer {
 namespace {
 
-constexpr int kInterrupted = 130;
-
 volatile std::sig_atomic_t stop_signal = 0;
 struct sigaction old_interrupt, old_terminate;
 
-void handle(int signal) {
-  if (signal == SIGINT && stop_signal == SIGINT) _exit(kInterrupted);
+// Everything here is async-signal-safe.
+[[noreturn]] void end_process(int signal) {
+  const char* const text =
+      signal == SIGINT ? "error: interrupted by SIGINT\n" : "error: interrupted by SIGTERM\n";
+  if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) {
+    // The line cannot be shown; the exit status tells.
+  }
+  end_running_commands();
+  _exit(kInterrupted);
+}
+
+void record(int signal) {
+  if (signal == SIGINT && stop_signal == SIGINT) end_process(signal);
   stop_signal = signal;
+}
+
+struct sigaction action_of(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  return action;
 }
 
 }  // namespace
 
+void end_on_signals() {
+  const struct sigaction action = action_of(end_process);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
 StopSignals::StopSignals() {
   stop_signal = 0;
-  struct sigaction action {};
-  action.sa_handler = handle;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
+  const struct sigaction action = action_of(record);
   sigaction(SIGINT, &action, &old_interrupt);
   sigaction(SIGTERM, &action, &old_terminate);
 }

@@ -1,10 +1,19 @@
-// SIGINT and SIGTERM ask a training run to stop after the step at hand; a second SIGINT ends the process at
-// once.
+// SIGINT and SIGTERM: a training run stops after the step at hand with a checkpoint, other work ends at once.
 #pragma once
+
+#include <exception>
+#include <functional>
 
 namespace tapeformer {
 
-// Installs the handlers for a scope and restores the old ones.
+inline constexpr int kInterrupted = 130;  // exit status of a process that a signal ended with nothing to save
+
+// From now on SIGINT and SIGTERM write a line to standard error, end the programs that CommandOutput runs,
+// and end the process with kInterrupted. For commands that have nothing to save.
+void end_on_signals();
+
+// Installs handlers that record SIGINT and SIGTERM, and restores the old handlers at the end of the scope. A
+// second SIGINT ends the process at once.
 class StopSignals {
  public:
   StopSignals();
@@ -15,5 +24,18 @@ class StopSignals {
   // The signal that asked to stop, or 0.
   int requested() const;
 };
+
+// Long computations call a check between two batches and throw Stopped when it returns true. An empty check
+// never stops them.
+using StopCheck = std::function<bool()>;
+
+class Stopped : public std::exception {
+ public:
+  const char* what() const noexcept override { return "stopped by a signal"; }
+};
+
+inline void throw_if_stopped(const StopCheck& stop) {
+  if (stop && stop()) throw Stopped();
+}
 
 }  // namespace tapeformer

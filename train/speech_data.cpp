@@ -7,12 +7,14 @@
 #include <set>
 
 #include "core/errors.h"
+#include "core/frames.h"
 #include "core/log.h"
 #include "data/file.h"
 #include "data/kaldi_directory.h"
 #include "data/speech_sets.h"
 #include "data/text_lines.h"
 #include "train/build.h"
+#include "train/json_entries.h"
 #include "train/speech_features.h"
 
 namespace tapeformer {
@@ -22,6 +24,11 @@ namespace fs = std::filesystem;
 
 // From so many speakers on, whole speakers are held out.
 constexpr size_t kManySpeakers = 10;
+
+// Limits of what state.json may say.
+constexpr int64_t kMostDims = 1'000'000;
+constexpr double kMostFrames = 1e15;            // of all utterances
+constexpr int64_t kMostLength = 1'000'000'000;  // frames of one utterance
 
 struct PartNames {
   const char *train, *valid, *test;
@@ -46,11 +53,11 @@ fs::path part_name(const Config& config, const std::string& split) {
   return part;
 }
 
-fs::path corpus_folder(const Config& config, const std::string& data_dir) {
+fs::path corpus_folder(const Config& config, const DataAccess& data) {
   fs::path folder = config.data.path;
   if (folder.empty())
-    folder = speech_set_folder(config.data.dataset, data_dir);
-  else if (!fs::is_directory(folder))
+    folder = speech_set_folder(config.data.dataset, data.data_dir);
+  else if (!is_folder(folder))
     throw DataError(folder.string() + ": no such folder; data.path names that of the corpus");
   return config.data.dataset == "an4" ? an4_folder(folder) : folder;
 }
@@ -60,33 +67,36 @@ PhoneSet timit_set(const std::string& name) {
   return name == "timit48" ? PhoneSet::timit48 : PhoneSet::timit39;
 }
 
-Corpus read_layout(const Config& config, const fs::path& folder, const std::string& split) {
+Corpus read_layout(const Config& config, const fs::path& folder, const std::string& split,
+                   bool allow_commands) {
   const std::string& dataset = config.data.dataset;
   if (dataset == "an4") return read_an4(folder, split);
   if (dataset == "fsdd") return read_spoken_digits(folder, split);
   if (dataset == "timit") return read_timit(folder, split, timit_set(config.data.phone_set));
   const fs::path name = part_name(config, split), part = folder / name;
-  if (!fs::is_directory(part))
+  if (!is_folder(part))
     throw DataError(part.string() + ": no such folder; data." + split +
                     "_part names the part of the corpus for \"" + split + "\"");
   if (dataset == "librispeech") return read_librispeech(folder, name.string());
-  return read_kaldi_directory(part, config.data.allow_commands);
+  return read_kaldi_directory(part, allow_commands);
 }
 
-void find_phones(const Config& config, const std::string& data_dir, Corpus& corpus) {
+bool text_is_phones(const DataConfig& d) {
+  return d.lexicon.empty() && (d.dataset == "kaldi" || d.dataset == "synthetic-speech");
+}
+
+void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
   const DataConfig& d = config.data;
-  const bool text_is_phones = d.dataset == "kaldi" || d.dataset == "synthetic-speech";
-  if (d.lexicon.empty() && text_is_phones) return take_words_as_phones(corpus);
+  if (text_is_phones(d)) return take_words_as_phones(corpus);
   if (std::all_of(corpus.utterances.begin(), corpus.utterances.end(),
                   [](const Utterance& u) { return !u.phones.empty() || !u.fault.empty(); }))
     return;
-  const fs::path path =
-      d.lexicon.empty() ? speech_set_folder("cmudict", data_dir) / "cmudict.dict" : fs::path(d.lexicon);
+  const fs::path path = lexicon_path(config, data).value();
   const PronounceReport report = pronounce_words(
       corpus, Lexicon::read(path), d.unknown_words == "drop" ? UnknownWords::drop : UnknownWords::refuse);
   if (report.dropped == 0) return;
   log_warning(corpus.name, ": left out ", report.dropped, " utterances with words that ", path.string(),
-              " lacks: ", join_words(report.unknown));
+              " lacks: ", short_list(report.unknown));
 }
 
 // Moves `count` utterances to the result.
@@ -116,10 +126,10 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
   return result;
 }
 
-bool has_valid_part(const Config& config, const std::string& data_dir) {
+bool has_valid_part(const Config& config, const DataAccess& data) {
   if (!has_part_folders(config.data.dataset)) return false;
-  const fs::path part = corpus_folder(config, data_dir) / part_name(config, "valid");
-  if (fs::is_directory(part)) return true;
+  const fs::path part = corpus_folder(config, data) / part_name(config, "valid");
+  if (is_folder(part)) return true;
   if (!config.data.valid_part.empty())
     throw DataError(part.string() + ": no such folder; data.valid_part names it");
   return false;
@@ -134,39 +144,70 @@ std::string to_json(const SpeechDescription& description) {
     json["global"] = {{"frames", description.global->frames},
                       {"sums", description.global->sums},
                       {"squares", description.global->squares}};
+  if (description.longest_frames > 0) json["longest_frames"] = description.longest_frames;
   return json.dump();
 }
 
-SpeechDescription speech_description(const std::string& state_json, const std::string& place) try {
-  const auto task = nlohmann::ordered_json::parse(state_json).at("task");
+SpeechDescription speech_description(const std::string& task_json, const std::string& place) try {
+  if (task_json.empty())
+    throw CheckpointError(place + ": task: is missing, expected the data of a speech model");
+  const JsonEntries entries(task_json, place + ": task.");
   SpeechDescription description;
-  description.dims = task.at("dims").get<int64_t>();
-  description.phones = PhoneTable(task.at("phones").get<Words>());
-  if (task.contains("global")) {
-    const auto& global = task.at("global");
-    description.global = {global.at("frames").get<double>(), global.at("sums").get<std::vector<double>>(),
-                          global.at("squares").get<std::vector<double>>()};
-    if (description.global->sums.size() != description.global->squares.size())
-      throw CheckpointError(place + ": statistics of different sizes");
+  description.dims = entries.integer("dims", 1, kMostDims);
+  description.phones = PhoneTable(entries.texts("phones"));
+  if (entries.has("global")) {
+    const JsonEntries global = entries.object("global");
+    description.global = {global.number("frames", 1, kMostFrames, "a number of frames of at least 1"),
+                          global.numbers("sums"), global.numbers("squares")};
+    const size_t size = description.global->sums.size();
+    if (size == 0 || size != description.global->squares.size() ||
+        static_cast<size_t>(description.dims) % size != 0)
+      throw CheckpointError(
+          concat_text(place, ": task.global: expected sums and squares of one size that divides ",
+                      description.dims, ", got ", size, " and ", description.global->squares.size()));
   }
-  if (description.dims < 1) throw CheckpointError(place + ": no features");
+  // Checkpoints of older versions do not have the length of the longest utterance.
+  if (entries.has("longest_frames"))
+    description.longest_frames = entries.integer("longest_frames", 1, kMostLength);
   return description;
-} catch (const nlohmann::json::exception& error) {
-  throw CheckpointError(place + ": is not the state of a speech model: " + error.what());
 } catch (const DataError& error) {
-  throw CheckpointError(place + ": " + error.what());
+  throw CheckpointError(place + ": task.phones: " + error.what());
 }
 
-Corpus read_speech_part(const Config& config, const std::string& split, const std::string& data_dir) {
-  const fs::path folder = corpus_folder(config, data_dir);
-  const bool own_valid = has_valid_part(config, data_dir);
+std::optional<fs::path> lexicon_path(const Config& config, const DataAccess& data) {
+  const DataConfig& d = config.data;
+  if (text_is_phones(d) || d.dataset == "an4" || d.dataset == "timit") return std::nullopt;
+  if (!d.lexicon.empty()) return d.lexicon;
+  return speech_set_folder("cmudict", data.data_dir) / "cmudict.dict";
+}
+
+fs::path speech_corpus_folder(const Config& config, const DataAccess& data) {
+  return corpus_folder(config, data);
+}
+
+std::vector<std::string> speech_part_folders(const Config& config, const DataAccess& data) {
+  if (!has_part_folders(config.data.dataset)) return {};
+  std::vector<std::string> parts = {part_name(config, "train").string()};
+  if (has_valid_part(config, data)) parts.push_back(part_name(config, "valid").string());
+  const fs::path test = part_name(config, "test");
+  std::error_code ignored;
+  const bool needed = parts.size() == 1 && config.data.validation == 0;
+  if (needed || !config.data.test_part.empty() ||
+      fs::is_directory(corpus_folder(config, data) / test, ignored))
+    parts.push_back(test.string());
+  return parts;
+}
+
+Corpus read_speech_part(const Config& config, const std::string& split, const DataAccess& data) {
+  const fs::path folder = corpus_folder(config, data);
+  const bool own_valid = has_valid_part(config, data);
   const bool holds_out = config.data.validation > 0 && !own_valid;
   if (split == "valid" && !own_valid && !holds_out)
     throw ConfigError(config.data.dataset +
                       " has no part \"valid\" of its own; data.validation holds utterances out");
   const bool from_train = split == "train" || (split == "valid" && !own_valid);
-  Corpus corpus = read_layout(config, folder, from_train ? "train" : split);
-  find_phones(config, data_dir, corpus);
+  Corpus corpus = read_layout(config, folder, from_train ? "train" : split, data.allow_commands);
+  find_phones(config, data, corpus);
   if (from_train && holds_out) {
     auto held = hold_out(corpus.utterances, config.data.validation);
     if (split == "valid") corpus.utterances = std::move(held);
@@ -175,8 +216,8 @@ Corpus read_speech_part(const Config& config, const std::string& split, const st
   return corpus;
 }
 
-std::string speech_evaluation_split(const Config& config, const std::string& data_dir) {
-  return config.data.validation > 0 || has_valid_part(config, data_dir) ? "valid" : "test";
+std::string speech_evaluation_split(const Config& config, const DataAccess& data) {
+  return config.data.validation > 0 || has_valid_part(config, data) ? "valid" : "test";
 }
 
 std::vector<int64_t> SpeechPart::frames() const {
@@ -185,10 +226,10 @@ std::vector<int64_t> SpeechPart::frames() const {
   return result;
 }
 
-SpeechPart make_speech_part(const Config& config, const std::string& split, const std::string& data_dir,
+SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
                             const SpeechDescription* trained) {
   const DataConfig& d = config.data;
-  const Corpus corpus = read_speech_part(config, split, data_dir);
+  const Corpus corpus = read_speech_part(config, split, data);
   SpeechOptions options;
   options.features = feature_options(config, !trained);
   options.normalization = normalization(config);
@@ -196,6 +237,7 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
   options.delta_order = d.deltas;
   options.subsampling = config.model.subsampling;
   options.refuse_bad = d.bad_utterances == "refuse";
+  options.use = trained ? SpeechUse::scoring : SpeechUse::training;
   options.limit = split == "train" ? d.limit : d.eval_limit;
   PhoneTable phones;
   if (trained) {
@@ -219,21 +261,26 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
     if (part.set->utterance(0).source == SpeechSource::ark) throw DataError(text);
     throw ConfigError(text);
   }
+  part.left_out = static_cast<int64_t>(part.set->report().bad.size()) + corpus.dropped;
   const bool limited = config.model.encoder == "transformer";
   for (int64_t i = 0; i < part.set->size(); ++i) {
-    if (limited && part.set->frames(i) > config.model.max_frames)
-      ++part.too_long;
-    else
-      part.usable.push_back(i);
+    const int64_t frames = part.set->frames(i);
+    const bool too_long = limited && frames > config.model.max_frames;
+    const bool too_short = subsampled_steps(frames, config.model.subsampling) == 0;
+    (too_long ? part.too_long : too_short ? part.too_short : part.usable).push_back(i);
   }
-  if (part.usable.empty())
+  if (part.usable.empty() && !trained)
     throw DataError(concat_text(
         corpus.name, ": all utterances are longer than model.max_frames = ", config.model.max_frames));
   return part;
 }
 
 SpeechDescription describe(const SpeechPart& part) {
-  SpeechDescription description{part.set->dims(), part.set->phones(), std::nullopt};
+  const std::vector<int64_t> frames = part.frames();
+  SpeechDescription description{.dims = part.set->dims(),
+                                .phones = part.set->phones(),
+                                .global = std::nullopt,
+                                .longest_frames = *std::max_element(frames.begin(), frames.end())};
   if (part.set->options().normalization == Normalization::global)
     description.global = part.set->global_statistics();
   return description;

@@ -1,11 +1,15 @@
-// Evaluation of a speech model: loss and phone error rate on a part of a corpus.
+// Evaluation of a speech model: loss and phone error rate on a part of a corpus. The phone error rate is over
+// all utterances, so that two models have the same references: the phones of an utterance that the model
+// cannot process count as deleted.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/phone_scoring.h"
 #include "models/ctc_decoding.h"
+#include "train/signals.h"
 #include "train/speech_data.h"
 
 namespace tapeformer {
@@ -17,20 +21,34 @@ struct SpeechEvaluationOptions {
   bool fold_timit = false;     // score 39 phones of TIMIT
 };
 
-struct SpeechEvaluation {
-  std::string split;
-  PhoneScore score;
-  double nats_per_utterance = 0;  // mean CTC loss of those with frames enough for their labels
-  int64_t infeasible = 0;         // the others: they are scored, but have no loss
-  double seconds = 0;
-  std::vector<ScoredUtterance> utterances;  // in the order of the corpus
+struct UnprocessedUtterance {
+  std::string id, reason;
+  int64_t frames = 0, phones = 0;
 };
 
-// All usable utterances, without dropout, from short to long. In the dtype of the model.
+struct SpeechEvaluation {
+  std::string split;
+  PhoneScore score;      // of all utterances
+  PhoneScore processed;  // without the unprocessed utterances
+  std::vector<UnprocessedUtterance> unprocessed;
+  // Mean CTC loss of the utterances that have one. No loss: utterances with fewer steps than their labels
+  // need, and utterances with phones that the model was not trained on. Both are processed and scored.
+  std::optional<double> nats_per_utterance;
+  int64_t without_loss = 0;  // processed utterances
+  double seconds = 0;
+  std::vector<ScoredUtterance> utterances;  // all, in the order of the corpus
+};
+
+// All utterances of the part, without dropout, from short to long. In the dtype of the model. Throws Stopped
+// if `stop` returns true before a batch.
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
-                          const SpeechEvaluationOptions& options);
+                          const SpeechEvaluationOptions& options, const StopCheck& stop = {});
 // The options that follow from a config.
 SpeechEvaluationOptions evaluation_options(const Config& config);
+
+// "%PER … without 3 of 20 utterances (31 of 120 phones) that the model cannot process", or "" if it processes
+// all.
+std::string processed_line(const SpeechEvaluation& evaluation);
 
 // Labels of every utterance of a batch.
 std::vector<CtcLabels> decode(const SpeechOutput& output, int64_t beam);

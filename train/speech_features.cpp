@@ -21,6 +21,13 @@ void require_dims(const std::string& name, int64_t dims, const SpeechDescription
         concat_text(name, ": features of ", dims, " dims, but the model was trained on ", description.dims));
 }
 
+// A stream needs the same memory for any length, so it has no limit.
+AudioOptions endless_audio(const Config& config) {
+  AudioOptions options = feature_options(config, false).audio();
+  options.max_seconds = 0;
+  return options;
+}
+
 }  // namespace
 
 FeatureOptions feature_options(const Config& config, bool training) {
@@ -31,6 +38,7 @@ FeatureOptions feature_options(const Config& config, bool training) {
   options.filterbank.dither = training ? d.dither : 0;
   options.resample = d.resample;
   if (d.channel >= 0) options.channel = d.channel;
+  options.max_seconds = d.max_seconds;
   options.seed = static_cast<uint64_t>(config.run.seed);
   options.cache_folder = d.feature_cache;
   return options;
@@ -87,7 +95,7 @@ FeatureStream::FeatureStream(const Config& config, const SpeechDescription& desc
     return;
   }
   open_steps(description);
-  audio_ = std::make_unique<AudioStream>(path, feature_options(config, false).audio());
+  audio_ = std::make_unique<AudioStream>(path, endless_audio(config));
 }
 
 FeatureStream::FeatureStream(const Config& config, const SpeechDescription& description,
@@ -100,7 +108,7 @@ FeatureStream::FeatureStream(const Config& config, const SpeechDescription& desc
     throw ConfigError("the model was trained on the features of AN4, which " + name_ +
                       " cannot give: name .mfc files");
   open_steps(description);
-  audio_ = std::make_unique<AudioStream>(pipe, feature_options(config, false).audio());
+  audio_ = std::make_unique<AudioStream>(pipe, endless_audio(config));
 }
 
 void FeatureStream::open_steps(const SpeechDescription& description) {

@@ -1,8 +1,10 @@
 // Speech: frames and phones with CTC, judged by the phone error rate.
 #include <cmath>
 
+#include "core/errors.h"
 #include "core/log.h"
 #include "data/prefetch.h"
+#include "data/text_lines.h"
 #include "train/speech_evaluate.h"
 #include "train/speech_plan.h"
 #include "train/task.h"
@@ -30,20 +32,39 @@ void report(const SpeechPart& part, const std::string& padding) {
   const SpeechReport& r = part.set->report();
   log_info(part.split, ": ", part.usable.size(), " utterances, ", r.frames, " frames, ", r.labels,
            " labels of ", part.set->phones().classes() - 1, " phones", padding);
-  const auto left_out = r.bad.size() + r.too_short.size() + static_cast<size_t>(part.too_long);
-  if (left_out > 0)
-    log_warning(part.split, ": ", left_out, " utterances are left out: ", r.bad.size(), " unusable, ",
-                r.too_short.size(), " shorter than their labels, ", part.too_long,
-                " longer than model.max_frames");
+  const bool scoring = part.set->options().use == SpeechUse::scoring;
+  const auto unaligned = static_cast<int64_t>(r.too_short.size());
+  const auto too_long = static_cast<int64_t>(part.too_long.size()),
+             too_short = static_cast<int64_t>(part.too_short.size());
+  if (!scoring && part.left_out + unaligned + too_long > 0)
+    log_warning(part.split, ": ", part.left_out + unaligned + too_long,
+                " utterances are left out: ", part.left_out, " unusable, ", unaligned,
+                " shorter than their labels, ", too_long, " longer than model.max_frames");
+  if (!scoring) return;
+  if (part.left_out > 0)
+    log_warning(part.split, ": ", part.left_out, " utterances without usable sound or labels are left out");
+  if (too_long + too_short > 0)
+    log_warning(part.split, ": the model cannot process ", too_long + too_short,
+                " utterances, whose phones count as deleted: ", too_long, " longer than model.max_frames, ",
+                too_short, " shorter than a step");
+  if (!r.unseen_phones.empty())
+    log_warning(part.split, ": phones that training has not seen count as errors: ",
+                join_words({r.unseen_phones.begin(), r.unseen_phones.end()}));
+}
+
+std::string text_of(const SpeechEvaluation& e) {
+  std::string text = e.score.line();
+  if (e.nats_per_utterance) text += concat_text(", ", *e.nats_per_utterance, " nats");
+  if (const std::string processed = processed_line(e); !processed.empty()) text += "; " + processed;
+  return text;
 }
 
 class SpeechTask final : public Task {
  public:
-  SpeechTask(const Config& config, const std::string& data_dir, Device device)
-      : training_(make_speech_part(config, "train", data_dir, nullptr)),
+  SpeechTask(const Config& config, const DataAccess& data, Device device)
+      : training_(make_speech_part(config, "train", data, nullptr)),
         description_(describe(training_)),
-        evaluated_(
-            make_speech_part(config, speech_evaluation_split(config, data_dir), data_dir, &description_)),
+        evaluated_(make_speech_part(config, speech_evaluation_split(config, data), data, &description_)),
         plan_(training_.frames(), plan_options(config)),
         model_(make_speech_model(config, description_, device)),
         evaluation_(evaluation_options(config)),
@@ -58,10 +79,11 @@ class SpeechTask final : public Task {
 
   const Module& model() const override { return *model_; }
   int64_t training_examples() const override { return static_cast<int64_t>(training_.usable.size()); }
-  int64_t evaluation_examples() const override { return static_cast<int64_t>(evaluated_.usable.size()); }
+  int64_t evaluation_examples() const override { return evaluated_.set->size(); }
   double batches_in(double epochs) const override { return plan_.batches_in(epochs); }
   int64_t epochs_done(int64_t batches) const override { return plan_.epochs_done(batches); }
   bool reports_epochs() const override { return true; }
+  const char* speed_unit() const override { return "frames"; }
 
   void prepare_batches(int64_t first, int64_t last) override {
     // The thread has a plan of its own: a plan remembers epochs, which is not for two threads.
@@ -79,16 +101,17 @@ class SpeechTask final : public Task {
   std::string fetch(int64_t number, int64_t place) override {
     auto next = prefetch_->next();
     check(next.has_value(), "speech", "no batch for step ", number);
-    batches_[place] = std::move(*next);
+    batches_[place] = {next->features, next->lengths, next->labels, next->label_lengths};
     return "";
   }
+  double loss_count(int64_t place) const override {
+    return static_cast<double>(model_->loss_count(batches_.at(place)));
+  }
   BatchLoss loss(int64_t place, const ForwardContext& context) override {
-    const SpeechBatch batch = std::exchange(batches_[place], {});
+    const CtcBatch batch = std::exchange(batches_[place], {});
     int64_t frames = 0;
-    for (const double length : batch.lengths.to_vector()) frames += static_cast<int64_t>(length);
-    const CtcLoss ctc =
-        model_->loss({batch.features, batch.lengths, batch.labels, batch.label_lengths}, context);
-    return {ctc.loss, frames};
+    for (const double length : batch.frame_lengths.to_vector()) frames += static_cast<int64_t>(length);
+    return {model_->loss(batch, context).loss, frames};
   }
 
   std::string examples_of(int64_t number) const override {
@@ -98,15 +121,18 @@ class SpeechTask final : public Task {
     return text;
   }
 
-  TaskEvaluation evaluate() const override {
-    const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_);
+  TaskEvaluation evaluate(const StopCheck& stop) const override {
+    const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_, stop);
     const PhoneScore& s = e.score;
     const MetricRecord figures{{"per", s.error_rate()},
                                {"substitutions", s.substitutions},
                                {"deletions", s.deletions},
                                {"insertions", s.insertions},
-                               {"phones", s.reference}};
-    MetricRecord metrics{{"loss_nats", e.nats_per_utterance}};
+                               {"phones", s.reference},
+                               {"per_processed", e.processed.error_rate()},
+                               {"unprocessed", static_cast<int64_t>(e.unprocessed.size())}};
+    MetricRecord metrics;
+    if (e.nats_per_utterance) metrics.emplace_back("loss_nats", *e.nats_per_utterance);
     metrics.insert(metrics.end(), figures.begin(), figures.end());
     metrics.emplace_back("examples", s.utterances);
     metrics.emplace_back("seconds", e.seconds);
@@ -116,7 +142,7 @@ class SpeechTask final : public Task {
             .seconds = e.seconds,
             .metrics = metrics,
             .figures = figures,
-            .text = concat_text(s.line(), ", ", e.nats_per_utterance, " nats")};
+            .text = text_of(e)};
   }
 
   std::string description() const override { return to_json(description_); }
@@ -137,14 +163,14 @@ class SpeechTask final : public Task {
   SpeechEvaluationOptions evaluation_;
   std::optional<SpecAugmentOptions> augment_;
   uint64_t seed_;
-  std::map<int64_t, SpeechBatch> batches_;           // by place
+  std::map<int64_t, CtcBatch> batches_;              // by place
   std::unique_ptr<Prefetch<SpeechBatch>> prefetch_;  // last: its thread uses the rest
 };
 
 }  // namespace
 
-std::unique_ptr<Task> make_speech_task(const Config& config, const std::string& data_dir, Device device) {
-  return std::make_unique<SpeechTask>(config, data_dir, device);
+std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccess& data, Device device) {
+  return std::make_unique<SpeechTask>(config, data, device);
 }
 
 }  // namespace tapeformer

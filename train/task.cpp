@@ -2,9 +2,9 @@
 
 namespace tapeformer {
 
-std::unique_ptr<Task> make_task(const Config& config, const std::string& data_dir, Device device) {
-  return config.model.type == "speech" ? make_speech_task(config, data_dir, device)
-                                       : make_autoregressive_task(config, data_dir, device);
+std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device) {
+  return config.model.type == "speech" ? make_speech_task(config, data, device)
+                                       : make_autoregressive_task(config, data, device);
 }
 
 }  // namespace tapeformer

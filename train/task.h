@@ -10,7 +10,9 @@
 
 #include "models/module.h"
 #include "train/config.h"
+#include "train/data_access.h"
 #include "train/metrics.h"
+#include "train/signals.h"
 
 namespace tapeformer {
 
@@ -53,13 +55,18 @@ class Task {
   // on the launches of its loss on a device, "" where that is more than the shapes of tensors: batches of one
   // layout are put into the same tensors, so that a step can be repeated with another batch.
   virtual std::string fetch(int64_t number, int64_t place) = 0;
+  // How many predictions, utterances or labels the loss of the fetched batch is the mean of.
+  virtual double loss_count(int64_t place) const = 0;
   virtual BatchLoss loss(int64_t place, const ForwardContext& context) = 0;
   // The examples of a batch, for the message about a loss that is no number.
   virtual std::string examples_of(int64_t number) const = 0;
-  virtual TaskEvaluation evaluate() const = 0;
+  // Throws Stopped if `stop` returns true between two batches.
+  virtual TaskEvaluation evaluate(const StopCheck& stop) const = 0;
 
   // Adds what follows from a training loss to a record of metrics.jsonl.
   virtual void add_metrics(double /*loss*/, MetricRecord& /*record*/) const {}
+  // What the progress line counts its speed in.
+  virtual const char* speed_unit() const { return "tokens"; }
   // Bits per dimension that the progress line shows; negative: none.
   virtual double shown_bits(double /*loss*/) const { return -1; }
   // What else a checkpoint needs so that the model can be used where the data is not, a JSON object; empty:
@@ -69,9 +76,8 @@ class Task {
 
 // The task of the config's model type, its model on the device. Loads the data. Throws ConfigError,
 // DataError.
-std::unique_ptr<Task> make_task(const Config& config, const std::string& data_dir, Device device);
-std::unique_ptr<Task> make_autoregressive_task(const Config& config, const std::string& data_dir,
-                                               Device device);
-std::unique_ptr<Task> make_speech_task(const Config& config, const std::string& data_dir, Device device);
+std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device);
+std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccess& data, Device device);
+std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccess& data, Device device);
 
 }  // namespace tapeformer

@@ -19,6 +19,7 @@
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/progress.h"
+#include "train/run_directory.h"
 #include "train/schedule.h"
 #include "train/signals.h"
 #include "train/step_graphs.h"
@@ -29,8 +30,9 @@ namespace tapeformer {
 struct TrainerOptions {
   std::filesystem::path run_dir;
   std::string data_dir;
-  bool resume = false;  // continue from the last checkpoint of run_dir, if there is one
-  bool quiet = false;   // no progress
+  bool resume = false;          // continue from the last checkpoint of run_dir, if there is one
+  bool quiet = false;           // no progress
+  bool allow_commands = false;  // run the shell commands of wav.scp
 };
 
 struct TrainResult {
@@ -58,7 +60,8 @@ class Trainer {
   Trainer(Config config, TrainerOptions options);
   ~Trainer();
 
-  // Trains to the end. Throws DivergedError for a loss that is no finite number; the last checkpoint stays.
+  // Trains to the end. Throws DivergedError for a loss, gradient or weight that is no finite number; the
+  // last checkpoint stays.
   TrainResult run();
   // A few steps, the last of which is timed, without writing anything.
   DryRun dry_run();
@@ -77,24 +80,32 @@ class Trainer {
   // step after, so that neither waits for the other.
   struct UnreadLosses {
     int64_t step;
+    std::vector<double> shares;  // of the batches in the loss of the step
     std::vector<Readback> of_batches;
+    Readback grad_norm;
   };
 
-  void start_new_run();
-  void resume();
+  void start_new_run(const RunDirectory& directory);
+  void resume(const RunDirectory& directory);
   void load_state(const Checkpoint& checkpoint);
-  void prepare_run_dir() const;
-  std::string metrics_path() const;
+  TrainingState state() const;
   Step train_step();
-  StepOutputs launch_step(bool training);
+  StepOutputs launch_step(bool with_dropout);
+  std::vector<double> shares_of_batches();
   void prepare_batches();
   void read_losses(int64_t before_step);
-  void check_finite(double loss, int64_t step, int64_t number) const;
+  void check_loss(double loss, int64_t step, int64_t number) const;
+  void check_grad_norm(double norm, int64_t step) const;
+  void check_weights(const NamedTensors& tensors) const;
+  std::string kept_checkpoint_text() const;
   void report(const Step& step);
   void report_epoch();
-  void finish_step(bool last);
-  void evaluate_now();
-  void save(bool best, bool must_succeed);
+  void write_metrics(const MetricRecord& record);
+  bool finish_step(bool last, const StopSignals& signals);
+  bool evaluate_now(const StopSignals& signals);
+  void record_evaluation(bool best);
+  void save(bool must_succeed);
+  void warn(const std::string& text);
   bool due(int64_t every) const { return every > 0 && step_ % every == 0; }
   // Whether an epoch ended with the last step, and its number, counted from 1, is a multiple of `every`.
   bool epoch_due(int64_t every) const;
@@ -114,12 +125,14 @@ class Trainer {
   std::unique_ptr<Progress> progress_;
 
   int64_t step_ = 0, total_steps_ = 0, saved_step_ = -1, evaluated_step_ = -1;
+  Tensor shares_;  // UnreadLosses::shares of the step on the device; undefined if accumulate is 1
   std::deque<UnreadLosses> unread_losses_;
   std::optional<double> last_loss_;  // of the newest step whose losses were read
   double best_loss_, seconds_ = 0;
   double epoch_seconds_ = 0, epoch_cpu_seconds_ = 0;  // of the epoch that is under way
   double seconds_per_epoch_ = 0;                      // of the last one
   std::optional<TaskEvaluation> evaluation_;
+  std::string description_;  // of the task
 
   // Since the last report.
   int64_t interval_tokens_ = 0;

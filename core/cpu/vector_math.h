@@ -15,7 +15,8 @@ namespace tapeformer::vmath {
 
 namespace detail {
 
-inline constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits
+inline constexpr float kRound = 0x1.8p23f;           // adding it leaves the nearest integer in the low bits
+inline constexpr float kRoundBiased = kRound + 127;  // leaves the bits of a float's exponent there
 inline constexpr float kLn2High = 0x1.62e400p-1f, kLn2Low = 0x1.7f7d1cp-20f;  // n * high is exact
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -85,7 +86,8 @@ template <class V>
   const int32_t k = static_cast<int32_t>(static_cast<uint32_t>(bits) - kSqrtHalf) >> 23;  // any bits may come
   const float mantissa = std::bit_cast<float>(static_cast<uint32_t>(bits) -
                                               (static_cast<uint32_t>(k) << 23));  // in [sqrt(1/2), sqrt(2))
-  const float f = (mantissa - 1.0f) + tail * std::bit_cast<float>((127 - (k < 127 ? k : 126)) << 23);
+  const float f =
+      (mantissa - 1.0f) + tail * std::bit_cast<float>(static_cast<uint32_t>(127 - (k < 127 ? k : 126)) << 23);
   const float p = polynomial(f, 0.333333313f, -0.250008225f, 0.200012282f, -0.166233361f, 0.142017186f,
                              -0.131603658f, 0.127619669f, -0.0763448924f);
   const float n = static_cast<float>(k) + exponent_shift;
@@ -115,13 +117,13 @@ template <class V>
   const V zero{}, low = zero - 86.0f;
   x = x > zero ? zero : x;
   x = x < low ? low : x;
-  const V shifted = x * 0x1.715476p+0f + detail::kRound;
-  const V n = shifted - detail::kRound;
+  const V shifted = x * 0x1.715476p+0f + detail::kRoundBiased;
+  const V n = shifted - detail::kRoundBiased;
   const V r = (x - n * detail::kLn2High) - n * detail::kLn2Low;
   const V y =
       detail::polynomial(r, 1.0f, 1.0f, 0.5f, 0.166665435f, 0.0416662805f, 0.00836658292f, 0.00139464485f);
-  using I = cpu::Vector<int32_t>;
-  return std::bit_cast<V>(std::bit_cast<I>(y) + (std::bit_cast<I>(shifted) << 23));
+  // The product keeps NaN, whose payload is in `shifted`.
+  return y * std::bit_cast<V>(std::bit_cast<cpu::Vector<uint32_t>>(shifted) << 23);
 }
 
 // exp(x) - 1, accurate around 0.

@@ -45,19 +45,25 @@ class LinearKind final : public Attention {
 }  // namespace
 
 AttentionKind linear_attention_kind() {
-  return {
-      .name = "linear",
-      .help = "φ(q)ᵀ Σ φ(k) vᵀ / φ(q)ᵀ Σ φ(k) with φ(x) = elu(x) + 1: linear in the length",
-      .capabilities = {.causal = true,
-                       .length_masks = true,
-                       .cross_lengths = true,
-                       .recurrent = true,
-                       .constant_state = true},
-      .options =
-          {{.name = "eps", .default_value = 1e-6, .help = "added to the denominator", .min = 0, .max = 1}},
-      .make = [](const OptionValues& options, double) {
-        return std::make_unique<LinearKind>(options.get<double>("eps"));
-      }};
+  return {.name = "linear",
+          .help = "φ(q)ᵀ Σ φ(k) vᵀ / φ(q)ᵀ Σ φ(k) with φ(x) = elu(x) + 1: linear in the length",
+          .capabilities = {.causal = true,
+                           .length_masks = true,
+                           .cross_lengths = true,
+                           .recurrent = true,
+                           .constant_state = true},
+          .options = {{.name = "eps",
+                       .default_value = 1e-6,
+                       .help = "added to the denominator",
+                       .min = 1e-12,
+                       .max = 1}},
+          .make = [](const OptionValues& options,
+                     double) { return std::make_unique<LinearKind>(options.get<double>("eps")); },
+          // The update and the reading of a state of dim x dim.
+          .flops =
+              [](const OptionValues&, int64_t length, int64_t dim) {
+                return 4 * static_cast<double>(dim) * static_cast<double>(dim) * static_cast<double>(length);
+              }};
 }
 
 }  // namespace tapeformer

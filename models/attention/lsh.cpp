@@ -6,8 +6,9 @@
 namespace tapeformer {
 namespace {
 
-// Reformer's attention (Kitaev et al. 2020). Rotations are drawn afresh in every training step and are fixed
-// in evaluation. When a pass will be replayed, the buckets of the first run are kept.
+// Reformer's attention (Kitaev et al. 2020). Rotations are drawn afresh in every training step, with dropout
+// or without, and are fixed in evaluation. When a pass will be replayed, the buckets of the first run are
+// kept.
 class LshKind final : public Attention {
  public:
   explicit LshKind(const LshOptions& options) : options_(options) {}
@@ -79,6 +80,16 @@ void check_length(const OptionValues& values, int64_t length) try {
   throw ConfigError(std::string("attention kind \"lsh\": ") + error.what());
 }
 
+// A query of a chunk sees half of its own chunk on average and all of the chunk before, in every round. A
+// sequence of one chunk is exact attention.
+double flops(const OptionValues& values, int64_t length, int64_t dim) {
+  const LshOptions options = lsh_options(values);
+  const auto chunk = static_cast<double>(options.chunk_length), all = static_cast<double>(length);
+  const double keys =
+      length <= options.chunk_length ? all / 2 : 1.5 * chunk * static_cast<double>(options.rounds);
+  return 4 * static_cast<double>(dim) * keys * all;
+}
+
 OptionSpec choice(const char* name, Choices choices, const char* help) {
   return {.name = name,
           .default_value = std::string(*choices.begin()),
@@ -97,7 +108,10 @@ AttentionKind lsh_attention_kind() {
       .help =
           "Reformer's attention within buckets of a random hash, queries shared as keys: linear in the "
           "length",
-      .capabilities = {.causal = true, .length_masks = true, .shared_query_key = true},
+      .capabilities = {.causal = true,
+                       .length_masks = true,
+                       .no_recurrence = "a new token may move earlier ones to other buckets and chunks",
+                       .shared_query_key = true},
       .options =
           {choice("preset", kPresets, "whose LSH attention; the options below change parts of it"),
            number("rounds", 4, 1, 255, "rounds of hashing; may differ in evaluation"),
@@ -123,7 +137,8 @@ AttentionKind lsh_attention_kind() {
                                             ": attention kind \"lsh\" does not drop weights; set it to 0"));
             return std::make_unique<LshKind>(lsh_options(values));
           },
-      .check_length = check_length};
+      .check_length = check_length,
+      .flops = flops};
 }
 
 }  // namespace tapeformer

@@ -47,9 +47,19 @@ class SoftmaxKind final : public Attention {
 AttentionKind softmax_attention_kind() {
   return {.name = "softmax",
           .help = "softmax(q kᵀ / √dim) v, block by block: quadratic time, linear memory",
-          .capabilities = {.causal = true, .length_masks = true, .cross_lengths = true, .recurrent = true},
+          .capabilities = {.causal = true,
+                           .length_masks = true,
+                           .cross_lengths = true,
+                           .recurrent = true,
+                           .weight_dropout = true},
           .options = {},
-          .make = [](const OptionValues&, double dropout) { return std::make_unique<SoftmaxKind>(dropout); }};
+          .make = [](const OptionValues&, double dropout) { return std::make_unique<SoftmaxKind>(dropout); },
+          // A query sees half of the keys on average.
+          .flops =
+              [](const OptionValues&, int64_t length, int64_t dim) {
+                return 4 * static_cast<double>(dim) * 0.5 * static_cast<double>(length) *
+                       static_cast<double>(length);
+              }};
 }
 
 }  // namespace tapeformer

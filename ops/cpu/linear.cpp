@@ -31,7 +31,7 @@ void finish_row(T* y, const T* bias, Activation activation, T* pre, const T* mul
   }
   if (activation == Activation::relu) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = y[i] > 0 ? y[i] : T{0};
+    for (int64_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? T{0} : y[i];  // keeps NaN
   } else if (activation == Activation::gelu) {
     std::copy_n(y, n, pre);
 #pragma omp simd
@@ -44,13 +44,13 @@ void finish_row(T* y, const T* bias, Activation activation, T* pre, const T* mul
 }
 
 // Gradient with respect to x wᵀ + bias, of one row. For relu, y > 0 says both that the unit was on and that
-// dropout kept it, so no random number is drawn again.
+// dropout kept it, so no random number is drawn again. A unit that is NaN passes the gradient on.
 template <class T>
 void start_row(const T* g, const T* y, const T* pre, Activation activation, T scale, const T* multipliers,
                T* out, int64_t n) {
   if (activation == Activation::relu) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) out[i] = y[i] > 0 ? g[i] * scale : T{0};
+    for (int64_t i = 0; i < n; ++i) out[i] = y[i] <= 0 ? T{0} : g[i] * scale;
     return;
   }
   if (multipliers) {

@@ -75,7 +75,7 @@ void max_middle(const T* x, T* out, int64_t* index, int64_t outer, int64_t size,
         const T* const column = x + o * size * inner + i;
         int64_t best = 0;
         for (int64_t s = 1; s < size; ++s)
-          if (column[s * inner] > column[best * inner]) best = s;
+          if (is_larger(column[s * inner], column[best * inner])) best = s;
         out[o * inner + i] = column[best * inner];
         index[o * inner + i] = best;
       }

@@ -58,7 +58,7 @@ void row_softmax(const T* x, T* y, int64_t rows, int64_t classes) {
       out[i] = vmath::exp(r[i] - shift);
       total += out[i];
     }
-    const T inverse = total > 0 ? 1 / total : T{0};
+    const T inverse = total == 0 ? T{0} : 1 / total;
 #pragma omp simd
     for (int64_t i = 0; i < classes; ++i) out[i] *= inverse;
   });

@@ -88,7 +88,7 @@ __global__ void start_kernel(Start<Y, Factor> s) {
       if constexpr (activation == Activation::relu) {
         load_group<V>(s.y + at, other);
 #pragma unroll
-        for (int v = 0; v < V; ++v) values[v] = other[v] > 0 ? values[v] * s.dropout.scale : T{0};
+        for (int v = 0; v < V; ++v) values[v] = other[v] <= 0 ? T{0} : values[v] * s.dropout.scale;
       } else {
         s.dropout.template fill<V>(at, other);
 #pragma unroll
@@ -182,7 +182,8 @@ void with_factor(F&& f) {
 }
 
 // y = x wᵀ, and true when the product has added the bias and, where wanted, taken relu itself. cuBLASLt's
-// gelu is the tanh form, another function than ours.
+// gelu is the tanh form, another function than ours. cuBLASLt does not document whether its relu keeps NaN;
+// the emulation drops NaN. Training finds NaN that a device drops here in the weights or the gradients.
 template <class Factor, class X, class Y>
 bool forward_product(const LinearShape& shape, const X* x, const X* w, const Compute<X>* bias, bool relu,
                      Y* y) {

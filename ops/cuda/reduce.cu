@@ -37,7 +37,7 @@ __global__ void max_kernel(const T* x, T* out, int64_t* index, int64_t columns, 
     const T* const column = x + i / inner * size * inner + i % inner;
     int64_t best = 0;
     for (int64_t s = 1; s < size; ++s)
-      if (column[s * inner] > column[best * inner]) best = s;
+      if (is_larger(column[s * inner], column[best * inner])) best = s;
     out[i] = column[best * inner];
     index[i] = best;
   }

@@ -109,7 +109,7 @@ struct Softmax {
   __device__ void operator()(int64_t number, const Row& row, bool) const {
     const T shift = shift_of<T>(row);
     const T total = row.sum([=](T value, int64_t) { return std::exp(value - shift); });
-    const T inverse = total > 0 ? 1 / total : T{0};
+    const T inverse = total == 0 ? T{0} : 1 / total;
     row.store(y + number * classes, [=](T value, int64_t) { return std::exp(value - shift) * inverse; });
   }
 };

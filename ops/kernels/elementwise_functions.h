@@ -58,14 +58,14 @@ struct Square {
     return 2 * x;
   }
 };
-struct Relu {
+struct Relu {  // of NaN: NaN, with slope 1
   template <class Math, class T>
   TAPEFORMER_HOST_DEVICE static T value(T x) {
-    return x > 0 ? x : T{0};
+    return x < 0 ? T{0} : x;
   }
   template <class Math, class T>
   TAPEFORMER_HOST_DEVICE static T slope(T x, T) {
-    return x > 0 ? T{1} : T{0};
+    return x <= 0 ? T{0} : T{1};
   }
 };
 struct Gelu {

@@ -3,15 +3,22 @@
 
 #include <cstdint>
 
+#include "core/host_device.h"
 #include "ops/kernels/machines.h"
 
 namespace tapeformer {
+
+// Whether a is larger than b in an order in which NaN is larger than every number, as in PyTorch.
+template <class T>
+TAPEFORMER_HOST_DEVICE bool is_larger(T a, T b) {
+  return a > b || (a != a && b == b);
+}
 
 TAPEFORMER_ON_BOTH_MACHINES(
 
     // out (outer, inner)
     template <class T> void sum_middle(const T* x, T* out, int64_t outer, int64_t size, int64_t inner);
-    // out and index (outer, inner); the first of equal elements wins; size > 0
+    // out and index (outer, inner), in the order of is_larger; the first of equal elements wins; size > 0
     template <class T>
     void max_middle(const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner);
     // gx (outer, size, inner) = g (outer, inner) at the index, else 0

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <thread>
+
 #include "autograd/gradcheck.h"
 #include "core/allocator.h"
 #include "tests/autograd/small_ops.h"
@@ -44,18 +46,23 @@ TEST_CASE("nothing is recorded without a leaf, under NoGrad, or after detach") {
   CHECK(tape_size() == 0);
 }
 
-TEST_CASE("a second sweep of a freed tape is a clear error, a retained one works") {
+TEST_CASE("a second backward says that the tape was consumed, and works with retain") {
   const Tensor x = leaf(3);
   const Tensor y = times(x, x);
   backward(y, {}, {.retain = true});
   backward(y);
   CHECK(gradient(x).item() == 12);
-  CHECK_THROWS_WITH_AS(backward(y), doctest::Contains("freed by an earlier backward()"), ShapeError);
+  CHECK_THROWS_WITH_AS(
+      backward(y),
+      "backward: an earlier backward() consumed the tape of this result; pass {.retain = true} to "
+      "the earlier call to keep the tape",
+      ShapeError);
   const Tensor z = plus(y, x);  // a new node on top of the freed one
-  CHECK_THROWS_WITH_AS(backward(z),
-                       "mul: this part of the tape was freed by an earlier backward(); sweep with retain to "
-                       "keep it",
-                       ShapeError);
+  CHECK_THROWS_WITH_AS(
+      backward(z),
+      "backward: an earlier backward() consumed the tape of mul; pass {.retain = true} to the "
+      "earlier call to keep the tape",
+      ShapeError);
 }
 
 TEST_CASE("a result with many elements needs a cotangent of its shape and dtype") {
@@ -139,4 +146,81 @@ TEST_CASE("gradcheck accepts a right gradient and rejects a wrong one") {
       {a});
   CHECK(wrong.relative_error > 0.1);
   CHECK(wrong.worst_input == 0);
+}
+
+TEST_CASE("an op of 70 inputs gets the gradients that are needed, and no others") {
+  constexpr int kInputs = 70;  // more than the bits of a word
+  std::vector<Tensor> inputs;
+  for (int i = 0; i < kInputs; ++i) inputs.push_back(i % 3 == 0 ? leaf(i) : scalar(i));
+  const Tensor y = record("total", scalar(0), inputs, [](const Tensor& g, Needs needs) {
+    Gradients gradients(kInputs);
+    for (int i = 0; i < kInputs; ++i) {
+      CHECK(needs[i] == (i % 3 == 0));
+      if (needs[i]) gradients[static_cast<size_t>(i)] = times(g, scalar(i));
+    }
+    return gradients;
+  });
+  backward(y);
+  for (int i = 0; i < kInputs; i += 3) CHECK(gradient(inputs[static_cast<size_t>(i)]).item() == i);
+}
+
+TEST_CASE("a tensor that another thread recorded is refused by ops that record and by backward") {
+  const Tensor x = leaf(3);
+  Tensor foreign;
+  std::jthread([&] { foreign = times(x, x); }).join();
+  CHECK_THROWS_WITH(
+      plus(foreign, x),
+      "add: an input was recorded on the tape of another thread; detach it, or run the op on that "
+      "thread");
+  CHECK_THROWS_WITH(backward(foreign), "backward: the result was recorded on the tape of another thread");
+  backward(plus(detach(foreign), x));
+  CHECK(gradient(x).item() == 1);
+  {
+    const NoGrad no_grad;
+    CHECK(plus(foreign, x).item() == 12);
+  }
+  CHECK(tape_size() == 0);
+}
+
+TEST_CASE("recorded tensors may be dropped on any thread, while their own records or after it has ended") {
+  const int64_t before = allocator().stats().active;
+  {
+    const Tensor x = leaf(2);
+    constexpr int kTensors = 2000;
+    std::vector<Tensor> kept;
+    for (int i = 0; i < kTensors; ++i) kept.push_back(times(plus(x, x), x));
+    std::jthread other([&] {
+      for (Tensor& tensor : kept) tensor = {};
+    });
+    for (int i = 0; i < kTensors; ++i) times(x, plus(x, x));  // the tape goes on meanwhile
+    other.join();
+    CHECK(tape_size() == 0);
+
+    std::vector<Tensor> orphans;
+    std::jthread([&] {
+      Tensor y = x;
+      for (int i = 0; i < 100; ++i) orphans.push_back(y = times(y, x));
+    }).join();
+    std::jthread half([&] {
+      for (size_t i = 0; i < 50; ++i) orphans[i] = {};
+    });
+    for (size_t i = 50; i < 100; ++i) orphans[i] = {};
+  }
+  CHECK(allocator().stats().active == before);
+}
+
+TEST_CASE("view, clone and to of a tensor with a gradient throw instead of leaving the tape") {
+  const Tensor x = require_grad(Tensor::from<double>({1, 2}, {2}));
+  for (const Tensor& tensor : {x, times(x, x)}) {
+    CHECK_THROWS_WITH_AS(tensor.view({2, 1}), doctest::Contains("view: the tensor requires a gradient"),
+                         ShapeError);
+    CHECK_THROWS_WITH_AS(tensor.clone(), doctest::Contains("clone: the tensor requires a gradient"),
+                         ShapeError);
+    CHECK_THROWS_WITH_AS(tensor.to(DType::float32), doctest::Contains("to: the tensor requires"), ShapeError);
+    CHECK(tensor.to(kCpu).id() == tensor.id());  // the same tensor
+    CHECK(detach(tensor).clone().to_vector() == tensor.to_vector());
+    CHECK_FALSE(requires_grad(tensor.alias()));
+    const NoGrad no_grad;
+    CHECK(tensor.view({2, 1}).shape() == Shape{2, 1});
+  }
 }

@@ -2,12 +2,10 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <csignal>
-
+#include "tests/support/file_size_limit.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer;
@@ -19,25 +17,6 @@ size_t entries(const std::filesystem::path& folder) {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
 }
 
-// Files of this process may not grow beyond the limit: the nearest thing to a full disk.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &old_);
-    rlimit limit = old_;
-    limit.rlim_cur = bytes;
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &old_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit old_{};
-  void (*handler_)(int);
-};
-
 }  // namespace
 
 TEST_CASE("replace_file writes, replaces and leaves nothing else behind") {
@@ -47,6 +26,17 @@ TEST_CASE("replace_file writes, replaces and leaves nothing else behind") {
   replace_file((dir / "file").string(), "");
   CHECK(tapeformer::read_file((dir / "file").string()).empty());
   CHECK(entries(dir.path()) == 1);
+}
+
+TEST_CASE("replace_file does not write through a link in place of its temporary file") {
+  const TempDir dir;
+  // The name that an earlier version used for the first temporary file of a process.
+  const std::string predictable = "file.tmp-" + std::to_string(getpid()) + "-0";
+  write_file(dir / "victim", std::string("precious"));
+  std::filesystem::create_symlink(dir / "victim", dir / predictable);
+  replace_file((dir / "file").string(), "new");
+  CHECK(read_file(dir / "victim") == "precious");
+  CHECK(read_file(dir / "file") == "new");
 }
 
 TEST_CASE("replace_file leaves links and pipes what they are") {

@@ -70,3 +70,21 @@ TEST_CASE("device names") {
   CHECK_THROWS_AS(Device::parse("cuda:x"), ConfigError);
   CHECK_THROWS_AS(Device::parse("gpu"), ConfigError);
 }
+
+TEST_CASE("an undefined tensor throws instead of reading through a null pointer") {
+  const Tensor none;
+  const char* const text = "an undefined tensor has no shape, dtype, device or data";
+  CHECK_FALSE(none.defined());
+  CHECK(none.use_count() == 0);
+  CHECK_THROWS_WITH_AS(none.shape(), text, ShapeError);
+  CHECK_THROWS_WITH_AS(none.numel(), text, ShapeError);
+  CHECK_THROWS_WITH_AS(none.dtype(), text, ShapeError);
+  CHECK_THROWS_WITH_AS(none.device(), text, ShapeError);
+  CHECK_THROWS_WITH_AS(none.raw(), text, ShapeError);
+  CHECK_THROWS_WITH_AS(none.data<float>(), text, ShapeError);
+  CHECK_THROWS_WITH_AS(none.clone(), text, ShapeError);
+  CHECK_THROWS_WITH_AS(none.alias(), text, ShapeError);
+  CHECK_THROWS_WITH_AS(none.item(), text, ShapeError);
+  CHECK_THROWS_WITH_AS(none.fill(1), text, ShapeError);
+  CHECK_THROWS_WITH_AS(Tensor::zeros({1}).copy_from(none), text, ShapeError);
+}

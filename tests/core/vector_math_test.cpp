@@ -113,3 +113,13 @@ TEST_CASE("vector math keeps the sign of zero and the exact points") {
   CHECK(vmath::softplus(800.0) == 800.0);
   CHECK(vmath::sigmoid(-800.0) == 0.0);
 }
+
+TEST_CASE("NaN of any sign and payload stays NaN in exp_of_negative") {
+  using V = cpu::Vector<float>;
+  for (uint32_t payload = 1; payload < 1u << 23; payload = payload * 3 + 1)
+    for (const uint32_t sign : {0u, 0x80000000u}) {
+      const auto x = std::bit_cast<float>(sign | 0x7F800000u | payload);
+      CAPTURE(payload);
+      CHECK(std::isnan(vmath::exp_of_negative(V{} + x)[0]));
+    }
+}

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <sndfile.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -219,6 +220,98 @@ TEST_CASE("a stream of blocks is what is read at once") {
     CHECK(stream.next().empty());
     CHECK(found == read_audio(dir / "a.wav", options).samples);
   }
+}
+
+namespace {
+
+int64_t peak_kilobytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+// Writes hours of silence in blocks. FLAC and Ogg pack them into a few hundred KiB.
+void write_silence(const std::filesystem::path& path, int format, int64_t hours) {
+  SF_INFO info{};
+  info.samplerate = 16000;
+  info.channels = 1;
+  info.format = format;
+  SNDFILE* file = sf_open(path.c_str(), SFM_WRITE, &info);
+  REQUIRE(file);
+  const std::vector<short> block(16000 * 60, 0);
+  for (int64_t minute = 0; minute < 60 * hours; ++minute)
+    sf_write_short(file, block.data(), static_cast<sf_count_t>(block.size()));
+  sf_close(file);
+}
+
+}  // namespace
+
+TEST_CASE("a small FLAC of ten hours took gigabytes: decoding stops at the limit of the caller") {
+  const TempDir dir;
+  const auto path = dir / "long.flac";
+  write_silence(path, SF_FORMAT_FLAC | SF_FORMAT_PCM_16, 10);
+  CHECK(std::filesystem::file_size(path) < (size_t{4} << 20));
+  const int64_t before = peak_kilobytes();
+  const std::string expected = "long.flac: is longer than the limit of 30 s";
+  CHECK(contains(decoding_error(path, {.max_seconds = 30}), expected));
+  CHECK(read_audio(path, {.last = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
+  CHECK(contains(decoding_error(path, {.last = 16000 * 31, .max_seconds = 30}), expected));
+  // Without the number of samples in the header, decoding itself finds the limit.
+  std::string bytes = read_file(path);
+  bytes[21] = static_cast<char>(bytes[21] & 0xF0);
+  for (size_t i = 22; i < 26; ++i) bytes[i] = 0;
+  write_file(path, bytes);
+  CHECK(contains(decoding_error(path, {.max_seconds = 30}), expected));
+  CHECK(contains(decoding_error(path, {.first = 16000, .max_seconds = 30}), expected));
+  CHECK(read_audio(path, {.last = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
+  CHECK(read_audio_info(path, 30).samples < 16000 * 40);
+  // A header that announces fewer samples than there are does not lead further either.
+  bytes[25] = 100;
+  write_file(path, bytes);
+  CHECK(read_audio(path, {.max_seconds = 30}).samples.size() == 100);
+  CHECK(peak_kilobytes() - before < 64 << 10);
+}
+
+TEST_CASE("the limit of a recording holds in every container, and at its very sample") {
+  const TempDir dir;
+  const auto samples = tone(16001, 440, 16000);
+  for (const auto& [name, format] : {std::pair{"a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16},
+                                     {"b.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16},
+                                     {"c.sph", kSphere},
+                                     {"d.ogg", SF_FORMAT_OGG | SF_FORMAT_VORBIS}}) {
+    CAPTURE(name);
+    write_sound(dir / name, format, samples, 16000);
+    CHECK(contains(decoding_error(dir / name, {.max_seconds = 1}), "is longer than the limit of 1 s"));
+    CHECK(read_audio(dir / name, {.max_seconds = 16001.0 / 16000}).samples.size() == 16001);
+    CHECK(read_audio(dir / name, {.first = 1, .max_seconds = 1}).samples.size() == 16000);
+  }
+}
+
+TEST_CASE("sizes of a SPHERE header that no file has are refused without overflow") {
+  const TempDir dir;
+  write_sound(dir / "a.sph", kSphere, tone(1000, 440, 16000), 16000);
+  const std::string bytes = read_file(dir / "a.sph");
+  for (const std::string count : {"9223372036854775807", "4611686018427387900", "99999999999999999999999",
+                                  "-9223372036854775808", "-1", "4611686018427387403"}) {
+    CAPTURE(count);
+    std::string header = bytes.substr(0, 1024);
+    const size_t at = header.find("sample_count"), end = header.find('\n', at);
+    REQUIRE(at != std::string::npos);
+    header.replace(at, end - at, "sample_count -i " + count);
+    header.resize(1024, ' ');
+    write_file(dir / "b.sph", header + bytes.substr(1024));
+    CHECK(contains(decoding_error(dir / "b.sph"), "the header announces far more than a file can hold"));
+  }
+}
+
+TEST_CASE("a rate or a number of channels that no recording has is refused before memory is taken for it") {
+  const TempDir dir;
+  write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, tone(1000, 440, 16000), 16000);
+  std::string bytes = read_file(dir / "a.wav");
+  const uint32_t rate = 2000000000;
+  std::memcpy(&bytes[24], &rate, 4);
+  write_file(dir / "a.wav", bytes);
+  CHECK(contains(decoding_error(dir / "a.wav"), "expected 1 to 1048576 samples per second"));
 }
 
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/errors.h"
-#include "tests/data/support.h"
+#include "tests/data/stand_ins.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -20,6 +20,39 @@ std::set<std::string> speakers(const Corpus& corpus) {
 
 }  // namespace
 
+namespace {
+
+void check_an4(const std::filesystem::path& folder) {
+  const Corpus train = read_an4(folder, "train"), test = read_an4(folder, "test");
+  CHECK(train.utterances.size() == 948);
+  CHECK(test.utterances.size() == 130);
+  CHECK(speakers(train).size() == 74);
+  CHECK(speakers(test).size() == 10);
+  for (const Utterance& utterance : test.utterances) CHECK(!utterance.phones.empty());
+  const Tensor features = read_mfc(train.utterances[0].path);
+  CHECK(features.size(1) == 13);
+  CHECK(features.size(0) > 20);
+}
+
+void check_digits(const std::filesystem::path& folder) {
+  const Corpus train = read_spoken_digits(folder, "train"), test = read_spoken_digits(folder, "test");
+  CHECK(train.utterances.size() == 2700);
+  CHECK(test.utterances.size() == 300);
+  CHECK(speakers(test).size() == 6);
+  CHECK(test.utterances[0].words == Words{"zero"});
+  CHECK(contains(message_of<ConfigError>([&] { read_spoken_digits(folder, "tset"); }), "not \"tset\""));
+}
+
+}  // namespace
+
+TEST_CASE("corpora in the layouts of AN4 and of the spoken digits, generated at full size") {
+  const TempDir dir;
+  write_stand_in_an4(dir / "an4");
+  check_an4(dir / "an4");
+  write_stand_in_fsdd(dir / "fsdd");
+  check_digits(dir / "fsdd");
+}
+
 TEST_CASE("AN4 has 948 and 130 utterances of 74 and 10 speakers") {
   if (!have_real("an4")) {
     MESSAGE("skipped: no an4 in $TAPEFORMER_DATA");
@@ -27,16 +60,10 @@ TEST_CASE("AN4 has 948 and 130 utterances of 74 and 10 speakers") {
   }
   const auto folder =
       std::filesystem::exists(real_set("an4") / "etc") ? real_set("an4") : real_set("an4") / "an4";
-  const Corpus train = read_an4(folder, "train"), test = read_an4(folder, "test");
-  CHECK(train.utterances.size() == 948);
-  CHECK(test.utterances.size() == 130);
-  CHECK(speakers(train).size() == 74);
-  CHECK(speakers(test).size() == 10);
-  CHECK(test.utterances[1].phones == Words{"IH", "R", "EY", "S", "S", "IY", "K", "Y", "UW", "K", "Y", "UW",
-                                           "EH", "F", "S", "EH", "V", "AH", "N"});
-  const Tensor features = read_mfc(train.utterances[0].path);
-  CHECK(features.size(1) == 13);
-  CHECK(features.size(0) > 20);
+  check_an4(folder);
+  CHECK(read_an4(folder, "test").utterances[1].phones == Words{"IH", "R", "EY", "S", "S", "IY", "K", "Y",
+                                                               "UW", "K", "Y", "UW", "EH", "F", "S", "EH",
+                                                               "V", "AH", "N"});
 }
 
 TEST_CASE("the spoken digits have 300 test and 2,700 train recordings") {
@@ -44,14 +71,7 @@ TEST_CASE("the spoken digits have 300 test and 2,700 train recordings") {
     MESSAGE("skipped: no fsdd in $TAPEFORMER_DATA");
     return;
   }
-  const Corpus train = read_spoken_digits(real_set("fsdd"), "train"),
-               test = read_spoken_digits(real_set("fsdd"), "test");
-  CHECK(train.utterances.size() == 2700);
-  CHECK(test.utterances.size() == 300);
-  CHECK(speakers(test).size() == 6);
-  CHECK(test.utterances[0].words == Words{"zero"});
-  CHECK(contains(message_of<ConfigError>([] { read_spoken_digits(real_set("fsdd"), "tset"); }),
-                 "not \"tset\""));
+  check_digits(real_set("fsdd"));
 }
 
 TEST_CASE("a small AN4 directory, and what can be wrong with it") {

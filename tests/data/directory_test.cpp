@@ -50,7 +50,7 @@ TEST_CASE("a missing set is a data error with every place looked in and how to g
   CHECK(contains(message,
                  "cifar10: data set not found; looked in\n  " + (dir / "own/cifar10").string() + "\n"));
   CHECK(contains(message, (dir / "xdg/tapeformer/cifar10").string() + " (no such folder)\n"));
-  CHECK(contains(message, "to get it: in such a folder, run: curl -L https://www.cs.toronto.edu"));
+  CHECK(contains(message, "in such a folder, run: curl -L https://www.cs.toronto.edu"));
   for (const KnownSet& set : known_sets()) CHECK(!set.how_to_get.empty());
   CHECK(
       contains(std::string(known_set("fashion-mnist").how_to_get), "apt-get install dataset-fashion-mnist"));

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,6 +11,8 @@
 
 #include "core/errors.h"
 #include "data/download.h"
+#include "data/gzip.h"
+#include "data/tar.h"
 #include "tests/data/support.h"
 
 using namespace tapeformer;
@@ -19,8 +22,8 @@ namespace {
 
 const char* const kPackage = "/usr/share/datasets/fashion-mnist";
 
-// Serves the files of a folder at 127.0.0.1; anything else is 404, except /broken, which is 500. A request
-// for NAME?cut announces the file but sends half of it.
+// Serves the files of a folder at 127.0.0.1; anything else is 404, except /broken, which is 500, and
+// /moved/NAME, which redirects to NAME. A request for NAME?cut announces the file but sends half of it.
 class TinyServer {
  public:
   explicit TinyServer(std::filesystem::path folder) : folder_(std::move(folder)) {
@@ -63,7 +66,11 @@ class TinyServer {
     if (cut) name.resize(name.size() - 4);
     const bool found = std::filesystem::is_regular_file(folder_ / name);
     const std::string body = found ? read_file(folder_ / name) : "no";
-    const char* status = found ? "200 OK" : name == "broken" ? "500 Oops" : "404 Not Found";
+    const bool moved = name.starts_with("moved/");
+    const std::string status = found              ? "200 OK"
+                               : name == "broken" ? "500 Oops"
+                               : moved            ? "302 Found\r\nLocation: " + url + "/" + name.substr(6)
+                                                  : "404 Not Found";
     const std::string text =
         concat_text("HTTP/1.1 ", status, "\r\nConnection: close\r\nContent-Length: ", body.size(), "\r\n\r\n",
                     body.substr(0, body.size() / (cut ? 2 : 1)));
@@ -78,6 +85,40 @@ class TinyServer {
   int listener_;
   std::jthread thread_;
 };
+
+// What would be downloaded, as text; nothing if the server has no such file.
+std::optional<std::string> downloaded(const std::string& url, int64_t max_bytes) {
+  const TempDir dir;
+  const std::string path = (dir / "file").string();
+  File file(path, O_WRONLY | O_CREAT);
+  if (!download(url, file, max_bytes)) return std::nullopt;
+  return tapeformer::read_file(path);
+}
+
+std::string tar_number(size_t number) {
+  char text[13];
+  std::snprintf(text, sizeof text, "%011zo", number);
+  return {text, 12};
+}
+
+// A member of a tar archive as tar(1) writes it; type '0' is a regular file, '2' a symbolic link.
+std::string tar_member(const std::string& path, const std::string& body, char type = '0') {
+  std::string head = path;
+  head.resize(100);
+  head += tar_number(0644).substr(4) + tar_number(0).substr(4) + tar_number(0).substr(4) +
+          tar_number(body.size()) + tar_number(0) + std::string(8, ' ') + type;
+  head += type == '2' ? "/etc/passwd" : "";
+  head.resize(512);
+  size_t sum = 0;
+  for (const char c : head) sum += static_cast<uint8_t>(c);
+  head.replace(148, 8, tar_number(sum).substr(5, 6) + std::string("\0 ", 2));
+  return head + body + std::string((512 - body.size() % 512) % 512, '\0');
+}
+
+std::string unpacked(const std::string& path) {
+  const Bytes bytes = read_unpacked(path, int64_t{1} << 30);
+  return std::string(as_text(bytes, bytes.size()));
+}
 
 size_t entries(const std::filesystem::path& folder) {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
@@ -114,8 +155,9 @@ TEST_CASE("fetch keeps nothing that is not as published") {
   const auto data_dir = dir / "data";
   const std::string first = (dir / "source" / "train-images-idx3-ubyte.gz").string();
   const std::string error = fetch_error("mnist", data_dir, (dir / "source").string());
-  CHECK(
-      contains(error, first + ": expected 47040016 bytes with CRC-32 e9f4d8b3, found 64 bytes with CRC-32"));
+  CHECK(contains(error, first + ": expected 47040016 bytes with SHA-256 "
+                                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db, "
+                                "found 64 bytes with SHA-256"));
   CHECK(entries(data_dir / "mnist") == 0);
 
   std::string whole = read_file(std::string(kPackage) + "/train-images-idx3-ubyte.gz");
@@ -129,8 +171,6 @@ TEST_CASE("fetch says what is missing and how to get what it cannot") {
   const TempDir dir;
   CHECK(contains(fetch_error("mnist", dir.path(), (dir / "none").string()),
                  (dir / "none" / "train-images-idx3-ubyte").string() + ": no such file, neither"));
-  CHECK(contains(fetch_error("cifar10", dir.path(), ""),
-                 "to get it: in such a folder, run: curl -L https://www.cs.toronto.edu"));
   CHECK_THROWS_AS(fetch_set("minst", dir.path().string()), ConfigError);
   write_file(dir / "file", std::string("x"));
   CHECK(
@@ -161,13 +201,61 @@ TEST_CASE("downloads that fail, end early or are too long name the URL and the r
     const TinyServer server(kPackage);
     url = server.url + "/t10k-labels-idx1-ubyte.gz";
     const auto error = [](const std::string& address, int64_t max_bytes) {
-      return message_of<DataError>([&] { download(address, max_bytes); });
+      return message_of<DataError>([&] { downloaded(address, max_bytes); });
     };
-    CHECK(download(url, 5125)->size() == 5125);
-    CHECK(!download(server.url + "/none", 100));
+    CHECK(downloaded(url, 5125)->size() == 5125);
+    CHECK(!downloaded(server.url + "/none", 100));
     CHECK(error(url, 5124) == url + ": expected at most 5124 bytes, found more");
     CHECK(contains(error(url + "?cut", 10000), url + "?cut: cannot be downloaded: "));
     CHECK(contains(error(server.url + "/broken", 10000), "the server answers 500"));
   }
-  CHECK(contains(message_of<DataError>([&] { download(url, 10000); }), url + ": cannot be downloaded: "));
+  CHECK(contains(message_of<DataError>([&] { downloaded(url, 10000); }), url + ": cannot be downloaded: "));
+}
+
+TEST_CASE("fetch speaks https only, also after a redirection") {
+  if (!can_download()) {
+    MESSAGE("skipped: built without libcurl");
+    return;
+  }
+  const TempDir dir;
+  const TinyServer server(kPackage);
+  CHECK(contains(fetch_error("fashion-mnist", dir.path(), server.url + "/moved"),
+                 "the server redirects to an address that is not https"));
+  CHECK(entries(dir / "fashion-mnist") == 0);
+  for (const std::string url : {"http://example.org", "ftp://127.0.0.1", "http://127.0.0.1.example.org",
+                                "http://127.0.0.1@example.org", "gopher://localhost"})
+    CHECK(contains(message_of<ConfigError>([&] { fetch_set("mnist", dir.path().string(), url); }),
+                   "only https:// is downloaded"));
+  CHECK_THROWS_AS(fetch_set("mnist", dir.path().string(), "https://[::"), ConfigError);
+  for (const KnownSet& set : known_sets()) CHECK(set.url.starts_with("https://"));
+}
+
+TEST_CASE("fetch takes only the known files out of an archive") {
+  const TempDir dir;
+  const std::string archive = (dir / "set.tar.gz").string(), package = kPackage;
+  std::string tar = tar_member("../../escaped", "x") + tar_member("set/link", "", '2');
+  for (const std::string name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                                 "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"})
+    tar += tar_member("../set/" + name, unpacked(package + "/" + name + ".gz"));
+  write_file(archive, tar + std::string(1024, '\0'));
+  CHECK(fetch_set("fashion-mnist", (dir / "data").string(), archive).good());
+  CHECK(entries(dir / "data/fashion-mnist") == 4);
+  CHECK(!std::filesystem::exists(dir / "escaped"));
+
+  const auto error = [&](const std::string& contents) {
+    write_file(archive, contents);
+    return fetch_error("fashion-mnist", dir / "other", archive);
+  };
+  CHECK(contains(error(tar_member("train-images-idx3-ubyte", "short")),
+                 "train-images-idx3-ubyte: expected 47040016 bytes, found 5"));
+  CHECK(contains(error(tar_member("readme", "text")), "has no file train-images-idx3-ubyte"));
+  CHECK(contains(error(std::string(512, 'x')), "is no tar archive, or is damaged"));
+  CHECK(contains(error(tar.substr(0, 5000)), "the tar archive ends early"));
+  CHECK(contains(error(tar.substr(0, 700)), "the tar archive ends early"));
+  tar[2 * 1024 + 700] ^= 1;
+  CHECK(
+      contains(error(tar), "set.tar.gz, train-images-idx3-ubyte: expected 47040016 bytes with SHA-256 c59f"));
+  CHECK(
+      contains(fetch_error("fashion-mnist", dir / "other", (dir / "none.tar.gz").string()), "no such file"));
+  CHECK(entries(dir / "other/fashion-mnist") == 0);
 }

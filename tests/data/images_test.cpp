@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "tests/data/support.h"
+#include "tests/data/stand_ins.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -199,12 +199,10 @@ TEST_CASE("Fashion-MNIST of the Debian package") {
   for (const int64_t of_class : count) CHECK(of_class == 1000);
 }
 
-TEST_CASE("real MNIST") {
-  if (!have_real("mnist")) {
-    MESSAGE("skipped: no mnist in $TAPEFORMER_DATA");
-    return;
-  }
-  ImageOptions options;
+namespace {
+
+void check_mnist(const ImageOptions& given) {
+  ImageOptions options = given;
   options.validation = 5000;
   const ImageSet train = load_images("mnist", "train", options);
   CHECK(train.pixels.shape() == Shape{55000, 784});
@@ -213,12 +211,8 @@ TEST_CASE("real MNIST") {
   CHECK(load_images("mnist", "test", options).labels.data<int64_t>()[0] == 7);
 }
 
-TEST_CASE("real CIFAR-10") {
-  if (!have_real("cifar10")) {
-    MESSAGE("skipped: no cifar10 in $TAPEFORMER_DATA");
-    return;
-  }
-  const ImageSet train = load_images("cifar10", "train");
+void check_cifar10(const ImageOptions& options) {
+  const ImageSet train = load_images("cifar10", "train", options);
   CHECK(train.pixels.shape() == Shape{50000, 3072});
   std::array<int64_t, 10> count{};
   for (int64_t i = 0; i < 50000; ++i) ++count[static_cast<size_t>(train.labels.data<int64_t>()[i])];
@@ -228,4 +222,30 @@ TEST_CASE("real CIFAR-10") {
   CHECK(pixel(train, 0, 0) == 59);
   CHECK(pixel(train, 0, 1) == 62);
   CHECK(pixel(train, 0, 2) == 63);
+}
+
+}  // namespace
+
+TEST_CASE("MNIST and CIFAR-10 at their full sizes, generated") {
+  const TempDir dir;
+  write_stand_in_mnist(dir / "mnist");
+  write_stand_in_cifar10(dir / "cifar10");
+  check_mnist(in(dir));
+  check_cifar10(in(dir));
+}
+
+TEST_CASE("real MNIST") {
+  if (!have_real("mnist")) {
+    MESSAGE("skipped: no mnist in $TAPEFORMER_DATA");
+    return;
+  }
+  check_mnist({});
+}
+
+TEST_CASE("real CIFAR-10") {
+  if (!have_real("cifar10")) {
+    MESSAGE("skipped: no cifar10 in $TAPEFORMER_DATA");
+    return;
+  }
+  check_cifar10({});
 }

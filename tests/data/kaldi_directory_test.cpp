@@ -5,9 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <thread>
 
 #include "core/errors.h"
 #include "data/audio.h"
@@ -145,7 +148,7 @@ TEST_CASE("commands of wav.scp are run where they are allowed") {
   std::filesystem::create_directory(dir / "a  b");
   std::filesystem::rename(dir / "r.wav", dir / "a  b/r.wav");
   write_file(dir / "wav.scp", "r1   cat '" + (dir / "a  b/r.wav").string() + "' | cat |\n");
-  CHECK(contains(listing_error(dir), "data.allow_commands"));
+  CHECK(contains(listing_error(dir), "--allow-commands"));
   REQUIRE(kaldi_problems(dir.path()).size() == 1);
   Corpus corpus = read_kaldi_directory(dir.path(), true);
   REQUIRE(corpus.utterances.size() == 2);
@@ -212,6 +215,18 @@ TEST_CASE("a command that takes too long or prints too much is ended with all th
   CHECK(contains(error("cat /dev/zero", {.bytes = 100000}), "printed more than 100000 bytes and was ended"));
   usleep(1200000);
   CHECK(!std::filesystem::exists(late));
+}
+
+TEST_CASE("the commands that run are ended together with their children") {
+  const TempDir dir;
+  const std::string mark = (dir / "mark").string();
+  std::string error;
+  std::jthread reader(
+      [&] { error = message_of<DataError>([&] { CommandOutput("touch " + mark + "; sleep 1000 | cat"); }); });
+  while (!std::filesystem::exists(mark)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  end_running_commands();
+  reader.join();
+  CHECK(contains(error, "was ended by signal 9"));
 }
 
 TEST_CASE("matrices of archives are read, and places outside of them are errors") {

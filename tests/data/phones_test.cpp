@@ -4,7 +4,7 @@
 
 #include "core/errors.h"
 #include "data/lexicon.h"
-#include "tests/data/support.h"
+#include "tests/data/stand_ins.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -54,16 +54,30 @@ TEST_CASE("a lexicon drops stress and comments, and takes the first pronunciatio
   CHECK(contains(message_of<DataError>([&] { Lexicon::read(dir / "dict"); }), "dict:2: \"b\" has no phones"));
 }
 
+namespace {
+
+void check_cmudict(const std::filesystem::path& folder) {
+  const Lexicon lexicon = Lexicon::read(folder / "cmudict.dict");
+  CHECK(lexicon.size() > 120000);
+  CHECK(lexicon.phones().size() == 39);
+  std::set<std::string> unknown;
+  CHECK(lexicon.pronounce({"seven", "aalborg"}, unknown) ==
+        Words{"S", "EH", "V", "AH", "N", "AO", "L", "B", "AO", "R", "G"});
+  CHECK(unknown.empty());
+}
+
+}  // namespace
+
+TEST_CASE("a generated lexicon as large as CMUdict has 39 phones") {
+  const TempDir dir;
+  write_stand_in_cmudict(dir.path());
+  check_cmudict(dir.path());
+}
+
 TEST_CASE("CMUdict has 39 phones") {
   if (!have_real("cmudict")) {
     MESSAGE("skipped: no cmudict in $TAPEFORMER_DATA");
     return;
   }
-  const auto path = std::filesystem::path(std::getenv("TAPEFORMER_DATA")) / "cmudict" / "cmudict.dict";
-  const Lexicon lexicon = Lexicon::read(path);
-  CHECK(lexicon.size() > 120000);
-  std::set<std::string> unknown;
-  CHECK(lexicon.pronounce({"seven", "aalborg"}, unknown) ==
-        Words{"S", "EH", "V", "AH", "N", "AO", "L", "B", "AO", "R", "G"});
-  CHECK(unknown.empty());
+  check_cmudict(real_set("cmudict"));
 }

@@ -1,6 +1,8 @@
 #include "data/speech_dataset.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/file.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +13,7 @@
 #include "core/frames.h"
 #include "core/threads.h"
 #include "data/audio.h"
-#include "tests/data/support.h"
+#include "tests/data/stand_ins.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
@@ -148,6 +150,67 @@ TEST_CASE("a cache keeps faults of recordings, not those of commands, and no dam
   CHECK(FeatureStore(corpus, cached).from_cache());
 }
 
+TEST_CASE("a feature cache with a flipped bit anywhere is made again") {
+  const TempDir dir;
+  const Corpus corpus = noise_corpus(dir, 2);
+  FeatureOptions cached = options_8k().features;
+  cached.cache_folder = (dir / "cache").string();
+  const Tensor expected = FeatureStore(corpus, cached).features(0);
+  const auto path = dir / "cache" / (cache_key(corpus, cached) + ".features");
+  const std::string whole = read_file(path);
+  const size_t stride = whole.size() / 60 + 1;
+  for (size_t at = 0; at < whole.size(); at += at + stride < whole.size() ? stride : 7) {
+    CAPTURE(at);
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
+    write_file(path, damaged);
+    const FeatureStore again(corpus, cached);
+    CHECK(!again.from_cache());
+    CHECK(max_difference(again.features(0), expected) == 0);
+    REQUIRE(read_file(path) == whole);
+  }
+}
+
+TEST_CASE("an index of a feature cache whose sizes overflow is refused") {
+  const TempDir dir;
+  const Corpus corpus = noise_corpus(dir, 1);
+  FeatureOptions cached = options_8k().features;
+  cached.cache_folder = (dir / "cache").string();
+  const auto path = dir / "cache" / (cache_key(corpus, cached) + ".features");
+  const auto bytes_of = [](const std::vector<int64_t>& values) {
+    return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
+  };
+  // One utterance of 2 frames with this many dims, no data, and a right checksum.
+  for (const int64_t dims : {int64_t{1} << 61, int64_t{1} << 62, INT64_MAX}) {
+    const std::string index = bytes_of({1, 2, dims, 0, 0, 0});
+    write_file(path, index + bytes_of({int64_t{checksum_of(index).crc32}}) + "tapeformer features 3\n");
+    CHECK(!FeatureStore(corpus, cached).from_cache());
+  }
+  CHECK(FeatureStore(corpus, cached).from_cache());
+}
+
+TEST_CASE("unfinished files of a feature cache are removed, unless a process still writes them") {
+  const TempDir dir;
+  const Corpus corpus = noise_corpus(dir, 1);
+  FeatureOptions cached = options_8k().features;
+  cached.cache_folder = (dir / "cache").string();
+  const auto key = dir / "cache" / "0123.features";
+  const std::string written = key.string() + ".98765.tmp", left = key.string() + ".1234.tmp",
+                    hidden = temporary_name(key.string()), foreign = (dir / "cache" / "notes.tmp").string();
+  for (const std::string& name : {written, left, hidden, foreign}) write_file(name, std::string("half"));
+  {
+    const File writer(written, O_RDONLY);
+    REQUIRE(::flock(writer.descriptor(), LOCK_EX) == 0);
+    const FeatureStore store(corpus, cached);
+    CHECK(std::filesystem::exists(written));
+    CHECK_FALSE(std::filesystem::exists(left));
+    CHECK_FALSE(std::filesystem::exists(hidden));
+    CHECK(std::filesystem::exists(foreign));
+  }
+  const FeatureStore store(corpus, cached);
+  CHECK_FALSE(std::filesystem::exists(written));
+}
+
 TEST_CASE("an utterance with a fault is left out and named") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 3);
@@ -224,6 +287,30 @@ TEST_CASE("bad files are named and left out, or end the run") {
   corpus.utterances.resize(2);
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, options_8k()); }),
                  "no utterance can be used, of 2; the first: u0"));
+}
+
+TEST_CASE("scoring keeps what training leaves out: utterances shorter than their labels, and unseen phones") {
+  const TempDir dir;
+  Corpus corpus = noise_corpus(dir, 4);
+  corpus.utterances[0].phones = Words(40, "a");
+  corpus.utterances[1].phones = {"a", "x"};
+  corpus.utterances[2].phones = {};
+  SpeechOptions options = options_8k();
+  CHECK(SpeechDataset(corpus, kPhones, options).size() == 1);
+  options.use = SpeechUse::scoring;
+  const SpeechDataset set(corpus, kPhones, options);
+  REQUIRE(set.size() == 3);
+  CHECK(set.report().too_short == std::vector<std::string>{"u0"});
+  CHECK(set.report().unseen_phones == std::set<std::string>{"x"});
+  CHECK(set.report().bad == std::vector<std::string>{"u2: has no labels"});
+  CHECK(set.report().labels == 43);
+  CHECK(set.reference(1) == Words{"a", "x"});
+  CHECK(set.labels(1).empty());
+  CHECK_FALSE(set.has_loss(0));
+  CHECK_FALSE(set.has_loss(1));
+  CHECK(set.has_loss(2));
+  const std::vector<int64_t> one = {1};
+  CHECK(set.batch(one).labels.shape() == Shape({1, 1}));
 }
 
 TEST_CASE("values that are not finite are a fault of their utterance, whatever they come from") {
@@ -337,12 +424,10 @@ TEST_CASE("plans keep the frame budget and hold every utterance once, differentl
   CHECK_THROWS_AS(plan_batches(lengths, {.max_frames = 0}, 0), ConfigError);
 }
 
-TEST_CASE("every utterance of AN4 and of the spoken digits can be used") {
-  if (!have_real("an4") || !have_real("fsdd") || !have_real("cmudict")) {
-    MESSAGE("skipped: no an4, fsdd and cmudict in $TAPEFORMER_DATA");
-    return;
-  }
-  const std::filesystem::path data = std::getenv("TAPEFORMER_DATA");
+namespace {
+
+// Of data/an4, data/fsdd and data/cmudict.
+void check_corpora(const std::filesystem::path& data) {
   const Lexicon cmudict = Lexicon::read(data / "cmudict" / "cmudict.dict");
   Corpus digits = read_spoken_digits(data / "fsdd", "train");
   CHECK(pronounce_words(digits, cmudict, UnknownWords::refuse).dropped == 0);
@@ -363,4 +448,22 @@ TEST_CASE("every utterance of AN4 and of the spoken digits can be used") {
     CHECK(padding_share(lengths, batches) < 0.15);  // the few utterances of a test set differ more
     CHECK(set.batch(batches[0]).features.size(2) == set.dims());
   }
+}
+
+}  // namespace
+
+TEST_CASE("every utterance of generated AN4 and spoken digits can be used") {
+  const TempDir dir;
+  write_stand_in_an4(dir / "an4", 4);
+  write_stand_in_fsdd(dir / "fsdd", 12);
+  write_stand_in_cmudict(dir / "cmudict");
+  check_corpora(dir.path());
+}
+
+TEST_CASE("every utterance of AN4 and of the spoken digits can be used") {
+  if (!have_real("an4") || !have_real("fsdd") || !have_real("cmudict")) {
+    MESSAGE("skipped: no an4, fsdd and cmudict in $TAPEFORMER_DATA");
+    return;
+  }
+  check_corpora(std::getenv("TAPEFORMER_DATA"));
 }

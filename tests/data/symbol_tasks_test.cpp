@@ -86,10 +86,23 @@ TEST_CASE("other lengths and vocabularies") {
     for (int64_t i = 0; i < 50; ++i) {
       const int64_t* tokens = batch.tokens.data<int64_t>() + i * (max_length + 1);
       const int64_t n = std::find(tokens, tokens + max_length, 0) - tokens;
-      right = right && n >= max_length / 4 && 2 * n + 4 <= max_length && tokens[2 * n] == tokens[n - 1] &&
+      right = right && n >= max_length / 4 && n < (max_length - 1) / 2 && tokens[2 * n] == tokens[n - 1] &&
               tokens[2 * n + 1] == 0;
     }
     CHECK(right);
+  }
+}
+
+TEST_CASE("copied sequences of an odd max_length are as long as the authors'") {
+  for (const int64_t max_length : {9, 31, 32}) {
+    CAPTURE(max_length);
+    const Batch batch = CopyTask({.max_length = max_length}).batch(first_indices(500));
+    int64_t longest = 0;
+    for (int64_t i = 0; i < 500; ++i) {
+      const uint8_t* tokens = batch.tokens.data<uint8_t>() + i * (max_length + 1);
+      longest = std::max(longest, std::find(tokens, tokens + max_length, 0) - tokens);
+    }
+    CHECK(longest == (max_length - 1) / 2 - 1);  // torch.randint(max_length // 4, (max_length - 1) // 2)
   }
 }
 

@@ -8,7 +8,7 @@
 
 #include "core/errors.h"
 #include "data/audio.h"
-#include "tests/data/support.h"
+#include "tests/data/stand_ins.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -168,6 +168,14 @@ TEST_CASE("only stress is taken off the phones of a lexicon") {
   const Lexicon lexicon = Lexicon::read(dir / "l");
   CHECK(*lexicon.find("a") == Words{"AH", "EY", "IY"});
   CHECK(*lexicon.find("b") == Words{"@2", "ma1", "AH5", "AH12", "S1", "T"});
+}
+
+TEST_CASE("generated AN4, spoken digits and CMUdict have no fault") {
+  const TempDir dir;
+  write_stand_in_an4(dir / "an4", 4);
+  write_stand_in_fsdd(dir / "fsdd", 12);
+  write_stand_in_cmudict(dir / "cmudict");
+  for (const std::string set : {"an4", "fsdd", "cmudict"}) check_faults(set, dir / set, {});
 }
 
 TEST_CASE("the real AN4, spoken digits and CMUdict have no fault") {

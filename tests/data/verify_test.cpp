@@ -2,9 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+
 #include "core/errors.h"
 #include "data/gzip.h"
-#include "tests/data/support.h"
+#include "tests/data/stand_ins.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -43,8 +45,11 @@ TEST_CASE("verify finds what differs, is corrupt or is missing, and names each f
   CHECK(report.files.at(1).bytes == 10);
   const std::string message = message_of<DataError>([&] { require_good(report); });
   CHECK(contains(message, "mnist: not as published, in " + folder.string() + "\n"));
-  CHECK(contains(message, (folder / "train-labels-idx1-ubyte").string() +
-                              ": expected 60008 bytes with CRC-32 e0cb4ad2, found 10 bytes with CRC-32 "));
+  CHECK(contains(
+      message,
+      (folder / "train-labels-idx1-ubyte").string() +
+          ": expected 60008 bytes with SHA-256 "
+          "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5, found 10 bytes with SHA-256 "));
   CHECK(contains(message, "t10k-images-idx3-ubyte.gz: the gzip data ends early"));
   CHECK(contains(message, "t10k-labels-idx1-ubyte: missing"));
 }
@@ -73,9 +78,40 @@ TEST_CASE("the Debian package's Fashion-MNIST verifies; one changed byte does no
   bytes[5000] ^= 1;
   write_file(labels, bytes);
   const SetReport changed = verify_set("fashion-mnist", dir.path().string());
-  CHECK(
-      contains(changed.files.at(3).problem, "expected 10008 bytes with CRC-32 80142c1f, found 10008 bytes"));
+  CHECK(contains(changed.files.at(3).problem,
+                 "expected 10008 bytes with SHA-256 "
+                 "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34, found 10008 bytes"));
   CHECK(changed.files.at(0).problem.empty());
+}
+
+namespace {
+
+// What another program says.
+std::string sha256sum(const std::filesystem::path& path) {
+  const TempDir dir;
+  const std::string command = "sha256sum '" + path.string() + "' > '" + (dir / "sum").string() + "'";
+  REQUIRE(std::system(command.c_str()) == 0);
+  return read_file(dir / "sum").substr(0, 64);
+}
+
+}  // namespace
+
+TEST_CASE("generated MNIST and CIFAR-10 have the published sizes and other checksums, of every byte") {
+  const TempDir dir;
+  write_stand_in_mnist(dir / "mnist");
+  write_stand_in_cifar10(dir / "cifar10");
+  for (const std::string name : {"mnist", "cifar10"}) {
+    const SetReport report = verify_set(name, dir.path().string());
+    CHECK(!report.good());
+    REQUIRE(report.files.size() == (name == "mnist" ? 4 : 6));
+    for (const FileReport& file : report.files) {
+      CAPTURE(file.name);
+      CHECK(file.bytes == file.expected_bytes);
+      CHECK(file.sha256 == sha256sum(file.path));
+      CHECK(file.sha256 != file.expected_sha256);
+      CHECK(contains(file.problem, file.sha256));
+    }
+  }
 }
 
 TEST_CASE("the real MNIST verifies") {

@@ -3,12 +3,16 @@
     python make_filterbank.py [FSDD]
 
 The 8 kHz signal is made here: a voice-like buzz of harmonics with a gliding pitch, swelling and fading, and some noise; it
-is stored as filterbank_8k.wav. The 16 kHz one is that signal with every sample written twice, which fills the upper band
-too. With the folder of the Free Spoken Digits also those of a recording of it, 7_jackson_0.wav, which the test looks for among
-its data. Files hold float32 in little-endian order, frame by frame.
+is stored as filterbank_8k.wav. The 16 kHz one is machine speech, which fills the band up to 8 kHz: espeak-ng speaks a phrase
+with many hisses at 22,050 Hz, its spectrum is cut at 8 kHz, and faint noise is added; it is stored as filterbank_16k.wav and made again only if that
+file is not there, as another version of espeak-ng speaks otherwise. With the folder of the Free Spoken Digits also the
+features of a recording of it, 7_jackson_0.wav, which the test looks for among its data. Files hold float32 in little-endian
+order, frame by frame.
 """
 
+import subprocess
 import sys
+import tempfile
 import wave
 from pathlib import Path
 
@@ -41,29 +45,51 @@ def voice(count: int, rate: int) -> np.ndarray:
     return np.round(3000 * swell * harmonics + 40 * noise).astype("<i2")
 
 
-def main() -> None:
-    recording = voice(2384, 8000)
-    with wave.open(str(FOLDER / "filterbank_8k.wav"), "wb") as file:
+def read_wav(path: Path) -> np.ndarray:
+    with wave.open(str(path)) as file:
+        return np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32)
+
+
+def write_wav(path: Path, samples: np.ndarray, rate: int) -> None:
+    with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
-        file.setframerate(8000)
-        file.writeframes(recording.tobytes())
-    samples = recording.astype(np.float32)
-    for name, rate, signal, snip, bins, energy in [
-        ("8k", 8000, samples, True, 40, False),
-        ("16k", 16000, np.repeat(samples, 2), True, 40, False),
-        ("16k_edges", 16000, np.repeat(samples, 2)[:4000], False, 23, True),
-    ]:
-        values = features(signal, rate, snip, bins, energy).astype("<f4")
+        file.setframerate(rate)
+        file.writeframes(samples.tobytes())
+
+
+def machine_speech(rate: int) -> np.ndarray:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "spoken.wav"
+        subprocess.run(["espeak-ng", "-v", "en-us", "-s", "200", "-w", str(path), "six fish splash"], check=True)
+        spoken = read_wav(path)
+    spoken = spoken[len(spoken) % 441 :]  # 441 samples become 320
+    count = len(spoken) * rate // 22050
+    spectrum = np.fft.rfft(spoken)[: count // 2 + 1]
+    narrow = np.fft.irfft(spectrum, count) * count / len(spoken)
+    # The noise of a microphone: without it, pauses hold nothing but the rounding of float32, which nobody can compare.
+    noise = np.random.default_rng(2).normal(scale=4, size=count)
+    return np.round(narrow + noise).clip(-32768, 32767).astype("<i2")
+
+
+def main() -> None:
+    write_wav(FOLDER / "filterbank_8k.wav", voice(2384, 8000), 8000)
+    if not (FOLDER / "filterbank_16k.wav").exists():
+        write_wav(FOLDER / "filterbank_16k.wav", machine_speech(16000), 16000)
+    low, wide = read_wav(FOLDER / "filterbank_8k.wav"), read_wav(FOLDER / "filterbank_16k.wav")
+    cases = [
+        ("8k", 8000, low, True, 40, False),
+        ("16k", 16000, wide, True, 40, False),
+        ("16k_edges", 16000, wide[:4000], False, 23, True),
+    ]
+    if len(sys.argv) > 1:
+        digit = read_wav(Path(sys.argv[1]) / "recordings" / "7_jackson_0.wav")
+        cases.append(("digit_8k", 8000, digit, True, 40, False))
+    for name, rate, signal, snip, bins, energy in cases:
+        values = features(signal, rate, snip, bins, energy)
+        values = (values[::2] if name in ("digit_8k", "16k") else values).astype("<f4")
         values.tofile(FOLDER / f"filterbank_{name}.f32")
         print(name, values.shape)
-    if len(sys.argv) > 1:
-        with wave.open(str(Path(sys.argv[1]) / "recordings" / "7_jackson_0.wav")) as file:
-            samples = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32)
-        for name, rate, signal in [("digit_8k", 8000, samples), ("digit_16k", 16000, np.repeat(samples, 2))]:
-            values = features(signal, rate, True, 40, False)[::2].astype("<f4")
-            values.tofile(FOLDER / f"filterbank_{name}.f32")
-            print(name, values.shape)
 
 
 if __name__ == "__main__":

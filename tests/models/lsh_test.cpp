@@ -41,8 +41,25 @@ TEST_CASE("lsh: training draws fresh rotations every step, evaluation always the
   CHECK(max_difference(first, run(*lsh, {.training = true, .seed = 1, .step = 2})) > 0);
   CHECK(max_difference(first, run(*lsh, {.training = true, .seed = 2, .step = 1})) > 0);
   CHECK(max_difference(first, run(*lsh, {.training = true, .seed = 1, .step = 1}, "layers.1")) > 0);
+  CHECK(max_difference(first, run(*lsh, {.training = true, .dropout_off = true, .seed = 1, .step = 1})) == 0);
   const Tensor evaluated = run(*lsh, {.seed = 1, .step = 1});
   CHECK(max_difference(evaluated, run(*lsh, {.seed = 1, .step = 2})) == 0);
+}
+
+TEST_CASE("a kind without a recurrent form says why, and the cost of LSH is that of its own chunks") {
+  for (const AttentionKind& kind : attention_kinds()) {
+    CAPTURE(kind.name);
+    CHECK(kind.capabilities.no_recurrence.empty() == kind.capabilities.recurrent);
+    const OptionValues options(kind.options);
+    const double one = kind.flops(options, 4096, 32), two = kind.flops(options, 8192, 32);
+    CHECK(two / one == (kind.name == "softmax" ? 4 : 2));  // the others are linear in the length
+  }
+  const AttentionKind& lsh = attention_kind("lsh");
+  OptionValues options(lsh.options);
+  options.set("rounds", int64_t{2});
+  options.set("chunk_length", int64_t{64});
+  CHECK(lsh.flops(options, 1024, 32) == 4.0 * 32 * (2 * 96) * 1024);
+  CHECK(lsh.flops(options, 64, 32) == attention_kind("softmax").flops({}, 64, 32));  // one chunk is exact
 }
 
 TEST_CASE("lsh: evaluation of an example does not depend on its batch") {

@@ -31,7 +31,7 @@ class RoundingAttention final : public Attention {
       const Tensor buckets = Tensor::zeros({q.size(0), q.size(1), 1, 1}, q.dtype());
       for (int64_t b = 0; b < q.size(0); ++b)
         for (int64_t t = 0; t < q.size(1); ++t) {
-          const double value = q.view({1}, {1}, b * q.strides()[0] + t * q.strides()[1]).item();
+          const double value = q.alias({1}, {1}, b * q.strides()[0] + t * q.strides()[1]).item();
           const bool odd = std::fmod(std::floor(value * 0x1p52), 2) != 0;
           buckets.view({1}, {1}, b * q.size(1) + t).fill(odd ? 1.5 : -0.5);
         }

@@ -7,6 +7,7 @@
 
 #include "core/allocator.h"
 #include "models/speech_stream.h"
+#include "ops/view.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
@@ -83,7 +84,7 @@ TEST_CASE("an utterance of a batch gets the logits that it has alone") {
     const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
     const SpeechOutput one = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
     CHECK(one.logits.shape() == Shape{1, 4, 6});
-    CHECK(max_difference(all.logits.view({1, 4, 6}, {48, 6, 1}, 48).clone(), one.logits) < 1e-5);
+    CHECK(max_difference(all.logits.alias({1, 4, 6}, {48, 6, 1}, 48).clone(), one.logits) < 1e-5);
   }
 }
 
@@ -102,7 +103,7 @@ TEST_CASE("LSH: an utterance of a batch gets the logits that it has alone") {
       const SpeechOutput all = model.forward(batch.features, batch.frame_lengths, {});
       const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
       const SpeechOutput one = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
-      CHECK(max_difference(all.logits.view({1, 9, 6}, {102, 6, 1}, 102).clone(), one.logits) < 1e-5);
+      CHECK(max_difference(all.logits.alias({1, 9, 6}, {102, 6, 1}, 102).clone(), one.logits) < 1e-5);
     }
 }
 
@@ -119,7 +120,7 @@ TEST_CASE("subsampling by convolution: gradients everywhere, and an utterance is
       CHECK(all.lengths.to_vector()[1] == steps);
       const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
       const SpeechOutput one = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
-      const Tensor own = all.logits.view({1, steps, 6}, {steps * 6, 6, 1}, 17 / factor * 6).clone();
+      const Tensor own = all.logits.alias({1, steps, 6}, {steps * 6, 6, 1}, 17 / factor * 6).clone();
       CHECK(max_difference(own, one.logits) < 1e-5);
       backward(model.loss(batch, {}).loss);
       for (const auto& [name, parameter] : model.parameters()) {
@@ -145,6 +146,46 @@ TEST_CASE("LSH: a batch shorter than the buckets were chosen for trains all the 
     const CtcLoss loss = model.loss(random_batch(), {.training = true, .seed = 1, .step = 1});
     CHECK(std::isfinite(loss.loss.item()));
     backward(loss.loss);
+  }
+}
+
+TEST_CASE("utterances one by one, weighted by loss_count, equal one batch in loss and gradient") {
+  for (const CtcReduction reduction : {CtcReduction::per_utterance, CtcReduction::per_label}) {
+    SpeechModelOptions options = small("softmax", 4);
+    options.reduction = reduction;
+    SpeechModel model(options);
+    model.initialize(3);
+    model.convert(DType::float64);
+    CtcBatch all = random_batch();  // the first utterance is infeasible
+    all.features = all.features.to(DType::float64);
+    CHECK(model.loss_count(all) == (reduction == CtcReduction::per_utterance ? 2 : 3));
+    const Tensor whole = model.loss(all, {}).loss;
+    backward(whole);
+    std::vector<std::vector<double>> expected;
+    for (const auto& [name, parameter] : model.parameters()) {
+      expected.push_back(gradient(parameter).to_vector());
+      set_gradient(parameter, {});
+    }
+    double sum = 0;
+    for (int64_t b = 0; b < 3; ++b) {
+      const CtcBatch one{slice(all.features, 0, b, b + 1), slice(all.frame_lengths, 0, b, b + 1),
+                         slice(all.labels, 0, b, b + 1), slice(all.label_lengths, 0, b, b + 1)};
+      const double share =
+          static_cast<double>(model.loss_count(one)) / static_cast<double>(model.loss_count(all));
+      const Tensor loss = model.loss(one, {}).loss;
+      sum += share * loss.item();
+      backward(loss, Tensor::full({}, share, DType::float64));
+    }
+    CHECK(sum == doctest::Approx(whole.item()).epsilon(1e-13));
+    size_t i = 0;
+    for (const auto& [name, parameter] : model.parameters()) {
+      CAPTURE(name);
+      const auto found = gradient(parameter).to_vector();
+      double worst = 0;
+      for (size_t e = 0; e < found.size(); ++e) worst = std::max(worst, std::abs(found[e] - expected[i][e]));
+      CHECK(worst < 1e-14);
+      ++i;
+    }
   }
 }
 
@@ -184,7 +225,7 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
           CHECK(allocator().stats().allocations == before);
           REQUIRE(complete == ((t + 1) % subsampling == 0));
           if (!complete) continue;
-          const Tensor expected = parallel.logits.view({3, 6}, {parallel.logits.strides()[0], 1}, steps * 6);
+          const Tensor expected = parallel.logits.alias({3, 6}, {parallel.logits.strides()[0], 1}, steps * 6);
           CHECK(max_difference(stream.logits(), expected.clone()) < 1e-5);
           ++steps;
         }
@@ -212,7 +253,7 @@ TEST_CASE(
   SpeechStream stream(model);
   for (int64_t t = 0; t < 60; ++t)
     if (stream.push(features.view({1, 5}, {5, 1}, t * 5)))
-      CHECK(max_difference(stream.logits(), expected.view({1, 6}, {6, 1}, t / 2 * 6).clone()) < 1e-5);
+      CHECK(max_difference(stream.logits(), expected.alias({1, 6}, {6, 1}, t / 2 * 6).clone()) < 1e-5);
 }
 
 TEST_CASE("a causal model does not see later frames, and another one does") {

@@ -82,3 +82,22 @@ TEST_CASE("cuda: every op gives the results and gradients of the CPU, and repeat
       }
     }
 }
+
+TEST_CASE("an undefined input of any op is an error that names the op, or stands for an absent one") {
+  for (const OpCase& op : op_table()) {
+    CAPTURE(op.name);
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      CAPTURE(i);
+      std::vector<Tensor> inputs = op.inputs;
+      inputs[i] = {};
+      std::string message = "is undefined";
+      try {
+        op.function(inputs);  // an optional input: a bias, lengths, weights
+      } catch (const ShapeError& error) {
+        message = error.what();
+      }
+      CHECK(message.find("undefined") != std::string::npos);
+      CHECK(message.find("an undefined tensor has") == std::string::npos);  // without the name of the op
+    }
+  }
+}

@@ -55,6 +55,7 @@ const std::vector<Vendor> kVendors = {
     {"zlib.h", {"data/", "tests/"}},
     {"png.h", {"data/", "tests/"}},
     {"curl/", {"data/"}},
+    {"openssl/", {"data/"}},
     {"sndfile", {"data/", "tests/"}},
     {"samplerate", {"data/"}},
     {"kissfft/", {"data/"}},

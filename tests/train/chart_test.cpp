@@ -1,12 +1,18 @@
 #include "train/reproduce/chart.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <regex>
 #include <sstream>
 
+#include "tests/support/temp_dir.h"
+#include "train/reproduce/chart_axis.h"
+
 using namespace tapeformer;
+using namespace tapeformer::test;
 
 namespace {
 
@@ -40,7 +46,8 @@ TEST_CASE("points are placed by the scale of each axis") {
   const std::string svg = to_svg(chart);
   CHECK(svg.find("a &lt; b &amp; c") != std::string::npos);
   CHECK(count(svg, "<polyline") == 2);
-  CHECK(count(svg, "stroke-dasharray") == 2);  // the curve and its place in the legend
+  CHECK(count(svg, "stroke-dasharray=\"1 2\"") == 2);  // the expected curve and its sample in the legend
+  CHECK(count(svg, "<circle") == 3 + 1);               // of the measured curve only
   const auto square = pixels(svg, 0), line = pixels(svg, 1);
   REQUIRE(square.size() == 3);
   // On logarithmic axes powers are straight lines, twice as steep for the square; pixels grow downwards.
@@ -61,4 +68,113 @@ TEST_CASE("what cannot be drawn is left out") {
   CHECK(pixels(svg, 0).size() == 1);
   CHECK(svg.find("nan") == std::string::npos);
   CHECK(svg.find("inf") == std::string::npos);
+}
+
+TEST_CASE("a logarithmic axis of less than a decade has labels") {
+  for (const auto& [low, high] :
+       {std::pair{20.0, 80.0}, {1.1, 1.9}, {3.0, 3.2}, {0.0012, 0.0013}, {7.0, 7.0}})
+    for (const Scale scale : {Scale::log2, Scale::log10}) {
+      CAPTURE(low);
+      CAPTURE(high);
+      AxisRange range;
+      range.include(transformed(scale, low));
+      range.include(transformed(scale, high));
+      range.widen();
+      const std::vector<Tick> ticks = axis_ticks(range, scale);
+      CHECK(ticks.size() >= 2);
+      CHECK(ticks.size() <= 13);
+      for (const Tick& tick : ticks) {
+        CHECK(tick.at >= range.low);
+        CHECK(tick.at <= range.high);
+        CHECK(transformed(scale, std::stod(tick.text)) == doctest::Approx(tick.at));
+      }
+      for (size_t i = 1; i < ticks.size(); ++i) CHECK(ticks[i].text != ticks[i - 1].text);
+    }
+}
+
+TEST_CASE("wide logarithmic axes have powers, and close numbers have digits that tell them apart") {
+  AxisRange wide{.low = -3.1, .high = 4.1};
+  std::vector<std::string> labels;
+  for (const Tick& tick : axis_ticks(wide, Scale::log10)) labels.push_back(tick.text);
+  CHECK(labels == std::vector<std::string>{"0.01", "1", "100", "10000"});
+  labels.clear();
+  for (const Tick& tick : axis_ticks({.low = -0.5, .high = 2.5}, Scale::linear)) labels.push_back(tick.text);
+  CHECK(labels.front() == "-0.5");
+  CHECK(labels[1] == "0");
+  labels.clear();
+  for (const Tick& tick : axis_ticks({.low = 12345678, .high = 12345682}, Scale::linear))
+    labels.push_back(tick.text);
+  CHECK(labels == std::vector<std::string>{"12345678", "12345679", "12345680", "12345681", "12345682"});
+}
+
+TEST_CASE("a curve of one point has a marker, and curves that coincide differ in marker, dashes and width") {
+  Chart chart{.title = "", .x = {"x"}, .y = {"y"}, .series = {{"one", {{3, 5}}}}};
+  CHECK(count(to_svg(chart), "<circle") == 2);  // the point and the legend
+  const std::vector<std::pair<double, double>> points = {{1, 1}, {2, 2}, {3, 3}};
+  chart.series = {{"a", points}, {"b", points}, {"c", points}};
+  const std::string svg = to_svg(chart);
+  const std::regex pattern("<polyline points=\"([^\"]*)\" fill=\"none\" stroke=\"[^\"]*\" ([^/]*)/>");
+  std::vector<std::string> corners, styles;
+  for (auto it = std::sregex_iterator(svg.begin(), svg.end(), pattern); it != std::sregex_iterator(); ++it) {
+    corners.push_back((*it)[1]);
+    styles.push_back((*it)[2]);
+  }
+  REQUIRE(styles.size() == 3);
+  CHECK((corners[0] == corners[1] && corners[1] == corners[2]));
+  CHECK((styles[0] != styles[1] && styles[1] != styles[2] && styles[0] != styles[2]));
+  CHECK(styles[0].find("dasharray") == std::string::npos);
+  CHECK(styles[1].find("dasharray") != std::string::npos);
+  CHECK(count(svg, "fill=\"none\" stroke=\"#0072B2\" stroke-width=\"0.9\"") == 4);  // outlines of markers
+}
+
+TEST_CASE("long curves have a dozen markers") {
+  Chart chart{.title = "", .x = {"x"}, .y = {"y"}, .series = {{"long", {}}}};
+  for (int i = 0; i < 1000; ++i) chart.series[0].points.emplace_back(i, i % 7);
+  CHECK(count(to_svg(chart), "<circle") == 12 + 1);
+}
+
+TEST_CASE("error bars are as long as their errors, and belong to the range of the axis") {
+  Chart chart{.title = "", .x = {"x"}, .y = {"y"}, .series = {{"a", {{1, 10}, {2, 20}, {3, 30}}}}};
+  const auto vertical_bars = [&] {
+    const std::string svg = to_svg(chart);
+    const std::regex pattern(
+        "<line x1=\"([^\"]*)\" y1=\"([^\"]*)\" x2=\"\\1\" y2=\"([^\"]*)\" stroke=\"#0072B2\"");
+    std::vector<double> lengths;
+    for (auto it = std::sregex_iterator(svg.begin(), svg.end(), pattern); it != std::sregex_iterator(); ++it)
+      lengths.push_back(std::stod((*it)[2]) - std::stod((*it)[3]));
+    return lengths;
+  };
+  CHECK(vertical_bars().empty());
+  chart.series[0].errors = {2, NAN, 4};
+  const auto lengths = vertical_bars();
+  REQUIRE(lengths.size() == 2);
+  CHECK(lengths[1] == doctest::Approx(2 * lengths[0]).epsilon(0.01));
+  const double pixels_per_unit =
+      (pixels(to_svg(chart), 0)[0].second - pixels(to_svg(chart), 0)[2].second) / 20;
+  CHECK(lengths[0] == doctest::Approx(4 * pixels_per_unit).epsilon(0.01));
+  chart.y.scale = Scale::log10;
+  chart.series[0].errors = {10, 0, 100};  // both bars reach zero
+  CHECK(vertical_bars().size() == 2);
+  CHECK(to_svg(chart).find("nan") == std::string::npos);
+  CHECK(to_svg(chart).find("inf") == std::string::npos);
+  chart.series[0].errors = {1};
+  CHECK_THROWS_WITH_AS(to_svg(chart), "chart: series \"a\" has 3 points and 1 errors", std::invalid_argument);
+}
+
+TEST_CASE("a chart is as wide as a column, and is written as PDF where rsvg-convert is installed") {
+  const TempDir dir;
+  const Chart chart{.title = "", .x = {"x"}, .y = {"y"}, .series = {{"a", {{1, 1}}}}};
+  CHECK(to_svg(chart).find("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"252pt\"") == 0);
+  write_file(dir / "rsvg-convert", std::string("#!/bin/sh\necho \"PDF $1\"\n"));
+  chmod((dir / "rsvg-convert").c_str(), 0755);
+  const std::string path = getenv("PATH");
+  setenv("PATH", ("/nowhere:" + dir.path().string() + ":" + path).c_str(), 1);
+  write_chart(dir / "with", chart);
+  setenv("PATH", "/nowhere", 1);
+  write_chart(dir / "without", chart);
+  setenv("PATH", path.c_str(), 1);
+  CHECK(read_file((dir / "with.svg").string()) == to_svg(chart));
+  CHECK(read_file((dir / "with.pdf").string()) == "PDF --format=pdf\n");
+  CHECK(std::filesystem::exists(dir / "without.svg"));
+  CHECK(!std::filesystem::exists(dir / "without.pdf"));
 }

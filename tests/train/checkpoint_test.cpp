@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <thread>
 
 #include "core/files.h"
+#include "tests/support/file_size_limit.h"
 #include "tests/train/config_fixture.h"
 #include "train/safetensors.h"
 
@@ -24,8 +24,13 @@ namespace {
 CheckpointContents contents_of(double value, int64_t size = 4) {
   return {{{"w", Tensor::full({size}, value)}},
           {{"w.m", Tensor::full({size}, -value)}, {"step", Tensor::full({1}, value, DType::int64)}},
-          std::to_string(static_cast<int64_t>(value)),
+          {.seconds = value},
           "[run]\n"};
+}
+
+std::string save_checkpoint(const std::string& run_dir, int64_t step, CheckpointContents contents) {
+  contents.state.step = step;
+  return tapeformer::save_checkpoint(run_dir, contents);
 }
 
 double model_value(const std::string& folder, int64_t size = 4) {
@@ -43,30 +48,9 @@ std::string target(const TempFolder& run, const char* link) {
 int leftovers(const TempFolder& run) {
   int count = 0;
   for (const auto& entry : fs::directory_iterator(run.path("checkpoints")))
-    count += entry.path().filename().string().starts_with(".tmp-");
+    count += entry.path().filename().string().find(".tmp-") != std::string::npos;
   return count;
 }
-
-// Lets writes beyond `bytes` of a file fail like on a full disk, as long as it lives.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    handler_ = signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit before_{};
-  void (*handler_)(int) = nullptr;
-};
 
 }  // namespace
 
@@ -82,7 +66,8 @@ TEST_CASE("a checkpoint has its four files, and latest leads to it") {
 
   const Checkpoint checkpoint(find_checkpoint(run.path("deep/run"), false));
   CHECK(fs::path(checkpoint.folder()).filename() == "step-00001200");
-  CHECK(checkpoint.state_json() == "7");
+  CHECK(checkpoint.state().step == 1200);
+  CHECK(checkpoint.state().seconds == 7);
   CHECK(read_file(checkpoint.config_path()) == "[run]\n");
   const Tensor m = Tensor::zeros({4}), step = Tensor::zeros({1}, DType::int64);
   checkpoint.load_optimizer({{"w.m", m}, {"step", step}});
@@ -120,13 +105,17 @@ TEST_CASE("pruning keeps the newest, the latest and the best") {
 TEST_CASE("leftovers of a killed process are removed, whole checkpoints and foreign files stay") {
   TempFolder run;
   save_checkpoint(run.path(""), 1, contents_of(1));
-  run.write("checkpoints/.tmp-step-00000002/model.safetensors", "half");
+  run.write("checkpoints/step-00000002.tmp-0123456789abcdef/model.safetensors", "half");
+  run.write("config.toml.tmp-0123456789abcdef", "half");
+  run.write("notes.tmp-1", "mine");
   run.write("checkpoints/notes.txt", "mine");
   run.write("checkpoints/step-x/notes.txt", "mine");
   CHECK(leftovers(run) == 1);
   remove_unfinished_checkpoints(run.path(""));
   CHECK(leftovers(run) == 0);
   prune_checkpoints(run.path(""), 1);
+  CHECK_FALSE(fs::exists(run.path("config.toml.tmp-0123456789abcdef")));
+  CHECK(fs::exists(run.path("notes.tmp-1")));
   CHECK(fs::exists(run.path("checkpoints/notes.txt")));
   CHECK(fs::exists(run.path("checkpoints/step-x/notes.txt")));
   CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{1});
@@ -165,7 +154,7 @@ TEST_CASE("a checkpoint that lacks a file names it") {
   fs::remove(folder + "/state.json");
   fs::remove(folder + "/optimizer.safetensors");
   CHECK_THROWS_WITH_AS(
-      Checkpoint(folder).state_json(),
+      Checkpoint(folder).state(),
       ("checkpoint: cannot open " + folder + "/state.json: No such file or directory").c_str(),
       CheckpointError);
   CHECK_THROWS_AS(Checkpoint(folder).load_optimizer({}), CheckpointError);
@@ -176,12 +165,12 @@ TEST_CASE("a full disk while writing a checkpoint leaves the old ones intact") {
   save_checkpoint(run.path(""), 1, contents_of(1));
   mark_best_checkpoint(run.path(""), 1);
   CheckpointContents big_model = contents_of(2, 10'000), big_state = contents_of(2);
-  big_state.state_json = std::string(40'000, ' ');
+  big_state.state.task = "{\"text\": \"" + std::string(40'000, ' ') + "\"}";
   for (const auto* contents : {&big_model, &big_state})
     for (const int64_t step : {1, 2}) {
       std::string error;
       {
-        const FileSizeLimit limit(8192);
+        const test::FileSizeLimit limit(8192);
         try {
           save_checkpoint(run.path(""), step, *contents);
         } catch (const CheckpointError& caught) {
@@ -221,7 +210,6 @@ void save_in_a_loop(const std::string& run_dir, int64_t step, CheckpointContents
   for (;; ++step) {
     float* values = contents.model.at("w").data<float>();
     std::fill(values, values + kKilledSize, static_cast<float>(step));
-    contents.state_json = std::to_string(step);
     save_checkpoint(run_dir, step, contents);
     if (step % 3 == 0) mark_best_checkpoint(run_dir, step);
     if (step % 4 == 0) save_checkpoint(run_dir, step, contents);
@@ -260,7 +248,7 @@ void save_and_kill(const std::string& run_dir, int64_t step, CheckpointContents&
 
 // The step that a folder under checkpoints/ holds, after a check that it is whole.
 int64_t whole_step(const std::string& folder) {
-  const int64_t step = std::stoll(Checkpoint(folder).state_json());
+  const int64_t step = Checkpoint(folder).state().step;
   CHECK(model_value(folder, kKilledSize) == static_cast<double>(step));
   CHECK_NOTHROW(SafetensorsFile(folder + "/optimizer.safetensors").read("w.m"));
   CHECK(fs::exists(folder + "/config.toml"));

@@ -242,7 +242,8 @@ TEST_CASE("contradictions between keys: length, data set, schedule, width") {
       error_of("[data]\ndataset = \"cifar10\"\ndownscale = 7\n").find("does not divide images of 32 x 32") !=
       std::string::npos);
   CHECK(error_of("[schedule]\nkind = \"step\"\n").find("needs at least one step") != std::string::npos);
-  CHECK(error_of("[schedule]\nstep_at = [5, 5]\n").find("expected increasing steps") != std::string::npos);
+  CHECK(error_of("[schedule]\nkind = \"step\"\nstep_at = [5, 5]\n").find("expected increasing steps") !=
+        std::string::npos);
   CHECK(error_of("[schedule]\nkind = \"plateau\"\n").find("set train.eval_every") != std::string::npos);
   CHECK(error_of("[model]\nvalue_dim = 256\n").find("= 256), got 256") != std::string::npos);
 }
@@ -271,6 +272,22 @@ TEST_CASE("contradictions between keys: reversible layers, chunks and axial posi
         "a.toml:6:14: model.axial_dims: expected as many numbers as model.axial_shape has, 2, got 1");
   CHECK(error_of(axial + "axial_shape = [28, 0]\naxial_dims = [64, 192]\n")
             .find("model.axial_shape: expected a list of integers from 1") != std::string::npos);
-  CHECK(error_of(axial + "axial_shape = [28, 28]\naxial_dims = [64, 192]\nvalue_dim = 8\n")
-            .find("expected 0, got 8") != std::string::npos);
+  CHECK(error_of(axial + "axial_shape = [28, 28]\naxial_dims = [64, 192]\nvalue_dim = 8\n") ==
+        "a.toml:7:1: model.value_dim: belongs to the positions \"sinusoidal\" and \"grid\", and "
+        "model.positions is \"axial\"");
+}
+
+TEST_CASE("text that is not UTF-8 is refused before training: files, --set and the name of the config file") {
+  TempFolder folder;
+  const auto path = folder.write("run.toml", "[train]\nsteps = 1\n");
+  CHECK(config_error(path) == "");
+  CHECK(config_error(path, {"run.name=caf\xc3\xa9"}) == "");
+  CHECK(config_error(path, {"run.name=caf\xe9"}).find("is not valid UTF-8") != std::string::npos);
+  CHECK(config_error(path, {"data.path=\"/data/\xff\""}).find("is not valid UTF-8") != std::string::npos);
+  const auto in_file = folder.write("bytes.toml", "[train]\nsteps = 1\n[run]\nname = \"caf\xe9\"\n");
+  CHECK(config_error(in_file).starts_with(in_file + ":4:"));
+  const auto named = folder.write("caf\xe9.toml", "[train]\nsteps = 1\n");
+  CHECK(config_error(named).find("run.name: the name of the config file is not valid UTF-8") !=
+        std::string::npos);
+  CHECK(config_error(named, {"run.name=plain"}) == "");
 }

@@ -95,6 +95,18 @@ TEST_CASE("cuda: 20 steps of training have the losses of the CPU") {
   }
 }
 
+TEST_CASE("cuda: steps with axial positions copied from the host and could not be repeated as a graph") {
+  if (other_devices().empty()) return;
+  Config config = small_config("linear", false);
+  config.model.positions = "axial";
+  config.model.axial_shape = {4, describe_data(config).length / 4 + 1};
+  config.model.axial_dims = {2, config.model.heads * config.model.head_dim - 2};
+  const Outcome repeated = outcome_on(device_name(), config);
+  CHECK(repeated.repeated > 0);
+  config.run.cuda_graphs = false;
+  CHECK(repeated.losses == outcome_on(device_name(), config).losses);
+}
+
 TEST_CASE("cuda: 20 steps that are repeated as a graph are those launched one by one, to the bit") {
   if (other_devices().empty()) return;
   for (const std::string attention : {"linear", "softmax", "lsh"})

@@ -45,7 +45,7 @@ TEST_CASE("LSTM stacks agree with PyTorch on packed sequences, in value and grad
       for (const auto& [name, parameter] : model.parameters()) parameter.copy_from(read(name));
       const Tensor x = require_grad(read("x").to(dtype));
       const Tensor result = model.forward(x, read("lengths"), {});
-      CHECK(max_difference(result.to(DType::float64), read("result")) < tolerance);
+      CHECK(max_difference(detach(result).to(DType::float64), read("result")) < tolerance);
       backward(result, read("cotangent").to(dtype));
       CHECK(max_difference(gradient(x).to(DType::float64), read("gradient.x")) < tolerance);
       for (const auto& [name, parameter] : model.parameters()) {

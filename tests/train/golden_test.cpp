@@ -1,12 +1,15 @@
 // Values and gradients that PyTorch computed in float64 (tests/golden/README.md says what the keys are).
 #include <doctest/doctest.h>
 
+#include <numbers>
+
 #include "models/autoregressive_model.h"
 #include "ops/elementwise.h"
 #include "ops/logistic_mixture.h"
 #include "ops/norm.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
+#include "ops/view.h"
 #include "tests/support/random.h"
 #include "tests/train/golden.h"
 #include "train/optimizer.h"
@@ -141,6 +144,10 @@ TEST_CASE(
 TEST_CASE("positions and single functions agree with PyTorch") {
   const SafetensorsFile positions = golden("positions"), file = golden("functions");
   CHECK(max_difference(sinusoidal_positions(11, 8), positions.read("width_8")) < 1e-12);
+  const Tensor wide = sinusoidal_positions(784, 128), expected = positions.read("width_128");
+  const int64_t rows[] = {0, 1, 2, 100, 783};
+  for (int64_t i = 0; i < 5; ++i)
+    CHECK(max_difference(slice_first(wide, rows[i]), slice_first(expected, i)) < 1e-12);
   auto compare = [&](const std::string& name, int64_t inputs,
                      const std::function<Tensor(const std::vector<Tensor>&)>& f) {
     CAPTURE(name);
@@ -157,4 +164,19 @@ TEST_CASE("positions and single functions agree with PyTorch") {
   compare("gelu_erf", 1, [](const auto& x) { return gelu(x[0]); });
   compare("layer_norm", 3, [](const auto& x) { return layer_norm(x[0], x[1], x[2]); });
   compare("logsumexp", 1, [](const auto& x) { return logsumexp(x[0]); });
+  compare("gelu_tanh", 1, [](const auto& in) {
+    const Tensor& x = in[0];
+    const Tensor inner = mul(add(x, mul(mul(square(x), x), 0.044715)), std::sqrt(2 / std::numbers::pi));
+    return mul(mul(x, add(tanh(inner), 1)), 0.5);
+  });
+  const auto labels = [&](const std::string& name) { return file.read(name + ".labels"); };
+  compare("cross_entropy", 1, [&](const auto& x) {
+    const Tensor targets = labels("cross_entropy");
+    std::vector<Tensor> losses;
+    for (int64_t i = 0; i < targets.numel(); ++i)
+      losses.push_back(reshape(cross_entropy(slice(x[0], 0, i, i + 1), slice(targets, 0, i, i + 1)), {1}));
+    return concat(losses, 0);
+  });
+  compare("cross_entropy_mean", 1,
+          [&](const auto& x) { return reshape(cross_entropy(x[0], labels("cross_entropy_mean")), {1}); });
 }

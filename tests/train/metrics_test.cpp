@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/file_size_limit.h"
 #include "tests/train/config_fixture.h"
 
 using namespace tapeformer;
@@ -12,11 +13,11 @@ using namespace tapeformer;
 TEST_CASE("metrics: one object a line in the given order, read back exactly") {
   TempFolder folder;
   const std::string path = folder.path("metrics.jsonl");
-  MetricsWriter writer(path);
+  MetricsWriter writer{Folder(folder.path(""))};
   writer.write({{"step", int64_t{1}}, {"split", "train"}, {"loss_nats", 0.1 + 0.2}});
   CHECK(read_file(path) == "{\"step\":1,\"split\":\"train\",\"loss_nats\":0.30000000000000004}\n");
   writer.write({{"step", int64_t{2}}, {"grad_norm", std::numeric_limits<double>::infinity()}});
-  MetricsWriter(path).write({{"step", int64_t{3}}});
+  MetricsWriter(Folder(folder.path(""))).write({{"step", int64_t{3}}});
 
   const auto records = read_metrics(path);
   REQUIRE(records.size() == 3);
@@ -31,12 +32,14 @@ TEST_CASE("metrics: a resume drops later steps and half-written lines, and nothi
   TempFolder folder;
   const std::string kept = "{\"step\":1}\n{\"note\":\"é\"}\n{\"step\":10,\"x\":1.50}\n";
   const auto path = folder.write("metrics.jsonl", kept + "{\"step\":11}\nnonsense\n{\"step\":12");
-  drop_metrics_after(path, 10);
+  const Folder run(folder.path(""));
+  drop_metrics_after(run, 10, true);
   CHECK(read_file(path) == kept);
-  MetricsWriter(path).write({{"step", int64_t{11}}});
+  MetricsWriter(Folder(folder.path(""))).write({{"step", int64_t{11}}});
   CHECK(read_metrics(path).size() == 4);
-  drop_metrics_after(folder.path("none.jsonl"), 10);
-  CHECK_FALSE(std::filesystem::exists(folder.path("none.jsonl")));
+  std::filesystem::remove(path);
+  drop_metrics_after(run, 10, true);
+  CHECK_FALSE(std::filesystem::exists(path));
 }
 
 TEST_CASE("metrics: a broken line is an error with its number, an unfinished last one is skipped") {
@@ -46,4 +49,37 @@ TEST_CASE("metrics: a broken line is an error with its number, an unfinished las
   folder.write("metrics.jsonl", "{\"step\":1}\n{\"step\":\n");
   CHECK_THROWS_WITH_AS(read_metrics(path), (path + ":2: expected a JSON object").c_str(), DataError);
   CHECK_THROWS_AS(read_metrics(folder.path("none")), FileError);
+}
+
+TEST_CASE("metrics: records that a full disk refuses wait in memory and are written when there is room") {
+  TempFolder folder;
+  const std::string path = folder.path("metrics.jsonl");
+  MetricsWriter writer{Folder(folder.path(""))};
+  writer.write({{"step", int64_t{1}}});
+  const std::string first = read_file(path);
+  {
+    const test::FileSizeLimit limit(first.size() + 5);
+    writer.write({{"step", int64_t{2}}});
+    writer.write({{"step", int64_t{3}}});
+    CHECK(writer.waiting() == 2);
+    CHECK(writer.problem() == "cannot write " + path + ": File too large");
+    CHECK(read_file(path) == first);  // no half line
+  }
+  writer.flush();
+  CHECK(writer.waiting() == 0);
+  CHECK(writer.problem() == "");
+  CHECK(read_file(path) == first + "{\"step\":2}\n{\"step\":3}\n");
+}
+
+TEST_CASE("metrics: a resume before the evaluation of its step drops the records of this evaluation") {
+  TempFolder folder;
+  const std::string training = "{\"step\":10,\"split\":\"train\"}\n{\"step\":10,\"split\":\"epoch\"}\n";
+  const std::string earlier = "{\"step\":5,\"split\":\"test\"}\n";
+  const std::string whole = earlier + training + "{\"step\":10,\"split\":\"test\"}\n";
+  const auto path = folder.write("metrics.jsonl", whole);
+  const Folder run(folder.path(""));
+  drop_metrics_after(run, 10, true);
+  CHECK(read_file(path) == whole);
+  drop_metrics_after(run, 10, false);
+  CHECK(read_file(path) == earlier + training);
 }

@@ -88,10 +88,30 @@ TEST_CASE("schedules") {
   CHECK(cosine.factor(0) == 1);
   CHECK(cosine.factor(50) == doctest::Approx(0.6));
   CHECK(cosine.factor(100) == doctest::Approx(0.2));
-  Schedule plateau({.kind = "plateau", .step_at = {}, .factor = 0.5, .patience = 2}, 100);
-  plateau.observe(1.0);
-  plateau.observe(1.1);
-  CHECK(plateau.factor(5) == 1);
-  plateau.observe(1.2);
-  CHECK(plateau.factor(5) == 0.5);
+}
+
+TEST_CASE("the plateau schedule drops when ReduceLROnPlateau of PyTorch does, down to its min_lr") {
+  // torch.optim.lr_scheduler.ReduceLROnPlateau(factor=0.5, patience=n, threshold=1e-4, min_lr=0.2 lr), by
+  // hand from its documented algorithm: the bad evaluations of a row are counted, and a drop follows when
+  // they exceed n.
+  const std::vector<double> losses = {1.0, 1.0, 0.99995, 1.2, 0.5, 0.6, 0.5, 0.5, 0.7, 0.49, 1, 1};
+  const std::vector<double> by_patience[] = {
+      {1, 0.5, 0.25, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2},
+      {1, 1, 0.5, 0.5, 0.5, 0.5, 0.25, 0.25, 0.2, 0.2, 0.2, 0.2},
+      {1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25, 0.25},
+  };
+  for (int64_t patience = 0; patience < 3; ++patience) {
+    CAPTURE(patience);
+    Schedule plateau(
+        {.kind = "plateau", .step_at = {}, .factor = 0.5, .final_lr_ratio = 0.2, .patience = patience}, 100);
+    for (size_t i = 0; i < losses.size(); ++i) {
+      CAPTURE(i);
+      plateau.observe(losses[i]);
+      CHECK(plateau.factor(5) == by_patience[patience][i]);
+    }
+  }
+  Schedule strict({.kind = "plateau", .step_at = {}, .factor = 0.5, .patience = 0, .threshold = 0}, 100);
+  strict.observe(1);
+  strict.observe(0.99999);  // any gain counts
+  CHECK(strict.factor(5) == 1);
 }

@@ -35,6 +35,38 @@ TEST_CASE("progress: a terminal line is rewritten and messages do not tear it") 
   CHECK(out.str() == "\r" + line + "\x1b[K\rcheckpoint written\x1b[K\n" + line + "\n");
 }
 
+TEST_CASE("progress: epoch and learning rate are shown, and the unit of the speed is the task's") {
+  std::ostringstream out;
+  double now = 0;
+  Progress progress(
+      out, ProgressStyle::plain, 0, 100, [&] { return now; }, "frames");
+  now = 10;
+  progress.update({.step = 10, .loss = 2, .tokens_per_second = 950, .epoch = 3, .lr = 0.0015});
+  CHECK(out.str() == "step 10/100  epoch 3  loss 2.0000  lr 1.50e-03  950 frames/s  ETA 1:30  0 B\n");
+}
+
+TEST_CASE("progress: a terminal without room shows neither learning rate nor epoch") {
+  // Standard error of the tests is no terminal: 120 columns are assumed.
+  const auto line = [](int64_t step, int64_t epoch = 7) {
+    std::ostringstream out;
+    Progress progress(out, ProgressStyle::terminal, step - 1, step, [] { return 0.0; });
+    progress.update({step, 0.5, 0.72134752, 12345, 3 << 20, epoch, 0.1});
+    return out.str();
+  };
+  CHECK(line(1).find("epoch 7  loss 0.5000  0.7213 bits/dim  lr 1.00e-01  12.3k") != std::string::npos);
+  CHECK(line(100'000'000'000'000).find("epoch 7  loss 0.5000  0.7213 bits/dim  12.3k") != std::string::npos);
+  CHECK(line(1'000'000'000'000'000'000, 1'000'000).find("  loss 0.5000  0.7213 bits/dim  12.3k") !=
+        std::string::npos);
+  CHECK(line(1'000'000'000'000'000'000, 1'000'000).find("epoch") == std::string::npos);
+}
+
+TEST_CASE("progress: messages show control characters of file names escaped") {
+  std::ostringstream out;
+  Progress progress(out, ProgressStyle::plain, 0, 10);
+  progress.message("cannot write a\x1b[31m\nerror: forged");
+  CHECK(out.str() == "cannot write a\\u001b[31m\n  error: forged\n");
+}
+
 TEST_CASE("progress: silent says nothing") {
   std::ostringstream out;
   {

@@ -130,14 +130,15 @@ TEST_CASE("speech configs: a part is the folder that its setting names, and no o
                  (folder / "dev-other").string() + ": no such folder; data.valid_part"));
 }
 
-TEST_CASE("speech configs: wav.scp with commands needs data.allow_commands") {
+TEST_CASE("speech configs: wav.scp with commands needs the permission of the command line") {
   const TempDir dir;
   write_kaldi(dir / "kaldi");
   write_file(dir / "kaldi/train/wav.scp", "a cat " + (dir / "kaldi/train/a.wav").string() + " |\nb b.wav\n");
-  const auto read = [&](const std::vector<std::string>& sets) {
-    return make_speech_part(load("kaldi-linear", dir / "kaldi", sets), "train", "", nullptr).usable.size();
+  const Config config = load("kaldi-linear", dir / "kaldi", {});
+  const auto read = [&](const DataAccess& data) {
+    return make_speech_part(config, "train", data, nullptr).usable.size();
   };
-  CHECK(contains(message_of<DataError>([&] { read({}); }),
-                 "wav.scp:1: a command instead of a file; commands are run only with data.allow_commands"));
-  CHECK(read({"data.allow_commands=true"}) == 2);
+  CHECK(contains(message_of<DataError>([&] { read(""); }),
+                 "wav.scp:1: a command instead of a file; commands are run only with --allow-commands"));
+  CHECK(read({"", true}) == 2);
 }

@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <tuple>
 
 #include "tests/train/quiet_training.h"
 #include "tests/train/tiny_speech.h"
@@ -175,24 +177,103 @@ TEST_CASE("speech: bad data names the file and what to do") {
   brief.model.encoder = "transformer";
   brief.model.max_frames = 12;  // two phones
   const SpeechPart shorter = make_speech_part(brief, "train", "", nullptr);
-  CHECK(shorter.too_long > 0);
-  CHECK(shorter.usable.size() + static_cast<size_t>(shorter.too_long) == 11);
+  CHECK(!shorter.too_long.empty());
+  CHECK(shorter.usable.size() + shorter.too_long.size() == 11);
   brief.model.max_frames = 3;
   CHECK(contains(message_of<DataError>([&] { make_speech_part(brief, "train", "", nullptr); }),
                  "longer than model.max_frames = 3"));
 
   SpeechDescription other = describe(part);
+  const std::vector<int64_t> frames = part.frames();
+  CHECK(other.longest_frames == *std::max_element(frames.begin(), frames.end()));
+  const auto round_trip = [&] { return speech_description(to_json(other), "state.json").longest_frames; };
+  CHECK(round_trip() == other.longest_frames);
+  other.longest_frames = 0;  // as in checkpoints of older versions
+  CHECK(round_trip() == 0);
   other.dims = 39;
   CHECK(contains(message_of<ConfigError>([&] { make_speech_part(config, "test", "", &other); }),
                  "features of 13 dims, but the model was trained on 39"));
 }
 
+namespace {
+
+// Adds an utterance of the test part whose text has the word. Returns its id.
+std::string add_test_utterance(const fs::path& an4, const std::string& word, const Bytes& features) {
+  const std::string id = "extra-" + word, name = "clstk/extra/" + id;
+  write_file(an4 / "feat" / (name + ".mfc"), features);
+  for (const auto& [file, line] :
+       {std::pair<std::string, std::string>{"fileids", name}, {"transcription", word + " (" + id + ")"}}) {
+    const fs::path path = an4 / "etc" / ("an4_test." + file);
+    write_file(path, read_file(path) + line + "\n");
+  }
+  return id;
+}
+
+}  // namespace
+
+TEST_CASE("speech: every model is scored on the same utterances, those that it cannot process among them") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 12, 9);
+  write_file(dir / "an4/etc/an4.dic",
+             read_file(dir / "an4/etc/an4.dic") + "LONG A B C A B C A B C\nUNSEEN A X\nSHORT A B C A B C\n");
+  add_test_utterance(dir / "an4", "LONG", mfc_bytes("ABCABCABC", 1));  // 54 frames
+  add_test_utterance(dir / "an4", "UNSEEN", mfc_bytes("AB", 2));
+  Bytes three_frames = mfc_bytes("A", 3);
+  three_frames.resize(4 + 3 * 13 * 4);
+  three_frames[2] = 0, three_frames[3] = 3 * 13;
+  const std::string brief = add_test_utterance(dir / "an4", "SHORT", three_frames);
+  const Config trained_with = tiny_speech_config(dir / "an4", "transformer");
+  const SpeechDescription description = describe(make_speech_part(trained_with, "train", "", nullptr));
+  int64_t phones = -1;
+  for (const auto& [encoder, max_frames, subsampling, unprocessed] :
+       {std::tuple<std::string, int64_t, int64_t, std::vector<std::string>>{"lstm", 40, 1, {}},
+        {"transformer", 40, 1, {"extra-LONG"}},
+        {"transformer", 100, 4, {brief}},
+        {"transformer", 1, 1, {"all"}}}) {
+    CAPTURE(encoder);
+    CAPTURE(max_frames);
+    Config config = tiny_speech_config(dir / "an4", encoder);
+    config.model.max_frames = max_frames;
+    config.model.subsampling = subsampling;
+    const auto model = make_speech_model(config, description);
+    const SpeechPart part = make_speech_part(config, "test", "", &description);
+    const SpeechEvaluation e = evaluate(*model, part, evaluation_options(config));
+    CHECK(e.score.utterances == 12);
+    if (phones < 0) phones = e.score.reference;
+    CHECK(e.score.reference == phones);
+    CHECK(part.left_out == 0);
+    const bool all = unprocessed == std::vector<std::string>{"all"};
+    if (all) {
+      CHECK(e.unprocessed.size() == 12);
+      CHECK(e.score.error_rate() == 100);
+      CHECK_FALSE(e.nats_per_utterance.has_value());
+      continue;
+    }
+    std::vector<std::string> ids;
+    int64_t deleted = 0;
+    for (const UnprocessedUtterance& one : e.unprocessed) {
+      ids.push_back(one.id);
+      deleted += one.phones;
+    }
+    CHECK(ids == unprocessed);
+    CHECK(e.processed.reference + deleted == e.score.reference);
+    CHECK(e.processed.errors() + deleted == e.score.errors());
+    CHECK(e.processed.utterances + static_cast<int64_t>(ids.size()) == e.score.utterances);
+    CHECK(contains(processed_line(e), ids.empty() ? "" : "without 1 of 12 utterances"));
+    CHECK(e.without_loss >= 1);  // UNSEEN at least
+    CHECK(std::isfinite(e.nats_per_utterance.value()));
+    for (const ScoredUtterance& one : e.utterances)
+      if (one.id == "extra-UNSEEN") CHECK(one.reference == Words{"A", "X"});
+  }
+}
+
 TEST_CASE("speech: a checkpoint's state that is none is refused by name") {
   for (const std::string text :
-       {"{}", "{\"task\": 3}", "nonsense", "{\"task\": {\"dims\": 0, \"phones\": [\"a\"]}}",
-        "{\"task\": {\"dims\": 2, \"phones\": [\"a\", \"a\"]}}"}) {
+       {"", "{}", "3", "nonsense", "{\"dims\": 0, \"phones\": [\"a\"]}",
+        "{\"dims\": 100000000, \"phones\": [\"a\"]}", "{\"dims\": 2, \"phones\": [\"a\", 1]}",
+        "{\"dims\": 2, \"phones\": [\"a\", \"a\"]}"}) {
     CAPTURE(text);
-    CHECK(
-        contains(message_of<CheckpointError>([&] { speech_description(text, "state.json"); }), "state.json"));
+    CHECK(contains(message_of<CheckpointError>([&] { speech_description(text, "state.json"); }),
+                   "state.json: "));
   }
 }

@@ -9,8 +9,10 @@
 #include <thread>
 
 #include "core/files.h"
+#include "tests/support/random.h"
 #include "tests/support/temp_dir.h"
 #include "tests/train/quiet_training.h"
+#include "train/safetensors.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -74,7 +76,7 @@ TEST_CASE("a run stopped by SIGTERM wherever it is and resumed equals an uninter
   int stops = 0;
   TrainResult result;
   const auto old = signal(SIGTERM, SIG_IGN);  // outside of a run the signal does nothing
-  for (int attempt = 0; attempt < 50 && result.step < 60; ++attempt) {
+  for (int attempt = 0; attempt < 50 && (result.step < 60 || result.stop_signal); ++attempt) {
     std::jthread killer([&](const std::stop_token& done) {
       while (!done.stop_requested()) {
         std::this_thread::sleep_for(std::chrono::milliseconds(15 * (attempt + 1)));
@@ -182,6 +184,92 @@ TEST_CASE("accumulating two half batches equals one batch") {
           doctest::Approx(metric_number(b[i], "loss_nats", -2)).epsilon(1e-5));
 }
 
+TEST_CASE("accumulation weighs batches by what their losses count: masks of other lengths equal one batch") {
+  const TempDir dir;
+  Config whole = tiny_config(4);
+  whole.model.dropout = 0;
+  whole.data.shuffle = false;
+  whole.optimizer.kind = "sgd";  // the weights move by the gradient, not by its sign
+  whole.optimizer.lr = 0.1;
+  whole.train.checkpoint_every = 0;
+  Config parts = whole;
+  parts.data.batch_size = 1;
+  parts.train.accumulate = 4;
+  train(whole, dir.path() / "whole");
+  train(parts, dir.path() / "parts");
+  const auto a = read_metrics((dir.path() / "whole/metrics.jsonl").string());
+  const auto b = read_metrics((dir.path() / "parts/metrics.jsonl").string());
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < 4; ++i)
+    for (const char* field : {"loss_nats", "grad_norm"})
+      CHECK(metric_number(a[i], field, -1) == doctest::Approx(metric_number(b[i], field, -2)).epsilon(2e-6));
+  const auto weights = [&](const char* run) {
+    return SafetensorsFile((dir.path() / run / "checkpoints/latest/model.safetensors").string());
+  };
+  const SafetensorsFile of_whole = weights("whole"), of_parts = weights("parts");
+  for (const auto& [name, entry] : of_whole.entries()) {
+    CAPTURE(name);
+    CHECK(max_difference(of_whole.read(name), of_parts.read(name)) < 2e-6);
+  }
+}
+
+TEST_CASE("train.dropout_steps switches off dropout and nothing else: LSH attention draws on") {
+  const TempDir dir;
+  Config config = tiny_config(4);
+  config.model.attention = "lsh";
+  config.attention = OptionValues(attention_kind("lsh").options);
+  config.attention.set("chunk_length", int64_t{4});
+  config.model.dropout = 0;
+  train(config, dir.path() / "never");
+  config.train.dropout_steps = 1;
+  train(config, dir.path() / "after");
+  check_same_final_state(dir.path() / "never", dir.path() / "after", "step-00000004");
+}
+
+TEST_CASE(
+    "weights that are no numbers end the run although the loss is finite, and no checkpoint gets them") {
+  const TempDir dir;
+  Config config = tiny_config(3);
+  config.optimizer.ema = 0;
+  config.model.positions = "axial";  // a table of 4 x 8 positions, of which the last are never read
+  config.model.axial_shape = {4, 8};
+  config.model.axial_dims = {8, 8};
+  for (const int64_t log_every : {1, 100}) {  // found at a logged step, or before the checkpoint
+    config.train.log_every = log_every;
+    const fs::path run = dir.path() / std::to_string(log_every);
+    Trainer trainer(config, {.run_dir = run, .data_dir = "", .resume = false, .quiet = true});
+    for (const auto& [name, parameter] : trainer.model().parameters())
+      if (name == "positions.0") parameter.data<float>()[parameter.numel() - 1] = NAN;
+    const std::string text = message_of<DivergedError>([&] { trainer.run(); });
+    CAPTURE(text);
+    CHECK(contains(text, "has 1 non-finite elements of"));
+    CHECK(contains(text, "positions"));
+    CHECK_FALSE(fs::exists(run / "checkpoints/latest"));
+  }
+}
+
+TEST_CASE(
+    "resuming from a checkpoint that holds NaN names the tensor and gives no advice on the learning rate") {
+  const TempDir dir;
+  const Config config = tiny_config(5);
+  train(config, dir.path() / "run");
+  const SafetensorsFile model((dir.path() / "run/checkpoints/latest/model.safetensors").string()),
+      optimizer((dir.path() / "run/checkpoints/latest/optimizer.safetensors").string());
+  CheckpointContents contents;
+  for (const auto& [name, entry] : model.entries()) contents.model[name] = model.read(name);
+  for (const auto& [name, entry] : optimizer.entries()) contents.optimizer[name] = optimizer.read(name);
+  contents.state = Checkpoint((dir.path() / "run/checkpoints/latest").string()).state();
+  contents.config_toml = to_toml(config);
+  contents.model.at("predictor.bias").data<float>()[2] = INFINITY;
+  save_checkpoint((dir.path() / "run").string(), contents);
+  Config longer = config;
+  longer.train.steps = 9;
+  const std::string text = message_of<DivergedError>([&] { train(longer, dir.path() / "run", true); });
+  CAPTURE(text);
+  CHECK(contains(text, "predictor.bias has 1 non-finite elements of 11"));
+  CHECK_FALSE(contains(text, "optimizer.lr"));
+}
+
 TEST_CASE("a dry run writes nothing and reports what a run would take") {
   const TempDir dir;
   Trainer trainer(tiny_config(1),
@@ -217,4 +305,15 @@ TEST_CASE("the time limit ends a run with a checkpoint") {
   CHECK(result.time_is_up);
   CHECK(result.step > 0);
   CHECK(fs::exists(dir.path() / "run/checkpoints/latest/state.json"));
+}
+
+TEST_CASE("a run directory or a config with text that is not UTF-8 is refused before training") {
+  const TempDir dir;
+  Config config = tiny_config(1);
+  CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "caf\xe9"); }),
+                 "the path is not valid UTF-8"));
+  CHECK(fs::is_empty(dir.path()));
+  config.run.name = "caf\xe9";
+  CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "run"); }), "not valid UTF-8: name = "));
+  CHECK(fs::is_empty(dir.path()));
 }

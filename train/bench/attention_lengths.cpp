@@ -15,9 +15,12 @@ class Length {
   Length(const AttentionKind& kind, const AttentionLengths& all, int64_t length)
       : length_(length),
         inner_(std::max<int64_t>(kTokensTimed / (length * all.batch), 1)),
-        q_(random_rows({all.batch, length, all.heads, all.head_dim}, "q", all.device, all.dtype)),
-        k_(kind.capabilities.shared_query_key ? q_ : random_rows(q_.shape(), "k", all.device, all.dtype)),
-        v_(random_rows(q_.shape(), "v", all.device, all.dtype)),
+        q_(random_rows({all.batch, length, all.heads, all.head_dim}, "q", all.device, all.dtype, all.seed)),
+        k_(kind.capabilities.shared_query_key
+               ? q_
+               : random_rows(q_.shape(), "k", all.device, all.dtype, all.seed)),
+        v_(random_rows(q_.shape(), "v", all.device, all.dtype, all.seed)),
+        seed_(all.seed),
         cotangent_(Tensor::full(q_.shape(), 1, all.dtype, all.device)) {}
 
   void run(const Attention& attention) {
@@ -27,8 +30,9 @@ class Length {
     const double seconds = seconds_of(
         [&] {
           for (int64_t i = 0; i < inner_; ++i) {
-            backward(attention.forward(q_, k_, v_, {.causal = true, .key_lengths = {}}, {}, "bench"),
-                     cotangent_);
+            backward(
+                attention.forward(q_, k_, v_, {.causal = true, .key_lengths = {}}, {.seed = seed_}, "bench"),
+                cotangent_);
             for (const Tensor& x : {q_, k_, v_}) set_gradient(x, {});
           }
         },
@@ -43,16 +47,18 @@ class Length {
 
  private:
   int64_t length_, inner_;
-  Tensor q_, k_, v_, cotangent_;
+  Tensor q_, k_, v_;
+  uint64_t seed_;
+  Tensor cotangent_;
   std::vector<double> times_;
   int64_t peak_ = 0;
 };
 
 }  // namespace
 
-Tensor random_rows(const Shape& shape, const char* name, Device device, DType dtype) {
+Tensor random_rows(const Shape& shape, const char* name, Device device, DType dtype, uint64_t seed) {
   const Tensor x = Tensor::empty(shape);
-  const RandomStream stream(kSeed, name);
+  const RandomStream stream(seed, name);
   for (int64_t i = 0; i < x.numel(); ++i)
     x.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
   return require_grad(x.to(dtype).to(device));

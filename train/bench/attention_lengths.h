@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/attention/attention.h"
+#include "train/bench/bench.h"
 
 namespace tapeformer {
 
@@ -12,7 +13,8 @@ inline constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several
 inline constexpr int64_t kFlatFrom = 4096;        // "flat" compares the times per token from here on
 
 // Standard normal rows whose gradient is taken; the name tells inputs apart.
-Tensor random_rows(const Shape& shape, const char* name, Device device = kCpu, DType dtype = DType::float32);
+Tensor random_rows(const Shape& shape, const char* name, Device device = kCpu, DType dtype = DType::float32,
+                   uint64_t seed = kSeed);
 
 // Slowest over fastest of the times per token from kFlatFrom on; 1 is flat, 0 says that there are too few.
 class Spread {
@@ -32,6 +34,7 @@ struct AttentionLengths {
   double patience = 20;  // seconds that one pass may take; longer lengths are left out
   Device device = kCpu;
   DType dtype = DType::float32;  // bfloat16 on devices only
+  uint64_t seed = kSeed;         // of the inputs and the hashes
 };
 
 struct AttentionSample {

@@ -38,6 +38,7 @@ Benchmark lstm_benchmark();
 Benchmark filterbank_benchmark();
 Benchmark sgemm_benchmark();
 Benchmark small_op_benchmark();
+Benchmark stream_benchmark();
 Benchmark train_step_benchmark();
 
 }  // namespace tapeformer

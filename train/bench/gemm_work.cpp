@@ -58,9 +58,9 @@ double total_flops(const std::vector<GemmShape>& products) {
 
 double attention_flops(const AutoregressiveOptions& model, int64_t length) {
   const EncoderOptions& e = model.encoder;
-  const auto dim = static_cast<double>(e.head_dim);
-  const double keys = e.attention == "linear" ? dim : static_cast<double>(length) / 2;
-  return 4 * dim * keys * static_cast<double>(e.heads * e.layers * length);
+  const AttentionKind& kind = attention_kind(e.attention);
+  if (!kind.flops) throw ConfigError("attention kind \"" + kind.name + "\" does not say what it costs");
+  return kind.flops(e.attention_options, length, e.head_dim) * static_cast<double>(e.heads * e.layers);
 }
 
 GemmWork::GemmWork(std::vector<GemmShape> products, Device device) : products_(std::move(products)) {

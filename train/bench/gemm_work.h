@@ -30,8 +30,7 @@ std::vector<GemmShape> training_products(const AutoregressiveOptions& model, int
 double total_flops(const std::vector<GemmShape>& products);
 
 // Arithmetic of the attention itself on one sequence, forward, all layers and heads, without recomputation:
-// 4 dim² a token for linear attention (update and read of the state), 4 dim times half the length for
-// softmax.
+// by the `flops` of the attention kind.
 double attention_flops(const AutoregressiveOptions& model, int64_t length);
 
 // Runs the products on a machine, on buffers of its own: of float32, or of bfloat16 where a device is set to

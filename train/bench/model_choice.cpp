@@ -38,7 +38,8 @@ ModelChoice choose_model(const CommandLine& line, int64_t batch) {
   ModelChoice choice;
   choice.seed = static_cast<uint64_t>(line.common.seed.value_or(1));
   if (const auto& path = options.get<std::string>("config"); !path.empty()) {
-    const Config config = load_config(path, line.common.sets, attention_catalogue());
+    const Config config = load_config(path, line.common.sets, attention_catalogue(),
+                                      {.use = ConfigUse::benchmark, .device = named_device(line.common)});
     choice.model = model_options(config, describe_data(config));
     choice.optimizer = config.optimizer;
     choice.run = config.run;

@@ -30,6 +30,11 @@ int list_benchmarks(const CommonOptions& common) {
   return 0;
 }
 
+bool is_benchmark(const std::string& name) {
+  return std::any_of(benchmarks().begin(), benchmarks().end(),
+                     [&](const Benchmark& known) { return known.name == name; });
+}
+
 bool takes_config(const Benchmark& chosen) {
   return std::any_of(chosen.options.begin(), chosen.options.end(),
                      [](const OptionSpec& option) { return option.name == "config"; });
@@ -38,19 +43,27 @@ bool takes_config(const Benchmark& chosen) {
 }  // namespace
 
 int run_bench(const Arguments& arguments) {
-  // The name decides which options there are.
-  const bool named = !arguments.empty() && !arguments.front().starts_with("-");
-  if (!named || arguments.front() == "list") {
+  // The name decides which options there are, wherever it stands.
+  const auto chosen_name = std::find_if(arguments.begin(), arguments.end(), is_benchmark);
+  if (chosen_name == arguments.end()) {
+    const auto require = [](const std::string& name) {
+      if (name != "list") benchmark(name);  // throws
+    };
+    if (!arguments.empty() && !arguments.front().starts_with("-")) require(arguments.front());
     const auto line = parse_command(list_spec(), arguments);
-    return line ? list_benchmarks(line->common) : 0;
+    if (!line) return 0;
+    require(line->positionals.front());
+    return list_benchmarks(line->common);
   }
-  const Benchmark& chosen = benchmark(arguments.front());
+  const Benchmark& chosen = benchmark(*chosen_name);
+  Arguments rest(arguments.begin(), chosen_name);
+  rest.insert(rest.end(), chosen_name + 1, arguments.end());
   const auto line = parse_command({.name = "bench " + chosen.name,
                                    .summary = chosen.summary,
                                    .positionals = {},
                                    .options = chosen.options,
                                    .uses_config = takes_config(chosen)},
-                                  {arguments.begin() + 1, arguments.end()});
+                                  rest);
   if (!line) return 0;
   if (chosen.on_devices)
     use_device(line->common);

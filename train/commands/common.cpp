@@ -10,7 +10,9 @@
 
 #include "core/errors.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "core/threads.h"
+#include "train/build.h"
 
 namespace tapeformer {
 namespace {
@@ -164,7 +166,7 @@ std::string description(const CommandSpec& spec) {
   return text + "\n";
 }
 
-// Words that are no option, in order. Throws for options that nobody declared.
+// Returns the words before "--" that are no option, in order. Throws ConfigError for undeclared options.
 std::vector<std::string> positional_words(const CommandSpec& spec, const cxxopts::ParseResult& parsed) {
   std::vector<std::string> names = {"help"};
   for (const auto* specs : {&spec.options, &common_specs()})
@@ -172,9 +174,10 @@ std::vector<std::string> positional_words(const CommandSpec& spec, const cxxopts
   for (const std::string& word : parsed.unmatched()) {
     if (!word.starts_with("-") || word == "-") continue;
     const std::string name = word.substr(0, word.find('='));
-    const std::string near = nearest_name(name.substr(name.find_first_not_of('-')), names);
-    throw ConfigError("unknown option " + name + " of \"tapeformer " + spec.name + "\"" +
-                      (near.empty() ? "" : "; did you mean --" + near + "?"));
+    const size_t letters = std::min(name.find_first_not_of('-'), name.size());  // "---" and "--=x" have none
+    const std::string near = nearest_name(name.substr(letters), names);
+    throw ConfigError("unknown option " + (letters < name.size() ? name : word) + " of \"tapeformer " +
+                      spec.name + "\"" + (near.empty() ? "" : "; did you mean --" + near + "?"));
   }
   return parsed.unmatched();
 }
@@ -189,6 +192,16 @@ void check_positionals(const CommandSpec& spec, const std::vector<std::string>& 
     throw ConfigError("\"tapeformer " + spec.name + "\" does not take the argument \"" +
                       words[spec.positionals.size()] + "\"; usage: tapeformer " + spec.name + " " +
                       usage_line(spec));
+}
+
+// Returns the words between --help and the next option: what the help is asked for.
+Arguments help_topics(const Arguments& arguments) {
+  auto word = std::find_if(arguments.begin(), arguments.end(),
+                           [](const std::string& text) { return text == "--help" || text == "-h"; });
+  Arguments topics;
+  while (word != arguments.end() && ++word != arguments.end() && !word->starts_with("-"))
+    topics.push_back(*word);
+  return topics;
 }
 
 CommonOptions common_options(const CommandSpec& spec, const cxxopts::ParseResult& parsed) {
@@ -214,16 +227,21 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
   declare(options, spec.name, spec.options);
   declare(options, "Common", common_specs());
   options.add_options("Common")("h,help", "print this text");
+  const auto end_of_options = std::find(arguments.begin(), arguments.end(), "--");
   std::vector<const char*> words = {"tapeformer"};
-  for (const std::string& argument : arguments) words.push_back(argument.c_str());
+  for (auto word = arguments.begin(); word != end_of_options; ++word) words.push_back(word->c_str());
   try {
     const auto parsed = options.parse(static_cast<int>(words.size()), words.data());
     if (parsed.count("help") > 0) {
-      print_text(help_text(spec, options));
+      const Arguments topics = spec.help_on ? help_topics(arguments) : Arguments();
+      if (topics.empty()) print_text(help_text(spec, options));
+      for (const std::string& topic : topics) print_text(spec.help_on(topic));
       return std::nullopt;
     }
     CommandLine line{positional_words(spec, parsed), values_of(spec.options, parsed),
                      common_options(spec, parsed)};
+    if (end_of_options != arguments.end())
+      line.positionals.insert(line.positionals.end(), end_of_options + 1, arguments.end());
     check_positionals(spec, line.positionals);
     if (line.common.quiet) set_log_level(LogLevel::warning);
     set_threads(static_cast<int>(line.common.threads));
@@ -234,17 +252,20 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
   }
 }
 
+std::string named_device(const CommonOptions& common) {
+  return common.device == "auto" ? "" : common.device;
+}
+
 Device use_device(const CommonOptions& common) {
-  const DeviceChoice choice = choose_device(common.device);
-  if (!choice.reason.empty()) log_info("device ", choice.device.to_string(), ": ", choice.reason);
-  return choice.device;
+  return announced_device(common.device);
 }
 
 void print_report(const Report& report, const CommonOptions& common) {
   print_text(common.json ? to_json(report) + "\n" : to_text(report));
 }
 
-void print_text(const std::string& text) {
+void print_text(const std::string& raw) {
+  const std::string text = printable(raw);
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     throw std::runtime_error(concat_text("cannot write to standard output: ", std::strerror(errno)));
 }

@@ -8,6 +8,7 @@
 // names; DeviceError for a device that is not there.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,6 +39,9 @@ struct CommandSpec {
   std::vector<OptionSpec> options;
   std::string details = {};  // more help, below the options
   bool uses_config = false;  // takes --set
+  // Returns the text of "--help TOPIC"; throws ConfigError for an unknown topic. Without it, --help takes
+  // none.
+  std::function<std::string(const std::string& topic)> help_on = {};
 };
 
 struct CommonOptions {
@@ -55,17 +59,21 @@ struct CommandLine {
   CommonOptions common;
 };
 
-// Nothing when the words asked for --help, which has been printed then.
+// Returns nothing if the words ask for --help, after printing it. Words after "--" are arguments, also if
+// they begin with a dash.
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments);
 
-// The device that the common options ask for, with a message on what "auto" took.
+// --device where it names a device, over run.device of a config; "" for "auto".
+std::string named_device(const CommonOptions& common);
+
+// Returns the device that the common options ask for, announced as by announced_device.
 Device use_device(const CommonOptions& common);
 
 // Prints the report on standard output in the form that the options ask for.
 void print_report(const Report& report, const CommonOptions& common);
 
-// Writes to standard output at once; throws std::runtime_error if it cannot.
-void print_text(const std::string& text);
+// Writes the text, made printable, to standard output at once; throws std::runtime_error if it cannot.
+void print_text(const std::string& raw);
 
 // "0,3,7" as numbers of at least 0; ConfigError naming the option for other text.
 std::vector<int64_t> index_list(const std::string& option, const std::string& text);

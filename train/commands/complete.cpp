@@ -82,7 +82,7 @@ int run_complete(const Arguments& arguments) {
   if (!line) return 0;
   const auto indices = index_list("index", line->options.get<std::string>("index"));
   const auto samples = line->options.get<int64_t>("samples");
-  const LoadedRun run = load_run(*line);
+  const LoadedRun run = load_run(*line, ConfigUse::evaluation);
   if (!run.draws_images())
     throw ConfigError(run.config.data.dataset +
                       " has no images to complete; \"tapeformer generate\" continues sequences");

@@ -11,6 +11,8 @@
 #include "data/verify.h"
 #include "data/verify_speech.h"
 #include "train/commands/commands.h"
+#include "train/commands/data_actions.h"
+#include "train/commands/run_options.h"
 
 namespace tapeformer {
 namespace {
@@ -24,81 +26,44 @@ void require_names(const std::vector<std::string>& names, const std::string& act
   if (names.empty()) throw ConfigError("\"tapeformer data " + action + "\" needs the NAME of a data set");
 }
 
+// A row of "data list". `files` of `of` were found.
+Report list_row(const std::string& name, int64_t files, int64_t of, const std::optional<fs::path>& folder,
+                const std::string& title) {
+  return Report()
+      .add("name", name)
+      .add("files", files)
+      .add("of", of)
+      .add("folder", folder ? folder->string() : "not found")
+      .add("title", title);
+}
+
 void list_action(const std::vector<std::string>& names, const CommandLine& line) {
-  for (const std::string& name : names) known_set(name);
+  std::vector<std::string> known;
   std::vector<Report> rows;
+  const auto wanted = [&](const std::string& name) {
+    known.push_back(name);
+    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+  };
+  const auto say_how = [&](const std::string& name, bool missing, const std::string& how) {
+    if (!line.common.json && missing) log_info(name, " is not here; to get it: ", how);
+  };
   for (const SetReport& set : list_sets(line.common.data_dir)) {
-    if (!names.empty() && std::find(names.begin(), names.end(), set.name) == names.end()) continue;
+    if (!wanted(set.name)) continue;
+    const auto total = static_cast<int64_t>(set.files.size());
     const auto missing =
         std::count_if(set.files.begin(), set.files.end(), [](const auto& file) { return file.path.empty(); });
-    const auto total = static_cast<int64_t>(set.files.size());
-    rows.push_back(Report()
-                       .add("name", set.name)
-                       .add("files", total - missing)
-                       .add("of", total)
-                       .add("folder", set.folder ? set.folder->string() : "not found")
-                       .add("title", set.title));
-    if (!line.common.json && missing == total)
-      log_info(set.name, " is not here; to get it: ", set.how_to_get);
+    rows.push_back(list_row(set.name, total - missing, total, set.folder, set.title));
+    say_how(set.name, missing == total, set.how_to_get);
   }
-  print_report(Report().add("sets", rows), line.common);
-}
-
-bool is_speech_set(const std::string& name) {
-  const auto sets = speech_sets();
-  return std::find(sets.begin(), sets.end(), name) != sets.end();
-}
-
-bool is_path(const std::string& name) {
-  return name.find('/') != std::string::npos || (!is_speech_set(name) && fs::exists(name));
-}
-
-// The faults of a corpus of speech, by file and line; its sound is looked at too.
-void verify_speech(const std::string& name, const CommandLine& line, std::vector<Report>& rows,
-                   std::string& problems) {
-  const bool path = is_path(name);
-  const std::vector<std::string> found =
-      speech_problems(path ? line.options.get<std::string>("layout") : name,
-                      path ? fs::path(name) : speech_set_folder(name, line.common.data_dir),
-                      line.options.get<bool>("allow-commands"));
-  rows.push_back(
-      Report().add("set", name).add("faults", static_cast<int64_t>(found.size())).add("good", found.empty()));
-  for (const std::string& problem : found) problems += (problems.empty() ? "" : "\n") + problem;
-}
-
-void verify_action(const std::vector<std::string>& names, const CommandLine& line) {
-  std::vector<std::string> wanted = names;
-  if (wanted.empty())
-    for (const SetReport& set : list_sets(line.common.data_dir))
-      if (set.folder) wanted.push_back(set.name);
-  if (wanted.empty()) throw DataError("no data set was found; \"tapeformer data list\" says how to get them");
-  std::vector<Report> rows;
-  std::string problems;
-  std::vector<std::string> known = speech_sets();
-  for (const SetReport& set : list_sets(line.common.data_dir)) known.push_back(set.name);
-  for (const std::string& name : wanted) {
-    if (is_speech_set(name) || is_path(name)) {
-      verify_speech(name, line, rows, problems);
-      continue;
-    }
+  for (const SpeechSetReport& set : list_speech_sets(line.common.data_dir)) {
+    if (!wanted(set.name)) continue;
+    rows.push_back(list_row(set.name, set.files - set.missing, set.files, set.folder, set.title));
+    say_how(set.name, set.missing == set.files, set.how_to_get);
+  }
+  for (const std::string& name : names)
     if (std::find(known.begin(), known.end(), name) == known.end())
-      throw ConfigError(unknown_text("data set or folder", name, known));
-    const SetReport set = verify_set(name, line.common.data_dir);
-    for (const FileReport& file : set.files)
-      rows.push_back(Report()
-                         .add("set", name)
-                         .add("file", file.name)
-                         .add("bytes", file.bytes)
-                         .add("good", file.problem.empty())
-                         .add("path", file.path.string()));
-    try {
-      require_good(set);
-    } catch (const DataError& error) {
-      problems += (problems.empty() ? "" : "\n") + std::string(error.what());
-    }
-  }
-  print_report(Report().add("good", problems.empty()).add("files", rows), line.common);
-  if (!problems.empty()) throw DataError(problems);
+      throw ConfigError(unknown_text("data set", name, known));
+  print_report(Report().add("sets", rows), line.common);
 }
 
 void fetch_action(const std::vector<std::string>& names, const CommandLine& line) {
@@ -138,6 +103,7 @@ void prepare_synthetic_speech(const CommandLine& line) {
 void prepare_action(const std::vector<std::string>& names, const CommandLine& line) {
   require_names(names, "prepare");
   if (names == std::vector<std::string>{"synthetic-speech"}) return prepare_synthetic_speech(line);
+  if (names == std::vector<std::string>{"kaldi"}) return prepare_kaldi(line);
   std::vector<Report> rows;
   for (const std::string& name : names)
     for (const std::string split : {"train", "test"}) {
@@ -157,6 +123,40 @@ void prepare_action(const std::vector<std::string>& names, const CommandLine& li
   print_report(Report().add("splits", rows), line.common);
 }
 
+std::vector<OptionSpec> data_options() {
+  std::vector<OptionSpec> options = {
+      {.name = "from",
+       .default_value = std::string(),
+       .help = "fetch: path or https:// URL of a folder or .tar.gz archive with the files, instead of the "
+               "published one"},
+      {.name = "sentences",
+       .default_value = int64_t{600},
+       .help = "prepare synthetic-speech: sentences for training; a tenth as many for valid and test"},
+      {.name = "layout",
+       .default_value = std::string("kaldi"),
+       .help = "verify: how the folders that are named by path are laid out",
+       .choices = speech_layouts()},
+      allow_commands_option()};
+  for (OptionSpec& option : prepare_kaldi_options()) options.push_back(std::move(option));
+  return options;
+}
+
+constexpr char kDetails[] =
+    "list     every known set: what of it was found, and where\n"
+    "verify   reads every byte and compares size and SHA-256; exit code 3 if something is wrong.\n"
+    "         Speech: every fault by file and line that training would refuse or leave out, of\n"
+    "         an4, fsdd, synthetic-speech or cmudict, of LAYOUT FOLDER, such as kaldi data/train\n"
+    "         or kaldi data with train and test below it, or of the data of a CONFIG.toml.\n"
+    "         --set data.sample_rate=8000, data.lexicon=FILE and so on are as in training\n"
+    "fetch    downloads missing files by https into the first data directory; size and SHA-256 of\n"
+    "         every file must be the published ones\n"
+    "prepare  reads the whole set once, as training will; synthetic-speech is spoken by espeak-ng;\n"
+    "         kaldi: a corpus of recordings and transcripts as people have them (--audio, --transcripts,\n"
+    "         --lexicon, --out), with words as the lexicon has them and parts by share\n\n"
+    "Data directories, in order: --data-dir, $TAPEFORMER_DATA, $XDG_DATA_HOME/tapeformer\n"
+    "(~/.local/share/tapeformer), each with one folder per set; then the folder of the set's\n"
+    "Debian package. TIMIT, LibriSpeech and Kaldi corpora lie where data.path names them.";
+
 }  // namespace
 
 int run_data(const Arguments& arguments) {
@@ -164,36 +164,19 @@ int run_data(const Arguments& arguments) {
       {.name = "data",
        .summary = "Data sets: where they are, whether their files are the published ones, and getting them.",
        .positionals = {{"ACTION", "list, verify, fetch or prepare"},
-                       {"NAME", "data sets; list and verify take all without", false, true}},
-       .options =
-           {{.name = "from",
-             .default_value = std::string(),
-             .help = "fetch: path or URL of a folder with the files, instead of the published one"},
-            {.name = "sentences",
-             .default_value = int64_t{600},
-             .help = "prepare synthetic-speech: sentences for training; a tenth as many for valid and test"},
-            {.name = "layout",
-             .default_value = std::string("kaldi"),
-             .help = "verify: how the folders that are named by path are laid out",
-             .choices = speech_layouts()},
-            {.name = "allow-commands",
-             .default_value = false,
-             .help = "verify: run the commands in the wav.scp of a folder"}},
-       .details =
-           "list     every known set: what of it was found, and where\n"
-           "verify   reads every byte and compares size and checksum; exit code 3 if something is wrong\n"
-           "         (an4, fsdd, synthetic-speech, cmudict, or the path of a folder of speech in\n"
-           "         --layout: every fault by file and line)\n"
-           "fetch    downloads what is missing into the first data directory, and verifies it\n"
-           "prepare  reads the whole set once, as training will; synthetic-speech is spoken by espeak-ng\n\n"
-           "Data directories, in order: --data-dir, $TAPEFORMER_DATA, $XDG_DATA_HOME/tapeformer\n"
-           "(~/.local/share/tapeformer), each with one folder per set; then the folder of the set's\n"
-           "Debian package."},
+                       {"NAME",
+                        "data sets; list and verify take all without; verify also takes folders and configs",
+                        false, true}},
+       .options = data_options(),
+       .details = kDetails,
+       .uses_config = true},
       arguments);
   if (!line) return 0;
   const std::vector<std::pair<std::string, Action>> actions = {
-      {"list", list_action}, {"verify", verify_action}, {"fetch", fetch_action}, {"prepare", prepare_action}};
+      {"list", list_action}, {"verify", verify_data}, {"fetch", fetch_action}, {"prepare", prepare_action}};
   const std::string& wanted = line->positionals.front();
+  if (wanted != "verify" && !line->common.sets.empty())
+    throw ConfigError("\"tapeformer data " + wanted + "\" reads no config, so --set has nothing to change");
   std::vector<std::string> known;
   for (const auto& [name, action] : actions) {
     known.push_back(name);

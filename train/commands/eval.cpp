@@ -1,7 +1,5 @@
 // tapeformer eval: bits/dim, for sequences the accuracy, for speech the phone error rate, of a trained model
 // on a split of its data.
-#include <cmath>
-
 #include "core/errors.h"
 #include "train/commands/commands.h"
 #include "train/commands/run_options.h"
@@ -50,14 +48,15 @@ int run_eval(const Arguments& arguments) {
                     .default_value = int64_t{0},
                     .help = "speech: so many of the most frequent errors",
                     .min = 0,
-                    .max = 10000}},
+                    .max = 10000},
+                   allow_commands_option()},
        .details =
            "Evaluation is random in the rotations of LSH attention only: --seed draws others. It does not "
            "change\nwhat other models get, nor speech.",
        .uses_config = true},
       arguments);
   if (!line) return 0;
-  const FoundRun found = find_run(*line);
+  const FoundRun found = find_run(*line, ConfigUse::evaluation);
   if (found.is_speech()) return evaluate_speech(found, *line);
   for (const char* option : {"trn", "alignments"})
     if (!line->options.get<std::string>(option).empty())
@@ -74,8 +73,6 @@ int run_eval(const Arguments& arguments) {
   if (batch == 0) batch = run.config.data.batch_size;
   const Evaluation result =
       evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line->common.seed.value_or(0)));
-  if (!std::isfinite(result.nats_per_dim))
-    throw DivergedError("the loss of " + run.checkpoint.string() + " is not a finite number");
   Report report;
   report.add("split", result.split)
       .add("examples", result.examples)

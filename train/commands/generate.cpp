@@ -159,7 +159,7 @@ int run_generate(const Arguments& arguments) {
        .uses_config = true},
       arguments);
   if (!line) return 0;
-  const LoadedRun run = load_run(*line);
+  const LoadedRun run = load_run(*line, ConfigUse::drawing);
   if (run.draws_images())
     draw_images(run, plan_of(*line, run), *line);
   else

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
+
 namespace tapeformer {
 namespace {
 
@@ -60,7 +62,7 @@ std::string list_text(const std::vector<T>& list) {
   for (const T& item : list) {
     if (!text.empty()) text += ' ';
     if constexpr (std::is_same_v<T, std::string>)
-      text += item;
+      text += printable_line(item);
     else
       text += std::to_string(item);
   }
@@ -78,7 +80,7 @@ std::string text_of(const std::string& name, const Report::Value& value, int dig
         else if constexpr (std::is_same_v<T, double>)
           return number_text(v, digits);
         else if constexpr (std::is_same_v<T, std::string>)
-          return v.empty() ? "-" : v;
+          return v.empty() ? "-" : printable_line(v);
         else if constexpr (std::is_same_v<T, std::vector<int64_t>> ||
                            std::is_same_v<T, std::vector<std::string>>)
           return list_text(v);

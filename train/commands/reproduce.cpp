@@ -5,11 +5,46 @@
 
 #include "core/errors.h"
 #include "train/commands/commands.h"
+#include "train/commands/run_options.h"
 
 namespace tapeformer {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The folder of the experiments' configs: the one that the user names, or share/tapeformer/configs of the
+// installed program, or configs of the source tree around a build folder.
+fs::path configs_folder(const fs::path& named) {
+  std::error_code error;
+  if (!named.empty()) {
+    if (fs::is_directory(named, error)) return named;
+    throw ConfigError(named.string() + ": no folder of configs; name one with --configs");
+  }
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  std::vector<fs::path> places = {(program.parent_path() / CONFIGS_FROM_PROGRAM).lexically_normal()};
+  for (fs::path folder = program; folder.has_relative_path();) {
+    folder = folder.parent_path();
+    places.push_back(folder / "configs");
+  }
+  places.emplace_back("configs");
+  for (const fs::path& place : places)
+    if (fs::is_directory(place / "reformer", error)) return place;
+  throw ConfigError("no folder of configs at " + places.front().string() +
+                    " or ./configs; name one with --configs");
+}
+
+// The lines of "measure" of every table, and the config tables that it takes.
+std::string settings_help() {
+  std::string text;
+  for (const Reproduction& known : reproductions()) {
+    text += "  " + known.name + ":";
+    for (const std::string& key : known.config_keys) text += " " + key;
+    text += "\n";
+    for (const OptionSpec& spec : known.measure)
+      text += "      measure." + spec.name + ": " + spec.help + "\n";
+  }
+  return text;
+}
 
 CommandSpec reproduce_spec() {
   std::string names;
@@ -32,9 +67,10 @@ CommandSpec reproduce_spec() {
             .help =
                 "where to write (default: runs/reproduce/NAME-SCALE); a second call continues its trainings"},
            {.name = "configs",
-            .default_value = std::string("configs"),
-            .help = "the folder of the repository's configs"}},
-      .details = "Tables and figures:\n" + names,
+            .default_value = std::string(),
+            .help = "the folder of the experiments' configs (default: that of this installation)"},
+           allow_commands_option()},
+      .details = "Tables and figures:\n" + names + "\nSettings that --set changes:\n" + settings_help(),
       .uses_config = true};
 }
 
@@ -54,17 +90,17 @@ int run_reproduce(const Arguments& arguments) {
   const std::string& name = line->positionals[0];
   if (name == "list") return list_reproductions(line->common);
   const Reproduction& chosen = reproduction(name);
-  use_device(line->common);
-
   const auto& scale = line->options.get<std::string>("scale");
   ReproductionOptions options{.paper = scale == "paper",
-                              .configs = line->options.get<std::string>("configs"),
+                              .configs = configs_folder(line->options.get<std::string>("configs")),
                               .out = line->options.get<std::string>("out"),
-                              .common = line->common};
+                              .device = kCpu,
+                              .common = line->common,
+                              .allow_commands = line->options.get<bool>("allow-commands")};
+  read_settings(chosen, options);
+  options.device = use_device(line->common);
   if (options.out.empty()) options.out = fs::path("runs") / "reproduce" / (name + "-" + scale);
   std::error_code error;
-  if (!fs::is_directory(options.configs, error))
-    throw ConfigError(options.configs.string() + ": no folder of configs; name one with --configs");
   fs::create_directories(options.out, error);
   if (error) throw std::runtime_error("cannot make " + options.out.string() + ": " + error.message());
   try {

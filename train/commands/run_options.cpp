@@ -30,18 +30,29 @@ OptionSpec checkpoint_option() {
           .help = "which one of a run directory: latest, best or step-…"};
 }
 
-FoundRun find_run(const CommandLine& line) {
+OptionSpec allow_commands_option() {
+  return {.name = "allow-commands",
+          .default_value = false,
+          .help = "run the shell commands in wav.scp of Kaldi directories, which are refused otherwise"};
+}
+
+DataAccess data_access(const CommandLine& line) {
+  return {line.common.data_dir, line.options.get<bool>("allow-commands")};
+}
+
+FoundRun find_run(const CommandLine& line, ConfigUse use) {
   const Device device = use_device(line.common);
   FoundRun found = find_run({.path = line.positionals.front(),
                              .checkpoint = line.options.get<std::string>("checkpoint"),
                              .sets = line.common.sets,
-                             .device = device});
+                             .device = device,
+                             .use = use});
   log_info("model of ", found.checkpoint.string());
   return found;
 }
 
-LoadedRun load_run(const CommandLine& line) {
-  return load_run(find_run(line));
+LoadedRun load_run(const CommandLine& line, ConfigUse use) {
+  return load_run(find_run(line, use));
 }
 
 std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::string& split, int64_t limit,
@@ -67,8 +78,7 @@ GenerationMode generation_mode(const CommandLine& line, const AutoregressiveMode
   if (mode == "recompute") return GenerationMode::recompute;
   if (kind.capabilities.recurrent) return GenerationMode::recurrent;
   const std::string reason =
-      "attention kind \"" + kind.name +
-      "\" has no recurrent form: a new token may move earlier ones to other buckets and chunks";
+      "attention kind \"" + kind.name + "\" has no recurrent form: " + kind.capabilities.no_recurrence;
   if (mode == "recurrent") throw ConfigError("--mode recurrent: " + reason + "; use --mode recompute");
   log_info(reason,
            ", so every token runs the whole prefix again, and what earlier tokens saw may change on the "
@@ -82,7 +92,15 @@ std::string name_of(GenerationMode mode) {
 
 fs::path picture_path(const LoadedRun& run, const CommandLine& line, const std::string& name) {
   fs::path path = line.options.get<std::string>("out");
-  if (path.empty()) path = run.samples_folder() / (name + "-" + run.checkpoint.filename().string() + ".png");
+  if (path.empty()) {
+    path = run.samples_folder() / (name + "-" + run.checkpoint.filename().string() + ".png");
+    std::error_code ignored;
+    for (const fs::path& entry : {path.parent_path(), path})
+      if (fs::is_symlink(fs::symlink_status(entry, ignored)))
+        throw std::runtime_error(
+            "cannot write " + path.string() + ": " + entry.string() +
+            " is a symbolic link, which a run does not follow; choose a file with --out");
+  }
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::error_code error;
   fs::create_directories(folder, error);

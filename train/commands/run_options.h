@@ -6,6 +6,7 @@
 
 #include "models/generation.h"
 #include "train/commands/common.h"
+#include "train/data_access.h"
 #include "train/run.h"
 
 namespace tapeformer {
@@ -14,9 +15,14 @@ namespace tapeformer {
 Positional run_positional();
 OptionSpec checkpoint_option();
 
-// Checks the device, then finds or loads the run that the command line names.
-FoundRun find_run(const CommandLine& line);
-LoadedRun load_run(const CommandLine& line);
+// --allow-commands, and how the command line lets data sets be read.
+OptionSpec allow_commands_option();
+DataAccess data_access(const CommandLine& line);
+
+// Checks the device, then finds or loads the run that the command line names. `use` tells which keys --set
+// may change.
+FoundRun find_run(const CommandLine& line, ConfigUse use);
+LoadedRun load_run(const CommandLine& line, ConfigUse use);
 
 // The first `limit` examples of a split (0: all), as the run's config describes the data.
 std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::string& split, int64_t limit,

@@ -3,6 +3,7 @@
 
 #include "core/log.h"
 #include "train/commands/commands.h"
+#include "train/commands/run_options.h"
 #include "train/progress.h"
 #include "train/trainer.h"
 
@@ -11,7 +12,9 @@ namespace {
 
 CommandSpec train_spec() {
   return {.name = "train",
-          .summary = "Trains a model; the run directory gets the resolved config, metrics and checkpoints.",
+          .summary =
+              "Trains a model; the run directory gets the resolved config, metrics and checkpoints. SIGINT "
+              "and SIGTERM stop a training with a checkpoint and exit status 75.",
           .positionals = {{.name = "CONFIG", .help = "a TOML file"}},
           .options = {{.name = "run-dir",
                        .default_value = std::string(),
@@ -21,16 +24,22 @@ CommandSpec train_spec() {
                        .help = "continue from the last checkpoint of the run directory"},
                       {.name = "dry-run",
                        .default_value = false,
-                       .help = "check everything, run two steps, write nothing"}},
-          .details = config_help(attention_catalogue()),
-          .uses_config = true};
+                       .help = "check everything, run two steps, write nothing"},
+                      allow_commands_option()},
+          .details =
+              "\"tapeformer train --help KEY\" shows a table or the keys with this text in their "
+              "names.\n\n" +
+              config_help(attention_catalogue()),
+          .uses_config = true,
+          .help_on = [](const std::string& word) { return config_help(attention_catalogue(), word); }};
 }
 
 // The command line has the last word over the config.
-void apply_common_options(const CommonOptions& common, Config& config) {
-  if (common.device != "auto") config.run.device = common.device;
+Config load_config(const std::string& path, const CommonOptions& common) {
+  Config config = load_config(path, common.sets, attention_catalogue(), {.device = named_device(common)});
   if (common.threads > 0) config.run.threads = common.threads;
   if (common.seed) config.run.seed = *common.seed;
+  return config;
 }
 
 int dry_run(Trainer& trainer, const CommonOptions& common) {
@@ -55,14 +64,14 @@ int dry_run(Trainer& trainer, const CommonOptions& common) {
 int run_train(const Arguments& arguments) {
   const auto line = parse_command(train_spec(), arguments);
   if (!line) return 0;
-  Config config = load_config(line->positionals[0], line->common.sets, attention_catalogue());
-  apply_common_options(line->common, config);
+  const Config config = load_config(line->positionals[0], line->common);
   const auto& run_dir = line->options.get<std::string>("run-dir");
   Trainer trainer(config, {.run_dir = run_dir.empty() ? std::filesystem::path("runs") / config.run.name
                                                       : std::filesystem::path(run_dir),
                            .data_dir = line->common.data_dir,
                            .resume = line->options.get<bool>("resume"),
-                           .quiet = line->common.quiet});
+                           .quiet = line->common.quiet,
+                           .allow_commands = line->options.get<bool>("allow-commands")});
   if (line->options.get<bool>("dry-run")) return dry_run(trainer, line->common);
 
   const TrainResult result = trainer.run();

@@ -4,13 +4,14 @@
 
 #include "core/errors.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "data/text_lines.h"
-#include "models/speech_stream.h"
 #include "ops/view.h"
 #include "train/commands/commands.h"
 #include "train/commands/run_options.h"
 #include "train/speech_evaluate.h"
 #include "train/speech_features.h"
+#include "train/speech_streaming.h"
 
 namespace tapeformer {
 namespace {
@@ -39,21 +40,16 @@ Transcript transcribe(const LoadedSpeechRun& run, const std::string& path, int64
           {}};
 }
 
-// The best class of every step, as frames come; a phone is told when it begins.
-Transcript transcribe_stream(const LoadedSpeechRun& run, SpeechStream& stream, FeatureStream input,
+// Phones as they begin.
+Transcript transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream, FeatureStream input,
                              bool print) {
   stream.reset();
   Transcript result;
-  int64_t before = kSpeechBlank;
-  const int64_t classes = run.description.phones.classes();
   for (Tensor rows = input.next(); rows.defined(); rows = input.next())
-    for (int64_t row = 0; row < rows.size(0); ++row) {
-      if (!stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)))) continue;
-      const Tensor newest = stream.logits().to(kCpu);
-      const float* const logits = newest.data<float>();
-      const int64_t best = std::max_element(logits, logits + classes) - logits;
-      if (best != kSpeechBlank && best != before) {
-        const std::string& phone = run.description.phones.names()[static_cast<size_t>(best)];
+    for (int64_t row = 0; row < rows.size(0); ++row)
+      for (const int64_t label :
+           stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)))) {
+        const std::string& phone = run.description.phones.names()[static_cast<size_t>(label)];
         const double seconds = static_cast<double>(stream.frames()) * kFrameSeconds;
         result.phones.push_back(phone);
         if (print) {
@@ -64,8 +60,6 @@ Transcript transcribe_stream(const LoadedSpeechRun& run, SpeechStream& stream, F
           result.partials.push_back(Report().add("seconds", seconds).add("phone", phone));
         }
       }
-      before = best;
-    }
   result.frames = stream.frames();
   return result;
 }
@@ -83,6 +77,7 @@ std::optional<CommandLine> parse(const Arguments& arguments) {
                    {.name = "stream",
                     .default_value = false,
                     .help = "frame by frame, a phone as soon as it is heard; for causal models"},
+                   window_option(),
                    {.name = "raw",
                     .default_value = false,
                     .help = "standard input holds 16-bit samples of one channel, without a header"},
@@ -96,25 +91,6 @@ std::optional<CommandLine> parse(const Arguments& arguments) {
       arguments);
 }
 
-std::unique_ptr<SpeechStream> open_stream(const LoadedSpeechRun& run) {
-  const ModelConfig& model = run.config.model;
-  if (model.encoder == "lstm")
-    throw ConfigError(run.checkpoint.string() + ": --stream needs a Transformer, found " +
-                      (model.bidirectional ? "a bidirectional LSTM, which sees later frames"
-                                           : "an LSTM, which is not run frame by frame"));
-  if (!model.causal)
-    throw ConfigError(run.checkpoint.string() +
-                      " sees later frames: --stream needs a model trained with model.causal = true");
-  const AttentionKind& kind = attention_kind(model.attention);
-  if (!kind.capabilities.recurrent)
-    throw ConfigError("attention kind \"" + kind.name + "\" has no recurrent form, which --stream needs");
-  if (features_need_whole_utterance(run.config))
-    log_info("data.cmvn = \"", run.config.data.cmvn,
-             "\" normalises by the whole recording, which is read first; a model with \"global\" or \"none\" "
-             "needs no later frames");
-  return std::make_unique<SpeechStream>(*run.model);
-}
-
 }  // namespace
 
 int run_transcribe(const Arguments& arguments) {
@@ -122,13 +98,15 @@ int run_transcribe(const Arguments& arguments) {
   if (!line) return 0;
   const bool streams = line->options.get<bool>("stream"), raw = line->options.get<bool>("raw");
   const auto beam = line->options.get<int64_t>("beam");
+  const auto window = line->options.get<double>("window");
   const std::vector<std::string> files(line->positionals.begin() + 1, line->positionals.end());
   const bool piped = std::find(files.begin(), files.end(), kStandardInput) != files.end();
   if (streams && beam > 0) throw ConfigError("--stream decides frame by frame: it cannot go with --beam");
+  if (window != kTrainedWindow && !streams) throw ConfigError("--window is an option of --stream");
   if (piped && !streams) throw ConfigError("standard input (\"-\") is read with --stream");
   if (raw && !piped) throw ConfigError("--raw says what standard input holds: name \"-\" as a FILE");
-  const LoadedSpeechRun run = load_speech_run(find_run(*line));
-  const std::unique_ptr<SpeechStream> stream = streams ? open_stream(run) : nullptr;
+  const LoadedSpeechRun run = load_speech_run(find_run(*line, ConfigUse::transcription));
+  const std::unique_ptr<StreamDecoder> stream = streams ? make_stream_decoder(run, window) : nullptr;
   std::vector<Report> rows;
   bool failed = false;
   for (const std::string& path : files) {
@@ -141,7 +119,7 @@ int run_transcribe(const Arguments& arguments) {
     };
     try {
       const auto start = std::chrono::steady_clock::now();
-      if (!line->common.json && streams) print_text(path + "\n");
+      if (!line->common.json && streams) print_text(printable_line(path) + "\n");
       const Transcript heard =
           !streams ? transcribe(run, path, beam)
           : path == kStandardInput
@@ -150,8 +128,8 @@ int run_transcribe(const Arguments& arguments) {
               : transcribe_stream(run, *stream, {run.config, run.description, path}, !line->common.json);
       const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       row.add("phones", heard.phones).add("frames", heard.frames).add("seconds", took);
-      if (streams) row.add("partials", heard.partials);
-      if (!line->common.json) print_text(path + "\t" + join_words(heard.phones) + "\n");
+      if (streams) row.add("restarts", stream->restarts()).add("partials", heard.partials);
+      if (!line->common.json) print_text(printable_line(path) + "\t" + join_words(heard.phones) + "\n");
     } catch (const DataError& error) {
       fail(error.what());
     } catch (const ShapeError& error) {

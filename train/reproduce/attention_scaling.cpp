@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/files.h"
+#include "core/errors.h"
 #include "core/log.h"
 #include "core/threads.h"
 #include "train/bench/attention_lengths.h"
@@ -17,7 +17,6 @@ namespace tapeformer {
 namespace {
 
 constexpr double kPatience = 20, kPaperPatience = 600;  // seconds of one pass
-constexpr int64_t kRepeats = 3;
 
 struct MeasuredKind {
   const char *name, *kind;
@@ -29,7 +28,7 @@ constexpr MeasuredKind kMeasuredKinds[] = {
 
 // A power of the length through the last point of a curve.
 Series theory(const std::string& name, const Series& measured, double power) {
-  Series line{.name = name, .points = {}, .dashed = true};
+  Series line{.name = name, .points = {}, .expected = true};
   if (measured.points.empty()) return line;
   const auto [last_x, last_y] = measured.points.back();
   for (const auto& [x, y] : measured.points)
@@ -37,8 +36,39 @@ Series theory(const std::string& name, const Series& measured, double power) {
   return line;
 }
 
+std::vector<OptionSpec> measure_specs() {
+  const double longest = 1 << 24;
+  return {
+      {.name = "shortest", .default_value = int64_t{512}, .help = "first length", .min = 1, .max = longest},
+      {.name = "longest", .default_value = int64_t{65536}, .help = "last length", .min = 1, .max = longest},
+      {.name = "heads", .default_value = int64_t{8}, .help = "attention heads", .min = 1, .max = 4096},
+      {.name = "head_dim", .default_value = int64_t{64}, .help = "width of a head", .min = 1, .max = 4096},
+      {.name = "repeats", .default_value = int64_t{3}, .help = "for the median", .min = 1, .max = 1000},
+      {.name = "patience",
+       .default_value = 0.0,
+       .help = "seconds of one pass, from which on lengths are left out; 0: 20, with --scale paper 600",
+       .min = 0}};
+}
+
+AttentionLengths measured_lengths(const ReproductionOptions& options) {
+  const OptionValues& m = options.measure;
+  AttentionLengths lengths{.shortest = m.get<int64_t>("shortest"),
+                           .longest = m.get<int64_t>("longest"),
+                           .heads = m.get<int64_t>("heads"),
+                           .head_dim = m.get<int64_t>("head_dim"),
+                           .repeats = m.get<int64_t>("repeats"),
+                           .patience = m.get<double>("patience"),
+                           .device = options.device};
+  lengths.seed = options.seed(lengths.seed);
+  if (lengths.patience == 0) lengths.patience = options.paper ? kPaperPatience : kPatience;
+  if (lengths.shortest > lengths.longest)
+    throw ConfigError(concat_text("measure.longest = ", lengths.longest,
+                                  ": expected at least measure.shortest = ", lengths.shortest));
+  return lengths;
+}
+
 Report reproduce_attention_scaling(const ReproductionOptions& options) {
-  const AttentionLengths lengths{.repeats = kRepeats, .patience = options.paper ? kPaperPatience : kPatience};
+  const AttentionLengths lengths = measured_lengths(options);
   const Axis length_axis{"sequence length", Scale::log2};
   Chart time{.title = "Attention, forward and backward, per sequence",
              .x = length_axis,
@@ -76,9 +106,10 @@ Report reproduce_attention_scaling(const ReproductionOptions& options) {
   time.series.push_back(theory("length²", time.series[0], 2));
   time.series.push_back(theory("length", time.series[1], 1));
   memory.series.push_back(theory("length", memory.series[1], 1));
-  replace_file((options.out / "attention-time.svg").string(), to_svg(time));
-  replace_file((options.out / "attention-memory.svg").string(), to_svg(memory));
+  write_chart(options.out / "attention-time", time);
+  write_chart(options.out / "attention-memory", memory);
   return Report()
+      .add("device", options.device.to_string())
       .add("threads", threads())
       .add("heads", lengths.heads)
       .add("head_dim", lengths.head_dim)
@@ -90,7 +121,8 @@ Report reproduce_attention_scaling(const ReproductionOptions& options) {
 Reproduction attention_scaling_reproduction() {
   return {.name = "attention-scaling",
           .summary = "time and memory of every attention kind at lengths 2^9 to 2^16 (both papers)",
-          .run = reproduce_attention_scaling};
+          .run = reproduce_attention_scaling,
+          .measure = measure_specs()};
 }
 
 }  // namespace tapeformer

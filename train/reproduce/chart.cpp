@@ -5,17 +5,29 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
+
+#include "core/errors.h"
+#include "core/files.h"
+#include "core/log.h"
+#include "data/command.h"
+#include "train/reproduce/chart_axis.h"
 
 namespace tapeformer {
 namespace {
 
-constexpr double kWidth = 760, kHeight = 440;
-constexpr double kLeft = 80, kRight = 560, kTop = 50, kBottom = 380;  // the plot; the legend is right of it
-constexpr double kMostTicks = 7;
+constexpr double kFont = 7.5, kTitleFont = 8.5, kTickFont = 6.5;
+constexpr double kLeft = 40, kRightMargin = 8, kTop = 20;
+constexpr double kPlotShare = 0.62;  // of the width: the height of the plot
+constexpr double kBelowPlot = 32, kLegendRow = 11, kLegendSample = 24;
+constexpr double kMarker = 2.4;      // radius
+constexpr size_t kMostMarkers = 12;  // of a curve
+constexpr double kWidestLine = 1.9, kNarrowestLine = 0.9;
 // Eight colours that people with the common kinds of colour blindness can tell apart (Okabe and Ito 2008).
+// Yellow comes last: it is faint on paper.
 constexpr std::array<const char*, 8> kColours = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                                  "#E69F00", "#56B4E9", "#000000", "#F0E442"};
+constexpr std::array<const char*, 5> kDashes = {"", "5 2", "2 1.5", "6 2 1.5 2", "9 3"};
+constexpr int kMarkerShapes = 6;
 
 std::string escaped(const std::string& text) {
   std::string result;
@@ -30,123 +42,216 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-double transformed(Scale scale, double value) {
-  return scale == Scale::linear ? value : scale == Scale::log2 ? std::log2(value) : std::log10(value);
+std::string line(double x1, double y1, double x2, double y2, const std::string& stroke) {
+  return fmt::format("<line x1=\"{:.2f}\" y1=\"{:.2f}\" x2=\"{:.2f}\" y2=\"{:.2f}\" {}/>\n", x1, y1, x2, y2,
+                     stroke);
 }
 
-bool drawable(const Chart& chart, const std::pair<double, double>& point) {
-  return std::isfinite(transformed(chart.x.scale, point.first)) &&
-         std::isfinite(transformed(chart.y.scale, point.second));
+std::string text(double x, double y, const char* anchor, const std::string& content,
+                 const std::string& attributes = "") {
+  return fmt::format("<text x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor,
+                     attributes, escaped(content));
 }
 
-struct Tick {
-  double at;  // on the transformed axis
-  std::string text;
+// Outlines: where curves coincide, the markers of all of them are visible.
+std::string marker(size_t index, double x, double y, const char* colour) {
+  const double r = kMarker;
+  const std::string style = fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"0.9\"", colour);
+  const auto path = [&](const std::string& d) { return fmt::format("<path d=\"{}\" {}/>\n", d, style); };
+  switch (index % kMarkerShapes) {
+    case 0:
+      return fmt::format("<circle cx=\"{:.2f}\" cy=\"{:.2f}\" r=\"{}\" {}/>\n", x, y, r, style);
+    case 1:
+      return path(fmt::format("M{:.2f} {:.2f}h{}v{}h-{}z", x - r, y - r, 2 * r, 2 * r, 2 * r));
+    case 2:
+      return path(fmt::format("M{:.2f} {:.2f}l{} {}h-{}z", x, y - 1.2 * r, 1.2 * r, 2.2 * r, 2.4 * r));
+    case 3:
+      return path(fmt::format("M{:.2f} {:.2f}l{} {}l-{} {}l-{} -{}z", x, y - 1.4 * r, 1.4 * r, 1.4 * r,
+                              1.4 * r, 1.4 * r, 1.4 * r, 1.4 * r));
+    case 4:
+      return path(
+          fmt::format("M{:.2f} {:.2f}l{} {}m0 -{}l-{} {}", x - r, y - r, 2 * r, 2 * r, 2 * r, 2 * r, 2 * r));
+    default:
+      return path(
+          fmt::format("M{:.2f} {:.2f}h{}m-{} -{}v{}", x - 1.2 * r, y, 2.4 * r, 1.2 * r, 1.2 * r, 2.4 * r));
+  }
+}
+
+const char* colour_of(size_t index) {
+  return kColours[index % kColours.size()];
+}
+
+// Later curves are drawn on top, so they are thinner.
+std::string stroke_of(const Series& series, size_t index) {
+  const double width = series.expected
+                           ? kNarrowestLine
+                           : std::max(kNarrowestLine, kWidestLine - 0.25 * static_cast<double>(index));
+  const std::string dashes = series.expected ? "1 2" : kDashes[index % kDashes.size()];
+  return fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"{}", colour_of(index), width,
+                     dashes.empty() ? "" : " stroke-dasharray=\"" + dashes + "\"");
+}
+
+struct PlacedPoint {
+  double x, y;
+  double low = 0, high = 0;  // ends of the error bar, if it has one
+  bool bar = false;
 };
 
-// One axis: from transformed values to pixels.
-struct Span {
-  double low = std::numeric_limits<double>::infinity(), high = -low;
-  double first_pixel = 0, last_pixel = 0;
+class Plot {
+ public:
+  explicit Plot(const Chart& chart)
+      : chart_(chart),
+        right_(chart.width - kRightMargin),
+        bottom_(kTop + kPlotShare * chart.width),
+        x_{.first = kLeft, .last = right_},
+        y_{.first = bottom_, .last = kTop} {
+    size_t longest = 0;
+    for (const Series& series : chart.series) longest = std::max(longest, series.name.size());
+    const double needed = kLegendSample + 6 + 0.55 * kFont * static_cast<double>(longest);
+    columns_ = std::clamp<size_t>(static_cast<size_t>((right_ - kLeft) / needed), 1, 3);
+    include_points();
+  }
+  bool empty() const { return x_.low > x_.high; }
+  double height() const {
+    const size_t rows = (chart_.series.size() + columns_ - 1) / columns_;
+    return bottom_ + kBelowPlot + kLegendRow * static_cast<double>(rows);
+  }
+  std::string draw() {
+    x_.widen();
+    y_.widen();
+    std::string svg = axes();
+    for (size_t i = 0; i < chart_.series.size(); ++i) svg += curve(chart_.series[i], i) + legend(i);
+    return svg;
+  }
 
-  void include(double value) {
-    low = std::min(low, value);
-    high = std::max(high, value);
+ private:
+  bool drawable(const std::pair<double, double>& point) const {
+    return std::isfinite(transformed(chart_.x.scale, point.first)) &&
+           std::isfinite(transformed(chart_.y.scale, point.second));
   }
-  // A line along a border, or a single point, is hard to see.
-  void widen() {
-    const double margin = high > low ? 0.04 * (high - low) : 0.5;
-    low -= margin;
-    high += margin;
+  static double error_of(const Series& series, size_t i) {
+    return series.errors.empty() || !std::isfinite(series.errors[i]) ? 0 : std::abs(series.errors[i]);
   }
-  double pixel(double value) const {
-    return first_pixel + (last_pixel - first_pixel) * (value - low) / (high - low);
+  // On a logarithmic axis, a bar that reaches zero ends at the border of the plot.
+  double bar_end(double value) const {
+    const double at = transformed(chart_.y.scale, value);
+    return std::isfinite(at) ? std::clamp(at, y_.low, y_.high) : y_.low;
   }
+  void include_points() {
+    for (const Series& series : chart_.series) {
+      if (!series.errors.empty() && series.errors.size() != series.points.size())
+        throw std::invalid_argument(fmt::format("chart: series \"{}\" has {} points and {} errors",
+                                                series.name, series.points.size(), series.errors.size()));
+      for (size_t i = 0; i < series.points.size(); ++i) {
+        if (!drawable(series.points[i])) continue;
+        x_.include(transformed(chart_.x.scale, series.points[i].first));
+        for (const double side : {-1, 0, 1}) {
+          const double end =
+              transformed(chart_.y.scale, series.points[i].second + side * error_of(series, i));
+          if (std::isfinite(end)) y_.include(end);
+        }
+      }
+    }
+  }
+  std::vector<PlacedPoint> placed(const Series& series) const {
+    std::vector<PlacedPoint> result;
+    for (size_t i = 0; i < series.points.size(); ++i) {
+      const auto& [x, y] = series.points[i];
+      if (!drawable(series.points[i])) continue;
+      PlacedPoint point{.x = x_.place(transformed(chart_.x.scale, x)),
+                        .y = y_.place(transformed(chart_.y.scale, y))};
+      if (const double error = error_of(series, i); error > 0) {
+        point.bar = true;
+        point.low = y_.place(bar_end(y - error));
+        point.high = y_.place(bar_end(y + error));
+      }
+      result.push_back(point);
+    }
+    return result;
+  }
+  std::string axes() const;
+  std::string curve(const Series& series, size_t index) const;
+  std::string legend(size_t index) const;
+
+  const Chart& chart_;
+  double right_, bottom_;
+  AxisRange x_, y_;
+  size_t columns_;
 };
 
-// Round numbers: 1, 2 or 5 times a power of ten apart, whole numbers at least on a logarithmic axis.
-std::vector<Tick> ticks(const Span& span, Scale scale) {
-  const double raw = (span.high - span.low) / kMostTicks;
-  const double power = std::pow(10, std::floor(std::log10(raw)));
-  double step = power;
-  for (const double factor : {1.0, 2.0, 5.0, 10.0})
-    if ((step = factor * power) >= raw) break;
-  if (scale != Scale::linear) step = std::max(std::round(step), 1.0);
-  std::vector<Tick> result;
-  for (double at = std::ceil(span.low / step) * step; at <= span.high; at += step) {
-    const double value = scale == Scale::linear ? at : std::pow(scale == Scale::log2 ? 2 : 10, at);
-    // Sums of steps that should be zero.
-    result.push_back({at, fmt::format("{:.6g}", std::abs(value) < 1e-9 * step ? 0 : value)});
-  }
-  return result;
-}
-
-std::string line(double x1, double y1, double x2, double y2, const char* colour) {
-  return fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n", x1,
-                     y1, x2, y2, colour);
-}
-
-std::string text(double x, double y, const char* anchor, const std::string& content, const char* more = "") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, more,
-                     escaped(content));
-}
-
-std::string axes(const Chart& chart, const Span& x, const Span& y) {
+std::string Plot::axes() const {
+  const std::string grid = "stroke=\"#dddddd\" stroke-width=\"0.5\"";
+  const std::string small = fmt::format(" font-size=\"{}\"", kTickFont);
   std::string svg;
-  for (const Tick& tick : ticks(x, chart.x.scale)) {
-    svg += line(x.pixel(tick.at), kTop, x.pixel(tick.at), kBottom, "#dddddd");
-    svg += text(x.pixel(tick.at), kBottom + 18, "middle", tick.text);
+  for (const Tick& tick : axis_ticks(x_, chart_.x.scale)) {
+    svg += line(x_.place(tick.at), kTop, x_.place(tick.at), bottom_, grid);
+    svg += text(x_.place(tick.at), bottom_ + 9, "middle", tick.text, small);
   }
-  for (const Tick& tick : ticks(y, chart.y.scale)) {
-    svg += line(kLeft, y.pixel(tick.at), kRight, y.pixel(tick.at), "#dddddd");
-    svg += text(kLeft - 6, y.pixel(tick.at) + 4, "end", tick.text);
+  for (const Tick& tick : axis_ticks(y_, chart_.y.scale)) {
+    svg += line(kLeft, y_.place(tick.at), right_, y_.place(tick.at), grid);
+    svg += text(kLeft - 3, y_.place(tick.at) + 2.3, "end", tick.text, small);
   }
-  svg +=
-      fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"#444444\"/>\n",
-                  kLeft, kTop, kRight - kLeft, kBottom - kTop);
-  svg += text((kLeft + kRight) / 2, kBottom + 42, "middle", chart.x.label);
-  const double middle = (kTop + kBottom) / 2;
-  return svg + text(18, middle, "middle", chart.y.label,
-                    fmt::format(" transform=\"rotate(-90 18 {:.1f})\"", middle).c_str());
+  svg += fmt::format(
+      "<rect x=\"{}\" y=\"{}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"none\" stroke=\"#444444\" "
+      "stroke-width=\"0.6\"/>\n",
+      kLeft, kTop, right_ - kLeft, bottom_ - kTop);
+  svg += text((kLeft + right_) / 2, bottom_ + 19, "middle", chart_.x.label);
+  const double middle = (kTop + bottom_) / 2;
+  return svg + text(8, middle, "middle", chart_.y.label,
+                    fmt::format(" transform=\"rotate(-90 8 {:.2f})\"", middle));
 }
 
-std::string curve(const Chart& chart, const Series& series, size_t index, const Span& x, const Span& y) {
-  const char* const colour = kColours[index % kColours.size()];
-  const char* const dashes = series.dashed ? " stroke-dasharray=\"6 4\"" : "";
-  std::string points;
-  for (const auto& point : series.points)
-    if (drawable(chart, point))
-      points += fmt::format("{:.1f},{:.1f} ", x.pixel(transformed(chart.x.scale, point.first)),
-                            y.pixel(transformed(chart.y.scale, point.second)));
-  const double row = kTop + 12 + 20 * static_cast<double>(index);
-  return fmt::format(
-             "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.8\"{}/>\n"
-             "<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"{}\" stroke-width=\"2.4\"{}/>\n",
-             points, colour, dashes, kRight + 14, row, kRight + 40, row, colour, dashes) +
-         text(kRight + 46, row + 4, "start", series.name);
+std::string Plot::curve(const Series& series, size_t index) const {
+  const std::vector<PlacedPoint> points = placed(series);
+  const char* const colour = colour_of(index);
+  std::string corners, marks;
+  // Every n-th point of long curves; the first marked point differs, so that markers of curves that coincide
+  // do not.
+  const size_t every = (points.size() + kMostMarkers - 1) / kMostMarkers;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const PlacedPoint& p = points[i];
+    corners += fmt::format("{:.2f},{:.2f} ", p.x, p.y);
+    if (!series.expected && i % every == index % every) marks += marker(index, p.x, p.y, colour);
+    if (!p.bar) continue;
+    const std::string stroke = fmt::format("stroke=\"{}\" stroke-width=\"0.7\"", colour);
+    marks += line(p.x, p.low, p.x, p.high, stroke);
+    for (const double end : {p.low, p.high}) marks += line(p.x - 2, end, p.x + 2, end, stroke);
+  }
+  return fmt::format("<polyline points=\"{}\" {}/>\n", corners, stroke_of(series, index)) + marks;
+}
+
+std::string Plot::legend(size_t index) const {
+  const Series& series = chart_.series[index];
+  const double column = (right_ - kLeft) / static_cast<double>(columns_);
+  const double x = kLeft + column * static_cast<double>(index % columns_);
+  const double y = bottom_ + kBelowPlot + kLegendRow * static_cast<double>(index / columns_);
+  std::string svg = line(x, y, x + kLegendSample, y, stroke_of(series, index));
+  if (!series.expected) svg += marker(index, x + kLegendSample / 2, y, colour_of(index));
+  return svg + text(x + kLegendSample + 4, y + 2.6, "start", series.name);
 }
 
 }  // namespace
 
 std::string to_svg(const Chart& chart) {
+  Plot plot(chart);
   std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-      "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
-      kWidth, kHeight);
-  svg += text((kLeft + kRight) / 2, 28, "middle", chart.title, " font-size=\"16\"");
-  Span x{.first_pixel = kLeft, .last_pixel = kRight}, y{.first_pixel = kBottom, .last_pixel = kTop};
-  for (const Series& series : chart.series)
-    for (const auto& point : series.points)
-      if (drawable(chart, point)) {
-        x.include(transformed(chart.x.scale, point.first));
-        y.include(transformed(chart.y.scale, point.second));
-      }
-  if (x.low > x.high) return svg + text(kWidth / 2, kHeight / 2, "middle", "nothing measured") + "</svg>\n";
-  x.widen();
-  y.widen();
-  svg += axes(chart, x, y);
-  for (size_t i = 0; i < chart.series.size(); ++i) svg += curve(chart, chart.series[i], i, x, y);
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}pt\" height=\"{1:.0f}pt\" viewBox=\"0 0 {0} "
+      "{1:.0f}\" font-family=\"sans-serif\" font-size=\"{2}\">\n<rect width=\"{0}\" height=\"{1:.0f}\" "
+      "fill=\"white\"/>\n",
+      chart.width, plot.height(), kFont);
+  svg += text(chart.width / 2, 13, "middle", chart.title, fmt::format(" font-size=\"{}\"", kTitleFont));
+  svg += plot.empty() ? text(chart.width / 2, plot.height() / 2, "middle", "nothing measured") : plot.draw();
   return svg + "</svg>\n";
+}
+
+void write_chart(const std::filesystem::path& stem, const Chart& chart) {
+  const std::string svg = stem.string() + ".svg", pdf = stem.string() + ".pdf";
+  replace_file(svg, to_svg(chart));
+  try {
+    replace_file(pdf, CommandOutput(Words{"rsvg-convert", "--format=pdf", svg}, {.seconds = 60}).text());
+  } catch (const DataError&) {
+    log_info(pdf, " is not written: it needs the program rsvg-convert (librsvg2-bin)");
+  }
 }
 
 }  // namespace tapeformer

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "core/files.h"
 #include "train/metrics.h"
 #include "train/reproduce/chart.h"
 #include "train/reproduce/reproduce.h"
@@ -33,14 +32,20 @@ bool is_training(const MetricRecord& record) {
 }
 
 Report reproduce_copy_convergence(const ReproductionOptions& options) {
-  refuse_settings(options, {"model.attention"});
+  std::vector<Training> trainings;
+  for (const std::string kind : kKinds)
+    trainings.push_back({.name = kind,
+                         .config = "copy/" + kind + ".toml",
+                         .defaults = copy_settings(kind, options.paper),
+                         .fixed = {}});
+  check_settings(options, trainings);
   Chart chart{
       .title = "Copy task", .x = {"training step"}, .y = {"cross-entropy, nats", Scale::log10}, .series = {}};
   std::vector<Report> rows;
   std::vector<std::vector<std::string>> csv = {{"attention", "step", "loss_nats"}};
-  for (const char* const kind : kKinds) {
-    const FinishedRun run = train_run(options, kind, std::string("copy/") + kind + ".toml",
-                                      {copy_settings(kind, options.paper), {}});
+  for (const Training& training : trainings) {
+    const std::string& kind = training.name;
+    const FinishedRun run = train_run(options, training);
     const Evaluation evaluation = evaluate_run(options, run, {});
     Series series{.name = kind, .points = {}};
     for (const MetricRecord& record : read_metrics(run.path + "/metrics.jsonl")) {
@@ -58,7 +63,7 @@ Report reproduce_copy_convergence(const ReproductionOptions& options) {
                        .add("test_accuracy_percent", 100 * evaluation.accuracy));
   }
   write_csv(options.out / "copy-convergence.csv", csv);
-  replace_file((options.out / "copy-convergence.svg").string(), to_svg(chart));
+  write_chart(options.out / "copy-convergence", chart);
   return Report().add("runs", rows);
 }
 
@@ -68,7 +73,9 @@ Reproduction copy_convergence_reproduction() {
   return {.name = "copy-convergence",
           .summary =
               "Transformers are RNNs, figure 2: loss of softmax, linear and LSH attention on the copy task",
-          .run = reproduce_copy_convergence};
+          .run = reproduce_copy_convergence,
+          .config_keys = training_keys(),
+          .own_keys = {"model.attention", "data.dataset"}};
 }
 
 }  // namespace tapeformer

@@ -2,7 +2,6 @@
 // of hash rounds and evaluated with others. Full attention is LSH attention with one chunk, which is exact.
 #include <array>
 
-#include "core/files.h"
 #include "train/build.h"
 #include "train/reproduce/chart.h"
 #include "train/reproduce/reproduce.h"
@@ -29,9 +28,7 @@ std::string name_of(int64_t rounds) {
 
 Report reproduce_reformer_table2(const ReproductionOptions& options) {
   const std::string config = options.paper ? "reformer/duplication.toml" : "reformer/duplication-smoke.toml";
-  refuse_settings(options, {"model.attention", "attention.rounds"});
-  const Config base =
-      load_config((options.configs / config).string(), options.common.sets, attention_catalogue());
+  const Config base = config_of(options, {.name = "base", .config = config, .defaults = {}, .fixed = {}});
   const auto chunk = base.attention.get<int64_t>("chunk_length");
   if (chunk < 1 || chunk >= base.data.max_length)
     throw ConfigError(concat_text("attention.chunk_length = ", chunk, ": this table needs 1 to ",
@@ -46,6 +43,13 @@ Report reproduce_reformer_table2(const ReproductionOptions& options) {
     return std::vector{text("rounds", rounds), text("chunk_length", chunk),
                        text("buckets", base.attention.get<int64_t>("buckets"))};
   };
+  std::vector<Training> trainings;
+  for (const TrainedModel& trained : kTrained)
+    trainings.push_back({.name = "trained-" + name_of(trained.rounds),
+                         .config = config,
+                         .defaults = {},
+                         .fixed = settings(trained.rounds)});
+  check_settings(options, trainings);
   Chart chart{.title = "Duplication task: accuracy of the second half",
               .x = {"hash rounds at evaluation", Scale::log2},
               .y = {"accuracy, %"},
@@ -53,9 +57,9 @@ Report reproduce_reformer_table2(const ReproductionOptions& options) {
   std::vector<Report> rows;
   std::vector<std::vector<std::string>> csv = {
       {"trained", "evaluated", "accuracy_percent", "paper_percent", "steps", "seconds", "seed"}};
-  for (const TrainedModel& trained : kTrained) {
-    const FinishedRun model =
-        train_run(options, "trained-" + name_of(trained.rounds), config, {{}, settings(trained.rounds)});
+  for (size_t t = 0; t < kTrained.size(); ++t) {
+    const TrainedModel& trained = kTrained[t];
+    const FinishedRun model = train_run(options, trainings[t]);
     Report row;
     row.add("trained", name_of(trained.rounds));
     Series series{.name = "trained " + name_of(trained.rounds), .points = {}};
@@ -73,7 +77,7 @@ Report reproduce_reformer_table2(const ReproductionOptions& options) {
     chart.series.push_back(series);
   }
   write_csv(options.out / "table2.csv", csv);
-  replace_file((options.out / "table2.svg").string(), to_svg(chart));
+  write_chart(options.out / "table2", chart);
   return Report().add("accuracy_percent", rows);
 }
 
@@ -82,7 +86,9 @@ Report reproduce_reformer_table2(const ReproductionOptions& options) {
 Reproduction reformer_table2_reproduction() {
   return {.name = "reformer-table2",
           .summary = "Reformer, table 2: duplication task, trained and evaluated with different hash rounds",
-          .run = reproduce_reformer_table2};
+          .run = reproduce_reformer_table2,
+          .config_keys = training_keys(),
+          .own_keys = {"model.attention", "attention.rounds", "data.dataset"}};
 }
 
 }  // namespace tapeformer

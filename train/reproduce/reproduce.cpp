@@ -30,22 +30,17 @@ const Reproduction& reproduction(const std::string& name) {
   throw ConfigError(unknown_text("table or figure", name, names));
 }
 
-FinishedRun train_run(const ReproductionOptions& options, const std::string& name, const std::string& config,
-                      const RunSettings& settings) {
-  std::vector<std::string> all = settings.defaults;
-  for (const auto* more : {&options.common.sets, &settings.fixed})
-    all.insert(all.end(), more->begin(), more->end());
+FinishedRun train_run(const ReproductionOptions& options, const Training& training) {
   FinishedRun run;
-  run.path = (options.out / name).string();
-  run.config = load_config((options.configs / config).string(), all, attention_catalogue());
-  run.config.run.name = name;
-  if (options.common.seed) run.config.run.seed = *options.common.seed;
-  if (options.common.threads > 0) run.config.run.threads = options.common.threads;
-  log_info("training ", name, " in ", run.path);
+  run.training = training;
+  run.path = (options.out / training.name).string();
+  run.config = config_of(options, training);
+  log_info("training ", training.name, " in ", run.path);
   Trainer trainer(run.config, {.run_dir = run.path,
                                .data_dir = options.common.data_dir,
                                .resume = true,
-                               .quiet = options.common.quiet});
+                               .quiet = options.common.quiet,
+                               .allow_commands = options.allow_commands});
   const TrainResult result = trainer.run();
   if (result.stop_signal) throw StoppedBySignal{};
   run.steps = result.step;
@@ -53,22 +48,16 @@ FinishedRun train_run(const ReproductionOptions& options, const std::string& nam
   return run;
 }
 
-void refuse_settings(const ReproductionOptions& options, const std::vector<std::string>& keys) {
-  for (const std::string& set : options.common.sets)
-    for (const std::string& key : keys)
-      if (set.starts_with(key + "=") || set.starts_with(key + " "))
-        throw ConfigError("--set " + set + ": the reproduction sets " + key + " itself");
-}
-
 Evaluation evaluate_run(const ReproductionOptions& options, const FinishedRun& run,
-                        const std::vector<std::string>& sets) {
-  std::vector<std::string> all = options.common.sets;
-  all.insert(all.end(), sets.begin(), sets.end());
-  const LoadedRun loaded = load_run({.path = run.path, .sets = all});
+                        const std::vector<std::string>& settings) {
+  FoundRun found = find_run({.path = run.path, .sets = {}, .device = options.device});
+  found.config = config_of(options, run.training, settings);
+  const LoadedRun loaded = load_run(found);
   const auto test = make_split(loaded.config, "test", options.common.data_dir);
   const TrainConfig& train = loaded.config.train;
-  return evaluate(*loaded.model, *test,
-                  train.eval_batch_size > 0 ? train.eval_batch_size : loaded.config.data.batch_size);
+  const int64_t batch = train.eval_batch_size > 0 ? train.eval_batch_size : loaded.config.data.batch_size;
+  return until_stopped(
+      [&](const StopCheck& stop) { return evaluate(*loaded.model, *test, batch, 0, options.seed(0), stop); });
 }
 
 void write_csv(const std::filesystem::path& path, const std::vector<std::vector<std::string>>& rows) {

@@ -9,6 +9,7 @@
 
 #include "train/commands/common.h"
 #include "train/config.h"
+#include "train/data_access.h"
 #include "train/evaluate.h"
 
 namespace tapeformer {
@@ -19,13 +20,31 @@ struct ReproductionOptions {
   bool paper = false;             // the paper's sizes; else ones that two cores manage
   std::filesystem::path configs;  // the folder of the repository's configs
   std::filesystem::path out;      // an existing folder; runs and files go there
+  Device device = kCpu;           // of all trainings, evaluations and measurements
   CommonOptions common;
+  bool allow_commands = false;         // see DataAccess
+  OptionValues measure = {};           // complete for Reproduction::measure
+  std::vector<std::string> sets = {};  // --set options of config keys
+
+  DataAccess data() const { return {common.data_dir, allow_commands}; }
+  uint64_t seed(uint64_t fallback) const {
+    return static_cast<uint64_t>(common.seed.value_or(static_cast<int64_t>(fallback)));
+  }
 };
 
 struct Reproduction {
   std::string name, summary;
   Report (*run)(const ReproductionOptions& options);
+  // --set of "measure.NAME"
+  std::vector<OptionSpec> measure = {};
+  // --set of configs: tables ("model") and keys ("run.precision"), without the keys that the table or figure
+  // sets itself.
+  std::vector<std::string> config_keys = {};
+  std::vector<std::string> own_keys = {};
 };
+
+// Config tables that trainings read, for Reproduction::config_keys.
+std::vector<std::string> training_keys();
 
 const std::vector<Reproduction>& reproductions();
 // Throws ConfigError with a suggestion for an unknown name.
@@ -37,34 +56,57 @@ Reproduction reformer_table2_reproduction();
 Reproduction speech_scaling_reproduction();
 Reproduction speech_table_reproduction();
 
-// A training that belongs to a reproduction.
+// Fills `measure` and `sets` from the --set options of the command line. Throws ConfigError for settings that
+// the table does not take.
+void read_settings(const Reproduction& reproduction, ReproductionOptions& options);
+
+// A training that belongs to a reproduction. Later settings ("table.key=value") win: defaults, then those of
+// the command line, then fixed.
+struct Training {
+  std::string name;                   // of its folder
+  std::filesystem::path config;       // below options.configs
+  std::vector<std::string> defaults;  // the command line may change them
+  std::vector<std::string> fixed;     // what the table or figure is about
+};
+
+// Throws ConfigError for a setting of the command line that has no effect in any of the trainings.
+void check_settings(const ReproductionOptions& options, const std::vector<Training>& trainings);
+
+// The config of a training with further settings at the end. Settings of the command line for keys that have
+// no effect in this config are left out.
+Config config_of(const ReproductionOptions& options, const Training& training,
+                 const std::vector<std::string>& settings = {});
+
 struct FinishedRun {
+  Training training;
   std::string path;  // its run directory
   Config config;
   int64_t steps = 0;
   double seconds = 0;  // of training
 };
 
-// A signal ended a training, whose checkpoint was written.
+// A signal ended a training, whose checkpoint was written, or the evaluation of a finished run.
 struct StoppedBySignal {};
 
-// Settings "table.key=value" around those of the command line: later ones win.
-struct RunSettings {
-  std::vector<std::string> defaults;  // the command line may change them
-  std::vector<std::string> fixed;     // what the table or figure is about
-};
+// Trains in options.out / name; continues what an earlier call began, and does nothing for a finished run.
+// Throws StoppedBySignal.
+FinishedRun train_run(const ReproductionOptions& options, const Training& training);
 
-// Trains a config of options.configs with these settings in options.out / `name`; continues what an earlier
-// call began, and does nothing for a finished run. Throws StoppedBySignal.
-FinishedRun train_run(const ReproductionOptions& options, const std::string& name, const std::string& config,
-                      const RunSettings& settings);
+// Returns the result of `compute`, which gets a check for signals. Throws StoppedBySignal if `compute` throws
+// Stopped.
+template <class F>
+auto until_stopped(F&& compute) {
+  const StopSignals signals;
+  try {
+    return compute([&signals] { return signals.requested() != 0; });
+  } catch (const Stopped&) {
+    throw StoppedBySignal{};
+  }
+}
 
-// Throws ConfigError when the command line sets one of the keys, which the reproduction sets itself.
-void refuse_settings(const ReproductionOptions& options, const std::vector<std::string>& keys);
-
-// A finished run's test split under the settings of the command line and then others ("attention.rounds=8").
+// A finished run's test split under further settings ("attention.rounds=8"). Throws StoppedBySignal.
 Evaluation evaluate_run(const ReproductionOptions& options, const FinishedRun& run,
-                        const std::vector<std::string>& sets);
+                        const std::vector<std::string>& settings);
 
 // One line a row; cells hold no commas, quotes or line ends.
 void write_csv(const std::filesystem::path& path, const std::vector<std::vector<std::string>>& rows);

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "core/allocator.h"
-#include "core/files.h"
+#include "core/errors.h"
 #include "core/log.h"
 #include "core/rng.h"
 #include "train/bench/measure.h"
@@ -27,9 +27,31 @@ struct Sizes {
   int64_t batch_frames, epoch_frames, repeats;
 };
 
-Sizes sizes(bool paper) {
-  if (paper) return {{300, 600, 1200, 2400, 4800}, 9600, 48000, 5};
-  return {{300, 600, 1200, 2400}, 4800, 9600, 3};
+std::vector<OptionSpec> measure_specs() {
+  const double largest = 1 << 24;
+  const auto number = [&](const char* name, int64_t value, const char* help, double least) {
+    return OptionSpec{.name = name, .default_value = value, .help = help, .min = least, .max = largest};
+  };
+  return {number("shortest", 300, "frames of the shortest utterances", 8),
+          number("longest", 0, "of the longest ones; 0: 2400, with --scale paper 4800", 0),
+          number("batch_frames", 0, "frames of a step; 0: 4800, with --scale paper 9600", 0),
+          number("epoch_frames", 0, "frames of an epoch; 0: 9600, with --scale paper 48000", 0),
+          number("repeats", 0, "for the median; 0: 3, with --scale paper 5", 0)};
+}
+
+Sizes sizes(const ReproductionOptions& options) {
+  const auto get = [&](const char* name, int64_t smoke, int64_t paper) {
+    const auto value = options.measure.get<int64_t>(name);
+    return value > 0 ? value : options.paper ? paper : smoke;
+  };
+  Sizes s{{}, get("batch_frames", 4800, 9600), get("epoch_frames", 9600, 48000), get("repeats", 3, 5)};
+  const int64_t longest = get("longest", 2400, 4800), shortest = get("shortest", 300, 300);
+  if (shortest > longest || longest > s.batch_frames || s.batch_frames > s.epoch_frames)
+    throw ConfigError(
+        concat_text("expected measure.shortest <= longest <= batch_frames <= epoch_frames, got ", shortest,
+                    ", ", longest, ", ", s.batch_frames, ", ", s.epoch_frames));
+  for (int64_t length = shortest; length <= longest; length *= 2) s.lengths.push_back(length);
+  return s;
 }
 
 SpeechDescription random_description() {
@@ -54,11 +76,13 @@ CtcBatch random_utterances(int64_t batch, int64_t frames, uint64_t seed) {
 // A model in training.
 class Learner {
  public:
-  Learner(const Config& config, int64_t longest) : seed_(static_cast<uint64_t>(config.run.seed)) {
+  Learner(const Config& config, int64_t longest, Device device)
+      : seed_(static_cast<uint64_t>(config.run.seed)) {
     SpeechModelOptions options = speech_model_options(config, random_description());
     options.max_frames = std::max(options.max_frames, longest);
     model_ = std::make_unique<SpeechModel>(options);
     model_->initialize(seed_);
+    model_->move(device);
     optimizer_ = std::make_unique<Optimizer>(config.optimizer, model_->parameters());
     lr_ = config.optimizer.lr;
   }
@@ -76,13 +100,18 @@ class Learner {
 };
 
 Report reproduce_speech_scaling(const ReproductionOptions& options) {
-  const Sizes s = sizes(options.paper);
+  const Sizes s = sizes(options);
+  const Device device = options.device;
+  std::vector<Training> trainings;
+  for (const std::string model : kModels)
+    trainings.push_back(
+        {.name = model, .config = "speech/an4-" + model + ".toml", .defaults = {}, .fixed = {}});
+  check_settings(options, trainings);
   std::vector<std::unique_ptr<Learner>> learners;
-  for (const char* model : kModels) {
-    Config config = load_config((options.configs / (std::string("speech/an4-") + model + ".toml")).string(),
-                                options.common.sets, attention_catalogue());
-    if (options.common.seed) config.run.seed = *options.common.seed;
-    learners.push_back(std::make_unique<Learner>(config, s.lengths.back()));
+  for (const Training& training : trainings) {
+    const Config config = config_of(options, training);
+    learners.push_back(std::make_unique<Learner>(config, s.lengths.back(), device));
+    set_precision(config.run, device);  // the same for all
   }
   const Axis lengths{"frames of an utterance", Scale::log2};
   Chart time{.title = concat_text("A training epoch of ", s.epoch_frames, " frames"),
@@ -103,22 +132,26 @@ Report reproduce_speech_scaling(const ReproductionOptions& options) {
   for (const int64_t length : s.lengths) {
     log_info("measuring utterances of ", length, " frames");
     const int64_t batch = s.batch_frames / length, steps = s.epoch_frames / s.batch_frames;
-    const CtcBatch data = random_utterances(batch, length, 1);
+    CtcBatch data = random_utterances(batch, length, options.seed(1));
+    data.features = data.features.to(device);
     std::array<int64_t, kModels.size()> added{};
     std::array<std::vector<double>, kModels.size()> seconds;
     for (size_t m = 0; m < kModels.size(); ++m) {
       learners[m]->step(data);  // the first one also makes what the optimizer keeps
-      allocator().reset_peak();
-      const int64_t before = allocator().stats().active;
+      CachingAllocator& blocks = allocator(device);
+      blocks.reset_peak();
+      const int64_t before = blocks.stats().active;
       learners[m]->step(data);
-      added[m] = allocator().stats().peak - before;
+      added[m] = blocks.stats().peak - before;
     }
     // In turn, so that whatever else the machine does slows all models.
     for (int64_t repeat = 0; repeat < s.repeats; ++repeat)
       for (size_t m = 0; m < kModels.size(); ++m)
-        seconds[m].push_back(seconds_of([&] {
-          for (int64_t i = 0; i < steps; ++i) learners[m]->step(data);
-        }));
+        seconds[m].push_back(seconds_of(
+            [&] {
+              for (int64_t i = 0; i < steps; ++i) learners[m]->step(data);
+            },
+            device));
     for (size_t m = 0; m < kModels.size(); ++m) {
       const double took = median(seconds[m]);
       const auto x = static_cast<double>(length);
@@ -136,9 +169,10 @@ Report reproduce_speech_scaling(const ReproductionOptions& options) {
     }
     write_csv(options.out / "speech-scaling.csv", csv);
   }
-  replace_file((options.out / "speech-time.svg").string(), to_svg(time));
-  replace_file((options.out / "speech-memory.svg").string(), to_svg(memory));
+  write_chart(options.out / "speech-time", time);
+  write_chart(options.out / "speech-memory", memory);
   return Report()
+      .add("device", device.to_string())
       .add("threads", threads())
       .add("epoch_frames", s.epoch_frames)
       .add("batch_frames", s.batch_frames)
@@ -150,7 +184,10 @@ Report reproduce_speech_scaling(const ReproductionOptions& options) {
 Reproduction speech_scaling_reproduction() {
   return {.name = "speech-scaling",
           .summary = "time of a training epoch on speech by length of utterance, for every model of table 3",
-          .run = reproduce_speech_scaling};
+          .run = reproduce_speech_scaling,
+          .measure = measure_specs(),
+          .config_keys = {"model", "attention", "optimizer", "run.precision", "run.tf32"},
+          .own_keys = {"model.attention", "model.encoder", "model.max_frames"}};
 }
 
 }  // namespace tapeformer

@@ -5,7 +5,6 @@
 #include <array>
 
 #include "core/errors.h"
-#include "core/files.h"
 #include "train/metrics.h"
 #include "train/reproduce/chart.h"
 #include "train/reproduce/reproduce.h"
@@ -77,7 +76,7 @@ double median(std::vector<double> values) {
 std::string setting(const ReproductionOptions& options, const std::string& key) {
   const char* const around = " \t\"'";
   std::string value;
-  for (const std::string& set : options.common.sets) {
+  for (const std::string& set : options.sets) {
     const size_t equals = set.find('=');
     if (equals == std::string::npos || set.substr(0, set.find_first_of(" \t=")) != key) continue;
     const size_t first = set.find_first_not_of(around, equals + 1);
@@ -87,7 +86,7 @@ std::string setting(const ReproductionOptions& options, const std::string& key) 
 }
 
 // Every corpus has configs of its own, with the model sizes, parts and features that suit it.
-std::string config_of(const ReproductionOptions& options, const std::string& name) {
+std::string config_file(const ReproductionOptions& options, const std::string& name) {
   const std::string dataset = setting(options, "data.dataset");
   const std::string corpus = dataset.empty() ? "an4" : dataset == "synthetic-speech" ? "synthetic" : dataset;
   const std::string config = "speech/" + corpus + "-" + name + ".toml";
@@ -98,26 +97,34 @@ std::string config_of(const ReproductionOptions& options, const std::string& nam
 }
 
 Report reproduce_speech_table(const ReproductionOptions& options) {
-  refuse_settings(options, {"model.attention", "model.encoder"});
+  std::vector<Training> trainings;
+  for (const PublishedRow& row : kRows)
+    trainings.push_back({.name = row.name,
+                         .config = config_file(options, row.name),
+                         .defaults = speech_settings(row.name, options.paper),
+                         .fixed = {}});
+  check_settings(options, trainings);
   Chart by_epoch{.title = "", .x = {"epoch"}, .y = {"validation PER, %"}, .series = {}};
   Chart by_time = by_epoch;
   by_time.x = {"processor seconds of training"};
   std::vector<Report> rows;
   std::vector<std::vector<std::string>> csv = {
-      {"model", "corpus", "test_per_percent", "best_valid_per_percent", "seconds_per_epoch",
-       "cpu_seconds_per_epoch", "epochs", "paper_wsj_per_percent", "paper_wsj_seconds_per_epoch", "seed"}};
+      {"model", "corpus", "test_per_percent", "test_per_processed_percent", "test_phones",
+       "test_unprocessed_utterances", "best_valid_per_percent", "seconds_per_epoch", "cpu_seconds_per_epoch",
+       "epochs", "paper_wsj_per_percent", "paper_wsj_seconds_per_epoch", "seed"}};
   std::string corpus;
-  for (const PublishedRow& row : kRows) {
-    const FinishedRun trained = train_run(options, row.name, config_of(options, row.name),
-                                          {speech_settings(row.name, options.paper), {}});
-    const LoadedSpeechRun best =
-        load_speech_run(find_run({.path = trained.path, .checkpoint = "best", .sets = {}}));
+  for (size_t r = 0; r < kRows.size(); ++r) {
+    const PublishedRow& row = kRows[r];
+    const FinishedRun trained = train_run(options, trainings[r]);
+    const LoadedSpeechRun best = load_speech_run(
+        find_run({.path = trained.path, .checkpoint = "best", .sets = {}, .device = options.device}));
     Config config = best.config;
     config.data.eval_limit = trained.config.data.eval_limit;
     corpus = config.data.dataset;
-    const SpeechEvaluation test =
-        evaluate(*best.model, make_speech_part(config, "test", options.common.data_dir, &best.description),
-                 evaluation_options(config));
+    const SpeechPart test_part = make_speech_part(config, "test", options.data(), &best.description);
+    const SpeechEvaluation test = until_stopped([&](const StopCheck& stop) {
+      return evaluate(*best.model, test_part, evaluation_options(config), stop);
+    });
     const LearningCurve curve = read_curve(trained.path);
     double lowest = curve.per_by_epoch.empty() ? test.score.error_rate() : curve.per_by_epoch.front().second;
     for (const auto& [epoch, per] : curve.per_by_epoch) lowest = std::min(lowest, per);
@@ -126,6 +133,9 @@ Report reproduce_speech_table(const ReproductionOptions& options) {
     rows.push_back(Report()
                        .add("model", row.name)
                        .add("test_per", test.score.error_rate())
+                       .add("test_per_processed", test.processed.error_rate())
+                       .add("test_phones", test.score.reference)
+                       .add("test_unprocessed", static_cast<int64_t>(test.unprocessed.size()))
                        .add("valid_per", lowest)
                        .add("seconds_per_epoch", seconds)
                        .add("cpu_seconds_per_epoch", cpu)
@@ -133,16 +143,18 @@ Report reproduce_speech_table(const ReproductionOptions& options) {
                        .add("paper_wsj_per", row.paper_per)
                        .add("paper_wsj_seconds", row.paper_seconds)
                        .add("seed", trained.config.run.seed));
-    csv.push_back({row.name, corpus, csv_number(test.score.error_rate()), csv_number(lowest),
-                   csv_number(seconds), csv_number(cpu), std::to_string(epochs), csv_number(row.paper_per),
+    csv.push_back({row.name, corpus, csv_number(test.score.error_rate()),
+                   csv_number(test.processed.error_rate()), std::to_string(test.score.reference),
+                   std::to_string(test.unprocessed.size()), csv_number(lowest), csv_number(seconds),
+                   csv_number(cpu), std::to_string(epochs), csv_number(row.paper_per),
                    csv_number(row.paper_seconds), std::to_string(trained.config.run.seed)});
     by_epoch.series.push_back({.name = row.name, .points = curve.per_by_epoch});
     by_time.series.push_back({.name = row.name, .points = curve.per_by_time});
   }
   by_epoch.title = by_time.title = "Phone error rate on " + corpus;
   write_csv(options.out / "speech-table.csv", csv);
-  replace_file((options.out / "speech-table.svg").string(), to_svg(by_epoch));
-  replace_file((options.out / "speech-table-time.svg").string(), to_svg(by_time));
+  write_chart(options.out / "speech-table", by_epoch);
+  write_chart(options.out / "speech-table-time", by_time);
   return Report().add("corpus", corpus).add("paper_corpus", "WSJ, 80 hours").add("models", rows);
 }
 
@@ -153,7 +165,9 @@ Reproduction speech_table_reproduction() {
           .summary =
               "Transformers are RNNs, table 3: phone error rate and seconds per epoch, on AN4, digits or "
               "machine speech",
-          .run = reproduce_speech_table};
+          .run = reproduce_speech_table,
+          .config_keys = training_keys(),
+          .own_keys = {"model.attention", "model.encoder"}};
 }
 
 }  // namespace tapeformer

@@ -66,6 +66,15 @@ TEST_CASE("bench train-step") {
   CHECK(figures["peak_bytes"] > figures["parameters"]);
   CHECK(figures["peak_resident_bytes"] > figures["peak_bytes"]);
 
+  // LSH is linear in the length: with softmax's cost the double length would be four times the work.
+  const auto lsh_work = [](const char* length) {
+    return json_of(run_program({"bench", "train-step", "--layers", "1", "--heads", "1", "--attention", "lsh",
+                                "--length", length, "--batch", "1", "--repeats", "1", "--json", "--dropout",
+                                "0"}))["gflop_of_attention"]
+        .get<double>();
+  };
+  CHECK(lsh_work("512") == doctest::Approx(2 * lsh_work("256")));
+
   const auto of_config =
       json_of(run_program({"bench", "train-step", "--config", SOURCE_DIR "/configs/quickstart.toml", "--set",
                            "model.layers=1", "--set", "data.batch_size=1", "--repeats", "1", "--json"}));

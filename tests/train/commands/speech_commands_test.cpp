@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "core/rng.h"
+#include "data/audio.h"
 #include "tests/train/commands/program.h"
 #include "tests/train/commands/tiny_run.h"
 #include "tests/train/tiny_speech.h"
@@ -80,6 +82,39 @@ TEST_CASE("eval of speech: Kaldi's line, files for sclite, alignments and confus
   }
 }
 
+TEST_CASE(
+    "eval of speech: what a model cannot process counts as deleted, and the second figure leaves it out") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 36, 9);
+  const std::string run = trained(dir, streaming_config(dir));
+  const auto whole = json_of(run_program({"eval", run, "--json"}));
+  CHECK(whole["unprocessed"] == 0);
+  CHECK(whole["per_processed"] == whole["per"]);
+  CHECK_FALSE(whole.contains("unprocessed_utterances"));
+  const std::vector<std::string> words = {
+      "eval", run, "--set", "model.max_frames=12", "--trn", (dir / "trn").string()};
+  const auto text = run_program(words);
+  CAPTURE(text.err);
+  REQUIRE(text.code == 0);
+  CHECK(contains(text.out, " phones) that the model cannot process\n"));
+  std::vector<std::string> json_words = words;
+  json_words.push_back("--json");
+  const auto figures = json_of(run_program(json_words));
+  CHECK(figures["phones"] == whole["phones"]);
+  CHECK(figures["examples"] == whole["examples"]);
+  CHECK(figures["unprocessed"] > 0);
+  CHECK(figures["examples_processed"].get<int>() + figures["unprocessed"].get<int>() == 9);
+  CHECK(figures["per"].get<double>() > figures["per_processed"].get<double>());
+  int missing = 0;
+  for (const auto& row : figures["unprocessed_utterances"]) {
+    CHECK(row["reason"] == "longer than model.max_frames");
+    CHECK(row["frames"] > 12);
+    missing += row["phones"].get<int>();
+    CHECK(contains(read_file(dir / "trn/hyp.trn"), "\n(" + row["id"].get<std::string>() + ")\n"));
+  }
+  CHECK(figures["phones_processed"].get<int>() + missing == figures["phones"].get<int>());
+}
+
 TEST_CASE("speech options and commands are refused for models of something else") {
   const TempDir dir;
   write_run(dir / "run", tiny_sequence_config());
@@ -117,7 +152,7 @@ TEST_CASE("transcribe: one bad file does not end the others") {
   REQUIRE(rows.size() == 6);
   for (const int good : {0, 4}) {
     CHECK_FALSE(rows[good].contains("error"));
-    CHECK_FALSE(rows[good]["phones"].empty());
+    CHECK(rows[good].contains("phones"));
   }
   for (const size_t bad : {1, 2, 3, 5}) CHECK(contains(rows[bad]["error"].get<std::string>(), files[bad]));
   CHECK(contains(rows[3]["error"].get<std::string>(), "give .mfc files"));
@@ -186,7 +221,11 @@ TEST_CASE("train on speech from the command line: the report, and contradictions
   write_file(dir / "an4/feat/clstk/train0/train-1.mfc", std::string("no features"));
   const auto result = run_program({"train", config, "--run-dir", (dir / "run").string(), "--json"});
   CAPTURE(result.err);
-  CHECK(json_of(result)["per"] >= 0);
+  const auto trained_figures = json_of(result),
+             evaluated = json_of(run_program({"eval", (dir / "run").string(), "--json"}));
+  CHECK(trained_figures["phones"] > 0);
+  for (const char* figure : {"per", "phones", "substitutions", "deletions", "insertions"})
+    CHECK(trained_figures[figure] == evaluated[figure]);
   CHECK(json_of(result)["seconds_per_epoch"] > 0);
   CHECK(contains(result.err, "11 utterances"));
   CHECK(contains(result.err, "of a batch is padding"));
@@ -204,7 +243,7 @@ TEST_CASE("train on speech from the command line: the report, and contradictions
   const auto no_path = run_program({"train", config, "--set", "data.dataset=kaldi", "--set", "data.path="});
   CHECK(no_path.code == 2);
   CHECK(contains(no_path.err, "data.path: data set \"kaldi\" needs the folder of the corpus"));
-  fails("model.causal=true", "set model.bidirectional = false");
+  fails("model.causal=true", "an LSTM is causal if model.bidirectional = false");
   fails("model.encoder=lstn", "lstm");
   fails("data.cmvn=utterence", "utterance");
   fails("data.max_frame=3", "max_frames");
@@ -240,7 +279,11 @@ TEST_CASE("reproduce speech-table: four models beside the paper's, continued by 
   CHECK(report["models"][0]["model"] == "bilstm");
   CHECK(report["models"][2]["paper_wsj_per"] == 9.33);
   for (const auto& row : report["models"]) {
-    CHECK(row["test_per"] >= 0);
+    const std::string name = row["model"];
+    const auto evaluated =
+        json_of(run_program({"eval", (dir / "out" / name).string(), "--checkpoint", "best", "--json"}));
+    CHECK(evaluated["phones"] > 0);
+    CHECK(row["test_per"] == evaluated["per"]);
     CHECK(row["seconds_per_epoch"] > 0);
     CHECK(row["cpu_seconds_per_epoch"] > 0);
     CHECK(row["epochs"] == 1);
@@ -297,4 +340,71 @@ TEST_CASE("reproduce speech-scaling: an epoch at every length for every model") 
   CHECK(contains(read_file(dir / "out/speech-scaling.csv"), "linear,2400,2,"));
   CHECK(contains(read_file(dir / "out/speech-time.svg"), "lsh-4"));
   CHECK(contains(read_file(dir / "out/speech-memory.svg"), "MiB"));
+}
+
+TEST_CASE("a checkpoint from elsewhere ran shell commands: eval obeys no allow_commands of its config") {
+  const TempDir dir;
+  const std::string touched = (dir / "touched").string();
+  const auto write_part = [&](const std::string& part, const std::string& recording) {
+    write_file(dir / "corpus" / part / "wav.scp", "a " + recording + "\n");
+    write_file(dir / "corpus" / part / "text", std::string("a AH B\n"));
+    write_file(dir / "corpus" / part / "utt2spk", std::string("a s\n"));
+  };
+  std::vector<float> samples(8000);
+  const RandomStream noise(1, "recording");
+  for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<float>(noise.uniform(i)) - 0.5F;
+  fs::create_directories(dir / "corpus/train");
+  write_wav(dir / "corpus/train/a.wav", samples, 16000);
+  const std::string recording = (dir / "corpus/train/a.wav").string();
+  write_part("train", recording);
+  write_part("test", recording);
+  Config config = tiny_speech_config(dir / "corpus");
+  config.data.dataset = "kaldi";
+  config.data.max_frames = 400;
+  config.train.epochs = 1;
+  const std::string run = trained(dir, config);
+
+  write_part("test", "touch " + touched + "; cat " + recording + " |");
+  CheckpointContents contents = read_contents(run);
+  contents.config_toml.insert(contents.config_toml.find("dataset = "), "allow_commands = true\n");
+  save_checkpoint(run, contents);
+  const fs::path foreign = fs::canonical(dir / "run/checkpoints/latest") / "config.toml";
+  const auto refused = run_program({"eval", run});
+  CAPTURE(refused.err);
+  CHECK(refused.code == 3);
+  CHECK(contains(refused.err,
+                 "wav.scp:1: a command instead of a file; commands are run only with "
+                 "--allow-commands"));
+  CHECK_FALSE(fs::exists(touched));
+  // Nor does training with its config, which refuses the key itself.
+  const auto trained_again =
+      run_program({"train", foreign.string(), "--run-dir", (dir / "again").string(), "--dry-run"});
+  CHECK(trained_again.code == 2);
+  CHECK(contains(trained_again.err, "use --allow-commands"));
+  CHECK_FALSE(fs::exists(touched));
+  CHECK(run_program({"eval", run, "--set", "data.allow_commands=true"}).code == 2);
+  // The user may allow it, for this call.
+  CHECK(run_program({"eval", run, "--allow-commands"}).code == 0);
+  CHECK(fs::exists(touched));
+  CHECK(run_program({"eval", run}).code == 3);
+}
+
+TEST_CASE("a run with a relative data.path was usable from the folder of its training only") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 12, 3);
+  write_file(dir / "c.toml",
+             std::string("[data]\ndataset = \"an4\"\npath = \"an4\"\nmax_frames = 60\n[model]\ntype = "
+                         "\"speech\"\nencoder = \"lstm\"\nlayers = 1\nhidden = 8\n[train]\nepochs = 1\n"));
+  fs::create_directories(dir / "elsewhere");
+  const fs::path before = fs::current_path();
+  fs::current_path(dir.path());
+  const auto first = run_program({"train", "c.toml", "--run-dir", "run", "--quiet"});
+  fs::current_path(dir / "elsewhere");
+  const auto evaluated = run_program({"eval", "../run"});
+  const auto again = run_program({"train", "../run/config.toml", "--run-dir", "again", "--dry-run"});
+  fs::current_path(before);
+  CAPTURE(first.err + evaluated.err + again.err);
+  CHECK(first.code == 0);
+  CHECK(evaluated.code == 0);
+  CHECK(again.code == 0);
 }

@@ -7,6 +7,7 @@
 
 #include "train/build.h"
 #include "train/checkpoint.h"
+#include "train/safetensors.h"
 
 namespace tapeformer::test {
 
@@ -38,11 +39,30 @@ inline void write_run(const std::filesystem::path& run_dir, const Config& config
   const auto model = make_model(config, describe_data(config));
   const auto parameters = model->parameters();
   std::filesystem::create_directories(run_dir);
-  save_checkpoint(run_dir.string(), step,
-                  {{parameters.begin(), parameters.end()},
-                   {},
-                   "{\"step\": " + std::to_string(step) + "}\n",
-                   to_toml(config)});
+  CheckpointContents contents;
+  contents.model = {parameters.begin(), parameters.end()};
+  contents.state.step = step;
+  contents.config_toml = to_toml(config);
+  save_checkpoint(run_dir.string(), contents);
+}
+
+// The newest checkpoint of the run.
+inline CheckpointContents read_contents(const std::filesystem::path& run_dir) {
+  const std::string folder = find_checkpoint(run_dir.string(), false);
+  CheckpointContents contents;
+  const SafetensorsFile model(folder + "/model.safetensors"), optimizer(folder + "/optimizer.safetensors");
+  for (const auto& [key, entry] : model.entries()) contents.model[key] = model.read(key);
+  for (const auto& [key, entry] : optimizer.entries()) contents.optimizer[key] = optimizer.read(key);
+  contents.state = Checkpoint(folder).state();
+  contents.config_toml = read_file(folder + "/config.toml");
+  return contents;
+}
+
+// Writes the newest checkpoint of the run again, with every element of one parameter set to a value.
+inline void fill_parameter(const std::filesystem::path& run_dir, const std::string& name, double value) {
+  CheckpointContents contents = read_contents(run_dir);
+  contents.model.at(name).fill(value);
+  save_checkpoint(run_dir.string(), contents);
 }
 
 }  // namespace tapeformer::test

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <thread>
 
-#include "data/phones.h"
+#include "data/phone_scoring.h"
 #include "data/text_lines.h"
 #include "tests/train/commands/program.h"
 #include "tests/train/tiny_recordings.h"
@@ -18,10 +18,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string trained_on_tones(const TempDir& dir) {
+std::string trained_on_tones(const fs::path& dir, int64_t epochs = 15,
+                             const std::string& attention = "linear") {
+  fs::create_directories(dir);
   write_tiny_recordings(dir / "corpus", 40, 6);
   Config config = tiny_recordings_config(dir / "corpus");
-  config.train.epochs = 15;
+  config.train.epochs = epochs;
+  config.model.attention = attention;
+  config.attention = OptionValues(attention_kind(attention).options);
   Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).run();
   return (dir / "run").string();
 }
@@ -51,7 +55,7 @@ std::string stereo_wav(const std::vector<float>& samples) {
 
 TEST_CASE("transcribe --stream hears of recordings what the parallel form hears, and refuses the same") {
   const TempDir dir;
-  const std::string run = trained_on_tones(dir);
+  const std::string run = trained_on_tones(dir.path());
   std::vector<std::string> files;
   for (int i = 0; i < 6; ++i)
     files.push_back((dir / ("corpus/test/u100" + std::to_string(i) + ".wav")).string());
@@ -106,7 +110,7 @@ TEST_CASE("transcribe --stream hears of recordings what the parallel form hears,
 
 TEST_CASE("transcribe --stream reads standard input: WAV, raw, and longer than the model's max_frames") {
   const TempDir dir;
-  const std::string run = trained_on_tones(dir);
+  const std::string run = trained_on_tones(dir.path());
   std::string phones;
   for (int i = 0; i < 40; ++i) phones += "ABC"[i * i % 3];
   const auto samples = phone_tones(phones, 5);  // 8 s; the model has positions for one
@@ -141,7 +145,7 @@ TEST_CASE("transcribe --stream reads standard input: WAV, raw, and longer than t
 
 TEST_CASE("transcribe --stream prints a phone while the sound still comes") {
   const TempDir dir;
-  const std::string run = trained_on_tones(dir);
+  const std::string run = trained_on_tones(dir.path());
   const std::string pipe = (dir / "pipe").string(), out = (dir / "out").string();
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   const std::string bytes = words_of(phone_tones("ABC", 7));
@@ -168,4 +172,85 @@ TEST_CASE("transcribe --stream prints a phone while the sound still comes") {
       json_of(run_program({"transcribe", run, whole, "--stream", "--json"}))["files"][0]["phones"];
   REQUIRE(phones.size() > 1);
   CHECK(contains(read_file(out), "-\t" + join_words(phones.get<Words>()) + "\n"));
+}
+
+TEST_CASE("transcribe --stream keeps the phone error rate of its parts past the trained length") {
+  const TempDir dir;
+  const std::string linear = trained_on_tones(dir / "linear", 60),
+                    softmax = trained_on_tones(dir / "softmax", 60, "softmax");
+  const RandomStream noise(11, "pauses");
+  std::vector<float> stream;
+  std::vector<Words> said;
+  Words all_said;
+  std::vector<std::string> parts;
+  for (int clip = 0; clip < 60; ++clip) {
+    std::string phones;
+    for (int i = 0; i <= clip % 4; ++i) phones += "ABC"[(clip * 5 + i * (clip / 4 + 1)) % 3];
+    const std::vector<float> samples = phone_tones(phones, 500 + static_cast<uint64_t>(clip));
+    parts.push_back((dir / ("part" + std::to_string(clip) + ".wav")).string());
+    write_wav(parts.back(), samples, 8000);
+    said.emplace_back();
+    for (const char phone : phones) said.back().emplace_back(1, phone);
+    all_said.insert(all_said.end(), said.back().begin(), said.back().end());
+    stream.insert(stream.end(), samples.begin(), samples.end());
+    for (int i = 0; i < 4000; ++i) stream.push_back(static_cast<float>(0.02 * noise.normal(stream.size())));
+  }
+  write_wav(dir / "stream.wav", stream, 8000);
+  const auto hear = [&](const std::string& run, const std::vector<std::string>& files,
+                        const std::string& window) {
+    std::vector<std::string> words = {"transcribe", run, "--stream", "--json", "--window", window};
+    words.insert(words.end(), files.begin(), files.end());
+    const auto result = run_program(words);
+    CAPTURE(result.err);
+    REQUIRE((result.code == 0 || result.code == 3));
+    return nlohmann::json::parse(result.out)["files"];
+  };
+  const std::vector<std::string> whole = {(dir / "stream.wav").string()};
+  for (const std::string& run : {linear, softmax}) {
+    CAPTURE(run);
+    const auto alone = hear(run, parts, "0"), restarted = hear(run, whole, "-1"),
+               endless = hear(run, whole, "0");
+    PhoneScore alone_score, restarted_score;
+    for (size_t i = 0; i < parts.size(); ++i) alone_score.add(said[i], alone[i]["phones"].get<Words>());
+    restarted_score.add(all_said, restarted[0]["phones"].get<Words>());
+    CHECK(alone_score.error_rate() < 10);
+    CHECK(restarted_score.error_rate() < alone_score.error_rate() + 5);
+    CHECK(restarted[0]["restarts"] > 50);
+    // The cache of softmax attention ends with the longest utterance.
+    CHECK(endless[0].contains("error") == (run == softmax));
+  }
+
+  const auto refused = [&](const std::vector<std::string>& more, const std::string& expected) {
+    std::vector<std::string> words = {"transcribe", linear, whole.front()};
+    words.insert(words.end(), more.begin(), more.end());
+    const auto result = run_program(words);
+    CAPTURE(result.err);
+    CHECK(result.code == 2);
+    CHECK(contains(result.err, expected));
+  };
+  refused({"--window", "2"}, "--window is an option of --stream");
+  refused({"--stream", "--window", "0.3"}, "--window 0.3: expected -1, 0 or at least 0.5 seconds");
+  refused({"--stream", "--window", "-2"}, "--window");
+  refused({"--stream", "--window", "wide"}, "--window");
+}
+
+TEST_CASE("bench stream scores the recordings of a run's corpus as streams and one by one") {
+  const TempDir dir;
+  const std::string run = trained_on_tones(dir.path(), 60);
+  const auto report = json_of(
+      run_program({"bench", "stream", "--run", run, "--seconds", "3,20", "--pause", "0.5", "--json"}));
+  CHECK(report["recordings"] == 6);
+  REQUIRE(report["streams"].size() == 2);
+  for (const auto& row : report["streams"]) {
+    CHECK(row["per_one_by_one"] < 10);
+    CHECK(row["per_stream"] < row["per_one_by_one"].get<double>() + 5);
+    CHECK(row["phones"] > 0);
+  }
+  CHECK(report["streams"][0]["seconds"] >= 3);
+  CHECK(report["streams"][1]["seconds"] >= 20);
+  CHECK(report["streams"][1]["seconds"] < 24);
+  const auto none = run_program({"bench", "stream"});
+  CHECK(none.code == 2);
+  CHECK(contains(none.err, "--run names the run directory of a speech model"));
+  CHECK(run_program({"bench", "stream", "--run", (dir / "missing").string()}).code != 0);
 }

@@ -1,0 +1,70 @@
+#include "data/faults.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "core/errors.h"
+#include "data/text_lines.h"
+
+namespace tapeformer {
+namespace {
+
+bool has_digit(const std::string& word) {
+  return std::any_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c); });
+}
+
+bool names_something(const std::string& word) {
+  return word.find('/') != std::string::npos || word.ends_with(':') || word.front() == '"';
+}
+
+}  // namespace
+
+std::string fault_kind(const std::string& fault) {
+  std::string kind;
+  for (const std::string& word : split_words(fault)) {
+    if (names_something(word)) continue;
+    kind += (has_digit(word) ? "#" : word) + " ";
+  }
+  return kind;
+}
+
+Faults shown_faults(const Faults& faults, const FaultLimits& limits) {
+  std::map<std::string, size_t> numbers;
+  std::vector<Faults> kinds;
+  std::vector<int64_t> counts;
+  for (const std::string& fault : faults) {
+    const auto [place, added] = numbers.emplace(fault_kind(fault), kinds.size());
+    if (added) {
+      kinds.emplace_back();
+      counts.push_back(0);
+    }
+    if (++counts[place->second] <= limits.of_a_kind) kinds[place->second].push_back(fault);
+  }
+  Faults shown;
+  int64_t told = 0;
+  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+    if (static_cast<int64_t>(shown.size()) >= limits.in_all) break;
+    shown.insert(shown.end(), kinds[kind].begin(), kinds[kind].end());
+    const int64_t more = counts[kind] - static_cast<int64_t>(kinds[kind].size());
+    if (more > 0) shown.push_back(concat_text("… and ", more, " more of this kind"));
+    told += counts[kind];
+  }
+  if (const int64_t rest = static_cast<int64_t>(faults.size()) - told; rest > 0)
+    shown.push_back(concat_text("… and ", rest, " more"));
+  return shown;
+}
+
+std::string short_list(const std::vector<std::string>& names, size_t most) {
+  if (names.size() <= most) return join_words(names);
+  const auto end = names.begin() + static_cast<int64_t>(most);
+  return concat_text(join_words({names.begin(), end}), " … and ", names.size() - most, " more");
+}
+
+std::string fault_text(const Faults& faults, const FaultLimits& limits) {
+  std::string text;
+  for (const std::string& line : shown_faults(faults, limits)) text += (text.empty() ? "" : "\n") + line;
+  return text;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,41 @@
+#include "data/faults.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "core/errors.h"
+#include "tests/support/temp_dir.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+TEST_CASE(
+    "a hundred equal faults filled the screen: a few of each kind are shown, and how many more there are") {
+  Faults faults;
+  for (int i = 0; i < 100; ++i) {
+    faults.push_back(
+        concat_text("u", i, ": /x/u", i, ".wav: expected 16000 samples per second, found 22050"));
+    if (i == 50) faults.push_back("list:7: an empty transcript");
+  }
+  const Faults shown = shown_faults(faults, {.of_a_kind = 3, .in_all = 50});
+  REQUIRE(shown.size() == 5);
+  CHECK(shown[0] == faults[0]);
+  CHECK(shown[2] == faults[2]);
+  CHECK(shown[3] == "… and 97 more of this kind");
+  CHECK(shown[4] == "list:7: an empty transcript");
+  CHECK(fault_kind(faults[0]) == fault_kind(faults[99]));
+  CHECK(fault_kind(faults[0]) != fault_kind("list:7: an empty transcript"));
+  CHECK(shown_faults({}).empty());
+  CHECK(shown_faults({"a", "b"}) == Faults{"a", "b"});
+  CHECK(fault_text({"a", "b"}) == "a\nb");
+}
+
+TEST_CASE("many kinds of faults are capped in all") {
+  Faults faults;
+  for (char a = 'a'; a <= 'z'; ++a)
+    for (char b = 'a'; b <= 'z'; ++b) faults.push_back(std::string("fault ") + a + b);
+  const Faults shown = shown_faults(faults, {.of_a_kind = 3, .in_all = 20});
+  REQUIRE(shown.size() == 21);
+  CHECK(shown.back() == "… and 656 more");
+}

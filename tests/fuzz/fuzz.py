@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Feeds the program changed configs, checkpoints, recordings, data directories, caches and command lines.
+
+    tests/fuzz/fuzz.py --program build/asan/tapeformer --seed 1 --runs 10000
+    tests/fuzz/fuzz.py --program build/release/tapeformer --mode kills --runs 100
+    tests/fuzz/fuzz.py --program build/release/tapeformer --mode full-disk --runs 20
+
+A run must end with a documented exit status, without a sanitizer report, a hang, raw text of a library, control
+characters or more than 1 GiB of memory (3 GiB in a build with sanitizers), and write only into its folder. Every finding
+names its case: the same seed with --case N repeats it, and --keep DIR keeps its files. Exit status: 0 without findings,
+1 with findings, 2 for wrong usage. Only the standard library of Python is used.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import os
+import pathlib
+import random
+import shlex
+import shutil
+import stat
+import sys
+import tempfile
+
+import durability
+from inputs import make_base
+from kinds import KINDS, make_case
+from runner import Program, problems_of
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--mode", choices=["inputs", "kills", "full-disk"], default="inputs")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=400)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--case", type=int, help="run this case only and print what it printed")
+    parser.add_argument("--only", default=",".join(KINDS), help=f"kinds of cases: {', '.join(KINDS)}")
+    parser.add_argument("--keep", help="folder that gets the files of findings")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--seconds", type=float, default=20, help="time limit of a run (five times that with sanitizers)")
+    options = parser.parse_args()
+    options.kinds = options.only.split(",")
+    if unknown := set(options.kinds) - set(KINDS):
+        parser.error(f"unknown kinds: {', '.join(sorted(unknown))}")
+    if not os.access(options.program, os.X_OK):
+        parser.error(f"{options.program} is not a program")
+    return options
+
+
+def show(number, kind, case, problems, outcome):
+    words = shlex.join(case.arguments)
+    print(f"case {number} ({kind}): tapeformer {words.encode(errors='backslashreplace').decode()!r:.600}")
+    for path in case.files:
+        print(f"  changed {str(path).encode(errors='backslashreplace').decode()!r}")
+    for problem in problems:
+        print(f"  PROBLEM: {problem}")
+    print(f"  status {outcome.status}, {outcome.seconds:.1f} s, {outcome.peak >> 20} MiB, standard error:")
+    print("    " + ascii(outcome.err[-1500:].decode(errors="backslashreplace")), flush=True)
+
+
+def kind_of(options, number):
+    """Kinds in turn, but caches, which have few forms, more rarely."""
+    kinds = [kind for kind in options.kinds for _ in range(1 if kind == "caches" else 3)]
+    return kinds[number % len(kinds)]
+
+
+def run_case(options, work, number):
+    """Runs one case and returns its kind, its status and its problems; prints the problems."""
+    program = Program(options.program, options.seconds)
+    kind, rng = kind_of(options, number), random.Random(f"{options.seed}/{number}")
+    folder = work / f"case-{number}"
+    case = make_case(kind, rng, work / "base", folder)
+    outcome = program.run(case.arguments, folder, case.stdin, case.large)
+    problems = problems_of(case, outcome, program)
+    if (folder / "escaped").exists():
+        problems.append("a command of a data file was run")
+    if problems or options.case is not None:
+        show(number, kind, case, problems, outcome)
+        if options.keep:
+            target = pathlib.Path(options.keep) / f"case-{number}"
+            shutil.copytree(folder, target, symlinks=True, dirs_exist_ok=True,
+                            ignore=lambda _, names: [n for n in names if stat.S_ISFIFO(os.lstat(f"{_}/{n}").st_mode)])
+    shutil.rmtree(folder)
+    return kind, outcome.status, problems
+
+
+def foreign_files(work):
+    return [path.name for path in work.iterdir() if path.name != "base" and not path.name.startswith("case-")]
+
+
+def fuzz_inputs(options, work):
+    program = Program(options.program, 60)
+
+    def run_valid(arguments):
+        outcome = program.run(arguments, work / "base")
+        if outcome.status != 0:
+            sys.exit(f"a valid input failed: tapeformer {shlex.join(arguments)}\n{outcome.err.decode()}")
+
+    (work / "base").mkdir()
+    make_base(work / "base", run_valid)
+    if options.case is not None:
+        return len(run_case(options, work, options.case)[2])
+    statuses, findings = collections.Counter(), 0
+    numbers = range(options.first, options.first + options.runs)
+    with concurrent.futures.ProcessPoolExecutor(options.jobs) as pool:
+        for kind, status, problems in pool.map(run_case, *zip(*((options, work, n) for n in numbers)), chunksize=8):
+            statuses[kind, status] += 1
+            findings += bool(problems)
+    if foreign := foreign_files(work):
+        print(f"PROBLEM: files outside of the folders of the cases: {foreign}")
+        findings += 1
+    for kind in options.kinds:
+        counts = {status: n for (k, status), n in sorted(statuses.items()) if k == kind}
+        print(f"{kind}: {sum(counts.values())} runs, by exit status {counts}")
+    return findings
+
+
+def main():
+    options = parse()
+    sys.stdout.reconfigure(errors="backslashreplace")
+    with tempfile.TemporaryDirectory(prefix="tapeformer-fuzz-") as folder:
+        if options.mode == "inputs":
+            findings = fuzz_inputs(options, pathlib.Path(folder))
+        else:
+            mode = durability.kills if options.mode == "kills" else durability.full_disks
+            findings = mode(Program(options.program), folder, options.seed, options.runs, print)
+    print(f"seed {options.seed}, {options.mode}: {options.runs} runs, {findings} findings")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""Cases by kind. Each function changes a copy of the valid inputs in `folder` and returns the Case to run there."""
+
+import os
+import pathlib
+import shutil
+
+from inputs import CONFIGS
+from mutate import NUMBERS, mutate_bytes, mutate_text, pick_text
+from runner import Case
+
+TEXT_SUFFIXES = {"", ".toml", ".json", ".scp", ".txt", ".fileids", ".transcription", ".dic"}
+IMAGES = ["image", "grid"]
+SEQUENCES = ["copy", "lsh"]
+SPEECH = ["speech", "lstm", "cached", "ark", "an4"]
+
+
+def copy(base, folder, *names):
+    for name in names:
+        source, target = base / name, folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+        else:
+            shutil.copy2(source, target)
+
+
+def files_under(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def mutate_file(rng, path, others=()):
+    other = rng.choice([*others, path])
+    other = other.read_bytes() if other.is_file() else b""  # it may have been broken before
+    mutate = mutate_text if path.suffix in TEXT_SUFFIXES and rng.random() < 0.9 else mutate_bytes
+    path.write_bytes(mutate(rng, path.read_bytes(), other))
+
+
+def break_file(rng, path):
+    """Replaces a file by something that is no regular file, or removes it."""
+    path.unlink()
+    choice = rng.randrange(5)
+    if choice == 0:
+        path.mkdir()
+    elif choice == 1:
+        path.symlink_to(path.name)
+    elif choice == 2:
+        path.symlink_to("/dev/full")
+    elif choice == 3:
+        os.mkfifo(path)
+
+
+def change(rng, paths, count=(1, 1, 1, 2)):
+    """Mutates one or two of the files, and rarely breaks one. Returns their paths."""
+    changed = []
+    for _ in range(rng.choice(count)):
+        path = rng.choice(paths)
+        if path in changed or not path.is_file():
+            continue
+        if rng.random() < 0.05:
+            break_file(rng, path)
+        else:
+            mutate_file(rng, path, paths)
+        changed.append(path)
+    return changed
+
+
+def needs_of(name):
+    """The inputs that the config of this name reads."""
+    if name in IMAGES:
+        return ["data"]
+    return {"ark": ["ark"], "an4": ["an4"]}.get(name, [] if name in SEQUENCES else ["kaldi", "lexicon.txt"])
+
+
+def argument(text):
+    """Bytes as a word of a command line: words end at NUL."""
+    return os.fsdecode(text.replace(b"\0", b""))
+
+
+def configs(rng, base, folder):
+    name = rng.choice(list(CONFIGS))
+    copy(base, folder, f"configs/{name}.toml", *needs_of(name))
+    path = folder / f"configs/{name}.toml"
+    arguments = ["train", f"configs/{name}.toml", "--data-dir", "data", "--run-dir", "run"]
+    if rng.random() < 0.7:
+        others = [base / f"configs/{rng.choice(list(CONFIGS))}.toml"]
+        path.write_bytes(mutate_text(rng, path.read_bytes(), others[0].read_bytes()))
+    for _ in range(rng.choice([0, 0, 1, 2])):
+        key = rng.choice(["run.seed", "model.layers", "model.heads", "data.batch_size", "data.path", "optimizer.lr",
+                          "schedule.kind", "attention.rounds", "train.steps", "model.dropout", "data.downscale"])
+        value = rng.choice([rng.choice(NUMBERS).encode(), pick_text(rng)])
+        arguments += ["--set", argument(key.encode() + b"=" + value)]
+    if rng.random() < 0.7:
+        arguments.append("--dry-run")
+    return Case(arguments, {0, 2, 3, 4, 5}, large=True, files=[path])
+
+
+def _use_run(rng, name):
+    """Returns the words after the program that use run `name`."""
+    if name in IMAGES:
+        return rng.choice([["eval", f"runs/{name}", "--limit", "2"], ["generate", f"runs/{name}", "--count", "1"],
+                           ["complete", f"runs/{name}", "--index", "1", "--samples", "1"]])
+    if name in SEQUENCES:
+        return rng.choice([["eval", f"runs/{name}", "--limit", "2"], ["generate", f"runs/{name}", "--count", "1"]])
+    audio = "audio/a.mfc" if name == "an4" else "audio/a.wav"
+    words = [["eval", f"runs/{name}"], ["transcribe", f"runs/{name}", audio]]
+    if name == "speech":
+        words.append(["transcribe", f"runs/{name}", "--stream", audio])
+    return rng.choice(words)
+
+
+def checkpoints(rng, base, folder):
+    name = rng.choice(list(CONFIGS))
+    copy(base, folder, f"runs/{name}", "audio", *needs_of(name))
+    changed = change(rng, files_under(folder / "runs"))
+    arguments = _use_run(rng, name) + ["--data-dir", "data"]
+    if rng.random() < 0.3:
+        copy(base, folder, f"configs/{name}.toml")
+        arguments = ["train", f"configs/{name}.toml", "--run-dir", f"runs/{name}", "--resume", "--data-dir", "data",
+                     "--set", "train.steps=3"]
+    return Case(arguments, {0, 1, 2, 3, 5}, large=any(path.suffix == ".toml" for path in changed), files=changed)
+
+
+def audio(rng, base, folder):
+    copy(base, folder, "audio", "runs/speech", "runs/an4")
+    path = rng.choice(files_under(folder / "audio"))
+    mutate_file(rng, path, files_under(folder / "audio"))
+    run = "an4" if path.suffix == ".mfc" and rng.random() < 0.9 else "speech"
+    arguments = ["transcribe", f"runs/{run}", str(path.relative_to(folder))]
+    if rng.random() < 0.3:
+        named = path.with_name(argument(rng.choice([b"x\x1b[31m.wav", b"\xffx.wav", b"-x.wav", b"a\nforged: x.wav"])))
+        path.rename(named)
+        path = named
+        arguments[2] = str(path.relative_to(folder))
+    if run == "speech" and rng.random() < 0.5:
+        arguments.append("--stream")
+        if rng.random() < 0.5:
+            arguments[2] = "-"
+            arguments += rng.choice([[], ["--raw"]])
+    return Case(arguments + rng.choice([[], ["--json"]]), {0, 3}, stdin=path.read_bytes(), files=[path])
+
+
+def _speech_folder(rng, base, folder, kind, suffixes):
+    copy(base, folder, kind, "lexicon.txt")
+    paths = [path for path in files_under(folder / kind) if path.suffix in suffixes or rng.random() < 0.2]
+    return change(rng, paths)
+
+
+def kaldi(rng, base, folder):
+    kind = rng.choice(["kaldi", "ark", "an4"])
+    changed = _speech_folder(rng, base, folder, kind, TEXT_SUFFIXES | {".ark"})
+    config = {"kaldi": rng.choice(["speech", "lstm"]), "ark": "ark", "an4": "an4"}[kind]
+    copy(base, folder, f"configs/{config}.toml", f"runs/{config}")
+    layout = ["an4", "--layout", "an4"] if kind == "an4" else [f"{kind}/{rng.choice(['train', 'test'])}"]
+    arguments = rng.choice([["data", "verify", "./" + layout[0], *layout[1:]],
+                            ["train", f"configs/{config}.toml", "--run-dir", "run"], ["eval", f"runs/{config}"]])
+    return Case(arguments, {0, 2, 3}, files=changed)
+
+
+def idx(rng, base, folder):
+    copy(base, folder, "data")
+    name = rng.choice(IMAGES)
+    data_set = rng.choice(["mnist", "mnist", "mnist", "cifar10"])
+    changed = change(rng, files_under(folder / "data" / data_set))
+    copy(base, folder, f"configs/{name}.toml", f"runs/{name}")
+    arguments = rng.choice([["data", "verify", data_set], ["data", "prepare", data_set], ["data", "list"],
+                            ["train", f"configs/{name}.toml", "--dry-run"], ["eval", f"runs/{name}"],
+                            ["data", "fetch", data_set, "--from", f"data/{data_set}"]])
+    target = "other" if arguments[1] == "fetch" else "data"
+    return Case(arguments + ["--data-dir", target], {0, 2, 3}, files=changed)
+
+
+def lexicon(rng, base, folder):
+    copy(base, folder, "lexicon.txt", "kaldi", "configs/lstm.toml", "runs/lstm")
+    changed = change(rng, [folder / "lexicon.txt"])
+    arguments = rng.choice([["data", "verify", "./lexicon.txt", "--layout", "lexicon"],
+                            ["train", "configs/lstm.toml", "--dry-run"], ["eval", "runs/lstm"]])
+    return Case(arguments, {0, 3}, files=changed)
+
+
+def caches(rng, base, folder):
+    copy(base, folder, "kaldi", "cache", "configs/cached.toml", "runs/cached", "lexicon.txt")
+    changed = change(rng, files_under(folder / "cache"))
+    broken = any(path.is_symlink() or not path.is_file() for path in changed)
+    arguments = rng.choice([["train", "configs/cached.toml", "--run-dir", "run"], ["eval", "runs/cached"]])
+    return Case(arguments, {0, 1} if broken else {0}, files=changed)  # 1: it cannot be replaced
+
+
+COMMANDS = ["train", "eval", "generate", "complete", "transcribe", "bench", "reproduce", "data", "info", "report",
+            "help", "--help", "-h", "--version"]
+OPTIONS = ["--run-dir", "--resume", "--dry-run", "--device", "--threads", "--seed", "--data-dir", "--set", "--json",
+           "--quiet", "--help", "--checkpoint", "--split", "--limit", "--batch", "--dtype", "--beam", "--trn",
+           "--alignments", "--confusions", "--count", "--mode", "--scale", "--greedy", "--out", "--index", "--keep",
+           "--samples", "--stream", "--raw", "--from", "--sentences", "--layout", "--configs", "-h"]
+ODD_WORDS = ["-", "--", "---", "--=", "--=x", "-=", "-x", "-xyz", "--json=", "--json=maybe", "--no-json", "--seed=",
+             "--seed", "--set=", "--set", "--set==", "--help=1", "-h1", "--out=", "---json", "-json", "--jsn"]
+WORDS = ["configs/copy.toml", "runs/copy", "runs/image", "runs/speech", "audio/a.wav", "runs/copy/checkpoints",
+         "runs/copy/checkpoints/latest", "runs", ".", "nothing", "list", "verify", "fetch", "prepare", "mnist",
+         "cifar10", "copy", "train", "cpu", "cuda", "cuda:0", "cuda:99", "auto", "best", "latest", "step-1", "test",
+         "audio/a.wav/below", "A" * 300, "data", "lexicon", "kaldi", "run.seed=1", "a.png", "0,1", "smoke",
+         "configs", "/dev/full", "/dev/null", "/proc/self/mem"]
+
+
+def command_word(rng):
+    choice = rng.randrange(10)
+    if choice <= 3:
+        return rng.choice(OPTIONS)
+    if choice <= 6:
+        return rng.choice(WORDS)
+    if choice == 7:
+        return rng.choice(ODD_WORDS)
+    if choice == 8:
+        return f"{rng.choice(OPTIONS)}={rng.choice(NUMBERS + WORDS)}"
+    return rng.choice([rng.choice(NUMBERS), argument(pick_text(rng))])
+
+
+PREFIXES = {"train": ["configs/copy.toml", "--run-dir", "out"], "eval": ["runs/copy"], "complete": ["runs/image"],
+            "transcribe": ["runs/speech", "audio/a.wav"], "data": ["verify", "./lexicon.txt"]}
+
+
+def commands(rng, base, folder):
+    copy(base, folder, "configs", "runs/copy", "runs/image", "runs/speech", "audio", "data", "lexicon.txt")
+    command = rng.choice(COMMANDS if rng.random() < 0.95 else [argument(pick_text(rng)), "trian", "evl"])
+    arguments = [command]
+    # Benchmarks and reproductions by name take minutes.
+    if command in ("bench", "reproduce"):
+        arguments += rng.choice([["list"], ["--help"], [], ["small-opp"]])
+    elif rng.random() < 0.6:
+        arguments += PREFIXES.get(command, ["runs/image"] if command == "generate" else [])
+    for _ in range(rng.choice([0, 1, 1, 2, 2, 3, 5])):
+        arguments.insert(rng.randrange(1, len(arguments) + 1), command_word(rng))
+    if rng.random() < 0.1:  # a folder that cannot be made: below a file, or a name that is too long
+        arguments += ["--run-dir", rng.choice(["lexicon.txt/run", "r" * 300, "lexicon.txt"])]
+    return Case(arguments, {0, 1, 2, 3, 4, 5}, large=True, stdin=(base / "audio/a.wav").read_bytes())
+
+
+KINDS = {"configs": configs, "checkpoints": checkpoints, "audio": audio, "kaldi": kaldi, "idx": idx,
+         "lexicon": lexicon, "commands": commands, "caches": caches}
+
+
+def make_case(name, rng, base, folder):
+    """Returns a case of the kind `name`; its files lie in `folder`."""
+    pathlib.Path(folder).mkdir()
+    return KINDS[name](rng, base, folder)

@@ -1,0 +1,151 @@
+"""Runs the program once, with limits, and checks what every run must keep to."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import resource
+import signal
+import subprocess
+import tempfile
+import time
+import unicodedata
+
+MEBIBYTE = 1 << 20
+DOCUMENTED = {0, 1, 2, 3, 4, 5, 75, 130}
+RAW = re.compile(
+    r"basic_string|filesystem error|\[json\.exception|std::|terminate called|vector::_M|_M_range|bad_alloc|what\(\)|"
+    r"cxxopts|toml::|\bsto(i|l|d|ul|ll)\b|map::at|bad variant|bad_optional|regex_error|core dumped|basic_ios|"
+    r"iostream error|invalid_argument|out_of_range|libgomp|Traceback|bad_function_call|Resource temporarily")
+SANITIZER = re.compile(r"Sanitizer|runtime error:")
+# Ends of large requests that the program has no part in: the OpenMP library gets no thread for a config that wants
+# thousands within the memory limit, and the sanitizer ends what the release program reports as a failure.
+NO_THREAD = re.compile(rb"libgomp: Thread creation failed")
+SANITIZED_MEMORY = re.compile(r"AddressSanitizer: (out of memory|allocation-size-too-big|requested allocation size)")
+FORBIDDEN = set("\u2028\u2029\u200e\u200f\u061c") | {chr(c) for c in [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]}
+
+
+@dataclasses.dataclass
+class Case:
+    """One call of the program, in a folder of its own."""
+    arguments: list
+    statuses: set  # that may come out
+    stdin: bytes = b""
+    # A valid request may take long or much memory: at the time limit an interrupt must end it, and the memory limit is
+    # enforced, so that the program must report it.
+    large: bool = False
+    files: list = dataclasses.field(default_factory=list)  # changed files, for the report
+
+
+@dataclasses.dataclass
+class Outcome:
+    status: int
+    out: bytes
+    err: bytes
+    seconds: float
+    peak: int  # bytes
+    interrupted: bool = False
+
+
+class Program:
+    def __init__(self, path, seconds=20, memory=1 << 30):
+        self.path = os.path.abspath(path)
+        self.sanitized = b"__asan_init" in pathlib.Path(self.path).read_bytes()
+        self.seconds = seconds * (5 if self.sanitized else 1)
+        self.memory = memory * (3 if self.sanitized else 1)
+
+    def environment(self, folder):
+        names = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(folder), "TMPDIR": str(folder)}
+        proxy = "http://127.0.0.1:9"  # nothing is downloaded
+        return names | {
+            "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "https_proxy": proxy, "http_proxy": proxy,
+            "ALL_PROXY": proxy, "LC_ALL": "C.UTF-8",
+            "ASAN_OPTIONS": f"exitcode=99:allocator_may_return_null=1:max_allocation_size_mb={self.memory // MEBIBYTE}",
+            "UBSAN_OPTIONS": "print_stacktrace=1:exitcode=99",
+        }
+
+    def _limits(self, large):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if not self.sanitized:
+            space = self.memory if large else 4 * self.memory
+            resource.setrlimit(resource.RLIMIT_AS, (space, space))
+
+    def run(self, arguments, folder, stdin=b"", large=False):
+        """Returns the Outcome. Output beyond 16 MiB is cut."""
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            given.write(stdin)
+            given.seek(0)
+            start = time.monotonic()
+            child = subprocess.Popen([self.path, *arguments], cwd=folder, stdin=given, stdout=out, stderr=err,
+                                     env=self.environment(folder), preexec_fn=lambda: self._limits(large),
+                                     start_new_session=True)
+            status, peak, interrupted = self._wait(child.pid, start, large)
+            child.returncode = status
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(file.read(16 * MEBIBYTE))
+            return Outcome(status, texts[0], texts[1], time.monotonic() - start, peak, interrupted)
+
+    def _wait(self, pid, start, large):
+        interrupted = False
+        while True:
+            ended, status, usage = os.wait4(pid, os.WNOHANG)
+            took = time.monotonic() - start
+            if ended:
+                return os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024, interrupted
+            if took > self.seconds and large and not interrupted:
+                os.kill(pid, signal.SIGINT)
+                interrupted = True
+            if took > self.seconds + (self.seconds / 2 if large else 0):
+                os.killpg(pid, signal.SIGKILL)
+            time.sleep(0.002 if took < 0.2 else 0.02)
+
+
+def _text_problems(text, name):
+    try:
+        decoded = text.decode()
+    except UnicodeDecodeError as error:
+        return [f"{name} is not UTF-8: {error}"]
+    problems = []
+    bad = {c for c in decoded if (unicodedata.category(c) == "Cc" and c not in "\n\t") or c in FORBIDDEN}
+    if bad:
+        problems.append(f"{name} holds control characters: {sorted(map(repr, bad))}")
+    if re.search(r"^forged:", decoded, re.MULTILINE):
+        problems.append(f"{name} has a line that the input forged")
+    if SANITIZER.search(decoded):
+        problems.append(f"{name} holds a sanitizer report")
+    elif found := RAW.search(decoded):
+        problems.append(f"{name} holds raw library text: {found.group()}")
+    return problems
+
+
+def problems_of(case, outcome, program):
+    """Returns what is wrong with the outcome of a case, as a list of sentences."""
+    if program.sanitized and case.large and SANITIZED_MEMORY.search(outcome.err.decode(errors="replace")):
+        return []
+    if case.large and outcome.status == 1 and NO_THREAD.search(outcome.err):
+        return []
+    problems = _text_problems(outcome.out, "standard output") + _text_problems(outcome.err, "standard error")
+    status = outcome.status
+    if outcome.interrupted:
+        if status not in (75, 130, *case.statuses):
+            problems.append(f"an interrupt at the time limit ended with status {status}")
+    elif status == -signal.SIGKILL:
+        problems.append(f"hang: no end within {program.seconds} seconds")
+    elif status not in case.statuses | ({1} if case.large else set()):
+        problems.append(f"status {status}, expected one of {sorted(case.statuses)}"
+                        + ("" if status in DOCUMENTED else "; it is not documented"))
+    if status != 0 and not outcome.err.strip() and not outcome.interrupted and "--quiet" not in case.arguments:
+        problems.append(f"status {status} without a message")
+    if case.large and status == 1 and not re.search(rb"memory|cannot", outcome.err):
+        problems.append("status 1 for another reason than memory or a failed write")
+    if outcome.peak > program.memory:
+        problems.append(f"{outcome.peak // MEBIBYTE} MiB of memory")
+    if status == 0 and "--json" in case.arguments and "--help" not in case.arguments and "-h" not in case.arguments:
+        try:
+            json.loads(outcome.out)
+        except ValueError:
+            problems.append("standard output is not one JSON object")
+    return problems

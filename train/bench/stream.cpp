@@ -1,0 +1,216 @@
+// The phone error rate of `transcribe --stream` by the length of the stream: the recordings of a corpus one
+// after another as one stream, and one by one.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <thread>
+
+#include "core/errors.h"
+#include "core/machine.h"
+#include "train/bench/bench.h"
+#include "train/bench/measure.h"
+#include "train/speech_features.h"
+#include "train/speech_streaming.h"
+
+namespace tapeformer {
+namespace {
+
+using Labels = std::vector<int64_t>;
+using Samples = std::vector<int16_t>;
+
+struct Clip {
+  Samples samples;
+  Labels labels;
+  int64_t errors = 0;  // of the clip as a stream of its own
+};
+
+struct Counts {
+  int64_t errors = 0, insertions = 0, deletions = 0;
+};
+
+Samples to_samples(const std::vector<float>& values) {
+  Samples samples;
+  for (const float value : values)
+    samples.push_back(static_cast<int16_t>(std::clamp(std::lround(value * 32768), -32768L, 32767L)));
+  return samples;
+}
+
+// Of an alignment with the fewest errors. Memory grows with the hypothesis only: a stream of an hour has
+// tens of thousands of phones.
+Counts count_errors(const Labels& reference, const Labels& hypothesis) {
+  std::vector<Counts> row(hypothesis.size() + 1);
+  for (size_t h = 0; h < row.size(); ++h) row[h] = {static_cast<int64_t>(h), static_cast<int64_t>(h), 0};
+  for (const int64_t label : reference) {
+    Counts diagonal = row[0];
+    ++row[0].errors;
+    ++row[0].deletions;
+    for (size_t h = 1; h < row.size(); ++h) {
+      Counts best = diagonal;
+      best.errors += label != hypothesis[h - 1];
+      const Counts above = row[h], left = row[h - 1];
+      if (above.errors + 1 < best.errors) best = {above.errors + 1, above.insertions, above.deletions + 1};
+      if (left.errors + 1 < best.errors) best = {left.errors + 1, left.insertions + 1, left.deletions};
+      diagonal = above;
+      row[h] = best;
+    }
+  }
+  return row.back();
+}
+
+// Sends the parts from a thread, as another program would.
+class Writer {
+ public:
+  explicit Writer(const std::vector<const Samples*>& parts) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) throw std::runtime_error("bench stream: no socket");
+    read_end_ = ends[0];
+    thread_ = std::thread([&parts, end = ends[1]] {
+      for (const Samples* part : parts)
+        if (!write_all(end, *part)) break;
+      close(end);
+    });
+  }
+  // Closing the reader's end first ends a writer that waits for it.
+  ~Writer() {
+    close(read_end_);
+    thread_.join();
+  }
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+  int read_end() const { return read_end_; }
+
+ private:
+  static bool write_all(int descriptor, const Samples& samples) {
+    const auto* bytes = reinterpret_cast<const char*>(samples.data());
+    for (size_t left = samples.size() * sizeof(int16_t); left > 0;) {
+      const ssize_t count = send(descriptor, bytes, left, MSG_NOSIGNAL);
+      if (count <= 0) return false;
+      bytes += count;
+      left -= static_cast<size_t>(count);
+    }
+    return true;
+  }
+
+  int read_end_ = -1;
+  std::thread thread_;
+};
+
+Labels transcribe(const LoadedSpeechRun& run, StreamDecoder& decoder,
+                  const std::vector<const Samples*>& parts) {
+  const Writer writer(parts);
+  FeatureStream input(run.config, run.description, AudioPipe{.descriptor = writer.read_end(), .raw = true});
+  decoder.reset();
+  Labels labels;
+  for (Tensor rows = input.next(); rows.defined(); rows = input.next())
+    for (int64_t row = 0; row < rows.size(0); ++row)
+      for (const int64_t label :
+           decoder.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1))))
+        labels.push_back(label);
+  return labels;
+}
+
+// With the errors of a state that is never restarted: --window does not change the figure to compare with.
+std::vector<Clip> read_clips(const LoadedSpeechRun& run, const CommandLine& line) {
+  const Corpus corpus =
+      read_speech_part(run.config, line.options.get<std::string>("split"), line.common.data_dir);
+  const auto decoder = make_stream_decoder(run, 0);
+  std::vector<Clip> clips;
+  for (const Utterance& u : corpus.utterances) {
+    const bool whole = u.source == SpeechSource::audio && u.command.empty() && u.begin == 0 && !u.end;
+    if (!u.fault.empty() || !whole) continue;
+    Clip clip{to_samples(read_audio(u.path, feature_options(run.config, false).audio()).samples),
+              run.description.phones.numbers(u.phones)};
+    clip.errors = count_errors(clip.labels, transcribe(run, *decoder, {&clip.samples})).errors;
+    clips.push_back(std::move(clip));
+  }
+  if (clips.empty()) throw DataError(corpus.name + ": has no recordings that are whole files");
+  return clips;
+}
+
+Samples pause_samples(double seconds, double decibels, int64_t rate) {
+  const RandomStream noise(kSeed, "bench stream pause");
+  std::vector<float> values(static_cast<size_t>(std::llround(seconds * static_cast<double>(rate))));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(std::pow(10, decibels / 20) * noise.normal(i));
+  return to_samples(values);
+}
+
+Report measure(const LoadedSpeechRun& run, StreamDecoder& decoder, const std::vector<Clip>& clips,
+               const Samples& pause, double seconds) {
+  const auto rate = static_cast<double>(feature_options(run.config, false).filterbank.rate);
+  std::vector<const Samples*> parts;
+  Labels reference;
+  double length = 0;
+  int64_t errors_alone = 0;
+  const RandomStream order(kSeed, "bench stream order");
+  for (uint64_t n = 0; length < seconds; ++n) {
+    const Clip& clip = clips[static_cast<size_t>(order.uniform(n) * static_cast<double>(clips.size()))];
+    parts.insert(parts.end(), {&clip.samples, &pause});
+    length += static_cast<double>(clip.samples.size() + pause.size()) / rate;
+    reference.insert(reference.end(), clip.labels.begin(), clip.labels.end());
+    errors_alone += clip.errors;
+  }
+  Labels labels;
+  const double took = seconds_of([&] { labels = transcribe(run, decoder, parts); });
+  const Counts counts = count_errors(reference, labels);
+  const double percent = 100 / static_cast<double>(std::max<size_t>(reference.size(), 1));
+  return Report()
+      .add("seconds", length)
+      .add("phones", static_cast<int64_t>(reference.size()))
+      .add("per_one_by_one", percent * static_cast<double>(errors_alone))
+      .add("per_stream", percent * static_cast<double>(counts.errors))
+      .add("insertions", counts.insertions)
+      .add("deletions", counts.deletions)
+      .add("restarts", decoder.restarts())
+      .add("real_time_factor", took / length)
+      .add("peak_memory_bytes", peak_resident_bytes());
+}
+
+Report run_stream(const CommandLine& line) {
+  const NoGrad no_grad;
+  const auto& path = line.options.get<std::string>("run");
+  if (path.empty()) throw ConfigError("bench stream: --run names the run directory of a speech model");
+  const LoadedSpeechRun run =
+      load_speech_run(find_run({.path = path, .sets = {}, .device = device_of(line)}));
+  const auto decoder = make_stream_decoder(run, line.options.get<double>("window"));
+  const std::vector<Clip> clips = read_clips(run, line);
+  const Samples pause = pause_samples(line.options.get<double>("pause"), line.options.get<double>("noise-db"),
+                                      feature_options(run.config, false).filterbank.rate);
+  std::vector<Report> rows;
+  for (const int64_t seconds : index_list("--seconds", line.options.get<std::string>("seconds")))
+    rows.push_back(measure(run, *decoder, clips, pause, static_cast<double>(seconds)));
+  return Report()
+      .add("recordings", static_cast<int64_t>(clips.size()))
+      .add("state_bytes", decoder->state_bytes())
+      .add("streams", rows);
+}
+
+}  // namespace
+
+Benchmark stream_benchmark() {
+  return {.name = "stream",
+          .summary = "phone error rate of transcribe --stream by the length of the stream",
+          .options = {{.name = "run", .default_value = std::string(), .help = "run directory of the model"},
+                      {.name = "split",
+                       .default_value = std::string("test"),
+                       .help = "part of the run's corpus whose recordings make the streams",
+                       .choices = {"train", "valid", "test"}},
+                      {.name = "seconds",
+                       .default_value = std::string("10,60,780"),
+                       .help = "lengths of streams; each ends with the recording that reaches its length"},
+                      {.name = "pause",
+                       .default_value = 0.5,
+                       .help = "seconds of noise after each recording",
+                       .min = 0,
+                       .max = 3600},
+                      {.name = "noise-db",
+                       .default_value = -60.0,
+                       .help = "level of that noise, in decibels relative to full scale",
+                       .min = -200,
+                       .max = 0},
+                      window_option()},
+          .run = run_stream};
+}
+
+}  // namespace tapeformer

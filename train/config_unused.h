@@ -1,0 +1,29 @@
+// Keys that have no effect in a config: which settings are errors, and their defaults. Internal to the config
+// code.
+#pragma once
+
+#include <vector>
+
+#include "train/config.h"
+#include "train/config_parse.h"
+#include "train/config_schema.h"
+
+namespace tapeformer {
+
+// The layers that a user writes, and the configs that they give.
+struct UserLayers {
+  const ConfigLayer& file;  // the file of the command line, without the files that it extends
+  const ConfigLayer& sets;
+  const Config& file_config;  // of all files, without --set
+  const Config& config;
+};
+
+// Appends a problem for every setting without effect, and logs a warning for every setting of the file that
+// loses its effect by --set.
+void check_unused(const UserLayers& layers, const ConfigReading& reading, const AttentionCatalogue& catalogue,
+                  const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems);
+
+// Gives every key without effect its default.
+void reset_unused(Config& config, const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema);
+
+}  // namespace tapeformer

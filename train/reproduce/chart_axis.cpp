@@ -1,0 +1,95 @@
+#include "train/reproduce/chart_axis.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tapeformer {
+namespace {
+
+constexpr double kMostTicks = 6;
+constexpr size_t kFewestTicks = 3;  // of logarithmic axes, before finer steps are tried
+
+double original(Scale scale, double at) {
+  return scale == Scale::linear ? at : std::pow(scale == Scale::log2 ? 2 : 10, at);
+}
+
+// 1, 2 or 5 times a power of ten, at least `raw`.
+double round_step(double raw) {
+  const double power = std::pow(10, std::floor(std::log10(raw)));
+  for (const double factor : {1.0, 2.0, 5.0})
+    if (factor * power >= raw) return factor * power;
+  return 10 * power;
+}
+
+// Digits in which neighbours that are `step` apart differ.
+std::string number(double value, double step) {
+  const double size = std::abs(value) / step;
+  const int digits = size > 1 ? static_cast<int>(std::ceil(std::log10(size))) + 1 : 1;
+  return fmt::format("{:.{}g}", value, std::clamp(digits, 6, 15));
+}
+
+// Multiples of a step of values, which are not transformed.
+std::vector<Tick> even_ticks(const AxisRange& range, Scale scale) {
+  const double low = original(scale, range.low), high = original(scale, range.high);
+  const double step = round_step((high - low) / kMostTicks);
+  std::vector<Tick> result;
+  const double first = std::ceil(low / step);
+  for (double n = first; n * step <= high; ++n) {
+    const double value = n * step + 0.0;  // turns -0 into 0
+    if (scale == Scale::linear || value > 0)
+      result.push_back({transformed(scale, value), number(value, step)});
+  }
+  return result;
+}
+
+std::vector<Tick> power_ticks(const AxisRange& range, Scale scale) {
+  const double step = std::max(1.0, std::ceil(round_step((range.high - range.low) / kMostTicks)));
+  std::vector<Tick> result;
+  for (double at = std::ceil(range.low / step) * step; at <= range.high; at += step)
+    result.push_back({at, fmt::format("{:.6g}", original(scale, at))});
+  return result;
+}
+
+// 1, 2 and 5 times powers of ten.
+std::vector<Tick> multiple_ticks(const AxisRange& range, Scale scale) {
+  std::vector<Tick> result;
+  const double low = original(scale, range.low), high = original(scale, range.high);
+  for (double power = std::floor(std::log10(low)); power <= std::log10(high); ++power)
+    for (const double factor : {1, 2, 5}) {
+      const double value = factor * std::pow(10, power);
+      if (value >= low && value <= high)
+        result.push_back({transformed(scale, value), fmt::format("{:.6g}", value)});
+    }
+  return result;
+}
+
+}  // namespace
+
+double transformed(Scale scale, double value) {
+  return scale == Scale::linear ? value : scale == Scale::log2 ? std::log2(value) : std::log10(value);
+}
+
+void AxisRange::include(double value) {
+  low = std::min(low, value);
+  high = std::max(high, value);
+}
+
+void AxisRange::widen() {
+  // Ranges that rounding swallows, such as one of equal large numbers, get a share of their size.
+  const bool wide = high - low > 1e-9 * std::max(std::abs(low), std::abs(high));
+  const double margin = wide ? 0.05 * (high - low) : std::max(0.5, 1e-3 * std::abs(high));
+  low -= margin;
+  high += margin;
+}
+
+std::vector<Tick> axis_ticks(const AxisRange& range, Scale scale) {
+  if (scale == Scale::linear) return even_ticks(range, scale);
+  const std::vector<Tick> powers = power_ticks(range, scale);
+  if (powers.size() >= kFewestTicks) return powers;
+  const std::vector<Tick> multiples = multiple_ticks(range, scale);
+  return multiples.size() >= kFewestTicks ? multiples : even_ticks(range, scale);
+}
+
+}  // namespace tapeformer

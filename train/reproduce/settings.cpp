@@ -1,0 +1,114 @@
+// --set of `tapeformer reproduce`: every table and figure declares the settings that it takes.
+#include <algorithm>
+
+#include "core/errors.h"
+#include "train/build.h"
+#include "train/config_parse.h"
+#include "train/config_value.h"
+#include "train/reproduce/reproduce.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kMeasure = "measure";
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Setting parse_one(const std::string& set) {
+  std::vector<ConfigProblem> problems;
+  const ConfigLayer layer = parse_set_options({set}, problems);
+  if (!problems.empty()) throw ConfigError(problems[0].where.text() + ": " + problems[0].message);
+  return layer.settings.front();
+}
+
+ConfigError wrong(const Setting& setting, const std::string& message) {
+  return ConfigError("--set " + setting.name() + ": " + message);
+}
+
+void set_measure(const Reproduction& reproduction, const Setting& setting, OptionValues& measure) {
+  for (const OptionSpec& spec : reproduction.measure) {
+    if (spec.name != setting.key) continue;
+    std::string problem;
+    const auto value = typed_value(setting.value, spec, {}, problem);
+    if (!value) throw wrong(setting, problem);
+    return measure.set(spec.name, *value);
+  }
+}
+
+bool is_measure(const Reproduction& reproduction, const Setting& setting) {
+  return setting.table == kMeasure && std::any_of(reproduction.measure.begin(), reproduction.measure.end(),
+                                                  [&](auto& spec) { return spec.name == setting.key; });
+}
+
+// What the table takes, and the name nearest to the setting.
+std::string taken_settings(const Reproduction& reproduction, const Setting& setting) {
+  std::vector<std::string> names;
+  for (const OptionSpec& spec : reproduction.measure) names.push_back(spec.name);
+  const std::string near = nearest_name(setting.key, names);
+  std::string text = "\"" + reproduction.name + "\" does not take this setting";
+  if (!near.empty()) return text + concat_text("; did you mean ", kMeasure, ".", near, "?");
+  text += "; it takes";
+  for (const std::string& name : names) text += concat_text(" ", kMeasure, ".", name);
+  for (const std::string& name : reproduction.config_keys) text += " " + name;
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> training_keys() {
+  return {"run", "data", "model", "attention", "optimizer", "schedule", "train"};
+}
+
+void read_settings(const Reproduction& reproduction, ReproductionOptions& options) {
+  options.measure = OptionValues(reproduction.measure);
+  for (const std::string& set : options.common.sets) {
+    const Setting setting = parse_one(set);
+    const std::string name = setting.name();
+    if (is_measure(reproduction, setting)) {
+      set_measure(reproduction, setting, options.measure);
+    } else if (name == "run.device" || name == "run.threads" || name == "run.seed") {
+      throw wrong(setting, "use --" + setting.key);
+    } else if (name == "run.name" || contains(reproduction.own_keys, name)) {
+      throw wrong(setting, "the reproduction sets " + name + " itself");
+    } else if (!contains(reproduction.config_keys, name) &&
+               !contains(reproduction.config_keys, setting.table)) {
+      // A table of configs that does not exist is unknown to the configs, too; they name the nearest one.
+      const bool reads_configs = contains(reproduction.config_keys, "train");
+      if (!reads_configs) throw wrong(setting, taken_settings(reproduction, setting));
+      options.sets.push_back(set);
+    } else {
+      options.sets.push_back(set);
+    }
+  }
+}
+
+Config config_of(const ReproductionOptions& options, const Training& training,
+                 const std::vector<std::string>& settings) {
+  std::vector<std::string> all = training.defaults;
+  for (const auto* more : {&options.sets, &training.fixed, &settings})
+    all.insert(all.end(), more->begin(), more->end());
+  Config config = load_config((options.configs / training.config).string(), all, attention_catalogue(),
+                              {.unused = UnusedKeys::ignore, .device = named_device(options.common)});
+  config.run.name = training.name;
+  if (options.common.seed) config.run.seed = *options.common.seed;
+  if (options.common.threads > 0) config.run.threads = options.common.threads;
+  return config;
+}
+
+void check_settings(const ReproductionOptions& options, const std::vector<Training>& trainings) {
+  std::vector<Config> configs;
+  for (const Training& training : trainings) configs.push_back(config_of(options, training));
+  for (const std::string& set : options.sets) {
+    const Setting setting = parse_one(set);
+    std::vector<std::string> reasons;
+    for (const Config& config : configs) {
+      const std::string reason = why_unused(config, setting.name(), attention_catalogue());
+      if (!reason.empty()) reasons.push_back(reason);
+    }
+    if (reasons.size() == configs.size()) throw wrong(setting, reasons.front());
+  }
+}
+
+}  // namespace tapeformer

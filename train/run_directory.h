@@ -1,0 +1,39 @@
+// The run directory of a training that is under way: locked, and free of leftovers.
+#pragma once
+
+#include <filesystem>
+
+#include "core/folder.h"
+#include "train/config.h"
+
+namespace tapeformer {
+
+class RunDirectory {
+ public:
+  // Creates the folder if it is not there and locks it. Throws ConfigError if another process trains in it.
+  explicit RunDirectory(const std::filesystem::path& path);
+
+  const Folder& folder() const { return folder_; }
+  bool is_empty() const { return std::filesystem::is_empty(folder_.path()); }
+
+  // Gets the folder ready for a training that continues from `step`, 0 for a new run: removes what a killed
+  // process left half-written, removes later records of metrics.jsonl and writes config.toml. `evaluated`:
+  // whether the evaluation of the step is done. Throws CheckpointError if another kind of entry, such as a
+  // link or a pipe, has the name of a file of the run.
+  void prepare(const Config& config, int64_t step, bool evaluated) const;
+
+ private:
+  Folder folder_;
+  FolderLock lock_;
+};
+
+// Throws ConfigError if the path of a run directory or a text of the config is not valid UTF-8, the encoding
+// of a run's files. Without this check the first checkpoint would fail, after hours of training.
+void require_utf8(const Config& config, const std::string& run_dir);
+
+// Throws ConfigError, naming the keys, if a run with the config `now` cannot continue from a checkpoint in
+// `folder` with the config `before`. How long, how often and where a run trains may change, what it trains
+// may not.
+void check_same_run(const Config& before, const Config& now, const std::string& folder);
+
+}  // namespace tapeformer
