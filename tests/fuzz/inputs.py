@@ -13,11 +13,7 @@ threads = 1
 
 [model]
 type = "{type}"
-attention = "{attention}"
 layers = 1
-heads = 2
-head_dim = 4
-feedforward = 8
 dropout = 0.1
 {model}
 
@@ -42,23 +38,30 @@ sample_rate = 8000
 num_mel_bins = 8
 max_frames = 400"""
 
-# name: type, attention, lines of [model], lines of [data]
+TRANSFORMER = """attention = "{attention}"
+heads = 2
+head_dim = 4
+feedforward = 8
+"""
+
+# name: type, attention (None: an LSTM), lines of [model], lines of [data]
 CONFIGS = {
     "image": ("image", "linear", "mixtures = 2", 'dataset = "mnist"\ndownscale = 4'),
     "grid": ("image", "softmax", 'mixtures = 1\npositions = "grid"', 'dataset = "mnist"\ndownscale = 7'),
     "copy": ("sequence", "softmax", "norm = \"pre\"", 'dataset = "copy"\nmax_length = 16'),
     "lsh": ("sequence", "lsh", "", 'dataset = "duplication"\nmax_length = 16\n[attention]\nchunk_length = 8'),
     "speech": ("speech", "linear", "causal = true\nmax_frames = 150", SPEECH + '\ncmvn = "global"'),
-    "lstm": ("speech", "linear", 'encoder = "lstm"\nhidden = 8', SPEECH + '\nlexicon = "lexicon.txt"'),
-    "cached": ("speech", "linear", 'encoder = "lstm"\nhidden = 8', SPEECH + '\nfeature_cache = "cache"'),
-    "ark": ("speech", "linear", 'encoder = "lstm"\nhidden = 8', SPEECH.replace('"kaldi"\npath = "kaldi"', '"kaldi"\npath = "ark"')),
-    "an4": ("speech", "linear", 'encoder = "lstm"\nhidden = 8', 'dataset = "an4"\npath = "an4"\nmax_frames = 200'),
+    "lstm": ("speech", None, 'encoder = "lstm"\nhidden = 8', SPEECH + '\nlexicon = "lexicon.txt"'),
+    "cached": ("speech", None, 'encoder = "lstm"\nhidden = 8', SPEECH + '\nfeature_cache = "cache"'),
+    "ark": ("speech", None, 'encoder = "lstm"\nhidden = 8', SPEECH.replace('"kaldi"\npath = "kaldi"', '"kaldi"\npath = "ark"')),
+    "an4": ("speech", None, 'encoder = "lstm"\nhidden = 8', 'dataset = "an4"\npath = "an4"\nmax_frames = 200'),
 }
 
 
 def config_text(name):
     kind, attention, model, data = CONFIGS[name]
-    return COMMON.format(type=kind, attention=attention, model=model, data=data)
+    transformer = TRANSFORMER.format(attention=attention) if attention else ""
+    return COMMON.format(type=kind, model=transformer + model, data=data)
 
 
 def _write(path, data):
