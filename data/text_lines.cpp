@@ -4,12 +4,12 @@
 #include <wctype.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iomanip>
 #include <sstream>
 
 #include "core/errors.h"
+#include "core/utf8.h"
 #include "data/file.h"
 
 namespace tapeformer {
@@ -38,53 +38,6 @@ std::vector<TextLine> read_lines(const std::filesystem::path& path) {
     begin = end + 1;
   }
   return lines;
-}
-
-namespace {
-
-// The code point at `at` of a valid text; `at` moves behind it.
-uint32_t code_point(const std::string& text, size_t& at) {
-  const auto lead = static_cast<unsigned char>(text[at++]);
-  if (lead < 0x80) return lead;
-  const int more = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
-  uint32_t point = lead & (0x3Fu >> more);
-  for (int i = 0; i < more; ++i) point = point << 6 | (static_cast<unsigned char>(text[at++]) & 0x3F);
-  return point;
-}
-
-void append_utf8(uint32_t point, std::string& text) {
-  const int more = point < 0x80 ? 0 : point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
-  constexpr std::array<uint32_t, 4> kLeads = {0, 0xC0, 0xE0, 0xF0};
-  text += static_cast<char>(kLeads[static_cast<size_t>(more)] | point >> (6 * more));
-  for (int i = more - 1; i >= 0; --i) text += static_cast<char>(0x80 | (point >> (6 * i) & 0x3F));
-}
-
-}  // namespace
-
-size_t find_invalid_utf8(std::string_view text) {
-  // By the number of bytes after the first: the smallest code point, and the bits of the first byte.
-  struct Form {
-    uint32_t smallest;
-    unsigned char mask, value;
-  };
-  constexpr std::array<Form, 4> kForms = {
-      {{0, 0x80, 0x00}, {0x80, 0xE0, 0xC0}, {0x800, 0xF0, 0xE0}, {0x10000, 0xF8, 0xF0}}};
-  for (size_t at = 0; at < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[at]);
-    size_t more = 0;
-    while (more < kForms.size() && (lead & kForms[more].mask) != kForms[more].value) ++more;
-    if (more == kForms.size() || more >= text.size() - at) return at;
-    uint32_t point = lead & static_cast<unsigned char>(~kForms[more].mask);
-    for (size_t i = 1; i <= more; ++i) {
-      const auto byte = static_cast<unsigned char>(text[at + i]);
-      if ((byte & 0xC0) != 0x80) return at;
-      point = point << 6 | (byte & 0x3F);
-    }
-    const bool surrogate = point >= 0xD800 && point <= 0xDFFF;
-    if (point < kForms[more].smallest || point > 0x10FFFF || surrogate) return at;
-    at += more + 1;
-  }
-  return std::string_view::npos;
 }
 
 void require_utf8(std::string_view text, const std::string& place) {
@@ -124,8 +77,9 @@ std::string lower_case_utf8(const std::string& text) {
   if (!locale) return lower_case(text);
   std::string lower;
   for (size_t at = 0; at < text.size();) {
-    const uint32_t point = code_point(text, at);
-    append_utf8(static_cast<uint32_t>(towlower_l(static_cast<wint_t>(point), locale)), lower);
+    const Utf8Character character = first_character(std::string_view(text).substr(at));
+    append_utf8(static_cast<char32_t>(towlower_l(static_cast<wint_t>(character.code), locale)), lower);
+    at += character.bytes;
   }
   return lower;
 }

@@ -23,9 +23,6 @@ struct TextLine {
 // Windows. Throws DataError, with the line if the text is not UTF-8.
 std::vector<TextLine> read_lines(const std::filesystem::path& path);
 
-// The offset of the first byte that is not UTF-8 (RFC 3629), or npos.
-size_t find_invalid_utf8(std::string_view text);
-
 // Throws DataError("place: … is not UTF-8 …"): checkpoints and reports store names as UTF-8.
 void require_utf8(std::string_view text, const std::string& place);
 

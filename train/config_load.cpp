@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "core/errors.h"
-#include "data/text_lines.h"
+#include "core/utf8.h"
 #include "train/config.h"
 #include "train/config_check.h"
 #include "train/config_parse.h"

@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "core/printable.h"
-#include "data/text_lines.h"
+#include "core/utf8.h"
 
 namespace tapeformer {
 namespace {

@@ -16,6 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr size_t kLongestText = 60;
+constexpr int kDeepest = 32;
 
 std::string shown(const Json& value) {
   if (value.is_object()) return "an object";
@@ -25,11 +26,18 @@ std::string shown(const Json& value) {
   return text;
 }
 
+// The library copies, compares and prints values by recursion, which deep nesting would overflow.
 Json parse(const std::string& text, const std::string& place) {
+  const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
+    if (depth > kDeepest) throw CheckpointError(concat_text(place, "is nested deeper than ", kDeepest));
+    return true;
+  };
   try {
-    return Json::parse(text);
+    return Json::parse(text, check_depth);
   } catch (const nlohmann::json::parse_error& error) {
     throw CheckpointError(concat_text(place, "is not valid JSON at byte ", error.byte));
+  } catch (const nlohmann::json::exception&) {
+    throw CheckpointError(place + "holds a number that is too large");
   }
 }
 

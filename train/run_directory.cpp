@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/errors.h"
-#include "data/text_lines.h"
+#include "core/utf8.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
 

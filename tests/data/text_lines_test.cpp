@@ -12,20 +12,9 @@ using namespace tapeformer::test;
 
 namespace {
 
-constexpr size_t kNone = std::string_view::npos;
 const std::string kLatin1 = "caf\xE9";
 
 }  // namespace
-
-TEST_CASE("bytes that are not UTF-8 are found where they begin") {
-  for (const std::string good : {"", "plain", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xED\x9F\xBF",
-                                 "\xEE\x80\x80", "\xF4\x8F\xBF\xBF", "\xC2\x80"})
-    CHECK(find_invalid_utf8(good) == kNone);
-  // A lone byte, overlong forms, surrogates, too large, cut short.
-  for (const std::string bad : {"\x80", "\xE9", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF",
-                                "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF", "\xE2\x82", "\xC3", "\xC3g"})
-    CHECK(find_invalid_utf8("ab" + bad) == 2);
-}
 
 TEST_CASE("lines that are not UTF-8 were lost with the first checkpoint: they are refused by file and line") {
   const TempDir dir;

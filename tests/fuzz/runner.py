@@ -17,7 +17,7 @@ DOCUMENTED = {0, 1, 2, 3, 4, 5, 75, 130}
 RAW = re.compile(
     r"basic_string|filesystem error|\[json\.exception|std::|terminate called|vector::_M|_M_range|bad_alloc|what\(\)|"
     r"cxxopts|toml::|\bsto(i|l|d|ul|ll)\b|map::at|bad variant|bad_optional|regex_error|core dumped|basic_ios|"
-    r"iostream error|invalid_argument|out_of_range|libgomp|Traceback|bad_function_call|Resource temporarily")
+    r"iostream error|an error in the program|invalid_argument|out_of_range|libgomp|Traceback|bad_function_call|Resource temporarily")
 SANITIZER = re.compile(r"Sanitizer|runtime error:")
 # Ends of large requests that the program has no part in: the OpenMP library gets no thread for a config that wants
 # thousands within the memory limit, and the sanitizer ends what the release program reports as a failure.

@@ -138,6 +138,21 @@ TEST_CASE("state.json with a wrong entry is refused, and file and entry are name
   CHECK(contains(load_error(dir / "run"), "seconds: is missing"));
 }
 
+TEST_CASE("state.json with a huge number or deep nesting was an error in the program or a crash") {
+  const TempDir dir;
+  train(short_training(), dir / "run");
+  const fs::path path = latest(dir / "run") / "state.json";
+  const std::string whole = read_file(path);
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  for (const auto& [entry, expected] :
+       {std::pair<std::string, std::string>("1e+320", "too large"), {deep, "is nested deeper than 32"}}) {
+    write_file(path, "{\n  \"extra\": " + entry + "," + whole.substr(1));
+    const std::string error = load_error(dir / "run");
+    CHECK(contains(error, path.string() + ": "));
+    CHECK(contains(error, expected));
+  }
+}
+
 TEST_CASE("sizes in state.json and config.toml beyond the tensors are refused before they take memory") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 3);

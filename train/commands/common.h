@@ -57,6 +57,7 @@ struct CommandLine {
   std::vector<std::string> positionals;
   OptionValues options;  // complete
   CommonOptions common;
+  std::vector<std::string> given;  // the names of the command's own options that are on the line
 };
 
 // Returns nothing if the words ask for --help, after printing it. Words after "--" are arguments, also if

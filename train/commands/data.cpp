@@ -141,6 +141,26 @@ std::vector<OptionSpec> data_options() {
   return options;
 }
 
+// Returns the words after "data" that an option belongs to.
+std::string action_of(const std::string& option) {
+  if (option == "from") return "fetch";
+  if (option == "sentences") return "prepare synthetic-speech";
+  if (option == "layout" || option == "allow-commands") return "verify";
+  return "prepare kaldi";
+}
+
+// Throws ConfigError for options that the action does not read.
+void check_options(const CommandLine& line) {
+  std::string action = line.positionals.front();
+  if (action != "verify" && !line.common.sets.empty())
+    throw ConfigError("\"tapeformer data " + action + "\" reads no config, so --set has nothing to change");
+  if (action == "prepare" && line.positionals.size() == 2) action += " " + line.positionals.back();
+  for (const std::string& option : line.given)
+    if (action_of(option) != action)
+      throw ConfigError("--" + option + " belongs to \"tapeformer data " + action_of(option) +
+                        "\" and has no effect on \"tapeformer data " + action + "\"");
+}
+
 constexpr char kDetails[] =
     "list     every known set: what of it was found, and where\n"
     "verify   reads every byte and compares size and SHA-256; exit code 3 if something is wrong.\n"
@@ -175,12 +195,11 @@ int run_data(const Arguments& arguments) {
   const std::vector<std::pair<std::string, Action>> actions = {
       {"list", list_action}, {"verify", verify_data}, {"fetch", fetch_action}, {"prepare", prepare_action}};
   const std::string& wanted = line->positionals.front();
-  if (wanted != "verify" && !line->common.sets.empty())
-    throw ConfigError("\"tapeformer data " + wanted + "\" reads no config, so --set has nothing to change");
   std::vector<std::string> known;
   for (const auto& [name, action] : actions) {
     known.push_back(name);
     if (name != wanted) continue;
+    check_options(*line);
     action({line->positionals.begin() + 1, line->positionals.end()}, *line);
     return 0;
   }

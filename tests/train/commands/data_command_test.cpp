@@ -61,6 +61,23 @@ TEST_CASE("data list left out the sets of speech") {
   CHECK(json_of(run_program({"data", "list", "an4", "--json"}))["sets"].size() == 1);
 }
 
+TEST_CASE("options of another action of data were ignored") {
+  using Words = std::vector<std::string>;
+  for (const auto& [words, option, action] : std::vector<std::tuple<Words, std::string, std::string>>{
+           {{"list", "--from=x"}, "from", "fetch"},
+           {{"fetch", "mnist", "--sentences=3"}, "sentences", "prepare synthetic-speech"},
+           {{"verify", "mnist", "--valid=0.3"}, "valid", "prepare kaldi"},
+           {{"prepare", "mnist", "--audio=x"}, "audio", "prepare kaldi"},
+           {{"prepare", "synthetic-speech", "--layout=kaldi"}, "layout", "verify"},
+           {{"list", "--allow-commands"}, "allow-commands", "verify"}}) {
+    Words line = {"data"};
+    line.insert(line.end(), words.begin(), words.end());
+    const ProgramResult result = run_program(line);
+    CHECK(result.code == 2);
+    CHECK(contains(result.err, "--" + option + " belongs to \"tapeformer data " + action + "\""));
+  }
+}
+
 TEST_CASE("data verify reads every byte") {
   if (no_package()) return;
   const auto good = run_program({"data", "verify", "fashion-mnist", "--json"});
