@@ -32,6 +32,13 @@ struct Part {
   }
 };
 
+// Replaces what an earlier fetch left, and follows no link.
+File create_part(const fs::path& path) {
+  std::error_code ignored;
+  fs::remove(path, ignored);
+  return File(path.string(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+}
+
 fs::path target_folder(const KnownSet& set, const std::string& data_dir) {
   fs::path folder = candidate_folders(set, data_dir).front();
   if (folder == set.system_folder)
@@ -52,7 +59,7 @@ bool is_archive(const std::string& source) {
 
 // Copies a file from a path or a URL to `target`; returns false if there is no such file.
 bool get(const std::string& source, const fs::path& target, int64_t max_bytes) {
-  File file(target.string(), O_WRONLY | O_CREAT | O_TRUNC);
+  File file = create_part(target);
   if (is_url(source) && !source.starts_with("file://")) {
     if (!download(source, file, max_bytes)) return false;
   } else {
@@ -105,7 +112,7 @@ void fetch_file(const KnownFile& file, const fs::path& folder, const std::string
 }
 
 void unpack_member(TarReader& archive, const fs::path& path) {
-  File file(path.string(), O_WRONLY | O_CREAT | O_TRUNC);
+  File file = create_part(path);
   Bytes piece(size_t{1} << 16);
   while (const size_t count = archive.read(piece.data(), piece.size())) file.write(piece.data(), count);
   file.sync();

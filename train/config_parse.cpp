@@ -177,6 +177,11 @@ std::optional<std::string> read_text(const std::string& path, std::string& probl
     problem = "is a folder, expected a config file";
     return std::nullopt;
   }
+  // To open a pipe means to wait for its writer. The shell's <(command) is a pipe under /dev/ that has one.
+  if (std::filesystem::is_fifo(path, ignored) && !path.starts_with("/dev/")) {
+    problem = "is a pipe, expected a config file";
+    return std::nullopt;
+  }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) {

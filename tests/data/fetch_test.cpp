@@ -167,6 +167,16 @@ TEST_CASE("fetch keeps nothing that is not as published") {
   CHECK(entries(data_dir / "fashion-mnist") == 0);
 }
 
+TEST_CASE("fetch wrote through a link that has the name of an unfinished file") {
+  const TempDir dir;
+  write_tiny_mnist(dir / "source", 2, 2);
+  write_file(dir / "victim", std::string("precious"));
+  std::filesystem::create_directories(dir / "data/mnist");
+  std::filesystem::create_symlink(dir / "victim", dir / "data/mnist/train-images-idx3-ubyte.part");
+  CHECK(contains(fetch_error("mnist", dir / "data", (dir / "source").string()), "found 64 bytes"));
+  CHECK(read_file(dir / "victim") == "precious");
+}
+
 TEST_CASE("fetch says what is missing and how to get what it cannot") {
   const TempDir dir;
   CHECK(contains(fetch_error("mnist", dir.path(), (dir / "none").string()),

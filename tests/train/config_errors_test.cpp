@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include "tests/train/config_fixture.h"
 
@@ -210,6 +211,13 @@ TEST_CASE("missing, foreign and huge files are named") {
   CHECK(config_error(folder.write("deep", deep + " = 1\n")).find("unknown table [a]") != std::string::npos);
   CHECK(config_error(folder.write("lists", "x = " + std::string(4000, '[') + "\n")).find("lists:1:") !=
         std::string::npos);
+}
+
+TEST_CASE("a pipe in place of a config was waited for") {
+  TempFolder folder;
+  const std::string pipe = folder.path("pipe.toml");
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(config_error(pipe) == pipe + ": is a pipe, expected a config file");
 }
 
 TEST_CASE("random bytes never crash and always give an error that names the file") {
