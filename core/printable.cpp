@@ -10,8 +10,8 @@ struct Character {
   size_t bytes = 0;  // 0: not valid UTF-8
 };
 
-// Decodes the first character of a text that is not empty. Overlong forms, surrogates and codes above
-// 0x10FFFF are not valid.
+// Decodes the first character of a non-empty text. Overlong forms, surrogates and codes above 0x10FFFF are
+// invalid.
 Character first_character(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
@@ -23,14 +23,14 @@ Character first_character(std::string_view text) {
     if ((byte(i) & 0xC0) != 0x80) return {};
     code = code << 6 | (byte(i) & 0x3F);
   }
-  constexpr char32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  constexpr char32_t kMinCode[] = {0, 0, 0x80, 0x800, 0x10000};  // by the number of bytes
   const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-  if (code < kLeast[bytes] || surrogate || code > 0x10FFFF) return {};
+  if (code < kMinCode[bytes] || surrogate || code > 0x10FFFF) return {};
   return {code, bytes};
 }
 
-// Control characters (C0, DEL, C1), line and paragraph separators, and what Unicode's bidirectional algorithm
-// obeys.
+// Returns whether a character is a control character (C0, DEL, C1), a line or paragraph separator, or a
+// bidirectional formatting character.
 bool is_unsafe(char32_t code) {
   const auto within = [code](char32_t first, char32_t last) { return code >= first && code <= last; };
   return code < 0x20 || within(0x7F, 0x9F) || code == 0x061C || within(0x200E, 0x200F) ||
