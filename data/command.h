@@ -30,8 +30,7 @@ class Descriptor {
   int number_;
 };
 
-// Kills the programs that run now, with their children. Async-signal-safe, for a process that is about to
-// end.
+// Kills all running programs and their children. Async-signal-safe, for use before the process ends.
 void end_running_commands() noexcept;
 
 // What a program printed, as a file that is in memory and goes with this object.

@@ -19,11 +19,11 @@ namespace tapeformer {
 // its archive, an empty transcript) are none here: SpeechDataset names and leaves out what it cannot use.
 Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_commands = false);
 
-// Every fault of the directory, commands and those of one utterance among them; none: good. With `contents`,
-// the features of every utterance are computed, too, if the lists fit together.
+// Returns all faults of the directory, including commands and faults of single utterances. If `contents` is
+// true and the lists are consistent, computes the features of every utterance, too.
 Faults kaldi_problems(const std::filesystem::path& folder, bool contents = true, bool allow_commands = false);
 
-// The same, with a check of the contents that also sees other directories.
+// Returns the same faults, with a check of the contents that several directories share.
 class ContentCheck;
 Faults kaldi_problems(const std::filesystem::path& folder, ContentCheck& check_one, bool allow_commands);
 

@@ -42,7 +42,7 @@ std::vector<TextLine> read_lines(const std::filesystem::path& path) {
 
 namespace {
 
-// The code point at `at` of a valid text; `at` moves behind it.
+// Returns the code point at offset `at` of a valid UTF-8 text and advances `at`.
 uint32_t code_point(const std::string& text, size_t& at) {
   const auto lead = static_cast<unsigned char>(text[at++]);
   if (lead < 0x80) return lead;
@@ -62,7 +62,7 @@ void append_utf8(uint32_t point, std::string& text) {
 }  // namespace
 
 size_t find_invalid_utf8(std::string_view text) {
-  // By the number of bytes after the first: the smallest code point, and the bits of the first byte.
+  // Smallest code point and fixed bits of the first byte, by the number of continuation bytes.
   struct Form {
     uint32_t smallest;
     unsigned char mask, value;
@@ -119,7 +119,7 @@ std::string lower_case(std::string text) {
 std::string lower_case_utf8(const std::string& text) {
   const bool ascii = std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; });
   if (ascii || find_invalid_utf8(text) != std::string::npos) return lower_case(text);
-  // Made once and kept: locales are read by many threads.
+  // Created once and never freed, because several threads may use it.
   static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   if (!locale) return lower_case(text);
   std::string lower;

@@ -140,9 +140,9 @@ TEST_CASE("recordings and transcripts that do not belong together are named") {
   CHECK(report.recordings == 17);
   REQUIRE(report.faults.size() == 6);
   const std::vector<std::string> parts = {
-      "table.tsv:22: names no recording",           "broken.wav: not a readable audio file",
-      "several recordings are called \"s9/0.wav\"", "several recordings are called \"0.wav\"",
-      "\"s0/0.wav\" has a transcript already",      "the transcript has no words"};
+      "table.tsv:22: the recording column is empty", "broken.wav: not a readable audio file",
+      "several recordings match \"s9/0.wav\"",       "several recordings match \"0.wav\"",
+      "\"s0/0.wav\" has a transcript already",       "the transcript has no words"};
   for (size_t i = 0; i < parts.size(); ++i) CHECK(contains(report.faults[i], parts[i]));
 
   const auto fails = [&](const PrepareOptions& wrong) {
@@ -163,7 +163,7 @@ TEST_CASE("recordings and transcripts that do not belong together are named") {
   write_file(dir / "audio/train/x.wav", std::string("x"));
   wrong = options;
   wrong.out = dir / "audio";
-  CHECK(contains(fails(wrong), "is there already and is no data directory"));
+  CHECK(contains(fails(wrong), "exists and is not a Kaldi data directory"));
   CHECK(fs::exists(dir / "audio/train/x.wav"));
   write_file(dir / "table.tsv", std::string("path\tsentence\ns0/0.wav\tzork\n"));
   CHECK(contains(fails(options), "1 have words that the lexicon lacks, see"));

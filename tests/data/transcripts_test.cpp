@@ -93,7 +93,8 @@ TEST_CASE("transcripts that cannot be read are named with their line") {
   CHECK(faults.size() == 2);
   write_file(dir / "t.csv", std::string("w,x,y,z\n1,2,3,4\n"));
   CHECK(contains(reading_error(dir / "t.csv"), "expected a header with a column for the recording"));
-  CHECK(contains(reading_error(dir / "t.csv", {"w", "v", ""}), "has no column \"v\"; there are: w x y z"));
+  CHECK(contains(reading_error(dir / "t.csv", {"w", "v", ""}),
+                 "there is no column \"v\"; the columns are: w x y z"));
   write_file(dir / "t.tsv", std::string("path\ttext\n"));
   CHECK(contains(reading_error(dir / "t.tsv"), "holds no transcripts"));
 }

@@ -320,7 +320,7 @@ TEST_CASE("data prepare kaldi: the example of the documentation, from a table to
   for (const auto& [option, value, expected] :
        {std::tuple<std::string, std::string, std::string>{"--valid", "2", "at most 1"},
         {"--split", "speakers", "expected one of"},
-        {"--text-column", "words", "has no column \"words\""}}) {
+        {"--text-column", "words", "there is no column \"words\""}}) {
     const auto refused = run(documented("tapeformer data prepare kaldi") + " " + option + " " + value);
     CHECK(refused.code >= 2);
     CHECK(contains(refused.err, expected));
