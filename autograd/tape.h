@@ -1,9 +1,9 @@
-// The tape: what ops did, in order, so that backward() can sweep it from the end.
+// The tape of recorded ops, on which backward() computes gradients in reverse order.
 //
-// Each thread records on a tape of its own, a sequence of nodes in creation order. A node holds the op's
-// gradient function, where each of its inputs came from, and how many tensors and later nodes still need it;
-// a node that nobody needs is dropped, so a forward pass whose result is thrown away leaves nothing behind.
-// Sweeping and dropping are loops over indices: no depth of graph overflows the stack.
+// Each thread has a separate tape, a sequence of nodes in creation order. A node holds the op's gradient
+// function, the edges of its inputs, and the number of tensors and later nodes that refer to the node. A node
+// without references is freed, so a discarded forward pass uses no memory. backward() and the freeing of
+// nodes loop over indices, so deep graphs do not overflow the stack.
 //
 // A recorded tensor belongs to the tape of the thread that recorded it. Recording ops and backward() throw
 // ShapeError for a tensor recorded on another thread. Any thread may use a leaf, but only one at a time. Any

@@ -6,11 +6,24 @@
 #include <string>
 #include <vector>
 
+#include "core/errors.h"
+
 namespace tapeformer {
 
 // Messages of faults. Readers of corpora throw at the first fault. If they get a list, they append every
 // fault to the list and continue.
 using Faults = std::vector<std::string>;
+
+// Calls f(). If `faults` is given, appends the message of a DataError to it instead of throwing.
+template <class F>
+void collect_fault(Faults* faults, F&& f) {
+  if (!faults) return f();
+  try {
+    f();
+  } catch (const DataError& error) {
+    faults->push_back(error.what());
+  }
+}
 
 struct FaultLimits {
   int64_t of_a_kind = 5;  // faults of each kind

@@ -1,5 +1,5 @@
-// How far a recognised sequence of phones is from what was said: edit distance, the phone error rate over a
-// corpus, confusions, and files for NIST's sclite. Pure functions but for the files; any thread.
+// Scoring of recognised phones against a reference: alignments, the phone error rate of a corpus, confusions,
+// and files for NIST's sclite. All functions are thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The sets of speech that lie among the data directories, and where. Unlike those of the catalogue they have
-// no list of published files: what may be wrong with them, speech_problems finds (data/verify_speech.h).
+// The known speech sets and their folders. Unlike the sets of the catalogue, they have no list of published
+// files; speech_problems (data/verify_speech.h) checks their contents.
 #pragma once
 
 #include <cstdint>

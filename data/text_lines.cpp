@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "core/errors.h"
+#include "core/utf8.h"
 #include "data/file.h"
 
 namespace tapeformer {
@@ -42,16 +43,7 @@ std::vector<TextLine> read_lines(const std::filesystem::path& path) {
 
 namespace {
 
-// Returns the code point at offset `at` of a valid UTF-8 text and advances `at`.
-uint32_t code_point(const std::string& text, size_t& at) {
-  const auto lead = static_cast<unsigned char>(text[at++]);
-  if (lead < 0x80) return lead;
-  const int more = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
-  uint32_t point = lead & (0x3Fu >> more);
-  for (int i = 0; i < more; ++i) point = point << 6 | (static_cast<unsigned char>(text[at++]) & 0x3F);
-  return point;
-}
-
+// Appends a code point in UTF-8.
 void append_utf8(uint32_t point, std::string& text) {
   const int more = point < 0x80 ? 0 : point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
   constexpr std::array<uint32_t, 4> kLeads = {0, 0xC0, 0xE0, 0xF0};
@@ -62,27 +54,10 @@ void append_utf8(uint32_t point, std::string& text) {
 }  // namespace
 
 size_t find_invalid_utf8(std::string_view text) {
-  // Smallest code point and fixed bits of the first byte, by the number of continuation bytes.
-  struct Form {
-    uint32_t smallest;
-    unsigned char mask, value;
-  };
-  constexpr std::array<Form, 4> kForms = {
-      {{0, 0x80, 0x00}, {0x80, 0xE0, 0xC0}, {0x800, 0xF0, 0xE0}, {0x10000, 0xF8, 0xF0}}};
   for (size_t at = 0; at < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[at]);
-    size_t more = 0;
-    while (more < kForms.size() && (lead & kForms[more].mask) != kForms[more].value) ++more;
-    if (more == kForms.size() || more >= text.size() - at) return at;
-    uint32_t point = lead & static_cast<unsigned char>(~kForms[more].mask);
-    for (size_t i = 1; i <= more; ++i) {
-      const auto byte = static_cast<unsigned char>(text[at + i]);
-      if ((byte & 0xC0) != 0x80) return at;
-      point = point << 6 | (byte & 0x3F);
-    }
-    const bool surrogate = point >= 0xD800 && point <= 0xDFFF;
-    if (point < kForms[more].smallest || point > 0x10FFFF || surrogate) return at;
-    at += more + 1;
+    const size_t bytes = first_utf8_character(text.substr(at)).bytes;
+    if (bytes == 0) return at;
+    at += bytes;
   }
   return std::string_view::npos;
 }
@@ -123,9 +98,10 @@ std::string lower_case_utf8(const std::string& text) {
   static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   if (!locale) return lower_case(text);
   std::string lower;
-  for (size_t at = 0; at < text.size();) {
-    const uint32_t point = code_point(text, at);
-    append_utf8(static_cast<uint32_t>(towlower_l(static_cast<wint_t>(point), locale)), lower);
+  for (std::string_view rest = text; !rest.empty();) {
+    const Utf8Character character = first_utf8_character(rest);
+    append_utf8(static_cast<uint32_t>(towlower_l(static_cast<wint_t>(character.code), locale)), lower);
+    rest.remove_prefix(character.bytes);
   }
   return lower;
 }

@@ -19,16 +19,6 @@ constexpr std::array<const char*, 7> kTextNames = {
     "text", "sentence", "transcript", "transcription", "normalized_text", "words", "label"};
 constexpr std::array<const char*, 4> kSpeakerNames = {"speaker", "speaker_id", "client_id", "spk"};
 
-template <class F>
-void read_line(Faults* faults, F&& f) {
-  if (!faults) return f();
-  try {
-    f();
-  } catch (const DataError& error) {
-    faults->push_back(error.what());
-  }
-}
-
 // Returns the fields of a line. With commas, a quoted field may contain commas, and "" for a quote.
 Words fields_of(const TextLine& line, char separator) {
   Words fields = {""};
@@ -127,7 +117,7 @@ std::vector<Transcript> read_table(const std::vector<TextLine>& lines, char sepa
       columns = find_columns(line, fields_of(line, separator), wanted);
       if (columns->header) continue;
     }
-    read_line(faults, [&] {
+    collect_fault(faults, [&] {
       const Words fields = fields_of(line, separator);
       const size_t needed = std::max({columns->recording, columns->text, columns->speaker.value_or(0)}) + 1;
       if (fields.size() < needed)
@@ -167,12 +157,12 @@ std::vector<Transcript> read_folder(const fs::path& folder, Faults* faults) {
   std::sort(single.begin(), single.end());
   std::vector<Transcript> transcripts;
   for (const fs::path& path : lists)
-    read_line(faults, [&] {
+    collect_fault(faults, [&] {
       for (Transcript& one : read_list(read_lines(path))) transcripts.push_back(std::move(one));
     });
   if (!lists.empty()) return transcripts;
   for (const fs::path& path : single)
-    read_line(faults, [&] {
+    collect_fault(faults, [&] {
       std::string text;
       for (const TextLine& line : read_lines(path)) text += line.text + " ";
       fs::path name = path.lexically_relative(folder);

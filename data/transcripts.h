@@ -20,8 +20,7 @@ struct Transcript {
   std::string place;    // "file:line"
 };
 
-// Columns of a table, by the name in its header or by number (from 1). "": the column is found by common
-// names
+// Columns of a table, by the name in its header or by number (from 1). "": any column with a common name
 // ("path", "file", "id" …; "text", "sentence", "transcript" …; "speaker", "client_id").
 struct TranscriptColumns {
   std::string recording, text, speaker;

@@ -86,7 +86,7 @@ class TinyServer {
   std::jthread thread_;
 };
 
-// What would be downloaded, as text; nothing if the server has no such file.
+// Returns the downloaded text, or nullopt if the server has no such file.
 std::optional<std::string> downloaded(const std::string& url, int64_t max_bytes) {
   const TempDir dir;
   const std::string path = (dir / "file").string();
@@ -101,7 +101,7 @@ std::string tar_number(size_t number) {
   return {text, 12};
 }
 
-// A member of a tar archive as tar(1) writes it; type '0' is a regular file, '2' a symbolic link.
+// Returns a member of a tar archive as tar(1) writes it. Type '0' is a regular file, '2' a symbolic link.
 std::string tar_member(const std::string& path, const std::string& body, char type = '0') {
   std::string head = path;
   head.resize(100);
@@ -212,7 +212,7 @@ TEST_CASE("downloads that fail, end early or are too long name the URL and the r
   CHECK(contains(message_of<DataError>([&] { downloaded(url, 10000); }), url + ": cannot be downloaded: "));
 }
 
-TEST_CASE("fetch speaks https only, also after a redirection") {
+TEST_CASE("fetch accepts only https, also after a redirection") {
   if (!can_download()) {
     MESSAGE("skipped: built without libcurl");
     return;

@@ -217,7 +217,7 @@ TEST_CASE("a command that takes too long or prints too much is ended with all th
   CHECK(!std::filesystem::exists(late));
 }
 
-TEST_CASE("the commands that run are ended together with their children") {
+TEST_CASE("end_running_commands kills running commands and their children") {
   const TempDir dir;
   const std::string mark = (dir / "mark").string();
   std::string error;

@@ -1,0 +1,18 @@
+// Decoding of UTF-8 (RFC 3629). All functions are thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace tapeformer {
+
+struct Utf8Character {
+  char32_t code = 0;
+  size_t bytes = 0;  // 0: not valid UTF-8
+};
+
+// Decodes the first character of a non-empty text. Overlong forms, surrogates and codes above 0x10FFFF are
+// invalid.
+Utf8Character first_utf8_character(std::string_view text);
+
+}  // namespace tapeformer
