@@ -66,7 +66,7 @@ bool is_local(const std::string& url) {
   if (scheme == "https") return false;
   const std::string host = url_part(parsed.get(), CURLUPART_HOST);
   if (scheme == "http" && (host == "localhost" || host == "127.0.0.1" || host == "[::1]")) return true;
-  throw ConfigError(url + ": only https:// is downloaded");
+  throw ConfigError(url + ": unsupported URL, expected https://");
 }
 
 CURLcode transfer(CURL* handle, const std::string& url, Sink& sink) {

@@ -22,7 +22,7 @@ namespace {
 
 const char* const kPackage = "/usr/share/datasets/fashion-mnist";
 
-// Serves the files of a folder at 127.0.0.1; anything else is 404, except /broken, which is 500, and
+// Serves the files of a folder at 127.0.0.1. Other paths give 404, except /broken, which gives 500, and
 // /moved/NAME, which redirects to NAME. A request for NAME?cut announces the file but sends half of it.
 class TinyServer {
  public:
@@ -225,7 +225,7 @@ TEST_CASE("fetch accepts only https, also after a redirection") {
   for (const std::string url : {"http://example.org", "ftp://127.0.0.1", "http://127.0.0.1.example.org",
                                 "http://127.0.0.1@example.org", "gopher://localhost"})
     CHECK(contains(message_of<ConfigError>([&] { fetch_set("mnist", dir.path().string(), url); }),
-                   "only https:// is downloaded"));
+                   "unsupported URL, expected https://"));
   CHECK_THROWS_AS(fetch_set("mnist", dir.path().string(), "https://[::"), ConfigError);
   for (const KnownSet& set : known_sets()) CHECK(set.url.starts_with("https://"));
 }
