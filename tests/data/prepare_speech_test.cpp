@@ -156,7 +156,7 @@ TEST_CASE("recordings and transcripts without a match are reported") {
   CHECK(contains(fails(wrong), "convert its 1 .mp3"));
   wrong = options;
   wrong.valid = 0.5, wrong.test = 0.5;
-  CHECK(contains(fails(wrong), "below 1 in all"));
+  CHECK(contains(fails(wrong), "a sum below 1"));
   wrong = options;
   wrong.split = "speaker", wrong.valid = 0.6, wrong.test = 0.3;
   CHECK(contains(fails(wrong), "the 3 speakers are too few: nothing is left for train"));
