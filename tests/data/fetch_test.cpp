@@ -248,7 +248,7 @@ TEST_CASE("fetch takes only the known files out of an archive") {
   };
   CHECK(contains(error(tar_member("train-images-idx3-ubyte", "short")),
                  "train-images-idx3-ubyte: expected 47040016 bytes, found 5"));
-  CHECK(contains(error(tar_member("readme", "text")), "has no file train-images-idx3-ubyte"));
+  CHECK(contains(error(tar_member("readme", "text")), "contains no file train-images-idx3-ubyte"));
   CHECK(contains(error(std::string(512, 'x')), "is not a tar archive, or is damaged"));
   CHECK(contains(error(tar.substr(0, 5000)), "the tar archive ends early"));
   CHECK(contains(error(tar.substr(0, 700)), "the tar archive ends early"));
