@@ -264,7 +264,7 @@ TEST_CASE("data verify of a config reads the parts that training with it reads")
 
 namespace {
 
-// The line of docs/speech.md that begins so.
+// Returns the line of docs/speech.md that begins with `start`.
 std::string documented(const std::string& start) {
   const std::string text = read_file(SOURCE_DIR "/docs/speech.md");
   const size_t at = text.find("\n" + start + " ") + 1;
@@ -304,7 +304,7 @@ TEST_CASE("data prepare kaldi: the example of the documentation, from a table to
   CHECK(report["train"].get<int>() + report["valid"].get<int>() + report["test"].get<int>() == 23);
   CHECK(report["unknown_words"] == 1);
   CHECK(report["sample_rate"] == 16000);
-  CHECK(contains(made.err, "1 utterances are left out, as the lexicon lacks 1 of their words"));
+  CHECK(contains(made.err, "1 utterances are left out: the lexicon lacks 1 of their words"));
   CHECK(contains(read_file(dir / "corpus/unknown-words.txt"), "1 zork "));
 
   CHECK(json_of(run(documented("tapeformer data verify kaldi corpus")))["good"] == true);

@@ -251,6 +251,6 @@ TEST_CASE("bench stream scores the recordings of a run's corpus as streams and o
   CHECK(report["streams"][1]["seconds"] < 24);
   const auto none = run_program({"bench", "stream"});
   CHECK(none.code == 2);
-  CHECK(contains(none.err, "--run names the run directory of a speech model"));
+  CHECK(contains(none.err, "bench stream needs --run"));
   CHECK(run_program({"bench", "stream", "--run", (dir / "missing").string()}).code != 0);
 }
