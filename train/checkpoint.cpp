@@ -118,7 +118,7 @@ void write_contents(const Folder& folder, const CheckpointContents& contents) {
 }
 
 // Returns whether a name is that of a temporary entry. Earlier versions named these entries ".tmp-…".
-bool is_unfinished(const std::string& name) {
+bool is_unfinished_checkpoint(const std::string& name) {
   return name.starts_with(".tmp-") || is_temporary_name(name);
 }
 
@@ -202,7 +202,7 @@ void remove_unfinished_checkpoints(const std::string& run_dir) {
       std::vector<fs::path> leftovers;
       if (!fs::is_directory(folder)) continue;
       for (const auto& entry : fs::directory_iterator(folder))
-        if (is_unfinished(entry.path().filename().string())) leftovers.push_back(entry.path());
+        if (is_unfinished_checkpoint(entry.path().filename().string())) leftovers.push_back(entry.path());
       for (const auto& path : leftovers) fs::remove_all(path);
     }
   });

@@ -26,10 +26,10 @@
 
 namespace tapeformer {
 
-inline constexpr char kCheckpoints[] = "checkpoints";  // folder in a run directory
-inline constexpr char kConfigFile[] = "config.toml";
-
 using NamedTensorList = std::vector<std::pair<std::string, Tensor>>;
+
+// Names of the folder of checkpoints in a run directory, and of the config in a run or a checkpoint.
+inline constexpr char kCheckpoints[] = "checkpoints", kConfigFile[] = "config.toml";
 
 struct CheckpointContents {
   std::map<std::string, Tensor> model;

@@ -27,8 +27,8 @@ constexpr size_t kManySpeakers = 10;
 
 // Limits of the entries of state.json.
 constexpr int64_t kMaxDims = 1'000'000;
-constexpr double kMaxTotalFrames = 1e15;       // of all utterances
-constexpr int64_t kMaxFrames = 1'000'000'000;  // frames of one utterance
+constexpr double kMaxTotalFrames = 1e15;                // of all utterances
+constexpr int64_t kMaxUtteranceFrames = 1'000'000'000;  // frames of one utterance
 
 struct PartNames {
   const char *train, *valid, *test;
@@ -159,7 +159,7 @@ SpeechDescription speech_description(const std::string& task_json, const std::st
   }
   // Checkpoints of older versions do not have the length of the longest utterance.
   if (entries.has("longest_frames"))
-    description.longest_frames = entries.integer("longest_frames", 1, kMaxFrames);
+    description.longest_frames = entries.integer("longest_frames", 1, kMaxUtteranceFrames);
   return description;
 } catch (const DataError& error) {
   throw CheckpointError(place + ": task.phones: " + error.what());
