@@ -78,7 +78,7 @@ OptionValue other_value(const SchemaKey& key, const Config& config) {
   return value;
 }
 
-// The weights and the last evaluation.
+// Returns the weights and the last evaluation of a training.
 std::vector<double> outcome(const Config& config) {
   const TempDir dir;
   Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
@@ -91,7 +91,7 @@ std::vector<double> outcome(const Config& config) {
   return numbers;
 }
 
-// Sets what a value needs of other keys.
+// Sets the other keys that a value requires.
 void complete(const std::string& name, Config& config) {
   if (name == "model.attention")
     config.attention = OptionValues(attention_kind(config.model.attention).options);

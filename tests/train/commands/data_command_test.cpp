@@ -176,7 +176,7 @@ TEST_CASE("data verify knows the layouts of speech, among the data directories a
 
 namespace {
 
-// A part of a Kaldi folder: `count` recordings of tones at 8 kHz that say "two words".
+// Writes a part of a Kaldi folder: `count` recordings of tones at 8 kHz with the text "two words".
 void write_part(const fs::path& folder, int count) {
   std::string scp, text;
   std::vector<float> samples(4000);
@@ -210,7 +210,8 @@ TEST_CASE("data verify takes what training takes, and finds what training refuse
   CHECK(json_of(verify({rate}))["good"] == true);
   CHECK(json_of(verify({"data.resample=true", lexicon}))["good"] == true);
 
-  // Training with the default rate refuses all recordings: five are named, and how many more there are.
+  // Training with the default rate refuses all recordings: the first five are printed, and the number of the
+  // others.
   const auto other_rate = verify({});
   CHECK(other_rate.code == 3);
   CHECK(json_of(other_rate)["files"][0]["faults"] == 43);

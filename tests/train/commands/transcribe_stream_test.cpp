@@ -216,7 +216,7 @@ TEST_CASE("transcribe --stream keeps the phone error rate of its parts past the 
     CHECK(alone_score.error_rate() < 10);
     CHECK(restarted_score.error_rate() < alone_score.error_rate() + 5);
     CHECK(restarted[0]["restarts"] > 50);
-    // The cache of softmax attention ends with the longest utterance.
+    // The cache of softmax attention has the length of the longest utterance.
     CHECK(endless[0].contains("error") == (run == softmax));
   }
 
