@@ -9,7 +9,7 @@ namespace tapeformer {
 
 constexpr int64_t kNone = -1;
 
-// Where the gradient of an input goes: to a node, to a leaf, or nowhere.
+// Destination of the gradient of an input: a node, a leaf, or none.
 struct tape::Edge {
   int64_t node = kNone;
   Tensor leaf;
@@ -50,12 +50,13 @@ struct Node {
   const char* op = "";
   GradientFunction gradient_function;
   std::vector<Edge> inputs;
-  Tensor gradient;     // of the result, while a sweep is under way
-  int32_t owners = 0;  // the result's body, the edges of later nodes, and a gradient that waits
+  Tensor gradient;     // of the result, during backward()
+  int32_t owners = 0;  // the result's body, the edges of later nodes, and a pending gradient
   bool freed = false;  // consumed by backward() without retain
 };
 
-// Only the thread that owns the tape reads and writes nodes. Other threads queue the nodes that they release.
+// Only the thread that owns the tape accesses its nodes. Other threads queue the ids of nodes that they
+// release.
 class Tape {
  public:
   // A sweep inside a gradient function (recompute) must not run nodes of the sweep around it: it stops at the
@@ -111,20 +112,20 @@ class Tape {
       if (edge.node != kNone) release(edge.node);
   }
 
-  // Gives up one owner of a node on a thread that does not own the tape.
+  // Releases one reference to a node. Called on threads that do not own the tape.
   void release_elsewhere(int64_t id) {
     std::unique_lock lock(mutex_);
     released_elsewhere_.push_back(id);
     has_released_elsewhere_.store(true, std::memory_order_relaxed);
     if (orphaned_ && !collecting_) collect_orphan(std::move(lock));
   }
-  // Frees the nodes that other threads released. Called by the owner.
+  // Frees the nodes that other threads released. Called on the thread that owns the tape.
   void collect() {
     if (!has_released_elsewhere_.load(std::memory_order_relaxed)) return;
     std::unique_lock lock(mutex_);
     release_queued(lock);
   }
-  // The owner has ended. The tape deletes itself when its last node is released.
+  // Called when the thread that owns the tape ends. The tape deletes itself after its last node is released.
   void orphan() {
     std::unique_lock lock(mutex_);
     orphaned_ = true;
@@ -136,13 +137,13 @@ class Tape {
     has_released_elsewhere_.store(false, std::memory_order_relaxed);
     while (!released_elsewhere_.empty()) {
       const std::vector<int64_t> ids = std::exchange(released_elsewhere_, {});
-      lock.unlock();  // a node that is freed may release others
+      lock.unlock();  // freeing a node may release other nodes
       for (const int64_t id : ids) release(id);
       lock.lock();
     }
   }
-  // Every thread that still releases a node of the tape keeps that node alive, so nobody waits for the mutex
-  // of a tape without nodes.
+  // A node stays alive until the thread that releases it holds the mutex. If the tape has no nodes, no thread
+  // waits for the mutex.
   void collect_orphan(std::unique_lock<std::mutex> lock) {
     collecting_ = true;
     release_queued(lock);
@@ -158,7 +159,7 @@ class Tape {
   bool draining_ = false;
 
   std::atomic<bool> has_released_elsewhere_{false};
-  std::mutex mutex_;  // of the members below
+  std::mutex mutex_;  // guards the members below
   std::vector<int64_t> released_elsewhere_;
   bool orphaned_ = false, collecting_ = false;
 };

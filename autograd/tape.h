@@ -1,14 +1,14 @@
-// The tape: what ops did, in order, so that backward() can sweep it from the end.
+// The tape of recorded ops, on which backward() computes gradients in reverse order.
 //
-// Each thread records on a tape of its own, a sequence of nodes in creation order. A node holds the op's
-// gradient function, where each of its inputs came from, and how many tensors and later nodes still need it;
-// a node that nobody needs is dropped, so a forward pass whose result is thrown away leaves nothing behind.
-// Sweeping and dropping are loops over indices: no depth of graph overflows the stack.
+// Each thread has a separate tape, a sequence of nodes in creation order. A node holds the op's gradient
+// function, the edges of its inputs, and the number of tensors and later nodes that refer to the node. A node
+// without references is freed, so a discarded forward pass uses no memory. backward() and the freeing of
+// nodes loop over indices, so deep graphs do not overflow the stack.
 //
-// A recorded tensor belongs to the tape of the thread that recorded it. Ops that record and backward() throw
-// ShapeError for a recorded tensor of another thread; leaves may be used on every thread, one at a time. Any
-// thread may drop a recorded tensor: the tape's thread frees its node at its next op, and if that thread has
-// ended, the dropping thread frees it.
+// A recorded tensor belongs to the tape of the thread that recorded it. Recording ops and backward() throw
+// ShapeError for a tensor recorded on another thread. Any thread may use a leaf, but only one at a time. Any
+// thread may drop a recorded tensor. The owner of the tape frees the node at its next recorded op. If the
+// owner has ended, the dropping thread frees the node.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,15 @@ namespace tape {
 struct Edge;
 }
 
-// Which inputs of the op need a gradient; an op may skip the work for the others. Valid during the call of
-// the gradient function only.
+// The inputs of an op that need a gradient. A gradient function may skip the other inputs. The object is
+// valid only during the call of the gradient function.
 class Needs {
  public:
   explicit Needs(const tape::Edge* inputs) : inputs_(inputs) {}
   bool operator[](int input) const;
 
  private:
-  const tape::Edge* inputs_;  // one for each input
+  const tape::Edge* inputs_;  // one edge per input
 };
 
 // A move-only function (Tensor gradient, Needs) -> Gradients.
@@ -102,10 +102,10 @@ inline Tensor detach(const Tensor& tensor) {
 struct BackwardOptions {
   bool retain = false;  // keep the tape for another backward()
 };
-// Sweeps the tape from `result`, adding d(sum(result * cotangent)) / d(leaf) to the gradient of every leaf.
-// Without a cotangent the result must be a scalar (one element). Errors: ShapeError when the result is not
-// recorded, when it was recorded on another thread, when an earlier backward() consumed its part of the tape,
-// or when the cotangent does not match in shape or dtype.
+// Adds d(sum(result * cotangent)) / d(leaf) to the gradient of every leaf. If no cotangent is given, the
+// result must have one element. Throws ShapeError if the result is undefined, is not recorded or was recorded
+// on another thread, if an earlier backward() consumed its part of the tape, or if the cotangent does not
+// match the result in shape or dtype.
 void backward(const Tensor& result, const Tensor& cotangent = {}, BackwardOptions options = {});
 
 // Nodes alive on this thread's tape (for tests and leak checks).

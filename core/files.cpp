@@ -20,7 +20,7 @@ constexpr mode_t kMode = 0666;                        // less the umask
 constexpr std::string_view kTemporaryMark = ".tmp-";
 constexpr size_t kTemporaryDigits = 16, kLongestStem = 200;
 
-// The path behind all links.
+// Returns the path with all symbolic links resolved.
 std::string resolved(const std::string& path) {
   const std::unique_ptr<char, decltype(&std::free)> text(::realpath(path.c_str(), nullptr), &std::free);
   if (!text) throw FileError("resolve", path);
@@ -87,7 +87,7 @@ void File::sync() {
 }
 
 File open_regular(const std::string& path) {
-  // To open a pipe without this flag means to wait for its writer.
+  // Without O_NONBLOCK, opening a pipe waits for its writer.
   File file(path, O_RDONLY | O_NONBLOCK);
   file.size();
   return file;
@@ -112,7 +112,7 @@ std::string temporary_name(const std::string& name) {
   char digits[kTemporaryDigits + 1];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(number));
   const size_t slash = name.rfind('/'), start = slash == std::string::npos ? 0 : slash + 1;
-  // Cut, so that the longest allowed name gets one too.
+  // The name is cut because file systems limit its length.
   return name.substr(0, start) + "." + name.substr(start, kLongestStem) + std::string(kTemporaryMark) +
          digits;
 }

@@ -1,6 +1,6 @@
-// Files that survive crashes and full disks: complete writes, fsync, and replacement by rename. Every failure
-// is a FileError with the path and the system's reason. Files that the user names may be links; core/folder.h
-// serves files whose names the program chooses.
+// Files that survive crashes and full disks: complete writes, fsync, and replacement by rename. All functions
+// throw FileError with the path and the system's reason. They follow symbolic links, for files that the user
+// names. For files that the program names, use core/folder.h, which does not follow links.
 #pragma once
 
 #include <cerrno>
@@ -14,7 +14,7 @@ namespace tapeformer {
 
 class FileError : public std::runtime_error {
  public:
-  // "cannot ACTION PATH: REASON"; the reason is an errno, with the text of the system or another one.
+  // The message is "cannot ACTION PATH: TEXT". `reason` is an errno, whose text of the system is the default.
   FileError(const std::string& action, const std::string& path, int reason = errno);
   FileError(const std::string& action, const std::string& path, int reason, const std::string& text);
   int reason() const { return reason_; }
@@ -41,7 +41,7 @@ class File {
   void write(const void* data, size_t size);
   void read_at(void* data, size_t size,
                size_t offset) const;  // the whole range; throws if the file is shorter
-  size_t size() const;                // throws if it is no regular file
+  size_t size() const;                // throws if the file is not a regular file
   void truncate(size_t size);
   // Data on disk; after it returns, a rename of this file can only uncover whole content.
   void sync();
@@ -51,20 +51,19 @@ class File {
   int descriptor_;
 };
 
-// Opens a regular file for reading. Throws FileError for anything else, and does not wait for a pipe.
+// Opens a regular file for reading. Throws FileError for other kinds of files and never blocks on a pipe.
 File open_regular(const std::string& path);
-// The contents of a regular file of at most `max_bytes`.
+// Returns the contents of a regular file. Throws FileError if the file has more than `max_bytes`.
 std::string read_file(const std::string& path, size_t max_bytes = SIZE_MAX);
-// A hidden name in the same folder for a temporary file that will replace `name`. No other process can
-// predict it.
+// Returns an unpredictable hidden name, in the same folder, for a temporary file that will replace `name`.
 std::string temporary_name(const std::string& name);
-// Whether a file's name ends like the result of temporary_name.
+// Returns whether `name` has the form of a result of temporary_name.
 bool is_temporary_name(std::string_view name);
 // Makes renames and new entries in a folder durable.
 void sync_folder(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
-// Readers see the old content or the new one, never a mixture; after a failure nothing else is left behind.
-// If the path is a link, its target is replaced; a device or a pipe is written to.
+// Replaces a file atomically: readers see the old or the new content. A failure leaves no other file behind.
+// If the path is a symbolic link, replaces its target. If the path is a device or a pipe, writes to it.
 void replace_file(const std::string& path, std::string_view text);
 
 // A folder that one process at a time may write to, from construction to destruction; the system gives it

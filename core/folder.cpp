@@ -19,7 +19,7 @@ File open_at(const File& folder, const std::string& path, const std::string& nam
   do descriptor = ::openat(folder.descriptor(), name.c_str(), all, kFileMode);
   while (descriptor < 0 && errno == EINTR);
   if (descriptor < 0 && errno == ELOOP)
-    throw FileError("open", path, ELOOP, "it is a symbolic link, which is not followed here");
+    throw FileError("open", path, ELOOP, "it is a symbolic link, expected a file or folder");
   if (descriptor < 0) throw FileError("open", path);
   return File(descriptor, path);
 }
@@ -99,7 +99,7 @@ void Folder::rename(const std::string& from, const std::string& to) const {
 }
 
 void Folder::exchange(const std::string& a, const std::string& b) const {
-  // By number: the C library of older systems lacks the wrapper.
+  // The C library of older systems has no renameat2().
   const int folder = handle_.descriptor();
   if (::syscall(SYS_renameat2, folder, a.c_str(), folder, b.c_str(), RENAME_EXCHANGE) != 0)
     throw FileError("exchange " + path_of(a) + " with", path_of(b));
@@ -116,7 +116,7 @@ void Folder::remove(const std::string& name) const {
 }
 
 void Folder::sync() const {
-  // Some network file systems cannot sync folders and say so with EINVAL.
+  // EINVAL: some network file systems do not support fsync() of folders.
   if (::fsync(handle_.descriptor()) != 0 && errno != EINVAL) throw FileError("sync", path());
 }
 

@@ -1,5 +1,5 @@
-// Messages to standard error, printable by core/printable.h. spdlog stays behind this header, because nvcc
-// cannot compile it.
+// Messages to standard error. Control characters are escaped (core/printable.h). This header does not include
+// spdlog, because nvcc cannot compile it.
 #pragma once
 
 #include <string>

@@ -7,8 +7,8 @@
 namespace tapeformer {
 namespace {
 
-// Control characters (C0, DEL, C1), line and paragraph separators, and what Unicode's bidirectional algorithm
-// obeys.
+// Returns whether a character is a control character (C0, DEL, C1), a line or paragraph separator, or a
+// bidirectional formatting character.
 bool is_unsafe(char32_t code) {
   const auto within = [code](char32_t first, char32_t last) { return code >= first && code <= last; };
   return code < 0x20 || within(0x7F, 0x9F) || code == 0x061C || within(0x200E, 0x200F) ||
@@ -25,7 +25,7 @@ std::string escaped(std::string_view text, std::string_view kept) {
   std::string result;
   result.reserve(text.size());
   while (!text.empty()) {
-    const Utf8Character character = first_character(text);
+    const Utf8Character character = first_utf8_character(text);
     const size_t bytes = character.bytes == 0 ? 1 : character.bytes;
     if (character.bytes == 0)
       result += escape('x', static_cast<uint8_t>(text[0]), 2);

@@ -1,5 +1,5 @@
-// Text from files, file names and arguments, made safe to show on a terminal. The log, the progress line and
-// standard output pass everything through it, so that no other code needs to.
+// Escaping of text for terminals. The log, the progress line and standard output escape all text that they
+// print, so other code prints text from files and arguments as it is.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace tapeformer {
 
-// Returns the text with control characters, line separators and characters that change the direction of
-// writing as \uXXXX, and bytes that are not valid UTF-8 as \xXX. Newlines and tabs stay. Valid JSON stays
-// valid JSON with the same values.
+// Returns the text with control characters, line separators and bidirectional formatting characters escaped
+// as \uXXXX, and invalid UTF-8 bytes escaped as \xXX. Newlines and tabs are kept. Valid JSON stays valid JSON
+// with the same values.
 std::string printable(std::string_view text);
 
-// Returns the text as one line: also newlines and tabs become \uXXXX.
+// Returns the printable text as one line: newlines and tabs are escaped, too.
 std::string printable_line(std::string_view text);
 
-// Returns the printable text whose lines after the first are indented, so that text from outside cannot
-// look like a message of its own.
+// Returns the printable text with all lines after the first indented, so that no part of the text looks like
+// a separate message.
 std::string printable_message(std::string_view text);
 
 }  // namespace tapeformer

@@ -61,20 +61,20 @@ class Storage {
   Device device_;
 };
 
-// What a higher layer hangs on a tensor (autograd: its place on the tape). Lives and dies with the tensor's
-// body.
+// Data that a higher layer attaches to a tensor (autograd: its node on the tape). The tensor's body owns the
+// attachment.
 class TensorAttachment {
  public:
   TensorAttachment() = default;
   TensorAttachment(const TensorAttachment&) = delete;
   TensorAttachment& operator=(const TensorAttachment&) = delete;
   virtual ~TensorAttachment() = default;
-  // Called by Tensor::view, clone and to, whose results carry no attachment. Throws if losing it is an error.
+  // Called by Tensor::view, clone and to, whose results have no attachment. Throws if that is an error.
   virtual void check_derived(const char* /*method*/) const {}
 };
 
-// A default-constructed tensor is undefined: `defined`, `id` and `use_count` work, every other method throws
-// ShapeError.
+// An n-dimensional array. A default-constructed tensor is undefined: all methods except `defined`, `id` and
+// `use_count` throw ShapeError.
 class Tensor {
  public:
   Tensor() = default;
@@ -123,15 +123,15 @@ class Tensor {
   // A view of the same storage; offset in elements from this tensor's first element. Unchecked beyond the
   // storage size.
   //
-  // view, clone and to move data and record nothing on the tape. They throw ShapeError for a tensor that
-  // requires a gradient while ops are recorded, because the result would lose the gradient: call reshape,
-  // contiguous or cast (ops/view.h), or alias() for a result without a gradient.
+  // view, clone and to record nothing on the tape. While ops are recorded, they throw ShapeError for a tensor
+  // that requires a gradient, because the result would lose the gradient. Call reshape, contiguous or cast
+  // (ops/view.h) instead, or alias() for a result without a gradient.
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
   // Same elements, other shape; the tensor must be contiguous.
   Tensor view(const Shape& shape) const;
-  // A handle on the same data with a body of its own, so without the attachment.
+  // Returns a tensor with the same data and a new body without the attachment.
   Tensor alias() const { return alias(shape(), strides()); }
-  // As view, without the attachment.
+  // Returns the same view as view(), without the attachment and for every tensor.
   Tensor alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
   // Contiguous copies.
   Tensor clone() const;
@@ -185,7 +185,7 @@ class Tensor {
 
 [[noreturn]] void undefined_argument(const char* op, const char* name);
 
-// Throws ShapeError("op: NAME is undefined") for the first undefined tensor of a list of names and tensors.
+// Throws ShapeError "OP: NAME is undefined" for the first undefined tensor in a list of names and tensors.
 template <class... Rest>
 void check_defined(const char* op, const char* name, const Tensor& tensor, const Rest&... rest) {
   if (!tensor.defined()) [[unlikely]]

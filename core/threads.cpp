@@ -1,8 +1,8 @@
 #include "core/threads.h"
 
 #ifdef __SANITIZE_THREAD__
-// OpenBLAS is not instrumented either: ThreadSanitizer sees its calls of memcpy, but not the order of its
-// threads.
+// OpenBLAS is not instrumented: ThreadSanitizer intercepts its calls of memcpy, but does not see how its
+// threads synchronise.
 extern "C" const char* __tsan_default_suppressions() {
   return "called_from_lib:libopenblas\n";
 }

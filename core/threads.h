@@ -20,8 +20,8 @@ inline int threads() {
   return omp_get_max_threads();
 }
 
-// libgomp is not instrumented, so ThreadSanitizer does not see its barriers. All writes before `release`
-// happen before all reads after the next `acquire`, in any thread.
+// Annotations for ThreadSanitizer, which does not see the barriers of libgomp. In all threads, writes before
+// `release` happen before reads after the next `acquire`.
 namespace region_order {
 #ifdef __SANITIZE_THREAD__
 inline char object;
@@ -40,12 +40,12 @@ inline void acquire() {}
 // Ranges that parallel_for makes for each thread.
 inline constexpr int64_t kRangesOfThread = 4;
 
-// Calls f(begin, end) on disjoint ranges that cover [0, n), in parallel when n exceeds `grain`. Ranges depend
-// on n, grain and the number of threads only; a thread that ends early takes the next one, since processors
-// are seldom equally free. What f throws arrives at the caller once all ranges have ended, the first of it if
-// several do. Nested calls run in the calling thread.
+// Calls f(begin, end) on disjoint ranges that cover [0, n), in parallel if n exceeds `grain`. The ranges
+// depend only on n, grain and the number of threads; idle threads take the next range. If f throws, the first
+// exception is rethrown in the calling thread after all ranges have ended. Nested calls run in the calling
+// thread.
 //
-// ThreadSanitizer checks f but not this function, whose shared variables libgomp passes to the threads.
+// ThreadSanitizer checks f. This function is excluded, because libgomp passes its variables to the threads.
 template <class F>
 [[gnu::no_sanitize("thread")]] void parallel_for(int64_t n, int64_t grain, F&& f) {
   const int64_t pieces = (n + grain - 1) / std::max<int64_t>(grain, 1);

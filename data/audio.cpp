@@ -26,7 +26,7 @@ constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;
 
 using Sound = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
 
-// Without a limit (0 seconds) the largest number.
+// Returns the number of samples, or the largest int64 if `seconds` is 0 (no limit).
 int64_t samples_in(double seconds, int64_t rate) {
   const double samples = std::ceil(seconds * static_cast<double>(rate));
   const bool limited = seconds > 0 && samples < 0x1p62;
@@ -53,13 +53,12 @@ std::string sphere_field(std::string_view header, const std::string& name) {
   return std::string(header.substr(at + 1, header.find('\n', at) - at - 1));
 }
 
-// Returns 0 if the field is absent or not a number. Numbers outside of int64 become its smallest or largest
-// value.
+// Returns 0 if the field is absent or not a number. Clamps numbers to the range of int64.
 int64_t sphere_number(std::string_view header, const std::string& name) {
   return std::strtoll(sphere_field(header, name).c_str(), nullptr, 10);
 }
 
-// Returns the size of a SPHERE file by its header; 0: the header does not say; -1: no file has this size.
+// Returns the size of a SPHERE file in its header. 0: the header has no size. -1: the size is invalid.
 int64_t sphere_bytes(std::string_view header) {
   const int64_t count = sphere_number(header, "sample_count");
   const int64_t size = sphere_number(header, "sample_n_bytes");
@@ -74,9 +73,9 @@ int64_t sphere_bytes(std::string_view header) {
   return count > 0 ? total : 0;
 }
 
-// libsndfile reads a WAV or SPHERE file that ends early as a shorter file, so the program checks these
-// headers. Returns how many bytes the header announces in all; 0: it does not say, as a WAV that was written
-// to a pipe and has a data size of 0 or of all ones; -1: no file has this size.
+// Returns the size of a WAV or SPHERE file according to its header. libsndfile does not report that such a
+// file is truncated. 0: the header has no size, for example because a WAV was written to a pipe and has a
+// data size of 0 or 0xFFFFFFFF. -1: the size is invalid.
 int64_t announced_bytes(const Bytes& bytes) {
   const std::string_view header = as_text(bytes, bytes.size());
   if (header.starts_with("NIST_1A")) return sphere_bytes(header);
@@ -127,21 +126,21 @@ bool known_container(std::string_view header, int format) {
   }
 }
 
-// A FLAC that was written to a pipe does not announce its length. Stops once there are more than `most`.
+// Counts the samples of a file whose header has no length. Stops when the count exceeds `limit`.
 int64_t count_frames(const Sound& file, const SF_INFO& info, const std::filesystem::path& path,
-                     int64_t most) {
+                     int64_t limit) {
   std::vector<float> block(static_cast<size_t>(kBlockFrames * info.channels));
   int64_t count = 0;
   while (const sf_count_t got = sf_readf_float(file.get(), block.data(), kBlockFrames)) {
     count += got;
-    if (count > most) return count;
+    if (count > limit) return count;
   }
   if (sf_error(file.get()) != SF_ERR_NO_ERROR)
     throw DataError(path.string() + ": truncated or corrupt: " + sf_strerror(file.get()));
   return count;
 }
 
-// Throws DataError if the header announces a rate or channels for which a block would not fit into memory.
+// Throws DataError if the rate or the number of channels in the header is out of range.
 void check_format(const std::string& name, const SF_INFO& info) {
   if (info.samplerate < 1 || info.samplerate > kMaxFileRate)
     throw DataError(
@@ -151,8 +150,8 @@ void check_format(const std::string& name, const SF_INFO& info) {
         concat_text(name, ": expected 1 to ", kMaxFileChannels, " channels, found ", info.channels));
 }
 
-// If the header does not announce the number of samples, they are counted until there are more than the
-// options ask for.
+// Opens a recording and fills `info`. If the header does not contain the number of samples, counts the
+// samples as far as the options need them.
 Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOptions& options) {
   require_regular_file(path);
   const Bytes header = first_bytes(path);
@@ -171,10 +170,10 @@ Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOp
                     "nobody could tell whether it ends early; convert it first");
   check_format(path.string(), info);
   if (info.frames != SF_COUNT_MAX) return file;
-  const int64_t limit = samples_in(options.max_seconds, info.samplerate);
-  int64_t most = 0;
-  if (__builtin_add_overflow(options.first, limit, &most)) most = limit;
-  info.frames = count_frames(file, info, path, options.last.value_or(most));
+  const int64_t length = samples_in(options.max_seconds, info.samplerate);
+  int64_t end = 0;
+  if (__builtin_add_overflow(options.first, length, &end)) end = length;
+  info.frames = count_frames(file, info, path, options.last.value_or(end));
   SF_INFO again{};
   file.reset(sf_open(path.c_str(), SFM_READ, &again));
   if (!file) throw DataError(path.string() + ": not a readable audio file: " + sf_strerror(nullptr));

@@ -1,9 +1,9 @@
 // Recordings as float samples: WAV, FLAC, Ogg and NIST SPHERE, told by their contents and not by their name.
 // Any thread.
 //
-// Errors: DataError names the file and the fault: missing, no audio, another container, shorten-compressed
-// SPHERE, ending before its header says, no samples, several channels with none chosen, another rate than
-// asked for, longer than the limit.
+// Throws DataError with the name of the file if the file is missing, is not audio, has an unsupported
+// container, is shorten-compressed SPHERE, is shorter than its header says, has no samples, has several
+// channels but none is chosen, has a rate other than the requested one, or is longer than the limit.
 #pragma once
 
 #include <cstdint>
@@ -35,15 +35,15 @@ struct AudioOptions {
   bool resample = false;                // a file of another rate is resampled; else refused
   int64_t first = 0;                    // samples [first, last) of the file, counted at its own rate
   std::optional<int64_t> last = {};     // without it: to the end of the file
-  double max_seconds = 0;               // from first on; 0: no limit
+  double max_seconds = 0;               // limit of the length, counted from `first`; 0: no limit
 };
 
-// Returns the contents of the header. A FLAC that was written to a pipe does not announce its length: its
-// samples are counted, and counting stops after `max_seconds` if that is above 0.
+// Returns the contents of the header. If the header does not contain the length (FLAC that was written to a
+// pipe), counts the samples. If `max_seconds` is above 0, counting stops after `max_seconds`.
 AudioInfo read_audio_info(const std::filesystem::path& path, double max_seconds = 0);
 
-// Memory is bounded by options.max_seconds, whatever the header announces: a longer recording is refused by
-// its header or, at the latest, as soon as decoding reaches the limit.
+// Returns the samples. Throws DataError for a recording longer than options.max_seconds, at the latest when
+// decoding reaches the limit. Memory is therefore bounded, even if the header is wrong.
 Audio read_audio(const std::filesystem::path& path, const AudioOptions& options = {});
 
 // A descriptor that audio comes from, which is not closed: a WAV stream, also one whose header does not know

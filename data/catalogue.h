@@ -10,7 +10,8 @@
 
 namespace tapeformer {
 
-// Size and SHA-256 are of the unpacked contents, so that plain and gzip copies verify alike.
+// A file with its published size and SHA-256. Both are of the unpacked contents, so they hold for plain and
+// gzip copies.
 struct KnownFile {
   std::string_view name;  // the original name, without .gz
   int64_t bytes;
@@ -24,7 +25,7 @@ struct KnownSet {
   std::span<const KnownFile> files;
   std::string_view system_folder;  // where a Debian package puts it; may be empty
   std::string_view how_to_get;
-  // For fetching: the folder of the .gz files, or a .tar.gz archive with the files; https.
+  // The https URL to fetch from: a folder with the .gz files, or a .tar.gz archive that contains the files.
   std::string_view url;
 };
 

@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kPart = size_t{1} << 20;  // of a file, read by one thread; small enough for its cache
+constexpr size_t kPart = size_t{1} << 20;  // bytes that one thread reads at a time; fits its cache
 
 }  // namespace
 

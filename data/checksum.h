@@ -1,5 +1,5 @@
-// CRC-32 checksums, as zlib and gzip compute them. They find damage of files, not forgery. No state; any
-// thread.
+// CRC-32 checksums as in zlib and gzip. They detect damage of files, not forgery. All functions are
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,24 @@
 
 namespace tapeformer {
 
-// The size and the CRC-32 of a sequence of bytes, which grows at its end.
+// The size and the CRC-32 of a sequence of bytes.
 struct Checksum {
   uint64_t bytes = 0;
   uint32_t crc32 = 0;
 
+  // Appends bytes to the sequence.
   void append(const void* data, size_t size);
-  void append(const Checksum& next);  // of the bytes that follow
+  // Appends a sequence, given by its checksum.
+  void append(const Checksum& next);
   bool operator==(const Checksum&) const = default;
 };
 
 Checksum checksum_of(std::string_view text);
 
-// Reads a range of a file into memory, several parts at a time, and returns the checksum of the range. Throws
-// FileError.
+// Reads a range of a file into memory, in parallel, and returns the checksum of the range. Throws FileError.
 Checksum read_with_checksum(const File& file, void* data, size_t size, size_t offset);
 
-// Eight hexadecimal digits.
+// Returns the CRC-32 as eight hexadecimal digits.
 std::string crc32_text(uint32_t crc32);
 
 }  // namespace tapeformer

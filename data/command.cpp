@@ -27,8 +27,8 @@ extern char** environ;
 namespace tapeformer {
 namespace {
 
-// The programs that run now, each the first of its own group; 0: a free slot. A program beyond the last slot
-// is not listed.
+// Process ids of the running programs, each the leader of a process group; 0: a free slot. If all slots are
+// taken, a program is not listed.
 std::array<std::atomic<pid_t>, 256> running;
 
 class RunningProgram {

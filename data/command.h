@@ -1,7 +1,7 @@
-// Other programs, run for what they print. Their standard error is ours, and they read nothing. Any thread.
+// Runs other programs and reads their output. They share standard error and get no input. Thread-safe.
 //
-// Errors: DataError with the command when it cannot be run, does not end with 0, takes too long or prints too
-// much.
+// Throws DataError with the command if it cannot be run, ends with a status other than 0, or exceeds the
+// limits.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +30,10 @@ class Descriptor {
   int number_;
 };
 
-// Kills the programs that run now, with their children. Async-signal-safe, for a process that is about to
-// end.
+// Kills all running programs and their children. Async-signal-safe, for use before the process ends.
 void end_running_commands() noexcept;
 
-// What a program printed, as a file that is in memory and goes with this object.
+// The standard output of a program, as a file in memory that this object owns.
 class CommandOutput {
  public:
   // The program and its arguments; no shell looks at them.

@@ -42,17 +42,6 @@ std::vector<fs::path> files_below(const fs::path& folder, const std::string& ext
   return files;
 }
 
-// Runs f for one entry of a corpus; its fault goes into the list, if there is one.
-template <class F>
-void read_entry(Faults* faults, F&& f) {
-  if (!faults) return f();
-  try {
-    f();
-  } catch (const DataError& error) {
-    faults->push_back(error.what());
-  }
-}
-
 // Recordings and errors are told apart by the id.
 class KnownIds {
  public:
@@ -69,7 +58,7 @@ class KnownIds {
 Words timit_labels(const fs::path& path, PhoneSet set, Faults* faults) {
   Words phones;
   for (const TextLine& line : read_lines(path))
-    read_entry(faults, [&] {
+    collect_fault(faults, [&] {
       const Words words = split_words(line.text);
       if (words.size() != 3) line.fail("expected \"start end phone\"");
       if (parse_number(words[0], line) > parse_number(words[1], line)) line.fail("ends before it starts");
@@ -165,7 +154,7 @@ Corpus read_an4(const fs::path& folder, const std::string& split, Faults* faults
   Corpus corpus{"an4 " + split, {}};
   KnownIds ids_seen;
   for (size_t i = 0; i < ids.size(); ++i)
-    read_entry(faults, [&] {
+    collect_fault(faults, [&] {
       if (i >= texts.size()) ids[i].fail("has no line in " + text_path.string());
       Utterance utterance = an4_utterance(folder, ids[i], texts[i]);
       ids_seen.add(utterance.id, ids[i].place());
@@ -177,7 +166,7 @@ Corpus read_an4(const fs::path& folder, const std::string& split, Faults* faults
       }
       corpus.utterances.push_back(std::move(utterance));
     });
-  read_entry(faults, [&] {
+  collect_fault(faults, [&] {
     if (texts.size() > ids.size()) texts.back().fail(concat_text("expected ", ids.size(), " transcripts"));
   });
   pronounce_words(corpus, lexicon, UnknownWords::refuse);
@@ -188,7 +177,7 @@ Corpus read_spoken_digits(const fs::path& folder, const std::string& split, Faul
   require_split("fsdd", split);
   Corpus corpus{"fsdd " + split, {}};
   for (const fs::path& path : files_below(folder / "recordings", ".wav"))
-    read_entry(faults, [&] {
+    collect_fault(faults, [&] {
       Utterance utterance = spoken_digit(path);
       const int64_t number = std::stol(utterance.id.substr(utterance.id.rfind('_') + 1));
       if ((number < kDigitTestRecordings) == (split == "test"))
@@ -213,7 +202,7 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
     utterance.place = path.string();
     utterance.speaker = speaker;
     utterance.path = either(path.parent_path(), path.stem().string() + ".wav");
-    read_entry(faults, [&] {
+    collect_fault(faults, [&] {
       require_utf8(utterance.id, path.string());
       ids_seen.add(utterance.id, path.string() + ":1");
     });
@@ -233,7 +222,7 @@ Corpus read_librispeech(const fs::path& folder, const std::string& split, Faults
   for (const fs::path& path : files_below(folder / split, ".txt")) {
     if (!path.filename().string().ends_with(".trans.txt")) continue;
     for (const TextLine& line : read_lines(path))
-      read_entry(faults, [&] {
+      collect_fault(faults, [&] {
         Words words = split_words(line.text);
         if (words.empty()) line.fail("expected \"id words …\"");
         Utterance utterance;

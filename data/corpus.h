@@ -1,10 +1,10 @@
-// A corpus of speech: which utterances there are, where their sound or features lie and what was said. Made
-// from the layouts that corpora come in; nothing but lists is read here, and no sound.
+// Speech corpora: lists of utterances with the paths of their audio or features and their transcripts. The
+// readers support the layouts of common corpora and read only lists, no audio.
 //
 // Texts, ids and names of speakers are UTF-8.
 //
-// Errors: DataError names every fault by file and line. Labels of one utterance that are missing or wrong are
-// its fault and no error: who uses the corpus leaves it out or refuses it.
+// Throws DataError with the file and line of every fault. Missing or invalid labels of an utterance do not
+// throw; `Utterance::fault` holds the reason, and callers skip or reject the utterance.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct Utterance {
 struct Corpus {
   std::string name;
   std::vector<Utterance> utterances;
-  int64_t dropped = 0;  // utterances that pronounce_words left out
+  int64_t dropped = 0;  // utterances that pronounce_words removed
 };
 
 // Utterances whose words the lexicon lacks: an error that lists the words, or left out.

@@ -25,22 +25,22 @@ struct Sink {
   const std::string& url;
   size_t max_bytes;
   size_t bytes = 0;
-  Clock::time_point told = Clock::now();
+  Clock::time_point last_report = Clock::now();
   bool too_long = false;
   std::exception_ptr failure = {};
 };
 
 // Called by C code: nothing may be thrown. Taking fewer bytes than offered ends the transfer.
 size_t take(const char* data, size_t size, size_t count, void* user) noexcept {
-  constexpr std::chrono::seconds kTellEvery{10};
+  constexpr std::chrono::seconds kReportInterval{10};
   auto& sink = *static_cast<Sink*>(user);
   sink.too_long = size * count > sink.max_bytes - sink.bytes;
   if (sink.too_long) return 0;
   try {
     sink.file.write(data, size * count);
     sink.bytes += size * count;
-    if (Clock::now() - sink.told > kTellEvery) {
-      sink.told = Clock::now();
+    if (Clock::now() - sink.last_report > kReportInterval) {
+      sink.last_report = Clock::now();
       log_info(sink.url, ": ", sink.bytes >> 20, " MiB");
     }
   } catch (...) {
@@ -57,16 +57,16 @@ std::string url_part(CURLU* parsed, CURLUPart part) {
   return owned.get();
 }
 
-// Whether the URL is http:// of this machine. Throws ConfigError for any other address that is not https://.
+// Returns false for https://, true for http:// of this machine. Throws ConfigError for all other URLs.
 bool is_local(const std::string& url) {
   const std::unique_ptr<CURLU, void (*)(CURLU*)> parsed(curl_url(), curl_url_cleanup);
   if (!parsed || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
-    throw ConfigError(url + ": is no valid URL");
+    throw ConfigError(url + ": is not a valid URL");
   const std::string scheme = url_part(parsed.get(), CURLUPART_SCHEME);
   if (scheme == "https") return false;
   const std::string host = url_part(parsed.get(), CURLUPART_HOST);
   if (scheme == "http" && (host == "localhost" || host == "127.0.0.1" || host == "[::1]")) return true;
-  throw ConfigError(url + ": only https:// is downloaded");
+  throw ConfigError(url + ": unsupported URL, expected https://");
 }
 
 CURLcode transfer(CURL* handle, const std::string& url, Sink& sink) {

@@ -1,4 +1,4 @@
-// Downloading of a file with libcurl, where the build has it. No state; any thread.
+// Downloads of files with libcurl, an optional dependency. All functions are thread-safe.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace tapeformer {
 
-// Returns whether this build can download at all.
+// Returns whether the program was built with libcurl.
 bool can_download();
 
-// Appends the contents behind an https:// URL to `file`. Returns false if the server has no such file. Only
-// https is spoken, also after redirections, and the server's certificate is checked. http:// is taken for
-// this machine alone (localhost, 127.0.0.1, [::1]). Honours the usual proxy variables.
+// Downloads an https:// URL and appends the contents to `file`. Returns false if the server has no such file.
+// Redirections to other protocols are refused, and the server's certificate is verified. http:// is accepted
+// only for localhost, 127.0.0.1 and [::1]. Uses the proxy from the environment variables of libcurl.
 //
-// Throws ConfigError for any other address; DataError with the URL and the reason for every other failure,
-// for more than `max_bytes`, for a transfer that ends early and for a build without libcurl; FileError if
-// `file` cannot be written.
+// Throws ConfigError for unsupported URLs and FileError if `file` cannot be written. Throws DataError with
+// the URL and the reason for all other failures: more than `max_bytes`, a truncated transfer, a build without
+// libcurl.
 bool download(const std::string& url, File& file, int64_t max_bytes);
 
 }  // namespace tapeformer

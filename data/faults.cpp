@@ -42,23 +42,23 @@ Faults shown_faults(const Faults& faults, const FaultLimits& limits) {
     if (++counts[place->second] <= limits.of_a_kind) kinds[place->second].push_back(fault);
   }
   Faults shown;
-  int64_t told = 0;
+  int64_t covered = 0;  // faults of the shown kinds
   for (size_t kind = 0; kind < kinds.size(); ++kind) {
     if (static_cast<int64_t>(shown.size()) >= limits.in_all) break;
     shown.insert(shown.end(), kinds[kind].begin(), kinds[kind].end());
     const int64_t more = counts[kind] - static_cast<int64_t>(kinds[kind].size());
     if (more > 0) shown.push_back(concat_text("… and ", more, " more of this kind"));
-    told += counts[kind];
+    covered += counts[kind];
   }
-  if (const int64_t rest = static_cast<int64_t>(faults.size()) - told; rest > 0)
+  if (const int64_t rest = static_cast<int64_t>(faults.size()) - covered; rest > 0)
     shown.push_back(concat_text("… and ", rest, " more"));
   return shown;
 }
 
-std::string short_list(const std::vector<std::string>& names, size_t most) {
-  if (names.size() <= most) return join_words(names);
-  const auto end = names.begin() + static_cast<int64_t>(most);
-  return concat_text(join_words({names.begin(), end}), " … and ", names.size() - most, " more");
+std::string short_list(const std::vector<std::string>& names, size_t max_names) {
+  if (names.size() <= max_names) return join_words(names);
+  const auto end = names.begin() + static_cast<int64_t>(max_names);
+  return concat_text(join_words({names.begin(), end}), " … and ", names.size() - max_names, " more");
 }
 
 std::string fault_text(const Faults& faults, const FaultLimits& limits) {

@@ -35,12 +35,12 @@ int64_t sample_at(double seconds, int64_t rate) {
   return std::llround(std::min(seconds, 1e9) * static_cast<double>(rate));
 }
 
-// The samples of a recording that the utterance asks for.
+// Returns the options that select the samples of the utterance.
 AudioOptions range_of(const fs::path& path, const Utterance& utterance, const FeatureOptions& options) {
   AudioOptions audio = options.audio();
   if (utterance.begin == 0 && !utterance.end) return audio;
-  const double most = utterance.end ? *utterance.end + 2 * kOvershoot : 0;
-  const AudioInfo info = read_audio_info(path, most);
+  const double max_seconds = utterance.end ? *utterance.end + 2 * kOvershoot : 0;
+  const AudioInfo info = read_audio_info(path, max_seconds);
   audio.first = sample_at(utterance.begin, info.rate);
   if (utterance.end) {
     audio.last = sample_at(*utterance.end, info.rate);
@@ -54,7 +54,7 @@ std::string source_of(const Utterance& utterance) {
   return utterance.command.empty() ? utterance.path.string() : "\"" + utterance.command + "\"";
 }
 
-// Pieces of features, one after the other.
+// Concatenates pieces of features along the frames.
 Tensor joined(const std::vector<Tensor>& pieces, int64_t dims) {
   int64_t frames = 0;
   for (const Tensor& piece : pieces) frames += piece.size(0);
@@ -90,7 +90,7 @@ Tensor recording_features(const fs::path& path, const Utterance& utterance, cons
   return features;
 }
 
-// Also of a recording that a command prints.
+// Returns the features of a recording, which is a file or the output of a command.
 Tensor audio_features(const Utterance& utterance, const FeatureOptions& options, const Filterbank& filterbank,
                       const RandomStream& noise) {
   if (utterance.command.empty())
@@ -99,7 +99,7 @@ Tensor audio_features(const Utterance& utterance, const FeatureOptions& options,
   try {
     return recording_features(output.path(), utterance, options, filterbank, noise);
   } catch (const DataError& error) {
-    throw DataError("what \"" + utterance.command + "\" printed: " + error.what());
+    throw DataError("the output of \"" + utterance.command + "\": " + error.what());
   }
 }
 
@@ -129,7 +129,8 @@ Checksum checksum_of_start(const File& file, size_t bytes) {
   return checksum;
 }
 
-// A new file beside `path`, locked as long as it is open, which tells other processes that its writer lives.
+// Creates a temporary file next to `path`. The file is locked while it is open, so that other processes do
+// not remove it.
 File create_unfinished(const std::string& path) {
   File file(temporary_name(path), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
   ::flock(file.descriptor(), LOCK_EX | LOCK_NB);
@@ -139,10 +140,10 @@ File create_unfinished(const std::string& path) {
 bool is_unfinished_cache(const std::string& name) {
   const size_t end = name.find(std::string(kSuffix) + ".");
   if (end == std::string::npos) return false;
-  return is_temporary_name(name) || name.ends_with(".tmp");  // earlier versions: KEY.features.PID.tmp
+  return is_temporary_name(name) || name.ends_with(".tmp");  // .tmp: names in older caches
 }
 
-// Removes unfinished files that no process writes any more. A folder that cannot be written to is no error.
+// Removes unfinished files that no process has open. Ignores folders without write permission.
 void remove_leftovers(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
@@ -219,7 +220,7 @@ void FeatureStore::use_cache(const Corpus& corpus, const FeatureOptions& options
   from_cache_ = open_cache(path, count);
   if (from_cache_) return;
   if (fs::exists(path)) log_warning(path, ": the feature cache is damaged; its features are computed again");
-  // Another process may be writing the same; the last rename wins, with the same contents.
+  // Several processes may write the same cache. All write the same contents, and the last rename wins.
   File file = create_unfinished(path);
   try {
     compute(corpus, options, &file);
@@ -228,7 +229,7 @@ void FeatureStore::use_cache(const Corpus& corpus, const FeatureOptions& options
         std::none_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.passing; });
     if (keep) rename_path(file.path(), path);
     const bool good = open_cache(keep ? path : file.path(), count);
-    if (!keep) fs::remove(file.path());  // what is open stays until it is closed
+    if (!keep) fs::remove(file.path());  // the open file stays readable
     if (!good) throw DataError(path + ": cannot be read back");
   } catch (...) {
     fs::remove(file.path(), error);
@@ -277,8 +278,8 @@ void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, 
   if (file) write_index(*file, written);
 }
 
-// The matrices come first. The index after them ends with its offset, the CRC-32 of all bytes before, and the
-// magic text. `checksum`: of the matrices.
+// Appends the index to the matrices. It ends with its offset, the CRC-32 of all bytes before, and the magic
+// text. `checksum` is the checksum of the matrices.
 void FeatureStore::write_index(File& file, Checksum checksum) const {
   std::string index;
   const auto append = [&](int64_t value) {

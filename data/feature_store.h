@@ -2,9 +2,9 @@
 // hash of everything that they depend on, with the dither of epoch 0. What normalises or augments them comes
 // later and is not part of it.
 //
-// Errors: a recording or feature file that cannot be used is an error of its utterance alone, kept as text.
-// A cache keeps faults of recordings, which change only with the file; where a command or the system failed,
-// nothing is kept. The file ends with a checksum; a damaged file is reported and made again.
+// A recording or feature file that cannot be used does not throw; error() returns the reason for its
+// utterance. A cache stores these reasons. If a command or the system failed, no cache is written. The file
+// ends with a checksum. If the file is damaged, a warning is logged and the features are computed again.
 #pragma once
 
 #include <memory>
@@ -25,20 +25,20 @@ struct FeatureOptions {
   bool resample = false;                // recordings of another rate; else they are refused
   std::optional<int64_t> channel = {};  // of recordings that have several
   int64_t mfc_dims = 13;                // for .mfc files
-  double max_seconds = 3600;            // of a recording or segment; 0: no limit
+  double max_seconds = 3600;            // maximum length of a recording or segment; 0: no limit
   uint64_t seed = 0;                    // of dither
   std::string cache_folder;             // empty: in memory
 
-  // How recordings are read for these.
+  // Returns the options for reading recordings.
   AudioOptions audio() const {
     return {.channel = channel, .rate = filterbank.rate, .resample = resample, .max_seconds = max_seconds};
   }
   bool operator==(const FeatureOptions&) const = default;
 };
 
-// Features of one utterance (frames, dims) float32. Dither depends on the seed, the id and the epoch. A
-// command is run at every call. Recordings are decoded and transformed in blocks, so that memory is that of
-// the features. Throws DataError, for silence and for utterances shorter than a frame too.
+// Returns the features of one utterance, (frames, dims) float32. Dither depends on the seed, the id and the
+// epoch. A command is run at every call. Recordings are decoded in blocks, so that they do not have to fit
+// into memory. Throws DataError if the recording cannot be read, is silent or is shorter than a frame.
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
                         const Filterbank& filterbank, int64_t epoch = 0);
 

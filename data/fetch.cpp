@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 // gzip makes bytes that it cannot pack a little longer.
 constexpr int64_t kGzipSlack = 1 << 20;
-// What else an archive may hold: headers, a licence, files of the set that are here already.
+// Maximum size of the other contents of an archive: headers, a licence, files that are not needed.
 constexpr int64_t kArchiveSlack = int64_t{1} << 28;
 
 // A file that goes at the end of the scope unless it was renamed before.
@@ -57,7 +57,7 @@ bool is_archive(const std::string& source) {
   return source.ends_with(".tar.gz") || source.ends_with(".tgz");
 }
 
-// Copies a file from a path or a URL to `target`; returns false if there is no such file.
+// Copies a file from a path or a URL to `target`. Returns false if there is no such file.
 bool get(const std::string& source, const fs::path& target, int64_t max_bytes) {
   File file = create_part(target);
   if (is_url(source) && !source.starts_with("file://")) {
@@ -91,7 +91,7 @@ bool is_packed(const fs::path& path) {
   return file.get() == 0x1F && file.get() == 0x8B;
 }
 
-// Checks the file in `part` and gives it its name.
+// Verifies the file in `part` and renames it to its final name.
 void keep_file(const KnownFile& file, const fs::path& folder, const Part& part, const std::string& origin) {
   check_published(file, part.path, origin);
   const bool packed = is_packed(part.path);
@@ -118,8 +118,7 @@ void unpack_member(TarReader& archive, const fs::path& path) {
   file.sync();
 }
 
-// Takes only the wanted files out of the archive: each must have the published size before any of it is
-// written.
+// Unpacks only the wanted files of the archive. Checks the size of each file before it is written.
 void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const std::string& source) {
   int64_t max_bytes = kArchiveSlack;
   for (const KnownFile& file : wanted) max_bytes += file.bytes;
@@ -139,7 +138,7 @@ void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const 
     keep_file(*file, folder, part, origin);
     wanted.erase(file);
   }
-  if (!wanted.empty()) throw DataError(concat_text(source, ": has no file ", wanted.front().name));
+  if (!wanted.empty()) throw DataError(concat_text(source, ": contains no file ", wanted.front().name));
 }
 
 }  // namespace

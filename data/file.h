@@ -19,19 +19,19 @@ inline std::string_view as_text(const Bytes& bytes, size_t size) {
 // it is missing, cannot be read or holds more than max_bytes.
 Bytes read_bytes(const std::filesystem::path& path, int64_t max_bytes);
 
-// Returns whether the path leads to a folder; false also for paths that the system refuses, such as names
-// that are too long and links in a circle.
+// Returns whether the path is a folder or a link to a folder. Returns false for invalid paths, such as names
+// that are too long and circular links.
 bool is_folder(const std::filesystem::path& path);
 
-// Returns whether there is anything at the path, also a link that leads nowhere.
+// Returns whether the path exists. A link without a target exists.
 bool has_entry(const std::filesystem::path& path);
 
-// Returns everything in a folder, or also in all folders below it, sorted. Throws DataError, naming the path,
-// if the system refuses.
+// Returns the entries of a folder, sorted. Throws DataError with the path if the folder cannot be read.
 std::vector<std::filesystem::directory_entry> folder_entries(const std::filesystem::path& folder);
+// Returns the entries of a folder and of all folders below it, sorted. Throws DataError likewise.
 std::vector<std::filesystem::directory_entry> entries_below(const std::filesystem::path& folder);
 
-// Returns the size of a file. Throws DataError, naming the file.
+// Returns the size of a file. Throws DataError with the path if the file has no size.
 int64_t file_bytes(const std::filesystem::path& path);
 
 // Throws DataError, naming the file, when it is missing or no regular file.

@@ -11,7 +11,7 @@
 
 namespace tapeformer {
 
-// The unpacked contents of a file, piece by piece. One thread.
+// A reader of the unpacked contents of a plain or gzip file. One thread.
 class UnpackedFile {
  public:
   explicit UnpackedFile(const std::filesystem::path& path);
@@ -31,7 +31,7 @@ Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes);
 // The first `count` unpacked bytes, fewer when the file is shorter.
 Bytes read_unpacked_prefix(const std::filesystem::path& path, int64_t count);
 
-// Size and SHA-256 of the unpacked contents, read piece by piece.
+// The size and SHA-256 of the unpacked contents of a file.
 struct Digest {
   int64_t bytes = 0;
   std::string sha256;  // 64 hexadecimal digits

@@ -108,7 +108,7 @@ struct Recording {
   std::string command;
 };
 
-// The text after the id, as it is written: blanks and quotes belong to names and commands.
+// Returns the text after the id, unchanged, because blanks and quotes are part of names and commands.
 std::string after_id(const std::string& line) {
   const char* const blanks = " \t";
   const size_t id = line.find_first_not_of(blanks), after = line.find_first_of(blanks, id);
@@ -219,7 +219,7 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
   return corpus;
 }
 
-// What only the recordings and matrices show. Missing files were named with the lists.
+// Adds the faults of recordings and matrices. The check of the lists has reported missing files.
 void check_contents(const Corpus& corpus, ContentCheck& check_one, Problems& problems) {
   for (const Utterance& utterance : corpus.utterances) try {
       if (utterance.command.empty() && !is_there(utterance.path)) continue;

@@ -1,7 +1,7 @@
 // Data directories of Kaldi: wav.scp, segments, text, utt2spk or feats.scp, each "id value …" sorted by the
 // bytes of the ids.
 //
-// Errors: DataError names every fault by file and line.
+// Throws DataError with the file and line of every fault.
 #pragma once
 
 #include <filesystem>
@@ -12,22 +12,22 @@
 
 namespace tapeformer {
 
-// A relative path in a list counts from the current directory, as in Kaldi, or else from the directory
-// itself. Where feats.scp is, its features are used and wav.scp is not needed. Commands ("id command |") are
-// refused unless they are allowed: a list of files must not run programs by itself. What `text` says are
-// words; take_words_as_phones makes them labels. Faults of one utterance (no such file, an offset outside of
-// its archive, an empty transcript) are none here: SpeechDataset names and leaves out what it cannot use.
+// Reads a data directory. Relative paths are resolved in the current directory, as in Kaldi, else in
+// `folder`. If feats.scp exists, wav.scp is not read. Commands ("id command |") are refused unless
+// `allow_commands` is true, so that a list cannot run programs by itself. The contents of `text` are words;
+// take_words_as_phones makes them labels. Faults of single utterances (a missing file, an offset outside of
+// the archive, an empty transcript) do not throw; SpeechDataset reports them and leaves the utterances out.
 Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_commands = false);
 
-// Every fault of the directory, commands and those of one utterance among them; none: good. With `contents`,
-// the features of every utterance are computed, too, if the lists fit together.
+// Returns all faults of the directory, including commands and faults of single utterances. If `contents` is
+// true and the lists are consistent, computes the features of every utterance, too.
 Faults kaldi_problems(const std::filesystem::path& folder, bool contents = true, bool allow_commands = false);
 
-// The same, with a check of the contents that also sees other directories.
+// Returns the same faults, with a check of the contents that several directories share.
 class ContentCheck;
 Faults kaldi_problems(const std::filesystem::path& folder, ContentCheck& check_one, bool allow_commands);
 
-// For directories whose text is phones already.
+// Uses the words as phones, for directories whose text contains phones.
 void take_words_as_phones(Corpus& corpus);
 
 // Writes wav.scp, text and utt2spk, sorted.

@@ -24,7 +24,7 @@ class Lexicon {
                       const std::set<std::string>* phones = nullptr);
 
   void add(const std::string& word, const Words& phones);  // kept only if the word is new
-  void add(const Lexicon& other);                          // of its words those that are new
+  void add(const Lexicon& other);                          // keeps existing entries
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   const Words* find(const std::string& word) const;  // nullptr: unknown
   std::set<std::string> phones() const;              // of all words

@@ -1,5 +1,5 @@
-// How far a recognised sequence of phones is from what was said: edit distance, the phone error rate over a
-// corpus, confusions, and files for NIST's sclite. Pure functions but for the files; any thread.
+// Scoring of recognised phones against a reference: alignments, the phone error rate of a corpus, confusions,
+// and files for NIST's sclite. All functions are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +19,18 @@ struct AlignedPhone {
   bool operator==(const AlignedPhone&) const = default;
 };
 
-// What an alignment minimises.
+// The weights of the errors whose sum an alignment minimises.
 struct ErrorWeights {
   int64_t substitution = 1, deletion = 1, insertion = 1;
 };
-// The number of errors, as Kaldi's compute-wer counts (Levenshtein distance).
+// Equal weights: the sum is the number of errors (Levenshtein distance), as in Kaldi's compute-wer.
 inline constexpr ErrorWeights kEqualWeights;
-// The weights of NIST's sclite. Three substitutions cost as much as two deletions and two insertions, so that
-// its alignment may have more errors than the smallest number.
+// The weights of NIST's sclite. With these weights, an alignment may have more errors than the minimum.
 inline constexpr ErrorWeights kScliteWeights{4, 3, 3};
 
-// Returns an alignment of the smallest weighted sum of substitutions, deletions and insertions. Of several
-// such, a match or substitution goes before a deletion, and a deletion before an insertion, counted from the
-// end.
+// Returns an alignment with the smallest weighted sum of substitutions, deletions and insertions. If there
+// are several such alignments, the choice from the end prefers a match or substitution to a deletion, and a
+// deletion to an insertion.
 std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypothesis,
                                        const ErrorWeights& weights = kEqualWeights);
 
@@ -42,7 +41,7 @@ struct PhoneScore {
   std::map<std::pair<std::string, std::string>, int64_t> confusions;  // errors only; "" as in AlignedPhone
 
   int64_t errors() const { return substitutions + deletions + insertions; }
-  // errors / reference in percent; without reference phones 0 if there are no errors, else infinite.
+  // Returns errors / reference in percent. If `reference` is 0, returns 0 without errors, else infinity.
   double error_rate() const;
   void add(const Words& reference, const Words& hypothesis);
   void add(const PhoneScore& other);

@@ -18,7 +18,7 @@ using Words = std::vector<std::string>;
 class PhoneTable {
  public:
   PhoneTable() = default;
-  // Throws DataError for a name that is empty, holds a space, is "<blank>", is not UTF-8 or comes twice.
+  // Throws DataError if a name is empty, contains a space, is "<blank>", is not UTF-8 or is repeated.
   explicit PhoneTable(const Words& phones);
 
   static constexpr int64_t kBlank = 0;

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kSpeakersToDivide = 10;  // from here on, parts have different speakers
+constexpr size_t kSpeakersToDivide = 10;  // minimum number of speakers for a split by speaker
 constexpr std::array<const char*, 3> kParts = {"train", "valid", "test"};
 constexpr char kUnfinishedParts[] = ".unfinished";
 constexpr char kUnknownWords[] = "unknown-words.txt", kProposals[] = "proposed-lexicon.txt";
@@ -31,7 +31,7 @@ bool is_recording(const fs::path& path) {
   return std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
 }
 
-// Ids and speakers are words of Kaldi's lists.
+// Replaces characters that ids and speakers in Kaldi's lists must not contain.
 std::string as_word(std::string text) {
   for (char& c : text)
     if (c == '/')
@@ -41,7 +41,7 @@ std::string as_word(std::string text) {
   return text;
 }
 
-// The recordings below a folder, found by what people call them.
+// The recordings below a folder. find() accepts paths and file names, with or without extension, and ids.
 class Recordings {
  public:
   explicit Recordings(const fs::path& folder) : folder_(fs::absolute(folder).lexically_normal()) {
@@ -72,7 +72,7 @@ class Recordings {
   fs::path relative(size_t i) const { return paths_[i].lexically_relative(folder_); }
   std::string id(size_t i) const { return as_word(relative(i).replace_extension().string()); }
 
-  // Throws DataError, at the place, if there is none or more than one.
+  // Returns the index of the recording `name`. Throws DataError with `place` if none or several match.
   size_t find(const std::string& name, const std::string& place) const {
     fs::path wanted = fs::path(name).lexically_normal();
     if (wanted.is_absolute()) wanted = wanted.lexically_relative(folder_);
@@ -80,14 +80,14 @@ class Recordings {
       const auto found = keys_.find(key);
       if (found == keys_.end()) continue;
       if (found->second.size() == 1) return found->second.front();
-      throw DataError(place + ": several recordings are called \"" + name + "\", such as " +
+      throw DataError(place + ": several recordings match \"" + name + "\", such as " +
                       path(found->second[0]).string() + " and " + path(found->second[1]).string());
     }
-    throw DataError(place + ": there is no recording \"" + name + "\"");
+    throw DataError(place + ": no recording matches \"" + name + "\"");
   }
 
  private:
-  // From the most exact to the least.
+  // Returns the names of a recording, the most specific first.
   static std::vector<std::string> keys_of(const fs::path& relative) {
     fs::path bare = relative;
     bare.replace_extension();
@@ -125,7 +125,7 @@ Lexicon merged_lexicon(const std::vector<fs::path>& paths) {
   return all;
 }
 
-// Everything that one call reads and counts.
+// The inputs and results of one call of prepare_speech.
 struct Preparation {
   const PrepareOptions& options;
   const Lexicon lexicon;
@@ -144,7 +144,7 @@ void check_sound(const fs::path& path, PrepareReport& report) {
   report.several_channels += info.channels > 1;
 }
 
-// Throws DataError for a transcript that cannot be used.
+// Adds the utterance of a transcript. Throws DataError if the transcript or its recording cannot be used.
 void add_utterance(const Transcript& transcript, const std::string& rule, Preparation& p) {
   const size_t i = p.recordings.find(transcript.recording, transcript.place);
   if (!p.used.insert(i).second)
@@ -165,7 +165,7 @@ void add_utterance(const Transcript& transcript, const std::string& rule, Prepar
       as_word(transcript.speaker.empty() ? speaker_by_name(p.recordings, i, rule) : transcript.speaker);
   utterance.id = p.recordings.id(i);
   require_utf8(utterance.id, p.recordings.path(i).string());
-  // Kaldi wants ids sorted as speakers are.
+  // Kaldi expects the speaker as a prefix of the id, so that both sort alike.
   if (!utterance.speaker.empty() && !utterance.id.starts_with(utterance.speaker))
     utterance.id = utterance.speaker + "-" + utterance.id;
   if (utterance.speaker.empty()) utterance.speaker = utterance.id;
@@ -175,13 +175,13 @@ void add_utterance(const Transcript& transcript, const std::string& rule, Prepar
   p.corpus.utterances.push_back(std::move(utterance));
 }
 
-// Two recordings may differ in a blank or an extension only.
+// Removes utterances whose id is taken: paths that differ only in a blank or the extension have equal ids.
 void drop_equal_ids(Preparation& p) {
   std::map<std::string, std::string> places;
   std::erase_if(p.corpus.utterances, [&](const Utterance& utterance) {
     const auto [old, added] = places.emplace(utterance.id, utterance.path.string());
     if (!added)
-      p.report.faults.push_back(utterance.path.string() + ": has the id \"" + utterance.id + "\" of " +
+      p.report.faults.push_back(utterance.path.string() + ": has the same id \"" + utterance.id + "\" as " +
                                 old->second);
     return !added;
   });
@@ -204,11 +204,11 @@ void read_utterances(Preparation& p) {
                    [](const auto& a, const auto& b) { return a.count > b.count; });
 }
 
-// Lines that a person has edited stay.
+// Writes proposed-lexicon.txt. Keeps the lines of an existing file, which may have been edited.
 void write_proposals(Preparation& p) {
   const std::set<std::string> phones = p.lexicon.phones();
   if (!has_arpabet_phones(p.lexicon))
-    throw ConfigError("proposals are phones of CMUdict, but the lexicon has others: " +
+    throw ConfigError("proposals use the phones of CMUdict, but the lexicon uses other phones: " +
                       short_list({phones.begin(), phones.end()}));
   const fs::path path = p.options.out / kProposals;
   std::string text = kProposalsHeading;
@@ -240,7 +240,7 @@ void write_unknown_words(Preparation& p) {
   replace_file(path.string(), text);
 }
 
-// The part of every utterance: 0 train, 1 valid, 2 test.
+// Returns the part of every utterance: 0 train, 1 valid, 2 test.
 std::vector<size_t> divide(const Corpus& corpus, const PrepareOptions& options) {
   std::map<std::string, std::vector<size_t>> groups;
   std::set<std::string> speakers;
@@ -270,7 +270,7 @@ std::vector<size_t> divide(const Corpus& corpus, const PrepareOptions& options) 
   return parts;
 }
 
-// Throws ConfigError if a folder that would be replaced holds more than lists of Kaldi.
+// Throws ConfigError if the path exists and is not a folder that contains only lists of Kaldi.
 void require_replaceable(const fs::path& folder) {
   if (!fs::exists(folder)) return;
   if (fs::is_directory(folder) && fs::is_empty(folder)) return;
@@ -281,8 +281,8 @@ void require_replaceable(const fs::path& folder) {
       good = good && lists.contains(entry.path().filename());
   if (!good)
     throw ConfigError(folder.string() +
-                      ": is there already and is no data directory that could be replaced; name "
-                      "another folder for the outcome");
+                      ": exists and is not a Kaldi data directory, so it is not replaced; choose another "
+                      "output folder");
 }
 
 void write_parts(Preparation& p) {
@@ -316,8 +316,9 @@ void write_parts(Preparation& p) {
 
 void check_options(const PrepareOptions& options) {
   if (!(options.valid >= 0 && options.test >= 0 && options.valid + options.test < 1))
-    throw ConfigError(concat_text("expected shares for valid and test of at least 0 and below 1 in all, got ",
-                                  options.valid, " and ", options.test));
+    throw ConfigError(
+        concat_text("expected shares of valid and test that are at least 0 and have a sum below 1, got ",
+                    options.valid, " and ", options.test));
   for (const char* part : kParts) require_replaceable(options.out / part);
 }
 
@@ -329,7 +330,7 @@ PrepareReport prepare_speech(const PrepareOptions& options) {
   read_utterances(p);
   std::error_code error;
   fs::create_directories(options.out, error);
-  if (error) throw DataError(options.out.string() + ": cannot be made: " + error.message());
+  if (error) throw DataError(options.out.string() + ": cannot be created: " + error.message());
   write_unknown_words(p);
   if (options.propose && !p.unknown.empty()) write_proposals(p);
   if (p.corpus.utterances.empty())

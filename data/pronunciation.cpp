@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-// espeak-ng's mnemonics of the voice en-us.
+// Returns the phones of CMUdict for espeak-ng's phoneme mnemonics of the voice en-us.
 const std::map<std::string, std::string>& espeak_phonemes() {
   static const std::map<std::string, std::string> table = {
       {"a", "AE"},     {"aa", "AE"},    {"a#", "AH"},     {"A:", "AA"},     {"A@", "AA R"},   {"A~", "AA N"},
@@ -49,7 +49,7 @@ std::optional<Words> arpabet_of_espeak(const Words& phonemes) {
 }
 
 std::optional<Words> propose_pronunciation(const std::string& word, const std::string& program) {
-  // A word that begins with a dash would be an option.
+  // "--": a word may begin with a dash.
   const CommandOutput spoken(Words{program, "-q", "-v", "en-us", "-x", "--sep=_", "--", word});
   const auto phones = arpabet_of_espeak(parse_espeak_phonemes(spoken.text()));
   return phones && !phones->empty() ? phones : std::nullopt;

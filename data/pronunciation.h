@@ -1,7 +1,7 @@
-// Proposals of pronunciations by espeak-ng, which runs as a program of its own. A person reviews them: about
-// one phone in nine differs from CMUdict.
+// Pronunciations proposed by espeak-ng, which runs as a separate program. They need review: about one phone
+// in nine differs from CMUdict.
 //
-// Errors: DataError when espeak-ng is missing or fails.
+// Throws DataError if espeak-ng is missing or fails.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,14 @@
 
 namespace tapeformer {
 
-// Phonemes of espeak-ng's American voice (parse_espeak_phonemes) as the phones of CMUdict without stress.
-// Nothing if a phoneme has no counterpart.
+// Converts phonemes of espeak-ng's American voice (parse_espeak_phonemes) to phones of CMUdict without
+// stress. Returns nullopt if a phoneme has no counterpart.
 std::optional<Words> arpabet_of_espeak(const Words& phonemes);
 
-// The phones that espeak-ng gives the word; nothing for a word that it does not speak as one.
+// Returns the phones of the word according to espeak-ng, or nullopt if they cannot be converted.
 std::optional<Words> propose_pronunciation(const std::string& word, const std::string& program = "espeak-ng");
 
-// Whether all phones of the lexicon are phones of CMUdict, which proposals have.
+// Returns whether all phones of the lexicon are phones of CMUdict.
 bool has_arpabet_phones(const Lexicon& lexicon);
 
 }  // namespace tapeformer

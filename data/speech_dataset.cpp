@@ -64,7 +64,7 @@ SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOpti
   std::erase_if(items_, [](const Item& item) { return !item.chosen; });
 }
 
-// Throws DataError if the utterance has no usable sound or labels.
+// Throws DataError if the utterance has no usable audio or labels.
 SpeechDataset::Item SpeechDataset::make_item(const Utterance& utterance, int64_t stored, bool chosen) {
   if (!utterance.fault.empty()) throw DataError(utterance.fault);
   if (!store_->error(stored).empty()) throw DataError(store_->error(stored));

@@ -1,9 +1,9 @@
 // Speech as batches for CTC: features of utterances and the numbers of their phones. A batch is a pure
 // function of (corpus, options, indices, step), whatever the number of threads.
 //
-// Errors: an utterance without usable sound or labels is left out, with its name and fault in the report.
-// Throws DataError if no utterance is left, or at the first fault if options.refuse_bad. Throws ConfigError
-// for options that make no sense.
+// Utterances without usable audio or labels are left out; the report contains their ids and faults. Throws
+// DataError if no utterance is left, or at the first fault if options.refuse_bad is true. Throws ConfigError
+// for invalid options.
 #pragma once
 
 #include <memory>
@@ -20,9 +20,9 @@
 
 namespace tapeformer {
 
-// The use of a data set. In training, an utterance needs labels that CTC can align with its frames. In
-// scoring, labels are a reference: utterances that are shorter than their labels, and phones that the table
-// lacks, stay.
+// The use of a data set. In training, utterances whose labels CTC cannot align with the frames are left out.
+// In scoring, all utterances with labels are kept, even if they are too short or have phones that the table
+// lacks.
 enum class SpeechUse { training, scoring };
 
 enum class Normalization { none, utterance, speaker, global };
@@ -54,7 +54,7 @@ struct SpeechReport {
   std::vector<std::string> bad;                    // "id: fault"
   // Ids with fewer steps than labels and blanks between equal labels: left out of training, kept in scoring.
   std::vector<std::string> too_short;
-  std::set<std::string> unseen_phones;  // of references in scoring, which the table lacks
+  std::set<std::string> unseen_phones;  // phones of references in scoring that the table lacks
 };
 
 class SpeechDataset {
@@ -72,11 +72,11 @@ class SpeechDataset {
   int64_t frames(int64_t i) const { return store_->frames(item(i).stored); }
   std::vector<int64_t> all_frames() const;
   const Utterance& utterance(int64_t i) const { return item(i).utterance; }
-  // Numbers of the phones of the utterance. Empty if it has phones that the table lacks.
+  // Returns the numbers of the utterance's phones. Empty if the table lacks a phone.
   const std::vector<int64_t>& labels(int64_t i) const { return item(i).labels; }
-  // The phones of the utterance, among them phones that the table lacks.
+  // Returns the phones of the utterance, including phones that the table lacks.
   const Words& reference(int64_t i) const { return item(i).utterance.phones; }
-  // Whether CTC has a loss for the labels. Always true in training.
+  // Returns whether CTC can align the labels with the frames. Always true in training.
   bool has_loss(int64_t i) const { return item(i).has_loss; }
   // Normalised, with deltas: (frames, dims). Dither is other noise in every epoch, so that with it recordings
   // are read again in all epochs but the first; statistics are those of the first.

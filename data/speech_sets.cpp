@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 struct SpeechSet {
   const char *name, *title, *how_to_get;
-  std::vector<const char*> files;  // without which it is of no use
+  std::vector<const char*> files;  // required files and folders
 };
 
 const std::vector<SpeechSet>& speech_set_table() {
@@ -45,7 +45,7 @@ std::string how_to_get_speech(const std::string& name) {
   return "name the folder as data.path";
 }
 
-// The folder of a set below the first data directory that has one.
+// Returns the first candidate that is a folder.
 std::optional<fs::path> find_speech_folder(const std::vector<fs::path>& candidates) {
   std::error_code ignored;
   for (const fs::path& folder : candidates)

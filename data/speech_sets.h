@@ -1,5 +1,5 @@
-// The sets of speech that lie among the data directories, and where. Unlike those of the catalogue they have
-// no list of published files: what may be wrong with them, speech_problems finds (data/verify_speech.h).
+// The known speech sets and their folders. Unlike the sets of the catalogue, they have no list of published
+// files; speech_problems (data/verify_speech.h) checks their contents.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace tapeformer {
 // an4, fsdd, synthetic-speech and cmudict.
 std::vector<std::string> speech_sets();
 
-// A title, how to get the set, where it was looked for and where it is; nothing: not found. `missing` are
-// those of its main files and folders that are not there.
+// A speech set with its folder, if the set was found.
 struct SpeechSetReport {
   std::string name, title, how_to_get;
   std::optional<std::filesystem::path> folder;
-  int64_t files = 0, missing = 0;
+  int64_t files = 0, missing = 0;  // number of main files and folders, and how many of them are missing
 };
+// Returns reports of all speech sets.
 std::vector<SpeechSetReport> list_speech_sets(const std::string& data_dir);
 
 // The folder of a set, below the first data directory that has one. Throws DataError with the places looked

@@ -46,8 +46,8 @@ class SymbolTask : public Dataset {
 };
 
 // The copy task of "Transformers are RNNs", section 4.1.1: s1 .. sn 0 s1 .. sn, then zeros; n is uniform
-// between max_length / 4 and (max_length - 1) / 2 - 1 (32 to 62 for 128). The predictions that count are
-// those at positions n - 1 to 2n - 1: the separator and the copy.
+// between max_length / 4 and (max_length - 1) / 2 - 1 (32 to 62 for 128). The loss covers the
+// predictions at positions n - 1 to 2n - 1: the separator and the copy.
 class CopyTask final : public SymbolTask {
  public:
   explicit CopyTask(const SymbolTaskOptions& options) : SymbolTask("copy", options) {}

@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-// A header is one block; these are the places of its fields.
+// A header is one block with fields at fixed offsets.
 constexpr size_t kBlock = 512;
 struct Field {
   size_t offset, size;
@@ -38,7 +38,7 @@ int64_t number_field(const Block& block, const Field& field) {
   return any ? number : -1;
 }
 
-// The sum of all bytes, with those of the sum itself taken as blanks.
+// Returns the sum of all bytes of a header, with the checksum field replaced by blanks.
 int64_t checksum(const Block& block) {
   int64_t sum = 0;
   for (size_t i = 0; i < kBlock; ++i) sum += i - kChecksum.offset < kChecksum.size ? ' ' : block[i];
@@ -78,7 +78,7 @@ std::optional<TarMember> TarReader::next() {
     if (std::all_of(block.begin(), block.end(), [](uint8_t byte) { return byte == 0; })) return std::nullopt;
     const int64_t bytes = number_field(block, kSize);
     if (number_field(block, kChecksum) != checksum(block) || bytes < 0)
-      throw DataError(archive_ + ": is no tar archive, or is damaged");
+      throw DataError(archive_ + ": is not a tar archive, or is damaged");
     content_ = bytes;
     padding_ = (kBlock - bytes % kBlock) % kBlock;
     const char type = static_cast<char>(block[kType]);

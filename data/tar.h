@@ -1,8 +1,8 @@
-// Reading of tar archives (POSIX ustar), plain or gzip, for files whose names and sizes are known. Paths of
-// an archive are never used as paths: links, folders and devices are skipped, and a file's name is the last
-// part of its path. One thread.
+// Reading of tar archives (POSIX ustar), plain or gzip. Only regular files are returned; links, folders and
+// devices are skipped. The name of a file is the last part of its path, so that an archive cannot choose a
+// folder. One thread.
 //
-// Errors: DataError names the archive if it is no tar archive, is damaged, ends early or is too large.
+// Throws DataError with the archive's name if it is not a tar archive, is damaged, truncated or too large.
 #pragma once
 
 #include <optional>
@@ -18,23 +18,23 @@ struct TarMember {
 
 class TarReader {
  public:
-  // Throws DataError after more than `max_bytes` unpacked bytes.
+  // Throws DataError if the unpacked archive exceeds `max_bytes`.
   TarReader(const std::filesystem::path& archive, int64_t max_bytes);
 
-  // Returns the next regular file, nothing at the end. What was not read of the file before is skipped.
+  // Returns the next regular file, or nullopt at the end. Skips the unread rest of the previous file.
   std::optional<TarMember> next();
   // Reads up to `count` bytes of the current file; returns less only at its end.
   size_t read(uint8_t* out, size_t count);
 
  private:
-  bool read_block(uint8_t* out);  // false: the archive ends here
+  bool read_block(uint8_t* out);  // returns false at the end of the archive
   void skip(int64_t bytes);
 
   std::string archive_;
   UnpackedFile file_;
-  int64_t left_;         // until max_bytes
-  int64_t content_ = 0;  // bytes of the current member that were not read
-  int64_t padding_ = 0;  // bytes after them, up to the next block
+  int64_t left_;         // bytes until max_bytes
+  int64_t content_ = 0;  // unread bytes of the current member
+  int64_t padding_ = 0;  // bytes between the current member and the next block
 };
 
 }  // namespace tapeformer

@@ -4,6 +4,7 @@
 #include <wctype.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iomanip>
 #include <sstream>
@@ -40,6 +41,27 @@ std::vector<TextLine> read_lines(const std::filesystem::path& path) {
   return lines;
 }
 
+namespace {
+
+// Appends a code point in UTF-8.
+void append_utf8(uint32_t point, std::string& text) {
+  const int more = point < 0x80 ? 0 : point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
+  constexpr std::array<uint32_t, 4> kLeads = {0, 0xC0, 0xE0, 0xF0};
+  text += static_cast<char>(kLeads[static_cast<size_t>(more)] | point >> (6 * more));
+  for (int i = more - 1; i >= 0; --i) text += static_cast<char>(0x80 | (point >> (6 * i) & 0x3F));
+}
+
+}  // namespace
+
+size_t find_invalid_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = first_utf8_character(text.substr(at)).bytes;
+    if (bytes == 0) return at;
+    at += bytes;
+  }
+  return std::string_view::npos;
+}
+
 void require_utf8(std::string_view text, const std::string& place) {
   const size_t at = find_invalid_utf8(text);
   if (at == std::string_view::npos) return;
@@ -72,14 +94,14 @@ std::string lower_case(std::string text) {
 std::string lower_case_utf8(const std::string& text) {
   const bool ascii = std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; });
   if (ascii || find_invalid_utf8(text) != std::string::npos) return lower_case(text);
-  // Made once and kept: locales are read by many threads.
+  // Created once and never freed, because several threads may use it.
   static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   if (!locale) return lower_case(text);
   std::string lower;
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Character character = first_character(std::string_view(text).substr(at));
-    append_utf8(static_cast<char32_t>(towlower_l(static_cast<wint_t>(character.code), locale)), lower);
-    at += character.bytes;
+  for (std::string_view rest = text; !rest.empty();) {
+    const Utf8Character character = first_utf8_character(rest);
+    append_utf8(static_cast<uint32_t>(towlower_l(static_cast<wint_t>(character.code), locale)), lower);
+    rest.remove_prefix(character.bytes);
   }
   return lower;
 }

@@ -19,11 +19,15 @@ struct TextLine {
   [[noreturn]] void fail(const std::string& message) const;
 };
 
-// Returns all lines, of at most 2 GiB in all, without a byte order mark. Ends of lines may be those of
-// Windows. Throws DataError, with the line if the text is not UTF-8.
+// Returns all lines of a file of at most 2 GiB. Removes a byte order mark and carriage returns at line ends.
+// Throws DataError if the file cannot be read or is not UTF-8.
 std::vector<TextLine> read_lines(const std::filesystem::path& path);
 
-// Throws DataError("place: … is not UTF-8 …"): checkpoints and reports store names as UTF-8.
+// Returns the offset of the first byte that is not valid UTF-8 (RFC 3629), or npos.
+size_t find_invalid_utf8(std::string_view text);
+
+// Throws DataError with `place` if the text is not UTF-8, because checkpoints and reports store names as
+// UTF-8.
 void require_utf8(std::string_view text, const std::string& place);
 
 // The parts between spaces and tabs.
@@ -34,8 +38,8 @@ std::string join_words(const std::vector<std::string>& words);
 // ASCII letters in lower case.
 std::string lower_case(std::string text);
 
-// All letters of a UTF-8 text in lower case, by the C library's table of Unicode. The text may be invalid,
-// whose ASCII letters are changed only.
+// Converts a UTF-8 text to lower case, according to the C library's Unicode tables. If the text is not valid
+// UTF-8, converts only ASCII letters.
 std::string lower_case_utf8(const std::string& text);
 
 // The whole text as a number. Throws DataError through the line when it is none.

@@ -19,17 +19,7 @@ constexpr std::array<const char*, 7> kTextNames = {
     "text", "sentence", "transcript", "transcription", "normalized_text", "words", "label"};
 constexpr std::array<const char*, 4> kSpeakerNames = {"speaker", "speaker_id", "client_id", "spk"};
 
-template <class F>
-void read_line(Faults* faults, F&& f) {
-  if (!faults) return f();
-  try {
-    f();
-  } catch (const DataError& error) {
-    faults->push_back(error.what());
-  }
-}
-
-// The fields of a line. In a table with commas, a field in quotes may hold commas and "" for a quote.
+// Returns the fields of a line. With commas, a quoted field may contain commas, and "" for a quote.
 Words fields_of(const TextLine& line, char separator) {
   Words fields = {""};
   bool quoted = false;
@@ -45,11 +35,11 @@ Words fields_of(const TextLine& line, char separator) {
     else
       fields.back() += text[i];
   }
-  if (quoted) line.fail("a quote is not closed; line breaks inside of quotes are not read");
+  if (quoted) line.fail("a quote is not closed; line breaks within quotes are not supported");
   return fields;
 }
 
-// 0: no table.
+// Returns the separator of the columns, or 0 if the file is not a table.
 char separator_of(const fs::path& path, const std::string& first_line) {
   const std::string extension = lower_case(path.extension().string());
   const bool bars = first_line.find('|') != std::string::npos;
@@ -71,14 +61,14 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.size() < 4 && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// A column that the user names: a number from 1, or a name of the header.
+// Returns the column that the user chose by a number from 1 or by a name in the header.
 std::optional<size_t> chosen_column(const Words& header, const std::string& wanted, const TextLine& line) {
   if (wanted.empty()) return std::nullopt;
   if (is_number(wanted) && std::stoul(wanted) >= 1 && std::stoul(wanted) <= header.size())
     return std::stoul(wanted) - 1;
   for (size_t i = 0; i < header.size(); ++i)
     if (header[i] == wanted) return i;
-  line.fail("has no column \"" + wanted + "\"; there are: " + short_list(header));
+  line.fail("there is no column \"" + wanted + "\"; the columns are: " + short_list(header));
 }
 
 struct Columns {
@@ -127,13 +117,13 @@ std::vector<Transcript> read_table(const std::vector<TextLine>& lines, char sepa
       columns = find_columns(line, fields_of(line, separator), wanted);
       if (columns->header) continue;
     }
-    read_line(faults, [&] {
+    collect_fault(faults, [&] {
       const Words fields = fields_of(line, separator);
       const size_t needed = std::max({columns->recording, columns->text, columns->speaker.value_or(0)}) + 1;
       if (fields.size() < needed)
         line.fail(concat_text("expected at least ", needed, " columns, found ", fields.size()));
       const std::string name = trimmed(fields[columns->recording]);
-      if (name.empty()) line.fail("names no recording");
+      if (name.empty()) line.fail("the recording column is empty");
       transcripts.push_back({name, trimmed(fields[columns->text]),
                              columns->speaker ? trimmed(fields[*columns->speaker]) : "", line.place()});
     });
@@ -167,12 +157,12 @@ std::vector<Transcript> read_folder(const fs::path& folder, Faults* faults) {
   std::sort(single.begin(), single.end());
   std::vector<Transcript> transcripts;
   for (const fs::path& path : lists)
-    read_line(faults, [&] {
+    collect_fault(faults, [&] {
       for (Transcript& one : read_list(read_lines(path))) transcripts.push_back(std::move(one));
     });
   if (!lists.empty()) return transcripts;
   for (const fs::path& path : single)
-    read_line(faults, [&] {
+    collect_fault(faults, [&] {
       std::string text;
       for (const TextLine& line : read_lines(path)) text += line.text + " ";
       fs::path name = path.lexically_relative(folder);
@@ -183,7 +173,7 @@ std::vector<Transcript> read_folder(const fs::path& folder, Faults* faults) {
   return transcripts;
 }
 
-// Typographic marks as the lexicon writes them.
+// Replaces typographic marks by their ASCII forms.
 std::string plain_marks(std::string text) {
   struct Mark {
     const char *mark, *plain;
@@ -206,8 +196,7 @@ std::string without_edges(const std::string& word, std::string_view edges) {
   return first == std::string::npos ? "" : word.substr(first, word.find_last_not_of(edges) + 1 - first);
 }
 
-// What is left of a word without the punctuation around it: the longest form that the lexicon has, else the
-// shortest.
+// Removes punctuation around a word. Returns the longest form that the lexicon has, else the shortest form.
 std::string bare_word(const std::string& word, const Lexicon& lexicon) {
   std::string bare;
   for (const std::string_view edges : {"\"()[]{}<>,;:!?*_~`^|\\/", "\"()[]{}<>,;:!?*_~`^|\\/-",

@@ -13,12 +13,12 @@ namespace tapeformer {
 
 struct FileReport {
   std::string name;            // the original name
-  std::filesystem::path path;  // where it was found, perhaps as .gz; empty: missing
+  std::filesystem::path path;  // the plain or .gz file; empty: missing
   int64_t expected_bytes = 0;  // of the unpacked contents
   std::string expected_sha256;
-  int64_t bytes = 0;  // what was found; not filled by list_sets
+  int64_t bytes = 0;  // of the found file; 0 in reports of list_sets
   std::string sha256;
-  std::string problem;  // empty: nothing wrong was found
+  std::string problem;  // empty: no problem was found
 };
 
 struct SetReport {

@@ -77,7 +77,7 @@ void check_librispeech_files(const fs::path& folder, const Corpus& corpus, Fault
       faults.push_back(entry.path().string() + ": no transcript names it");
 }
 
-// The folders of parts: those that the checks name, else all in which `holds_part` finds a part.
+// Returns the folders in checks.parts. If there are none, returns all folders for which `holds_part` is true.
 template <class HoldsPart>
 std::vector<fs::path> part_folders(const fs::path& folder, const SpeechChecks& checks,
                                    HoldsPart&& holds_part) {
@@ -186,7 +186,7 @@ int64_t ContentCheck::check_sound(const Utterance& utterance) {
   try {
     return check_recording(printed);
   } catch (const DataError& error) {
-    throw DataError("what \"" + utterance.command + "\" printed: " + error.what());
+    throw DataError("the output of \"" + utterance.command + "\": " + error.what());
   }
 }
 
@@ -194,11 +194,11 @@ int64_t ContentCheck::check_recording(const Utterance& utterance) {
   const std::string name = utterance.path.string();
   FilterbankOptions& bank = checks_.features.filterbank;
   if (utterance.source == SpeechSource::audio) {
-    // Where a header does not announce the length, samples are counted as far as they are needed.
-    const double most = utterance.end          ? *utterance.end + 1
-                        : utterance.begin == 0 ? checks_.features.max_seconds
-                                               : 0;
-    const AudioInfo info = read_audio_info(utterance.path, most);
+    // If the header does not contain the length, the samples are counted as far as they are needed.
+    const double max_seconds = utterance.end          ? *utterance.end + 1
+                               : utterance.begin == 0 ? checks_.features.max_seconds
+                                                      : 0;
+    const AudioInfo info = read_audio_info(utterance.path, max_seconds);
     const double seconds = static_cast<double>(info.samples) / static_cast<double>(info.rate);
     if (info.samples > 0 && (utterance.begin >= seconds || utterance.end.value_or(0) > seconds + 0.1))
       throw DataError(concat_text(utterance.id, ": ends outside of ", name, " of ", seconds, " s"));

@@ -17,29 +17,29 @@ namespace tapeformer {
 // folder with cmudict.dict) and lexicon (a file).
 std::vector<std::string> speech_layouts();
 
-// What training would do with a corpus. The defaults check the corpus alone.
+// Options of the checks. The defaults check the corpus alone; other values also check how training uses it.
 struct SpeechChecks {
   FeatureOptions features;
-  bool any_rate = true;                    // of the first recording; false: that of the features
-  std::shared_ptr<const Lexicon> lexicon;  // words that it lacks are faults; none: words are not looked up
-  bool words_are_phones = false;           // without a lexicon
-  int64_t subsampling = 0;                 // above 0: labels must fit into the steps of the frames
-  int64_t max_frames = 0;                  // of an utterance; 0: any
-  bool allow_commands = false;             // of wav.scp: run, else faults
-  std::vector<std::string> parts;          // folders of kaldi and librispeech; empty: all
+  bool any_rate = true;                    // true: the first recording sets the rate; false: `features` do
+  std::shared_ptr<const Lexicon> lexicon;  // unknown words are faults; null: words are not checked
+  bool words_are_phones = false;           // without a lexicon, words are labels
+  int64_t subsampling = 0;                 // frames per step, to check that CTC can align labels; 0: no check
+  int64_t max_frames = 0;                  // maximum frames of an utterance; 0: no limit
+  bool allow_commands = false;             // run commands of wav.scp; false: commands are faults
+  std::vector<std::string> parts;          // folders to check, for kaldi and librispeech; empty: all
 };
 
-// Returns every fault of a corpus: of its lists, labels and sound. Features are computed by the code that
-// training uses. A Kaldi path is a data directory or a folder of such directories. Throws ConfigError for an
+// Returns all faults of the lists, labels and audio of a corpus. Computes features with the same code as
+// training. For Kaldi, `path` is a data directory or a folder of data directories. Throws ConfigError for an
 // unknown layout.
 Faults speech_problems(const std::string& layout, const std::filesystem::path& path,
                        const SpeechChecks& checks = {});
 
-// Whether the folder has lists of Kaldi (wav.scp, feats.scp or text).
+// Returns whether the folder contains a list of Kaldi (wav.scp, feats.scp or text).
 bool is_kaldi_directory(const std::filesystem::path& folder);
 
-// Checks utterances one after the other for faults that only their sound, features or labels show. All
-// recordings must have one rate, all features one size.
+// A check of the audio, features and labels of utterances. All recordings must have the same rate, and all
+// features the same size.
 class ContentCheck {
  public:
   explicit ContentCheck(SpeechChecks checks = {});

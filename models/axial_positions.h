@@ -23,10 +23,10 @@ void check_axial(const AxialShape& axial, int64_t length, int64_t width);
 // Parameters "0", "1", …, (shape[a], dims[a]), drawn from N(0, 1).
 class AxialPositions final : public Module {
  public:
-  // max_length: of the sequences; 0: the product of the shape.
+  // `max_length` limits the length of sequences. 0: the product of the shape.
   explicit AxialPositions(const AxialShape& axial, int64_t max_length = 0);
-  // Returns the embeddings of positions 0 … length - 1, (length, width). Throws ShapeError for more than
-  // max_length.
+  // Returns the embeddings of positions 0 … length - 1, (length, width). Throws ShapeError if `length`
+  // exceeds `max_length`.
   Tensor forward(int64_t length) const;
 
   std::vector<Tensor> tables;
@@ -34,7 +34,8 @@ class AxialPositions final : public Module {
  private:
   AxialShape axial_;
   int64_t max_length_;
-  // Of every position, (max_length,) int64 per axis. Buffers: on a device, a captured graph reads them there.
+  // Coordinates of all positions, (max_length,) int64 per axis. They are buffers, so that captured graphs
+  // read them on the device.
   std::vector<Tensor> coordinates_;
 };
 

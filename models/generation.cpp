@@ -30,7 +30,7 @@ class Sampler {
     sample_classes(parameters, stream, options_.first_sequence, tokens, options_.greedy);
   }
 
-  // Throws DivergedError if a token was drawn from logits that are not finite.
+  // Throws DivergedError if a token was drawn from non-finite logits.
   void check_logits() const {
     if (!std::isfinite(total_.item()))
       throw DivergedError("generate: the logits of the model are not finite numbers");
@@ -40,7 +40,8 @@ class Sampler {
   Head head_;
   GenerationOptions options_;
   RandomStream stream_;
-  Tensor squares_, total_;  // sums of squares of the logits, newest and all: finite if the logits are
+  // Sums of squares of the logits, of the newest token and of all tokens. Finite if all logits are finite.
+  Tensor squares_, total_;
 };
 
 // Fills the columns (length, batch) from `given` on. On a device the host only launches: a token is drawn,

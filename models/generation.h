@@ -23,8 +23,8 @@ struct GenerationOptions {
 };
 
 // Continues prefix (batch, given) uint8, given >= 1, to (batch, length) uint8. Token t + 1 of sequence s is
-// drawn from elements that depend on (seed, s, t) only. Errors: ShapeError for an empty prefix or a length
-// beyond the model's; DivergedError for logits that are not finite.
+// drawn from elements that depend on (seed, s, t) only. Throws ShapeError if the prefix is empty or `length`
+// exceeds the model's maximum length. Throws DivergedError if logits are not finite.
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
                 const GenerationOptions& options);
 

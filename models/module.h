@@ -31,8 +31,8 @@ class Decisions {
 
 // What a forward pass depends on besides its inputs.
 struct ForwardContext {
-  bool training = false;           // dropout is on, and random draws change with `step`
-  bool dropout_off = false;        // true: `training` does not switch dropout on
+  bool training = false;           // enables dropout; random draws change with `step`
+  bool dropout_off = false;        // disables dropout in training
   bool prefix = false;             // sequences are the beginnings of longer ones, as in generation
   uint64_t seed = 0;               // of dropout and other random draws
   uint64_t step = 0;               // which draw: a replay with the same step repeats it
@@ -81,7 +81,7 @@ class Module {
   NamedTensors buffers() const;
   // Sets every parameter from its initialiser; the values depend on the seed and the parameter's name only.
   void initialize(uint64_t seed) const;
-  // Converts parameters and buffers of floating-point types, which become new tensors without gradients.
+  // Converts floating-point parameters and buffers. The results are new tensors without gradients.
   void convert(DType dtype);
   // Moves parameters and buffers; optimizers are made afterwards.
   void move(Device device);

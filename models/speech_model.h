@@ -59,7 +59,7 @@ class SpeechModel final : public Module {
                        const ForwardContext& context) const;
   // Utterances with too few steps for their labels are counted in the result (ops/ctc_loss.h).
   CtcLoss loss(const CtcBatch& batch, const ForwardContext& context) const;
-  // The utterances or labels that loss() is the mean of (SpeechModelOptions::reduction).
+  // Returns the number of utterances or labels over which loss() averages (SpeechModelOptions::reduction).
   int64_t loss_count(const CtcBatch& batch) const;
 
   const SpeechModelOptions& options() const { return options_; }

@@ -9,16 +9,16 @@ namespace tapeformer {
 
 class SpeechStream {
  public:
-  // The model must outlive the stream. `capacity`: most steps between resets for attention kinds that keep
-  // keys and values; 0: those of the model's longest utterance. Throws ConfigError unless the model is a
-  // causal Transformer, and std::invalid_argument when its attention kind has no recurrent form.
+  // The model must outlive the stream. `capacity` is the maximum number of steps between resets for attention
+  // kinds that keep keys and values. 0: the steps of the model's longest utterance. Throws ConfigError if the
+  // model is not a causal Transformer, and std::invalid_argument if its attention kind has no recurrent form.
   explicit SpeechStream(const SpeechModel& model, int64_t batch = 1, int64_t capacity = 0);
 
-  // Takes one frame of every utterance, (batch, features) of the model's dtype. True when a step of the
-  // encoder is complete: always, or with every second or fourth frame when the model subsamples. Allocates
-  // nothing. A state that does not grow takes any number of frames; positions go on where those of training
-  // ended, which costs accuracy: see StreamDecoder (models/stream_decoder.h). Errors: ShapeError, also beyond
-  // the capacity of a state that grows.
+  // Takes one frame of every utterance, (batch, features) of the model's dtype. Returns true if the frame
+  // completes a step of the encoder. If the model subsamples, only every second or fourth frame does.
+  // Allocates no memory. A state of constant size takes any number of frames. Accuracy drops after the
+  // positions seen in training; StreamDecoder (models/stream_decoder.h) avoids this. Throws ShapeError if the
+  // shape does not match or if the frame exceeds the capacity.
   bool push(const Tensor& frame);
   // Logits of the newest step, (batch, classes), valid until the next one: row t of the parallel form.
   const Tensor& logits() const { return logits_; }

@@ -10,10 +10,10 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kEnergyBlockFrames = 100, kEnergyBlocks = 10;
-constexpr double kLowShare = 0.5;      // of the range of energies
-constexpr int64_t kMostContext = 100;  // frames
-constexpr int64_t kAgreement = 20;     // frames in which two lanes must give the same newest label
-constexpr int64_t kJitter = 10;        // frames by which the same label may come later in one lane
+constexpr double kLowShare = 0.5;     // of the range of energies
+constexpr int64_t kMaxContext = 100;  // frames
+constexpr int64_t kAgreement = 20;    // frames in which the newest labels of both lanes must be equal
+constexpr int64_t kJitter = 10;       // frames by which one lane may emit the same label later
 
 int64_t checked_window(const SpeechModel& model, int64_t window) {
   const SpeechModelOptions& o = model.options();
@@ -77,7 +77,7 @@ void StreamDecoder::Lane::reset() {
 StreamDecoder::StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options)
     : model_(model),
       options_(options),
-      context_(std::min(kMostContext, checked_window(model, options.window) / 2)) {
+      context_(std::min(kMaxContext, checked_window(model, options.window) / 2)) {
   const int64_t capacity = options.window > 0 ? std::max<int64_t>(steps(options.window), 1) : 0;
   active_ = std::make_unique<Lane>(model, capacity);
   if (options.window > 0) next_ = std::make_unique<Lane>(model, capacity);
@@ -97,7 +97,7 @@ int64_t StreamDecoder::state_bytes() const {
   return active_->stream.state_bytes() + (next_ ? next_->stream.state_bytes() : 0);
 }
 
-// The logarithm of the sum of the filterbank energies.
+// Returns the logarithm of the sum of the filterbank energies.
 double StreamDecoder::energy(const Tensor& frame) const {
   const float* const x = frame.data<float>();
   const auto count = options_.scale.empty() ? static_cast<size_t>(frame.numel()) : options_.scale.size();
@@ -119,7 +119,8 @@ bool StreamDecoder::lanes_agree() const {
          active_->recent(steps(kAgreement)) == next_->recent(steps(kAgreement));
 }
 
-// Counts a label once that only one of the lanes has given in the last frames.
+// Called before lanes with different newest labels are swapped. Emits a label that only the new lane has
+// emitted. Suppresses a label that the new lane may emit again.
 void StreamDecoder::reconcile() {
   const int64_t jitter = steps(kJitter), near = steps(kAgreement);
   const int64_t old_label = active_->recent(jitter), new_label = next_->recent(jitter);
@@ -151,8 +152,8 @@ void StreamDecoder::step_active(const Tensor& frame) {
   add(active_->begun);
 }
 
-// The new state takes the frame before the energy rose, too: recordings of training begin shortly before
-// speech.
+// The new state also takes the frame before the energy rose, because training recordings begin shortly before
+// the speech.
 void StreamDecoder::start_after_pause(const Tensor& frame) {
   active_->reset();
   ++restarts_;
@@ -183,7 +184,7 @@ const std::vector<int64_t>& StreamDecoder::push(const Tensor& frame) {
   if (active_->taken == taken) return labels_;
   const int64_t pause = steps(options_.pause);
   if (options_.pause > 0 && low >= options_.pause && std::min(active_->blanks, active_->taken) >= pause) {
-    // Silence leaves no trace in the state that takes the next words.
+    // The state of the next words must not depend on the silence.
     active_->reset();
     overlaps_ = false;
     pauses_ = true;

@@ -1,11 +1,11 @@
-// Labels of an endless stream of frames: greedy CTC over SpeechStreams that are restarted, so that states and
+// Greedy CTC decoding of an endless stream of frames. The decoder restarts its SpeechStreams, so that
 // positions stay within the lengths that the model was trained on.
 //
-// A state is restarted in two places. After a pause, a new state starts where the energy rises. In speech
+// A state is restarted in two cases. After a pause, a new state starts when the energy rises. In speech
 // without pauses, a second state starts before the window of the active state ends and takes the same frames.
-// It becomes the active state at a step where both states give the blank and their newest labels are equal,
-// or at the end of the window. Memory and time per frame do not depend on the length of the stream, and
-// labels do not wait for later frames.
+// The second state becomes active at a step where both states emit the blank and their newest labels are
+// equal, at the latest at the end of the window. Memory and time per frame do not depend on the length of the
+// stream. Labels are emitted without lookahead.
 #pragma once
 
 #include <deque>
@@ -17,10 +17,10 @@
 namespace tapeformer {
 
 struct StreamDecoderOptions {
-  int64_t window = 0;  // most frames of a state, at least kShortestWindow; 0: one state for all frames
-  int64_t pause = 25;  // frames of low energy without a label that make a pause; 0: no restart at pauses
-  // Natural logarithms of filterbank energies are feature * scale + offset, for the first features of a
-  // frame. Empty: the features themselves.
+  int64_t window = 0;  // maximum frames of a state, at least kShortestWindow; 0: one state for all frames
+  int64_t pause = 25;  // a pause is this many frames of low energy without a label; 0: no restart at pauses
+  // The natural logarithms of filterbank energies are feature * scale + offset, for the first features of a
+  // frame. If empty, the features are the logarithms.
   std::vector<double> scale = {}, offset = {};
 };
 
@@ -38,20 +38,21 @@ class EnergyTracker {
   };
   std::deque<Range> blocks_;  // ranges of one second each, the newest last
   int64_t block_frames_ = 0;  // frames in the newest block
-  int64_t low_ = 0;
+  int64_t low_ = 0;           // consecutive frames of low energy
 };
 
+// A decoder of one stream. One thread.
 class StreamDecoder {
  public:
   static constexpr int64_t kShortestWindow = 50;
 
-  // The model must outlive the decoder. Throws ConfigError for a window that is too short, or longer than
-  // the model's cache of keys and values, and as SpeechStream.
+  // The model must outlive the decoder. Throws ConfigError if the window is shorter than kShortestWindow or
+  // exceeds the model's cache of keys and values. Throws the errors of SpeechStream, too.
   StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
 
-  // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin with it, often none;
-  // they are valid until the next call. Throws ShapeError as SpeechStream, and DivergedError for logits that
-  // are not finite.
+  // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin with this frame; the
+  // reference is valid until the next call. Throws ShapeError if the frame does not match and DivergedError
+  // if logits are not finite.
   const std::vector<int64_t>& push(const Tensor& frame);
   void reset();
 
@@ -63,18 +64,19 @@ class StreamDecoder {
   // A state and its newest labels. Counts are steps of the encoder.
   struct Lane {
     Lane(const SpeechModel& model, int64_t capacity) : stream(model, 1, capacity) {}
-    // True when a step is complete. `number`: of the frame in the stream.
+    // Returns whether the frame completes a step. `number` is the frame's number in the stream.
     bool push(const Tensor& frame, int64_t number);
     void reset();
-    // The newest label if it began within the last `steps`, else the blank.
+    // Returns the newest label if it began within the last `steps`, else the blank.
     int64_t recent(int64_t steps) const { return since_label <= steps ? label : kSpeechBlank; }
 
     SpeechStream stream;
-    int64_t taken = 0;
+    int64_t taken = 0;             // steps since the last reset
     int64_t best = kSpeechBlank;   // class of the newest step
     int64_t begun = kSpeechBlank;  // label that begins with the newest step, or the blank
-    int64_t label = kSpeechBlank, since_label = 0;
-    int64_t blanks = 0;  // steps in a row
+    int64_t label = kSpeechBlank;  // the newest label
+    int64_t since_label = 0;       // steps since the newest label began
+    int64_t blanks = 0;            // consecutive steps whose best class is the blank
   };
   int64_t steps(int64_t frames) const { return frames / model_.options().subsampling; }
   double energy(const Tensor& frame) const;
@@ -90,10 +92,11 @@ class StreamDecoder {
   int64_t context_;  // frames that both lanes take
   EnergyTracker tracker_;
   std::unique_ptr<Lane> active_, next_;
-  bool overlaps_ = false;                               // next_ takes frames too
-  bool pauses_ = false;                                 // since a pause began, the energy has been low
-  Tensor previous_;                                     // the frame before
-  int64_t repeated_ = kSpeechBlank, repeat_steps_ = 0;  // a label that a new lane may give a second time
+  bool overlaps_ = false;            // next_ takes frames, too
+  bool pauses_ = false;              // in a pause: the energy has not risen
+  Tensor previous_;                  // the previous frame
+  int64_t repeated_ = kSpeechBlank;  // label that is suppressed if the new lane emits it again
+  int64_t repeat_steps_ = 0;         // steps in which `repeated_` is suppressed
   int64_t frames_ = 0, restarts_ = 0;
   std::vector<int64_t> labels_;
 };

@@ -32,7 +32,7 @@ struct Feasible {
   }
 };
 
-// All arguments contiguous.
+// All arguments must be contiguous.
 Feasible feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths) {
   const int64_t batch = labels.size(0), longest = labels.size(1);
   Feasible result{.counted = Tensor::zeros({batch}, DType::uint8)};

@@ -42,7 +42,8 @@ struct CtcLoss {
 CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor& labels,
                  const Tensor& label_lengths, const CtcOptions& options = {});
 
-// What ctc_loss divides the sum of the losses by: the feasible pairs or their labels. Arguments as above.
+// Returns the divisor of ctc_loss's mean: the number of feasible pairs or of their labels. Arguments are as
+// for ctc_loss.
 int64_t ctc_loss_count(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths,
                        CtcReduction reduction);
 

@@ -62,7 +62,7 @@ void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& square
   check(squares.shape() == Shape{count} && squares.is_contiguous(), kNorms, "squares ", squares.shape(),
         " for ", count, " tensors");
   if (tensors.empty()) return;
-  std::vector<Tensor> contiguous;  // keeps copies alive
+  std::vector<Tensor> contiguous;
   for (const Tensor& x : tensors) contiguous.push_back(x.is_contiguous() ? x : x.alias().clone());
   visit_floating(kNorms, tensors[0].dtype(), [&](auto tag) {
     using T = decltype(tag);

@@ -24,11 +24,11 @@ void set_rule(const Tensor& memory, const StepRule& rule);
 Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rule,
                       const Clipping& clipping = {});
 
-// The sum of squares of every tensor, (count,) float64 on their device, for which nothing has waited. It is
-// finite if and only if every element is (float32: always; float64: up to 1e150). The tensors have one dtype,
-// float32 or float64, and one device.
+// Returns the sum of squares of each tensor, (count,) float64 on their device, without waiting for the
+// device. A sum is finite if and only if all elements are finite (float64: and below 1e150). All tensors must
+// have the same dtype, float32 or float64, and the same device.
 Tensor squared_norms(const std::vector<Tensor>& tensors);
-// The same into `squares` (count,) float64.
+// Writes the sums of squared_norms into `squares`, (count,) float64.
 void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares);
 
 // average = decay * average + (1 - decay) * value, elementwise, with the average_decay of a rule_on the

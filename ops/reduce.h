@@ -14,10 +14,11 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 // Arithmetic mean; NaN for no elements.
 Tensor mean(const Tensor& x);
 Tensor mean(const Tensor& x, int dim, bool keep_dim = false);
-// Largest element of one dimension, NaN if there is one; its gradient goes to the first of equal elements.
-// The dimension must not be empty.
+// Returns the largest element of one dimension, or NaN if the dimension holds NaN. The gradient goes to the
+// first of equal elements. Throws ShapeError if the dimension is empty.
 Tensor max(const Tensor& x, int dim, bool keep_dim = false);
-// int64 index of the first largest element of the last dimension, or of its first NaN; has no gradient.
+// Returns the int64 index of the first largest element of the last dimension, or of its first NaN. The result
+// has no gradient.
 Tensor argmax(const Tensor& x);
 
 }  // namespace tapeformer

@@ -15,7 +15,7 @@ export OMP_WAIT_POLICY=passive
 ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" --no-tests=error
 
 # Where nvcc is found, the kernels above were compiled for devices; they run emulated in a build of the tests of ops.
-# This build also tests the CPU kernels with the vector length that the processor does not have.
+# This build also tests the CPU kernels with the vector length that the first build does not use.
 other_vectors=64
 if grep -qw avx512f /proc/cpuinfo; then other_vectors=32; fi
 if grep -q '^TAPEFORMER_NVCC:FILEPATH=/' "$build/CMakeCache.txt"; then

@@ -35,8 +35,8 @@ AutoregressiveOptions model_options(const Config& config, const DatasetInfo& dat
 std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data,
                                                 Device device = kCpu);
 
-// Returns the device of that name. For "auto" a message tells, once in the process, which device it is and
-// why. Throws DeviceError (device unavailable) and ConfigError.
+// Returns the device with this name. For "auto", logs the chosen device and the reason, once per process.
+// Throws DeviceError if the device is unavailable, and ConfigError for invalid names.
 Device announced_device(const std::string& name);
 
 // Sets threads, checks the device and sets its precision. Throws DeviceError (device unavailable) and

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kLargestText = size_t{64} << 20;  // of state.json and config.toml
+constexpr size_t kMaxTextBytes = size_t{64} << 20;  // of state.json and config.toml
 const char* const kModelFile = "model.safetensors";
 const char* const kOptimizerFile = "optimizer.safetensors";
 const char* const kStateFile = "state.json";
@@ -51,7 +51,8 @@ void guarded(const std::string& context, F&& f) {
   }
 }
 
-// Creates checkpoints/ if it is not there. New folders are durable only when their parents are synced.
+// Opens checkpoints/ and creates it if it does not exist. New folders are durable after their parents are
+// synced.
 Folder open_or_create_checkpoints(const std::string& run_dir) {
   const fs::path path = run_dir.empty() ? "." : fs::path(run_dir);
   std::vector<fs::path> created;
@@ -65,7 +66,7 @@ Folder open_or_create_checkpoints(const std::string& run_dir) {
   return checkpoints;
 }
 
-// Removes a checkpoint in one step; after a crash the rest is a temporary folder.
+// Renames a checkpoint to a temporary name, then removes it. A crash leaves a temporary folder at most.
 void remove_checkpoint(const Folder& parent, const std::string& name) {
   const std::string doomed = temporary_name(name);
   parent.rename(name, doomed);
@@ -73,12 +74,12 @@ void remove_checkpoint(const Folder& parent, const std::string& name) {
 }
 
 void point_link(const Folder& parent, const std::string& link, const std::string& target) {
-  // A copy that followed symlinks has a folder here, a second copy of the checkpoint.
+  // A copied run may have a folder in place of the link, if the copy followed symbolic links.
   if (parent.kind_of(link) == Folder::Kind::folder) remove_checkpoint(parent, link);
   parent.replace_link(link, target);
 }
 
-// The name that a link holds, if it is the name of a folder beside the link and not another path.
+// Returns the target of a link if it is a plain name, or nothing if it is a path.
 std::optional<std::string> name_in_link(const fs::path& link) {
   std::error_code error;
   const std::string target = fs::read_symlink(link, error).string();
@@ -92,8 +93,8 @@ bool is_real_folder(const fs::path& path) {
   return fs::is_directory(fs::symlink_status(path, error));
 }
 
-// Moves a whole folder to its place; one that is there already goes out in the same step, so that no moment
-// is without a whole one.
+// Renames a complete folder to its final name. Exchanges it with an existing folder of this name in one step,
+// so that a complete checkpoint exists at every moment.
 void put_in_place(const Folder& parent, const std::string& temporary, const std::string& place) {
   if (parent.kind_of(place) == Folder::Kind::none)
     parent.rename(temporary, place);
@@ -116,14 +117,14 @@ void write_contents(const Folder& folder, const CheckpointContents& contents) {
   folder.sync();
 }
 
-// Also the names that earlier versions gave to temporary folders.
+// Returns whether a name is that of a temporary entry. Earlier versions named these entries ".tmp-…".
 bool is_unfinished_checkpoint(const std::string& name) {
   return name.starts_with(".tmp-") || is_temporary_name(name);
 }
 
 std::string read_text(const std::string& path) {
   try {
-    return read_file(path, kLargestText);
+    return read_file(path, kMaxTextBytes);
   } catch (const FileError& error) {
     throw CheckpointError(concat_text("checkpoint: ", error.what()));
   }
@@ -219,7 +220,7 @@ std::optional<std::string> linked_checkpoint(const std::string& run_dir, const s
   const fs::path folder = checkpoints_of(run_dir) / *name;
   if (fs::is_symlink(fs::symlink_status(folder, error)))
     throw CheckpointError(
-        concat_text(path.string(), ": leads to ", *name, ", which is no folder but a link"));
+        concat_text(path.string(), ": points to ", *name, ", which is a link and not a folder"));
   return is_real_folder(folder) ? std::optional(fs::canonical(folder).string()) : std::nullopt;
 }
 
@@ -258,7 +259,7 @@ TrainingState Checkpoint::state() const {
   return parsed_state(state_text());
 }
 
-// Nothing in a checkpoint without checksums.
+// Returns nothing if the checkpoint has no checksums.
 std::optional<Checksum> Checkpoint::checksum_of_file(const TrainingState& state,
                                                      const std::string& name) const {
   if (state.files.empty()) return std::nullopt;
@@ -287,7 +288,7 @@ void Checkpoint::load(const std::string& name, const NamedTensorList& expected) 
   const TrainingState state = parsed_state(text);
   check_state_text(text, state, state_path());
   if (state.files.empty() && name == kModelFile)
-    log_warning(folder_, ": was written without checksums, so damage of its files is not noticed");
+    log_warning(folder_, ": has no checksums, so damaged files are not detected");
   SafetensorsFile(path_of(name)).load_into(expected, checksum_of_file(state, name));
 }
 

@@ -8,9 +8,9 @@
 // checkpoint. One process writes to a run directory at a time. Every failure is a CheckpointError that names
 // the file; a failed save leaves all earlier checkpoints as they were.
 //
-// state.json holds the size and CRC-32 of every file, and loading verifies the files that it reads. Nothing
-// is written through a link: `checkpoints` must be a folder, and `latest` and `best` must hold the name of a
-// folder in it. The run directory itself may be reached through links.
+// state.json holds the size and CRC-32 of every file, and loading verifies the files that it reads. Files are
+// never written through symbolic links: `checkpoints` must be a folder, and `latest` and `best` must hold the
+// name of a folder in it. The run directory itself may be reached through links.
 #pragma once
 
 #include <cstdint>
@@ -28,22 +28,21 @@ namespace tapeformer {
 
 using NamedTensorList = std::vector<std::pair<std::string, Tensor>>;
 
-// In a run directory: the folder of the checkpoints. In a run directory and in a checkpoint: the resolved
-// config.
+// Names of the folder of checkpoints in a run directory, and of the config in a run or a checkpoint.
 inline constexpr char kCheckpoints[] = "checkpoints", kConfigFile[] = "config.toml";
 
 struct CheckpointContents {
   std::map<std::string, Tensor> model;
   std::map<std::string, Tensor> optimizer;
-  TrainingState state;  // without checksums, which saving adds
+  TrainingState state;  // save_checkpoint fills in the checksums
   std::string config_toml;
 };
 
-// Writes the checkpoint of the step in the state, points `latest` to it and returns its folder. A checkpoint
-// of the same step is replaced.
+// Writes the checkpoint of step `contents.state.step`, points `latest` to it and returns its folder. Replaces
+// a checkpoint of the same step.
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents);
 
-// Replaces the state of the saved checkpoint of the step in the state; the checksums of the other files stay.
+// Replaces the state of the saved checkpoint of step `state.step`. Keeps the checksums of the other files.
 void replace_checkpoint_state(const std::string& run_dir, TrainingState state);
 
 // Points `best` to the saved checkpoint of a step.
@@ -52,15 +51,16 @@ void mark_best_checkpoint(const std::string& run_dir, int64_t step);
 // Removes all but the `keep_last` newest checkpoints and those that `latest` and `best` lead to.
 void prune_checkpoints(const std::string& run_dir, int64_t keep_last);
 
-// Removes what a killed process left half-written in the run directory and in checkpoints/. Call it before
+// Removes unfinished files of a killed process from the run directory and from checkpoints/. Call it before
 // the first save.
 void remove_unfinished_checkpoints(const std::string& run_dir);
 
 // Steps of the whole checkpoints, ascending.
 std::vector<int64_t> checkpoint_steps(const std::string& run_dir);
 
-// The checkpoint that `best` or `latest` of a run directory leads to, nothing if there is no such link or
-// folder. Throws CheckpointError for a link to another place than a folder in checkpoints/.
+// Returns the checkpoint folder that `best` or `latest` of a run directory points to, or nothing if the link
+// or the folder does not exist. Throws CheckpointError if the link holds anything but the name of a folder in
+// checkpoints/.
 std::optional<std::string> linked_checkpoint(const std::string& run_dir, const std::string& link);
 
 // The folder that a user means by a path: a checkpoint folder itself, or of a run directory the one that
@@ -68,21 +68,23 @@ std::optional<std::string> linked_checkpoint(const std::string& run_dir, const s
 // result is free of symlinks, so it stays the same checkpoint while a training run goes on.
 std::string find_checkpoint(const std::string& path, bool prefer_best);
 
-// One checkpoint folder for reading. Checkpoints without checksums load with a warning.
+// A checkpoint folder, opened for reading. Checkpoints without checksums load with a warning.
 class Checkpoint {
  public:
   explicit Checkpoint(std::string folder) : folder_(std::move(folder)) {}
 
   const std::string& folder() const { return folder_; }
-  std::string config_path() const { return path_of("config.toml"); }
+  std::string config_path() const { return path_of(kConfigFile); }
   std::string state_path() const { return path_of("state.json"); }
-  // Reads state.json and checks each of its entries. load_model and load_optimizer check the text as a whole.
+  // Reads state.json and checks type and range of each entry. load_model and load_optimizer also verify the
+  // checksum of its text.
   TrainingState state() const;
   // Verifies the checksum of config.toml, which must be a regular file.
   void check_config() const;
-  // The model's file with a checked header, for comparing sizes before a model is built.
+  // Opens model.safetensors and checks its header, so that sizes can be compared before a model is built.
   SafetensorsFile model_file() const;
-  // Read into tensors of the same names and shapes (see SafetensorsFile::load_into) and verify checksums.
+  // Read a file into tensors of the same names and shapes (see SafetensorsFile::load_into) and verify its
+  // checksum.
   void load_model(const NamedTensorList& expected) const;
   void load_optimizer(const NamedTensorList& expected) const;
 

@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMostSteps = 1'000'000'000'000'000;
+constexpr int64_t kMaxSteps = 1'000'000'000'000'000;
 const char* const kEntry = ",\n  \"crc32\": \"";
 const char* const kEnd = "\"\n}\n";
 
@@ -57,7 +57,7 @@ std::string to_json(const TrainingState& state) {
 TrainingState parse_training_state(const std::string& text, const std::string& path) {
   const JsonEntries entries(text, path + ": ");
   TrainingState state;
-  state.step = entries.integer("step", 0, kMostSteps);
+  state.step = entries.integer("step", 0, kMaxSteps);
   state.evaluated_step = entries.integer("evaluated_step", -1, state.step);
   state.optimizer_steps = entries.integer("optimizer_steps", 0, state.step);
   state.best_loss = entries.number_or_null("best_loss");

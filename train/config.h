@@ -47,7 +47,7 @@ struct DataConfig {
   std::string phone_set = "timit48";     // of training on TIMIT; scoring is on 39
   int64_t sample_rate = 0;               // 0: of the data set
   bool resample = false;
-  int64_t channel = -1;       // of recordings that have several, counted from 0; -1: these are refused
+  int64_t channel = -1;       // to read, from 0; -1: several channels are refused
   double max_seconds = 3600;  // of a recording or segment; 0: no limit
   int64_t num_mel_bins = 40;
   double dither = 0;  // in training
@@ -141,11 +141,11 @@ struct Config {
 struct AttentionCatalogue {
   std::vector<std::string> names;
   std::function<std::vector<OptionSpec>(const std::string&)> options;
-  // Whether a kind drops attention weights, as model.attention_dropout asks. Empty: every kind does.
+  // Returns whether a kind supports model.attention_dropout. If empty, every kind does.
   std::function<bool(const std::string&)> drops_weights = nullptr;
 };
 
-// What a command reads a config for. A key that it does not use is an error in --set.
+// Purpose for which a command reads a config. A key that the command does not use is an error in --set.
 enum class ConfigUse {
   training,       // all keys
   evaluation,     // a trained model and a data set
@@ -154,46 +154,47 @@ enum class ConfigUse {
   benchmark,      // a model, its optimizer and the size of a batch
 };
 
-// Keys without effect. Where they are not errors, they have their defaults in the Config.
+// Treatment of keys without effect. If they are not errors, the Config holds their defaults.
 enum class UnusedKeys {
   refuse,          // errors in the file and in --set
-  ignore_in_file,  // the file was written by the program, perhaps by an earlier version
-  ignore,          // --set is shared by several configs; see why_unused
+  ignore_in_file,  // errors in --set only; for files that the program wrote
+  ignore,          // no errors: several configs share --set; see why_unused
 };
 
 struct ConfigReading {
   UnusedKeys unused = UnusedKeys::refuse;
   ConfigUse use = ConfigUse::training;
-  std::string device = {};  // of the command line, over run.device; empty: run.device
+  std::string device = {};  // overrides run.device, unless empty
 };
 
 // Reads the file, the files that it extends (`extends = "base.toml"`, relative to the extending file) and the
 // --set options ("table.key=value", a TOML value or a bare word). Later layers win key by key: base, file,
-// --set. Two kinds of key follow each other instead of mixing: a layer that changes model.attention drops the
-// inherited [attention] table, and a layer that sets only one of train.steps and train.epochs drops the
-// inherited other one. An empty path stands for no file: the defaults and the --set options.
+// --set. A layer that changes model.attention drops the inherited [attention] table. A layer that sets only
+// one of train.steps and train.epochs drops the inherited value of the other key. If the path is empty, the
+// config consists of the defaults and the --set options.
 //
-// A key that the file or --set sets and that has no effect in this config is an error. Inherited keys and, in
-// files, defaults are not, and a key of the file that loses its effect by --set is a warning. All of these
-// have their defaults in the result. Relative paths of data.path, data.lexicon and data.feature_cache are
+// A key without effect is an error if the file or --set sets it. Inherited keys, and default values in files,
+// are no errors. A key of the file that loses its effect through --set causes a warning. In the result, keys
+// without effect have their defaults. Relative paths of data.path, data.lexicon and data.feature_cache are
 // relative to the working directory; the result has absolute paths.
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
                    const AttentionCatalogue& catalogue, const ConfigReading& reading = {});
 
-// The resolved file: every key that has an effect, exact values; load_config of it gives the same Config.
+// Returns the resolved config: every key that has an effect, with exact values. load_config of this text
+// returns the same Config.
 std::string to_toml(const Config& config);
 
-// Why a key ("table.key") has no effect in a config: `belongs to data sets of images, and data.dataset is
-// "copy"`; "" if it has one. Throws std::out_of_range for an unknown name.
+// Returns the reason why a key ("table.key") has no effect in a config, such as `belongs to data sets of
+// images, and data.dataset is "copy"`; "" if it has an effect. Throws std::out_of_range for an unknown name.
 std::string why_unused(const Config& config, const std::string& name, const AttentionCatalogue& catalogue);
 
-// Returns keys with type, default, range, scope and help, as text for a terminal: all keys of the table
-// `word` and all keys whose "table.key" contains `word`; all keys if it is empty. Throws ConfigError if there
-// are none.
+// Returns config keys with type, default, range, scope and help, as text for a terminal. Selects the keys of
+// the table `word` and the keys whose "table.key" contains `word`; an empty `word` selects all keys. Throws
+// ConfigError if no key is selected.
 std::string config_help(const AttentionCatalogue& catalogue, const std::string& word = "");
 
-// Names ("table.key") of the keys in which two configs differ, in schema order. Keys that have an effect in
-// neither are left out.
+// Returns the names ("table.key") of the keys in which two configs differ, in schema order. Leaves out keys
+// that have an effect in neither config.
 std::vector<std::string> differing_keys(const Config& a, const Config& b);
 
 // One value as TOML text by its name "table.key"; throws std::out_of_range for an unknown name.

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "core/errors.h"
-#include "core/utf8.h"
+#include "data/text_lines.h"
 #include "train/config.h"
 #include "train/config_check.h"
 #include "train/config_parse.h"
@@ -170,7 +170,7 @@ void ConfigLoader::apply(const ConfigLayer& layer, Config& config) {
   }
 }
 
-// Earlier versions wrote this key into the configs of runs. A config must never make a command run programs.
+// Configs of earlier versions contain this key. A config must never make a command run programs.
 void ConfigLoader::refuse_commands(const Setting& setting) {
   const bool by_user = is_set_option(setting.key_at), *value = std::get_if<bool>(&setting.value.data);
   if (!by_user && (reading_.unused != UnusedKeys::refuse || (value && !*value))) return;
@@ -179,7 +179,7 @@ void ConfigLoader::refuse_commands(const Setting& setting) {
           "--allow-commands");
 }
 
-// A layer that sets one of steps and epochs replaces an inherited other one.
+// A layer that sets only one of steps and epochs drops the inherited value of the other key.
 void ConfigLoader::follow_length(const ConfigLayer& layer, Config& config) {
   bool sets_steps = false, sets_epochs = false;
   for (const auto& setting : layer.settings) {
@@ -306,7 +306,7 @@ std::string ConfigLoader::report() {
                    [&](const ConfigProblem& a, const ConfigProblem& b) { return rank(a) < rank(b); });
   std::string text;
   for (const auto& p : problems_) {
-    // "--set data.limit: data.limit: …" would say it twice.
+    // "--set data.limit: data.limit: …" would name the key twice.
     const std::string option =
         is_set_option(p.where) ? p.where.file.substr(p.where.file.find(' ') + 1) + ": " : "";
     const bool twice = !option.empty() && p.message.starts_with(option);

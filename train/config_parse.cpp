@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "core/printable.h"
-#include "core/utf8.h"
+#include "data/text_lines.h"
 
 namespace tapeformer {
 namespace {
@@ -248,7 +248,7 @@ ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<
       continue;
     }
     if (find_invalid_utf8(option) != std::string::npos) {
-      problems.push_back({where, "is not valid UTF-8, which the files of a run are written in"});
+      problems.push_back({where, "is not valid UTF-8, the encoding of a run's files"});
       continue;
     }
     std::string problem;

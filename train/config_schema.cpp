@@ -47,7 +47,7 @@ class TableSchema {
   SchemaKey& add(const char* name, T Section::*member, const char* help) {
     SchemaKey key;
     key.table = table_;
-    key.scope = scope_.value();  // keys_of comes first: no key is without a scope
+    key.scope = scope_.value();  // throws if keys_of was not called
     key.role = role_;
     key.get = [section = section_, member](const Config& config) {
       return to_option(config.*section.*member);
@@ -102,7 +102,7 @@ void add_run(std::vector<SchemaKey>& keys) {
            "between them, are rounded; weights, sums and the residual stream stay float32")
       .one_of({"float32", "bfloat16"});
   table.keys_of(scope::both(scope::cuda_devices(), scope::float32_products()), KeyRole::model);
-  table.add("tf32", &RunConfig::tf32, "float32 products on a CUDA device may round their factors to TF32");
+  table.add("tf32", &RunConfig::tf32, "float32 products on a CUDA device may round their operands to TF32");
   table.keys_of(scope::both(scope::cuda_devices(), scope::autoregressive_models()), KeyRole::model);
   table.add("cuda_graphs", &RunConfig::cuda_graphs,
             "on a CUDA device: record the launches of a step once and repeat them");
@@ -138,59 +138,68 @@ void add_data(std::vector<SchemaKey>& keys) {
 void add_speech_data(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
   table.keys_of(scope::speech(), KeyRole::data);
-  table.add("path", &DataConfig::path, "folder of the corpus; empty: the set's own among the data");
-  table.add("max_frames", &DataConfig::max_frames, "frames of a batch, padding counted").range(1, 1e9);
+  table.add("path", &DataConfig::path,
+            "folder of the corpus; empty: that of the set in the data directories");
+  table.add("max_frames", &DataConfig::max_frames, "largest number of frames in a batch, padding included")
+      .range(1, 1e9);
   table.keys_of(scope::parts(), KeyRole::data);
   table.add("train_part", &DataConfig::train_part,
-            "folder of the training part, in data.path; empty: train, train-clean-100");
+            "folder of the training part in data.path; empty: train (librispeech: train-clean-100)");
   table.add("valid_part", &DataConfig::valid_part,
-            "the same of the part that training evaluates on; empty: valid, dev-clean");
-  table.add("test_part", &DataConfig::test_part, "the same of the test part; empty: test, test-clean");
+            "folder of the part that training evaluates on; empty: valid (librispeech: dev-clean)");
+  table.add("test_part", &DataConfig::test_part,
+            "folder of the test part; empty: test (librispeech: test-clean)");
   table.keys_of(scope::lexicon(), KeyRole::data);
   table.add("lexicon", &DataConfig::lexicon,
-            "file with the phones of words; empty: CMUdict among the data where words are given, and "
-            "for kaldi the text is phones");
+            "file with the phones of words; empty: CMUdict in the data directories, for kaldi none, as "
+            "the text consists of phones");
   table.keys_of(scope::unknown_words(), KeyRole::data);
-  table.add("unknown_words", &DataConfig::unknown_words, "utterances with words that the lexicon lacks")
+  table
+      .add("unknown_words", &DataConfig::unknown_words,
+           "treatment of utterances with words that the lexicon lacks")
       .one_of({"refuse", "drop"});
   table.keys_of(scope::speech(), KeyRole::data);
-  table.add("bad_utterances", &DataConfig::bad_utterances, "utterances that cannot be used")
+  table.add("bad_utterances", &DataConfig::bad_utterances, "treatment of utterances that cannot be used")
       .one_of({"drop", "refuse"});
   table.keys_of(scope::timit(), KeyRole::data);
-  table.add("phone_set", &DataConfig::phone_set, "phones of training; 39 are scored")
+  table.add("phone_set", &DataConfig::phone_set, "phones of training; scores use 39 phones")
       .one_of({"timit61", "timit48", "timit39"});
   table.keys_of(scope::recordings(), KeyRole::features);
   table.add("sample_rate", &DataConfig::sample_rate, "samples per second; 0: 16000, fsdd 8000")
       .range(0, 192000);
-  table.add("resample", &DataConfig::resample, "convert recordings of another rate, else refuse them");
+  table.add("resample", &DataConfig::resample,
+            "convert recordings of another rate; by default they are refused");
   table
       .add("channel", &DataConfig::channel,
-           "channel of recordings that have several, from 0; -1: these are refused")
+           "channel of recordings with several channels, from 0; -1: such recordings are refused")
       .range(-1, 1023);
   table
       .add("max_seconds", &DataConfig::max_seconds,
-           "longest recording or segment, which decoding does not exceed; 0: no limit")
+           "longest recording or segment; decoding stops at this limit; 0: no limit")
       .range(0, 1e9);
-  table.add("num_mel_bins", &DataConfig::num_mel_bins, "filters of recordings").range(1, 1024);
+  table.add("num_mel_bins", &DataConfig::num_mel_bins, "number of mel filters").range(1, 1024);
   table.keys_of(scope::recordings(), KeyRole::training);
   table.add("dither", &DataConfig::dither, "noise on training recordings, in 16-bit samples").range(0, 1000);
   table.keys_of(scope::speech(), KeyRole::features);
   table.add("deltas", &DataConfig::deltas, "time derivatives of the features, up to this order").range(0, 2);
-  table.add("cmvn", &DataConfig::cmvn, "frames whose mean is taken off the features")
+  table.add("cmvn", &DataConfig::cmvn, "frames over which the mean of the features is subtracted")
       .one_of({"none", "utterance", "speaker", "global"});
   table.keys_of(scope::normalised_features(), KeyRole::features);
   table.add("cmvn_variance", &DataConfig::cmvn_variance, "divide by the standard deviation too");
   table.keys_of(scope::speech(), KeyRole::training);
-  table.add("spec_augment", &DataConfig::spec_augment, "hide bands and stretches in training");
+  table.add("spec_augment", &DataConfig::spec_augment,
+            "mask frequency bands and time spans in training, as SpecAugment");
   table.keys_of(scope::spec_augment(), KeyRole::training);
-  table.add("frequency_masks", &DataConfig::frequency_masks, "number of bands").range(0, 100);
-  table.add("frequency_width", &DataConfig::frequency_width, "most bins of a band").range(0, 1024);
-  table.add("time_masks", &DataConfig::time_masks, "number of stretches").range(0, 100);
-  table.add("time_width", &DataConfig::time_width, "most frames of a stretch").range(0, kLargestSize);
-  table.add("time_share", &DataConfig::time_share, "most of the utterance in a stretch").range(0, 1);
+  table.add("frequency_masks", &DataConfig::frequency_masks, "number of frequency masks").range(0, 100);
+  table.add("frequency_width", &DataConfig::frequency_width, "largest number of bins in a frequency mask")
+      .range(0, 1024);
+  table.add("time_masks", &DataConfig::time_masks, "number of time masks").range(0, 100);
+  table.add("time_width", &DataConfig::time_width, "largest number of frames in a time mask")
+      .range(0, kLargestSize);
+  table.add("time_share", &DataConfig::time_share, "largest share of the utterance in a time mask")
+      .range(0, 1);
   table.keys_of(scope::speech(), KeyRole::data);
-  table.add("feature_cache", &DataConfig::feature_cache,
-            "folder that keeps computed features; empty: memory only");
+  table.add("feature_cache", &DataConfig::feature_cache, "folder for computed features; empty: memory only");
 }
 
 void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue) {
@@ -201,7 +210,7 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
            "image: bytes with a mixture of logistics; sequence: symbols; speech: frames with CTC")
       .one_of({"image", "sequence", "speech"});
   table.keys_of(scope::transformers(), KeyRole::model);
-  table.add("attention", &ModelConfig::attention, "attention kind; its parameters stand in [attention]")
+  table.add("attention", &ModelConfig::attention, "attention kind; its options are in [attention]")
       .one_of(catalogue.names);
   table.keys_of(scope::every_config(), KeyRole::model);
   table.add("layers", &ModelConfig::layers, "encoder layers").range(1, 10000);
@@ -234,7 +243,7 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
   table.keys_of(scope::axial_positions(), KeyRole::model);
   table
       .add("axial_shape", &ModelConfig::axial_shape,
-           "places of each axis, slowest first; their product covers the length")
+           "positions of each axis, slowest first; their product is at least the length")
       .range(1, kLargestSize);
   table.add("axial_dims", &ModelConfig::axial_dims, "features of each axis; they add up to the width")
       .range(1, kLargestSize);
@@ -261,21 +270,25 @@ void add_speech_model(std::vector<SchemaKey>& keys) {
       .one_of({"transformer", "lstm"});
   table.keys_of(scope::lstms(), KeyRole::model);
   table.add("hidden", &ModelConfig::hidden, "cells of a layer in each direction").range(1, kLargestSize);
-  table.add("bidirectional", &ModelConfig::bidirectional, "a second pass from the end");
+  table.add("bidirectional", &ModelConfig::bidirectional,
+            "a second LSTM in each layer, from the last frame to the first");
   table.keys_of(scope::causal_choice(), KeyRole::model);
-  table.add("causal", &ModelConfig::causal, "no frame sees later ones, as transcribe --stream needs");
+  table.add("causal", &ModelConfig::causal,
+            "no frame depends on later frames; transcribe --stream needs this");
   table.keys_of(scope::speech_models(), KeyRole::model);
-  table.add("subsampling", &ModelConfig::subsampling, "neighbouring frames in one step")
+  table.add("subsampling", &ModelConfig::subsampling, "number of neighbouring frames in one step")
       .one_of_integers({1, 2, 4});
   table.keys_of(scope::subsampled(), KeyRole::model);
   table
       .add("subsampling_kind", &ModelConfig::subsampling_kind,
-           "frames of a step side by side, or a convolution over 3 frames for each factor of 2")
+           "stack: concatenated frames; conv: a convolution over 3 frames for each factor of 2")
       .one_of({"stack", "conv"});
   table.keys_of(scope::both(scope::speech_models(), scope::transformers()), KeyRole::model);
   table.add("max_frames", &ModelConfig::max_frames, "longest utterance").range(1, kLargestSize);
   table.keys_of(scope::speech_models(), KeyRole::training);
-  table.add("ctc_mean", &ModelConfig::ctc_mean, "what the loss of a batch is divided by")
+  table
+      .add("ctc_mean", &ModelConfig::ctc_mean,
+           "the loss of a batch is the mean over its utterances or its labels")
       .one_of({"utterance", "label"});
 }
 
@@ -322,9 +335,12 @@ void add_schedule(std::vector<SchemaKey>& keys) {
   table.keys_of(scope::schedules({"plateau"}), KeyRole::training);
   table
       .add("patience", &ScheduleConfig::patience,
-           "evaluations without gain that are tolerated; the next one is a drop")
+           "evaluations in a row without improvement that are tolerated; one more lowers the rate")
       .at_least(0);
-  table.add("threshold", &ScheduleConfig::threshold, "share of the loss that counts as a gain").range(0, 1);
+  table
+      .add("threshold", &ScheduleConfig::threshold,
+           "smallest relative decrease of the loss that is an improvement")
+      .range(0, 1);
 }
 
 void add_train(std::vector<SchemaKey>& keys) {

@@ -26,7 +26,7 @@ struct SchemaKey {
       problem;  // optional: what is wrong with a value, "" if nothing
 
   std::string name() const { return table + "." + spec.name; }
-  // The first condition of the scope that does not hold; null if the key has an effect.
+  // Returns the first condition of the scope that does not hold; null if the key has an effect.
   const KeyCondition* broken_condition(const Config& config) const;
 
   SchemaKey& range(double min, double max);
@@ -39,13 +39,14 @@ struct SchemaKey {
 // Tables in the order of the resolved file; [attention] has no keys of its own here.
 std::vector<std::string> config_tables();
 
-// All keys, grouped by table. The names of the catalogue are the choices of model.attention; none: any text.
+// Returns all keys, grouped by table. The names of the catalogue are the choices of model.attention; without
+// names, any text is valid.
 std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue);
 
-// "belongs to data sets of images, and data.dataset is "copy""
+// Returns the reason why the condition does not hold: "belongs to OWNER, and KEY is VALUE".
 std::string broken_text(const KeyCondition& condition, const Config& config);
 
-// Whether the model has attention layers.
+// Returns whether the model has attention layers.
 bool uses_attention(const Config& config);
 
 }  // namespace tapeformer

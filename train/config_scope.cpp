@@ -13,7 +13,7 @@ bool contains(const Names& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// "a", "b" and "c"
+// Returns the names in quotes: "a", "b" and "c".
 std::string listed(const Names& names) {
   std::string text;
   for (size_t i = 0; i < names.size(); ++i)
@@ -78,7 +78,7 @@ KeyScope lexicon() {
   return of_sets(sets, "the data sets " + listed(sets));
 }
 
-// The text of a Kaldi directory is phones unless a lexicon is named.
+// Without data.lexicon, the text of a Kaldi directory consists of phones.
 KeyScope unknown_words() {
   return both(lexicon(), {{"transcripts with a lexicon", "data.lexicon", [](const Config& c) {
                              return c.data.dataset != "kaldi" || !c.data.lexicon.empty();

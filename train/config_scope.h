@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-// `holds` depends on the value of `key`, which the error prints: "belongs to OWNER, and KEY is VALUE".
+// A condition on the value of `key`. Errors print "belongs to OWNER, and KEY is VALUE".
 struct KeyCondition {
   std::string owner;
   std::string key;
@@ -20,7 +20,7 @@ struct KeyCondition {
 // The key has an effect if all conditions hold; an empty scope is every config.
 using KeyScope = std::vector<KeyCondition>;
 
-// What a key describes. Commands that use a trained model do not use all of them.
+// Subject of a key. Commands that use a trained model ignore the keys of some roles.
 enum class KeyRole {
   process,   // the process that trains: its device, threads and seed
   model,     // the model and its input
@@ -32,16 +32,16 @@ enum class KeyRole {
 namespace scope {
 
 KeyScope every_config();
-// Both scopes together.
+// Returns the conditions of both scopes.
 KeyScope both(KeyScope a, const KeyScope& b);
 
 KeyScope images();
 KeyScope symbols();
 KeyScope images_or_speech();
 KeyScope speech();
-KeyScope recordings();  // speech whose features are computed here
-KeyScope parts();       // speech in one folder a part
-KeyScope lexicon();     // speech whose words a lexicon turns into phones
+KeyScope recordings();  // speech with features that are computed from audio
+KeyScope parts();       // speech with one folder per part
+KeyScope lexicon();     // speech with words, whose phones are in a lexicon
 KeyScope unknown_words();
 KeyScope timit();
 KeyScope normalised_features();
@@ -56,7 +56,7 @@ KeyScope lstms();
 KeyScope concatenated_positions();
 KeyScope axial_positions();
 KeyScope subsampled();
-// `drops_weights` of the catalogue; empty: all kinds do.
+// `drops_weights`: see AttentionCatalogue.
 KeyScope attention_dropout(std::function<bool(const std::string&)> drops_weights);
 
 KeyScope cuda_devices();

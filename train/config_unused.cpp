@@ -13,8 +13,8 @@ const SchemaKey* find_key(const std::vector<SchemaKey>& schema, const Setting& s
   return found == schema.end() ? nullptr : &*found;
 }
 
-// Earlier versions wrote every key into the config of a run, those without effect included. Nobody sets most
-// of the keys by hand.
+// Returns whether a layer sets most of the keys, as resolved configs of earlier versions do. These configs
+// contain keys without effect.
 bool is_complete(const ConfigLayer& layer, const std::vector<SchemaKey>& schema) {
   return 4 * layer.settings.size() > 3 * schema.size();
 }
@@ -27,7 +27,7 @@ bool used_by_benchmarks(const SchemaKey& key) {
   return key.table == "model" || key.table == "optimizer" || key.name() == "data.batch_size";
 }
 
-// Why a command does not use a key; "" if it does.
+// Returns the reason why a command does not use a key; "" if it uses the key.
 std::string unused_by_command(ConfigUse use, const SchemaKey& key) {
   const KeyRole role = key.role;
   if (use == ConfigUse::training || role == KeyRole::model) return "";
@@ -37,7 +37,7 @@ std::string unused_by_command(ConfigUse use, const SchemaKey& key) {
   if (role == KeyRole::process || role == KeyRole::training) return "has an effect in training only";
   if (use == ConfigUse::evaluation) return "";
   if (role == KeyRole::features && use == ConfigUse::transcription) return "";
-  return "belongs to the data set, and this command reads none";
+  return "belongs to data sets, and this command reads no data set";
 }
 
 void check_file(const UserLayers& layers, const AttentionCatalogue& catalogue,
@@ -46,7 +46,7 @@ void check_file(const UserLayers& layers, const AttentionCatalogue& catalogue,
     const SchemaKey* key = find_key(schema, setting);
     if (!key && setting.table != "attention") continue;
     if (key && is_default(*key, layers.file_config)) continue;
-    // The kind of attention decides on the keys of [attention]; they are checked with it.
+    // Keys of [attention] have an effect if model.attention has an effect.
     const std::string name = key ? setting.name() : "model.attention";
     const std::string own = why_unused(layers.file_config, name, catalogue);
     if (!own.empty()) {
@@ -64,7 +64,7 @@ void check_sets(const UserLayers& layers, ConfigUse use, const AttentionCatalogu
   for (const Setting& setting : layers.sets.settings) {
     const SchemaKey* key = find_key(schema, setting);
     if (!key && setting.table != "attention") continue;
-    // Taking a value of the file back is an effect.
+    // An option that restores the default of a key in the file has an effect.
     if (key && is_default(*key, layers.config) && !is_default(*key, layers.file_config)) continue;
     std::string reason = why_unused(layers.config, key ? setting.name() : "model.attention", catalogue);
     if (key && reason.empty()) reason = unused_by_command(use, *key);
@@ -83,7 +83,7 @@ void check_unused(const UserLayers& layers, const ConfigReading& reading, const 
 }
 
 void reset_unused(Config& config, const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema) {
-  // A default may end the effect of further keys.
+  // The default of a key may end the effect of other keys.
   for (bool changed = true; changed;) {
     changed = false;
     for (const SchemaKey& key : schema) {

@@ -1,5 +1,5 @@
-// Keys that have no effect in a config: which settings are errors, and their defaults. Internal to the config
-// code.
+// Keys without effect in a config: reports settings of such keys and resets them to their defaults. Internal
+// to the config code.
 #pragma once
 
 #include <vector>
@@ -10,12 +10,12 @@
 
 namespace tapeformer {
 
-// The layers that a user writes, and the configs that they give.
+// Layers that the user writes, and the resulting configs.
 struct UserLayers {
   const ConfigLayer& file;  // the file of the command line, without the files that it extends
   const ConfigLayer& sets;
   const Config& file_config;  // of all files, without --set
-  const Config& config;
+  const Config& config;       // with --set
 };
 
 // Appends a problem for every setting without effect, and logs a warning for every setting of the file that

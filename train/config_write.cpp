@@ -34,7 +34,7 @@ std::string help_line(const OptionSpec& spec, const ListForm& form, const KeySco
 
 constexpr char kExtends[] = "extends";
 constexpr char kExtendsHelp[] =
-    "extends = \"base.toml\"\n      file, relative to this one, whose keys this file changes\n";
+    "extends = \"base.toml\"\n      base file, relative to this file, which overrides its keys\n";
 
 }  // namespace
 

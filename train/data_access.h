@@ -1,5 +1,5 @@
-// How a command reads data sets, as its command line says. Never part of a config: a config may come from
-// elsewhere.
+// Options of the command line for reading data sets. They are not part of a config, because a config may come
+// from a source that the user does not trust.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace tapeformer {
 
 struct DataAccess {
   std::string data_dir = {};    // see data/directory.h
-  bool allow_commands = false;  // run the shell commands of wav.scp; else they are refused
+  bool allow_commands = false;  // run the shell commands of wav.scp
 
   DataAccess(const char* folder) : data_dir(folder) {}
   DataAccess(std::string folder, bool commands = false)

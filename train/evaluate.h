@@ -16,11 +16,11 @@ struct Evaluation {
   double seconds = 0;
 };
 
-// Predictions of the batch that count: what a model's loss on it is the mean of.
+// Returns the number of unmasked predictions in a batch, over which the loss of a model is a mean.
 double counted_tokens(const Batch& batch);
 
-// The first `limit` examples (0: all), in order, without dropout. Every counted token weighs the same. seed:
-// of the rotations of LSH attention; nothing else is random. Throws DivergedError if the logits are not
+// Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have the same
+// weight. Only the rotations of LSH attention depend on `seed`. Throws DivergedError if the logits are not
 // finite, and Stopped if `stop` returns true before a batch.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {});

@@ -8,13 +8,13 @@
 
 namespace tapeformer {
 
-// The first tensor that holds NaN or an infinity, as text: "NAME has 3 non-finite elements of 256"; nothing
-// if all are finite. The tensors are floating, of one dtype and device. Reads every element once, on the
-// device.
+// Returns a text about the first tensor with non-finite elements ("NAME has 3 non-finite elements of 256"),
+// or nothing if all elements are finite. The tensors have the same floating dtype and the same device. Reads
+// every element once, on the device.
 std::optional<std::string> find_non_finite(const NamedTensors& tensors);
 
-// Throws DivergedError if the tensors of a checkpoint are not finite. `checkpoint`: its folder, for the
-// message.
+// Throws DivergedError if the tensors of a checkpoint are not finite. The message contains `checkpoint`, its
+// folder.
 void check_finite(const NamedTensors& tensors, const std::string& checkpoint);
 
 }  // namespace tapeformer

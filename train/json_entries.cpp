@@ -15,21 +15,21 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr size_t kLongestText = 60;
-constexpr int kDeepest = 32;
+constexpr size_t kMaxShownText = 60;
+constexpr int kMaxDepth = 32;
 
 std::string shown(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return concat_text("a list of ", value.size());
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > kLongestText) text = text.substr(0, kLongestText - 3) + "...";
+  if (text.size() > kMaxShownText) text = text.substr(0, kMaxShownText - 3) + "...";
   return text;
 }
 
 // The library copies, compares and prints values by recursion, which deep nesting would overflow.
 Json parse(const std::string& text, const std::string& place) {
   const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
-    if (depth > kDeepest) throw CheckpointError(concat_text(place, "is nested deeper than ", kDeepest));
+    if (depth > kMaxDepth) throw CheckpointError(concat_text(place, "is nested deeper than ", kMaxDepth));
     return true;
   };
   try {
@@ -86,21 +86,21 @@ std::string JsonEntries::text() const {
   return object_->json.dump();
 }
 
-int64_t JsonEntries::integer(const std::string& key, int64_t least, int64_t most) const {
+int64_t JsonEntries::integer(const std::string& key, int64_t min, int64_t max) const {
   const Json& value = object_->at(key);
   const bool fits =
       value.is_number_integer() &&
       !(value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) &&
-      value.get<int64_t>() >= least && value.get<int64_t>() <= most;
-  if (!fits) fail(key, concat_text("an integer from ", least, " to ", most));
+      value.get<int64_t>() >= min && value.get<int64_t>() <= max;
+  if (!fits) fail(key, concat_text("an integer from ", min, " to ", max));
   return value.get<int64_t>();
 }
 
-double JsonEntries::number(const std::string& key, double least, double most,
+double JsonEntries::number(const std::string& key, double min, double max,
                            const std::string& expected) const {
   const Json& value = object_->at(key);
-  const bool fits = value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= least &&
-                    value.get<double>() <= most;
+  const bool fits = value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= min &&
+                    value.get<double>() <= max;
   if (!fits) fail(key, expected);
   return value.get<double>();
 }

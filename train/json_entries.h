@@ -1,4 +1,4 @@
-// Reads the entries of a JSON object and checks their types and ranges. Internal to train/.
+// Reader of the entries of a JSON object, which checks their types and ranges. Internal to train/.
 //
 // Every error is a CheckpointError "PLACE KEY: expected …, got …".
 #pragma once
@@ -13,19 +13,19 @@ namespace tapeformer {
 
 class JsonEntries {
  public:
-  // Parses a text. `place` stands before the key in errors: "PATH: " or "PATH: task.".
+  // Parses a text. Errors print `place` before the key: "PATH: " or "PATH: task.".
   JsonEntries(const std::string& text, const std::string& place);
 
   bool has(const std::string& key) const;
   std::vector<std::string> keys() const;
-  // The reader of an entry that is an object.
+  // Returns a reader for an entry that is an object.
   JsonEntries object(const std::string& key) const;
-  // The object as JSON.
+  // Returns the object as JSON text.
   std::string text() const;
 
-  int64_t integer(const std::string& key, int64_t least, int64_t most) const;
-  // A finite number from `least` to `most`; `expected` describes it in errors.
-  double number(const std::string& key, double least, double most, const std::string& expected) const;
+  int64_t integer(const std::string& key, int64_t min, int64_t max) const;
+  // Returns a finite number from `min` to `max`. Errors describe the range by `expected`.
+  double number(const std::string& key, double min, double max, const std::string& expected) const;
   double number(const std::string& key) const;
   std::optional<double> number_or_null(const std::string& key) const;
   double seconds(const std::string& key) const;

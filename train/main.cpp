@@ -31,11 +31,15 @@ std::string help_text() {
             std::string(width - command.name.size() - command.usage.size() + 2, ' ') + command.summary + "\n";
   return text +
          "\n\"tapeformer COMMAND --help\" explains a command, \"tapeformer --version\" prints the version.\n"
-         "\nExit status: 0 done; 1 failed; 2 wrong usage or config; 3 data or checkpoint missing or corrupt; "
-         "4 no "
-         "such\ndevice; 5 diverged; 75 SIGINT or SIGTERM stopped a training, which wrote a checkpoint; 130 "
-         "SIGINT "
-         "or\nSIGTERM ended anything else.\n";
+         "\nExit status:\n"
+         "  0    success\n"
+         "  1    failure while running\n"
+         "  2    wrong usage or config\n"
+         "  3    data or checkpoint missing or corrupt\n"
+         "  4    device not available\n"
+         "  5    training diverged, or a model is not finite\n"
+         "  75   SIGINT or SIGTERM stopped a training, which wrote a checkpoint\n"
+         "  130  SIGINT or SIGTERM ended a process that had nothing to save\n";
 }
 
 int run(const std::string& name, Arguments arguments) {
@@ -64,8 +68,8 @@ int report(const char* text, int code) {
   return code;
 }
 
-// Returns a sentence for an exception that has no exit code of its own. The library's runtime errors and the
-// errors of arguments are sentences of ours; the other texts of the standard library are not for users.
+// Returns a sentence for an exception without its own exit status. Runtime errors and argument errors of
+// Tapeformer are sentences already. Other texts of the standard library are not printed.
 std::string text_of(const std::exception& error) {
   if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
     return "cannot use " + file->path1().string() + ": " + file->code().message();
@@ -74,7 +78,7 @@ std::string text_of(const std::exception& error) {
   const bool ours = dynamic_cast<const std::runtime_error*>(&error) || typeid(error) == typeid(ShapeError) ||
                     typeid(error) == typeid(std::invalid_argument);
   if (ours) return error.what();
-  return std::string("an error in the program (") + typeid(error).name() +
+  return std::string("internal error (") + typeid(error).name() +
          "); please report it with the command and its config";
 }
 
@@ -103,7 +107,7 @@ int guarded(const std::string& name, const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Commands that have something to save install a handler of their own.
+  // Trainings replace these handlers.
   end_on_signals();
   if (argc < 2) return report(("which command?\n" + help_text()).c_str(), kUsage);
   return guarded(argv[1], Arguments(argv + 2, argv + argc));

@@ -29,7 +29,7 @@ MetricValue value_of(const Json& json, const std::string& where) {
   throw DataError(where + ": expected numbers and strings, got " + json.type_name());
 }
 
-// Records of other splits than the training's are evaluations.
+// Returns whether a record is an evaluation: its split is neither "train" nor "epoch".
 bool is_evaluation(const Json& record) {
   const auto split = record.find("split");
   return split != record.end() && split->is_string() && *split != "train" && *split != "epoch";
@@ -56,7 +56,7 @@ void MetricsWriter::flush() {
     try {
       file_.write(lines_.data(), lines_.size());
     } catch (const FileError&) {
-      file_.truncate(before);  // else the next record would continue half a line
+      file_.truncate(before);  // otherwise the next record would follow half a line
       throw;
     }
     lines_.clear();

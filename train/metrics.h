@@ -16,31 +16,32 @@ inline constexpr char kMetricsFile[] = "metrics.jsonl";
 
 using MetricRecord = std::vector<std::pair<std::string, MetricValue>>;
 
-// Appends records. Records that cannot be written, as on a full disk, wait in memory for the next call; a
-// record is in the file whole or not at all. Non-finite numbers are null.
+// Writer that appends records to metrics.jsonl. Records that cannot be written, for example on a full disk,
+// wait in memory until the next call. Each record is written completely or not at all. Non-finite numbers
+// become null.
 class MetricsWriter {
  public:
   // Opens or creates the file in a run directory. Throws FileError.
   explicit MetricsWriter(const Folder& run_dir);
 
-  // Appends the records that wait and then this one.
+  // Appends the waiting records, then this record.
   void write(const MetricRecord& record);
-  // Tries again to write the records that wait.
+  // Tries again to write the waiting records.
   void flush();
-  // Records that wait in memory, and why they do; 0 and "" after a successful call.
+  // Number of waiting records, and the error of the last attempt; 0 and "" after a successful call.
   int64_t waiting() const { return waiting_; }
   const std::string& problem() const { return problem_; }
 
  private:
   File file_;
-  std::string lines_;  // of the records that wait
+  std::string lines_;  // of the waiting records
   int64_t waiting_ = 0;
   std::string problem_;
 };
 
-// Before a resume from a checkpoint of `step`: removes the records of later steps and lines that a crash left
-// half-written, atomically. If the checkpoint does not know an evaluation of its step, the records of this
-// evaluation are removed too, because the resumed run evaluates again. No file is no error. Throws FileError.
+// Prepares the file for a resume from a checkpoint of `step`: removes the records of later steps and
+// incomplete lines. If `evaluated` is false, also removes evaluations of `step`, because the resumed run
+// evaluates again. Replaces the file atomically. A missing file is no error. Throws FileError.
 void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated);
 
 // All records; null reads as NaN. A last line without its end is skipped, as a running process may be writing

@@ -1,5 +1,5 @@
-// Compares the sizes that config.toml and state.json of a checkpoint ask for with the tensors in its file,
-// before a model of these sizes takes memory.
+// Comparison of the sizes in config.toml and state.json of a checkpoint with its tensors, before a model of
+// these sizes is allocated.
 #pragma once
 
 #include <optional>
@@ -15,15 +15,16 @@ namespace tapeformer {
 // A tensor whose shape follows from a size of the model.
 struct SizedTensor {
   std::string name;
-  std::optional<Shape> shape;  // none: the model has no such tensor
+  std::optional<Shape> shape;  // nothing: the model has no such tensor
   std::string source;          // "config.toml: model.layers"
 };
 
-// Few tensors that together hold every size on which the memory of the parameters depends.
+// Returns a few tensors whose shapes contain every size that determines the memory of the parameters.
 std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options);
 std::vector<SizedTensor> sized_tensors(const SpeechModelOptions& options);
 
-// Throws CheckpointError, naming the entry and both shapes, if the checkpoint's model has other sizes.
+// Throws CheckpointError if a tensor of the checkpoint has another shape. The message names the entry and
+// both shapes.
 void check_model_sizes(const Checkpoint& checkpoint, const std::vector<SizedTensor>& expected);
 
 }  // namespace tapeformer

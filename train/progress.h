@@ -16,7 +16,7 @@ struct ProgressSample {
   double bits_per_dim = -1;      // negative: not shown
   double tokens_per_second = 0;  // of the last interval
   int64_t memory_bytes = 0;      // peak of live tensors
-  int64_t epoch = 0;             // the one that the step belongs to, from 1; 0: not shown
+  int64_t epoch = 0;             // of the step, from 1; 0: not shown
   double lr = -1;                // negative: not shown
 };
 
@@ -29,8 +29,8 @@ class Progress {
  public:
   using Clock = std::function<double()>;  // seconds since any fixed moment
 
-  // `first_step` is the step that a resumed run starts from; `total_steps` 0: unknown, no ETA. `unit` is what
-  // the speed counts: "tokens" or "frames".
+  // `first_step` is the step that a resumed run starts from. If `total_steps` is 0, no ETA is shown. `unit`
+  // is the unit of the speed: "tokens" or "frames".
   Progress(std::ostream& out, ProgressStyle style, int64_t first_step, int64_t total_steps, Clock clock = {},
            std::string unit = "tokens");
   ~Progress() { finish(); }
@@ -39,13 +39,13 @@ class Progress {
 
   // Shows the sample if the last one is long enough ago; the first and the final step always.
   void update(const ProgressSample& sample);
-  // Shows a message, made printable, on a line of its own, above the progress line of a terminal.
+  // Prints printable_message(raw) on its own line, above the progress line of a terminal.
   void message(const std::string& raw);
   // Ends the rewritten line. Later updates start a new one.
   void finish();
 
  private:
-  // At most `width` characters where that is possible without learning rate and epoch.
+  // Returns the progress line. Leaves out learning rate and epoch if they do not fit in `width` characters.
   std::string text_of(const ProgressSample& sample, double now, size_t width) const;
 
   std::ostream& out_;

@@ -39,7 +39,8 @@ fs::path checkpoint_folder(const RunChoice& choice) {
                         "\"; there are the steps " + listed_steps(path.string()));
 }
 
-// A config that does not load is the checkpoint's fault, unless the user's own settings are.
+// Reads the config of the checkpoint, without and with the settings of the choice. Throws CheckpointError if
+// the config is invalid, and ConfigError if the settings are.
 void read_configs(const RunChoice& choice, FoundRun& found) {
   const Checkpoint checkpoint(found.checkpoint.string());
   checkpoint.check_config();
@@ -55,8 +56,8 @@ void read_configs(const RunChoice& choice, FoundRun& found) {
       choice.sets.empty() ? found.trained : load_config(path, choice.sets, attention_catalogue(), reading);
 }
 
-// Runs `load` with the config of the found run. If the weights do not fit it, the user's settings are wrong
-// where the config of the training fits.
+// Calls `load` with the config of the run. If the weights do not match it but match the config of the
+// training, throws ConfigError, because the settings are wrong.
 template <class Load>
 auto load_fitting(const FoundRun& found, Load&& load) {
   try {

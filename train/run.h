@@ -25,8 +25,8 @@ struct RunChoice {
 // Where a run's checkpoint is, and its config: what tells the kind of model.
 struct FoundRun {
   std::filesystem::path checkpoint;
-  Config config;   // with the settings of the choice
-  Config trained;  // without
+  Config config;   // with RunChoice::sets
+  Config trained;  // without RunChoice::sets
   Device device = kCpu;
 
   bool is_speech() const { return config.model.type == "speech"; }
@@ -50,8 +50,8 @@ struct LoadedSpeechRun {
   std::filesystem::path checkpoint;
 };
 
-// Throw CheckpointError for what is no run or cannot be trusted. Throw ConfigError for `sets` that do not fit
-// the config or the weights, and for a run whose model is of the other kind.
+// Throw CheckpointError if the path is no run or the checkpoint is damaged. Throw ConfigError if `sets` do
+// not match the config or the weights, and if load_run gets a speech model or load_speech_run another model.
 FoundRun find_run(const RunChoice& choice);
 LoadedRun load_run(const FoundRun& found);
 LoadedRun load_run(const RunChoice& choice);

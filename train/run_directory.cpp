@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/errors.h"
-#include "core/utf8.h"
+#include "data/text_lines.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
 
@@ -28,8 +28,8 @@ void require_kind(const Folder& folder, const std::string& name, Folder::Kind ki
   if (found == Folder::Kind::none || found == kind) return;
   throw CheckpointError(concat_text(folder.path_of(name), ": expected a ",
                                     kind == Folder::Kind::folder ? "folder" : "regular file", ", found ",
-                                    found == Folder::Kind::link ? "a symbolic link" : "something else",
-                                    "; a run does not write through other entries of its directory"));
+                                    found == Folder::Kind::link ? "a symbolic link" : "another kind of entry",
+                                    "; a run does not write through it"));
 }
 
 bool may_change(const std::string& key) {

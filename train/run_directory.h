@@ -1,4 +1,4 @@
-// The run directory of a training that is under way: locked, and free of leftovers.
+// Run directory of a training in progress, locked against other processes.
 #pragma once
 
 #include <filesystem>
@@ -10,16 +10,16 @@ namespace tapeformer {
 
 class RunDirectory {
  public:
-  // Creates the folder if it is not there and locks it. Throws ConfigError if another process trains in it.
+  // Creates the folder if it does not exist and locks it. Throws ConfigError if another process trains in it.
   explicit RunDirectory(const std::filesystem::path& path);
 
   const Folder& folder() const { return folder_; }
   bool is_empty() const { return std::filesystem::is_empty(folder_.path()); }
 
-  // Gets the folder ready for a training that continues from `step`, 0 for a new run: removes what a killed
-  // process left half-written, removes later records of metrics.jsonl and writes config.toml. `evaluated`:
-  // whether the evaluation of the step is done. Throws CheckpointError if another kind of entry, such as a
-  // link or a pipe, has the name of a file of the run.
+  // Prepares the folder for a training that continues from `step` (0: a new run). Removes unfinished files of
+  // a killed process and later records of metrics.jsonl, and writes config.toml. `evaluated`: whether `step`
+  // has been evaluated. Throws CheckpointError if a file of the run is another kind of entry, such as a link
+  // or a pipe.
   void prepare(const Config& config, int64_t step, bool evaluated) const;
 
  private:
@@ -32,8 +32,8 @@ class RunDirectory {
 void require_utf8(const Config& config, const std::string& run_dir);
 
 // Throws ConfigError, naming the keys, if a run with the config `now` cannot continue from a checkpoint in
-// `folder` with the config `before`. How long, how often and where a run trains may change, what it trains
-// may not.
+// `folder` with the config `before`. Only keys for the length, the intervals, the device and the paths of a
+// run may change.
 void check_same_run(const Config& before, const Config& now, const std::string& folder);
 
 }  // namespace tapeformer

@@ -19,11 +19,10 @@
 
 namespace tapeformer {
 
-// Writes an empty file, syncs it and returns the checksum of its contents. Tensors may have any strides.
-// Throws FileError.
+// Writes tensors of any strides to an empty file, syncs it and returns its checksum. Throws FileError.
 Checksum write_safetensors(File& file, const std::map<std::string, Tensor>& tensors,
                            const std::map<std::string, std::string>& metadata = {});
-// Creates or overwrites the file at a path.
+// Writes the file at a path, which is created or overwritten.
 Checksum write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                            const std::map<std::string, std::string>& metadata = {});
 
@@ -45,7 +44,7 @@ class SafetensorsFile {
 
   // Reads every named tensor in place, converting between floating dtypes. The names must be those of the
   // file: all missing, extra and mis-shaped tensors and wrong dtypes are named in one error. If `checksum` is
-  // given, it must be the checksum of the file. After an error nothing is overwritten.
+  // given, the file must match it. If an error is thrown, no tensor is overwritten.
   void load_into(const std::vector<std::pair<std::string, Tensor>>& expected,
                  const std::optional<Checksum>& checksum = {}) const;
 

@@ -7,13 +7,11 @@
 
 namespace tapeformer {
 
-// Warm-up rises linearly to 1 over warmup_steps; after it
-//   constant  1
-//   step      `factor` once more at every step listed in step_at
-//   cosine    from 1 to final_lr_ratio at the last step (Loshchilov & Hutter 2017, one cycle)
-//   plateau   `factor` once more whenever the evaluation loss has not improved for more than `patience`
-//             evaluations, down to final_lr_ratio at least: PyTorch's ReduceLROnPlateau with mode "min",
-//             threshold_mode "rel" and cooldown 0. A loss improves if it is below (1 - threshold) best.
+// Warm-up rises linearly to 1 over warmup_steps; after it constant 1 step `factor` once more at every step
+// listed in step_at cosine from 1 to final_lr_ratio at the last step (Loshchilov & Hutter 2017, one cycle)
+// plateau `factor` once more whenever the evaluation loss has not improved for more than `patience`
+// evaluations, down to final_lr_ratio at least: PyTorch's ReduceLROnPlateau with mode "min", threshold_mode
+// "rel" and cooldown 0. An improved loss is below (1 - threshold) times the best.
 class Schedule {
  public:
   Schedule(const ScheduleConfig& config, int64_t total_steps) : config_(config), total_(total_steps) {}

@@ -8,8 +8,8 @@ namespace tapeformer {
 
 inline constexpr int kInterrupted = 130;  // exit status of a process that a signal ended with nothing to save
 
-// From now on SIGINT and SIGTERM write a line to standard error, end the programs that CommandOutput runs,
-// and end the process with kInterrupted. For commands that have nothing to save.
+// Installs handlers for processes with nothing to save. SIGINT and SIGTERM write a line to standard error,
+// end the programs that CommandOutput runs, and end the process with kInterrupted.
 void end_on_signals();
 
 // Installs handlers that record SIGINT and SIGTERM, and restores the old handlers at the end of the scope. A
@@ -25,10 +25,11 @@ class StopSignals {
   int requested() const;
 };
 
-// Long computations call a check between two batches and throw Stopped when it returns true. An empty check
+// Check that long computations call between batches. They throw Stopped if it returns true. An empty check
 // never stops them.
 using StopCheck = std::function<bool()>;
 
+// Thrown by a computation that a StopCheck stopped.
 class Stopped : public std::exception {
  public:
   const char* what() const noexcept override { return "stopped by a signal"; }

@@ -25,10 +25,10 @@ namespace fs = std::filesystem;
 // From so many speakers on, whole speakers are held out.
 constexpr size_t kManySpeakers = 10;
 
-// Limits of what state.json may say.
-constexpr int64_t kMostDims = 1'000'000;
-constexpr double kMostFrames = 1e15;            // of all utterances
-constexpr int64_t kMostLength = 1'000'000'000;  // frames of one utterance
+// Limits of the entries of state.json.
+constexpr int64_t kMaxDims = 1'000'000;
+constexpr double kMaxTotalFrames = 1e15;                // of all utterances
+constexpr int64_t kMaxUtteranceFrames = 1'000'000'000;  // frames of one utterance
 
 struct PartNames {
   const char *train, *valid, *test;
@@ -51,15 +51,6 @@ fs::path part_name(const Config& config, const std::string& split) {
   if (part.filename().empty() || part.filename() == "." || part.filename() == "..")
     throw ConfigError("data." + split + "_part = \"" + named + "\": expected the folder of a part");
   return part;
-}
-
-fs::path corpus_folder(const Config& config, const DataAccess& data) {
-  fs::path folder = config.data.path;
-  if (folder.empty())
-    folder = speech_set_folder(config.data.dataset, data.data_dir);
-  else if (!is_folder(folder))
-    throw DataError(folder.string() + ": no such folder; data.path names that of the corpus");
-  return config.data.dataset == "an4" ? an4_folder(folder) : folder;
 }
 
 PhoneSet timit_set(const std::string& name) {
@@ -128,7 +119,7 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
 
 bool has_valid_part(const Config& config, const DataAccess& data) {
   if (!has_part_folders(config.data.dataset)) return false;
-  const fs::path part = corpus_folder(config, data) / part_name(config, "valid");
+  const fs::path part = speech_corpus_folder(config, data) / part_name(config, "valid");
   if (is_folder(part)) return true;
   if (!config.data.valid_part.empty())
     throw DataError(part.string() + ": no such folder; data.valid_part names it");
@@ -153,11 +144,11 @@ SpeechDescription speech_description(const std::string& task_json, const std::st
     throw CheckpointError(place + ": task: is missing, expected the data of a speech model");
   const JsonEntries entries(task_json, place + ": task.");
   SpeechDescription description;
-  description.dims = entries.integer("dims", 1, kMostDims);
+  description.dims = entries.integer("dims", 1, kMaxDims);
   description.phones = PhoneTable(entries.texts("phones"));
   if (entries.has("global")) {
     const JsonEntries global = entries.object("global");
-    description.global = {global.number("frames", 1, kMostFrames, "a number of frames of at least 1"),
+    description.global = {global.number("frames", 1, kMaxTotalFrames, "a number of frames of at least 1"),
                           global.numbers("sums"), global.numbers("squares")};
     const size_t size = description.global->sums.size();
     if (size == 0 || size != description.global->squares.size() ||
@@ -168,7 +159,7 @@ SpeechDescription speech_description(const std::string& task_json, const std::st
   }
   // Checkpoints of older versions do not have the length of the longest utterance.
   if (entries.has("longest_frames"))
-    description.longest_frames = entries.integer("longest_frames", 1, kMostLength);
+    description.longest_frames = entries.integer("longest_frames", 1, kMaxUtteranceFrames);
   return description;
 } catch (const DataError& error) {
   throw CheckpointError(place + ": task.phones: " + error.what());
@@ -182,7 +173,12 @@ std::optional<fs::path> lexicon_path(const Config& config, const DataAccess& dat
 }
 
 fs::path speech_corpus_folder(const Config& config, const DataAccess& data) {
-  return corpus_folder(config, data);
+  fs::path folder = config.data.path;
+  if (folder.empty())
+    folder = speech_set_folder(config.data.dataset, data.data_dir);
+  else if (!is_folder(folder))
+    throw DataError(folder.string() + ": no such folder; data.path names that of the corpus");
+  return config.data.dataset == "an4" ? an4_folder(folder) : folder;
 }
 
 std::vector<std::string> speech_part_folders(const Config& config, const DataAccess& data) {
@@ -193,13 +189,13 @@ std::vector<std::string> speech_part_folders(const Config& config, const DataAcc
   std::error_code ignored;
   const bool needed = parts.size() == 1 && config.data.validation == 0;
   if (needed || !config.data.test_part.empty() ||
-      fs::is_directory(corpus_folder(config, data) / test, ignored))
+      fs::is_directory(speech_corpus_folder(config, data) / test, ignored))
     parts.push_back(test.string());
   return parts;
 }
 
 Corpus read_speech_part(const Config& config, const std::string& split, const DataAccess& data) {
-  const fs::path folder = corpus_folder(config, data);
+  const fs::path folder = speech_corpus_folder(config, data);
   const bool own_valid = has_valid_part(config, data);
   const bool holds_out = config.data.validation > 0 && !own_valid;
   if (split == "valid" && !own_valid && !holds_out)

@@ -24,7 +24,7 @@ SpeechEvaluationOptions evaluation_options(const Config& config) {
 
 namespace {
 
-// Adds the utterances without output: hypotheses are empty.
+// Appends utterances that the model cannot process to the list of unprocessed utterances.
 void add_unprocessed(const SpeechPart& part, const std::vector<int64_t>& indices, const std::string& reason,
                      SpeechEvaluation& result) {
   for (const int64_t i : indices)

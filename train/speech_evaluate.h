@@ -31,26 +31,26 @@ struct SpeechEvaluation {
   PhoneScore score;      // of all utterances
   PhoneScore processed;  // without the unprocessed utterances
   std::vector<UnprocessedUtterance> unprocessed;
-  // Mean CTC loss of the utterances that have one. No loss: utterances with fewer steps than their labels
-  // need, and utterances with phones that the model was not trained on. Both are processed and scored.
+  // Mean CTC loss of the utterances that have a loss; nothing if there are none. Utterances with fewer steps
+  // than their labels need, and utterances with phones unseen in training, have no loss, but are scored.
   std::optional<double> nats_per_utterance;
-  int64_t without_loss = 0;  // processed utterances
+  int64_t without_loss = 0;  // processed utterances without a loss
   double seconds = 0;
   std::vector<ScoredUtterance> utterances;  // all, in the order of the corpus
 };
 
-// All utterances of the part, without dropout, from short to long. In the dtype of the model. Throws Stopped
-// if `stop` returns true before a batch.
+// Evaluates all utterances of the part in the dtype of the model, without dropout, from short to long. Throws
+// Stopped if `stop` returns true before a batch.
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
                           const SpeechEvaluationOptions& options, const StopCheck& stop = {});
-// The options that follow from a config.
+// Returns the options of a config.
 SpeechEvaluationOptions evaluation_options(const Config& config);
 
-// "%PER … without 3 of 20 utterances (31 of 120 phones) that the model cannot process", or "" if it processes
-// all.
+// Returns "%PER … without 3 of 20 utterances (31 of 120 phones) that the model cannot process", or "" if the
+// model processes all utterances.
 std::string processed_line(const SpeechEvaluation& evaluation);
 
-// Labels of every utterance of a batch.
+// Returns the labels of every utterance of a batch.
 std::vector<CtcLabels> decode(const SpeechOutput& output, int64_t beam);
 
 }  // namespace tapeformer

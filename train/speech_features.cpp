@@ -21,7 +21,7 @@ void require_dims(const std::string& name, int64_t dims, const SpeechDescription
         concat_text(name, ": features of ", dims, " dims, but the model was trained on ", description.dims));
 }
 
-// A stream needs the same memory for any length, so it has no limit.
+// Returns the audio options of a stream. It has no limit, because its memory does not grow with its length.
 AudioOptions endless_audio(const Config& config) {
   AudioOptions options = feature_options(config, false).audio();
   options.max_seconds = 0;

@@ -38,7 +38,7 @@ int64_t window_frames(const LoadedSpeechRun& run, double seconds) {
   return frames;
 }
 
-// Undoes the normalisation of filterbanks by the statistics of the training set.
+// Sets the scale and offset that undo the normalisation by the statistics of the training set.
 void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
   const auto dims = static_cast<size_t>(run.description.dims / (run.config.data.deltas + 1));
   options.scale.assign(dims, 1);
@@ -58,8 +58,8 @@ OptionSpec window_option() {
   return {.name = "window",
           .default_value = kTrainedWindow,
           .help =
-              "most seconds that a state of the stream hears before a new state takes over; 0: no "
-              "restarts; -1: the longest training utterance",
+              "seconds of a stream after which a new state takes over at the latest; 0: never; "
+              "-1: the length of the longest training utterance",
           .min = kTrainedWindow,
           .max = 86400};
 }
@@ -71,7 +71,7 @@ std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, d
              "\" normalises by the whole recording, which is read first; a model with \"global\" or \"none\" "
              "needs no later frames");
   StreamDecoderOptions options{.window = window_frames(run, window_seconds)};
-  if (run.config.data.dataset == "an4") options.pause = 0;  // cepstra do not tell the energy
+  if (run.config.data.dataset == "an4") options.pause = 0;  // pauses are found by the energy of filterbanks
   set_scale(run, options);
   return std::make_unique<StreamDecoder>(*run.model, options);
 }

@@ -1,4 +1,4 @@
-// The StreamDecoder of a trained model, with options that follow from its training.
+// StreamDecoder of a trained model.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,14 @@
 
 namespace tapeformer {
 
-inline constexpr double kTrainedWindow = -1;
+inline constexpr double kTrainedWindow = -1;  // the length of the longest training utterance
 
-// --window of the commands that transcribe streams.
+// Returns the option --window of the commands that transcribe streams.
 OptionSpec window_option();
 
-// `window_seconds`: see window_option(). The run must outlive the decoder. Throws ConfigError if the model
-// sees later frames, if its attention kind has no recurrent form, and for unsuitable windows.
+// Returns a decoder for the model of a run, which must outlive it. `window_seconds`: see window_option().
+// Throws ConfigError if the model is not causal, its attention kind has no recurrent form, or the window is
+// too short.
 std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, double window_seconds);
 
 }  // namespace tapeformer

@@ -1,4 +1,5 @@
-// Whether training would take a corpus: every fault that it would refuse, or leave out, by file and line.
+// Checks whether training accepts a corpus. Faults that training would refuse or leave out have file and
+// line.
 #pragma once
 
 #include <string>
@@ -9,15 +10,14 @@
 
 namespace tapeformer {
 
-// How training would read a corpus with this config: rate, channel, length, lexicon, steps of the model.
-// Faults of the lexicon itself are added to the list.
+// Returns the checks that follow from a config: rate, channel, length, lexicon, steps of the model. Appends
+// faults of the lexicon to `faults`.
 SpeechChecks speech_checks(const Config& config, const DataAccess& data, Faults& faults);
 
-// Every fault of the parts that training with this config reads.
+// Returns every fault of the parts that training with this config reads.
 Faults speech_config_problems(const Config& config, const DataAccess& data);
 
-// Every fault of a folder in a layout that is a data set of the config. `config` gives all keys but
-// data.path.
+// Returns every fault of a folder in the layout of data.dataset. data.path of the config is ignored.
 Faults speech_folder_problems(Config config, const std::filesystem::path& folder, const DataAccess& data);
 
 }  // namespace tapeformer

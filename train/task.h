@@ -55,17 +55,18 @@ class Task {
   // on the launches of its loss on a device, "" where that is more than the shapes of tensors: batches of one
   // layout are put into the same tensors, so that a step can be repeated with another batch.
   virtual std::string fetch(int64_t number, int64_t place) = 0;
-  // How many predictions, utterances or labels the loss of the fetched batch is the mean of.
+  // Returns the number of predictions, utterances or labels over which the loss of the fetched batch is a
+  // mean.
   virtual double loss_count(int64_t place) const = 0;
   virtual BatchLoss loss(int64_t place, const ForwardContext& context) = 0;
-  // The examples of a batch, for the message about a loss that is no number.
+  // Returns the examples of a batch, for the message about a loss that is not finite.
   virtual std::string examples_of(int64_t number) const = 0;
   // Throws Stopped if `stop` returns true between two batches.
   virtual TaskEvaluation evaluate(const StopCheck& stop) const = 0;
 
-  // Adds what follows from a training loss to a record of metrics.jsonl.
+  // Adds entries that follow from a training loss to a record of metrics.jsonl.
   virtual void add_metrics(double /*loss*/, MetricRecord& /*record*/) const {}
-  // What the progress line counts its speed in.
+  // Returns the unit of the speed in the progress line.
   virtual const char* speed_unit() const { return "tokens"; }
   // Bits per dimension that the progress line shows; negative: none.
   virtual double shown_bits(double /*loss*/) const { return -1; }

@@ -47,7 +47,7 @@ std::string checked_description(const Task& task) try {
   throw DataError("a checkpoint cannot describe the training data: a phone is not valid UTF-8");
 }
 
-// Whether two descriptions of the data of a task are equal, as far as the saved one goes.
+// Returns whether two values of Task::description() are equal.
 bool same_task(const std::string& saved, const std::string& current) {
   using Json = nlohmann::ordered_json;
   if (saved.empty()) return false;
@@ -155,7 +155,7 @@ std::string Trainer::kept_checkpoint_text() const {
          ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm.";
 }
 
-// `number`: of the batch
+// Throws DivergedError if the loss is not finite. `number` is the number of the batch.
 void Trainer::check_loss(double loss, int64_t step, int64_t number) const {
   if (std::isfinite(loss)) return;
   throw DivergedError(concat_text("the loss is ", std::isnan(loss) ? "not a number" : "infinite", " at step ",
@@ -193,8 +193,8 @@ void Trainer::read_losses(int64_t before_step) {
   }
 }
 
-// The share of each fetched batch in the loss of the step: the gradient of the step is that of one batch with
-// all their examples. A graph that repeats the step reads the shares from `shares_`.
+// Returns the weight of each fetched batch in the loss of the step, so that the gradient equals that of one
+// batch with all examples. Copies the weights to `shares_`, where a captured graph reads them.
 std::vector<double> Trainer::shares_of_batches() {
   const int64_t micro_steps = config_.train.accumulate;
   if (micro_steps == 1) return {1};
@@ -298,13 +298,13 @@ void Trainer::report_epoch() {
   epoch_cpu_seconds_ = 0;
 }
 
-// A warning on a line of its own, also with --quiet.
+// Prints a warning on its own line, also with --quiet.
 void Trainer::warn(const std::string& text) {
   progress_->finish();
   log_warning(text);
 }
 
-// A full disk must not end a run that can go on: the records wait until there is room.
+// Writes a record. A full disk does not end the run: records wait in memory until there is room.
 void Trainer::write_metrics(const MetricRecord& record) {
   const bool waited = metrics_->waiting() > 0;
   metrics_->write(record);
@@ -367,7 +367,7 @@ void Trainer::save(bool must_succeed) {
   }
 }
 
-// Adds the evaluation to the checkpoint of its step, if it could be saved. Without it a resumed run evaluates
+// Adds the evaluation to the checkpoint of its step, if that was saved. Otherwise a resumed run evaluates
 // again.
 void Trainer::record_evaluation(bool best) {
   if (saved_step_ != step_) return;
@@ -382,8 +382,8 @@ void Trainer::record_evaluation(bool best) {
   }
 }
 
-// Checkpoint and evaluation, if the step asks for them. The checkpoint comes first, so that a signal or a
-// crash during the evaluation loses no step. Returns false if a signal interrupted the evaluation.
+// Saves a checkpoint and evaluates, if they are due after this step. Saves first, so that a signal or a crash
+// during the evaluation loses no step. Returns false if a signal interrupted the evaluation.
 bool Trainer::finish_step(bool last, const StopSignals& signals) {
   const bool evaluates = (evaluation_due() || last) && evaluated_step_ != step_;
   const bool saves = evaluates || last || due(config_.train.checkpoint_every);
@@ -412,7 +412,7 @@ TrainResult Trainer::run() {
   const auto finish = [&](bool last) {
     if (!finish_step(last, signals)) result.stop_signal = signals.requested();
   };
-  // A signal may have come before the evaluation of a step.
+  // The earlier process may have ended before the evaluation of this step.
   if (step_ > 0 && evaluated_step_ != step_ && (evaluation_due() || step_ == total_steps_))
     finish(step_ == total_steps_);
   while (step_ < total_steps_ && !result.time_is_up && !result.stop_signal) {

@@ -60,10 +60,10 @@ class Trainer {
   Trainer(Config config, TrainerOptions options);
   ~Trainer();
 
-  // Trains to the end. Throws DivergedError for a loss, gradient or weight that is no finite number; the
-  // last checkpoint stays.
+  // Trains until the last step, the time limit or a signal. Throws DivergedError if a loss, a gradient norm
+  // or a weight is not finite; the last checkpoint is kept.
   TrainResult run();
-  // A few steps, the last of which is timed, without writing anything.
+  // Runs a few steps without writing files, and measures the last step.
   DryRun dry_run();
 
   const Module& model() const { return task_->model(); }
@@ -80,7 +80,7 @@ class Trainer {
   // step after, so that neither waits for the other.
   struct UnreadLosses {
     int64_t step;
-    std::vector<double> shares;  // of the batches in the loss of the step
+    std::vector<double> shares;  // weights of the batches in the loss of the step
     std::vector<Readback> of_batches;
     Readback grad_norm;
   };
@@ -132,7 +132,7 @@ class Trainer {
   double epoch_seconds_ = 0, epoch_cpu_seconds_ = 0;  // of the epoch that is under way
   double seconds_per_epoch_ = 0;                      // of the last one
   std::optional<TaskEvaluation> evaluation_;
-  std::string description_;  // of the task
+  std::string description_;  // Task::description()
 
   // Since the last report.
   int64_t interval_tokens_ = 0;

@@ -11,7 +11,7 @@ constexpr int kBlocks = 8;    // Philox blocks computed side by side, one a lane
 constexpr int kPerBlock = 8;  // elements a block serves
 constexpr int kGroup = kBlocks * kPerBlock;
 
-// 32 bytes on every machine: one lane for each block.
+// Vectors of 32 bytes on every processor: one lane per block.
 typedef uint32_t Words [[gnu::vector_size(32)]];
 typedef int32_t Signed [[gnu::vector_size(32)]];
 typedef uint64_t Pairs [[gnu::vector_size(32)]];

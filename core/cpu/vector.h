@@ -1,6 +1,6 @@
-// Vectors for kernels that keep a tile of a matrix in registers: 64 bytes (16 floats, 8 doubles) where the
-// program is compiled for AVX-512, otherwise 32 bytes. TAPEFORMER_VECTOR_BYTES overrides the choice. The
-// compiler splits vectors that are longer than the registers.
+// Vectors for kernels that keep a tile of a matrix in registers. Their length is 64 bytes (16 floats, 8
+// doubles) if the program is compiled for AVX-512, otherwise 32 bytes. TAPEFORMER_VECTOR_BYTES overrides the
+// length. The compiler splits vectors that are longer than the registers.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ template <class T>
 }
 
 namespace detail {
-// Adds the lane at distance kDistance to each lane.
+// Adds to each lane the lane at distance kDistance.
 template <int kDistance, class V, int... kLane>
 [[gnu::always_inline]] inline V add_distant(V v, std::integer_sequence<int, kLane...>) {
   return v + __builtin_shufflevector(v, v, ((kLane + kDistance) % static_cast<int>(sizeof...(kLane)))...);
@@ -57,7 +57,7 @@ template <int kDistance, class T>
 }
 }  // namespace detail
 
-// Returns the sum of the lanes, added by halves.
+// Returns the sum of the lanes by pairwise addition of halves.
 [[gnu::always_inline]] inline float sum(Vector<float> v) {
   return detail::sum_halves<static_cast<int>(kLanes<float> / 2), float>(v);
 }

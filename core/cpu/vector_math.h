@@ -16,7 +16,7 @@ namespace tapeformer::vmath {
 namespace detail {
 
 inline constexpr float kRound = 0x1.8p23f;           // adding it leaves the nearest integer in the low bits
-inline constexpr float kRoundBiased = kRound + 127;  // leaves the bits of a float's exponent there
+inline constexpr float kRoundBiased = kRound + 127;  // leaves the integer plus 127, the exponent bias
 inline constexpr float kLn2High = 0x1.62e400p-1f, kLn2Low = 0x1.7f7d1cp-20f;  // n * high is exact
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -122,7 +122,7 @@ template <class V>
   const V r = (x - n * detail::kLn2High) - n * detail::kLn2Low;
   const V y =
       detail::polynomial(r, 1.0f, 1.0f, 0.5f, 0.166665435f, 0.0416662805f, 0.00836658292f, 0.00139464485f);
-  // The product keeps NaN, whose payload is in `shifted`.
+  // The multiplication propagates NaN.
   return y * std::bit_cast<V>(std::bit_cast<cpu::Vector<uint32_t>>(shifted) << 23);
 }
 

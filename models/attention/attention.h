@@ -17,8 +17,8 @@ struct AttentionCapabilities {
   bool length_masks = false;
   bool cross_lengths = false;      // queries and keys of different lengths
   bool recurrent = false;          // has a state and a step for decoding
-  std::string no_recurrence = {};  // why not: a clause for messages, "" if `recurrent` is true
-  bool constant_state = false;     // whose size, and number of tokens, no capacity bounds
+  std::string no_recurrence = {};  // reason for `recurrent` = false, a clause for messages
+  bool constant_state = false;     // the state has a fixed size and takes any number of tokens
   bool weight_dropout = false;     // drops attention weights in training
   bool shared_query_key = false;   // keys are the queries: the layer has no key projection
 };
@@ -75,8 +75,8 @@ struct AttentionKind {
   std::function<std::unique_ptr<Attention>(const OptionValues& options, double dropout)> make;
   // Throws ConfigError for options that do not suit sequences of this length; may be empty.
   std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
-  // Floating-point operations of the forward pass of one head of width `dim` on one causal sequence, for
-  // benchmarks: scores, weighted sums or state, without hashing. May be empty: unknown.
+  // Returns the floating-point operations of the forward pass of one head of width `dim` on one causal
+  // sequence, for benchmarks: scores, weighted sums and state updates, without hashing. May be empty.
   std::function<double(const OptionValues& options, int64_t length, int64_t dim)> flops = nullptr;
 };
 

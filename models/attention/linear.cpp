@@ -59,7 +59,7 @@ AttentionKind linear_attention_kind() {
                        .max = 1}},
           .make = [](const OptionValues& options,
                      double) { return std::make_unique<LinearKind>(options.get<double>("eps")); },
-          // The update and the reading of a state of dim x dim.
+          // One update and one product with a state of shape (dim, dim) per token.
           .flops =
               [](const OptionValues&, int64_t length, int64_t dim) {
                 return 4 * static_cast<double>(dim) * static_cast<double>(dim) * static_cast<double>(length);

@@ -6,9 +6,8 @@
 namespace tapeformer {
 namespace {
 
-// Reformer's attention (Kitaev et al. 2020). Rotations are drawn afresh in every training step, with dropout
-// or without, and are fixed in evaluation. When a pass will be replayed, the buckets of the first run are
-// kept.
+// Reformer's attention (Kitaev et al. 2020). Rotations are drawn in every training step, even if dropout is
+// off, and are fixed in evaluation. If a pass will be replayed, the buckets of the first run are kept.
 class LshKind final : public Attention {
  public:
   explicit LshKind(const LshOptions& options) : options_(options) {}
@@ -80,8 +79,8 @@ void check_length(const OptionValues& values, int64_t length) try {
   throw ConfigError(std::string("attention kind \"lsh\": ") + error.what());
 }
 
-// A query of a chunk sees half of its own chunk on average and all of the chunk before, in every round. A
-// sequence of one chunk is exact attention.
+// In every round, a query attends on average to half of its own chunk and to all of the previous chunk. A
+// sequence of one chunk uses exact attention.
 double flops(const OptionValues& values, int64_t length, int64_t dim) {
   const LshOptions options = lsh_options(values);
   const auto chunk = static_cast<double>(options.chunk_length), all = static_cast<double>(length);

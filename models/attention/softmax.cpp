@@ -54,7 +54,7 @@ AttentionKind softmax_attention_kind() {
                            .weight_dropout = true},
           .options = {},
           .make = [](const OptionValues&, double dropout) { return std::make_unique<SoftmaxKind>(dropout); },
-          // A query sees half of the keys on average.
+          // A query attends to half of the keys on average.
           .flops =
               [](const OptionValues&, int64_t length, int64_t dim) {
                 return 4 * static_cast<double>(dim) * 0.5 * static_cast<double>(length) *

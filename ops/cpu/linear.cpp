@@ -44,7 +44,7 @@ void finish_row(T* y, const T* bias, Activation activation, T* pre, const T* mul
 }
 
 // Gradient with respect to x wᵀ + bias, of one row. For relu, y > 0 says both that the unit was on and that
-// dropout kept it, so no random number is drawn again. A unit that is NaN passes the gradient on.
+// dropout kept it, so no random number is drawn again. If y is NaN, the gradient passes.
 template <class T>
 void start_row(const T* g, const T* y, const T* pre, Activation activation, T scale, const T* multipliers,
                T* out, int64_t n) {

@@ -17,7 +17,7 @@ namespace {
 // Queries and keys of a block of scores; multiples of the tile in both directions.
 constexpr int64_t kQueries = 96;
 constexpr int64_t kKeys = kVectorBytes == 64 ? 256 : 240;
-// A row of a block of scores has room for the zeros that a tile may read behind its last key.
+// A row of a block of scores has room for the zeros that a tile may read after its last key.
 constexpr int64_t kScoreStride = kKeys + 32;
 
 template <class T>

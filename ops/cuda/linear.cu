@@ -182,8 +182,8 @@ void with_factor(F&& f) {
 }
 
 // y = x wᵀ, and true when the product has added the bias and, where wanted, taken relu itself. cuBLASLt's
-// gelu is the tanh form, another function than ours. cuBLASLt does not document whether its relu keeps NaN;
-// the emulation drops NaN. Training finds NaN that a device drops here in the weights or the gradients.
+// gelu is the tanh form, which differs from the erf form used here. cuBLASLt does not document whether its
+// relu propagates NaN; the emulation does not. Training detects such NaN in the weights or the gradients.
 template <class Factor, class X, class Y>
 bool forward_product(const LinearShape& shape, const X* x, const X* w, const Compute<X>* bias, bool relu,
                      Y* y) {

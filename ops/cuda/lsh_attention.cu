@@ -123,7 +123,7 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
       const T past = first || !there ? -kInfinity<T> : running[position];
       const T largest = Larger::of(past, maximum[i]), shift = largest == -kInfinity<T> ? T{0} : largest;
       const T total = std::exp(past - shift) + std::exp(maximum[i] - shift) * sum[i];
-      log_sum = total == 0 ? -kInfinity<T> : shift + std::log(total);  // NaN for NaN, which later rounds keep
+      log_sum = total == 0 ? -kInfinity<T> : shift + std::log(total);  // propagates NaN
       alone = last && total == 0;
       keep = alone || total == 0 ? 0 : std::exp(past - log_sum);
       add = alone ? 1 : total == 0 ? 0 : std::exp(maximum[i] - log_sum);

@@ -58,7 +58,7 @@ struct Square {
     return 2 * x;
   }
 };
-struct Relu {  // of NaN: NaN, with slope 1
+struct Relu {  // propagates NaN, with slope 1
   template <class Math, class T>
   TAPEFORMER_HOST_DEVICE static T value(T x) {
     return x < 0 ? T{0} : x;

@@ -8,7 +8,7 @@
 
 namespace tapeformer {
 
-// Whether a is larger than b in an order in which NaN is larger than every number, as in PyTorch.
+// Returns whether a is larger than b. NaN is larger than every number, as in PyTorch.
 template <class T>
 TAPEFORMER_HOST_DEVICE bool is_larger(T a, T b) {
   return a > b || (a != a && b == b);

@@ -46,7 +46,7 @@ TEST_CASE("nothing is recorded without a leaf, under NoGrad, or after detach") {
   CHECK(tape_size() == 0);
 }
 
-TEST_CASE("a second backward says that the tape was consumed, and works with retain") {
+TEST_CASE("a second backward() throws that the tape was consumed; with retain it works") {
   const Tensor x = leaf(3);
   const Tensor y = times(x, x);
   backward(y, {}, {.retain = true});
@@ -148,7 +148,7 @@ TEST_CASE("gradcheck accepts a right gradient and rejects a wrong one") {
   CHECK(wrong.worst_input == 0);
 }
 
-TEST_CASE("an op of 70 inputs gets the gradients that are needed, and no others") {
+TEST_CASE("Needs is correct for an op with 70 inputs") {
   constexpr int kInputs = 70;  // more than the bits of a word
   std::vector<Tensor> inputs;
   for (int i = 0; i < kInputs; ++i) inputs.push_back(i % 3 == 0 ? leaf(i) : scalar(i));
@@ -164,7 +164,7 @@ TEST_CASE("an op of 70 inputs gets the gradients that are needed, and no others"
   for (int i = 0; i < kInputs; i += 3) CHECK(gradient(inputs[static_cast<size_t>(i)]).item() == i);
 }
 
-TEST_CASE("a tensor that another thread recorded is refused by ops that record and by backward") {
+TEST_CASE("recording ops and backward() refuse tensors recorded on another thread") {
   const Tensor x = leaf(3);
   Tensor foreign;
   std::jthread([&] { foreign = times(x, x); }).join();
@@ -182,7 +182,8 @@ TEST_CASE("a tensor that another thread recorded is refused by ops that record a
   CHECK(tape_size() == 0);
 }
 
-TEST_CASE("recorded tensors may be dropped on any thread, while their own records or after it has ended") {
+TEST_CASE(
+    "recorded tensors may be dropped on any thread, while their thread records and after it has ended") {
   const int64_t before = allocator().stats().active;
   {
     const Tensor x = leaf(2);
@@ -192,7 +193,7 @@ TEST_CASE("recorded tensors may be dropped on any thread, while their own record
     std::jthread other([&] {
       for (Tensor& tensor : kept) tensor = {};
     });
-    for (int i = 0; i < kTensors; ++i) times(x, plus(x, x));  // the tape goes on meanwhile
+    for (int i = 0; i < kTensors; ++i) times(x, plus(x, x));  // the owner records at the same time
     other.join();
     CHECK(tape_size() == 0);
 

@@ -30,7 +30,7 @@ TEST_CASE("a folder's files are created, replaced and removed by name") {
   CHECK(fs::is_empty(dir.path()));
 }
 
-TEST_CASE("links in a folder are replaced or refused, and their targets stay as they are") {
+TEST_CASE("links in a folder are replaced or refused, and their targets are not changed") {
   const TempDir dir, other;
   write_file(other / "victim", std::string("precious"));
   fs::create_symlink(other / "victim", dir / "link");
@@ -51,7 +51,7 @@ TEST_CASE("links in a folder are replaced or refused, and their targets stay as 
   CHECK(std::distance(fs::directory_iterator(dir.path()), {}) == 1);
 }
 
-TEST_CASE("a pipe in place of a file is refused and not waited for") {
+TEST_CASE("a pipe in place of a file is refused without blocking") {
   const TempDir dir;
   REQUIRE(mkfifo((dir / "pipe").c_str(), 0600) == 0);
   const Folder folder(dir.path().string());
@@ -62,7 +62,7 @@ TEST_CASE("a pipe in place of a file is refused and not waited for") {
                  "expected a regular file"));
 }
 
-TEST_CASE("temporary names are hidden, differ, and are recognised") {
+TEST_CASE("temporary names are hidden, unique and recognised by is_temporary_name") {
   const std::string first = temporary_name("/a/b.c"), second = temporary_name("/a/b.c");
   CHECK(first.starts_with("/a/.b.c.tmp-"));
   CHECK(first != second);

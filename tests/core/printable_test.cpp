@@ -4,7 +4,7 @@
 
 using namespace tapeformer;
 
-TEST_CASE("printable escapes what a terminal obeys and keeps all other text") {
+TEST_CASE("printable escapes control characters and keeps all other text") {
   CHECK(printable("plain text, é 名 \U0001F600\n\tline") == "plain text, é 名 \U0001F600\n\tline");
   CHECK(printable("\x1b[31mred\x1b[0m") == "\\u001b[31mred\\u001b[0m");
   CHECK(printable(std::string_view("a\0b\r\x7f", 5)) == "a\\u0000b\\u000d\\u007f");
@@ -24,7 +24,7 @@ TEST_CASE("printable escapes the bytes of invalid UTF-8 one by one") {
   CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // above 0x10FFFF
 }
 
-TEST_CASE("a line from outside cannot look like a message of its own") {
+TEST_CASE("printable_line and printable_message prevent forged messages") {
   CHECK(printable_line("name\nerror: forged\t") == "name\\u000aerror: forged\\u0009");
   CHECK(printable_message("first\nerror: forged") == "first\n  error: forged");
   CHECK(printable_message("list:\n  item\n") == "list:\n  item\n");

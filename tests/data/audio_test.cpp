@@ -51,6 +51,15 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
 
 constexpr int kSphere = SF_FORMAT_NIST | SF_FORMAT_PCM_16;
 
+struct Container {
+  const char* name;
+  int format;
+};
+constexpr Container kContainers[] = {{"a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16},
+                                     {"b.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16},
+                                     {"c.sph", kSphere},
+                                     {"d.ogg", SF_FORMAT_OGG | SF_FORMAT_VORBIS}};
+
 }  // namespace
 
 TEST_CASE("WAV, FLAC, Ogg and SPHERE give the samples that were written") {
@@ -91,10 +100,7 @@ TEST_CASE("a range of samples is that part of the file") {
 TEST_CASE("files that end early are errors in every format") {
   const TempDir dir;
   const auto samples = tone(30000, 440, 16000);
-  for (const auto& [name, format] : {std::pair{"a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16},
-                                     {"b.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16},
-                                     {"c.sph", kSphere},
-                                     {"d.ogg", SF_FORMAT_OGG | SF_FORMAT_VORBIS}}) {
+  for (const auto& [name, format] : kContainers) {
     CAPTURE(name);
     write_sound(dir / name, format, samples, 16000);
     CHECK(decoding_error(dir / name) == "");
@@ -230,7 +236,7 @@ int64_t peak_kilobytes() {
   return usage.ru_maxrss;
 }
 
-// Writes hours of silence in blocks. FLAC and Ogg pack them into a few hundred KiB.
+// Writes hours of silence in blocks. FLAC and Ogg compress them to a few hundred KiB.
 void write_silence(const std::filesystem::path& path, int format, int64_t hours) {
   SF_INFO info{};
   info.samplerate = 16000;
@@ -256,7 +262,7 @@ TEST_CASE("a small FLAC of ten hours took gigabytes: decoding stops at the limit
   CHECK(contains(decoding_error(path, {.max_seconds = 30}), expected));
   CHECK(read_audio(path, {.last = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
   CHECK(contains(decoding_error(path, {.last = 16000 * 31, .max_seconds = 30}), expected));
-  // Without the number of samples in the header, decoding itself finds the limit.
+  // If the header has no number of samples, decoding stops at the limit.
   std::string bytes = read_file(path);
   bytes[21] = static_cast<char>(bytes[21] & 0xF0);
   for (size_t i = 22; i < 26; ++i) bytes[i] = 0;
@@ -265,20 +271,17 @@ TEST_CASE("a small FLAC of ten hours took gigabytes: decoding stops at the limit
   CHECK(contains(decoding_error(path, {.first = 16000, .max_seconds = 30}), expected));
   CHECK(read_audio(path, {.last = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
   CHECK(read_audio_info(path, 30).samples < 16000 * 40);
-  // A header that announces fewer samples than there are does not lead further either.
+  // The limit also holds if the header announces fewer samples than the file contains.
   bytes[25] = 100;
   write_file(path, bytes);
   CHECK(read_audio(path, {.max_seconds = 30}).samples.size() == 100);
   CHECK(peak_kilobytes() - before < 64 << 10);
 }
 
-TEST_CASE("the limit of a recording holds in every container, and at its very sample") {
+TEST_CASE("the length limit is exact to the sample and holds in every container") {
   const TempDir dir;
   const auto samples = tone(16001, 440, 16000);
-  for (const auto& [name, format] : {std::pair{"a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16},
-                                     {"b.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16},
-                                     {"c.sph", kSphere},
-                                     {"d.ogg", SF_FORMAT_OGG | SF_FORMAT_VORBIS}}) {
+  for (const auto& [name, format] : kContainers) {
     CAPTURE(name);
     write_sound(dir / name, format, samples, 16000);
     CHECK(contains(decoding_error(dir / name, {.max_seconds = 1}), "is longer than the limit of 1 s"));
@@ -287,7 +290,7 @@ TEST_CASE("the limit of a recording holds in every container, and at its very sa
   }
 }
 
-TEST_CASE("sizes of a SPHERE header that no file has are refused without overflow") {
+TEST_CASE("impossible sizes in a SPHERE header are refused without overflow") {
   const TempDir dir;
   write_sound(dir / "a.sph", kSphere, tone(1000, 440, 16000), 16000);
   const std::string bytes = read_file(dir / "a.sph");
@@ -304,7 +307,7 @@ TEST_CASE("sizes of a SPHERE header that no file has are refused without overflo
   }
 }
 
-TEST_CASE("a rate or a number of channels that no recording has is refused before memory is taken for it") {
+TEST_CASE("impossible rates and numbers of channels are refused before memory is allocated") {
   const TempDir dir;
   write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, tone(1000, 440, 16000), 16000);
   std::string bytes = read_file(dir / "a.wav");

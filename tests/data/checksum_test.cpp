@@ -8,7 +8,7 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("CRC-32: the check value of its definition, and parts that are put together") {
+TEST_CASE("CRC-32 gives the published check value, and checksums of parts combine") {
   CHECK(checksum_of("123456789") == Checksum{9, 0xCBF43926});
   CHECK(crc32_text(0xCBF43926) == "cbf43926");
   CHECK(crc32_text(1) == "00000001");
@@ -19,7 +19,7 @@ TEST_CASE("CRC-32: the check value of its definition, and parts that are put tog
   CHECK(parts == checksum_of("123456789"));
 }
 
-TEST_CASE("a range of a file is read with its checksum, whatever the number of parts") {
+TEST_CASE("read_with_checksum reads a range of a file for any number of parts") {
   const TempDir dir;
   std::string text;
   for (size_t i = 0; i < 3'500'001; ++i) text += static_cast<char>(i * i % 251);

@@ -22,7 +22,7 @@ namespace {
 
 const char* const kPackage = "/usr/share/datasets/fashion-mnist";
 
-// Serves the files of a folder at 127.0.0.1; anything else is 404, except /broken, which is 500, and
+// Serves the files of a folder at 127.0.0.1. Other paths give 404, except /broken, which gives 500, and
 // /moved/NAME, which redirects to NAME. A request for NAME?cut announces the file but sends half of it.
 class TinyServer {
  public:
@@ -86,7 +86,7 @@ class TinyServer {
   std::jthread thread_;
 };
 
-// What would be downloaded, as text; nothing if the server has no such file.
+// Returns the downloaded text, or nullopt if the server has no such file.
 std::optional<std::string> downloaded(const std::string& url, int64_t max_bytes) {
   const TempDir dir;
   const std::string path = (dir / "file").string();
@@ -101,7 +101,7 @@ std::string tar_number(size_t number) {
   return {text, 12};
 }
 
-// A member of a tar archive as tar(1) writes it; type '0' is a regular file, '2' a symbolic link.
+// Returns a member of a tar archive as tar(1) writes it. Type '0' is a regular file, '2' a symbolic link.
 std::string tar_member(const std::string& path, const std::string& body, char type = '0') {
   std::string head = path;
   head.resize(100);
@@ -222,7 +222,7 @@ TEST_CASE("downloads that fail, end early or are too long name the URL and the r
   CHECK(contains(message_of<DataError>([&] { downloaded(url, 10000); }), url + ": cannot be downloaded: "));
 }
 
-TEST_CASE("fetch speaks https only, also after a redirection") {
+TEST_CASE("fetch accepts only https, also after a redirection") {
   if (!can_download()) {
     MESSAGE("skipped: built without libcurl");
     return;
@@ -235,7 +235,7 @@ TEST_CASE("fetch speaks https only, also after a redirection") {
   for (const std::string url : {"http://example.org", "ftp://127.0.0.1", "http://127.0.0.1.example.org",
                                 "http://127.0.0.1@example.org", "gopher://localhost"})
     CHECK(contains(message_of<ConfigError>([&] { fetch_set("mnist", dir.path().string(), url); }),
-                   "only https:// is downloaded"));
+                   "unsupported URL, expected https://"));
   CHECK_THROWS_AS(fetch_set("mnist", dir.path().string(), "https://[::"), ConfigError);
   for (const KnownSet& set : known_sets()) CHECK(set.url.starts_with("https://"));
 }
@@ -258,8 +258,8 @@ TEST_CASE("fetch takes only the known files out of an archive") {
   };
   CHECK(contains(error(tar_member("train-images-idx3-ubyte", "short")),
                  "train-images-idx3-ubyte: expected 47040016 bytes, found 5"));
-  CHECK(contains(error(tar_member("readme", "text")), "has no file train-images-idx3-ubyte"));
-  CHECK(contains(error(std::string(512, 'x')), "is no tar archive, or is damaged"));
+  CHECK(contains(error(tar_member("readme", "text")), "contains no file train-images-idx3-ubyte"));
+  CHECK(contains(error(std::string(512, 'x')), "is not a tar archive, or is damaged"));
   CHECK(contains(error(tar.substr(0, 5000)), "the tar archive ends early"));
   CHECK(contains(error(tar.substr(0, 700)), "the tar archive ends early"));
   tar[2 * 1024 + 700] ^= 1;

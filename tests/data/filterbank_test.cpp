@@ -31,7 +31,7 @@ std::vector<float> recording() {
   return read_audio(kGolden + "8k.wav").samples;
 }
 
-// Machine speech with hisses up to 8 kHz.
+// Synthetic speech with sibilants up to 8 kHz.
 std::vector<float> wide_recording() {
   const Audio audio = read_audio(kGolden + "16k.wav");
   REQUIRE(audio.rate == 16000);
@@ -68,8 +68,7 @@ TEST_CASE(
   CHECK(repeated < wide.size() / 8);
   const Tensor features = every_second_frame(Filterbank({}).compute(wide));
   CHECK(max_difference(features, golden("16k", 40)) < 1e-3);
-  // A hiss is loud above 4 kHz (bins 31 to 39), not below 1 kHz: the upper filters are compared with sound in
-  // them.
+  // The energy of a sibilant is above 4 kHz (bins 31 to 39), so the comparison covers the upper filters.
   double hiss = -100;
   for (int64_t t = 0; t < features.size(0); ++t) {
     const float* row = features.data<float>() + t * 40;

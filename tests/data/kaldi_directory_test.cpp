@@ -168,7 +168,7 @@ TEST_CASE("commands of wav.scp are run where they are allowed") {
   };
   CHECK(contains(error("exit 3"), "\"/bin/sh -c exit 3\" failed with exit code 3"));
   CHECK(contains(error("kill -9 $$"), "was ended by signal 9"));
-  CHECK(contains(error("echo no sound"), "what \"echo no sound\" printed: "));
+  CHECK(contains(error("echo no sound"), "the output of \"echo no sound\": "));
   CHECK(contains(error("true"), "is empty"));
 }
 
@@ -181,7 +181,7 @@ TEST_CASE("data verify runs commands where it may, and hears what they print") {
   CHECK(kaldi_problems(dir.path()).size() == 2);
   const auto problems = kaldi_problems(dir.path(), true, true);
   REQUIRE(problems.size() == 1);
-  CHECK(contains(problems[0], "wav.scp:2: what \"echo no sound"));
+  CHECK(contains(problems[0], "wav.scp:2: the output of \"echo no sound"));
 }
 
 TEST_CASE("a command ends with the program that runs it, as soon as it prints more") {
@@ -217,7 +217,7 @@ TEST_CASE("a command that takes too long or prints too much is ended with all th
   CHECK(!std::filesystem::exists(late));
 }
 
-TEST_CASE("the commands that run are ended together with their children") {
+TEST_CASE("end_running_commands kills running commands and their children") {
   const TempDir dir;
   const std::string mark = (dir / "mark").string();
   std::string error;

@@ -92,7 +92,7 @@ void mark(Words& phones) {
 
 namespace {
 
-// Substitutions, deletions and insertions of an alignment.
+// The numbers of substitutions, deletions and insertions of an alignment.
 std::array<int64_t, 3> counts_of(const std::vector<AlignedPhone>& alignment) {
   std::array<int64_t, 3> counts{};
   for (const AlignedPhone& pair : alignment) {
@@ -107,7 +107,7 @@ int64_t weighted(const std::array<int64_t, 3>& counts) {
          kScliteWeights.insertion * counts[2];
 }
 
-// Pairs that agree in nothing but chance, of alphabets of 1 to 12 phones, some of them empty.
+// Returns pairs of random sequences over alphabets of 1 to 12 phones. Some sequences are empty.
 std::vector<ScoredUtterance> random_pairs(uint64_t count) {
   std::vector<ScoredUtterance> pairs;
   for (uint64_t i = 0; i < count; ++i) {
@@ -124,7 +124,7 @@ std::vector<ScoredUtterance> random_pairs(uint64_t count) {
   return pairs;
 }
 
-// "Scores: (#C #S #D #I) c s d i" after "id: (spk-7)", by id; what sclite counted.
+// Returns sclite's counts by id. They are in lines "Scores: (#C #S #D #I) c s d i" after lines "id: (spk-7)".
 std::map<std::string, std::array<int64_t, 3>> sclite_counts(const std::filesystem::path& folder) {
   const std::string command =
       "cd '" + folder.string() +
@@ -143,7 +143,8 @@ std::map<std::string, std::array<int64_t, 3>> sclite_counts(const std::filesyste
 
 }  // namespace
 
-TEST_CASE("sclite's pairs agreed for any weights: of 1,000 random pairs it counts as its weights say") {
+TEST_CASE(
+    "alignments with sclite's weights have sclite's counts, and equal weights do not: 1,000 random pairs") {
   if (std::system("command -v sctk >/dev/null 2>&1")) {
     MESSAGE("skipped: sctk is not installed");
     return;
@@ -158,7 +159,7 @@ TEST_CASE("sclite's pairs agreed for any weights: of 1,000 random pairs it count
     const auto& counts = found.at(one.id);
     const int64_t errors = counts[0] + counts[1] + counts[2];
     CAPTURE(one.id);
-    // Its weighted sum is the smallest there is, to which several numbers of errors may belong.
+    // The smallest weighted sum is unique; several numbers of errors can have it.
     CHECK(weighted(counts) ==
           weighted(counts_of(align_phones(one.reference, one.hypothesis, kScliteWeights))));
     PhoneScore score;
@@ -171,10 +172,11 @@ TEST_CASE("sclite's pairs agreed for any weights: of 1,000 random pairs it count
   }
   MESSAGE("errors: ours " << ours << ", sclite " << theirs << "; sclite counts more in " << more << " of "
                           << pairs.size() << " pairs");
-  CHECK(more > 10);  // so that equal weights would not pass
+  CHECK(more > 10);  // equal weights would fail
 }
 
-TEST_CASE("three deletions and three insertions are cheaper than five substitutions for sclite only") {
+TEST_CASE(
+    "three deletions and three insertions cost less than five substitutions only with sclite's weights") {
   const Words said = {"a", "b", "c", "d", "e"}, heard = {"x", "y", "z", "a", "b"};
   CHECK(counts_of(align_phones(said, heard)) == std::array<int64_t, 3>{5, 0, 0});
   CHECK(counts_of(align_phones(said, heard, kScliteWeights)) == std::array<int64_t, 3>{0, 3, 3});

@@ -29,7 +29,7 @@ void write_tone(const fs::path& path, double pitch) {
   write_wav(path, samples, 8000);
 }
 
-// audio/SPEAKER/NUMBER.wav of every word and a table of what is said, in various writings.
+// Writes audio/SPEAKER/NUMBER.wav for every word, and a table of transcripts in various spellings.
 PrepareOptions write_recordings(const TempDir& dir, int speakers) {
   std::string table = "path\tsentence\n", lexicon;
   for (int s = 0; s < speakers; ++s)
@@ -64,14 +64,14 @@ void append(const fs::path& path, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("recordings with transcripts as people have them become directories that training takes") {
+TEST_CASE("recordings and a table of transcripts become Kaldi directories for training") {
   const TempDir dir;
   const PrepareOptions options = write_recordings(dir, 12);
   const PrepareReport report = prepare_speech(options);
   CHECK(report.faults.empty());
   CHECK(report.unknown.empty());
   CHECK(report.utterances() == 60);
-  CHECK(report.valid == 15);  // three speakers, the first number of whole ones that holds a fifth
+  CHECK(report.valid == 15);  // three speakers: the smallest number with a fifth of the utterances
   CHECK(report.test == 15);
   CHECK(report.speakers == 12);
   CHECK(report.rates == std::map<int64_t, int64_t>{{8000, 60}});
@@ -92,7 +92,7 @@ TEST_CASE("recordings with transcripts as people have them become directories th
   }
   CHECK(!fs::exists(options.out / "unknown-words.txt"));
 
-  // The same seed, the same parts; another one, others.
+  // The parts depend on the seed.
   const std::string valid = read_file(options.out / "valid/wav.scp");
   prepare_speech(options);
   CHECK(read_file(options.out / "valid/wav.scp") == valid);
@@ -107,7 +107,7 @@ TEST_CASE("recordings with transcripts as people have them become directories th
   CHECK(speakers_of(options.out / "train").size() == 12);
 }
 
-TEST_CASE("unknown words are listed with their counts, and their utterances left out") {
+TEST_CASE("unknown words are listed with their counts, and their utterances are left out") {
   const TempDir dir;
   const PrepareOptions options = write_recordings(dir, 3);
   for (const std::string name : {"5", "6", "7"}) write_tone(dir / ("audio/s0/" + name + ".wav"), 0.3);
@@ -119,7 +119,7 @@ TEST_CASE("unknown words are listed with their counts, and their utterances left
   CHECK(read_file(options.out / "unknown-words.txt") ==
         "3 zork " + place + ":17\n1 5 " + place + ":17\n1 five " + place + ":19\n");
   CHECK(!fs::exists(options.out / "proposed-lexicon.txt"));
-  // A second lexicon gives what the first lacks.
+  // A second lexicon adds the words that the first lexicon lacks.
   write_file(dir / "more", std::string("zork Z AO1 R K\nfive F AY1 V\nzero WRONG\n"));
   PrepareOptions more = options;
   more.lexicons.push_back(dir / "more");
@@ -128,7 +128,7 @@ TEST_CASE("unknown words are listed with their counts, and their utterances left
   CHECK(contains(read_file(options.out / "lexicon.txt"), "zero W AH N\n"));
 }
 
-TEST_CASE("recordings and transcripts that do not belong together are named") {
+TEST_CASE("recordings and transcripts without a match are reported") {
   const TempDir dir;
   PrepareOptions options = write_recordings(dir, 3);
   write_file(dir / "audio/s1/broken.wav", std::string("no sound"));
@@ -140,9 +140,9 @@ TEST_CASE("recordings and transcripts that do not belong together are named") {
   CHECK(report.recordings == 17);
   REQUIRE(report.faults.size() == 6);
   const std::vector<std::string> parts = {
-      "table.tsv:22: names no recording",           "broken.wav: not a readable audio file",
-      "several recordings are called \"s9/0.wav\"", "several recordings are called \"0.wav\"",
-      "\"s0/0.wav\" has a transcript already",      "the transcript has no words"};
+      "table.tsv:22: the recording column is empty", "broken.wav: not a readable audio file",
+      "several recordings match \"s9/0.wav\"",       "several recordings match \"0.wav\"",
+      "\"s0/0.wav\" has a transcript already",       "the transcript has no words"};
   for (size_t i = 0; i < parts.size(); ++i) CHECK(contains(report.faults[i], parts[i]));
 
   const auto fails = [&](const PrepareOptions& wrong) {
@@ -156,14 +156,14 @@ TEST_CASE("recordings and transcripts that do not belong together are named") {
   CHECK(contains(fails(wrong), "convert its 1 .mp3"));
   wrong = options;
   wrong.valid = 0.5, wrong.test = 0.5;
-  CHECK(contains(fails(wrong), "below 1 in all"));
+  CHECK(contains(fails(wrong), "a sum below 1"));
   wrong = options;
   wrong.split = "speaker", wrong.valid = 0.6, wrong.test = 0.3;
   CHECK(contains(fails(wrong), "the 3 speakers are too few: nothing is left for train"));
   write_file(dir / "audio/train/x.wav", std::string("x"));
   wrong = options;
   wrong.out = dir / "audio";
-  CHECK(contains(fails(wrong), "is there already and is no data directory"));
+  CHECK(contains(fails(wrong), "exists and is not a Kaldi data directory"));
   CHECK(fs::exists(dir / "audio/train/x.wav"));
   write_file(dir / "table.tsv", std::string("path\tsentence\ns0/0.wav\tzork\n"));
   CHECK(contains(fails(options), "1 have words that the lexicon lacks, see"));
@@ -179,7 +179,7 @@ TEST_CASE("phonemes of espeak-ng become phones of CMUdict") {
   CHECK_FALSE(has_arpabet_phones(other));
 }
 
-TEST_CASE("proposals of pronunciations go to a file of their own, are used when asked, and edits stay") {
+TEST_CASE("proposed pronunciations go to a separate file, are used only on request, and edits are kept") {
   if (std::system("command -v espeak-ng >/dev/null 2>&1")) {
     MESSAGE("skipped: espeak-ng is not installed");
     return;
@@ -191,7 +191,7 @@ TEST_CASE("proposals of pronunciations go to a file of their own, are used when 
   options.propose = true;
   const PrepareReport report = prepare_speech(options);
   CHECK(report.utterances() == 15);  // a proposal is not used
-  CHECK(report.proposed == 1);       // digits are for a person to write
+  CHECK(report.proposed == 1);       // digits get no proposal
   const fs::path proposals = options.out / "proposed-lexicon.txt";
   CHECK(contains(read_file(proposals), "\nseven S EH V AH N\n"));
   write_file(proposals, std::string(";;; mine\nseven S EH V N\n"));

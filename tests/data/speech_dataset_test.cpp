@@ -150,7 +150,7 @@ TEST_CASE("a cache keeps faults of recordings, not those of commands, and no dam
   CHECK(FeatureStore(corpus, cached).from_cache());
 }
 
-TEST_CASE("a feature cache with a flipped bit anywhere is made again") {
+TEST_CASE("a feature cache with a flipped bit at any offset is computed again") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 2);
   FeatureOptions cached = options_8k().features;
@@ -180,7 +180,7 @@ TEST_CASE("an index of a feature cache whose sizes overflow is refused") {
   const auto bytes_of = [](const std::vector<int64_t>& values) {
     return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
   };
-  // One utterance of 2 frames with this many dims, no data, and a right checksum.
+  // Writes an index of one utterance of 2 frames with this many dims, without data, with a valid checksum.
   for (const int64_t dims : {int64_t{1} << 61, int64_t{1} << 62, INT64_MAX}) {
     const std::string index = bytes_of({1, 2, dims, 0, 0, 0});
     write_file(path, index + bytes_of({int64_t{checksum_of(index).crc32}}) + "tapeformer features 3\n");
@@ -426,7 +426,7 @@ TEST_CASE("plans keep the frame budget and hold every utterance once, differentl
 
 namespace {
 
-// Of data/an4, data/fsdd and data/cmudict.
+// Corpora in data/an4 and data/fsdd, and the lexicon in data/cmudict.
 void check_corpora(const std::filesystem::path& data) {
   const Lexicon cmudict = Lexicon::read(data / "cmudict" / "cmudict.dict");
   Corpus digits = read_spoken_digits(data / "fsdd", "train");

@@ -1,5 +1,5 @@
-// Data sets in the layout and with the counts of the real ones, made by the tests: what runs where the real
-// sets are not.
+// Generated data sets with the layouts and counts of the real data sets. They replace the real data sets
+// where these are not installed.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace tapeformer::test {
 
-// The phones of CMUdict; vowels have stress.
+// The phones of CMUdict, vowels with stress.
 inline const Words& cmudict_vowels() {
   static const Words vowels = {"AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER",
                                "EY", "IH", "IY", "OW", "OY", "UH", "UW"};
@@ -28,8 +28,8 @@ inline const Words& cmudict_consonants() {
   return consonants;
 }
 
-// folder/cmudict.dict: the digits and two words as in CMUdict, among 125,000 made ones with variants and
-// comments.
+// Writes folder/cmudict.dict: the digits and two words as in CMUdict, and 125,000 generated words with
+// variants and comments.
 inline void write_stand_in_cmudict(const std::filesystem::path& folder) {
   std::string text =
       "aalborg AO1 L B AO0 R G # place, danish\naalborg(2) AA1 L B AO0 R G\nzero Z IH1 R OW0\nzero(2) Z IY1 "
@@ -49,7 +49,7 @@ inline void write_stand_in_cmudict(const std::filesystem::path& folder) {
   write_file(folder / "cmudict.dict", text);
 }
 
-// A WAV of 16 bits at 8 kHz. Unlike write_wav, writing its bytes does not wait for the disk.
+// Returns a WAV of 16 bits at 8 kHz. Unlike write_wav, which waits for the disk, it returns bytes.
 inline std::string wav_bytes(const std::vector<int16_t>& samples) {
   std::string bytes;
   const auto append = [&](uint32_t value, int count) {
@@ -64,7 +64,8 @@ inline std::string wav_bytes(const std::vector<int16_t>& samples) {
   return bytes;
 }
 
-// folder/recordings: short tones of every digit by six speakers at 8 kHz; the real set has 50 of each.
+// Writes folder/recordings: short tones for every digit and six speakers at 8 kHz. The real set has 50
+// recordings per digit and speaker.
 inline void write_stand_in_fsdd(const std::filesystem::path& folder, int repeats = 50) {
   for (const std::string speaker : {"ann", "bob", "cat", "dan", "eve", "fay"})
     for (int digit = 0; digit < 10; ++digit)
@@ -78,7 +79,7 @@ inline void write_stand_in_fsdd(const std::filesystem::path& folder, int repeats
       }
 }
 
-// A .mfc file of 13 values a frame.
+// Returns the contents of a .mfc file of 13 values per frame.
 inline Bytes random_mfc(int frames, uint64_t seed) {
   Bytes bytes;
   const auto append = [&](uint32_t word) {
@@ -91,7 +92,8 @@ inline Bytes random_mfc(int frames, uint64_t seed) {
   return bytes;
 }
 
-// The layout of AN4: 948 and 130 utterances of 74 and 10 speakers, who spell letters; or a part of them.
+// Writes a set in the layout of AN4, with 948 / part train and 130 / part test utterances of 74 and 10
+// speakers, who spell letters.
 inline void write_stand_in_an4(const std::filesystem::path& folder, int part = 1) {
   const Words letters = {"A", "B", "F", "I", "O", "R"};
   write_file(folder / "etc/an4.dic",
@@ -115,7 +117,7 @@ inline void write_stand_in_an4(const std::filesystem::path& folder, int part = 1
   }
 }
 
-// All of MNIST's files, unpacked, with made pixels; labels begin with those of the real ones, 5 and 7.
+// Writes all files of MNIST, unpacked, with generated pixels. The first labels are the real ones, 5 and 7.
 inline void write_stand_in_mnist(const std::filesystem::path& folder) {
   for (const auto& [prefix, count, first] :
        {std::tuple<std::string, uint32_t, uint32_t>{"train", 60000, 5}, {"t10k", 10000, 7}}) {
@@ -127,8 +129,8 @@ inline void write_stand_in_mnist(const std::filesystem::path& folder) {
   }
 }
 
-// All of CIFAR-10's files with made pixels. The first record is the real one's: label 6, first pixel (59, 62,
-// 63), stored as planes of red, green and blue.
+// Writes all files of CIFAR-10 with generated pixels. The first record has the label 6 and the first pixel
+// (59, 62, 63) of the real set, stored as planes of red, green and blue.
 inline void write_stand_in_cifar10(const std::filesystem::path& folder) {
   for (int batch = 1; batch <= 6; ++batch) {
     Bytes bytes(size_t{10000} * 3073);

@@ -93,7 +93,7 @@ TEST_CASE("other lengths and vocabularies") {
   }
 }
 
-TEST_CASE("copied sequences of an odd max_length are as long as the authors'") {
+TEST_CASE("copy task: lengths for an odd max_length match the authors' code") {
   for (const int64_t max_length : {9, 31, 32}) {
     CAPTURE(max_length);
     const Batch batch = CopyTask({.max_length = max_length}).batch(first_indices(500));

@@ -12,11 +12,22 @@ using namespace tapeformer::test;
 
 namespace {
 
+constexpr size_t kNone = std::string_view::npos;
 const std::string kLatin1 = "caf\xE9";
 
 }  // namespace
 
-TEST_CASE("lines that are not UTF-8 were lost with the first checkpoint: they are refused by file and line") {
+TEST_CASE("find_invalid_utf8 returns the offset of the first invalid byte") {
+  for (const std::string good : {"", "plain", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xED\x9F\xBF",
+                                 "\xEE\x80\x80", "\xF4\x8F\xBF\xBF", "\xC2\x80"})
+    CHECK(find_invalid_utf8(good) == kNone);
+  // A lone byte, overlong forms, surrogates, too large, cut short.
+  for (const std::string bad : {"\x80", "\xE9", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF",
+                                "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF", "\xE2\x82", "\xC3", "\xC3g"})
+    CHECK(find_invalid_utf8("ab" + bad) == 2);
+}
+
+TEST_CASE("text that is not UTF-8 failed at the first checkpoint: it is refused with its file and line") {
   const TempDir dir;
   write_file(dir / "list", "a good line\n" + kLatin1 + " b\n");
   const std::string expected =
@@ -39,7 +50,7 @@ TEST_CASE("lines that are not UTF-8 were lost with the first checkpoint: they ar
   }
 }
 
-TEST_CASE("names of files that give ids and speakers must be UTF-8") {
+TEST_CASE("file names from which ids and speakers are derived must be UTF-8") {
   const TempDir dir;
   write_file(dir / "recordings" / ("7_" + kLatin1 + "_3.wav"), std::string("no sound"));
   CHECK(contains(message_of<DataError>([&] { read_spoken_digits(dir.path(), "test"); }), "is not UTF-8"));
@@ -48,7 +59,7 @@ TEST_CASE("names of files that give ids and speakers must be UTF-8") {
                  "is not UTF-8"));
 }
 
-TEST_CASE("a byte order mark and Windows line ends are no part of a text") {
+TEST_CASE("a byte order mark and Windows line ends are removed") {
   const TempDir dir;
   write_file(dir / "list", std::string("\xEF\xBB\xBF"
                                        "a b\r\nc\r\n"));

@@ -28,7 +28,7 @@ std::string reading_error(const std::filesystem::path& path, const TranscriptCol
 
 }  // namespace
 
-TEST_CASE("tables with a header, without one, with quotes and bars, and lists give recordings and texts") {
+TEST_CASE("transcripts are read from tables with and without a header, with quotes or bars, and from lists") {
   const TempDir dir;
   const auto check_file = [&](const std::string& name, const std::string& text,
                               const TranscriptColumns& columns = {}) {
@@ -65,7 +65,7 @@ TEST_CASE("tables with a header, without one, with quotes and bars, and lists gi
   CHECK(list[1].recording == "b");
 }
 
-TEST_CASE("folders of transcripts: LibriSpeech's lists, or a file beside every recording") {
+TEST_CASE("transcripts are read from folders with LibriSpeech's lists or one file per recording") {
   const TempDir dir;
   write_file(dir / "a/1/x.txt", std::string("Hello\nyou\n"));
   write_file(dir / "a/2/y.lab", std::string("Yes\n"));
@@ -80,7 +80,7 @@ TEST_CASE("folders of transcripts: LibriSpeech's lists, or a file beside every r
   CHECK(contains(reading_error(dir / "empty"), "holds no transcripts"));
 }
 
-TEST_CASE("transcripts that cannot be read are named with their line") {
+TEST_CASE("invalid transcripts are reported with their line") {
   const TempDir dir;
   CHECK(contains(reading_error(dir / "none"), "none: no such file"));
   write_file(dir / "t.csv", std::string("path,text\na,\"open\n"));
@@ -93,12 +93,13 @@ TEST_CASE("transcripts that cannot be read are named with their line") {
   CHECK(faults.size() == 2);
   write_file(dir / "t.csv", std::string("w,x,y,z\n1,2,3,4\n"));
   CHECK(contains(reading_error(dir / "t.csv"), "expected a header with a column for the recording"));
-  CHECK(contains(reading_error(dir / "t.csv", {"w", "v", ""}), "has no column \"v\"; there are: w x y z"));
+  CHECK(contains(reading_error(dir / "t.csv", {"w", "v", ""}),
+                 "there is no column \"v\"; the columns are: w x y z"));
   write_file(dir / "t.tsv", std::string("path\ttext\n"));
   CHECK(contains(reading_error(dir / "t.tsv"), "holds no transcripts"));
 }
 
-TEST_CASE("texts become words of the lexicon, without regard to case, punctuation and typography") {
+TEST_CASE("normalize_transcript ignores case, punctuation and typographic marks") {
   CHECK(normalized("“Well-known”, don’t…") == Words{"well", "known", "don't"});
   CHECK(normalized("X-Ray: Mr. CAFÉ (a/b) — U.S.!") == Words{"x-ray", "mr.", "café", "a", "b", "u.s."});
   CHECK(normalized("'em it's? 'It' -- a.") == Words{"'em", "it's", "it", "a"});

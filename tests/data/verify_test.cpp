@@ -86,7 +86,7 @@ TEST_CASE("the Debian package's Fashion-MNIST verifies; one changed byte does no
 
 namespace {
 
-// What another program says.
+// Returns the output of sha256sum.
 std::string sha256sum(const std::filesystem::path& path) {
   const TempDir dir;
   const std::string command = "sha256sum '" + path.string() + "' > '" + (dir / "sum").string() + "'";

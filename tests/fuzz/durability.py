@@ -1,4 +1,4 @@
-"""Trainings that are killed or meet a full disk must lose nothing: continued, they end as one that nothing disturbed."""
+"""Tests that a training continued after a signal or a full disk ends with the weights of an undisturbed training."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ LOST = {-signal.SIGKILL, -signal.SIGTERM, 75, 130}
 
 
 class Training:
-    """Starts trainings of one config in run directories of its own and compares what they leave."""
+    """Trainings of one config in separate run directories, whose final checkpoints are compared."""
 
     def __init__(self, program, folder):
         self.program, self.folder = program, pathlib.Path(folder)
@@ -41,7 +41,7 @@ class Training:
             preexec_fn=limit, restore_signals=False)
 
     def finish(self, child):
-        """Returns the status and what the program said."""
+        """Returns the exit status and the standard error."""
         try:
             text = child.communicate(timeout=10 * self.program.seconds)[1]
         except subprocess.TimeoutExpired:
@@ -54,7 +54,7 @@ class Training:
         return [(latest / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")]
 
     def problem_at_end(self, run):
-        """Continues the run to its end; returns what is wrong with its result, or nothing."""
+        """Continues the run to its end. Returns a description of the first problem, or None."""
         status, text = self.finish(self.start(run))
         if status != 0:
             return f"continuing ended with status {status}: {text}"
@@ -101,7 +101,7 @@ def _mount(folder, kilobytes, options=""):
 
 
 def _check_full(training, run, child):
-    """The training met its limit: it may end well or with 1 and a sentence, and its checkpoint must be whole."""
+    """Returns a problem, or None if the training ended with 0, or with 1 and a message, and its checkpoint is valid."""
     status, text = training.finish(child)
     if status not in (0, 1):
         return f"status {status}: {text}"
@@ -117,7 +117,7 @@ def _check_full(training, run, child):
 
 
 def full_disks(program, folder, seed, count, report):
-    """Trains on small disks, then makes room and continues. Needs root to mount a tmpfs; else limits the size of files."""
+    """Trains on small disks, then enlarges the disks and continues. Without root, limits the size of files instead."""
     training = Training(program, folder)
     needed = sum(p.stat().st_size for p in (training.folder / "reference").rglob("*") if p.is_file()) // 1024
     rooted = os.geteuid() == 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Feeds the program changed configs, checkpoints, recordings, data directories, caches and command lines.
+"""Runs the program with mutated configs, checkpoints, recordings, data directories, caches and command lines.
 
     tests/fuzz/fuzz.py --program build/asan/tapeformer --seed 1 --runs 10000
     tests/fuzz/fuzz.py --program build/release/tapeformer --mode kills --runs 100
@@ -36,9 +36,9 @@ def parse():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=400)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--case", type=int, help="run this case only and print what it printed")
+    parser.add_argument("--case", type=int, help="run only this case and print its output")
     parser.add_argument("--only", default=",".join(KINDS), help=f"kinds of cases: {', '.join(KINDS)}")
-    parser.add_argument("--keep", help="folder that gets the files of findings")
+    parser.add_argument("--keep", help="folder for the files of findings")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=20, help="time limit of a run (five times that with sanitizers)")
     options = parser.parse_args()
@@ -62,13 +62,13 @@ def show(number, kind, case, problems, outcome):
 
 
 def kind_of(options, number):
-    """Kinds in turn, but caches, which have few forms, more rarely."""
+    """Returns the kind of a case. Kinds take turns; caches, which have few forms, are less frequent."""
     kinds = [kind for kind in options.kinds for _ in range(1 if kind == "caches" else 3)]
     return kinds[number % len(kinds)]
 
 
 def run_case(options, work, number):
-    """Runs one case and returns its kind, its status and its problems; prints the problems."""
+    """Runs one case, prints its problems, and returns its kind, its status and its problems."""
     program = Program(options.program, options.seconds)
     kind, rng = kind_of(options, number), random.Random(f"{options.seed}/{number}")
     folder = work / f"case-{number}"

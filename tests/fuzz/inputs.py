@@ -1,4 +1,4 @@
-"""Small valid inputs of every kind, which the cases mutate: data sets, recordings, and runs that the program trains."""
+"""Writes small valid inputs, which the cases mutate: data sets, recordings and trained runs."""
 
 import gzip
 import math
@@ -74,7 +74,7 @@ def _idx(magic, sizes, payload):
 
 
 def write_images(folder, rng):
-    """MNIST's layout, plain and gzip, with a few images, and CIFAR-10's, which the program refuses for its size."""
+    """Writes a small MNIST, plain and gzip, and a small CIFAR-10, which the program refuses because of its size."""
     for prefix, count in (("train", 8), ("t10k", 4)):
         images = _idx(0x803, [count, 28, 28], rng.randbytes(count * 28 * 28))
         labels = _idx(0x801, [count], bytes(i % 10 for i in range(count)))
@@ -85,7 +85,7 @@ def write_images(folder, rng):
 
 
 def tones(phones, rng, rate=8000):
-    """Returns 16-bit samples: a tenth of a second of a tone for each phone, with noise, and noise between."""
+    """Returns 16-bit samples: a noisy tone of 0.1 seconds for each phone, separated by 0.1 seconds of noise."""
     samples = []
     for phone in "".join("." + p for p in phones) + ".":
         hertz = 0 if phone == "." else 400 * 2 ** (ord(phone) - ord("A"))
@@ -140,7 +140,7 @@ def mfc(phones, rng):
 
 
 def _matrix(rng, kind, rows, columns=8):
-    """Returns a binary matrix of a Kaldi archive: FM, or CM with one byte a value."""
+    """Returns a binary matrix of a Kaldi archive: FM (floats) or CM (one byte per value)."""
     if kind == "FM":
         shape = b"\4" + struct.pack("<i", rows) + b"\4" + struct.pack("<i", columns)
         return b"\0BFM " + shape + struct.pack(f"<{rows * columns}f", *[rng.random() for _ in range(rows * columns)])
@@ -152,7 +152,7 @@ LABELS = ["A", "AB", "CA", "BCA", "B", "AC"]
 
 
 def write_speech(folder, rng):
-    """Two directories of Kaldi (recordings with segments, and features), AN4's layout, a lexicon and recordings."""
+    """Writes Kaldi directories with recordings and with features, a small AN4, a lexicon and recordings."""
     for split, count in (("train", 6), ("valid", 2), ("test", 2)):
         labels = [LABELS[i % len(LABELS)] for i in range(count)]
         ids = [f"s{i % 2}-u{i}" for i in range(count)]
@@ -188,7 +188,7 @@ def write_speech(folder, rng):
 
 
 def make_base(folder, run):
-    """Writes all inputs; run(arguments) calls the program in `folder` and raises if it fails."""
+    """Writes all inputs. run(arguments) must call the program in `folder` and raise if the program fails."""
     rng = random.Random(1)
     write_images(folder / "data", rng)
     write_speech(folder, rng)

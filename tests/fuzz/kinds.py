@@ -1,4 +1,4 @@
-"""Cases by kind. Each function changes a copy of the valid inputs in `folder` and returns the Case to run there."""
+"""Cases by kind. The function of a kind mutates a copy of the valid inputs in `folder` and returns a Case."""
 
 import os
 import pathlib
@@ -30,13 +30,13 @@ def files_under(folder):
 
 def mutate_file(rng, path, others=()):
     other = rng.choice([*others, path])
-    other = other.read_bytes() if other.is_file() else b""  # it may have been broken before
+    other = other.read_bytes() if other.is_file() else b""  # an earlier change may have removed it
     mutate = mutate_text if path.suffix in TEXT_SUFFIXES and rng.random() < 0.9 else mutate_bytes
     path.write_bytes(mutate(rng, path.read_bytes(), other))
 
 
 def break_file(rng, path):
-    """Replaces a file by something that is no regular file, or removes it."""
+    """Replaces a file by a folder, a link or a pipe, or removes it."""
     path.unlink()
     choice = rng.randrange(5)
     if choice == 0:
@@ -50,7 +50,7 @@ def break_file(rng, path):
 
 
 def change(rng, paths, count=(1, 1, 1, 2)):
-    """Mutates one or two of the files, and rarely breaks one. Returns their paths."""
+    """Mutates one or two of the files, or rarely breaks one. Returns the paths of the changed files."""
     changed = []
     for _ in range(rng.choice(count)):
         path = rng.choice(paths)
@@ -65,14 +65,14 @@ def change(rng, paths, count=(1, 1, 1, 2)):
 
 
 def needs_of(name):
-    """The inputs that the config of this name reads."""
+    """Returns the inputs that the config `name` reads."""
     if name in IMAGES:
         return ["data"]
     return {"ark": ["ark"], "an4": ["an4"]}.get(name, [] if name in SEQUENCES else ["kaldi", "lexicon.txt"])
 
 
 def argument(text):
-    """Bytes as a word of a command line: words end at NUL."""
+    """Returns bytes as an argument of a command line, which cannot contain NUL."""
     return os.fsdecode(text.replace(b"\0", b""))
 
 
@@ -95,7 +95,7 @@ def configs(rng, base, folder):
 
 
 def _use_run(rng, name):
-    """Returns the words after the program that use run `name`."""
+    """Returns arguments that use the run `name`."""
     if name in IMAGES:
         return rng.choice([["eval", f"runs/{name}", "--limit", "2"], ["generate", f"runs/{name}", "--count", "1"],
                            ["complete", f"runs/{name}", "--index", "1", "--samples", "1"]])
@@ -228,7 +228,7 @@ def commands(rng, base, folder):
         arguments += PREFIXES.get(command, ["runs/image"] if command == "generate" else [])
     for _ in range(rng.choice([0, 1, 1, 2, 2, 3, 5])):
         arguments.insert(rng.randrange(1, len(arguments) + 1), command_word(rng))
-    if rng.random() < 0.1:  # a folder that cannot be made: below a file, or a name that is too long
+    if rng.random() < 0.1:  # invalid folders: below a file, or with a name that is too long
         arguments += ["--run-dir", rng.choice(["lexicon.txt/run", "r" * 300, "lexicon.txt"])]
     return Case(arguments, {0, 1, 2, 3, 4, 5}, large=True, stdin=(base / "audio/a.wav").read_bytes())
 
@@ -238,6 +238,6 @@ KINDS = {"configs": configs, "checkpoints": checkpoints, "audio": audio, "kaldi"
 
 
 def make_case(name, rng, base, folder):
-    """Returns a case of the kind `name`; its files lie in `folder`."""
+    """Returns a case of the kind `name` with its files in `folder`."""
     pathlib.Path(folder).mkdir()
     return KINDS[name](rng, base, folder)

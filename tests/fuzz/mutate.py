@@ -8,7 +8,7 @@ NUMBERS = [
     "0.5", "-0.5", "1e-308", "1e308", "1e400", "nan", "inf", "-inf", "0x10", "1_000", "1e9", "08", "+1", "1.", ".5",
 ]
 
-# Text that a terminal would obey, text that is no UTF-8, and text that breaks careless parsers.
+# Terminal control sequences, invalid UTF-8, and texts with a meaning to parsers and shells.
 TEXTS = [
     b"", b" ", b"\t", b"-", b"--", b"=", b"\"", b"'", b"[", b"{", b"#", b"%s%n", b"\\", b".", b"a/../b",
     b"\x1b[31mred\x1b[0m", b"\x1b]0;title\x07", b"\xc2\x9b31m", b"\x9b31m", b"\xe2\x80\xaeevil", b"\xe2\x81\xa6",
@@ -40,27 +40,27 @@ def _span(rng, size):
 
 
 def _mutate_once(rng, data, other):
-    # Headers are short and decide most: half of all places are in the first 64 bytes.
+    # Half of the mutations are in the first 64 bytes, because headers affect parsers most.
     size = len(data)
-    place = rng.randrange(min(size, 64) if rng.random() < 0.5 else size) if size else 0
+    offset = rng.randrange(min(size, 64) if rng.random() < 0.5 else size) if size else 0
     choice = rng.randrange(10)
     if choice <= 1 and size:  # one bit
-        return data[:place] + bytes([data[place] ^ (1 << rng.randrange(8))]) + data[place + 1:]
+        return data[:offset] + bytes([data[offset] ^ (1 << rng.randrange(8))]) + data[offset + 1:]
     if choice == 2 and size:
-        return data[:place] + bytes([rng.randrange(256)]) + data[place + 1:]
+        return data[:offset] + bytes([rng.randrange(256)]) + data[offset + 1:]
     if choice == 3:
-        return data[:place]
+        return data[:offset]
     if choice <= 5:
         extreme = _extreme(rng)
-        return data[:place] + extreme + data[place + len(extreme):]
+        return data[:offset] + extreme + data[offset + len(extreme):]
     first, last = _span(rng, size)
     if choice == 6:
         return data[:first] + data[last:]
     if choice == 7:
-        return data[:place] + data[first:last] * rng.choice([1, 2, 50]) + data[place:]
+        return data[:offset] + data[first:last] * rng.choice([1, 2, 50]) + data[offset:]
     if choice == 8:
-        return data[:place] + rng.choice([pick_text(rng), rng.randbytes(rng.choice([1, 4, 100]))]) + data[place:]
-    return data[:place] + other[rng.randrange(len(other) + 1):]
+        return data[:offset] + rng.choice([pick_text(rng), rng.randbytes(rng.choice([1, 4, 100]))]) + data[offset:]
+    return data[:offset] + other[rng.randrange(len(other) + 1):]
 
 
 def mutate_bytes(rng, data, other=b""):
@@ -91,8 +91,8 @@ def _mutate_line(rng, line):
     elif choice == 6:
         words.insert(i, rng.choice(words))
     else:
-        place = rng.randrange(len(words[i]) + 1)
-        words[i] = words[i][:place] + pick_text(rng) + words[i][place:]
+        offset = rng.randrange(len(words[i]) + 1)
+        words[i] = words[i][:offset] + pick_text(rng) + words[i][offset:]
     return b" ".join(words)
 
 

@@ -1,4 +1,4 @@
-"""Runs the program once, with limits, and checks what every run must keep to."""
+"""Runs the program with limits of time and memory, and checks the requirements on every run."""
 
 import dataclasses
 import json
@@ -19,8 +19,8 @@ RAW = re.compile(
     r"cxxopts|toml::|\bsto(i|l|d|ul|ll)\b|map::at|bad variant|bad_optional|regex_error|core dumped|basic_ios|"
     r"iostream error|an error in the program|invalid_argument|out_of_range|libgomp|Traceback|bad_function_call|Resource temporarily")
 SANITIZER = re.compile(r"Sanitizer|runtime error:")
-# Ends of large requests that the program has no part in: the OpenMP library gets no thread for a config that wants
-# thousands within the memory limit, and the sanitizer ends what the release program reports as a failure.
+# Accepted failures of large requests: the OpenMP library cannot start thousands of threads within the memory limit,
+# and the sanitizer aborts allocations whose failure the release program reports.
 NO_THREAD = re.compile(rb"libgomp: Thread creation failed")
 SANITIZED_MEMORY = re.compile(r"AddressSanitizer: (out of memory|allocation-size-too-big|requested allocation size)")
 FORBIDDEN = set("\u2028\u2029\u200e\u200f\u061c") | {chr(c) for c in [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]}
@@ -28,12 +28,12 @@ FORBIDDEN = set("\u2028\u2029\u200e\u200f\u061c") | {chr(c) for c in [*range(0x2
 
 @dataclasses.dataclass
 class Case:
-    """One call of the program, in a folder of its own."""
+    """One call of the program in a separate folder."""
     arguments: list
-    statuses: set  # that may come out
+    statuses: set  # accepted exit statuses
     stdin: bytes = b""
-    # A valid request may take long or much memory: at the time limit an interrupt must end it, and the memory limit is
-    # enforced, so that the program must report it.
+    # Whether the case may need much time or memory. At the time limit, an interrupt must end the program. The memory
+    # limit is enforced, and the program must report failed allocations.
     large: bool = False
     files: list = dataclasses.field(default_factory=list)  # changed files, for the report
 
@@ -122,7 +122,7 @@ def _text_problems(text, name):
 
 
 def problems_of(case, outcome, program):
-    """Returns what is wrong with the outcome of a case, as a list of sentences."""
+    """Returns the problems of the outcome of a case, as a list of sentences."""
     if program.sanitized and case.large and SANITIZED_MEMORY.search(outcome.err.decode(errors="replace")):
         return []
     if case.large and outcome.status == 1 and NO_THREAD.search(outcome.err):

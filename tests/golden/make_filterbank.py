@@ -1,13 +1,12 @@
-"""Writes filterbank_*.f32 beside it: log-mel filterbanks by kaldi-native-fbank for tests/data/filterbank_test.cpp.
+"""Writes filterbank_*.f32 next to this script: log-mel filterbanks by kaldi-native-fbank for tests/data/filterbank_test.cpp.
 
     python make_filterbank.py [FSDD]
 
-The 8 kHz signal is made here: a voice-like buzz of harmonics with a gliding pitch, swelling and fading, and some noise; it
-is stored as filterbank_8k.wav. The 16 kHz one is machine speech, which fills the band up to 8 kHz: espeak-ng speaks a phrase
-with many hisses at 22,050 Hz, its spectrum is cut at 8 kHz, and faint noise is added; it is stored as filterbank_16k.wav and made again only if that
-file is not there, as another version of espeak-ng speaks otherwise. With the folder of the Free Spoken Digits also the
-features of a recording of it, 7_jackson_0.wav, which the test looks for among its data. Files hold float32 in little-endian
-order, frame by frame.
+filterbank_8k.wav is a synthetic voice: harmonics with a gliding pitch, rising and falling loudness, and noise.
+filterbank_16k.wav is speech of espeak-ng, resampled from 22,050 Hz by cutting its spectrum at 8 kHz, with faint noise. Its
+sibilants fill the band up to 8 kHz. The script writes this file only if it does not exist, because the speech depends on
+the version of espeak-ng. If FSDD, the folder of the Free Spoken Digits, is given, the script also writes the features of
+its recording 7_jackson_0.wav. The .f32 files hold float32 in little-endian order, frame by frame.
 """
 
 import subprocess
@@ -67,7 +66,7 @@ def machine_speech(rate: int) -> np.ndarray:
     count = len(spoken) * rate // 22050
     spectrum = np.fft.rfft(spoken)[: count // 2 + 1]
     narrow = np.fft.irfft(spectrum, count) * count / len(spoken)
-    # The noise of a microphone: without it, pauses hold nothing but the rounding of float32, which nobody can compare.
+    # Noise avoids pauses of digital silence, whose features depend only on float32 rounding.
     noise = np.random.default_rng(2).normal(scale=4, size=count)
     return np.round(narrow + noise).clip(-32768, 32767).astype("<i2")
 

@@ -40,7 +40,7 @@ if(NOT output MATCHES "^tapeformer [0-9]+\\.[0-9]+")
   message(FATAL_ERROR "tapeformer --version printed: ${output}")
 endif()
 
-# reproduce finds the installed configs from any folder, and no other configs.
+# Check that reproduce reads the installed configs, whatever the current folder.
 file(MAKE_DIRECTORY ${WORK_DIR}/elsewhere)
 set(tiny)
 foreach(setting train.steps=1 data.batch_size=1 data.eval_limit=1 model.layers=1 model.head_dim=2 model.feedforward=8)

@@ -122,7 +122,7 @@ TEST_CASE("cuda: sequences drawn on a device are those of the CPU, and the host 
             if constexpr (kHasCuda) before = cuda::host_waits();
             const Tensor found = generate(model, prefix, length, {.seed = 9, .graphs = graphs});
             if constexpr (kHasCuda) after = cuda::host_waits();
-            CHECK(after - before == 2);  // at the end: the check of the logits, and the tokens
+            CHECK(after - before == 2);  // for the check of the logits and for the tokens
             CHECK(max_difference(found, expected.view({3, length}, {12, 1})) == 0);
           }
       }

@@ -46,13 +46,13 @@ TEST_CASE("lsh: training draws fresh rotations every step, evaluation always the
   CHECK(max_difference(evaluated, run(*lsh, {.seed = 1, .step = 2})) == 0);
 }
 
-TEST_CASE("a kind without a recurrent form says why, and the cost of LSH is that of its own chunks") {
+TEST_CASE("attention kinds without a recurrent form give a reason, and flops of LSH depend on its chunks") {
   for (const AttentionKind& kind : attention_kinds()) {
     CAPTURE(kind.name);
     CHECK(kind.capabilities.no_recurrence.empty() == kind.capabilities.recurrent);
     const OptionValues options(kind.options);
     const double one = kind.flops(options, 4096, 32), two = kind.flops(options, 8192, 32);
-    CHECK(two / one == (kind.name == "softmax" ? 4 : 2));  // the others are linear in the length
+    CHECK(two / one == (kind.name == "softmax" ? 4 : 2));  // linear in the length
   }
   const AttentionKind& lsh = attention_kind("lsh");
   OptionValues options(lsh.options);

@@ -28,7 +28,8 @@ SpeechModelOptions small(const std::string& kind, int64_t subsampling) {
   return options;
 }
 
-// Makes the class of a step the feature that is high in its first frame, whatever the state and the position.
+// Sets the weights so that the best class of a step is the index of the highest feature in its first frame.
+// The class does not depend on the state or the position.
 void make_memoryless(const SpeechModel& model) {
   for (const auto& layer : model.encoder->layers)
     for (const Linear* branch : {&layer->attention.out_projection, &layer->feedforward.linear2}) {
@@ -42,7 +43,7 @@ void make_memoryless(const SpeechModel& model) {
   }
 }
 
-// Labels that are held for 1 to 12 steps, between blanks; every 50th for longer than a window.
+// Returns frames of labels that last 1 to 12 steps, between blanks. Every 50th label exceeds the window.
 std::vector<int64_t> held_labels(int64_t steps) {
   const RandomStream random(3, "held labels");
   std::vector<int64_t> classes;
@@ -65,7 +66,7 @@ std::vector<int64_t> collapsed(const std::vector<int64_t>& classes) {
 
 }  // namespace
 
-TEST_CASE("a stream decoder loses and doubles no label where a new state takes over") {
+TEST_CASE("a stream decoder neither loses nor repeats labels at a restart") {
   for (const char* kind : {"linear", "softmax"})
     for (const int64_t subsampling : {1, 2})
       for (const int64_t window : {50, 57, 80}) {
@@ -91,10 +92,10 @@ TEST_CASE("a stream decoder loses and doubles no label where a new state takes o
       }
 }
 
-TEST_CASE("a stream decoder starts a state where speech begins after a pause") {
+TEST_CASE("a stream decoder starts a new state when speech begins after a pause") {
   SpeechModel model(small("linear", 2));
   model.initialize(3);
-  // Silence has a feature of its own, which decides for the blank.
+  // One feature marks silence and selects the blank.
   for (int64_t i = 0; i < model.input_projection->weight.size(0); ++i)
     for (const int64_t frame : {0, 1})
       model.input_projection->weight.data<float>()[i * 2 * kClasses + frame * kClasses] =
@@ -104,7 +105,7 @@ TEST_CASE("a stream decoder starts a state where speech begins after a pause") {
   const Tensor speech = normal({60, kClasses}, 2, DType::float32), quiet = Tensor::full({1, kClasses}, -20);
   for (int64_t t = 0; t < 60; ++t) speech.data<float>()[t * kClasses] = 0;
   quiet.data<float>()[0] = 1;
-  // Energies are those of the other features.
+  // The energy is computed from the other features.
   std::vector<double> scale(kClasses, 1.0), offset(kClasses, 0.0);
   scale[0] = 0;
   offset[0] = -50;
@@ -124,20 +125,20 @@ TEST_CASE("a stream decoder starts a state where speech begins after a pause") {
   CHECK(decoder.restarts() == 0);
   for (const int64_t silence : {60, 45, 1001, 60}) CHECK(hear(decoder, silence) == alone);
   CHECK(decoder.restarts() == 4);
-  // The state of a decoder without restarts remembers what was before.
+  // Without restarts, the state depends on all previous frames.
   StreamDecoder endless(model, {.window = 0});
   CHECK(hear(endless, 60) == alone);
   CHECK(hear(endless, 60) != alone);
 }
 
-TEST_CASE("the energy of a frame is low in the lower half of the last ten seconds' range") {
+TEST_CASE("EnergyTracker counts frames in the lower half of the energies of the last ten seconds") {
   EnergyTracker tracker;
   CHECK(tracker.push(5) == 1);
   CHECK(tracker.push(10) == 0);
   CHECK(tracker.push(7.5) == 1);
   CHECK(tracker.push(0) == 2);
   CHECK(tracker.push(5.1) == 0);
-  // A loud noise is forgotten.
+  // A loud noise has no effect after ten seconds.
   tracker.push(100);
   CHECK(tracker.push(10) == 1);
   for (int i = 0; i < 1100; ++i) tracker.push(i % 2 * 10.0);
@@ -146,7 +147,7 @@ TEST_CASE("the energy of a frame is low in the lower half of the last ten second
   CHECK(tracker.push(100) == 1);
 }
 
-TEST_CASE("a stream of an hour takes the memory of a stream of a minute") {
+TEST_CASE("the memory of a stream decoder does not depend on the length of the stream") {
   SpeechModelOptions options = small("linear", 4);
   options.encoder.layers = 1;
   SpeechModel model(options);
@@ -170,7 +171,7 @@ TEST_CASE("a stream of an hour takes the memory of a stream of a minute") {
   CHECK(allocator().stats().peak == peak);
 }
 
-TEST_CASE("wrong windows and frames of stream decoders say what was expected") {
+TEST_CASE("a stream decoder rejects invalid windows and frames") {
   SpeechModel linear(small("linear", 1)), softmax(small("softmax", 1));
   linear.initialize(1);
   CHECK_THROWS_WITH_AS((StreamDecoder{linear, {.window = 49}}),

@@ -1,4 +1,4 @@
-// NaN in an argument reaches the result and the gradient: no kernel turns it into a number.
+// Ops propagate NaN from arguments to results and gradients.
 #include <doctest/doctest.h>
 
 #include <bit>
@@ -32,7 +32,7 @@ int64_t count_nan(const Tensor& x) {
   return count;
 }
 
-// Normal numbers with NaN at one element; a payload in the low bits, as a corrupt file may hold.
+// Returns a tensor of normal numbers with NaN at one element. The NaN has a payload, as in a corrupt file.
 Tensor with_nan(const Shape& shape, int64_t at, DType dtype, Device device, int salt = 0) {
   const Tensor x = normal(shape, salt, dtype);
   if (dtype == DType::float32)
@@ -54,7 +54,7 @@ void everywhere(F f) {
 
 }  // namespace
 
-TEST_CASE("relu keeps NaN, and passes the gradient of its unit on, as PyTorch does") {
+TEST_CASE("relu propagates NaN to the result and passes the gradient, as in PyTorch") {
   everywhere([](Device device, DType dtype) {
     const Tensor x = require_grad(with_nan({37}, 5, dtype, device));
     const Tensor y = relu(x);
@@ -65,7 +65,7 @@ TEST_CASE("relu keeps NaN, and passes the gradient of its unit on, as PyTorch do
 }
 
 TEST_CASE("NaN in a bias reaches the loss through linear with relu, and the gradient of the weight") {
-  for (const int64_t rows : {1, 3, 40}) {  // products of few rows and of many have paths of their own
+  for (const int64_t rows : {1, 3, 40}) {  // different code paths by the number of rows
     CAPTURE(rows);
     for (const DType dtype : {DType::float32, DType::float64}) {
       const Tensor x = require_grad(normal({rows, 9}, 1, dtype)),
@@ -80,13 +80,13 @@ TEST_CASE("NaN in a bias reaches the loss through linear with relu, and the grad
       CHECK(count_nan(gradient(weight)) == 9);
     }
   }
-  for (const Device device : other_devices()) {  // without a bias the relu is a kernel of ours, not cuBLAS's
+  for (const Device device : other_devices()) {  // without a bias, relu does not run in cuBLASLt
     const Tensor x = with_nan({5, 9}, 0, DType::float32, device), weight = normal({20, 9}, 2, DType::float32);
     CHECK(count_nan(linear(x, weight.to(device), {}, Activation::relu)) == 20);
   }
 }
 
-TEST_CASE("softmax of a row with NaN is NaN throughout") {
+TEST_CASE("softmax of a row with NaN is NaN in all elements") {
   everywhere([](Device device, DType dtype) {
     for (const int64_t classes : {7, 33, 2000}) {
       CAPTURE(classes);
@@ -98,7 +98,7 @@ TEST_CASE("softmax of a row with NaN is NaN throughout") {
   });
 }
 
-TEST_CASE("max takes NaN for the largest element, and argmax finds the first one") {
+TEST_CASE("max returns NaN if there is one, and argmax its first index") {
   everywhere([](Device device, DType dtype) {
     const Tensor x = with_nan({3, 11}, 11 + 4, dtype, device);
     const auto largest = max(x, 1).to_vector();
@@ -123,11 +123,11 @@ TEST_CASE("NaN in a query, key or value reaches the result of every attention") 
       CAPTURE(which);
       Tensor in[] = {x[0], x[1], x[2]};
       in[which] = with_nan(shape, at, dtype, device, which + 1);
-      const int64_t position = which == 0 ? 3 : kLength - 1;  // a key or value: later queries see it
+      const int64_t position = which == 0 ? 3 : kLength - 1;  // later queries attend to keys and values
       if (which != 2) {
         CHECK(last(softmax_attention(in[0], in[1], in[2], {.causal = true}), position));
         CHECK(last(linear_attention(in[0], in[1], in[2], {.causal = true}), position));
-      } else {  // one feature of each later result; a weight of zero may bring it to earlier ones
+      } else {  // a value affects one feature of all later results
         CHECK(count_nan(softmax_attention(in[0], in[1], in[2], {.causal = true})) >= kLength - 3);
         CHECK(count_nan(linear_attention(in[0], in[1], in[2], {.causal = true})) >= kLength - 3);
       }
@@ -141,7 +141,7 @@ TEST_CASE("NaN in a query, key or value reaches the result of every attention") 
   });
 }
 
-TEST_CASE("squared_norms are finite if and only if every element is") {
+TEST_CASE("squared_norms are finite if and only if all elements are finite") {
   everywhere([](Device device, DType dtype) {
     const Tensor large = Tensor::full({70000}, dtype == DType::float32 ? 3e38 : 1e100, dtype, device);
     const Tensor strided = normal({6, 4}, 1, dtype).to(device).view({4, 6}, {1, 4});

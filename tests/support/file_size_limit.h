@@ -1,4 +1,5 @@
-// Lets writes beyond `bytes` of a file fail like on a full disk, as long as it lives.
+// A limit of the size of files during the lifetime of the object. Writes beyond `bytes` fail as on a full
+// disk.
 #pragma once
 
 #include <sys/resource.h>

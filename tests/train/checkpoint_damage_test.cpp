@@ -1,5 +1,5 @@
-// Damaged, edited and hostile checkpoints: refused with the file's name, before memory is taken and before
-// anything outside the run directory is touched.
+// Damaged, edited and hostile checkpoints are refused with the name of the file, before memory is allocated
+// and before files outside the run directory are changed.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -39,7 +39,7 @@ std::string resume_error(const Config& config, const fs::path& run) {
   return message_of<CheckpointError>([&] { train(config, run, true); });
 }
 
-// Changes state.json and gives it a right checksum again.
+// Changes state.json and updates the checksum of its text.
 template <class F>
 void edit_state(const fs::path& checkpoint, F&& edit) {
   auto state = nlohmann::ordered_json::parse(read_file(checkpoint / "state.json"));
@@ -70,7 +70,7 @@ TEST_CASE("a flipped bit in any file of a checkpoint is refused and the file is 
       const bool of_model = name != "optimizer.safetensors";
       CHECK(contains(of_model ? load_error(dir / "run") : resume_error(config, dir / "run"),
                      (checkpoint / name).string()));
-      if (!of_model) CHECK(load_error(dir / "run") == "");  // the model alone does not need the file
+      if (!of_model) CHECK(load_error(dir / "run") == "");  // loading the model does not need the file
     }
     write_file(checkpoint / name, whole);
   }
@@ -86,7 +86,8 @@ TEST_CASE("a checkpoint without checksums loads") {
   auto state = nlohmann::ordered_json::parse(read_file(checkpoint / "state.json"));
   state.erase("crc32");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");
-  CHECK(contains(load_error(dir / "run"), "does not match the checksum in it"));  // half of the checksums
+  CHECK(contains(load_error(dir / "run"),
+                 "does not match the checksum in it"));  // checksums of files, but none of the text
   state.erase("files");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");
   CHECK(load_error(dir / "run") == "");
@@ -168,7 +169,7 @@ TEST_CASE("sizes in state.json and config.toml beyond the tensors are refused be
       allocator(kCpu).reset_peak();
       const int64_t before = allocator(kCpu).stats().peak;
       const auto load_it = [&] { load_speech_run(find_run({.path = run.string(), .sets = sets})); };
-      // What --set contradicts is the user's mistake.
+      // Settings that contradict the weights are an error of the user.
       const std::string error =
           sets.empty() ? message_of<CheckpointError>(load_it) : message_of<ConfigError>(load_it);
       CHECK(allocator(kCpu).stats().peak - before < (int64_t{1} << 20));

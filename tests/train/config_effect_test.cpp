@@ -1,5 +1,4 @@
-// The scopes of config keys say the truth: small trainings change with the keys that have an effect, and only
-// with these.
+// Scopes of config keys: a small training changes if and only if a key that is in scope changes.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,7 +15,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Change files, speed, memory or length only, or need a device.
+// Keys that only change files, speed, memory or length, or need a device.
 const std::set<std::string> kNeutral = {"run.name",
                                         "run.device",
                                         "run.threads",
@@ -40,10 +39,10 @@ const std::set<std::string> kNeutral = {"run.name",
                                         "train.eval_batch_size",
                                         "train.time_limit_minutes"};
 
-// Decide on the scopes of others.
+// Keys that determine the scopes of other keys.
 const std::set<std::string> kDeciding = {"data.dataset", "model.type", "model.encoder"};
 
-// Where the next value of the type is not valid or changes nothing.
+// Values of keys for which other_value() would be invalid or without effect.
 const std::map<std::string, OptionValue>& special_values() {
   static const std::map<std::string, OptionValue> values = {
       {"data.limit", int64_t{6}},
@@ -79,7 +78,7 @@ OptionValue other_value(const SchemaKey& key, const Config& config) {
   return value;
 }
 
-// The weights and the last evaluation.
+// Returns the weights and the last evaluation of a training.
 std::vector<double> outcome(const Config& config) {
   const TempDir dir;
   Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
@@ -92,7 +91,7 @@ std::vector<double> outcome(const Config& config) {
   return numbers;
 }
 
-// Sets what a value needs of other keys.
+// Sets the other keys that a value requires.
 void complete(const std::string& name, Config& config) {
   if (name == "model.attention")
     config.attention = OptionValues(attention_kind(config.model.attention).options);

@@ -45,7 +45,7 @@ Names unused_keys(const std::string& text, const std::vector<std::string>& sets 
   return names;
 }
 
-// Differences of sets show as text.
+// Returns the names as lines, so that doctest prints differences.
 std::string text(const Names& names) {
   std::string all;
   for (const std::string& name : names) all += name + "\n";
@@ -128,7 +128,7 @@ TEST_CASE("inherited keys and defaults in files may be without effect") {
                                         "extends = \"base.toml\"\n[data]\ndataset = \"an4\"\n[model]\ntype = "
                                         "\"speech\"\nencoder = \"lstm\"\n"));
   CHECK(lstm.data.path == "/corpus");
-  // Without effect, so the default: nothing later can be misled.
+  // A key without effect has its default in the result.
   CHECK(lstm.model.heads == 8);
   CHECK_FALSE(lstm.model.causal);
   CHECK(lstm.schedule.factor == 0.1);
@@ -144,7 +144,7 @@ TEST_CASE("a key of the file that --set makes useless is no error") {
   const auto devices = folder.write("b.toml", kImages + "[run]\ntf32 = true\n");
   CHECK(load(devices).run.tf32);
   CHECK_FALSE(load(devices, {}, {.device = "cpu"}).run.tf32);
-  // Taking the value back is allowed, and another value is not.
+  // --set may restore the default, but may not set another value.
   CHECK(config_error(devices, {"run.device=cpu", "run.tf32=false"}) == "");
   CHECK(contains(config_error(devices, {"run.device=cpu", "run.tf32=true"}), "--set run.tf32: belongs to"));
 }
@@ -156,14 +156,14 @@ TEST_CASE("configs that earlier versions wrote load: every key, with or without 
   for (const SchemaKey& key : config_schema(AttentionCatalogue{})) {
     if (key.table != table) text += "[" + key.table + "]\n";
     table = key.table;
-    // Inherited values stood in these files, too.
+    // These files contain inherited values, too.
     const std::string value = key.name() == "model.heads" ? "6" : config_value_text(config, key.name());
     text += key.spec.name + " = " + value + "\n";
     if (key.name() == "data.lexicon") text += "allow_commands = false\n";
   }
   const auto old = folder.write("old.toml", text);
   CHECK(differing_keys(load(old), config).empty());
-  // A checkpoint may come from elsewhere and say anything: it is never obeyed.
+  // A checkpoint may come from an untrusted source, so its allow_commands is ignored.
   const auto checkpoint =
       folder.write("checkpoint.toml", "data.allow_commands = true\nmodel.hidden = 3\n" + kImages);
   CHECK(load(checkpoint, {}, {.unused = UnusedKeys::ignore_in_file}).model.hidden == 320);
@@ -191,10 +191,10 @@ TEST_CASE("--set of a key that the command does not use was ignored") {
         "--set run.threads: has an effect in training only; use --threads");
   CHECK(error("data.limit=3", ConfigUse::evaluation).empty());
   CHECK(error("data.path=/corpus", ConfigUse::transcription) ==
-        "--set data.path: belongs to the data set, and this command reads none");
+        "--set data.path: belongs to data sets, and this command reads no data set");
   CHECK(error("data.cmvn=global", ConfigUse::transcription).empty());
   CHECK(error("model.layers=2", ConfigUse::drawing).empty());
-  CHECK(contains(error("data.limit=2", ConfigUse::drawing), "this command reads none"));
+  CHECK(contains(error("data.limit=2", ConfigUse::drawing), "this command reads no data set"));
 }
 
 TEST_CASE("settings shared by several configs: those without effect are left out") {

@@ -91,9 +91,9 @@ TEST_CASE("schedules") {
 }
 
 TEST_CASE("the plateau schedule drops when ReduceLROnPlateau of PyTorch does, down to its min_lr") {
-  // torch.optim.lr_scheduler.ReduceLROnPlateau(factor=0.5, patience=n, threshold=1e-4, min_lr=0.2 lr), by
-  // hand from its documented algorithm: the bad evaluations of a row are counted, and a drop follows when
-  // they exceed n.
+  // Expected values were computed by hand from the documentation of
+  // torch.optim.lr_scheduler.ReduceLROnPlateau(factor=0.5, patience=n, threshold=1e-4, min_lr=0.2 lr). It
+  // counts bad evaluations in a row, and the rate drops if they exceed n.
   const std::vector<double> losses = {1.0, 1.0, 0.99995, 1.2, 0.5, 0.6, 0.5, 0.5, 0.7, 0.49, 1, 1};
   const std::vector<double> by_patience[] = {
       {1, 0.5, 0.25, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2},

@@ -46,7 +46,7 @@ TEST_CASE("progress: epoch and learning rate are shown, and the unit of the spee
 }
 
 TEST_CASE("progress: a terminal without room shows neither learning rate nor epoch") {
-  // Standard error of the tests is no terminal: 120 columns are assumed.
+  // Standard error of the tests is not a terminal, so the width is 120 columns.
   const auto line = [](int64_t step, int64_t epoch = 7) {
     std::ostringstream out;
     Progress progress(out, ProgressStyle::terminal, step - 1, step, [] { return 0.0; });

@@ -12,7 +12,7 @@ namespace tapeformer {
 inline constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
 inline constexpr int64_t kFlatFrom = 4096;        // "flat" compares the times per token from here on
 
-// Standard normal rows whose gradient is taken; the name tells inputs apart.
+// Returns standard normal rows that require a gradient. `name` and `seed` select the random stream.
 Tensor random_rows(const Shape& shape, const char* name, Device device = kCpu, DType dtype = DType::float32,
                    uint64_t seed = kSeed);
 
@@ -34,7 +34,7 @@ struct AttentionLengths {
   double patience = 20;  // seconds that one pass may take; longer lengths are left out
   Device device = kCpu;
   DType dtype = DType::float32;  // bfloat16 on devices only
-  uint64_t seed = kSeed;         // of the inputs and the hashes
+  uint64_t seed = kSeed;         // seed of the inputs and the hashes
 };
 
 struct AttentionSample {

@@ -29,8 +29,8 @@ std::vector<GemmShape> forward_products(const AutoregressiveOptions& model, int6
 std::vector<GemmShape> training_products(const AutoregressiveOptions& model, int64_t rows);
 double total_flops(const std::vector<GemmShape>& products);
 
-// Arithmetic of the attention itself on one sequence, forward, all layers and heads, without recomputation:
-// by the `flops` of the attention kind.
+// Returns the operations of attention in a forward pass over one sequence, for all layers and heads, without
+// recomputation. Throws ConfigError if the attention kind declares no `flops`.
 double attention_flops(const AutoregressiveOptions& model, int64_t length);
 
 // Runs the products on a machine, on buffers of its own: of float32, or of bfloat16 where a device is set to

@@ -1,5 +1,5 @@
-// The phone error rate of `transcribe --stream` by the length of the stream: the recordings of a corpus one
-// after another as one stream, and one by one.
+// Benchmark of `transcribe --stream`: phone error rates of streams that are made of the recordings of a
+// corpus, and of the same recordings one by one.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ using Samples = std::vector<int16_t>;
 struct Clip {
   Samples samples;
   Labels labels;
-  int64_t errors = 0;  // of the clip as a stream of its own
+  int64_t errors = 0;  // of a stream that is this clip alone
 };
 
 struct Counts {
@@ -36,8 +36,8 @@ Samples to_samples(const std::vector<float>& values) {
   return samples;
 }
 
-// Of an alignment with the fewest errors. Memory grows with the hypothesis only: a stream of an hour has
-// tens of thousands of phones.
+// Counts the errors of an alignment with the fewest errors. Memory grows with the hypothesis only, because a
+// stream of an hour has tens of thousands of phones.
 Counts count_errors(const Labels& reference, const Labels& hypothesis) {
   std::vector<Counts> row(hypothesis.size() + 1);
   for (size_t h = 0; h < row.size(); ++h) row[h] = {static_cast<int64_t>(h), static_cast<int64_t>(h), 0};
@@ -58,12 +58,13 @@ Counts count_errors(const Labels& reference, const Labels& hypothesis) {
   return row.back();
 }
 
-// Sends the parts from a thread, as another program would.
+// Thread that writes samples to a socket, as another program would.
 class Writer {
  public:
   explicit Writer(const std::vector<const Samples*>& parts) {
     int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) throw std::runtime_error("bench stream: no socket");
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
+      throw std::runtime_error("bench stream: cannot create a socket");
     read_end_ = ends[0];
     thread_ = std::thread([&parts, end = ends[1]] {
       for (const Samples* part : parts)
@@ -71,7 +72,7 @@ class Writer {
       close(end);
     });
   }
-  // Closing the reader's end first ends a writer that waits for it.
+  // Closes the end of the reader first, which ends a thread that waits for the reader.
   ~Writer() {
     close(read_end_);
     thread_.join();
@@ -110,7 +111,8 @@ Labels transcribe(const LoadedSpeechRun& run, StreamDecoder& decoder,
   return labels;
 }
 
-// With the errors of a state that is never restarted: --window does not change the figure to compare with.
+// Reads the recordings of a part and counts the errors in each. The state is never restarted, so that the
+// reference figure does not depend on --window.
 std::vector<Clip> read_clips(const LoadedSpeechRun& run, const CommandLine& line) {
   const Corpus corpus =
       read_speech_part(run.config, line.options.get<std::string>("split"), line.common.data_dir);
@@ -170,7 +172,7 @@ Report measure(const LoadedSpeechRun& run, StreamDecoder& decoder, const std::ve
 Report run_stream(const CommandLine& line) {
   const NoGrad no_grad;
   const auto& path = line.options.get<std::string>("run");
-  if (path.empty()) throw ConfigError("bench stream: --run names the run directory of a speech model");
+  if (path.empty()) throw ConfigError("bench stream needs --run, the run directory of a speech model");
   const LoadedSpeechRun run =
       load_speech_run(find_run({.path = path, .sets = {}, .device = device_of(line)}));
   const auto decoder = make_stream_decoder(run, line.options.get<double>("window"));
@@ -189,28 +191,30 @@ Report run_stream(const CommandLine& line) {
 }  // namespace
 
 Benchmark stream_benchmark() {
-  return {.name = "stream",
-          .summary = "phone error rate of transcribe --stream by the length of the stream",
-          .options = {{.name = "run", .default_value = std::string(), .help = "run directory of the model"},
-                      {.name = "split",
-                       .default_value = std::string("test"),
-                       .help = "part of the run's corpus whose recordings make the streams",
-                       .choices = {"train", "valid", "test"}},
-                      {.name = "seconds",
-                       .default_value = std::string("10,60,780"),
-                       .help = "lengths of streams; each ends with the recording that reaches its length"},
-                      {.name = "pause",
-                       .default_value = 0.5,
-                       .help = "seconds of noise after each recording",
-                       .min = 0,
-                       .max = 3600},
-                      {.name = "noise-db",
-                       .default_value = -60.0,
-                       .help = "level of that noise, in decibels relative to full scale",
-                       .min = -200,
-                       .max = 0},
-                      window_option()},
-          .run = run_stream};
+  return {
+      .name = "stream",
+      .summary = "phone error rate of transcribe --stream by the length of the stream",
+      .options = {{.name = "run", .default_value = std::string(), .help = "run directory of the model"},
+                  {.name = "split",
+                   .default_value = std::string("test"),
+                   .help = "part of the run's corpus whose recordings make the streams",
+                   .choices = {"train", "valid", "test"}},
+                  {.name = "seconds",
+                   .default_value = std::string("10,60,780"),
+                   .help =
+                       "lengths of the streams; a stream ends with the recording that reaches its length"},
+                  {.name = "pause",
+                   .default_value = 0.5,
+                   .help = "seconds of noise after each recording",
+                   .min = 0,
+                   .max = 3600},
+                  {.name = "noise-db",
+                   .default_value = -60.0,
+                   .help = "level of the noise in decibels relative to full scale",
+                   .min = -200,
+                   .max = 0},
+                  window_option()},
+      .run = run_stream};
 }
 
 }  // namespace tapeformer

@@ -43,7 +43,7 @@ bool takes_config(const Benchmark& chosen) {
 }  // namespace
 
 int run_bench(const Arguments& arguments) {
-  // The name decides which options there are, wherever it stands.
+  // The name of the benchmark determines its options. It may stand after options.
   const auto chosen_name = std::find_if(arguments.begin(), arguments.end(), is_benchmark);
   if (chosen_name == arguments.end()) {
     const auto require = [](const std::string& name) {

@@ -174,7 +174,7 @@ std::vector<std::string> positional_words(const CommandSpec& spec, const cxxopts
   for (const std::string& word : parsed.unmatched()) {
     if (!word.starts_with("-") || word == "-") continue;
     const std::string name = word.substr(0, word.find('='));
-    const size_t letters = std::min(name.find_first_not_of('-'), name.size());  // "---" and "--=x" have none
+    const size_t letters = std::min(name.find_first_not_of('-'), name.size());  // "---" has no letters
     const std::string near = nearest_name(name.substr(letters), names);
     throw ConfigError("unknown option " + (letters < name.size() ? name : word) + " of \"tapeformer " +
                       spec.name + "\"" + (near.empty() ? "" : "; did you mean --" + near + "?"));
@@ -194,7 +194,7 @@ void check_positionals(const CommandSpec& spec, const std::vector<std::string>& 
                       usage_line(spec));
 }
 
-// Returns the words between --help and the next option: what the help is asked for.
+// Returns the topics of the help: the words between --help and the next option.
 Arguments help_topics(const Arguments& arguments) {
   auto word = std::find_if(arguments.begin(), arguments.end(),
                            [](const std::string& text) { return text == "--help" || text == "-h"; });

@@ -39,8 +39,8 @@ struct CommandSpec {
   std::vector<OptionSpec> options;
   std::string details = {};  // more help, below the options
   bool uses_config = false;  // takes --set
-  // Returns the text of "--help TOPIC"; throws ConfigError for an unknown topic. Without it, --help takes
-  // none.
+  // Returns the text of "--help TOPIC"; throws ConfigError for an unknown topic. If it is empty, --help takes
+  // no topic.
   std::function<std::string(const std::string& topic)> help_on = {};
 };
 
@@ -60,20 +60,20 @@ struct CommandLine {
   std::vector<std::string> given;  // the names of the command's own options that are on the line
 };
 
-// Returns nothing if the words ask for --help, after printing it. Words after "--" are arguments, also if
-// they begin with a dash.
+// Parses a command line. Prints the help and returns nothing if the words contain --help. Words after "--"
+// are positional, even if they begin with a dash.
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments);
 
-// --device where it names a device, over run.device of a config; "" for "auto".
+// Returns the value of --device, which overrides run.device of a config; "" for "auto".
 std::string named_device(const CommonOptions& common);
 
-// Returns the device that the common options ask for, announced as by announced_device.
+// Returns announced_device() for the option --device.
 Device use_device(const CommonOptions& common);
 
 // Prints the report on standard output in the form that the options ask for.
 void print_report(const Report& report, const CommonOptions& common);
 
-// Writes the text, made printable, to standard output at once; throws std::runtime_error if it cannot.
+// Writes printable(raw) to standard output and flushes it. Throws std::runtime_error if this fails.
 void print_text(const std::string& raw);
 
 // "0,3,7" as numbers of at least 0; ConfigError naming the option for other text.

@@ -26,7 +26,7 @@ void require_names(const std::vector<std::string>& names, const std::string& act
   if (names.empty()) throw ConfigError("\"tapeformer data " + action + "\" needs the NAME of a data set");
 }
 
-// A row of "data list". `files` of `of` were found.
+// Returns a row of "data list": `files` of `of` files exist.
 Report list_row(const std::string& name, int64_t files, int64_t of, const std::optional<fs::path>& folder,
                 const std::string& title) {
   return Report()
@@ -134,7 +134,7 @@ std::vector<OptionSpec> data_options() {
        .help = "prepare synthetic-speech: sentences for training; a tenth as many for valid and test"},
       {.name = "layout",
        .default_value = std::string("kaldi"),
-       .help = "verify: how the folders that are named by path are laid out",
+       .help = "verify: layout of folders that are given by path",
        .choices = speech_layouts()},
       allow_commands_option()};
   for (OptionSpec& option : prepare_kaldi_options()) options.push_back(std::move(option));
@@ -162,17 +162,17 @@ void check_options(const CommandLine& line) {
 }
 
 constexpr char kDetails[] =
-    "list     every known set: what of it was found, and where\n"
-    "verify   reads every byte and compares size and SHA-256; exit code 3 if something is wrong.\n"
-    "         Speech: every fault by file and line that training would refuse or leave out, of\n"
-    "         an4, fsdd, synthetic-speech or cmudict, of LAYOUT FOLDER, such as kaldi data/train\n"
-    "         or kaldi data with train and test below it, or of the data of a CONFIG.toml.\n"
-    "         --set data.sample_rate=8000, data.lexicon=FILE and so on are as in training\n"
-    "fetch    downloads missing files by https into the first data directory; size and SHA-256 of\n"
+    "list     prints every known set with the number of its files that exist and their folder\n"
+    "verify   compares size and SHA-256 of every file with the published ones; exit status 3 if a file\n"
+    "         is wrong. For speech: prints every fault, by file and line, that training would refuse or\n"
+    "         leave out. NAME is an4, fsdd, synthetic-speech or cmudict; a layout and a folder, such as\n"
+    "         kaldi data/train, or kaldi data with the parts below it; or a CONFIG.toml.\n"
+    "         --set data.sample_rate=8000, --set data.lexicon=FILE and other keys work as in training.\n"
+    "fetch    downloads missing files over https into the first data directory; size and SHA-256 of\n"
     "         every file must be the published ones\n"
-    "prepare  reads the whole set once, as training will; synthetic-speech is spoken by espeak-ng;\n"
-    "         kaldi: a corpus of recordings and transcripts as people have them (--audio, --transcripts,\n"
-    "         --lexicon, --out), with words as the lexicon has them and parts by share\n\n"
+    "prepare  reads the whole set once, as training does. synthetic-speech: espeak-ng speaks sentences.\n"
+    "         kaldi: makes a corpus from recordings and transcripts (--audio, --transcripts, --lexicon,\n"
+    "         --out); words follow the lexicon, and parts have given shares\n\n"
     "Data directories, in order: --data-dir, $TAPEFORMER_DATA, $XDG_DATA_HOME/tapeformer\n"
     "(~/.local/share/tapeformer), each with one folder per set; then the folder of the set's\n"
     "Debian package. TIMIT, LibriSpeech and Kaldi corpora lie where data.path names them.";
@@ -185,7 +185,7 @@ int run_data(const Arguments& arguments) {
        .summary = "Data sets: where they are, whether their files are the published ones, and getting them.",
        .positionals = {{"ACTION", "list, verify, fetch or prepare"},
                        {"NAME",
-                        "data sets; list and verify take all without; verify also takes folders and configs",
+                        "data sets (list, verify: all by default); verify also takes folders and configs",
                         false, true}},
        .options = data_options(),
        .details = kDetails,

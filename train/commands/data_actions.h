@@ -1,4 +1,4 @@
-// The actions of "tapeformer data" that have files of their own.
+// Actions of "tapeformer data" that are implemented in separate files.
 #pragma once
 
 #include <string>
@@ -8,13 +8,14 @@
 
 namespace tapeformer {
 
-// `names` are the words after the action.
+// Runs "data verify". `names`: the words after the action.
 void verify_data(const std::vector<std::string>& names, const CommandLine& line);
 
-// "prepare kaldi": of recordings and transcripts as people have them.
+// Options and action of "data prepare kaldi", which makes a Kaldi corpus from recordings and transcripts.
 std::vector<OptionSpec> prepare_kaldi_options();
 void prepare_kaldi(const CommandLine& line);
 
+// Returns whether `name` is one of speech_sets().
 bool is_speech_set(const std::string& name);
 
 }  // namespace tapeformer

@@ -1,4 +1,4 @@
-// tapeformer data prepare kaldi: a corpus of recordings and transcripts as people have them.
+// tapeformer data prepare kaldi: makes a Kaldi corpus from recordings and transcripts.
 #include <filesystem>
 
 #include "core/errors.h"
@@ -44,8 +44,9 @@ void warn(const PrepareReport& report, const PrepareOptions& options) {
   for (const std::string& fault : shown_faults(report.faults)) log_warning("left out: ", fault);
   if (report.without_transcript > 0) log_warning(report.without_transcript, " recordings have no transcript");
   if (!report.unknown.empty())
-    log_warning(report.with_unknown_words, " utterances are left out, as the lexicon lacks ",
-                report.unknown.size(), " of their words: ", (options.out / "unknown-words.txt").string());
+    log_warning(report.with_unknown_words, " utterances are left out: the lexicon lacks ",
+                report.unknown.size(), " of their words, listed in ",
+                (options.out / "unknown-words.txt").string());
   if (report.proposed > 0)
     log_info("review the ", report.proposed, " proposed pronunciations in ",
              (options.out / "proposed-lexicon.txt").string(),
@@ -57,12 +58,12 @@ void warn(const PrepareReport& report, const PrepareOptions& options) {
                 " sample rates: train with data.resample = true");
 }
 
-int64_t usual_rate(const PrepareReport& report) {
-  int64_t rate = 0, most = 0;
+int64_t most_common_rate(const PrepareReport& report) {
+  int64_t rate = 0, max_count = 0;
   for (const auto& [one, count] : report.rates)
-    if (count > most) {
+    if (count > max_count) {
       rate = one;
-      most = count;
+      max_count = count;
     }
   return rate;
 }
@@ -79,22 +80,22 @@ std::vector<OptionSpec> prepare_kaldi_options() {
       {.name = "lexicon",
        .default_value = std::vector<std::string>{},
        .help = "prepare kaldi: file with the phones of words; may be repeated; without it CMUdict"},
-      {.name = "out", .default_value = std::string(), .help = "prepare kaldi: folder for the outcome"},
+      {.name = "out", .default_value = std::string(), .help = "prepare kaldi: output folder"},
       {.name = "audio-column",
        .default_value = std::string(),
-       .help = "prepare kaldi: column of a table, by name or number; likewise the next two"},
+       .help = "prepare kaldi: column of the recording in a table, by name or number"},
       {.name = "text-column", .default_value = std::string(), .help = "prepare kaldi: column of the text"},
       {.name = "speaker-column",
        .default_value = std::string(),
        .help = "prepare kaldi: column of the speaker"},
       {.name = "speakers",
        .default_value = std::string("auto"),
-       .help = "prepare kaldi: where no column says so, what names the speaker: the folder, or the prefix of "
+       .help = "prepare kaldi: speaker if no column names it: the folder of the recording, or the prefix of "
                "the file name up to - or _",
        .choices = {"auto", "folder", "prefix", "none"}},
       {.name = "split",
        .default_value = std::string("auto"),
-       .help = "prepare kaldi: what stays together in a part; auto: speakers if there are 10 or more",
+       .help = "prepare kaldi: unit that is not divided between parts; auto: speaker if there are 10 or more",
        .choices = {"auto", "speaker", "utterance"}},
       {.name = "valid",
        .default_value = 0.1,
@@ -108,7 +109,7 @@ std::vector<OptionSpec> prepare_kaldi_options() {
        .max = 1},
       {.name = "propose",
        .default_value = false,
-       .help = "prepare kaldi: let espeak-ng propose pronunciations of unknown words, in a file to review"}};
+       .help = "prepare kaldi: write pronunciations of unknown words by espeak-ng to a file for review"}};
 }
 
 void prepare_kaldi(const CommandLine& line) {
@@ -116,7 +117,7 @@ void prepare_kaldi(const CommandLine& line) {
   const PrepareReport report = prepare_speech(options);
   warn(report, options);
   const std::string lexicon = (options.out / "lexicon.txt").string();
-  const int64_t rate = usual_rate(report);
+  const int64_t rate = most_common_rate(report);
   log_info("train with data.dataset = \"kaldi\", data.path = \"", options.out.string(),
            "\", data.lexicon = \"", lexicon, "\", data.sample_rate = ", rate);
   print_report(Report()

@@ -1,5 +1,5 @@
-// tapeformer data verify: whether files are the published ones, and whether training would take a corpus of
-// speech.
+// tapeformer data verify: compares files with the published ones, and checks whether training accepts a
+// corpus of speech.
 #include <algorithm>
 #include <filesystem>
 
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 struct Verified {
   std::vector<Report> files, corpora;
-  Faults problems;  // of all sets, shortened
+  Faults problems;  // of all sets, after shown_faults
 };
 
 bool is_path(const std::string& name) {
@@ -40,15 +40,15 @@ bool is_lexicon(const std::string& layout) {
   return layout == "lexicon" || layout == "cmudict";
 }
 
-// The keys of --set over the defaults, for a data set of this name.
+// Returns the default config of a data set, changed by --set.
 Config config_of(const std::string& dataset, const CommandLine& line) {
   std::vector<std::string> sets = {"data.dataset=" + dataset, "data.path=.", "model.type=speech",
                                    "train.epochs=1"};
   sets.insert(sets.end(), line.common.sets.begin(), line.common.sets.end());
   const Config config = load_config("", sets, attention_catalogue());
   if (config.data.dataset != dataset)
-    throw ConfigError("--set data.dataset: \"" + dataset + "\" is verified, got \"" + config.data.dataset +
-                      "\"");
+    throw ConfigError("--set data.dataset: expected \"" + dataset + "\", the set to verify, got \"" +
+                      config.data.dataset + "\"");
   for (const std::string& set : line.common.sets)
     if (set.starts_with("data.path="))
       throw ConfigError("--set data.path: name the folder as an argument of \"data verify\"");
@@ -67,7 +67,7 @@ void add_speech(const std::string& name, const Faults& faults, const CommandLine
 void verify_folder(const std::string& name, const std::string& layout, const fs::path& folder,
                    const CommandLine& line, Verified& verified) {
   const std::string dataset = is_lexicon(layout) ? "fsdd" : layout;
-  const Config config = config_of(dataset, line);  // wrong keys are errors for a lexicon, too
+  const Config config = config_of(dataset, line);  // throws for wrong keys, also for a lexicon
   add_speech(name,
              is_lexicon(layout) ? speech_problems(layout, folder)
                                 : speech_folder_problems(config, folder, data_access(line)),
@@ -90,7 +90,7 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
   }
 }
 
-// The data of a config, as training with it reads them.
+// Verifies the data that training with a config reads.
 void verify_config(const std::string& path, const CommandLine& line, Verified& verified) {
   const Config config = load_config(path, line.common.sets, attention_catalogue());
   const std::string& dataset = config.data.dataset;
@@ -99,7 +99,8 @@ void verify_config(const std::string& path, const CommandLine& line, Verified& v
   else if (config.model.type == "image")
     verify_published(dataset, line, verified);
   else
-    throw ConfigError(path + ": the data set \"" + dataset + "\" is made while training: it has no files");
+    throw ConfigError(path + ": the data set \"" + dataset +
+                      "\" is generated during training, so it has no files to verify");
 }
 
 std::vector<std::string> sets_found(const CommandLine& line) {
@@ -137,7 +138,7 @@ void verify_data(const std::vector<std::string>& names, const CommandLine& line)
   Verified verified;
   std::string layout = line.options.get<std::string>("layout");
   for (size_t i = 0; i < wanted.size(); ++i) {
-    // "kaldi FOLDER" is the folder in that layout.
+    // The words "kaldi FOLDER" name a layout and a folder.
     if (is_layout(wanted[i]) && i + 1 < wanted.size() && is_path(wanted[i + 1]) && !is_config(wanted[i + 1]))
       layout = wanted[i];
     else
@@ -145,7 +146,7 @@ void verify_data(const std::vector<std::string>& names, const CommandLine& line)
   }
   Report report;
   report.add("good", verified.problems.empty());
-  if (line.common.json) {  // one list; as text, tables have equal rows
+  if (line.common.json) {  // JSON has one list; a table of text has rows with equal columns
     verified.files.insert(verified.files.end(), verified.corpora.begin(), verified.corpora.end());
     verified.corpora.clear();
   }

@@ -46,7 +46,7 @@ int run_eval(const Arguments& arguments) {
                     .help = "speech: file for what was said above what was heard"},
                    {.name = "confusions",
                     .default_value = int64_t{0},
-                    .help = "speech: so many of the most frequent errors",
+                    .help = "speech: number of most frequent errors to print",
                     .min = 0,
                     .max = 10000},
                    allow_commands_option()},

@@ -12,8 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder of the experiments' configs: the one that the user names, or share/tapeformer/configs of the
-// installed program, or configs of the source tree around a build folder.
+// Returns the folder of the configs: `named`, or share/tapeformer/configs of the installed program, or
+// `configs` in a folder above the program, or ./configs.
 fs::path configs_folder(const fs::path& named) {
   std::error_code error;
   if (!named.empty()) {
@@ -33,7 +33,7 @@ fs::path configs_folder(const fs::path& named) {
                     " or ./configs; name one with --configs");
 }
 
-// The lines of "measure" of every table, and the config tables that it takes.
+// Returns help text: the config keys and the settings "measure.NAME" that each reproduction takes.
 std::string settings_help() {
   std::string text;
   for (const Reproduction& known : reproductions()) {

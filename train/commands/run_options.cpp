@@ -33,7 +33,7 @@ OptionSpec checkpoint_option() {
 OptionSpec allow_commands_option() {
   return {.name = "allow-commands",
           .default_value = false,
-          .help = "run the shell commands in wav.scp of Kaldi directories, which are refused otherwise"};
+          .help = "run the shell commands in wav.scp of Kaldi directories; by default they are refused"};
 }
 
 DataAccess data_access(const CommandLine& line) {
@@ -99,7 +99,7 @@ fs::path picture_path(const LoadedRun& run, const CommandLine& line, const std::
       if (fs::is_symlink(fs::symlink_status(entry, ignored)))
         throw std::runtime_error(
             "cannot write " + path.string() + ": " + entry.string() +
-            " is a symbolic link, which a run does not follow; choose a file with --out");
+            " is a symbolic link, and a run writes through no links; choose a file with --out");
   }
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::error_code error;

@@ -15,12 +15,12 @@ namespace tapeformer {
 Positional run_positional();
 OptionSpec checkpoint_option();
 
-// --allow-commands, and how the command line lets data sets be read.
+// Return the option --allow-commands, and the DataAccess of a command line that has this option.
 OptionSpec allow_commands_option();
 DataAccess data_access(const CommandLine& line);
 
-// Checks the device, then finds or loads the run that the command line names. `use` tells which keys --set
-// may change.
+// Checks the device, then finds or loads the run that the command line names. `use` determines the keys that
+// --set may change.
 FoundRun find_run(const CommandLine& line, ConfigUse use);
 LoadedRun load_run(const CommandLine& line, ConfigUse use);
 

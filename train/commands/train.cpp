@@ -11,30 +11,30 @@ namespace tapeformer {
 namespace {
 
 CommandSpec train_spec() {
-  return {.name = "train",
-          .summary =
-              "Trains a model; the run directory gets the resolved config, metrics and checkpoints. SIGINT "
-              "and SIGTERM stop a training with a checkpoint and exit status 75.",
-          .positionals = {{.name = "CONFIG", .help = "a TOML file"}},
-          .options = {{.name = "run-dir",
-                       .default_value = std::string(),
-                       .help = "where to write (default: runs/NAME)"},
-                      {.name = "resume",
-                       .default_value = false,
-                       .help = "continue from the last checkpoint of the run directory"},
-                      {.name = "dry-run",
-                       .default_value = false,
-                       .help = "check everything, run two steps, write nothing"},
-                      allow_commands_option()},
-          .details =
-              "\"tapeformer train --help KEY\" shows a table or the keys with this text in their "
-              "names.\n\n" +
-              config_help(attention_catalogue()),
-          .uses_config = true,
-          .help_on = [](const std::string& word) { return config_help(attention_catalogue(), word); }};
+  return {
+      .name = "train",
+      .summary =
+          "Trains a model; the run directory gets the resolved config, metrics and checkpoints. SIGINT "
+          "and SIGTERM stop a training with a checkpoint and exit status 75.",
+      .positionals = {{.name = "CONFIG", .help = "a TOML file"}},
+      .options = {{.name = "run-dir",
+                   .default_value = std::string(),
+                   .help = "where to write (default: runs/NAME)"},
+                  {.name = "resume",
+                   .default_value = false,
+                   .help = "continue from the last checkpoint of the run directory"},
+                  {.name = "dry-run",
+                   .default_value = false,
+                   .help = "check everything, run two steps, write nothing"},
+                  allow_commands_option()},
+      .details =
+          "\"tapeformer train --help KEY\" prints the keys whose names contain KEY, or the table KEY.\n\n" +
+          config_help(attention_catalogue()),
+      .uses_config = true,
+      .help_on = [](const std::string& word) { return config_help(attention_catalogue(), word); }};
 }
 
-// The command line has the last word over the config.
+// Loads a config. Options of the command line override its keys.
 Config load_config(const std::string& path, const CommonOptions& common) {
   Config config = load_config(path, common.sets, attention_catalogue(), {.device = named_device(common)});
   if (common.threads > 0) config.run.threads = common.threads;

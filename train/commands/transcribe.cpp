@@ -40,7 +40,7 @@ Recognition transcribe(const LoadedSpeechRun& run, const std::string& path, int6
           {}};
 }
 
-// Phones as they begin.
+// Transcribes a stream, and prints each phone when it begins if `print` is true.
 Recognition transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream, FeatureStream input,
                               bool print) {
   stream.reset();
@@ -76,7 +76,8 @@ std::optional<CommandLine> parse(const Arguments& arguments) {
        .options = {checkpoint_option(),
                    {.name = "stream",
                     .default_value = false,
-                    .help = "frame by frame, a phone as soon as it is heard; for causal models"},
+                    .help =
+                        "transcribe frame by frame and print each phone when it begins; for causal models"},
                    window_option(),
                    {.name = "raw",
                     .default_value = false,

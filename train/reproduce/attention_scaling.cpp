@@ -26,7 +26,7 @@ struct MeasuredKind {
 constexpr MeasuredKind kMeasuredKinds[] = {
     {"softmax", "softmax", 0}, {"linear", "linear", 0}, {"reformer-1", "lsh", 1}, {"reformer-4", "lsh", 4}};
 
-// A power of the length through the last point of a curve.
+// Returns a power of the length that passes through the last point of `measured`.
 Series theory(const std::string& name, const Series& measured, double power) {
   Series line{.name = name, .points = {}, .expected = true};
   if (measured.points.empty()) return line;
@@ -43,10 +43,14 @@ std::vector<OptionSpec> length_specs() {
       {.name = "longest", .default_value = int64_t{65536}, .help = "last length", .min = 1, .max = longest},
       {.name = "heads", .default_value = int64_t{8}, .help = "attention heads", .min = 1, .max = 4096},
       {.name = "head_dim", .default_value = int64_t{64}, .help = "width of a head", .min = 1, .max = 4096},
-      {.name = "repeats", .default_value = int64_t{3}, .help = "for the median", .min = 1, .max = 1000},
+      {.name = "repeats",
+       .default_value = int64_t{3},
+       .help = "repeats; the median counts",
+       .min = 1,
+       .max = 1000},
       {.name = "patience",
        .default_value = 0.0,
-       .help = "seconds of one pass, from which on lengths are left out; 0: 20, with --scale paper 600",
+       .help = "seconds of a pass after which longer lengths are skipped; 0: 20, with --scale paper 600",
        .min = 0}};
 }
 

@@ -19,8 +19,8 @@ constexpr double kFont = 7.5, kTitleFont = 8.5, kTickFont = 6.5;
 constexpr double kLeft = 40, kRightMargin = 8, kTop = 20;
 constexpr double kPlotShare = 0.62;  // of the width: the height of the plot
 constexpr double kBelowPlot = 32, kLegendRow = 11, kLegendSample = 24;
-constexpr double kMarker = 2.4;      // radius
-constexpr size_t kMostMarkers = 12;  // of a curve
+constexpr double kMarker = 2.4;     // radius
+constexpr size_t kMaxMarkers = 12;  // of a curve
 constexpr double kWidestLine = 1.9, kNarrowestLine = 0.9;
 // Eight colours that people with the common kinds of colour blindness can tell apart (Okabe and Ito 2008).
 // Yellow comes last: it is faint on paper.
@@ -53,7 +53,7 @@ std::string text(double x, double y, const char* anchor, const std::string& cont
                      attributes, escaped(content));
 }
 
-// Outlines: where curves coincide, the markers of all of them are visible.
+// Returns the outline of a marker. Outlines stay visible where curves coincide.
 std::string marker(size_t index, double x, double y, const char* colour) {
   const double r = kMarker;
   const std::string style = fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"0.9\"", colour);
@@ -81,7 +81,7 @@ const char* colour_of(size_t index) {
   return kColours[index % kColours.size()];
 }
 
-// Later curves are drawn on top, so they are thinner.
+// Returns the stroke of a curve. Later curves are thinner, because they are drawn on top of earlier curves.
 std::string stroke_of(const Series& series, size_t index) {
   const double width = series.expected
                            ? kNarrowestLine
@@ -91,7 +91,7 @@ std::string stroke_of(const Series& series, size_t index) {
                      dashes.empty() ? "" : " stroke-dasharray=\"" + dashes + "\"");
 }
 
-struct PlacedPoint {
+struct PagePoint {
   double x, y;
   double low = 0, high = 0;  // ends of the error bar, if it has one
   bool bar = false;
@@ -153,17 +153,17 @@ class Plot {
       }
     }
   }
-  std::vector<PlacedPoint> placed(const Series& series) const {
-    std::vector<PlacedPoint> result;
+  std::vector<PagePoint> page_points(const Series& series) const {
+    std::vector<PagePoint> result;
     for (size_t i = 0; i < series.points.size(); ++i) {
       const auto& [x, y] = series.points[i];
       if (!drawable(series.points[i])) continue;
-      PlacedPoint point{.x = x_.place(transformed(chart_.x.scale, x)),
-                        .y = y_.place(transformed(chart_.y.scale, y))};
+      PagePoint point{.x = x_.position(transformed(chart_.x.scale, x)),
+                      .y = y_.position(transformed(chart_.y.scale, y))};
       if (const double error = error_of(series, i); error > 0) {
         point.bar = true;
-        point.low = y_.place(bar_end(y - error));
-        point.high = y_.place(bar_end(y + error));
+        point.low = y_.position(bar_end(y - error));
+        point.high = y_.position(bar_end(y + error));
       }
       result.push_back(point);
     }
@@ -184,12 +184,12 @@ std::string Plot::axes() const {
   const std::string small = fmt::format(" font-size=\"{}\"", kTickFont);
   std::string svg;
   for (const Tick& tick : axis_ticks(x_, chart_.x.scale)) {
-    svg += line(x_.place(tick.at), kTop, x_.place(tick.at), bottom_, grid);
-    svg += text(x_.place(tick.at), bottom_ + 9, "middle", tick.text, small);
+    svg += line(x_.position(tick.at), kTop, x_.position(tick.at), bottom_, grid);
+    svg += text(x_.position(tick.at), bottom_ + 9, "middle", tick.text, small);
   }
   for (const Tick& tick : axis_ticks(y_, chart_.y.scale)) {
-    svg += line(kLeft, y_.place(tick.at), right_, y_.place(tick.at), grid);
-    svg += text(kLeft - 3, y_.place(tick.at) + 2.3, "end", tick.text, small);
+    svg += line(kLeft, y_.position(tick.at), right_, y_.position(tick.at), grid);
+    svg += text(kLeft - 3, y_.position(tick.at) + 2.3, "end", tick.text, small);
   }
   svg += fmt::format(
       "<rect x=\"{}\" y=\"{}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"none\" stroke=\"#444444\" "
@@ -202,14 +202,14 @@ std::string Plot::axes() const {
 }
 
 std::string Plot::curve(const Series& series, size_t index) const {
-  const std::vector<PlacedPoint> points = placed(series);
+  const std::vector<PagePoint> points = page_points(series);
   const char* const colour = colour_of(index);
   std::string corners, marks;
-  // Every n-th point of long curves; the first marked point differs, so that markers of curves that coincide
-  // do not.
-  const size_t every = (points.size() + kMostMarkers - 1) / kMostMarkers;
+  // Long curves have a marker at every n-th point. The first marked point depends on the index, so that
+  // markers of coinciding curves do not coincide.
+  const size_t every = (points.size() + kMaxMarkers - 1) / kMaxMarkers;
   for (size_t i = 0; i < points.size(); ++i) {
-    const PlacedPoint& p = points[i];
+    const PagePoint& p = points[i];
     corners += fmt::format("{:.2f},{:.2f} ", p.x, p.y);
     if (!series.expected && i % every == index % every) marks += marker(index, p.x, p.y, colour);
     if (!p.bar) continue;

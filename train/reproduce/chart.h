@@ -1,6 +1,7 @@
-// Line charts for the figures of `tapeformer reproduce`: SVG, and PDF where librsvg's program is installed.
+// Line charts for the figures of `tapeformer reproduce`: SVG, and PDF if the program rsvg-convert is
+// installed.
 //
-// Curves differ in colour, marker and dashes, so that they can be told apart in grey print and where they
+// Curves differ in colour, marker and dashes, so that they can be distinguished in grey print and where they
 // coincide. Plain values; any thread.
 #pragma once
 
@@ -21,13 +22,13 @@ struct Axis {
 struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points;  // in the order of the line
-  bool expected = false;                          // not measured: a thin dotted line without markers
-  // Half the length of the error bar of each point on the y axis, such as a standard deviation. Empty, 0 and
-  // values that are not finite: no bar.
+  bool expected = false;                          // a thin dotted line without markers
+  // Half the length of the error bar of each point on the y axis, such as a standard deviation. Points have
+  // no bar if the list is empty, or if the value is 0 or not finite.
   std::vector<double> errors = {};
 };
 
-inline constexpr double kColumnWidth = 252;  // points of 1/72 inch: a column of a page of two columns
+inline constexpr double kColumnWidth = 252;  // a column of a page with two columns, in points of 1/72 inch
 
 struct Chart {
   std::string title;
@@ -36,9 +37,9 @@ struct Chart {
   double width = kColumnWidth;  // points
 };
 
-// Points that are not finite, or not positive on a logarithmic axis, are left out. A chart without points
-// says "nothing measured" instead of showing axes. Throws std::invalid_argument if a series has errors, but
-// not one for each point.
+// Returns the chart as SVG. Leaves out points that are not finite, or not positive on a logarithmic axis. A
+// chart without points shows the text "nothing measured" instead of axes. Throws std::invalid_argument if a
+// series has errors, but not one for each point.
 std::string to_svg(const Chart& chart);
 
 // Writes `stem`.svg and, if the program rsvg-convert is installed, `stem`.pdf. Throws FileError.

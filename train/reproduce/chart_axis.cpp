@@ -8,14 +8,14 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kMostTicks = 6;
-constexpr size_t kFewestTicks = 3;  // of logarithmic axes, before finer steps are tried
+constexpr double kMaxTicks = 6;
+constexpr size_t kMinTicks = 3;  // with fewer ticks, a logarithmic axis gets smaller steps
 
 double original(Scale scale, double at) {
   return scale == Scale::linear ? at : std::pow(scale == Scale::log2 ? 2 : 10, at);
 }
 
-// 1, 2 or 5 times a power of ten, at least `raw`.
+// Returns the smallest number of at least `raw` that is 1, 2 or 5 times a power of ten.
 double round_step(double raw) {
   const double power = std::pow(10, std::floor(std::log10(raw)));
   for (const double factor : {1.0, 2.0, 5.0})
@@ -23,17 +23,17 @@ double round_step(double raw) {
   return 10 * power;
 }
 
-// Digits in which neighbours that are `step` apart differ.
+// Returns the value with enough digits to distinguish values that are `step` apart.
 std::string number(double value, double step) {
   const double size = std::abs(value) / step;
   const int digits = size > 1 ? static_cast<int>(std::ceil(std::log10(size))) + 1 : 1;
   return fmt::format("{:.{}g}", value, std::clamp(digits, 6, 15));
 }
 
-// Multiples of a step of values, which are not transformed.
+// Returns ticks at equal steps of the values before the transformation.
 std::vector<Tick> even_ticks(const AxisRange& range, Scale scale) {
   const double low = original(scale, range.low), high = original(scale, range.high);
-  const double step = round_step((high - low) / kMostTicks);
+  const double step = round_step((high - low) / kMaxTicks);
   std::vector<Tick> result;
   const double first = std::ceil(low / step);
   for (double n = first; n * step <= high; ++n) {
@@ -44,15 +44,16 @@ std::vector<Tick> even_ticks(const AxisRange& range, Scale scale) {
   return result;
 }
 
+// Returns ticks at powers of the base of a logarithmic axis.
 std::vector<Tick> power_ticks(const AxisRange& range, Scale scale) {
-  const double step = std::max(1.0, std::ceil(round_step((range.high - range.low) / kMostTicks)));
+  const double step = std::max(1.0, std::ceil(round_step((range.high - range.low) / kMaxTicks)));
   std::vector<Tick> result;
   for (double at = std::ceil(range.low / step) * step; at <= range.high; at += step)
     result.push_back({at, fmt::format("{:.6g}", original(scale, at))});
   return result;
 }
 
-// 1, 2 and 5 times powers of ten.
+// Returns ticks at 1, 2 and 5 times powers of ten.
 std::vector<Tick> multiple_ticks(const AxisRange& range, Scale scale) {
   std::vector<Tick> result;
   const double low = original(scale, range.low), high = original(scale, range.high);
@@ -77,7 +78,7 @@ void AxisRange::include(double value) {
 }
 
 void AxisRange::widen() {
-  // Ranges that rounding swallows, such as one of equal large numbers, get a share of their size.
+  // A range that is tiny relative to its values, such as equal large numbers, gets a margin relative to them.
   const bool wide = high - low > 1e-9 * std::max(std::abs(low), std::abs(high));
   const double margin = wide ? 0.05 * (high - low) : std::max(0.5, 1e-3 * std::abs(high));
   low -= margin;
@@ -87,9 +88,9 @@ void AxisRange::widen() {
 std::vector<Tick> axis_ticks(const AxisRange& range, Scale scale) {
   if (scale == Scale::linear) return even_ticks(range, scale);
   const std::vector<Tick> powers = power_ticks(range, scale);
-  if (powers.size() >= kFewestTicks) return powers;
+  if (powers.size() >= kMinTicks) return powers;
   const std::vector<Tick> multiples = multiple_ticks(range, scale);
-  return multiples.size() >= kFewestTicks ? multiples : even_ticks(range, scale);
+  return multiples.size() >= kMinTicks ? multiples : even_ticks(range, scale);
 }
 
 }  // namespace tapeformer

@@ -1,4 +1,4 @@
-// Axes of charts: from values to points of the page, and the ticks with their labels.
+// Axes of charts: conversion of values to positions on the page, and ticks with labels.
 #pragma once
 
 #include <limits>
@@ -9,18 +9,18 @@
 
 namespace tapeformer {
 
-// The value on the axis: its logarithm on a logarithmic axis.
+// Returns the value on a linear axis, or its logarithm on a logarithmic axis.
 double transformed(Scale scale, double value);
 
-// The range of an axis, transformed, and its place on the page.
+// Range of an axis in transformed values, and its position on the page.
 struct AxisRange {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   double first = 0, last = 0;  // points of the page
 
   void include(double value);
-  // Adds margins: a line along a border, or a single point, is hard to see.
+  // Adds margins, so that no line runs along a border.
   void widen();
-  double place(double value) const { return first + (last - first) * (value - low) / (high - low); }
+  double position(double value) const { return first + (last - first) * (value - low) / (high - low); }
 };
 
 struct Tick {
@@ -28,8 +28,8 @@ struct Tick {
   std::string text;
 };
 
-// Ticks at round numbers, at least two in each range. Logarithmic axes have powers of their base; ranges with
-// too few powers have multiples of powers of ten too, and narrow ranges have equal steps.
+// Returns at least two ticks at round numbers. Ticks of a logarithmic axis are powers of its base. If the
+// range has too few powers, its ticks are 1, 2 and 5 times powers of ten, or equal steps in narrow ranges.
 std::vector<Tick> axis_ticks(const AxisRange& range, Scale scale);
 
 }  // namespace tapeformer

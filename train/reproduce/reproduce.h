@@ -23,7 +23,7 @@ struct ReproductionOptions {
   Device device = kCpu;           // of all trainings, evaluations and measurements
   CommonOptions common;
   bool allow_commands = false;         // see DataAccess
-  OptionValues measure = {};           // complete for Reproduction::measure
+  OptionValues measure = {};           // values of Reproduction::measure
   std::vector<std::string> sets = {};  // --set options of config keys
 
   DataAccess data() const { return {common.data_dir, allow_commands}; }
@@ -35,15 +35,15 @@ struct ReproductionOptions {
 struct Reproduction {
   std::string name, summary;
   Report (*run)(const ReproductionOptions& options);
-  // --set of "measure.NAME"
+  // Options that --set measure.NAME changes.
   std::vector<OptionSpec> measure = {};
-  // --set of configs: tables ("model") and keys ("run.precision"), without the keys that the table or figure
-  // sets itself.
+  // Config tables ("model") and keys ("run.precision") that --set may change, except `own_keys`, which the
+  // reproduction sets itself.
   std::vector<std::string> config_keys = {};
   std::vector<std::string> own_keys = {};
 };
 
-// Config tables that trainings read, for Reproduction::config_keys.
+// Returns the config tables that trainings read, for Reproduction::config_keys.
 std::vector<std::string> training_keys();
 
 const std::vector<Reproduction>& reproductions();
@@ -57,23 +57,23 @@ Reproduction speech_scaling_reproduction();
 Reproduction speech_table_reproduction();
 
 // Fills `measure` and `sets` from the --set options of the command line. Throws ConfigError for settings that
-// the table does not take.
+// the reproduction does not take.
 void read_settings(const Reproduction& reproduction, ReproductionOptions& options);
 
-// A training that belongs to a reproduction. Later settings ("table.key=value") win: defaults, then those of
-// the command line, then fixed.
+// A training of a reproduction. Later settings ("table.key=value") override earlier ones. The order is
+// `defaults`, the command line, `fixed`.
 struct Training {
-  std::string name;                   // of its folder
-  std::filesystem::path config;       // below options.configs
+  std::string name;                   // of its folder in options.out
+  std::filesystem::path config;       // path in options.configs
   std::vector<std::string> defaults;  // the command line may change them
-  std::vector<std::string> fixed;     // what the table or figure is about
+  std::vector<std::string> fixed;     // the command line may not change them
 };
 
 // Throws ConfigError for a setting of the command line that has no effect in any of the trainings.
 void check_settings(const ReproductionOptions& options, const std::vector<Training>& trainings);
 
-// The config of a training with further settings at the end. Settings of the command line for keys that have
-// no effect in this config are left out.
+// Returns the config of a training, with further settings applied last. Ignores settings of the command line
+// for keys that have no effect in this config.
 Config config_of(const ReproductionOptions& options, const Training& training,
                  const std::vector<std::string>& settings = {});
 
@@ -85,15 +85,15 @@ struct FinishedRun {
   double seconds = 0;  // of training
 };
 
-// A signal ended a training, whose checkpoint was written, or the evaluation of a finished run.
+// Thrown if a signal stopped a training, which wrote a checkpoint, or the evaluation of a finished run.
 struct StoppedBySignal {};
 
-// Trains in options.out / name; continues what an earlier call began, and does nothing for a finished run.
-// Throws StoppedBySignal.
+// Trains in the folder options.out / training.name. Resumes the run of an earlier call, and does nothing if
+// that run is finished. Throws StoppedBySignal.
 FinishedRun train_run(const ReproductionOptions& options, const Training& training);
 
-// Returns the result of `compute`, which gets a check for signals. Throws StoppedBySignal if `compute` throws
-// Stopped.
+// Calls `compute` with a StopCheck for signals and returns its result. Throws StoppedBySignal if `compute`
+// throws Stopped.
 template <class F>
 auto until_stopped(F&& compute) {
   const StopSignals signals;
@@ -104,7 +104,8 @@ auto until_stopped(F&& compute) {
   }
 }
 
-// A finished run's test split under further settings ("attention.rounds=8"). Throws StoppedBySignal.
+// Evaluates a finished run on its test split, with further settings ("attention.rounds=8"). Throws
+// StoppedBySignal.
 Evaluation evaluate_run(const ReproductionOptions& options, const FinishedRun& run,
                         const std::vector<std::string>& settings);
 

@@ -1,4 +1,4 @@
-// --set of `tapeformer reproduce`: every table and figure declares the settings that it takes.
+// The option --set of `tapeformer reproduce`. Every reproduction declares the settings that it takes.
 #include <algorithm>
 
 #include "core/errors.h"
@@ -42,7 +42,7 @@ bool is_measure(const Reproduction& reproduction, const Setting& setting) {
                                                   [&](auto& spec) { return spec.name == setting.key; });
 }
 
-// What the table takes, and the name nearest to the setting.
+// Returns a message that suggests the nearest setting, or lists the settings that the reproduction takes.
 std::string taken_settings(const Reproduction& reproduction, const Setting& setting) {
   std::vector<std::string> names;
   for (const OptionSpec& spec : reproduction.measure) names.push_back(spec.name);
@@ -72,13 +72,11 @@ void read_settings(const Reproduction& reproduction, ReproductionOptions& option
       throw wrong(setting, "use --" + setting.key);
     } else if (name == "run.name" || contains(reproduction.own_keys, name)) {
       throw wrong(setting, "the reproduction sets " + name + " itself");
-    } else if (!contains(reproduction.config_keys, name) &&
-               !contains(reproduction.config_keys, setting.table)) {
-      // A table of configs that does not exist is unknown to the configs, too; they name the nearest one.
-      const bool reads_configs = contains(reproduction.config_keys, "train");
-      if (!reads_configs) throw wrong(setting, taken_settings(reproduction, setting));
-      options.sets.push_back(set);
     } else {
+      // If all config tables are taken, load_config reports an unknown table and suggests the nearest one.
+      const auto& taken = reproduction.config_keys;
+      if (!contains(taken, name) && !contains(taken, setting.table) && !contains(taken, "train"))
+        throw wrong(setting, taken_settings(reproduction, setting));
       options.sets.push_back(set);
     }
   }

@@ -33,10 +33,10 @@ std::vector<OptionSpec> epoch_specs() {
     return OptionSpec{.name = name, .default_value = value, .help = help, .min = least, .max = largest};
   };
   return {number("shortest", 300, "frames of the shortest utterances", 8),
-          number("longest", 0, "of the longest ones; 0: 2400, with --scale paper 4800", 0),
+          number("longest", 0, "frames of the longest utterances; 0: 2400, with --scale paper 4800", 0),
           number("batch_frames", 0, "frames of a step; 0: 4800, with --scale paper 9600", 0),
           number("epoch_frames", 0, "frames of an epoch; 0: 9600, with --scale paper 48000", 0),
-          number("repeats", 0, "for the median; 0: 3, with --scale paper 5", 0)};
+          number("repeats", 0, "repeats; the median counts; 0: 3, with --scale paper 5", 0)};
 }
 
 Sizes sizes(const ReproductionOptions& options) {
@@ -137,14 +137,14 @@ Report reproduce_speech_scaling(const ReproductionOptions& options) {
     std::array<int64_t, kModels.size()> added{};
     std::array<std::vector<double>, kModels.size()> seconds;
     for (size_t m = 0; m < kModels.size(); ++m) {
-      learners[m]->step(data);  // the first one also makes what the optimizer keeps
+      learners[m]->step(data);  // the first step also allocates the optimizer state
       CachingAllocator& blocks = allocator(device);
       blocks.reset_peak();
       const int64_t before = blocks.stats().active;
       learners[m]->step(data);
       added[m] = blocks.stats().peak - before;
     }
-    // In turn, so that whatever else the machine does slows all models.
+    // The models alternate, so that other load on the machine slows all of them.
     for (int64_t repeat = 0; repeat < s.repeats; ++repeat)
       for (size_t m = 0; m < kModels.size(); ++m)
         seconds[m].push_back(seconds_of(

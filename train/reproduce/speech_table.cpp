@@ -85,7 +85,8 @@ std::string setting(const ReproductionOptions& options, const std::string& key) 
   return value;
 }
 
-// Every corpus has configs of its own, with the model sizes, parts and features that suit it.
+// Returns the config file of a model for the corpus in data.dataset. Model sizes, parts and features depend
+// on the corpus.
 std::string config_file(const ReproductionOptions& options, const std::string& name) {
   const std::string dataset = setting(options, "data.dataset");
   const std::string corpus = dataset.empty() ? "an4" : dataset == "synthetic-speech" ? "synthetic" : dataset;

@@ -66,7 +66,8 @@ TEST_CASE("bench train-step") {
   CHECK(figures["peak_bytes"] > figures["parameters"]);
   CHECK(figures["peak_resident_bytes"] > figures["peak_bytes"]);
 
-  // LSH is linear in the length: with softmax's cost the double length would be four times the work.
+  // LSH attention is linear in the length. With the cost of softmax attention, twice the length would be four
+  // times the work.
   const auto lsh_work = [](const char* length) {
     return json_of(run_program({"bench", "train-step", "--layers", "1", "--heads", "1", "--attention", "lsh",
                                 "--length", length, "--batch", "1", "--repeats", "1", "--json", "--dropout",

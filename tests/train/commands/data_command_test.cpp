@@ -193,7 +193,7 @@ TEST_CASE("data verify knows the layouts of speech, among the data directories a
 
 namespace {
 
-// A part of a Kaldi folder: `count` recordings of tones at 8 kHz that say "two words".
+// Writes a part of a Kaldi folder: `count` recordings of tones at 8 kHz with the text "two words".
 void write_part(const fs::path& folder, int count) {
   std::string scp, text;
   std::vector<float> samples(4000);
@@ -227,7 +227,8 @@ TEST_CASE("data verify takes what training takes, and finds what training refuse
   CHECK(json_of(verify({rate}))["good"] == true);
   CHECK(json_of(verify({"data.resample=true", lexicon}))["good"] == true);
 
-  // Training with the default rate refuses all recordings: five are named, and how many more there are.
+  // Training with the default rate refuses all recordings: the first five are printed, and the number of the
+  // others.
   const auto other_rate = verify({});
   CHECK(other_rate.code == 3);
   CHECK(json_of(other_rate)["files"][0]["faults"] == 43);
@@ -281,7 +282,7 @@ TEST_CASE("data verify of a config reads the parts that training with it reads")
 
 namespace {
 
-// The line of docs/speech.md that begins so.
+// Returns the line of docs/speech.md that begins with `start`.
 std::string documented(const std::string& start) {
   const std::string text = read_file(SOURCE_DIR "/docs/speech.md");
   const size_t at = text.find("\n" + start + " ") + 1;
@@ -321,7 +322,7 @@ TEST_CASE("data prepare kaldi: the example of the documentation, from a table to
   CHECK(report["train"].get<int>() + report["valid"].get<int>() + report["test"].get<int>() == 23);
   CHECK(report["unknown_words"] == 1);
   CHECK(report["sample_rate"] == 16000);
-  CHECK(contains(made.err, "1 utterances are left out, as the lexicon lacks 1 of their words"));
+  CHECK(contains(made.err, "1 utterances are left out: the lexicon lacks 1 of their words"));
   CHECK(contains(read_file(dir / "corpus/unknown-words.txt"), "1 zork "));
 
   CHECK(json_of(run(documented("tapeformer data verify kaldi corpus")))["good"] == true);
@@ -337,7 +338,7 @@ TEST_CASE("data prepare kaldi: the example of the documentation, from a table to
   for (const auto& [option, value, expected] :
        {std::tuple<std::string, std::string, std::string>{"--valid", "2", "at most 1"},
         {"--split", "speakers", "expected one of"},
-        {"--text-column", "words", "has no column \"words\""}}) {
+        {"--text-column", "words", "there is no column \"words\""}}) {
     const auto refused = run(documented("tapeformer data prepare kaldi") + " " + option + " " + value);
     CHECK(refused.code >= 2);
     CHECK(contains(refused.err, expected));

@@ -17,7 +17,7 @@ using Words = std::vector<std::string>;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// The program ends with status 5, prints no figures and says every part of the text.
+// Checks that the program exits with status 5, prints no figures and prints every part of the text.
 void check_diverged(const Words& words, const Words& parts) {
   const auto result = run_program(words);
   CAPTURE(words.front());

@@ -206,7 +206,7 @@ TEST_CASE("settings that do not fit the run exit with 2 or 3") {
   const auto typo = run_program({"eval", run, "--set", "data.batch_sise=3"});
   CHECK(typo.code == 2);
   CHECK(contains(typo.err, "did you mean"));
-  // The user's setting is wrong, not the checkpoint.
+  // The setting of the user is wrong, and the checkpoint is valid.
   const auto layers = run_program({"eval", run, "--set", "model.layers=2"});
   CHECK(layers.code == 2);
   CHECK(contains(layers.err, "--set does not fit the weights of the checkpoint"));

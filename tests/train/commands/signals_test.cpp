@@ -1,5 +1,4 @@
-// SIGTERM and SIGINT: exit status 75 with a checkpoint from a training, 130 from a command that has nothing
-// to save.
+// SIGTERM and SIGINT: a training exits with status 75 and a checkpoint, other commands with status 130.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -26,7 +25,7 @@ void wait_until(pid_t child, const std::function<bool()>& condition) {
   }
 }
 
-// A program whose output lies in `dir`.
+// A process whose output files are in `dir`.
 struct Started {
   Started(const TempDir& dir, const std::vector<std::string>& words)
       : err(dir / "err"), pid(start_program(words, (dir / "out").string(), err.string())) {}
@@ -47,7 +46,7 @@ struct Started {
   double seconds = 0;
 };
 
-// A run of `steps` steps with an evaluation after the last that takes many times as long.
+// Writes the config of a run of `steps` steps with a long evaluation at the end, and returns its path.
 std::string write_config(const TempDir& dir, int64_t steps, int64_t eval_limit) {
   Config config = tiny_sequence_config();
   config.data.max_length = 256;

@@ -376,14 +376,14 @@ TEST_CASE("a checkpoint from elsewhere ran shell commands: eval obeys no allow_c
                  "wav.scp:1: a command instead of a file; commands are run only with "
                  "--allow-commands"));
   CHECK_FALSE(fs::exists(touched));
-  // Nor does training with its config, which refuses the key itself.
+  // Training with its config refuses the key.
   const auto trained_again =
       run_program({"train", foreign.string(), "--run-dir", (dir / "again").string(), "--dry-run"});
   CHECK(trained_again.code == 2);
   CHECK(contains(trained_again.err, "use --allow-commands"));
   CHECK_FALSE(fs::exists(touched));
   CHECK(run_program({"eval", run, "--set", "data.allow_commands=true"}).code == 2);
-  // The user may allow it, for this call.
+  // The command line allows the commands of one call.
   CHECK(run_program({"eval", run, "--allow-commands"}).code == 0);
   CHECK(fs::exists(touched));
   CHECK(run_program({"eval", run}).code == 3);

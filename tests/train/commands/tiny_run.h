@@ -46,7 +46,7 @@ inline void write_run(const std::filesystem::path& run_dir, const Config& config
   save_checkpoint(run_dir.string(), contents);
 }
 
-// The newest checkpoint of the run.
+// Returns the newest checkpoint of the run.
 inline CheckpointContents read_contents(const std::filesystem::path& run_dir) {
   const std::string folder = find_checkpoint(run_dir.string(), false);
   CheckpointContents contents;
@@ -58,7 +58,7 @@ inline CheckpointContents read_contents(const std::filesystem::path& run_dir) {
   return contents;
 }
 
-// Writes the newest checkpoint of the run again, with every element of one parameter set to a value.
+// Rewrites the newest checkpoint of the run with every element of one parameter set to a value.
 inline void fill_parameter(const std::filesystem::path& run_dir, const std::string& name, double value) {
   CheckpointContents contents = read_contents(run_dir);
   contents.model.at(name).fill(value);

@@ -216,7 +216,7 @@ TEST_CASE("transcribe --stream keeps the phone error rate of its parts past the 
     CHECK(alone_score.error_rate() < 10);
     CHECK(restarted_score.error_rate() < alone_score.error_rate() + 5);
     CHECK(restarted[0]["restarts"] > 50);
-    // The cache of softmax attention ends with the longest utterance.
+    // The cache of softmax attention has the length of the longest utterance.
     CHECK(endless[0].contains("error") == (run == softmax));
   }
 
@@ -251,6 +251,6 @@ TEST_CASE("bench stream scores the recordings of a run's corpus as streams and o
   CHECK(report["streams"][1]["seconds"] < 24);
   const auto none = run_program({"bench", "stream"});
   CHECK(none.code == 2);
-  CHECK(contains(none.err, "--run names the run directory of a speech model"));
+  CHECK(contains(none.err, "bench stream needs --run"));
   CHECK(run_program({"bench", "stream", "--run", (dir / "missing").string()}).code != 0);
 }
