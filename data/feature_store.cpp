@@ -136,7 +136,7 @@ File create_unfinished(const std::string& path) {
   return file;
 }
 
-bool is_unfinished(const std::string& name) {
+bool is_unfinished_cache(const std::string& name) {
   const size_t end = name.find(std::string(kSuffix) + ".");
   if (end == std::string::npos) return false;
   return is_temporary_name(name) || name.ends_with(".tmp");  // earlier versions: KEY.features.PID.tmp
@@ -146,7 +146,7 @@ bool is_unfinished(const std::string& name) {
 void remove_leftovers(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (!is_unfinished(entry.path().filename().string()) ||
+    if (!is_unfinished_cache(entry.path().filename().string()) ||
         !fs::is_regular_file(entry.symlink_status(ignored)))
       continue;
     try {

@@ -9,7 +9,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kBlockFrames = 100, kBlocks = 10;
+constexpr int64_t kEnergyBlockFrames = 100, kEnergyBlocks = 10;
 constexpr double kLowShare = 0.5;      // of the range of energies
 constexpr int64_t kMostContext = 100;  // frames
 constexpr int64_t kAgreement = 20;     // frames in which two lanes must give the same newest label
@@ -30,9 +30,9 @@ int64_t checked_window(const SpeechModel& model, int64_t window) {
 }  // namespace
 
 int64_t EnergyTracker::push(double energy) {
-  if (blocks_.empty() || block_frames_ == kBlockFrames) {
+  if (blocks_.empty() || block_frames_ == kEnergyBlockFrames) {
     blocks_.push_back({energy, energy});
-    if (static_cast<int64_t>(blocks_.size()) > kBlocks) blocks_.pop_front();
+    if (static_cast<int64_t>(blocks_.size()) > kEnergyBlocks) blocks_.pop_front();
     block_frames_ = 0;
   }
   ++block_frames_;

@@ -15,11 +15,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kLargestText = size_t{64} << 20;  // of state.json and config.toml
-const char* const kCheckpoints = "checkpoints";
 const char* const kModelFile = "model.safetensors";
 const char* const kOptimizerFile = "optimizer.safetensors";
 const char* const kStateFile = "state.json";
-const char* const kConfigFile = "config.toml";
 
 fs::path checkpoints_of(const std::string& run_dir) {
   return fs::path(run_dir) / kCheckpoints;
@@ -119,7 +117,7 @@ void write_contents(const Folder& folder, const CheckpointContents& contents) {
 }
 
 // Also the names that earlier versions gave to temporary folders.
-bool is_unfinished(const std::string& name) {
+bool is_unfinished_checkpoint(const std::string& name) {
   return name.starts_with(".tmp-") || is_temporary_name(name);
 }
 
@@ -203,7 +201,7 @@ void remove_unfinished_checkpoints(const std::string& run_dir) {
       std::vector<fs::path> leftovers;
       if (!fs::is_directory(folder)) continue;
       for (const auto& entry : fs::directory_iterator(folder))
-        if (is_unfinished(entry.path().filename().string())) leftovers.push_back(entry.path());
+        if (is_unfinished_checkpoint(entry.path().filename().string())) leftovers.push_back(entry.path());
       for (const auto& path : leftovers) fs::remove_all(path);
     }
   });

@@ -28,6 +28,10 @@ namespace tapeformer {
 
 using NamedTensorList = std::vector<std::pair<std::string, Tensor>>;
 
+// In a run directory: the folder of the checkpoints. In a run directory and in a checkpoint: the resolved
+// config.
+inline constexpr char kCheckpoints[] = "checkpoints", kConfigFile[] = "config.toml";
+
 struct CheckpointContents {
   std::map<std::string, Tensor> model;
   std::map<std::string, Tensor> optimizer;

@@ -10,8 +10,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kCheckpoints = "checkpoints";
-
 std::string listed_steps(const std::string& run_dir) {
   std::string text;
   for (const int64_t step : checkpoint_steps(run_dir))

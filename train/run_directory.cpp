@@ -10,9 +10,6 @@
 namespace tapeformer {
 namespace {
 
-constexpr char kConfigFile[] = "config.toml";
-constexpr char kCheckpoints[] = "checkpoints";
-
 Folder create_and_open(const std::filesystem::path& path) {
   std::filesystem::create_directories(path);
   return Folder(path.string());

@@ -20,13 +20,13 @@ constexpr int kDataMissingOrCorrupt = 3;
 constexpr double kFrameSeconds = 0.01;
 constexpr char kStandardInput[] = "-";
 
-struct Transcript {
+struct Recognition {
   Words phones;
   int64_t frames = 0;
   std::vector<Report> partials;  // when which phone was heard, unless it was printed at once
 };
 
-Transcript transcribe(const LoadedSpeechRun& run, const std::string& path, int64_t beam) {
+Recognition transcribe(const LoadedSpeechRun& run, const std::string& path, int64_t beam) {
   const NoGrad no_grad;
   const Tensor features = file_features(run.config, run.description, path);
   if (run.config.model.encoder == "transformer" && features.size(0) > run.config.model.max_frames)
@@ -41,10 +41,10 @@ Transcript transcribe(const LoadedSpeechRun& run, const std::string& path, int64
 }
 
 // Phones as they begin.
-Transcript transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream, FeatureStream input,
-                             bool print) {
+Recognition transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream, FeatureStream input,
+                              bool print) {
   stream.reset();
-  Transcript result;
+  Recognition result;
   for (Tensor rows = input.next(); rows.defined(); rows = input.next())
     for (int64_t row = 0; row < rows.size(0); ++row)
       for (const int64_t label :
@@ -120,7 +120,7 @@ int run_transcribe(const Arguments& arguments) {
     try {
       const auto start = std::chrono::steady_clock::now();
       if (!line->common.json && streams) print_text(printable_line(path) + "\n");
-      const Transcript heard =
+      const Recognition heard =
           !streams ? transcribe(run, path, beam)
           : path == kStandardInput
               ? transcribe_stream(run, *stream, {run.config, run.description, AudioPipe{.raw = raw}},

@@ -36,7 +36,7 @@ Series theory(const std::string& name, const Series& measured, double power) {
   return line;
 }
 
-std::vector<OptionSpec> measure_specs() {
+std::vector<OptionSpec> length_specs() {
   const double longest = 1 << 24;
   return {
       {.name = "shortest", .default_value = int64_t{512}, .help = "first length", .min = 1, .max = longest},
@@ -122,7 +122,7 @@ Reproduction attention_scaling_reproduction() {
   return {.name = "attention-scaling",
           .summary = "time and memory of every attention kind at lengths 2^9 to 2^16 (both papers)",
           .run = reproduce_attention_scaling,
-          .measure = measure_specs()};
+          .measure = length_specs()};
 }
 
 }  // namespace tapeformer

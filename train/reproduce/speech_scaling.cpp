@@ -27,7 +27,7 @@ struct Sizes {
   int64_t batch_frames, epoch_frames, repeats;
 };
 
-std::vector<OptionSpec> measure_specs() {
+std::vector<OptionSpec> epoch_specs() {
   const double largest = 1 << 24;
   const auto number = [&](const char* name, int64_t value, const char* help, double least) {
     return OptionSpec{.name = name, .default_value = value, .help = help, .min = least, .max = largest};
@@ -185,7 +185,7 @@ Reproduction speech_scaling_reproduction() {
   return {.name = "speech-scaling",
           .summary = "time of a training epoch on speech by length of utterance, for every model of table 3",
           .run = reproduce_speech_scaling,
-          .measure = measure_specs(),
+          .measure = epoch_specs(),
           .config_keys = {"model", "attention", "optimizer", "run.precision", "run.tf32"},
           .own_keys = {"model.attention", "model.encoder", "model.max_frames"}};
 }
