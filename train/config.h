@@ -176,8 +176,8 @@ struct ConfigReading {
 // A key that the file or --set sets and that has no effect in this config is an error. Inherited keys and, in
 // files, defaults are not, and a key of the file that loses its effect by --set is a warning. All of these
 // have their defaults in the result. Relative paths of data.path, data.lexicon and data.feature_cache are
-// relative to the working directory; the result has absolute paths. Only training takes data.feature_cache from
-// a file: other commands use it if --set names it.
+// relative to the working directory; the result has absolute paths. Only training takes data.feature_cache
+// from a file: other commands use it if --set names it.
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
                    const AttentionCatalogue& catalogue, const ConfigReading& reading = {});
 

@@ -1,6 +1,6 @@
 // Vectors for kernels that keep a tile of a matrix in registers: 64 bytes (16 floats, 8 doubles) where the
-// program is compiled for AVX-512, otherwise 32 bytes. TAPEFORMER_VECTOR_BYTES overrides the choice. The compiler
-// splits vectors that are longer than the registers.
+// program is compiled for AVX-512, otherwise 32 bytes. TAPEFORMER_VECTOR_BYTES overrides the choice. The
+// compiler splits vectors that are longer than the registers.
 #pragma once
 
 #include <cstdint>
