@@ -300,3 +300,10 @@ TEST_CASE(
   CHECK(load(path, {}, checkpoint).data.feature_cache.empty());
   CHECK(load(path, {"data.feature_cache=/cache"}, checkpoint).data.feature_cache == "/cache");
 }
+
+TEST_CASE("a key of the file that --set gives an effect was refused") {
+  const TempFolder folder;
+  const auto path = folder.write("a.toml", kImages + "[schedule]\npatience = 3\n");
+  CHECK(config_error(path, {}) != "");
+  CHECK(load(path, {"schedule.kind=plateau", "train.eval_every=1"}).schedule.patience == 3);
+}
