@@ -176,7 +176,8 @@ struct ConfigReading {
 // A key without effect is an error if the file or --set sets it. Inherited keys, and default values in files,
 // are no errors. A key of the file that loses its effect through --set causes a warning. In the result, keys
 // without effect have their defaults. Relative paths of data.path, data.lexicon and data.feature_cache are
-// relative to the working directory; the result has absolute paths.
+// relative to the working directory; the result has absolute paths. Only training takes data.feature_cache
+// from a file: other commands use it if --set names it.
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
                    const AttentionCatalogue& catalogue, const ConfigReading& reading = {});
 

@@ -40,7 +40,11 @@ class ConfigLoader {
 
     Config config, file_config;
     for (const auto& layer : layers_) {
-      if (&layer == &layers_.back()) file_config = config;
+      if (&layer == &layers_.back()) {
+        file_config = config;
+        // The config of a checkpoint may come from elsewhere: it must not choose where a command writes.
+        if (reading_.use != ConfigUse::training) config.data.feature_cache.clear();
+      }
       apply(layer, config);
       follow_length(layer, config);
     }

@@ -220,7 +220,7 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
       .range(1, 4096);
   table.add("feedforward", &ModelConfig::feedforward, "hidden dimensions of the feed-forward block")
       .range(1, kLargestSize);
-  table.keys_of(scope::every_config(), KeyRole::training);
+  table.keys_of(scope::layer_dropout(), KeyRole::training);
   table.add("dropout", &ModelConfig::dropout, "dropout of residual branches and feed-forward").below_one();
   table.keys_of(scope::attention_dropout(catalogue.drops_weights), KeyRole::training);
   table.add("attention_dropout", &ModelConfig::attention_dropout, "dropout of attention weights").below_one();

@@ -142,6 +142,13 @@ KeyScope subsampled() {
                                  [](const Config& c) { return c.model.subsampling > 1; }}});
 }
 
+// An LSTM drops outputs of all layers but the last.
+KeyScope layer_dropout() {
+  return {{"Transformers and LSTMs of several layers", "model.layers", [](const Config& c) {
+             return c.model.type != "speech" || c.model.encoder != "lstm" || c.model.layers > 1;
+           }}};
+}
+
 KeyScope attention_dropout(std::function<bool(const std::string&)> drops_weights) {
   return both(
       transformers(),
@@ -177,8 +184,9 @@ KeyScope schedules(const Names& kinds) {
 }
 
 KeyScope dropout() {
-  return {{"training with dropout", "model.dropout",
-           [](const Config& c) { return c.model.dropout > 0 || c.model.attention_dropout > 0; }}};
+  return both(layer_dropout(), {{"training with dropout", "model.dropout", [](const Config& c) {
+                                   return c.model.dropout > 0 || c.model.attention_dropout > 0;
+                                 }}});
 }
 
 }  // namespace tapeformer::scope

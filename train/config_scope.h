@@ -56,6 +56,7 @@ KeyScope lstms();
 KeyScope concatenated_positions();
 KeyScope axial_positions();
 KeyScope subsampled();
+KeyScope layer_dropout();
 // `drops_weights`: see AttentionCatalogue.
 KeyScope attention_dropout(std::function<bool(const std::string&)> drops_weights);
 

@@ -48,14 +48,12 @@ void check_file(const UserLayers& layers, const AttentionCatalogue& catalogue,
     if (key && is_default(*key, layers.file_config)) continue;
     // Keys of [attention] have an effect if model.attention has an effect.
     const std::string name = key ? setting.name() : "model.attention";
-    const std::string own = why_unused(layers.file_config, name, catalogue);
-    if (!own.empty()) {
-      problems.push_back({setting.key_at, setting.name() + ": " + own});
-      continue;
-    }
-    const std::string by_sets = why_unused(layers.config, name, catalogue);
-    if (!by_sets.empty())
-      log_warning(setting.key_at.text(), ": ", setting.name(), " has no effect: it ", by_sets);
+    const std::string reason = why_unused(layers.config, name, catalogue);
+    if (reason.empty()) continue;
+    if (why_unused(layers.file_config, name, catalogue).empty())
+      log_warning(setting.key_at.text(), ": ", setting.name(), " has no effect: it ", reason);
+    else
+      problems.push_back({setting.key_at, setting.name() + ": " + reason});
   }
 }
 

@@ -16,9 +16,10 @@ std::vector<CtcLabels> decode(const SpeechOutput& output, int64_t beam) {
 }
 
 SpeechEvaluationOptions evaluation_options(const Config& config) {
+  const int64_t batch = config.train.eval_batch_size;
   return {.beam = 0,
           .max_frames = config.data.max_frames,
-          .max_batch = config.train.eval_batch_size,
+          .max_batch = batch > 0 ? batch : config.data.batch_size,
           .fold_timit = config.data.dataset == "timit"};
 }
 

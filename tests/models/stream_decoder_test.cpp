@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kClasses = 6;
 
-SpeechModelOptions small(const std::string& kind, int64_t subsampling) {
+SpeechModelOptions streaming_options(const std::string& kind, int64_t subsampling) {
   SpeechModelOptions options{.features = kClasses,
                              .classes = kClasses,
                              .subsampling = subsampling,
@@ -73,7 +73,7 @@ TEST_CASE("a stream decoder neither loses nor repeats labels at a restart") {
         CAPTURE(kind);
         CAPTURE(subsampling);
         CAPTURE(window);
-        SpeechModel model(small(kind, subsampling));
+        SpeechModel model(streaming_options(kind, subsampling));
         model.initialize(3);
         make_memoryless(model);
         StreamDecoder decoder(model, {.window = window, .pause = 0});
@@ -93,7 +93,7 @@ TEST_CASE("a stream decoder neither loses nor repeats labels at a restart") {
 }
 
 TEST_CASE("a stream decoder starts a new state when speech begins after a pause") {
-  SpeechModel model(small("linear", 2));
+  SpeechModel model(streaming_options("linear", 2));
   model.initialize(3);
   // One feature marks silence and selects the blank.
   for (int64_t i = 0; i < model.input_projection->weight.size(0); ++i)
@@ -148,7 +148,7 @@ TEST_CASE("EnergyTracker counts frames in the lower half of the energies of the 
 }
 
 TEST_CASE("the memory of a stream decoder does not depend on the length of the stream") {
-  SpeechModelOptions options = small("linear", 4);
+  SpeechModelOptions options = streaming_options("linear", 4);
   options.encoder.layers = 1;
   SpeechModel model(options);
   model.initialize(3);
@@ -172,7 +172,7 @@ TEST_CASE("the memory of a stream decoder does not depend on the length of the s
 }
 
 TEST_CASE("a stream decoder rejects invalid windows and frames") {
-  SpeechModel linear(small("linear", 1)), softmax(small("softmax", 1));
+  SpeechModel linear(streaming_options("linear", 1)), softmax(small("softmax", 1));
   linear.initialize(1);
   CHECK_THROWS_WITH_AS((StreamDecoder{linear, {.window = 49}}),
                        "a window of 49 frames is too short: expected 0 or at least 50", ConfigError);

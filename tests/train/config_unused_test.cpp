@@ -282,3 +282,28 @@ TEST_CASE("every key of the schema has a scope: the keys without effect, by kind
   CHECK(text(unused_keys(kSpeech, {"data.dataset=kaldi", "data.path=/corpus", "data.lexicon=/words"})) ==
         text(kaldi));
 }
+
+TEST_CASE("model.dropout was accepted without effect for an LSTM of one layer") {
+  CHECK(set_error(kLstm, {"model.layers=2", "model.dropout=0.3"}).empty());
+  const std::string reason = "belongs to Transformers and LSTMs of several layers, and model.layers is 1";
+  for (const std::string set : {"model.dropout=0.3", "train.dropout_steps=2"})
+    CHECK(contains(set_error(kLstm, {"model.layers=1", set}), reason));
+  CHECK(set_error(kSpeech, {"model.layers=1", "model.dropout=0.3"}).empty());
+}
+
+TEST_CASE(
+    "only training takes data.feature_cache from a file: a config from elsewhere chose where eval writes") {
+  const TempFolder folder;
+  const auto path = folder.write("a.toml", "[data]\nfeature_cache = \"/cache\"\n" + kSpeech.substr(7));
+  const ConfigReading checkpoint{.unused = UnusedKeys::ignore_in_file, .use = ConfigUse::evaluation};
+  CHECK(load(path).data.feature_cache == "/cache");
+  CHECK(load(path, {}, checkpoint).data.feature_cache.empty());
+  CHECK(load(path, {"data.feature_cache=/cache"}, checkpoint).data.feature_cache == "/cache");
+}
+
+TEST_CASE("a key of the file that --set gives an effect was refused") {
+  const TempFolder folder;
+  const auto path = folder.write("a.toml", kImages + "[schedule]\npatience = 3\n");
+  CHECK(config_error(path, {}) != "");
+  CHECK(load(path, {"schedule.kind=plateau", "train.eval_every=1"}).schedule.patience == 3);
+}

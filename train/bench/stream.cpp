@@ -8,8 +8,10 @@
 
 #include "core/errors.h"
 #include "core/machine.h"
+#include "data/command.h"
 #include "train/bench/bench.h"
 #include "train/bench/measure.h"
+#include "train/commands/run_options.h"
 #include "train/speech_features.h"
 #include "train/speech_streaming.h"
 
@@ -111,22 +113,33 @@ Labels transcribe(const LoadedSpeechRun& run, StreamDecoder& decoder,
   return labels;
 }
 
+// Returns -1 for phones that training has not seen: they match no label, so they count as errors.
+Labels labels_of(const Words& phones, const PhoneTable& table) {
+  Labels labels;
+  for (const std::string& phone : phones)
+    labels.push_back(table.contains(phone) ? table.number(phone) : int64_t{-1});
+  return labels;
+}
+
 // Reads the recordings of a part and counts the errors in each. The state is never restarted, so that the
 // reference figure does not depend on --window.
 std::vector<Clip> read_clips(const LoadedSpeechRun& run, const CommandLine& line) {
   const Corpus corpus =
-      read_speech_part(run.config, line.options.get<std::string>("split"), line.common.data_dir);
+      read_speech_part(run.config, line.options.get<std::string>("split"), data_access(line));
+  const AudioOptions options = feature_options(run.config, false).audio();
   const auto decoder = make_stream_decoder(run, 0);
   std::vector<Clip> clips;
   for (const Utterance& u : corpus.utterances) {
-    const bool whole = u.source == SpeechSource::audio && u.command.empty() && u.begin == 0 && !u.end;
+    const bool whole = u.source == SpeechSource::audio && u.begin == 0 && !u.end;
     if (!u.fault.empty() || !whole) continue;
-    Clip clip{to_samples(read_audio(u.path, feature_options(run.config, false).audio()).samples),
-              run.description.phones.numbers(u.phones)};
+    std::optional<CommandOutput> output;
+    if (!u.command.empty()) output.emplace(u.command);
+    const Audio audio = read_audio(output ? output->path() : u.path, options);
+    Clip clip{to_samples(audio.samples), labels_of(u.phones, run.description.phones)};
     clip.errors = count_errors(clip.labels, transcribe(run, *decoder, {&clip.samples})).errors;
     clips.push_back(std::move(clip));
   }
-  if (clips.empty()) throw DataError(corpus.name + ": has no recordings that are whole files");
+  if (clips.empty()) throw DataError(corpus.name + ": has no whole recordings");
   return clips;
 }
 
@@ -173,6 +186,7 @@ Report run_stream(const CommandLine& line) {
   const NoGrad no_grad;
   const auto& path = line.options.get<std::string>("run");
   if (path.empty()) throw ConfigError("bench stream needs --run, the run directory of a speech model");
+  const auto lengths = index_list("seconds", line.options.get<std::string>("seconds"));
   const LoadedSpeechRun run =
       load_speech_run(find_run({.path = path, .sets = {}, .device = device_of(line)}));
   const auto decoder = make_stream_decoder(run, line.options.get<double>("window"));
@@ -180,7 +194,7 @@ Report run_stream(const CommandLine& line) {
   const Samples pause = pause_samples(line.options.get<double>("pause"), line.options.get<double>("noise-db"),
                                       feature_options(run.config, false).filterbank.rate);
   std::vector<Report> rows;
-  for (const int64_t seconds : index_list("--seconds", line.options.get<std::string>("seconds")))
+  for (const int64_t seconds : lengths)
     rows.push_back(measure(run, *decoder, clips, pause, static_cast<double>(seconds)));
   return Report()
       .add("recordings", static_cast<int64_t>(clips.size()))
@@ -213,7 +227,8 @@ Benchmark stream_benchmark() {
                    .help = "level of the noise in decibels relative to full scale",
                    .min = -200,
                    .max = 0},
-                  window_option()},
+                  window_option(),
+                  allow_commands_option()},
       .run = run_stream};
 }
 

@@ -121,6 +121,7 @@ Report reproduce_speech_table(const ReproductionOptions& options) {
         find_run({.path = trained.path, .checkpoint = "best", .sets = {}, .device = options.device}));
     Config config = best.config;
     config.data.eval_limit = trained.config.data.eval_limit;
+    config.data.feature_cache = trained.config.data.feature_cache;
     corpus = config.data.dataset;
     const SpeechPart test_part = make_speech_part(config, "test", options.data(), &best.description);
     const SpeechEvaluation test = until_stopped([&](const StopCheck& stop) {

@@ -116,3 +116,26 @@ TEST_CASE("eval and transcribe of speech models that are not finite end with 5 a
   fill_parameter(run, "head.weight", kNaN);
   for (const Words& words : commands) check_diverged(words, {"head.weight has", "non-finite elements"});
 }
+
+// The attention adds zeros, so the loss is finite. The gradient of the value projection is a product of its
+// inputs, about 1e30, and of 3e38.
+TEST_CASE("a gradient norm that is not finite with a finite loss ends with 5 and keeps the checkpoint") {
+  for (const std::string device : {"cpu", "cuda-emulated"}) {
+    CAPTURE(device);
+    const TempDir dir;
+    const std::string run = (dir / "run").string(), attention = "layers.0.attention.";
+    write_file(dir / "c.toml", std::string(kCopyConfig) + "norm = \"pre\"\n[train]\nsteps = 1\n");
+    Words words = {"train", (dir / "c.toml").string(), "--run-dir", run, "--device", device, "--json"};
+    REQUIRE(run_program(words).code == 0);
+    fill_parameter(run, "layers.0.norm1.weight", 1e30);
+    for (const std::string projection : {"query_projection", "key_projection", "value_projection"})
+      for (const std::string tensor : {".weight", ".bias"})
+        fill_parameter(run, attention + projection + tensor, 0);
+    CheckpointContents contents = read_contents(run);
+    contents.model.at(attention + "out_projection.weight").data<float>()[0] = 3e38F;
+    save_checkpoint(run, contents);
+    words.insert(words.end(), {"--resume", "--set", "train.steps=3"});
+    check_diverged(words, {"the norm of the gradients is", "at step 1;", "the checkpoint of step 1 is kept"});
+    CHECK(checkpoint_steps(run) == std::vector<int64_t>{1});
+  }
+}

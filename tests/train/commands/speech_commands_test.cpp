@@ -408,3 +408,26 @@ TEST_CASE("a run with a relative data.path was usable from the folder of its tra
   CHECK(evaluated.code == 0);
   CHECK(again.code == 0);
 }
+
+TEST_CASE(
+    "a checkpoint from elsewhere chose the folder that eval writes to: data.feature_cache of its config") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 12, 3);
+  const fs::path chosen = dir / "chosen", named = dir / "named";
+  Config config = tiny_speech_config(dir / "an4");
+  config.data.feature_cache = chosen.string();
+  config.train.epochs = 1;
+  const std::string run = trained(dir, config);
+  CHECK(fs::exists(chosen));  // training uses the config of the user
+  fs::remove_all(chosen);
+  write_file(chosen / "0.features.1.tmp", std::string("not ours"));
+  CHECK(run_program({"eval", run}).code == 0);
+  CHECK(run_program({"transcribe", run, feature_file(dir, 0)}).code == 0);
+  CHECK(std::distance(fs::directory_iterator(chosen), fs::directory_iterator()) == 1);
+  CHECK(fs::exists(chosen / "0.features.1.tmp"));
+  CHECK(run_program({"eval", run, "--set", "data.feature_cache=" + named.string()}).code == 0);
+  CHECK_FALSE(fs::is_empty(named));
+  // The user may name the same folder.
+  CHECK(run_program({"eval", run, "--set", "data.feature_cache=" + chosen.string()}).code == 0);
+  CHECK_FALSE(fs::exists(chosen / "0.features.1.tmp"));
+}

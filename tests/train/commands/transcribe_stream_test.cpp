@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <sstream>
 #include <thread>
 
 #include "data/phone_scoring.h"
@@ -253,4 +254,32 @@ TEST_CASE("bench stream scores the recordings of a run's corpus as streams and o
   CHECK(none.code == 2);
   CHECK(contains(none.err, "bench stream needs --run"));
   CHECK(run_program({"bench", "stream", "--run", (dir / "missing").string()}).code != 0);
+}
+
+TEST_CASE("bench stream could not run the commands of wav.scp: --allow-commands as for eval") {
+  const TempDir dir;
+  const std::string run = trained_on_tones(dir.path(), 1);
+  std::istringstream list(read_file(dir / "corpus/test/wav.scp"));
+  std::string commands;
+  for (std::string line; std::getline(list, line);) {
+    const size_t space = line.find(' ');
+    commands += line.substr(0, space) + " cat " + (dir / "corpus/test").string() + "/" +
+                line.substr(space + 1) + " |\n";
+  }
+  const auto figures = [&](bool allowed) {
+    std::vector<std::string> words = {"bench", "stream", "--run", run, "--seconds", "3", "--json"};
+    if (allowed) words.emplace_back("--allow-commands");
+    return run_program(words);
+  };
+  const auto files = json_of(figures(false));
+  write_file(dir / "corpus/test/wav.scp", commands);
+  const auto refused = figures(false);
+  CHECK(refused.code == 3);
+  CHECK(contains(refused.err, "commands are run only with --allow-commands"));
+  const auto piped = json_of(figures(true));
+  CHECK(piped["recordings"] == 6);
+  CHECK(piped["streams"][0]["per_stream"] == files["streams"][0]["per_stream"]);
+  const auto wrong = run_program({"bench", "stream", "--run", run, "--seconds", "x"});
+  CHECK(wrong.code == 2);
+  CHECK(contains(wrong.err, " --seconds: expected"));
 }
