@@ -3,8 +3,8 @@
 # packages, through sudo if need be), builds the program, trains configs/quickstart.toml on Fashion-MNIST, evaluates
 # it on the test images and draws a grid of samples. On two cores this takes less than ten minutes.
 #
-# Run again, it continues an interrupted training and otherwise only evaluates and draws; delete runs/quickstart
-# to start anew.
+# A second call continues an interrupted training. If the training has reached its last step or its time limit, the
+# call only evaluates and draws. Delete runs/quickstart to start anew.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

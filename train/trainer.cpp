@@ -412,9 +412,10 @@ TrainResult Trainer::run() {
   const auto finish = [&](bool last) {
     if (!finish_step(last, signals)) result.stop_signal = signals.requested();
   };
+  result.time_is_up = limit > 0 && seconds_ >= limit;
   // The earlier process may have ended before the evaluation of this step.
-  if (step_ > 0 && evaluated_step_ != step_ && (evaluation_due() || step_ == total_steps_))
-    finish(step_ == total_steps_);
+  const bool ended = step_ == total_steps_ || result.time_is_up;
+  if (step_ > 0 && evaluated_step_ != step_ && (evaluation_due() || ended)) finish(ended);
   while (step_ < total_steps_ && !result.time_is_up && !result.stop_signal) {
     const auto start = Clock::now();
     const double cpu_start = cpu_seconds();

@@ -305,6 +305,11 @@ TEST_CASE("the time limit ends a run with a checkpoint") {
   CHECK(result.time_is_up);
   CHECK(result.step > 0);
   CHECK(fs::exists(dir.path() / "run/checkpoints/latest/state.json"));
+
+  // A resumed run took one step beyond its time limit.
+  const TrainResult resumed = train(config, dir.path() / "run", true);
+  CHECK(resumed.time_is_up);
+  CHECK(resumed.step == result.step);
 }
 
 TEST_CASE("a run directory or a config with text that is not UTF-8 is refused before training") {
