@@ -284,7 +284,7 @@ namespace {
 
 // Returns the line of docs/speech.md that begins with `start`.
 std::string documented(const std::string& start) {
-  const std::string text = read_file(SOURCE_DIR "/docs/speech.md");
+  const std::string text = read_file(std::filesystem::path(SOURCE_DIR) / "docs/speech.md");
   const size_t at = text.find("\n" + start + " ") + 1;
   REQUIRE(at > 0);
   return text.substr(at, text.find('\n', at) - at);
