@@ -120,7 +120,7 @@ TEST_CASE("memory of a step falls about as one over the chunks, backward include
     CHECK(static_cast<double>(list[3]) < 0.15 * static_cast<double>(list[0]));
   }
   SUBCASE("loss") {
-    options.vocabulary = 250;
+    options.vocabulary = 1000;
     options.encoder.feedforward = 4;
     options.encoder.head_dim = 2;
     const auto list = peaks(options.loss_chunks);

@@ -172,7 +172,7 @@ TEST_CASE("the memory of a stream decoder does not depend on the length of the s
 }
 
 TEST_CASE("a stream decoder rejects invalid windows and frames") {
-  SpeechModel linear(streaming_options("linear", 1)), softmax(small("softmax", 1));
+  SpeechModel linear(streaming_options("linear", 1)), softmax(streaming_options("softmax", 1));
   linear.initialize(1);
   CHECK_THROWS_WITH_AS((StreamDecoder{linear, {.window = 49}}),
                        "a window of 49 frames is too short: expected 0 or at least 50", ConfigError);
