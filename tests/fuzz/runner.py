@@ -143,7 +143,8 @@ def problems_of(case, outcome, program):
         problems.append("status 1 for another reason than memory or a failed write")
     if outcome.peak > program.memory:
         problems.append(f"{outcome.peak // MEBIBYTE} MiB of memory")
-    if status == 0 and "--json" in case.arguments and "--help" not in case.arguments and "-h" not in case.arguments:
+    prints_text = {"--help", "-h", "--version"} & set(case.arguments)
+    if status == 0 and "--json" in case.arguments and not prints_text:
         try:
             json.loads(outcome.out)
         except ValueError:
