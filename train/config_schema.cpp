@@ -164,6 +164,10 @@ void add_speech_data(std::vector<SchemaKey>& keys) {
   table.keys_of(scope::timit(), KeyRole::data);
   table.add("phone_set", &DataConfig::phone_set, "phones of training; scores use 39 phones")
       .one_of({"timit61", "timit48", "timit39"});
+}
+
+void add_speech_features(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "data", &Config::data);
   table.keys_of(scope::recordings(), KeyRole::features);
   table.add("sample_rate", &DataConfig::sample_rate, "samples per second; 0: 16000, fsdd 8000")
       .range(0, 192000);
@@ -420,6 +424,7 @@ std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue) {
   add_run(keys);
   add_data(keys);
   add_speech_data(keys);
+  add_speech_features(keys);
   add_model(keys, catalogue);
   add_speech_model(keys);
   add_optimizer(keys);
