@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/cuda/backend.h"
-#include "core/machine.h"
+#include "core/system/machine.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>

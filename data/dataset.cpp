@@ -5,7 +5,7 @@
 
 #include "core/options.h"
 #include "data/catalogue.h"
-#include "data/images.h"
+#include "data/images/images.h"
 #include "data/symbol_tasks.h"
 
 namespace tapeformer {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "core/errors.h"
-#include "data/download.h"
+#include "data/files/download.h"
 
 namespace tapeformer {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "core/errors.h"
-#include "data/text_lines.h"
+#include "data/files/text_lines.h"
 
 namespace tapeformer {
 namespace {

@@ -6,12 +6,12 @@
 #include <fstream>
 
 #include "core/errors.h"
-#include "core/files.h"
-#include "core/log.h"
+#include "core/system/files.h"
+#include "core/system/log.h"
 #include "data/directory.h"
-#include "data/download.h"
-#include "data/gzip.h"
-#include "data/tar.h"
+#include "data/files/download.h"
+#include "data/files/gzip.h"
+#include "data/files/tar.h"
 
 namespace tapeformer {
 namespace {

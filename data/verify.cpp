@@ -4,7 +4,7 @@
 
 #include "core/errors.h"
 #include "data/directory.h"
-#include "data/gzip.h"
+#include "data/files/gzip.h"
 
 namespace tapeformer {
 namespace {

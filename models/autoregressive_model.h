@@ -9,9 +9,9 @@
 #include <string>
 
 #include "core/batch.h"
-#include "models/axial_positions.h"
 #include "models/encoder.h"
-#include "models/positions.h"
+#include "models/layers/axial_positions.h"
+#include "models/layers/positions.h"
 
 namespace tapeformer {
 

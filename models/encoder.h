@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "models/attention/attention.h"
-#include "models/layers.h"
+#include "models/layers/layers.h"
 
 namespace tapeformer {
 

@@ -1,6 +1,6 @@
 #include "ops/linear_attention.h"
 
-#include "ops/attention_op.h"
+#include "ops/detail/attention_op.h"
 
 namespace tapeformer {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/attention_inputs.h"
+#include "ops/detail/attention_inputs.h"
 
 namespace tapeformer {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/attention_op.h"
+#include "ops/detail/attention_op.h"
 #include "ops/elementwise.h"
 #include "ops/kernels/softmax_attention.h"
 #include "ops/matmul.h"

@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "core/cuda/backend.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "core/threads.h"
 
 namespace tapeformer {

@@ -6,7 +6,7 @@
 
 #include "data/dataset.h"
 #include "models/autoregressive_model.h"
-#include "train/config.h"
+#include "train/config/config.h"
 
 namespace tapeformer {
 

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/folder.h"
+#include "core/system/folder.h"
 
 namespace tapeformer {
 

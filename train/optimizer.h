@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "autograd/tape.h"
-#include "train/config.h"
+#include "train/config/config.h"
 
 namespace tapeformer {
 

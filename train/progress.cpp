@@ -10,7 +10,7 @@
 #include <ostream>
 
 #include "core/errors.h"
-#include "core/printable.h"
+#include "core/system/printable.h"
 
 namespace tapeformer {
 namespace {

@@ -1,9 +1,9 @@
 #include "train/run.h"
 
 #include "train/build.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/model_sizes.h"
 #include "train/finite.h"
-#include "train/model_sizes.h"
 
 namespace tapeformer {
 namespace {

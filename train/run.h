@@ -9,8 +9,8 @@
 
 #include "data/dataset.h"
 #include "models/autoregressive_model.h"
-#include "train/config.h"
-#include "train/speech_data.h"
+#include "train/config/config.h"
+#include "train/tasks/speech/data.h"
 
 namespace tapeformer {
 

@@ -5,7 +5,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "data/command.h"
+#include "data/files/command.h"
 
 namespace tapeformer {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "core/allocator.h"
 #include "core/cuda/backend.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "train/finite.h"
 
 namespace tapeformer {

@@ -15,15 +15,15 @@
 
 #include "core/readback.h"
 #include "train/build.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/run_directory.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/progress.h"
-#include "train/run_directory.h"
 #include "train/schedule.h"
 #include "train/signals.h"
 #include "train/step_graphs.h"
-#include "train/task.h"
+#include "train/tasks/task.h"
 
 namespace tapeformer {
 

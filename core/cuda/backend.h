@@ -12,7 +12,7 @@
 
 namespace tapeformer::cuda {
 
-// True when the kernels of this build run on the CPU (core/cuda/emulation).
+// True when the kernels of this build run on the CPU (core/emulation).
 bool emulated();
 
 struct DeviceInfo {

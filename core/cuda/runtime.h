@@ -2,9 +2,9 @@
 #pragma once
 
 #ifdef TAPEFORMER_CUDA_EMULATED
-#include "core/cuda/emulation/cublas.h"
-#include "core/cuda/emulation/cublas_lt.h"
-#include "core/cuda/emulation/runtime.h"
+#include "core/emulation/cublas.h"
+#include "core/emulation/cublas_lt.h"
+#include "core/emulation/runtime.h"
 #else
 #include <cublasLt.h>
 #include <cublas_v2.h>

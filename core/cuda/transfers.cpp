@@ -10,7 +10,7 @@
 
 #include "core/cuda/context.h"
 #ifdef TAPEFORMER_CUDA_EMULATED
-#include "core/cuda/emulation/events.h"
+#include "core/emulation/events.h"
 #endif
 
 namespace tapeformer::cuda {

@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "core/errors.h"
-#include "data/download.h"
-#include "data/gzip.h"
-#include "data/tar.h"
+#include "data/files/download.h"
+#include "data/files/gzip.h"
+#include "data/files/tar.h"
 #include "tests/data/support.h"
 
 using namespace tapeformer;

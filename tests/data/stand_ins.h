@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/rng.h"
-#include "data/phones.h"
-#include "data/text_lines.h"
+#include "data/files/text_lines.h"
+#include "data/speech/phones.h"
 #include "tests/data/support.h"
 
 namespace tapeformer::test {

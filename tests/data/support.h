@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "data/file.h"
+#include "data/files/file.h"
 #include "tests/support/temp_dir.h"
 
 namespace tapeformer::test {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "core/errors.h"
-#include "data/gzip.h"
+#include "data/files/gzip.h"
 #include "tests/data/stand_ins.h"
 
 using namespace tapeformer;

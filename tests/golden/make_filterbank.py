@@ -1,4 +1,4 @@
-"""Writes filterbank_*.f32 next to this script: log-mel filterbanks by kaldi-native-fbank for tests/data/filterbank_test.cpp.
+"""Writes filterbank_*.f32 next to this script: log-mel filterbanks by kaldi-native-fbank for tests/data/audio/filterbank_test.cpp.
 
     python make_filterbank.py [FSDD]
 

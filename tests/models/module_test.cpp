@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "models/layers.h"
-#include "models/positions.h"
+#include "models/layers/layers.h"
+#include "models/layers/positions.h"
 #include "tests/models/small_model.h"
 
 using namespace tapeformer;

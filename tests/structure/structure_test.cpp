@@ -73,7 +73,7 @@ TEST_CASE("control: bad includes are found") {
   CHECK(problem_of("ops/kernels/x.h", "#include \"ops/linear.h\"") != "");
   CHECK(problem_of("ops/cpu/x.cpp", "#include \"autograd/tape.h\"") != "");
   CHECK(problem_of("data/x.cpp", "#include \"ops/linear.h\"") != "");
-  CHECK(problem_of("models/x.cpp", "#include \"train/config.h\"") != "");
+  CHECK(problem_of("models/x.cpp", "#include \"train/config/config.h\"") != "");
   CHECK(problem_of("train/x.cpp", "#include \"tests/support/random.h\"") != "");
   CHECK(problem_of("ops/x.cpp", "#include \"linear.h\"") ==
         "ops/x.cpp:1: includes linear.h: no file of this name from the root of the tree\n");
@@ -81,8 +81,8 @@ TEST_CASE("control: bad includes are found") {
         "ops/linear.cpp:1: includes cuda_runtime.h: belongs only in core/cuda/, ops/cuda/\n");
   CHECK(problem_of("train/x.cpp", "#include <spdlog/spdlog.h>") != "");
   CHECK(problem_of("core/x.cpp", "#include <toml++/toml.h>") != "");
-  CHECK(problem_of("train/config.h", "#include <toml++/toml.h>") ==
-        "train/config.h:1: includes toml++/toml.h: belongs in source files, not in headers\n");
+  CHECK(problem_of("train/config/config.h", "#include <toml++/toml.h>") ==
+        "train/config/config.h:1: includes toml++/toml.h: belongs in source files, not in headers\n");
 }
 
 TEST_CASE("control: good includes are not") {

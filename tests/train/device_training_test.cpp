@@ -9,8 +9,8 @@
 #include "core/cuda/transfers.h"
 #include "tests/support/devices.h"
 #include "tests/support/temp_dir.h"
-#include "tests/train/tiny_speech.h"
-#include "train/safetensors.h"
+#include "tests/train/tasks/speech/tiny_speech.h"
+#include "train/checkpoint/safetensors.h"
 #include "train/step_graphs.h"
 #include "train/trainer.h"
 

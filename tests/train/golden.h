@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "train/safetensors.h"
+#include "train/checkpoint/safetensors.h"
 
 namespace tapeformer::test {
 

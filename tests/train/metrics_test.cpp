@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "tests/support/file_size_limit.h"
-#include "tests/train/config_fixture.h"
+#include "tests/train/config/config_fixture.h"
 
 using namespace tapeformer;
 

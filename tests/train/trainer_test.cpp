@@ -8,11 +8,11 @@
 #include <fstream>
 #include <thread>
 
-#include "core/files.h"
+#include "core/system/files.h"
 #include "tests/support/random.h"
 #include "tests/support/temp_dir.h"
 #include "tests/train/quiet_training.h"
-#include "train/safetensors.h"
+#include "train/checkpoint/safetensors.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;

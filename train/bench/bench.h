@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "train/commands/common.h"
+#include "train/cli/common.h"
 
 namespace tapeformer {
 

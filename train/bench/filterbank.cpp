@@ -1,5 +1,5 @@
 // Log-mel filterbanks of noise, on one thread.
-#include "data/filterbank.h"
+#include "data/audio/filterbank.h"
 #include "core/rng.h"
 #include "train/bench/bench.h"
 #include "train/bench/measure.h"

@@ -1,5 +1,5 @@
 // A stack of LSTM layers, forward and backward, on random frames.
-#include "models/lstm.h"
+#include "models/layers/lstm.h"
 #include "core/rng.h"
 #include "train/bench/bench.h"
 #include "train/bench/measure.h"

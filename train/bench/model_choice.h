@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "models/autoregressive_model.h"
-#include "train/commands/common.h"
-#include "train/config.h"
+#include "train/cli/common.h"
+#include "train/config/config.h"
 
 namespace tapeformer {
 

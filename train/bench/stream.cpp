@@ -7,13 +7,13 @@
 #include <thread>
 
 #include "core/errors.h"
-#include "core/machine.h"
-#include "data/command.h"
+#include "core/system/machine.h"
+#include "data/files/command.h"
 #include "train/bench/bench.h"
 #include "train/bench/measure.h"
-#include "train/commands/run_options.h"
-#include "train/speech_features.h"
-#include "train/speech_streaming.h"
+#include "train/cli/run_options.h"
+#include "train/tasks/speech/features.h"
+#include "train/tasks/speech/streaming.h"
 
 namespace tapeformer {
 namespace {

@@ -2,7 +2,7 @@
 // the step's own matrix shapes, in its precision. Both are measured in turn, so that whatever else the
 // machine does slows both.
 #include "core/allocator.h"
-#include "core/machine.h"
+#include "core/system/machine.h"
 #include "train/bench/bench.h"
 #include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/errors.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "core/threads.h"
 #include "train/bench/attention_lengths.h"
 #include "train/bench/bench.h"

@@ -7,9 +7,9 @@
 #include <cmath>
 
 #include "core/errors.h"
-#include "core/files.h"
-#include "core/log.h"
-#include "data/command.h"
+#include "core/system/files.h"
+#include "core/system/log.h"
+#include "data/files/command.h"
 #include "train/reproduce/chart_axis.h"
 
 namespace tapeformer {

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "core/errors.h"
-#include "core/files.h"
-#include "core/log.h"
+#include "core/system/files.h"
+#include "core/system/log.h"
 #include "train/build.h"
 #include "train/run.h"
 #include "train/trainer.h"

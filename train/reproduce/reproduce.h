@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "train/commands/common.h"
-#include "train/config.h"
-#include "train/data_access.h"
+#include "train/cli/common.h"
+#include "train/config/config.h"
 #include "train/evaluate.h"
+#include "train/tasks/data_access.h"
 
 namespace tapeformer {
 

@@ -3,8 +3,8 @@
 
 #include "core/errors.h"
 #include "train/build.h"
-#include "train/config_parse.h"
-#include "train/config_value.h"
+#include "train/config/parse.h"
+#include "train/config/value.h"
 #include "train/reproduce/reproduce.h"
 
 namespace tapeformer {

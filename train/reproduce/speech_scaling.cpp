@@ -6,14 +6,14 @@
 
 #include "core/allocator.h"
 #include "core/errors.h"
-#include "core/log.h"
 #include "core/rng.h"
+#include "core/system/log.h"
 #include "train/bench/measure.h"
 #include "train/build.h"
 #include "train/optimizer.h"
 #include "train/reproduce/chart.h"
 #include "train/reproduce/reproduce.h"
-#include "train/speech_data.h"
+#include "train/tasks/speech/data.h"
 
 namespace tapeformer {
 namespace {

@@ -9,7 +9,7 @@
 #include "train/reproduce/chart.h"
 #include "train/reproduce/reproduce.h"
 #include "train/run.h"
-#include "train/speech_evaluate.h"
+#include "train/tasks/speech/evaluate.h"
 
 namespace tapeformer {
 namespace {

@@ -1,0 +1,150 @@
+#include "core/emulation/cublas.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/dtype.h"
+
+namespace {
+
+CBLAS_TRANSPOSE flag(cublasOperation_t op) {
+  return op == CUBLAS_OP_T ? CblasTrans : CblasNoTrans;
+}
+blasint size(int64_t value) {
+  return static_cast<blasint>(value);
+}
+
+// To nearest even, with 10 bits behind the point, which is what tensor cores keep of a float.
+float as_tf32(float value) {
+  const auto word = std::bit_cast<uint32_t>(value);
+  return value != value ? value : std::bit_cast<float>((word + 0xFFF + ((word >> 13) & 1)) & ~0x1FFFu);
+}
+
+float as_float(uint16_t bfloat16) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bfloat16) << 16);
+}
+
+// A factor of a product, (rows, columns) column-major, as the floats that enter it.
+const float* floats_of(const void* matrix, cudaDataType_t type, bool tf32, int64_t rows, int64_t columns,
+                       int64_t stride, std::vector<float>& memory) {
+  if (type == CUDA_R_32F && !tf32) return static_cast<const float*>(matrix);
+  const int64_t count = columns == 0 ? 0 : (columns - 1) * stride + rows;
+  memory.resize(static_cast<size_t>(std::max<int64_t>(count, 1)));
+  for (int64_t column = 0; column < columns; ++column)
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t at = column * stride + row;
+      memory[static_cast<size_t>(at)] = type == CUDA_R_32F
+                                            ? as_tf32(static_cast<const float*>(matrix)[at])
+                                            : as_float(static_cast<const uint16_t*>(matrix)[at]);
+    }
+  return memory.data();
+}
+
+// A product with what was handed over by address: alpha and beta are read when it is submitted.
+struct Product {
+  CBLAS_TRANSPOSE op_a, op_b;
+  int64_t m, n, k;
+  double alpha, beta;
+  const void *a, *b;
+  cudaDataType_t factor;
+  int64_t rows_a, columns_a, lda, stride_a, rows_b, columns_b, ldb, stride_b;
+  void* c;
+  int64_t ldc, stride_c, count;
+  bool is_double, tf32;
+  bool rounds;        // the result to bfloat16; beta is 0 then
+  bool rounds_parts;  // of the sums too
+
+  void run() const {
+    const int64_t bytes = factor == CUDA_R_16BF ? 2 : 4;
+    std::vector<float> of_a, of_b;
+    for (int64_t i = 0; i < count; ++i) {
+      if (is_double) {
+        cblas_dgemm(CblasColMajor, op_a, op_b, size(m), size(n), size(k), alpha,
+                    static_cast<const double*>(a) + i * stride_a, size(lda),
+                    static_cast<const double*>(b) + i * stride_b, size(ldb), beta,
+                    static_cast<double*>(c) + i * stride_c, size(ldc));
+        continue;
+      }
+      const float* const first = floats_of(static_cast<const char*>(a) + i * stride_a * bytes, factor, tf32,
+                                           rows_a, columns_a, lda, of_a);
+      const float* const second = floats_of(static_cast<const char*>(b) + i * stride_b * bytes, factor, tf32,
+                                            rows_b, columns_b, ldb, of_b);
+      const auto multiply = [&](int64_t from, int64_t to, float* sums, double scale) {
+        cblas_sgemm(CblasColMajor, op_a, op_b, size(m), size(n), size(to - from), static_cast<float>(alpha),
+                    first + from * (op_a == CblasNoTrans ? lda : 1), size(lda),
+                    second + from * (op_b == CblasNoTrans ? 1 : ldb), size(ldb), static_cast<float>(scale),
+                    sums, size(ldc));
+      };
+      if (!rounds) {
+        multiply(0, k, static_cast<float*>(c) + i * stride_c, beta);
+        continue;
+      }
+      std::vector<float> sums(static_cast<size_t>(ldc * n));
+      multiply(0, k / 2, sums.data(), 0);
+      if (rounds_parts)
+        for (float& sum : sums) sum = static_cast<float>(tapeformer::BFloat16(sum));
+      multiply(k / 2, k, sums.data(), 1);
+      auto* const result = static_cast<tapeformer::BFloat16*>(c) + i * stride_c;
+      for (int64_t column = 0; column < n; ++column)
+        for (int64_t row = 0; row < m; ++row)
+          result[column * ldc + row] = tapeformer::BFloat16(sums[static_cast<size_t>(column * ldc + row)]);
+    }
+  }
+};
+
+}  // namespace
+
+const char* cublasGetStatusString(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_SUCCESS         ? "success"
+         : status == CUBLAS_STATUS_INVALID_VALUE ? "an invalid value was passed to cuBLAS"
+                                                 : "the emulation of cuBLAS does not have these types";
+}
+
+cublasStatus_t cublasGemmStridedBatchedEx_64(
+    cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
+    const void* alpha, const void* a, cudaDataType_t type_a, int64_t lda, long long stride_a, const void* b,
+    cudaDataType_t type_b, int64_t ldb, long long stride_b, const void* beta, void* c, cudaDataType_t type_c,
+    int64_t ldc, long long stride_c, int64_t count, cublasComputeType_t compute, cublasGemmAlgo_t) {
+  const bool is_double = type_c == CUDA_R_64F, tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  const bool rounded = type_a == CUDA_R_16BF, rounds = type_c == CUDA_R_16BF;
+  if (type_a != type_b || (type_a != type_c && !(rounded && type_c == CUDA_R_32F)) ||
+      (is_double ? compute != CUBLAS_COMPUTE_64F : compute == CUBLAS_COMPUTE_64F) || (tf32 && rounded) ||
+      (rounds && *static_cast<const float*>(beta) != 0))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  const int64_t least_a = op_a == CUBLAS_OP_N ? m : k, least_b = op_b == CUBLAS_OP_N ? k : n;
+  if (lda < least_a || ldb < least_b || ldc < m) return CUBLAS_STATUS_INVALID_VALUE;
+  const auto scalar = [&](const void* value) {
+    return is_double ? *static_cast<const double*>(value)
+                     : static_cast<double>(*static_cast<const float*>(value));
+  };
+  const Product product{.op_a = flag(op_a),
+                        .op_b = flag(op_b),
+                        .m = m,
+                        .n = n,
+                        .k = k,
+                        .alpha = scalar(alpha),
+                        .beta = scalar(beta),
+                        .a = a,
+                        .b = b,
+                        .factor = type_a,
+                        .rows_a = least_a,
+                        .columns_a = op_a == CUBLAS_OP_N ? k : m,
+                        .lda = lda,
+                        .stride_a = stride_a,
+                        .rows_b = least_b,
+                        .columns_b = op_b == CUBLAS_OP_N ? n : k,
+                        .ldb = ldb,
+                        .stride_b = stride_b,
+                        .c = c,
+                        .ldc = ldc,
+                        .stride_c = stride_c,
+                        .count = count,
+                        .is_double = is_double,
+                        .tf32 = tf32,
+                        .rounds = rounds,
+                        .rounds_parts = handle->math != CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION};
+  tapeformer::cuda::emulation::submit([product] { product.run(); });
+  return CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,148 @@
+#include "core/emulation/cublas_lt.h"
+
+#include <memory>
+#include <vector>
+
+#include "core/dtype.h"
+
+using tapeformer::BFloat16;
+
+namespace {
+
+float value_at(const void* matrix, const EmulatedLayout& layout, int64_t row, int64_t column) {
+  const int64_t at = column * layout.stride + row;
+  return layout.type == CUDA_R_16BF ? static_cast<float>(static_cast<const BFloat16*>(matrix)[at])
+                                    : static_cast<const float*>(matrix)[at];
+}
+
+bool is_factor(const EmulatedLayout& layout) {
+  return layout.type == CUDA_R_32F || layout.type == CUDA_R_16BF;
+}
+
+// d: the product, still in float32, of which bias and layout_d may be bfloat16.
+void run_epilogue(const EmulatedMatmul& matmul, const void* b, const EmulatedLayout& layout_b, float* d,
+                  const EmulatedLayout& layout_d, int64_t k) {
+  const EmulatedLayout of_bias{layout_d.type, layout_d.rows, 1, layout_d.rows};
+  for (int64_t column = 0; column < layout_d.columns; ++column) {
+    if (matmul.epilogue == CUBLASLT_EPILOGUE_BGRADB) {
+      double sum = 0;
+      for (int64_t row = 0; row < k; ++row)
+        sum += static_cast<double>(matmul.op_b == CUBLAS_OP_T ? value_at(b, layout_b, column, row)
+                                                              : value_at(b, layout_b, row, column));
+      static_cast<float*>(matmul.bias)[column] = static_cast<float>(sum);
+      continue;
+    }
+    float* const values = d + column * layout_d.stride;
+    for (int64_t row = 0; row < layout_d.rows; ++row) {
+      values[row] += value_at(matmul.bias, of_bias, row, 0);
+      if (matmul.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && !(values[row] > 0)) values[row] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* matmul, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+  if (scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *matmul = new EmulatedMatmul{compute, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t matmul) {
+  delete matmul;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t matmul,
+                                              cublasLtMatmulDescAttributes_t attribute, const void* value,
+                                              size_t bytes) {
+  const auto set = [&](auto& field) {
+    if (bytes != sizeof(field)) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(&field, value, sizeof(field));
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return set(matmul->op_a);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return set(matmul->op_b);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return set(matmul->epilogue);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      return set(matmul->bias);
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, uint64_t rows,
+                                          uint64_t columns, int64_t stride) {
+  *layout = new EmulatedLayout{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), stride};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulHeuristicResult_t* results, int* found) {
+  *found = is_factor(*a) && a->type == b->type && (d->type == CUDA_R_32F || d->type == a->type) ? 1 : 0;
+  if (*found == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  results[0] = {{preference->reductions == CUBLASLT_REDUCTION_SCHEME_MASK}, 0, CUBLAS_STATUS_SUCCESS};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t layout_a, const void* b, cublasLtMatrixLayout_t layout_b,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
+                              cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t* algorithm, void*,
+                              size_t, cudaStream_t) {
+  const bool transpose_b = matmul->op_b == CUBLAS_OP_T;
+  const int64_t m = layout_d->rows, n = layout_d->columns,
+                k = matmul->op_a == CUBLAS_OP_T ? layout_a->rows : layout_a->columns;
+  if (c != d || (matmul->op_a == CUBLAS_OP_T ? layout_a->columns : layout_a->rows) != m ||
+      (transpose_b ? layout_b->columns : layout_b->rows) != k ||
+      (transpose_b ? layout_b->rows : layout_b->columns) != n)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (matmul->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !matmul->bias) return CUBLAS_STATUS_INVALID_VALUE;
+  // What is rounded at the end lies in float32 until then.
+  const bool rounds = layout_d->type == CUDA_R_16BF;
+  const auto sums = std::make_shared<std::vector<float>>(rounds ? layout_d->stride * n : 0);
+  float* const result = rounds ? sums->data() : static_cast<float*>(d);
+  EmulatedCublas handle;
+  const auto multiply = [&](int64_t from, int64_t to, const void* scale) {
+    const auto at = [&](const void* matrix, const EmulatedLayout& layout, bool along_column) {
+      const int64_t bytes = layout.type == CUDA_R_16BF ? 2 : 4;
+      return static_cast<const char*>(matrix) + from * (along_column ? 1 : layout.stride) * bytes;
+    };
+    return cublasGemmStridedBatchedEx_64(&handle, matmul->op_a, matmul->op_b, m, n, to - from, alpha,
+                                         at(a, *layout_a, matmul->op_a == CUBLAS_OP_T), layout_a->type,
+                                         layout_a->stride, 0, at(b, *layout_b, !transpose_b), layout_b->type,
+                                         layout_b->stride, 0, scale, result, CUDA_R_32F, layout_d->stride, 0,
+                                         1, matmul->compute, CUBLAS_GEMM_DEFAULT);
+  };
+  const int64_t middle = rounds && algorithm->rounds_parts ? k / 2 : 0;
+  if (middle > 0) {
+    if (const cublasStatus_t status = multiply(0, middle, beta); status != CUBLAS_STATUS_SUCCESS)
+      return status;
+    tapeformer::cuda::emulation::submit([sums] {
+      for (float& sum : *sums) sum = static_cast<float>(BFloat16(sum));
+    });
+  }
+  const float one = 1;
+  if (const cublasStatus_t status = multiply(middle, k, middle > 0 ? &one : beta);
+      status != CUBLAS_STATUS_SUCCESS)
+    return status;
+  tapeformer::cuda::emulation::submit(
+      [matmul = *matmul, b, layout_b = *layout_b, d, result, sums, layout_d = *layout_d, k] {
+        if (matmul.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+          run_epilogue(matmul, b, layout_b, result, layout_d, k);
+        for (size_t i = 0; i < sums->size(); ++i) static_cast<BFloat16*>(d)[i] = BFloat16((*sums)[i]);
+      });
+  return CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,99 @@
+#include "core/emulation/runtime.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace {
+
+constexpr size_t kDeviceAlignment = 256;  // what cudaMalloc promises
+
+}  // namespace
+
+cudaError_t cudaMalloc(void** block, size_t bytes) {
+  if (posix_memalign(block, kDeviceAlignment, bytes) != 0) return cudaErrorMemoryAllocation;
+  std::memset(*block, 0xFF, bytes);  // not a number in any floating type
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* block) {
+  std::free(block);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void** block, size_t bytes) {
+  return cudaMalloc(block, bytes);
+}
+
+cudaError_t cudaFreeHost(void* block) {
+  return cudaFree(block);
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
+  if (index != 0) return cudaErrorInvalidDevice;
+  *properties = {};
+  std::strcpy(properties->name, "emulation on the CPU");
+  properties->major = 9;
+  properties->totalGlobalMem =
+      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return cudaSuccess;
+}
+
+const char* cudaGetErrorName(cudaError_t status) {
+  switch (status) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+  }
+  return "?";
+}
+
+const char* cudaGetErrorString(cudaError_t status) {
+  return cudaGetErrorName(status);
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  if (tapeformer::cuda::emulation::captured) return cudaErrorStreamCaptureUnsupported;
+  tapeformer::cuda::emulation::captured = new std::vector<std::function<void()>>;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+  auto* const work = std::exchange(tapeformer::cuda::emulation::captured, nullptr);
+  if (!work) return cudaErrorInvalidValue;
+  *graph = new EmulatedGraph{std::move(*work)};
+  delete work;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long) {
+  *ready = new EmulatedGraph(*graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t ready, cudaStream_t) {
+  if (tapeformer::cuda::emulation::captured) return cudaErrorStreamCaptureUnsupported;
+  for (const auto& part : ready->work) part();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t ready) {
+  delete ready;
+  return cudaSuccess;
+}

@@ -1,0 +1,80 @@
+// Files that survive crashes and full disks: complete writes, fsync, and replacement by rename. All functions
+// throw FileError with the path and the system's reason. They follow symbolic links, for files that the user
+// names. For files that the program names, use core/system/folder.h, which does not follow links.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace tapeformer {
+
+class FileError : public std::runtime_error {
+ public:
+  // The message is "cannot ACTION PATH: TEXT". `reason` is an errno, whose text of the system is the default.
+  FileError(const std::string& action, const std::string& path, int reason = errno);
+  FileError(const std::string& action, const std::string& path, int reason, const std::string& text);
+  int reason() const { return reason_; }
+
+ private:
+  int reason_;
+};
+
+// An open file descriptor, closed with its owner.
+class File {
+ public:
+  // Flags as for open(2); O_CLOEXEC is added. Throws FileError.
+  File(const std::string& path, int flags);
+  // Takes over an open descriptor; `path` names the file in errors.
+  File(int descriptor, std::string path) : path_(std::move(path)), descriptor_(descriptor) {}
+  File(File&& other) noexcept
+      : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+  ~File();
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  const std::string& path() const { return path_; }
+  void write(const void* data, size_t size);
+  void read_at(void* data, size_t size,
+               size_t offset) const;  // the whole range; throws if the file is shorter
+  size_t size() const;                // throws if the file is not a regular file
+  void truncate(size_t size);
+  // Data on disk; after it returns, a rename of this file can only uncover whole content.
+  void sync();
+
+ private:
+  std::string path_;
+  int descriptor_;
+};
+
+// Opens a regular file for reading. Throws FileError for other kinds of files and never blocks on a pipe.
+File open_regular(const std::string& path);
+// Returns the contents of a regular file. Throws FileError if the file has more than `max_bytes`.
+std::string read_file(const std::string& path, size_t max_bytes = SIZE_MAX);
+// Returns an unpredictable hidden name, in the same folder, for a temporary file that will replace `name`.
+std::string temporary_name(const std::string& name);
+// Returns whether `name` has the form of a result of temporary_name.
+bool is_temporary_name(std::string_view name);
+// Makes renames and new entries in a folder durable.
+void sync_folder(const std::string& path);
+void rename_path(const std::string& from, const std::string& to);
+// Replaces a file atomically: readers see the old or the new content. A failure leaves no other file behind.
+// If the path is a symbolic link, replaces its target. If the path is a device or a pipe, writes to it.
+void replace_file(const std::string& path, std::string_view text);
+
+// A folder that one process at a time may write to, from construction to destruction; the system gives it
+// free when the process ends in any way.
+class FolderLock {
+ public:
+  // Throws FileError; its reason is EWOULDBLOCK when another process holds the folder.
+  explicit FolderLock(const std::string& path);
+
+ private:
+  File folder_;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,56 @@
+// A folder whose entries the program names, such as a run directory. No function follows a symbolic link in
+// the folder, so a link cannot redirect a write. The path of the folder itself may contain links.
+//
+// Names are single components of a path. All functions throw FileError.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/system/files.h"
+
+namespace tapeformer {
+
+class Folder {
+ public:
+  enum class Kind { none, file, folder, link, other };
+
+  explicit Folder(const std::string& path);
+  // Opens an existing folder. Throws if the entry is a symbolic link.
+  Folder open_folder(const std::string& name) const;
+  // Creates a folder. Throws if the entry exists.
+  Folder create_folder(const std::string& name) const;
+
+  const std::string& path() const { return handle_.path(); }
+  std::string path_of(const std::string& name) const {
+    return path() + (path().ends_with('/') ? "" : "/") + name;
+  }
+  // Returns the kind of an entry; Kind::none if there is no such entry.
+  Kind kind_of(const std::string& name) const;
+
+  // Creates a file for writing. Throws if the entry exists.
+  File create_file(const std::string& name) const;
+  // Opens a regular file with flags as for open(2). Creates the file if `flags` contain O_CREAT.
+  File open_file(const std::string& name, int flags) const;
+
+  // Creates a file with this text and syncs it. Throws if the entry exists.
+  void write(const std::string& name, std::string_view text) const;
+  // Creates or replaces a file atomically: readers see the old or the new content, also after a failure.
+  void replace(const std::string& name, std::string_view text) const;
+  // Creates or replaces a symbolic link.
+  void replace_link(const std::string& name, const std::string& target) const;
+  void rename(const std::string& from, const std::string& to) const;
+  // Exchanges two entries atomically.
+  void exchange(const std::string& a, const std::string& b) const;
+  // Removes a file, a link or a folder with its contents. Does nothing if there is no such entry.
+  void remove(const std::string& name) const;
+  // Syncs the folder, so that new, renamed and removed entries are durable.
+  void sync() const;
+
+ private:
+  explicit Folder(File handle) : handle_(std::move(handle)) {}
+
+  File handle_;
+};
+
+}  // namespace tapeformer

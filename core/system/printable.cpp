@@ -1,0 +1,61 @@
+#include "core/system/printable.h"
+
+#include <cstdint>
+
+#include "core/system/utf8.h"
+
+namespace tapeformer {
+namespace {
+
+// Returns whether a character is a control character (C0, DEL, C1), a line or paragraph separator, or a
+// bidirectional formatting character.
+bool is_unsafe(char32_t code) {
+  const auto within = [code](char32_t first, char32_t last) { return code >= first && code <= last; };
+  return code < 0x20 || within(0x7F, 0x9F) || code == 0x061C || within(0x200E, 0x200F) ||
+         within(0x2028, 0x202E) || within(0x2066, 0x2069);
+}
+
+std::string escape(char kind, uint32_t value, int digits) {
+  std::string text = {'\\', kind};
+  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) text += "0123456789abcdef"[value >> shift & 15];
+  return text;
+}
+
+std::string escaped(std::string_view text, std::string_view kept) {
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    const Utf8Character character = first_utf8_character(text);
+    const size_t bytes = character.bytes == 0 ? 1 : character.bytes;
+    if (character.bytes == 0)
+      result += escape('x', static_cast<uint8_t>(text[0]), 2);
+    else if (is_unsafe(character.code) && kept.find(text[0]) == std::string_view::npos)
+      result += escape('u', character.code, 4);
+    else
+      result += text.substr(0, bytes);
+    text.remove_prefix(bytes);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  return escaped(text, "\n\t");
+}
+
+std::string printable_line(std::string_view text) {
+  return escaped(text, "");
+}
+
+std::string printable_message(std::string_view text) {
+  std::string result;
+  const std::string lines = printable(text);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    result += lines[i];
+    if (lines[i] == '\n' && i + 1 < lines.size() && lines[i + 1] != ' ') result += "  ";
+  }
+  return result;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,24 @@
+#include "core/system/utf8.h"
+
+#include <cstdint>
+
+namespace tapeformer {
+
+Utf8Character first_utf8_character(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  const size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < bytes) return {};
+  char32_t code = lead & (0x7F >> bytes);
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {};
+    code = code << 6 | (byte(i) & 0x3F);
+  }
+  constexpr char32_t kMinCode[] = {0, 0, 0x80, 0x800, 0x10000};  // by the number of bytes
+  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
+  if (code < kMinCode[bytes] || surrogate || code > 0x10FFFF) return {};
+  return {code, bytes};
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,312 @@
+#include "data/audio/audio.h"
+
+#include <fcntl.h>
+#include <sndfile.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+#include "core/errors.h"
+#include "core/system/files.h"
+#include "data/files/file.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr size_t kHeaderBytes = 4096;
+constexpr size_t kMostOggPage = 65307;  // bytes
+constexpr sf_count_t kBlockFrames = 1 << 16;
+constexpr int64_t kBlocksPerSecond = 50;  // of a stream
+// Programs that write a WAV to a pipe do not know its length and announce about 2 GiB or more of it.
+constexpr int64_t kUnknownFrames = int64_t{1} << 26;  // of up to 32 bytes
+constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;
+
+using Sound = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
+
+// Returns the number of samples, or the largest int64 if `seconds` is 0 (no limit).
+int64_t samples_in(double seconds, int64_t rate) {
+  const double samples = std::ceil(seconds * static_cast<double>(rate));
+  const bool limited = seconds > 0 && samples < 0x1p62;
+  return limited ? static_cast<int64_t>(samples) : std::numeric_limits<int64_t>::max();
+}
+
+uint32_t little_endian(const uint8_t* bytes) {
+  return uint32_t{bytes[3]} << 24 | uint32_t{bytes[2]} << 16 | uint32_t{bytes[1]} << 8 | bytes[0];
+}
+
+Bytes first_bytes(const std::filesystem::path& path) {
+  const File file(path.string(), O_RDONLY);
+  Bytes bytes(std::min<size_t>(file.size(), kHeaderBytes));
+  file.read_at(bytes.data(), bytes.size(), 0);
+  return bytes;
+}
+
+// The value of a line "name -type value" of a SPHERE header, or "".
+std::string sphere_field(std::string_view header, const std::string& name) {
+  size_t at = header.find("\n" + name + " -");
+  if (at == std::string_view::npos) return "";
+  at = header.find(' ', at + name.size() + 2);
+  if (at == std::string_view::npos) return "";
+  return std::string(header.substr(at + 1, header.find('\n', at) - at - 1));
+}
+
+// Returns 0 if the field is absent or not a number. Clamps numbers to the range of int64.
+int64_t sphere_number(std::string_view header, const std::string& name) {
+  return std::strtoll(sphere_field(header, name).c_str(), nullptr, 10);
+}
+
+// Returns the size of a SPHERE file in its header. 0: the header has no size. -1: the size is invalid.
+int64_t sphere_bytes(std::string_view header) {
+  const int64_t count = sphere_number(header, "sample_count");
+  const int64_t size = sphere_number(header, "sample_n_bytes");
+  const int64_t channels = std::max<int64_t>(1, sphere_number(header, "channel_count"));
+  const int64_t start =
+      std::strtoll(std::string(header.substr(std::min<size_t>(8, header.size()), 8)).c_str(), nullptr, 10);
+  if (count < 0 || size < 0 || start < 0) return -1;
+  int64_t total = 0;
+  if (__builtin_mul_overflow(count, size, &total) || __builtin_mul_overflow(total, channels, &total) ||
+      __builtin_add_overflow(total, start, &total))
+    return -1;
+  return count > 0 ? total : 0;
+}
+
+// Returns the size of a WAV or SPHERE file according to its header. libsndfile does not report that such a
+// file is truncated. 0: the header has no size, for example because a WAV was written to a pipe and has a
+// data size of 0 or 0xFFFFFFFF. -1: the size is invalid.
+int64_t announced_bytes(const Bytes& bytes) {
+  const std::string_view header = as_text(bytes, bytes.size());
+  if (header.starts_with("NIST_1A")) return sphere_bytes(header);
+  if (!header.starts_with("RIFF") || bytes.size() < 12) return 0;
+  for (size_t at = 12; at + 8 <= bytes.size();) {
+    const int64_t size = little_endian(bytes.data() + at + 4);
+    if (header.substr(at, 4) == "data")
+      return size == 0 || size == 0xFFFFFFFF ? 0 : static_cast<int64_t>(at) + 8 + size;
+    at += 8 + static_cast<size_t>(size + size % 2);
+  }
+  return 0;
+}
+
+// The last page of a complete Ogg stream says that it is the last; a decoder does not miss it.
+bool ogg_ends(const std::filesystem::path& path) {
+  const File file(path.string(), O_RDONLY);
+  Bytes bytes(std::min(file.size(), kMostOggPage));
+  file.read_at(bytes.data(), bytes.size(), file.size() - bytes.size());
+  const std::string_view text = as_text(bytes, bytes.size());
+  const size_t page = text.rfind("OggS");
+  return page != std::string_view::npos && page + 6 <= text.size() && (bytes[page + 5] & 4);
+}
+
+void check_length(const std::filesystem::path& path, const Bytes& header) {
+  const int64_t found = file_bytes(path);
+  if (found == 0) throw DataError(path.string() + ": is empty");
+  const int64_t expected = announced_bytes(header);
+  if (expected < 0 || expected > found)
+    throw DataError(concat_text(path.string(), ": truncated: the header announces ",
+                                expected < 0 ? "far more than a file can hold" : std::to_string(expected),
+                                " bytes, found ", found));
+  if (as_text(header, header.size()).starts_with("OggS") && !ogg_ends(path))
+    throw DataError(path.string() + ": truncated: the Ogg stream has no last page");
+}
+
+// Those whose early end shows, here or to libsndfile.
+bool known_container(std::string_view header, int format) {
+  switch (format & SF_FORMAT_TYPEMASK) {
+    case SF_FORMAT_WAV:
+    case SF_FORMAT_WAVEX:
+      return header.starts_with("RIFF");
+    case SF_FORMAT_NIST:
+      return header.starts_with("NIST_1A");
+    case SF_FORMAT_OGG:
+      return header.starts_with("OggS");
+    default:
+      return (format & SF_FORMAT_TYPEMASK) == SF_FORMAT_FLAC;
+  }
+}
+
+// Counts the samples of a file whose header has no length. Stops when the count exceeds `limit`.
+int64_t count_frames(const Sound& file, const SF_INFO& info, const std::filesystem::path& path,
+                     int64_t limit) {
+  std::vector<float> block(static_cast<size_t>(kBlockFrames * info.channels));
+  int64_t count = 0;
+  while (const sf_count_t got = sf_readf_float(file.get(), block.data(), kBlockFrames)) {
+    count += got;
+    if (count > limit) return count;
+  }
+  if (sf_error(file.get()) != SF_ERR_NO_ERROR)
+    throw DataError(path.string() + ": truncated or corrupt: " + sf_strerror(file.get()));
+  return count;
+}
+
+// Throws DataError if the rate or the number of channels in the header is out of range.
+void check_format(const std::string& name, const SF_INFO& info) {
+  if (info.samplerate < 1 || info.samplerate > kMaxFileRate)
+    throw DataError(
+        concat_text(name, ": expected 1 to ", kMaxFileRate, " samples per second, found ", info.samplerate));
+  if (info.channels < 1 || info.channels > kMaxFileChannels)
+    throw DataError(
+        concat_text(name, ": expected 1 to ", kMaxFileChannels, " channels, found ", info.channels));
+}
+
+// Opens a recording and fills `info`. If the header does not contain the number of samples, counts the
+// samples as far as the options need them.
+Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOptions& options) {
+  require_regular_file(path);
+  const Bytes header = first_bytes(path);
+  const std::string_view text = as_text(header, header.size());
+  if (text.starts_with("NIST_1A") && sphere_field(text, "sample_coding").find("shorten") != std::string::npos)
+    throw DataError(
+        path.string() +
+        ": SPHERE compressed with shorten, which cannot be read; unpack it first (NIST's w_decode "
+        "-o pcm, or sph2pipe)");
+  check_length(path, header);
+  Sound file(sf_open(path.c_str(), SFM_READ, &info), sf_close);
+  if (!file) throw DataError(path.string() + ": not a readable audio file: " + sf_strerror(nullptr));
+  if (!known_container(text, info.format))
+    throw DataError(path.string() +
+                    ": expected WAV, FLAC, Ogg or SPHERE, found another kind of audio file, of which "
+                    "nobody could tell whether it ends early; convert it first");
+  check_format(path.string(), info);
+  if (info.frames != SF_COUNT_MAX) return file;
+  const int64_t length = samples_in(options.max_seconds, info.samplerate);
+  int64_t end = 0;
+  if (__builtin_add_overflow(options.first, length, &end)) end = length;
+  info.frames = count_frames(file, info, path, options.last.value_or(end));
+  SF_INFO again{};
+  file.reset(sf_open(path.c_str(), SFM_READ, &again));
+  if (!file) throw DataError(path.string() + ": not a readable audio file: " + sf_strerror(nullptr));
+  return file;
+}
+
+Sound open_pipe(const AudioPipe& pipe, int64_t rate, SF_INFO& info) {
+  if (pipe.raw) {
+    if (rate <= 0) throw DataError(pipe.name + ": samples without a header need a rate");
+    info.format = SF_FORMAT_RAW | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE;
+    info.samplerate = static_cast<int>(rate);
+    info.channels = 1;
+  }
+  Sound file(sf_open_fd(pipe.descriptor, SFM_READ, &info, SF_FALSE), sf_close);
+  if (file) check_format(pipe.name, info);
+  const int container = info.format & SF_FORMAT_TYPEMASK;
+  if (file && (pipe.raw || container == SF_FORMAT_WAV || container == SF_FORMAT_WAVEX)) return file;
+  throw DataError(pipe.name + ": expected a WAV stream" +
+                  (file ? ", found another kind of audio" : std::string(": ") + sf_strerror(nullptr)));
+}
+
+}  // namespace
+
+struct AudioStream::Source {
+  Sound sound{nullptr, sf_close};
+  SF_INFO info{};
+  bool endless = false;  // nobody knows how long it is
+};
+
+AudioStream::AudioStream(const std::filesystem::path& path, const AudioOptions& options)
+    : name_(path.string()), options_(options), source_(std::make_unique<Source>()) {
+  source_->sound = open_sound(path, source_->info, options);
+  start();
+}
+
+AudioStream::AudioStream(const AudioPipe& pipe, const AudioOptions& options)
+    : name_(pipe.name), options_(options), source_(std::make_unique<Source>()) {
+  source_->sound = open_pipe(pipe, options.rate, source_->info);
+  source_->endless = pipe.raw || source_->info.frames >= kUnknownFrames;
+  if (source_->endless) source_->info.frames = std::numeric_limits<int64_t>::max();
+  start();
+}
+
+AudioStream::~AudioStream() = default;
+
+void AudioStream::start() {
+  const SF_INFO& info = source_->info;
+  if (info.frames <= 0) throw DataError(name_ + ": holds no samples");
+  if (info.channels > 1 && !options_.channel)
+    throw DataError(
+        concat_text(name_, ": has ", info.channels, " channels, expected 1; data.channel chooses one"));
+  const int64_t channel = options_.channel.value_or(0);
+  if (channel < 0 || channel >= info.channels)
+    throw DataError(concat_text(name_, ": has no channel ", channel, ", found ", info.channels, " channels"));
+  if (options_.rate > 0 && options_.rate != info.samplerate && !options_.resample)
+    throw DataError(concat_text(name_, ": expected ", options_.rate, " samples per second, found ",
+                                info.samplerate, "; data.resample = true converts it"));
+  at_ = options_.first;
+  last_ = options_.last.value_or(info.frames);
+  if (at_ < 0 || at_ >= last_ || last_ > info.frames)
+    throw DataError(
+        concat_text(name_, ": samples ", options_.first, " to ", last_, " were asked for, of ", info.frames));
+  if (!source_->endless) check_limit(last_ - at_);  // before anything is decoded
+  if (at_ > 0 && sf_seek(source_->sound.get(), at_, SEEK_SET) != at_)
+    throw DataError(
+        concat_text(name_, ": sample ", at_, " cannot be reached: ", sf_strerror(source_->sound.get())));
+  rate_ = options_.rate > 0 ? options_.rate : info.samplerate;
+  resampler_.emplace(info.samplerate, rate_);
+  frames_.resize(static_cast<size_t>(std::max<int64_t>(1, info.samplerate / kBlocksPerSecond)) *
+                 static_cast<size_t>(info.channels));
+}
+
+void AudioStream::check_limit(int64_t samples) const {
+  const int64_t rate = source_->info.samplerate;
+  if (samples > samples_in(options_.max_seconds, rate))
+    throw DataError(
+        concat_text(name_, ": is longer than the limit of ", options_.max_seconds, " s (data.max_seconds)"));
+}
+
+std::span<const float> AudioStream::next() {
+  const auto channels = static_cast<size_t>(source_->info.channels);
+  samples_.clear();
+  while (samples_.empty() && !ended_) {
+    const int64_t wanted = std::min(static_cast<int64_t>(frames_.size() / channels), last_ - at_);
+    const sf_count_t got = sf_readf_float(source_->sound.get(), frames_.data(), wanted);
+    at_ += got;
+    check_limit(at_ - options_.first);
+    if (got < wanted && (!source_->endless || sf_error(source_->sound.get()) != SF_ERR_NO_ERROR))
+      throw DataError(
+          concat_text(name_, ": truncated or corrupt: expected ", last_, " samples, found ", at_));
+    if (got > 0 && channels > 1) {
+      const auto channel = static_cast<size_t>(options_.channel.value_or(0));
+      for (size_t i = 0; i < static_cast<size_t>(got); ++i) frames_[i] = frames_[i * channels + channel];
+    }
+    resampler_->push({frames_.data(), static_cast<size_t>(got)}, samples_);
+    ended_ = got < wanted || at_ == last_;
+    if (ended_) resampler_->finish(samples_);
+  }
+  return samples_;
+}
+
+AudioInfo read_audio_info(const std::filesystem::path& path, double max_seconds) {
+  SF_INFO info{};
+  const Sound file = open_sound(path, info, {.max_seconds = max_seconds});
+  return {info.samplerate, info.channels, info.frames};
+}
+
+Audio read_audio(const std::filesystem::path& path, const AudioOptions& options) {
+  AudioStream stream(path, options);
+  Audio audio{{}, stream.rate()};
+  for (auto block = stream.next(); !block.empty(); block = stream.next())
+    audio.samples.insert(audio.samples.end(), block.begin(), block.end());
+  return audio;
+}
+
+void write_wav(const std::filesystem::path& path, std::span<const float> samples, int64_t rate) {
+  SF_INFO info{};
+  info.samplerate = static_cast<int>(rate);
+  info.channels = 1;
+  info.format = SF_FORMAT_WAV | SF_FORMAT_PCM_16;
+  const Sound file(sf_open(path.c_str(), SFM_WRITE, &info), sf_close);
+  if (!file) throw DataError(path.string() + ": cannot be written: " + sf_strerror(nullptr));
+  std::vector<int16_t> words(samples.size());
+  for (size_t i = 0; i < words.size(); ++i)
+    words[i] = static_cast<int16_t>(std::clamp(std::lround(samples[i] * 32768.0f), -32768l, 32767l));
+  const auto count = static_cast<sf_count_t>(words.size());
+  if (sf_write_short(file.get(), words.data(), count) != count)
+    throw DataError(path.string() + ": cannot be written: " + sf_strerror(file.get()));
+  sf_write_sync(file.get());
+}
+
+bool is_silent(std::span<const float> samples) {
+  return std::all_of(samples.begin(), samples.end(), [&](float sample) { return sample == samples.front(); });
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,302 @@
+#include "data/audio/filterbank.h"
+
+#include <kissfft/kiss_fft.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/cpu/vector_math.h"
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr float kSampleScale = 32768;  // Kaldi's samples are 16-bit integers
+constexpr float kFloor = std::numeric_limits<float>::epsilon();
+
+struct FreeTransform {
+  void operator()(kiss_fft_state* state) const { kiss_fft_free(state); }
+};
+
+double mel(double hz) {
+  return 1127 * std::log1p(hz / 700);
+}
+
+// A triangle over the power spectrum: weights of bins [first, first + weights.size()).
+struct Triangle {
+  int64_t first = 0;
+  std::vector<float> weights;
+};
+
+double high_edge(const FilterbankOptions& options) {
+  return options.high_hz > 0 ? options.high_hz : static_cast<double>(options.rate) / 2 + options.high_hz;
+}
+
+std::vector<Triangle> mel_triangles(const FilterbankOptions& options, int64_t padded) {
+  const double low = mel(options.low_hz);
+  const double step = (mel(high_edge(options)) - low) / static_cast<double>(options.bins + 1);
+  const double width = static_cast<double>(options.rate) / static_cast<double>(padded);
+  std::vector<Triangle> triangles(static_cast<size_t>(options.bins));
+  for (size_t bin = 0; bin < triangles.size(); ++bin) {
+    const double left = low + static_cast<double>(bin) * step, center = left + step, right = center + step;
+    Triangle& triangle = triangles[bin];
+    for (int64_t k = 0; k < padded / 2; ++k) {  // the bin at half the rate belongs to no triangle
+      const double at = mel(width * static_cast<double>(k));
+      if (at <= left || at >= right) continue;
+      if (triangle.weights.empty()) triangle.first = k;
+      triangle.weights.push_back(static_cast<float>(at <= center ? (at - left) / step : (right - at) / step));
+    }
+  }
+  return triangles;
+}
+
+void check_options(const FilterbankOptions& options) {
+  const auto require = [](bool good, const auto&... text) {
+    if (!good) throw ConfigError(concat_text("filterbank: ", text...));
+  };
+  require(options.rate > 0, "expected a positive rate, found ", options.rate);
+  require(options.frame_length() >= 2, "frames of ", options.frame_ms, " ms hold fewer than 2 samples");
+  require(options.frame_length() <= 1 << 20, "frames of ", options.frame_ms, " ms are too long");
+  require(options.frame_shift() >= 1, "a shift of ", options.shift_ms, " ms is less than a sample");
+  require(options.bins >= 3, "expected at least 3 bins, found ", options.bins);
+  require(options.low_hz >= 0 && options.low_hz < high_edge(options) &&
+              high_edge(options) <= static_cast<double>(options.rate) / 2,
+          "expected 0 <= low < high <= half the rate, found ", options.low_hz, " to ", high_edge(options),
+          " Hz");
+  require(options.dither >= 0, "expected no negative dither, found ", options.dither);
+  require(options.preemphasis >= 0 && options.preemphasis <= 1, "expected preemphasis in [0, 1], found ",
+          options.preemphasis);
+}
+
+// Whether every triangle has a line of the spectrum between its ends.
+bool all_filled(const FilterbankOptions& options, int64_t padded, int64_t bins) {
+  const double low = mel(options.low_hz),
+               step = (mel(high_edge(options)) - low) / static_cast<double>(bins + 1);
+  const double width = static_cast<double>(options.rate) / static_cast<double>(padded);
+  int64_t line = 0;
+  for (int64_t bin = 0; bin < bins; ++bin) {
+    const double left = low + static_cast<double>(bin) * step;
+    while (line < padded / 2 && mel(width * static_cast<double>(line)) <= left) ++line;
+    if (line == padded / 2 || mel(width * static_cast<double>(line)) >= left + 2 * step) return false;
+  }
+  return true;
+}
+
+// A filter without a line of the spectrum would always give the floor.
+void check_bins(const FilterbankOptions& options, int64_t padded) {
+  if (all_filled(options, padded, options.bins)) return;
+  int64_t most = std::min(options.bins - 1, padded);
+  while (most > 0 && !all_filled(options, padded, most)) --most;
+  throw ConfigError(concat_text("filterbank: num_mel_bins = ", options.bins, " is more than the ", padded / 2,
+                                " lines of the spectrum at ", options.rate,
+                                " samples per second tell apart; expected at most ", most));
+}
+
+int64_t samples_of(double milliseconds, int64_t rate) {
+  return static_cast<int64_t>(static_cast<double>(rate) * 0.001 * milliseconds);
+}
+
+int64_t power_of_two(int64_t at_least) {
+  int64_t result = 1;
+  while (result < at_least) result *= 2;
+  return result;
+}
+
+// Adds normal noise; four numbers share a block of the stream, two by two by the Box–Muller transform.
+void add_noise(float* frame, int64_t length, float scale, const RandomStream& noise, int64_t index) {
+  constexpr float kUnit = 0x1p-32f, kAngle = 6.2831853f * 0x1p-32f;
+  const int64_t blocks = (length + 3) / 4;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const PhiloxBlock bits = noise.block(static_cast<uint64_t>(index * blocks + i));
+    float values[4];
+    for (size_t pair = 0; pair < 2; ++pair) {
+      const float u = (static_cast<float>(bits[2 * pair]) + 0.5f) * kUnit;
+      const float radius = scale * std::sqrt(-2 * std::log(std::min(u, 1.0f)));
+      const float angle = kAngle * static_cast<float>(bits[2 * pair + 1]);
+      values[2 * pair] = radius * std::cos(angle);
+      values[2 * pair + 1] = radius * std::sin(angle);
+    }
+    for (int64_t j = 0; j < std::min<int64_t>(4, length - 4 * i); ++j) frame[4 * i + j] += values[j];
+  }
+}
+
+}  // namespace
+
+int64_t FilterbankOptions::frame_length() const {
+  return samples_of(frame_ms, rate);
+}
+int64_t FilterbankOptions::frame_shift() const {
+  return samples_of(shift_ms, rate);
+}
+
+// The transform of N real numbers is one of N / 2 complex ones, whose spectrum Z then separates into
+// X[k] = (Z[k] + Z*[N/2-k]) / 2 - i w^k (Z[k] - Z*[N/2-k]) / 2, w = exp(-2 pi i / N).
+struct Filterbank::Tables {
+  int64_t length, shift, padded;
+  std::vector<float> window;          // (length)
+  std::vector<float> cosines, sines;  // (padded / 2) of 2 pi k / padded
+  std::vector<Triangle> triangles;    // (bins)
+  std::unique_ptr<kiss_fft_state, FreeTransform> transform;
+
+  explicit Tables(const FilterbankOptions& options)
+      : length(options.frame_length()),
+        shift(options.frame_shift()),
+        padded(power_of_two(options.frame_length())),
+        triangles(mel_triangles(options, padded)),
+        transform(kiss_fft_alloc(static_cast<int>(padded / 2), 0, nullptr, nullptr)) {
+    if (!transform) throw OutOfMemory("filterbank: no memory for the Fourier transform");
+    for (int64_t i = 0; i < length; ++i)
+      window.push_back(static_cast<float>(std::pow(
+          0.5 - 0.5 * std::cos(2 * M_PI * static_cast<double>(i) / static_cast<double>(length - 1)), 0.85)));
+    for (int64_t k = 0; k < padded / 2; ++k) {
+      const double angle = 2 * M_PI * static_cast<double>(k) / static_cast<double>(padded);
+      cosines.push_back(static_cast<float>(std::cos(angle)));
+      sines.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+
+  // frame (padded) becomes packed pairs of samples; power (padded / 2) of the spectrum.
+  void power_spectrum(const float* frame, kiss_fft_cpx* spectrum, float* power) const {
+    kiss_fft(transform.get(), reinterpret_cast<const kiss_fft_cpx*>(frame), spectrum);
+    const int64_t half = padded / 2;
+    const float all = spectrum[0].r + spectrum[0].i;
+    power[0] = all * all;
+    const float* z = &spectrum[0].r;
+    const float* cosine = cosines.data();
+    const float* sine = sines.data();
+#pragma omp simd
+    for (int64_t k = 1; k < half; ++k) {
+      const float ar = z[2 * k], ai = z[2 * k + 1], br = z[2 * (half - k)], bi = -z[2 * (half - k) + 1];
+      const float er = 0.5f * (ar + br), ei = 0.5f * (ai + bi);        // of the even samples
+      const float odd_r = 0.5f * (ai - bi), odd_i = 0.5f * (br - ar);  // of the odd ones
+      const float re = er + cosine[k] * odd_r + sine[k] * odd_i;
+      const float im = ei + cosine[k] * odd_i - sine[k] * odd_r;
+      power[k] = re * re + im * im;
+    }
+  }
+};
+
+Filterbank::Filterbank(const FilterbankOptions& options) : options_(options) {
+  check_options(options);
+  check_bins(options, power_of_two(options.frame_length()));
+  tables_ = std::make_unique<const Tables>(options);
+}
+Filterbank::Filterbank(Filterbank&&) noexcept = default;
+Filterbank& Filterbank::operator=(Filterbank&&) noexcept = default;
+Filterbank::~Filterbank() = default;
+
+int64_t Filterbank::frames(int64_t samples) const {
+  if (!options_.snip_edges) return (samples + tables_->shift / 2) / tables_->shift;
+  return samples < tables_->length ? 0 : 1 + (samples - tables_->length) / tables_->shift;
+}
+
+namespace {
+
+// Samples of a frame in 16-bit units; outside of the signal, samples [0, count), it is mirrored at its ends,
+// as often as needed. samples[0] is number `first` of the signal.
+void extract(const float* samples, int64_t first, int64_t count, int64_t start, int64_t length,
+             float* frame) {
+  if (start >= 0 && start + length <= count) {
+    const float* from = samples + (start - first);
+    for (int64_t i = 0; i < length; ++i) frame[i] = kSampleScale * from[i];
+    return;
+  }
+  for (int64_t i = 0; i < length; ++i) {
+    int64_t at = start + i;
+    while (at < 0 || at >= count) at = at < 0 ? -at - 1 : 2 * count - 1 - at;
+    frame[i] = kSampleScale * samples[at - first];
+  }
+}
+
+float sum_of(const float* values, int64_t count) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) sum += values[i];
+  return sum;
+}
+
+float dot(const float* a, const float* b, int64_t count) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+}  // namespace
+
+int64_t Filterbank::start_of(int64_t frame) const {
+  const int64_t centred = options_.snip_edges ? 0 : tables_->shift / 2 - tables_->length / 2;
+  return frame * tables_->shift + centred;
+}
+
+Tensor Filterbank::compute(std::span<const float> samples, const RandomStream& noise) const {
+  const auto count = static_cast<int64_t>(samples.size());
+  return frames_of({samples.data(), 0, count}, 0, frames(count), noise);
+}
+
+Tensor Filterbank::frames_of(const Signal& signal, int64_t begin, int64_t end,
+                             const RandomStream& noise) const {
+  const Tables& tables = *tables_;
+  const Tensor features = Tensor::empty({end - begin, options_.dims()});
+  std::vector<float> raw(static_cast<size_t>(tables.length)), frame(static_cast<size_t>(tables.padded), 0.0f);
+  std::vector<float> power(static_cast<size_t>(tables.padded / 2));
+  std::vector<kiss_fft_cpx> spectrum(static_cast<size_t>(tables.padded / 2));
+  const auto preemphasis = static_cast<float>(options_.preemphasis);
+  const float* window = tables.window.data();
+  float* x = raw.data();
+  float* y = frame.data();
+  for (int64_t t = begin; t < end; ++t) {
+    float* out = features.data<float>() + (t - begin) * options_.dims();
+    extract(signal.samples, signal.first, signal.count, start_of(t), tables.length, x);
+    if (options_.dither > 0) add_noise(x, tables.length, static_cast<float>(options_.dither), noise, t);
+    const float mean = sum_of(x, tables.length) / static_cast<float>(tables.length);
+#pragma omp simd
+    for (int64_t i = 0; i < tables.length; ++i) x[i] -= mean;
+    if (options_.energy) *out++ = std::max(dot(x, x, tables.length), kFloor);
+    y[0] = (x[0] - preemphasis * x[0]) * window[0];
+#pragma omp simd
+    for (int64_t i = 1; i < tables.length; ++i) y[i] = (x[i] - preemphasis * x[i - 1]) * window[i];
+    tables.power_spectrum(y, spectrum.data(), power.data());
+    for (const Triangle& triangle : tables.triangles)
+      *out++ = std::max(dot(triangle.weights.data(), power.data() + triangle.first,
+                            static_cast<int64_t>(triangle.weights.size())),
+                        kFloor);
+  }
+  float* values = features.data<float>();
+  const int64_t total = features.numel();
+#pragma omp simd
+  for (int64_t i = 0; i < total; ++i) values[i] = vmath::log(values[i]);
+  return features;
+}
+
+FilterbankStream::FilterbankStream(const Filterbank& filterbank, const RandomStream& noise)
+    : filterbank_(filterbank), noise_(noise) {}
+
+Tensor FilterbankStream::push(std::span<const float> samples) {
+  held_.insert(held_.end(), samples.begin(), samples.end());
+  const int64_t length = filterbank_.options().frame_length();
+  int64_t end = next_;
+  while (filterbank_.start_of(end) + length <= this->samples()) ++end;
+  return take(end);
+}
+
+Tensor FilterbankStream::finish() {
+  return take(filterbank_.frames(samples()));
+}
+
+Tensor FilterbankStream::take(int64_t end) {
+  const Tensor result =
+      filterbank_.frames_of({held_.data(), first_, samples()}, next_, std::max(next_, end), noise_);
+  next_ = std::max(next_, end);
+  // The last frames may be mirrored at the end, wherever that comes.
+  const int64_t kept =
+      std::min(filterbank_.start_of(next_), samples() - 2 * filterbank_.options().frame_length());
+  if (const int64_t drop = std::max<int64_t>(0, kept - first_); drop > 0) {
+    held_.erase(held_.begin(), held_.begin() + drop);
+    first_ += drop;
+  }
+  return result;
+}
+
+}  // namespace tapeformer

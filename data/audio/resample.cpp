@@ -1,0 +1,80 @@
+#include "data/audio/resample.h"
+
+#include <samplerate.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kMaxRate = 1 << 20;
+
+}  // namespace
+
+struct Resampler::State {
+  std::unique_ptr<SRC_STATE, SRC_STATE* (*)(SRC_STATE*)> converter;
+  std::array<float, 4096> block;
+};
+
+Resampler::Resampler(int64_t from, int64_t to) : from_(from), to_(to) {
+  if (from < 1 || to < 1 || from > kMaxRate || to > kMaxRate)
+    throw DataError(concat_text("cannot resample from ", from, " to ", to, " samples per second"));
+  if (from == to) return;
+  int error = 0;
+  state_ = std::make_unique<State>(State{{src_new(SRC_SINC_MEDIUM_QUALITY, 1, &error), src_delete}, {}});
+  if (!state_->converter)
+    throw DataError(concat_text("cannot resample from ", from, " to ", to, ": ", src_strerror(error)));
+}
+Resampler::~Resampler() = default;
+Resampler::Resampler(Resampler&&) noexcept = default;
+
+void Resampler::push(std::span<const float> samples, std::vector<float>& out) {
+  taken_ += static_cast<int64_t>(samples.size());
+  if (state_)
+    convert(samples, false, out);
+  else
+    out.insert(out.end(), samples.begin(), samples.end());
+}
+
+void Resampler::finish(std::vector<float>& out) {
+  if (!state_ || taken_ == 0) return;
+  convert({}, true, out);
+  // The converter may end a few samples early or late; the signal has ended there.
+  const double ratio = static_cast<double>(to_) / static_cast<double>(from_);
+  const int64_t count = std::max<int64_t>(1, std::llround(static_cast<double>(taken_) * ratio));
+  const int64_t size = static_cast<int64_t>(out.size()) + count - given_;
+  out.resize(static_cast<size_t>(std::max<int64_t>(0, size)), 0.0f);
+}
+
+void Resampler::convert(std::span<const float> samples, bool last, std::vector<float>& out) {
+  SRC_DATA data{};
+  data.src_ratio = static_cast<double>(to_) / static_cast<double>(from_);
+  data.end_of_input = last;
+  const float none = 0;
+  data.data_in = samples.empty() ? &none : samples.data();
+  data.input_frames = static_cast<long>(samples.size());
+  data.data_out = state_->block.data();
+  data.output_frames = static_cast<long>(state_->block.size());
+  do {
+    if (const int error = src_process(state_->converter.get(), &data))
+      throw DataError(concat_text("cannot resample from ", from_, " to ", to_, ": ", src_strerror(error)));
+    out.insert(out.end(), state_->block.begin(), state_->block.begin() + data.output_frames_gen);
+    given_ += data.output_frames_gen;
+    data.data_in += data.input_frames_used;
+    data.input_frames -= data.input_frames_used;
+  } while (data.input_frames > 0 || data.output_frames_gen == data.output_frames);
+}
+
+std::vector<float> resample(std::span<const float> samples, int64_t from, int64_t to) {
+  std::vector<float> result;
+  Resampler resampler(from, to);
+  resampler.push(samples, result);
+  resampler.finish(result);
+  return result;
+}
+
+}  // namespace tapeformer

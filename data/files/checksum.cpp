@@ -1,0 +1,56 @@
+#include "data/files/checksum.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <vector>
+
+#include "core/threads.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr size_t kPart = size_t{1} << 20;  // bytes that one thread reads at a time; fits its cache
+
+}  // namespace
+
+void Checksum::append(const void* data, size_t size) {
+  crc32 = static_cast<uint32_t>(::crc32_z(crc32, static_cast<const Bytef*>(data), size));
+  bytes += size;
+}
+
+void Checksum::append(const Checksum& next) {
+  crc32 = static_cast<uint32_t>(::crc32_combine(crc32, next.crc32, static_cast<z_off_t>(next.bytes)));
+  bytes += next.bytes;
+}
+
+Checksum checksum_of(std::string_view text) {
+  Checksum checksum;
+  checksum.append(text.data(), text.size());
+  return checksum;
+}
+
+Checksum read_with_checksum(const File& file, void* data, size_t size, size_t offset) {
+  std::vector<Checksum> parts((size + kPart - 1) / kPart);
+  parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const size_t begin = static_cast<size_t>(i) * kPart, length = std::min(kPart, size - begin);
+      char* const part = static_cast<char*>(data) + begin;
+      file.read_at(part, length, offset + begin);
+      parts[static_cast<size_t>(i)].append(part, length);
+    }
+  });
+  Checksum whole;
+  for (const Checksum& part : parts) whole.append(part);
+  return whole;
+}
+
+std::string crc32_text(uint32_t crc32) {
+  char text[9];
+  std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(crc32));
+  return text;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,74 @@
+#include "data/files/file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <class Iterator>
+std::vector<fs::directory_entry> sorted_entries(const fs::path& folder) {
+  try {
+    std::vector<fs::directory_entry> entries(Iterator(folder), {});
+    std::sort(entries.begin(), entries.end());
+    return entries;
+  } catch (const fs::filesystem_error& error) {
+    throw DataError(error.path1().string() + ": cannot be listed: " + error.code().message());
+  }
+}
+
+}  // namespace
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+bool has_entry(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
+}
+
+std::vector<fs::directory_entry> folder_entries(const fs::path& folder) {
+  return sorted_entries<fs::directory_iterator>(folder);
+}
+
+std::vector<fs::directory_entry> entries_below(const fs::path& folder) {
+  return sorted_entries<fs::recursive_directory_iterator>(folder);
+}
+
+int64_t file_bytes(const fs::path& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error) throw DataError(path.string() + ": has no size: " + error.message());
+  return static_cast<int64_t>(size);
+}
+
+void require_regular_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) throw DataError(path.string() + ": no such file");
+  if (!std::filesystem::is_regular_file(status)) throw DataError(path.string() + ": is not a regular file");
+}
+
+Bytes read_bytes(const std::filesystem::path& path, int64_t max_bytes) {
+  require_regular_file(path);
+  const int64_t size = file_bytes(path);
+  if (size > max_bytes)
+    throw DataError(concat_text(path.string(), ": holds ", size, " bytes, expected at most ", max_bytes));
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw DataError(path.string() + ": cannot be opened: " + std::strerror(errno));
+  Bytes bytes(static_cast<size_t>(size));
+  file.read(reinterpret_cast<char*>(bytes.data()), size);
+  if (file.gcount() != size)
+    throw DataError(concat_text(path.string(), ": read ", file.gcount(), " bytes, expected ", size));
+  return bytes;
+}
+
+}  // namespace tapeformer

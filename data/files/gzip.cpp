@@ -1,0 +1,161 @@
+#include "data/files/gzip.h"
+
+#include <openssl/evp.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr size_t kPieceBytes = size_t{1} << 16;
+
+}  // namespace
+
+class UnpackedFile::Reader {
+ public:
+  explicit Reader(const std::filesystem::path& path) : name_(path.string()) {
+    require_regular_file(path);  // before it is opened: a pipe would wait for a writer
+    file_.open(path, std::ios::binary);
+    if (!file_) throw DataError(name_ + ": cannot be opened: " + std::strerror(errno));
+    fill();
+    packed_ = at_magic();
+    if (packed_ && inflateInit2(&stream_, 16 + MAX_WBITS) != Z_OK) throw std::bad_alloc();
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+  ~Reader() {
+    if (packed_) inflateEnd(&stream_);
+  }
+
+  size_t read(uint8_t* out, size_t count) {
+    size_t done = 0;
+    while (done < count && !ended_) {
+      const size_t piece = std::min(count - done, kPieceBytes);
+      done += packed_ ? inflate_some(out + done, piece) : copy_some(out + done, piece);
+    }
+    return done;
+  }
+
+ private:
+  bool at_magic() const {
+    return stream_.avail_in >= 2 && stream_.next_in[0] == 0x1F && stream_.next_in[1] == 0x8B;
+  }
+
+  // Tops the input up; keeps what is left of it.
+  void fill() {
+    if (stream_.avail_in > 0) std::memmove(input_.data(), stream_.next_in, stream_.avail_in);
+    file_.read(reinterpret_cast<char*>(input_.data() + stream_.avail_in),
+               static_cast<std::streamsize>(input_.size() - stream_.avail_in));
+    if (file_.bad()) throw DataError(name_ + ": cannot be read: " + std::strerror(errno));
+    stream_.next_in = input_.data();
+    stream_.avail_in += static_cast<uInt>(file_.gcount());
+  }
+
+  size_t copy_some(uint8_t* out, size_t count) {
+    if (stream_.avail_in == 0) fill();
+    const size_t taken = std::min<size_t>(count, stream_.avail_in);
+    std::memcpy(out, stream_.next_in, taken);
+    stream_.next_in += taken;
+    stream_.avail_in -= static_cast<uInt>(taken);
+    ended_ = taken == 0;
+    return taken;
+  }
+
+  size_t inflate_some(uint8_t* out, size_t count) {
+    if (stream_.avail_in == 0) fill();
+    if (stream_.avail_in == 0)
+      throw DataError(concat_text(name_, ": the gzip data ends early, after ", total_,
+                                  " unpacked bytes; expected more and a checksum"));
+    stream_.next_out = out;
+    stream_.avail_out = static_cast<uInt>(count);
+    const int status = inflate(&stream_, Z_NO_FLUSH);
+    const size_t made = count - stream_.avail_out;
+    total_ += static_cast<int64_t>(made);
+    if (status == Z_STREAM_END)
+      finish_member();
+    else if (status != Z_OK)
+      throw DataError(concat_text(name_, ": corrupt gzip data after ", total_, " unpacked bytes (",
+                                  stream_.msg ? stream_.msg : zError(status), ")"));
+    return made;
+  }
+
+  // A gzip file may be several streams one after the other.
+  void finish_member() {
+    fill();
+    ended_ = stream_.avail_in == 0;
+    if (ended_) return;
+    if (!at_magic())
+      throw DataError(name_ + ": something else follows the gzip data; expected the end of the file");
+    inflateReset(&stream_);
+  }
+
+  std::string name_;
+  std::ifstream file_;
+  std::array<uint8_t, kPieceBytes> input_;
+  z_stream stream_{};
+  bool packed_ = false;
+  bool ended_ = false;
+  int64_t total_ = 0;
+};
+
+UnpackedFile::UnpackedFile(const std::filesystem::path& path) : reader_(std::make_unique<Reader>(path)) {}
+UnpackedFile::~UnpackedFile() = default;
+
+size_t UnpackedFile::read(uint8_t* out, size_t count) {
+  return reader_->read(out, count);
+}
+
+std::string Digest::to_string() const {
+  return concat_text(bytes, " bytes with SHA-256 ", sha256);
+}
+
+Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes) {
+  UnpackedFile reader(path);
+  Bytes bytes;
+  size_t filled = 0;
+  const size_t bound = static_cast<size_t>(max_bytes) + 1;
+  while (filled == bytes.size()) {
+    if (filled == bound)
+      throw DataError(
+          concat_text(path.string(), ": expected at most ", max_bytes, " unpacked bytes, found more"));
+    bytes.resize(std::min(std::max(2 * filled, kPieceBytes), bound));
+    filled += reader.read(bytes.data() + filled, bytes.size() - filled);
+  }
+  bytes.resize(filled);
+  return bytes;
+}
+
+Bytes read_unpacked_prefix(const std::filesystem::path& path, int64_t count) {
+  UnpackedFile reader(path);
+  Bytes bytes(static_cast<size_t>(count));
+  bytes.resize(reader.read(bytes.data(), bytes.size()));
+  return bytes;
+}
+
+Digest digest_unpacked(const std::filesystem::path& path) {
+  UnpackedFile reader(path);
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> hash(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  if (!hash || EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) != 1)
+    throw std::runtime_error("OpenSSL cannot compute SHA-256");
+  Bytes piece(kPieceBytes);
+  Digest digest;
+  while (const size_t count = reader.read(piece.data(), piece.size())) {
+    digest.bytes += static_cast<int64_t>(count);
+    EVP_DigestUpdate(hash.get(), piece.data(), count);
+  }
+  std::array<uint8_t, EVP_MAX_MD_SIZE> sum;
+  unsigned size = 0;
+  EVP_DigestFinal_ex(hash.get(), sum.data(), &size);
+  for (unsigned i = 0; i < size; ++i)
+    for (const int digit : {sum[i] >> 4, sum[i] & 15}) digest.sha256 += "0123456789abcdef"[digit];
+  return digest;
+}
+
+}  // namespace tapeformer

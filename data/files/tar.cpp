@@ -1,0 +1,99 @@
+#include "data/files/tar.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+// A header is one block with fields at fixed offsets.
+constexpr size_t kBlock = 512;
+struct Field {
+  size_t offset, size;
+};
+constexpr Field kName{0, 100}, kSize{124, 12}, kChecksum{148, 8};
+constexpr size_t kType = 156;
+
+using Block = std::array<uint8_t, kBlock>;
+
+std::string text_field(const Block& block, const Field& field) {
+  const auto first = block.begin() + static_cast<std::ptrdiff_t>(field.offset);
+  const auto last = first + static_cast<std::ptrdiff_t>(field.size);
+  return {first, std::find(first, last, 0)};
+}
+
+// Returns the octal number of a field, or -1 for other text.
+int64_t number_field(const Block& block, const Field& field) {
+  int64_t number = 0;
+  bool any = false;
+  for (const char c : text_field(block, field)) {
+    if (c == ' ' && !any) continue;
+    if (c == ' ') break;
+    if (c < '0' || c > '7') return -1;
+    number = 8 * number + (c - '0');  // at most 12 digits
+    any = true;
+  }
+  return any ? number : -1;
+}
+
+// Returns the sum of all bytes of a header, with the checksum field replaced by blanks.
+int64_t checksum(const Block& block) {
+  int64_t sum = 0;
+  for (size_t i = 0; i < kBlock; ++i) sum += i - kChecksum.offset < kChecksum.size ? ' ' : block[i];
+  return sum;
+}
+
+}  // namespace
+
+TarReader::TarReader(const std::filesystem::path& archive, int64_t max_bytes)
+    : archive_(archive.string()), file_(archive), left_(max_bytes) {}
+
+bool TarReader::read_block(uint8_t* out) {
+  left_ -= kBlock;
+  if (left_ < 0) throw DataError(archive_ + ": holds more than was expected");
+  const size_t got = file_.read(out, kBlock);
+  if (got != 0 && got != kBlock) throw DataError(archive_ + ": the tar archive ends early");
+  return got == kBlock;
+}
+
+void TarReader::skip(int64_t bytes) {
+  left_ -= bytes;
+  if (left_ < 0) throw DataError(archive_ + ": holds more than was expected");
+  std::array<uint8_t, 1 << 14> ignored;
+  while (bytes > 0) {
+    const auto wanted = std::min<int64_t>(bytes, ignored.size());
+    if (file_.read(ignored.data(), static_cast<size_t>(wanted)) != static_cast<size_t>(wanted))
+      throw DataError(archive_ + ": the tar archive ends early");
+    bytes -= wanted;
+  }
+}
+
+std::optional<TarMember> TarReader::next() {
+  for (Block block;;) {
+    skip(content_ + padding_);
+    content_ = padding_ = 0;
+    if (!read_block(block.data())) return std::nullopt;
+    if (std::all_of(block.begin(), block.end(), [](uint8_t byte) { return byte == 0; })) return std::nullopt;
+    const int64_t bytes = number_field(block, kSize);
+    if (number_field(block, kChecksum) != checksum(block) || bytes < 0)
+      throw DataError(archive_ + ": is not a tar archive, or is damaged");
+    content_ = bytes;
+    padding_ = (kBlock - bytes % kBlock) % kBlock;
+    const char type = static_cast<char>(block[kType]);
+    const std::string path = text_field(block, kName);
+    if (type == '0' || type == '\0') return TarMember{path.substr(path.rfind('/') + 1), bytes};
+  }
+}
+
+size_t TarReader::read(uint8_t* out, size_t count) {
+  const size_t wanted = std::min(count, static_cast<size_t>(content_));
+  if (file_.read(out, wanted) != wanted) throw DataError(archive_ + ": the tar archive ends early");
+  content_ -= static_cast<int64_t>(wanted);
+  left_ -= static_cast<int64_t>(wanted);
+  if (left_ < 0) throw DataError(archive_ + ": holds more than was expected");
+  return wanted;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,40 @@
+// Reading of tar archives (POSIX ustar), plain or gzip. Only regular files are returned; links, folders and
+// devices are skipped. The name of a file is the last part of its path, so that an archive cannot choose a
+// folder. One thread.
+//
+// Throws DataError with the archive's name if it is not a tar archive, is damaged, truncated or too large.
+#pragma once
+
+#include <optional>
+
+#include "data/files/gzip.h"
+
+namespace tapeformer {
+
+struct TarMember {
+  std::string name;  // without folders
+  int64_t bytes = 0;
+};
+
+class TarReader {
+ public:
+  // Throws DataError if the unpacked archive exceeds `max_bytes`.
+  TarReader(const std::filesystem::path& archive, int64_t max_bytes);
+
+  // Returns the next regular file, or nullopt at the end. Skips the unread rest of the previous file.
+  std::optional<TarMember> next();
+  // Reads up to `count` bytes of the current file; returns less only at its end.
+  size_t read(uint8_t* out, size_t count);
+
+ private:
+  bool read_block(uint8_t* out);  // returns false at the end of the archive
+  void skip(int64_t bytes);
+
+  std::string archive_;
+  UnpackedFile file_;
+  int64_t left_;         // bytes until max_bytes
+  int64_t content_ = 0;  // unread bytes of the current member
+  int64_t padding_ = 0;  // bytes between the current member and the next block
+};
+
+}  // namespace tapeformer

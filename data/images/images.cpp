@@ -1,0 +1,120 @@
+#include "data/images/images.h"
+
+#include <algorithm>
+
+#include "core/system/log.h"
+#include "core/threads.h"
+#include "data/directory.h"
+#include "data/images/image_files.h"
+
+namespace tapeformer {
+namespace {
+
+std::string with_commas(int64_t number) {
+  const std::string digits = std::to_string(number);
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+// The examples [first, last) of a part of the files that are the split.
+struct SplitRange {
+  ImagePart part = ImagePart::train;
+  int64_t first = 0, last = 0;
+};
+
+SplitRange range_of(const std::string& name, const std::string& split, int64_t train, int64_t test,
+                    const ImageOptions& options) {
+  if (options.limit < 0 || options.validation < 0)
+    throw ConfigError(concat_text(name, ": limit (", options.limit, ") and validation (", options.validation,
+                                  ") must not be negative"));
+  if (options.validation > 0 && options.validation >= train)
+    throw ConfigError(concat_text(name, ": ", options.validation, " validation examples leave nothing of ",
+                                  with_commas(train), " training examples"));
+  SplitRange range;
+  if (split == "train")
+    range = {ImagePart::train, 0, train - options.validation};
+  else if (split == "valid")
+    range = {ImagePart::train, train - options.validation, train};
+  else if (split == "test")
+    range = {ImagePart::test, 0, test};
+  else
+    throw ConfigError(unknown_name_text(split, "a split", {"train", "valid", "test"}));
+  if (split == "valid" && options.validation == 0)
+    throw ConfigError(name +
+                      ": no validation split; hold out the last training examples with data.validation");
+  if (options.limit > 0) range.last = std::min(range.last, range.first + options.limit);
+  return range;
+}
+
+}  // namespace
+
+void check_downscale(const std::string& name, int64_t height, int64_t width, int64_t k) {
+  if (k < 1 || height % k != 0 || width % k != 0)
+    throw ConfigError(concat_text(name, ": images of ", height, " x ", width,
+                                  " cannot be averaged over blocks of ", k, " x ", k));
+}
+
+std::string split_summary(const std::string& name, int64_t train, int64_t valid, int64_t test) {
+  std::string text = name + ": " + with_commas(train) + " train, ";
+  if (valid > 0) text += with_commas(valid) + " valid (the last of train), ";
+  return text + with_commas(test) + " test";
+}
+
+ImageSet load_images(const std::string& name, const std::string& split, const ImageOptions& options) {
+  const KnownSet& known = known_set(name);
+  const std::filesystem::path folder = require_set(known, options.data_dir);
+  const auto files = open_image_files(known, folder);
+  const int64_t train = files->count(ImagePart::train), test = files->count(ImagePart::test);
+  const SplitRange range = range_of(name, split, train, test, options);
+  check_downscale(name, files->height, files->width, options.downscale);
+  const int64_t count = range.last - range.first;
+  if (count < 1) throw DataError(concat_text(folder.string(), ": ", name, " has no ", split, " examples"));
+
+  LabelledPixels read = files->read(range.part, range.first, range.last);
+  const int64_t k = options.downscale;
+  ImageSet set{downscale_images(read.pixels, files->height, files->width, files->channels, k),
+               read.labels,
+               files->height / k,
+               files->width / k,
+               files->channels,
+               name,
+               split};
+  log_info(split_summary(name, train - options.validation, options.validation, test), "; using ",
+           with_commas(count), " of ", split, ", ", set.height, " x ", set.width, " x ", set.channels,
+           k > 1 ? concat_text(" (blocks of ", k, " x ", k, " averaged)") : "", ", from ", folder.string());
+  return set;
+}
+
+Tensor downscale_images(const Tensor& pixels, int64_t height, int64_t width, int64_t channels, int64_t k) {
+  check(k >= 1 && height % k == 0 && width % k == 0, "downscale_images", "blocks of ", k, " x ", k,
+        " do not divide ", height, " x ", width);
+  check(pixels.rank() == 2 && pixels.size(1) == height * width * channels && pixels.is_contiguous(),
+        "downscale_images", "needs contiguous (count, ", height * width * channels, "), not ",
+        pixels.shape().to_string());
+  if (k == 1) return pixels;
+  const int64_t rows = height / k, columns = width / k;
+  Tensor out = Tensor::empty({pixels.size(0), rows * columns * channels}, DType::uint8);
+  const auto* source = pixels.data<uint8_t>();
+  auto* target = out.data<uint8_t>();
+  const auto average = [&](const uint8_t* block) {
+    int64_t sum = 0;
+    for (int64_t y = 0; y < k; ++y)
+      for (int64_t x = 0; x < k; ++x) sum += block[(y * width + x) * channels];
+    return static_cast<uint8_t>((sum + k * k / 2) / (k * k));
+  };
+  parallel_for(pixels.size(0) * rows, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)  // rows of all images, one after the other
+      for (int64_t i = 0; i < columns * channels; ++i) {
+        const int64_t column = i / channels, channel = i % channels;
+        target[row * columns * channels + i] =
+            average(source + (row * k * width + column * k) * channels + channel);
+      }
+  });
+  return out;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,108 @@
+#include "data/images/png.h"
+
+#include <png.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/system/files.h"
+#include "data/files/file.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kMaxSide = 1 << 20;
+constexpr int64_t kMaxPixels = int64_t{1} << 28;
+constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
+
+// The simplified interface of libpng: it reports errors by value, so no longjmp crosses C++ frames.
+class PngControl {
+ public:
+  PngControl() {
+    std::memset(&image, 0, sizeof image);
+    image.version = PNG_IMAGE_VERSION;
+  }
+  PngControl(const PngControl&) = delete;
+  PngControl& operator=(const PngControl&) = delete;
+  ~PngControl() { png_image_free(&image); }
+
+  png_image image;
+};
+
+void check_size(const char* op, int64_t height, int64_t width) {
+  check(height >= 1 && width >= 1 && height <= kMaxSide && width <= kMaxSide && height * width <= kMaxPixels,
+        op, "an image of ", height, " x ", width, " is empty or too large");
+}
+
+}  // namespace
+
+void write_png(const std::filesystem::path& path, const Tensor& image) {
+  check(image.rank() == 3 && image.dtype() == DType::uint8 && image.is_contiguous() &&
+            (image.size(2) == 1 || image.size(2) == 3),
+        "write_png", "needs contiguous uint8 (height, width, 1 or 3), not ", image.shape().to_string(), " ",
+        name_of(image.dtype()));
+  check_size("write_png", image.size(0), image.size(1));
+  PngControl png;
+  png.image.height = static_cast<png_uint_32>(image.size(0));
+  png.image.width = static_cast<png_uint_32>(image.size(1));
+  png.image.format = image.size(2) == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(png.image);
+  Bytes bytes(size);
+  if (!png_image_write_to_memory(&png.image, bytes.data(), &size, 0, image.raw(), 0, nullptr))
+    throw std::runtime_error(concat_text("cannot write ", path.string(), ": ", png.image.message));
+  replace_file(path.string(), as_text(bytes, size));
+}
+
+Tensor read_png(const std::filesystem::path& path) {
+  const Bytes bytes = read_bytes(path, kMaxFileBytes);
+  const auto fail = [&](const char* reason) -> void {
+    throw DataError(concat_text(path.string(), ": expected a PNG image: ", reason));
+  };
+  PngControl png;
+  if (!png_image_begin_read_from_memory(&png.image, bytes.data(), bytes.size())) fail(png.image.message);
+  const int64_t height = png.image.height, width = png.image.width;
+  if (height > kMaxSide || width > kMaxSide || height * width > kMaxPixels) fail("it is too large");
+  const bool colour = (png.image.format & PNG_FORMAT_FLAG_COLOR) != 0;
+  png.image.format = colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  Tensor image = Tensor::empty({height, width, colour ? 3 : 1}, DType::uint8);
+  const png_color black{0, 0, 0};
+  if (!png_image_finish_read(&png.image, &black, image.raw(), 0, nullptr)) fail(png.image.message);
+  return image;
+}
+
+Tensor image_grid(const Tensor& images, int64_t height, int64_t width, int64_t channels,
+                  const GridOptions& options) {
+  const int64_t dims = height * width * channels;
+  check(images.rank() == 2 && images.size(1) == dims && images.dtype() == DType::uint8 &&
+            images.is_contiguous(),
+        "image_grid", "needs contiguous uint8 (count, ", dims, "), not ", images.shape().to_string(), " ",
+        name_of(images.dtype()));
+  const int64_t count = images.size(0), scale = options.scale, gap = options.gap;
+  check(count >= 1, "image_grid", "no images");
+  check(scale >= 1 && gap >= 0 && options.columns >= 0, "image_grid", "scale ", scale, ", gap ", gap,
+        " and columns ", options.columns, " must not be negative, scale not 0");
+  const int64_t columns =
+      options.columns ? options.columns : static_cast<int64_t>(std::ceil(std::sqrt(double(count))));
+  const int64_t rows = (count + columns - 1) / columns;
+  check(
+      scale <= kMaxSide && gap <= kMaxSide && columns <= kMaxSide && height <= kMaxSide && width <= kMaxSide,
+      "image_grid", "scale, gap, columns and image sides are at most ", kMaxSide);
+  const int64_t total_height = rows * (height * scale + gap) + gap;
+  const int64_t total_width = columns * (width * scale + gap) + gap;
+  check_size("image_grid", total_height, total_width);
+  Tensor grid = Tensor::full({total_height, total_width, channels}, options.background, DType::uint8);
+  const auto* source = images.data<uint8_t>();
+  auto* target = grid.data<uint8_t>();
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t top = gap + i / columns * (height * scale + gap);
+    const int64_t left = gap + i % columns * (width * scale + gap);
+    for (int64_t y = 0; y < height * scale; ++y)
+      for (int64_t x = 0; x < width * scale; ++x)
+        std::copy_n(source + i * dims + (y / scale * width + x / scale) * channels, channels,
+                    target + ((top + y) * total_width + left + x) * channels);
+  }
+  return grid;
+}
+
+}  // namespace tapeformer

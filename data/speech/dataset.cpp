@@ -1,0 +1,238 @@
+#include "data/speech/dataset.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "core/errors.h"
+#include "core/frames.h"
+#include "core/system/log.h"
+#include "data/faults.h"
+#include "data/loader.h"
+
+namespace tapeformer {
+
+double SpeechBatch::padding() const {
+  const int64_t all = features.size(0) * features.size(1);
+  double used = 0;
+  for (const double length : lengths.to_vector()) used += length;
+  return all == 0 ? 0 : 1 - used / static_cast<double>(all);
+}
+
+namespace {
+
+// What options.limit leaves of a corpus, and which of it are the chosen ones: the others are further
+// utterances of their speakers, where these are normalised by.
+std::pair<Corpus, std::vector<bool>> limited(const Corpus& corpus, const SpeechOptions& options) {
+  const size_t count = corpus.utterances.size(), limit = static_cast<size_t>(options.limit);
+  if (limit == 0 || limit >= count) return {corpus, std::vector<bool>(count, true)};
+  std::vector<bool> all_chosen(count, false), chosen;
+  std::set<std::string> speakers;
+  for (size_t i = 0; i < limit; ++i) {
+    all_chosen[i * count / limit] = true;
+    if (options.normalization == Normalization::speaker)
+      speakers.insert(corpus.utterances[i * count / limit].speaker);
+  }
+  Corpus part{corpus.name, {}};
+  for (size_t i = 0; i < count; ++i) {
+    if (!all_chosen[i] && !speakers.contains(corpus.utterances[i].speaker)) continue;
+    part.utterances.push_back(corpus.utterances[i]);
+    chosen.push_back(all_chosen[i]);
+  }
+  return {part, chosen};
+}
+
+}  // namespace
+
+SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOptions options)
+    : phones_(std::move(phones)), options_(std::move(options)) {
+  if (options_.subsampling < 1 || options_.delta_order < 0 || options_.delta_order > 2 || options_.limit < 0)
+    throw ConfigError(
+        "speech: expected subsampling of at least 1, delta_order of 0 to 2 and no negative limit");
+  const auto [part, chosen] = limited(corpus, options_);
+  store_ = std::make_shared<const FeatureStore>(part, options_.features);
+  if (options_.features.filterbank.dither > 0) filterbank_.emplace(options_.features.filterbank);
+  choose_items(part, chosen);
+  if (report_.utterances == 0)
+    throw DataError(concat_text(corpus.name, ": no utterance can be used, of ", part.utterances.size(),
+                                report_.bad.empty() ? "" : "; the first: " + report_.bad.front()));
+  gather_statistics(corpus.name);
+  std::erase_if(items_, [](const Item& item) { return !item.chosen; });
+}
+
+// Throws DataError if the utterance has no usable audio or labels.
+SpeechDataset::Item SpeechDataset::make_item(const Utterance& utterance, int64_t stored, bool chosen) {
+  if (!utterance.fault.empty()) throw DataError(utterance.fault);
+  if (!store_->error(stored).empty()) throw DataError(store_->error(stored));
+  if (utterance.phones.empty()) throw DataError("has no labels");
+  const bool scoring = options_.use == SpeechUse::scoring;
+  const bool known = !scoring || std::all_of(utterance.phones.begin(), utterance.phones.end(),
+                                             [&](const auto& phone) { return phones_.contains(phone); });
+  const auto labels = known ? phones_.numbers(utterance.phones) : std::vector<int64_t>();
+  const bool fits = subsampled_steps(store_->frames(stored), options_.subsampling) >=
+                    steps_needed(known ? labels : std::vector<int64_t>(utterance.phones.size()));
+  return {utterance, labels, stored, 0, chosen, known && fits};
+}
+
+void SpeechDataset::choose_items(const Corpus& corpus, const std::vector<bool>& chosen) {
+  Faults unusable;
+  for (int64_t i = 0; i < store_->size(); ++i) {
+    const Utterance& utterance = corpus.utterances[static_cast<size_t>(i)];
+    const bool counts = chosen[static_cast<size_t>(i)];
+    try {
+      Item item = make_item(utterance, i, counts);
+      const bool unseen = item.labels.empty();
+      if (counts && unseen)
+        for (const std::string& phone : utterance.phones)
+          if (!phones_.contains(phone)) report_.unseen_phones.insert(phone);
+      if (counts && !unseen && !item.has_loss) report_.too_short.push_back(utterance.id);
+      if (!item.has_loss && options_.use == SpeechUse::training) continue;
+      items_.push_back(std::move(item));
+      if (!counts) continue;
+      ++report_.utterances;
+      report_.frames += store_->frames(i);
+      report_.labels += static_cast<int64_t>(utterance.phones.size());
+    } catch (const DataError& error) {
+      if (!counts) continue;
+      report_.bad.push_back(utterance.id + ": " + error.what());
+      if (options_.refuse_bad) throw DataError(corpus.name + ": " + report_.bad.back());
+      unusable.push_back(report_.bad.back());
+    }
+  }
+  for (const std::string& line : shown_faults(unusable)) log_warning(corpus.name, ": left out: ", line);
+  if (!report_.too_short.empty() && options_.use == SpeechUse::training)
+    log_warning(corpus.name, ": left out ", report_.too_short.size(),
+                " utterances shorter than their labels");
+}
+
+// In the order of the utterances: sums of floats depend on it.
+void SpeechDataset::gather_statistics(const std::string& corpus_name) {
+  if (options_.normalization == Normalization::global && options_.global) {
+    global_ = *options_.global;
+    if (static_cast<int64_t>(global_.sums.size()) != store_->dims())
+      throw ConfigError(concat_text(corpus_name, ": features of ", store_->dims(),
+                                    " dims, but the statistics of the training set are of ",
+                                    global_.sums.size()));
+    statistics_ = {global_};
+  } else if (options_.normalization == Normalization::global ||
+             options_.normalization == Normalization::speaker) {
+    std::map<std::string, int64_t> places;
+    for (Item& item : items_) {
+      const std::string group =
+          options_.normalization == Normalization::speaker ? item.utterance.speaker : "";
+      const auto [place, added] = places.emplace(group, static_cast<int64_t>(statistics_.size()));
+      if (added) statistics_.emplace_back();
+      item.statistics = place->second;
+      statistics_[static_cast<size_t>(item.statistics)].add(store_->features(item.stored));
+    }
+    if (options_.normalization == Normalization::global) global_ = statistics_.front();
+  }
+}
+
+std::vector<int64_t> SpeechDataset::all_frames() const {
+  std::vector<int64_t> result;
+  for (int64_t i = 0; i < size(); ++i) result.push_back(frames(i));
+  return result;
+}
+
+Tensor SpeechDataset::features(int64_t i, int64_t epoch) const {
+  check(i >= 0 && i < size(), "speech", "utterance ", i, " of ", size());
+  const bool other_noise = epoch > 0 && filterbank_ && item(i).utterance.source == SpeechSource::audio;
+  const Tensor features = other_noise
+                              ? compute_features(item(i).utterance, options_.features, *filterbank_, epoch)
+                              : store_->features(item(i).stored);
+  if (options_.normalization == Normalization::utterance) {
+    FeatureStatistics own;
+    own.add(features);
+    normalize(features, own, options_.normalize_variance);
+  } else if (options_.normalization != Normalization::none) {
+    normalize(features, statistics_[static_cast<size_t>(item(i).statistics)], options_.normalize_variance);
+  }
+  return options_.delta_order > 0 ? add_deltas(features, options_.delta_order) : features;
+}
+
+SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment,
+                                 const RandomStream& stream, int64_t epoch) const {
+  SpeechBatch batch;
+  const auto count = static_cast<int64_t>(indices.size());
+  int64_t longest = 0, longest_labels = 1;
+  for (const int64_t i : indices) {
+    check(i >= 0 && i < size(), "speech", "utterance ", i, " of ", size());
+    longest = std::max(longest, frames(i));
+    longest_labels = std::max(longest_labels, static_cast<int64_t>(labels(i).size()));
+  }
+  batch.features = Tensor::zeros({count, longest, dims()});
+  batch.lengths = Tensor::empty({count}, DType::int64);
+  batch.labels = Tensor::full({count, longest_labels}, PhoneTable::kBlank, DType::int64);
+  batch.label_lengths = Tensor::empty({count}, DType::int64);
+  batch.indices.assign(indices.begin(), indices.end());
+  // Steps of the stream are shared out among utterances, so that no two masks of an epoch are alike.
+  for (int64_t b = 0; b < count; ++b) {
+    const int64_t i = indices[static_cast<size_t>(b)];
+    const Tensor one = features(i, epoch);
+    if (augment)
+      spec_augment(one, *augment, RandomStream(stream.key(), "utterance " + std::to_string(i), stream.step()),
+                   store_->dims());
+    std::memcpy(batch.features.data<float>() + b * longest * dims(), one.raw(),
+                static_cast<size_t>(one.bytes()));
+    batch.lengths.data<int64_t>()[b] = one.size(0);
+    std::copy(labels(i).begin(), labels(i).end(), batch.labels.data<int64_t>() + b * longest_labels);
+    batch.label_lengths.data<int64_t>()[b] = static_cast<int64_t>(labels(i).size());
+  }
+  return batch;
+}
+
+std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
+                                               const BatchPlanOptions& options, int64_t epoch) {
+  if (options.max_frames < 1 || options.max_batch < 0)
+    throw ConfigError(
+        concat_text("speech: expected max_frames of at least 1 and no negative max_batch, found ",
+                    options.max_frames, " and ", options.max_batch));
+  const auto count = static_cast<int64_t>(frames.size());
+  std::vector<int64_t> order(frames.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (options.shuffle) order = epoch_order(options.seed, epoch, count);
+  // Lengths within about a twentieth of each other count as equal, so that neighbours change with the epoch.
+  const auto rank = [&](int64_t i) {
+    const int64_t length = frames[static_cast<size_t>(i)];
+    return options.shuffle
+               ? static_cast<int64_t>(20 * std::log2(static_cast<double>(std::max<int64_t>(length, 1))) / 1.5)
+               : length;
+  };
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return rank(a) < rank(b); });
+  std::vector<std::vector<int64_t>> batches;
+  int64_t longest = 0;
+  for (const int64_t i : order) {
+    const int64_t with = std::max(longest, frames[static_cast<size_t>(i)]);
+    const int64_t filled = batches.empty() ? 0 : static_cast<int64_t>(batches.back().size());
+    const bool fits = filled > 0 && with * (filled + 1) <= options.max_frames &&
+                      (options.max_batch == 0 || filled < options.max_batch);
+    if (!fits) batches.emplace_back();
+    batches.back().push_back(i);
+    longest = fits ? with : frames[static_cast<size_t>(i)];
+  }
+  if (!options.shuffle) return batches;
+  std::vector<std::vector<int64_t>> shuffled;
+  for (const int64_t i : epoch_order(~options.seed, epoch, static_cast<int64_t>(batches.size())))
+    shuffled.push_back(std::move(batches[static_cast<size_t>(i)]));
+  return shuffled;
+}
+
+double padding_share(std::span<const int64_t> frames, const std::vector<std::vector<int64_t>>& batches) {
+  double used = 0, all = 0;
+  for (const auto& batch : batches) {
+    int64_t longest = 0;
+    for (const int64_t i : batch) {
+      longest = std::max(longest, frames[static_cast<size_t>(i)]);
+      used += static_cast<double>(frames[static_cast<size_t>(i)]);
+    }
+    all += static_cast<double>(longest) * static_cast<double>(batch.size());
+  }
+  return all == 0 ? 0 : 1 - used / all;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,365 @@
+#include "data/speech/feature_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <iomanip>
+#include <sstream>
+
+#include "core/errors.h"
+#include "core/system/log.h"
+#include "core/threads.h"
+#include "data/files/command.h"
+#include "data/speech/features.h"
+#include "data/speech/kaldi_archive.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kMagic[] = "tapeformer features 3\n";  // change the number with the layout or the arithmetic
+constexpr double kOvershoot = 0.1;                    // seconds that a segment may end after its recording
+
+uint64_t hash(const std::string& text, uint64_t start) {  // FNV-1a
+  for (const unsigned char c : text) start = (start ^ c) * 0x100000001B3u;
+  return start;
+}
+
+int64_t sample_at(double seconds, int64_t rate) {
+  return std::llround(std::min(seconds, 1e9) * static_cast<double>(rate));
+}
+
+// Returns the options that select the samples of the utterance.
+AudioOptions range_of(const fs::path& path, const Utterance& utterance, const FeatureOptions& options) {
+  AudioOptions audio = options.audio();
+  if (utterance.begin == 0 && !utterance.end) return audio;
+  const double max_seconds = utterance.end ? *utterance.end + 2 * kOvershoot : 0;
+  const AudioInfo info = read_audio_info(path, max_seconds);
+  audio.first = sample_at(utterance.begin, info.rate);
+  if (utterance.end) {
+    audio.last = sample_at(*utterance.end, info.rate);
+    if (*audio.last > info.samples && *audio.last - info.samples <= sample_at(kOvershoot, info.rate))
+      audio.last = info.samples;
+  }
+  return audio;
+}
+
+std::string source_of(const Utterance& utterance) {
+  return utterance.command.empty() ? utterance.path.string() : "\"" + utterance.command + "\"";
+}
+
+// Concatenates pieces of features along the frames.
+Tensor joined(const std::vector<Tensor>& pieces, int64_t dims) {
+  int64_t frames = 0;
+  for (const Tensor& piece : pieces) frames += piece.size(0);
+  const Tensor whole = Tensor::empty({frames, dims});
+  float* out = whole.data<float>();
+  for (const Tensor& piece : pieces) out = std::copy_n(piece.data<float>(), piece.numel(), out);
+  return whole;
+}
+
+Tensor recording_features(const fs::path& path, const Utterance& utterance, const FeatureOptions& options,
+                          const Filterbank& filterbank, const RandomStream& noise) {
+  AudioStream audio(path, range_of(path, utterance, options));
+  FilterbankStream frames(filterbank, noise);
+  std::vector<Tensor> pieces;
+  std::vector<float> block;
+  std::optional<float> first;
+  bool silent = true;
+  for (auto samples = audio.next(); !samples.empty(); samples = audio.next()) {
+    if (!first) first = samples.front();
+    silent = silent && std::all_of(samples.begin(), samples.end(), [&](float x) { return x == *first; });
+    block.insert(block.end(), samples.begin(), samples.end());
+    if (static_cast<int64_t>(block.size()) < audio.rate()) continue;
+    pieces.push_back(frames.push(block));
+    block.clear();
+  }
+  pieces.push_back(frames.push(block));
+  pieces.push_back(frames.finish());
+  const Tensor features = joined(pieces, filterbank.options().dims());
+  if (features.size(0) == 0)
+    throw DataError(
+        concat_text(source_of(utterance), ": ", frames.samples(), " samples are less than a frame"));
+  if (silent) throw DataError(source_of(utterance) + ": is silent: all samples are equal");
+  return features;
+}
+
+// Returns the features of a recording, which is a file or the output of a command.
+Tensor audio_features(const Utterance& utterance, const FeatureOptions& options, const Filterbank& filterbank,
+                      const RandomStream& noise) {
+  if (utterance.command.empty())
+    return recording_features(utterance.path, utterance, options, filterbank, noise);
+  const CommandOutput output(utterance.command);
+  try {
+    return recording_features(output.path(), utterance, options, filterbank, noise);
+  } catch (const DataError& error) {
+    throw DataError("the output of \"" + utterance.command + "\": " + error.what());
+  }
+}
+
+Tensor checked(const Utterance& utterance, Tensor features) {
+  if (features.numel() == 0)
+    throw DataError(concat_text(source_of(utterance), ": no features, found ", features.shape()));
+  if (const int64_t frame = find_not_finite(features); frame >= 0)
+    throw DataError(concat_text(source_of(utterance), ": frame ", frame, " has a value that is not finite"));
+  return features;
+}
+
+// Whether a fault may be gone without a change of the file: what a command prints depends on more than its
+// line, and permissions are not part of the key.
+bool may_pass(const Utterance& utterance) {
+  return !utterance.command.empty() || (access(utterance.path.c_str(), R_OK) != 0 && errno != ENOENT);
+}
+
+constexpr char kSuffix[] = ".features";
+
+// Reads a file in blocks and returns the checksum of its first bytes.
+Checksum checksum_of_start(const File& file, size_t bytes) {
+  constexpr size_t kBlock = size_t{1} << 24;
+  std::vector<char> block(std::min(kBlock, bytes));
+  Checksum checksum;
+  for (size_t at = 0; at < bytes; at += kBlock)
+    checksum.append(read_with_checksum(file, block.data(), std::min(kBlock, bytes - at), at));
+  return checksum;
+}
+
+// Creates a temporary file next to `path`. The file is locked while it is open, so that other processes do
+// not remove it.
+File create_unfinished(const std::string& path) {
+  File file(temporary_name(path), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
+  ::flock(file.descriptor(), LOCK_EX | LOCK_NB);
+  return file;
+}
+
+bool is_unfinished_cache(const std::string& name) {
+  const size_t end = name.find(std::string(kSuffix) + ".");
+  if (end == std::string::npos) return false;
+  return is_temporary_name(name) || name.ends_with(".tmp");  // .tmp: names in older caches
+}
+
+// Removes unfinished files that no process has open. Ignores folders without write permission.
+void remove_leftovers(const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (!is_unfinished_cache(entry.path().filename().string()) ||
+        !fs::is_regular_file(entry.symlink_status(ignored)))
+      continue;
+    try {
+      const File file(entry.path().string(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+      if (::flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0) fs::remove(entry.path(), ignored);
+    } catch (const FileError&) {
+      // Another process removed it.
+    }
+  }
+}
+
+}  // namespace
+
+Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
+                        const Filterbank& filterbank, int64_t epoch) {
+  if (utterance.source == SpeechSource::ark)
+    return checked(utterance, read_ark_matrix(utterance.path, utterance.offset));
+  if (utterance.source == SpeechSource::mfc)
+    return checked(utterance, read_mfc(utterance.path, options.mfc_dims));
+  const RandomStream noise(options.seed, "dither " + utterance.id, static_cast<uint64_t>(epoch));
+  return checked(utterance, audio_features(utterance, options, filterbank, noise));
+}
+
+std::string cache_key(const Corpus& corpus, const FeatureOptions& options) {
+  const FilterbankOptions& bank = options.filterbank;
+  std::ostringstream text;
+  text << kMagic << std::setprecision(17);
+  for (const double value : {static_cast<double>(bank.rate), bank.frame_ms, bank.shift_ms,
+                             static_cast<double>(bank.bins), bank.low_hz, bank.high_hz, bank.preemphasis,
+                             bank.dither, bank.snip_edges ? 1.0 : 0.0, bank.energy ? 1.0 : 0.0,
+                             options.resample ? 1.0 : 0.0, static_cast<double>(options.channel.value_or(-1)),
+                             static_cast<double>(options.mfc_dims), options.max_seconds})
+    text << value << ' ';
+  text << options.seed << '\n';
+  for (const Utterance& utterance : corpus.utterances) {
+    std::error_code error;
+    const auto size = fs::file_size(utterance.path, error);
+    const auto time = fs::last_write_time(utterance.path, error).time_since_epoch().count();
+    text << utterance.id << '\t' << utterance.path.string() << '\t' << utterance.command << '\t'
+         << static_cast<int>(utterance.source) << '\t' << utterance.begin << '\t'
+         << utterance.end.value_or(-1) << '\t' << utterance.offset << '\t' << size << '\t' << time << '\n';
+  }
+  std::ostringstream name;
+  name << std::hex << std::setfill('0') << std::setw(16) << hash(text.str(), 0xCBF29CE484222325u)
+       << std::setw(16) << hash(text.str(), 0x84222325CBF29CE4u);
+  return name.str();
+}
+
+FeatureStore::FeatureStore(const Corpus& corpus, const FeatureOptions& options) {
+  if (options.cache_folder.empty())
+    compute(corpus, options, nullptr);
+  else
+    use_cache(corpus, options);
+  for (Entry& entry : entries_) {
+    if (!entry.error.empty()) continue;
+    if (dims_ == 0) dims_ = entry.dims;
+    if (entry.dims == dims_) continue;
+    entry.error = concat_text("expected features of ", dims_, " dims, found ", entry.dims);
+    entry.frames = 0;
+  }
+}
+
+void FeatureStore::use_cache(const Corpus& corpus, const FeatureOptions& options) {
+  const auto count = static_cast<int64_t>(corpus.utterances.size());
+  std::error_code error;
+  fs::create_directories(options.cache_folder, error);
+  if (error) throw ConfigError("data.feature_cache: " + options.cache_folder + ": " + error.message());
+  remove_leftovers(options.cache_folder);
+  const std::string path = (fs::path(options.cache_folder) / (cache_key(corpus, options) + kSuffix)).string();
+  from_cache_ = open_cache(path, count);
+  if (from_cache_) return;
+  if (fs::exists(path)) log_warning(path, ": the feature cache is damaged; its features are computed again");
+  // Several processes may write the same cache. All write the same contents, and the last rename wins.
+  File file = create_unfinished(path);
+  try {
+    compute(corpus, options, &file);
+    file.sync();
+    const bool keep =
+        std::none_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.passing; });
+    if (keep) rename_path(file.path(), path);
+    const bool good = open_cache(keep ? path : file.path(), count);
+    if (!keep) fs::remove(file.path());  // the open file stays readable
+    if (!good) throw DataError(path + ": cannot be read back");
+  } catch (...) {
+    fs::remove(file.path(), error);
+    throw;
+  }
+}
+
+void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, File* file) {
+  constexpr int64_t kBlock = 256;  // utterances in memory at a time
+  const Filterbank filterbank(options.filterbank);
+  const auto count = static_cast<int64_t>(corpus.utterances.size());
+  entries_.assign(static_cast<size_t>(count), {});
+  Checksum written;
+  for (int64_t first = 0; first < count; first += kBlock) {
+    const int64_t block = std::min(kBlock, count - first);
+    std::vector<Tensor> tensors(static_cast<size_t>(block));
+    parallel_for(block, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        Entry& entry = entries_[static_cast<size_t>(first + i)];
+        try {
+          const Tensor features =
+              compute_features(corpus.utterances[static_cast<size_t>(first + i)], options, filterbank);
+          entry.frames = features.size(0);
+          entry.dims = features.size(1);
+          tensors[static_cast<size_t>(i)] = features;
+        } catch (const DataError& error) {
+          entry.error = error.what();
+          entry.passing = may_pass(corpus.utterances[static_cast<size_t>(first + i)]);
+        } catch (const std::runtime_error& error) {
+          entry.error = error.what();
+          entry.passing = true;
+        }
+      }
+    });
+    for (int64_t i = 0; i < block; ++i) {
+      const Tensor& features = tensors[static_cast<size_t>(i)];
+      if (file && features.defined()) {
+        entries_[static_cast<size_t>(first + i)].offset = static_cast<int64_t>(written.bytes);
+        file->write(features.raw(), static_cast<size_t>(features.bytes()));
+        written.append(features.raw(), static_cast<size_t>(features.bytes()));
+      } else if (!file) {
+        held_.push_back(features);
+      }
+    }
+  }
+  if (file) write_index(*file, written);
+}
+
+// Appends the index to the matrices. It ends with its offset, the CRC-32 of all bytes before, and the magic
+// text. `checksum` is the checksum of the matrices.
+void FeatureStore::write_index(File& file, Checksum checksum) const {
+  std::string index;
+  const auto append = [&](int64_t value) {
+    index.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  append(size());
+  for (const Entry& entry : entries_) {
+    for (const int64_t value :
+         {entry.frames, entry.dims, entry.offset, static_cast<int64_t>(entry.error.size())})
+      append(value);
+    index += entry.error;
+  }
+  append(static_cast<int64_t>(checksum.bytes));
+  checksum.append(index.data(), index.size());
+  append(checksum.crc32);
+  index += kMagic;
+  file.write(index.data(), index.size());
+}
+
+bool FeatureStore::parse_index(const std::string& index, int64_t data_bytes) {
+  size_t at = 0;
+  bool good = true;
+  const auto next = [&] {
+    int64_t value = -1;
+    good = good && sizeof(value) <= index.size() - at;
+    if (good) {
+      std::memcpy(&value, index.data() + at, sizeof(value));
+      at += sizeof(value);
+    }
+    return value;
+  };
+  if (next() != size()) return false;
+  for (Entry& entry : entries_) {
+    entry.frames = next();
+    entry.dims = next();
+    entry.offset = next();
+    const int64_t length = next();
+    int64_t values = 0, bytes = 0, end = 0;
+    good = good && entry.frames >= 0 && entry.dims >= 0 && entry.offset >= 0 && length >= 0 &&
+           static_cast<size_t>(length) <= index.size() - at &&
+           !__builtin_mul_overflow(entry.frames, entry.dims, &values) &&
+           !__builtin_mul_overflow(values, int64_t{sizeof(float)}, &bytes) &&
+           !__builtin_add_overflow(bytes, entry.offset, &end) && end <= data_bytes;
+    if (!good) return false;
+    entry.error = index.substr(at, static_cast<size_t>(length));
+    at += static_cast<size_t>(length);
+  }
+  return at == index.size();
+}
+
+bool FeatureStore::open_cache(const std::string& path, int64_t count) {
+  if (!fs::is_regular_file(path)) return false;
+  auto file = std::make_unique<File>(open_regular(path));
+  int64_t start = 0, crc32 = 0;
+  constexpr size_t kTail = sizeof(start) + sizeof(crc32) + sizeof(kMagic) - 1;
+  const size_t total = file->size();
+  if (total < kTail) return false;
+  std::string tail(kTail, '\0');
+  file->read_at(tail.data(), kTail, total - kTail);
+  std::memcpy(&start, tail.data(), sizeof(start));
+  std::memcpy(&crc32, tail.data() + sizeof(start), sizeof(crc32));
+  if (tail.substr(sizeof(start) + sizeof(crc32)) != kMagic || start < 0 ||
+      static_cast<size_t>(start) > total - kTail)
+    return false;
+  if (int64_t{checksum_of_start(*file, total - kTail + sizeof(start)).crc32} != crc32) return false;
+  std::string index(total - kTail - static_cast<size_t>(start), '\0');
+  file->read_at(index.data(), index.size(), static_cast<size_t>(start));
+  entries_.assign(static_cast<size_t>(count), {});
+  if (!parse_index(index, start)) return false;
+  file_ = std::move(file);
+  return true;
+}
+
+Tensor FeatureStore::features(int64_t i) const {
+  const Entry& entry = entries_[static_cast<size_t>(i)];
+  if (!entry.error.empty()) throw DataError(entry.error);
+  if (!file_) return held_[static_cast<size_t>(i)].clone();
+  Tensor features = Tensor::empty({entry.frames, entry.dims});
+  file_->read_at(features.raw(), static_cast<size_t>(features.bytes()), static_cast<size_t>(entry.offset));
+  return features;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,133 @@
+#include "data/speech/kaldi_archive.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/errors.h"
+#include "core/system/files.h"
+#include "data/files/file.h"
+
+namespace tapeformer {
+namespace {
+
+// Reads on from a place of the file; what lies beyond its end is an error.
+class Cursor {
+ public:
+  Cursor(const File& file, int64_t at, std::string place)
+      : file_(file), at_(at), size_(static_cast<int64_t>(file.size())), place_(std::move(place)) {}
+
+  int64_t left() const { return size_ - at_; }
+  void read(void* target, int64_t bytes) {
+    if (bytes > left()) fail(concat_text("outside of the file of ", size_, " bytes"));
+    file_.read_at(target, static_cast<size_t>(bytes), static_cast<size_t>(at_));
+    at_ += bytes;
+  }
+  template <class T>
+  T value() {
+    T result{};
+    read(&result, sizeof(result));
+    return result;
+  }
+  // The letters before the next space.
+  std::string token() {
+    constexpr size_t kLongest = 8;
+    std::string text;
+    for (char letter = value<char>(); letter != ' '; letter = value<char>()) {
+      text += letter;
+      if (text.size() > kLongest) fail("expected a matrix");
+    }
+    return text;
+  }
+  [[noreturn]] void fail(const std::string& message) const { throw DataError(place_ + ": " + message); }
+
+  // Throws where the file cannot hold rows * columns values and `more` bytes: sizes may be any garbage.
+  void require(int64_t rows, int64_t columns, int64_t value_bytes, int64_t more = 0) const {
+    int64_t bytes = 0;
+    if (rows < 0 || columns < 0 || __builtin_mul_overflow(rows * columns, value_bytes, &bytes) ||
+        __builtin_add_overflow(bytes, more, &bytes) || bytes > left())
+      fail(concat_text("truncated: a matrix of ", rows, " x ", columns, " does not fit into ", size_,
+                       " bytes"));
+  }
+
+ private:
+  const File& file_;
+  int64_t at_;
+  const int64_t size_;
+  const std::string place_;
+};
+
+Tensor read_plain(Cursor& cursor, DType dtype) {
+  // Every size follows a byte that says how many it has.
+  const auto size = [&] {
+    if (cursor.value<char>() != 4) cursor.fail("expected sizes of 4 bytes");
+    return int64_t{cursor.value<int32_t>()};
+  };
+  const int64_t rows = size(), columns = size();
+  cursor.require(rows, columns, dtype == DType::float32 ? 4 : 8);
+  const Tensor matrix = Tensor::empty({rows, columns}, dtype);
+  cursor.read(matrix.raw(), matrix.bytes());
+  return matrix.to(DType::float32);
+}
+
+// 8 bits as a value: a quarter of the codes lies below the first quartile of the column, half between the
+// quartiles.
+float between_percentiles(uint8_t code, const float (&percentile)[4]) {
+  const auto c = static_cast<float>(code);
+  if (code <= 64) return percentile[0] + (percentile[1] - percentile[0]) * c / 64;
+  if (code <= 192) return percentile[1] + (percentile[2] - percentile[1]) * (c - 64) / 128;
+  return percentile[2] + (percentile[3] - percentile[2]) * (c - 192) / 63;
+}
+
+Tensor read_compressed(Cursor& cursor, const std::string& kind) {
+  const auto least = cursor.value<float>(), range = cursor.value<float>();
+  const int64_t rows = cursor.value<int32_t>(), columns = cursor.value<int32_t>();
+  const bool wide = kind == "CM2", by_column = kind == "CM";
+  cursor.require(rows, columns, wide ? 2 : 1, by_column ? 8 * columns : 0);
+  const int64_t count = rows * columns;
+  const Tensor matrix = Tensor::empty({rows, columns});
+  float* out = matrix.data<float>();
+  if (wide) {
+    std::vector<uint16_t> codes(static_cast<size_t>(count));
+    cursor.read(codes.data(), 2 * count);
+    for (const uint16_t code : codes) *out++ = least + range * static_cast<float>(code) / 65535;
+    return matrix;
+  }
+  std::vector<uint16_t> headers(by_column ? static_cast<size_t>(4 * columns) : 0);
+  cursor.read(headers.data(), static_cast<int64_t>(2 * headers.size()));
+  std::vector<uint8_t> codes(static_cast<size_t>(count));
+  cursor.read(codes.data(), count);
+  if (!by_column) {
+    for (const uint8_t code : codes) *out++ = least + range * static_cast<float>(code) / 255;
+    return matrix;
+  }
+  for (int64_t c = 0; c < columns; ++c) {
+    float percentile[4];
+    for (size_t i = 0; i < 4; ++i)
+      percentile[i] = least + range * static_cast<float>(headers[4 * static_cast<size_t>(c) + i]) / 65535;
+    for (int64_t r = 0; r < rows; ++r)
+      out[r * columns + c] = between_percentiles(codes[static_cast<size_t>(c * rows + r)], percentile);
+  }
+  return matrix;
+}
+
+}  // namespace
+
+Tensor read_ark_matrix(const std::filesystem::path& path, int64_t offset) {
+  require_regular_file(path);
+  const File file(path.string(), O_RDONLY);
+  Cursor cursor(file, offset, concat_text(path.string(), ": offset ", offset));
+  if (offset < 0 || cursor.left() < 2)
+    cursor.fail(concat_text("outside of the file of ", file.size(), " bytes"));
+  if (cursor.value<char>() != '\0' || cursor.value<char>() != 'B') cursor.fail("expected a binary matrix");
+  const std::string kind = cursor.token();
+  if (kind == "FM") return read_plain(cursor, DType::float32);
+  if (kind == "DM") return read_plain(cursor, DType::float64);
+  if (kind == "CM" || kind == "CM2" || kind == "CM3") return read_compressed(cursor, kind);
+  cursor.fail("expected a matrix (FM, DM, CM, CM2 or CM3)");
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,292 @@
+#include "data/speech/kaldi_directory.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/errors.h"
+#include "core/system/files.h"
+#include "data/files/file.h"
+#include "data/files/text_lines.h"
+#include "data/speech/verify.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Entry {
+  TextLine line;
+  Words values;
+};
+using Table = std::map<std::string, Entry>;
+
+// A fault of one utterance leaves the lists usable: it is that of its sound or labels, and those who need
+// these find it again.
+struct Problem {
+  std::string text;
+  bool of_utterance = false;
+};
+using Problems = std::vector<Problem>;
+
+void report(Problems& problems, const TextLine& line, const std::string& message) {
+  problems.push_back({line.place() + ": " + message});
+}
+
+void report_utterance(Problems& problems, const TextLine& line, const std::string& message) {
+  problems.push_back({line.place() + ": " + message, true});
+}
+
+bool usable(const Problems& problems) {
+  return std::all_of(problems.begin(), problems.end(), [](const Problem& p) { return p.of_utterance; });
+}
+
+// The table of phones gives this name to the blank of CTC.
+constexpr char kBlankName[] = "<blank>";
+constexpr char kBlankFault[] = "\"<blank>\" is the blank of CTC and no name for a phone";
+
+bool has_blank(const Words& words) {
+  return std::find(words.begin(), words.end(), kBlankName) != words.end();
+}
+
+Table read_table(const fs::path& path, Problems& problems) {
+  Table table;
+  std::string previous;
+  for (const TextLine& line : read_lines(path)) {
+    Words words = split_words(line.text);
+    if (words.empty()) {
+      report(problems, line, "an empty line");
+      continue;
+    }
+    const std::string id = words.front();
+    words.erase(words.begin());
+    if (id < previous)
+      report(problems, line, "\"" + id + "\" after \"" + previous + "\": not sorted (LC_ALL=C sort)");
+    previous = std::max(previous, id);
+    if (const auto [old, added] = table.try_emplace(id, Entry{line, words}); !added)
+      report(problems, line, concat_text("\"", id, "\" is a duplicate of line ", old->second.line.number));
+  }
+  if (table.empty()) problems.push_back({path.string() + ": holds no entries"});
+  return table;
+}
+
+// Also false for what cannot be looked at: a loop of links, a folder without permission.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+fs::path resolve(const fs::path& folder, const std::string& name) {
+  const fs::path path = name;
+  return path.is_absolute() || is_there(path) ? path : folder / path;
+}
+
+// "path.ark:offset"
+void place_of_matrix(const fs::path& folder, const Entry& entry, Utterance& utterance, Problems& problems) {
+  const std::string text = entry.values.size() == 1 ? entry.values[0] : "";
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon + 1 == text.size() || text.size() - colon > 18 ||
+      text.find_first_not_of("0123456789", colon + 1) != std::string::npos) {
+    report(problems, entry.line, "expected \"id path.ark:offset\"");
+    return;
+  }
+  utterance.source = SpeechSource::ark;
+  utterance.path = resolve(folder, text.substr(0, colon));
+  utterance.offset = std::stoll(text.substr(colon + 1));
+  std::error_code error;
+  const auto size = static_cast<int64_t>(fs::file_size(utterance.path, error));
+  if (error)
+    report_utterance(problems, entry.line, utterance.path.string() + ": no such file");
+  else if (utterance.offset >= size)
+    report_utterance(problems, entry.line,
+                     concat_text("offset ", utterance.offset, " lies outside of ", utterance.path.string(),
+                                 " with ", size, " bytes"));
+}
+
+// A file, or a command that prints one.
+struct Recording {
+  fs::path path;
+  std::string command;
+};
+
+// Returns the text after the id, unchanged, because blanks and quotes are part of names and commands.
+std::string after_id(const std::string& line) {
+  const char* const blanks = " \t";
+  const size_t id = line.find_first_not_of(blanks), after = line.find_first_of(blanks, id);
+  const size_t first = line.find_first_not_of(blanks, after);
+  return first == std::string::npos ? "" : line.substr(first, line.find_last_not_of(blanks) + 1 - first);
+}
+
+std::string command_of(const std::string& line) {
+  const std::string text = after_id(line);
+  return text.substr(0, text.rfind('|'));
+}
+
+Recording recording_of(const fs::path& folder, const Entry& entry, bool allow_commands, Problems& problems) {
+  if (!entry.values.empty() && entry.values.back().ends_with('|')) {
+    if (allow_commands) return {{}, command_of(entry.line.text)};
+    report(problems, entry.line, "a command instead of a file; commands are run only with --allow-commands");
+    return {};
+  }
+  const fs::path path = resolve(folder, after_id(entry.line.text));
+  if (entry.values.empty() || (entry.values.size() > 1 && !is_there(path))) {
+    report(problems, entry.line, "expected \"id path\"");
+    return {};
+  }
+  if (!is_there(path)) report_utterance(problems, entry.line, path.string() + ": no such file");
+  return {path, ""};
+}
+
+// The utterances of wav.scp, cut by `segments` where that is.
+std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, Problems& problems) {
+  std::vector<Utterance> utterances;
+  const Table files = read_table(folder / "wav.scp", problems);
+  std::map<std::string, Recording> found;
+  for (const auto& [id, entry] : files) found[id] = recording_of(folder, entry, allow_commands, problems);
+  if (!has_entry(folder / "segments")) {
+    for (const auto& [id, recording] : found) {
+      Utterance utterance;
+      utterance.id = id;
+      utterance.place = files.at(id).line.place();
+      utterance.path = recording.path;
+      utterance.command = recording.command;
+      utterances.push_back(std::move(utterance));
+    }
+    return utterances;
+  }
+  for (const auto& [id, entry] : read_table(folder / "segments", problems)) {
+    try {
+      if (entry.values.size() != 3) entry.line.fail("expected \"id recording start end\"");
+      const auto file = found.find(entry.values[0]);
+      if (file == found.end()) entry.line.fail("recording \"" + entry.values[0] + "\" is not in wav.scp");
+      Utterance utterance;
+      utterance.id = id;
+      utterance.place = entry.line.place();
+      utterance.path = file->second.path;
+      utterance.command = file->second.command;
+      utterance.begin = parse_number(entry.values[1], entry.line);
+      utterance.end = parse_number(entry.values[2], entry.line);
+      if (*utterance.end == -1) utterance.end.reset();  // Kaldi's word for the end of the recording
+      if (utterance.begin < 0 || (utterance.end && *utterance.end <= utterance.begin))
+        entry.line.fail("expected 0 <= start < end");
+      utterances.push_back(std::move(utterance));
+    } catch (const DataError& error) {
+      problems.push_back({error.what()});
+    }
+  }
+  return utterances;
+}
+
+Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problems) {
+  Corpus corpus{folder.string(), {}};
+  if (!is_folder(folder)) throw DataError(folder.string() + ": no such folder");
+  if (has_entry(folder / "feats.scp")) {
+    for (const auto& [id, entry] : read_table(folder / "feats.scp", problems)) {
+      Utterance utterance;
+      utterance.id = id;
+      utterance.place = entry.line.place();
+      place_of_matrix(folder, entry, utterance, problems);
+      corpus.utterances.push_back(std::move(utterance));
+    }
+  } else {
+    corpus.utterances = recordings(folder, allow_commands, problems);
+  }
+  const Table texts = read_table(folder / "text", problems);
+  const Table speakers = has_entry(folder / "utt2spk") ? read_table(folder / "utt2spk", problems) : Table();
+  std::map<std::string, bool> known;
+  for (Utterance& utterance : corpus.utterances) {
+    known[utterance.id] = true;
+    const auto text = texts.find(utterance.id), speaker = speakers.find(utterance.id);
+    if (text == texts.end())
+      problems.push_back({(folder / "text").string() + ": utterance \"" + utterance.id + "\" is missing"});
+    else if (utterance.words = text->second.values; utterance.words.empty())
+      report_utterance(problems, text->second.line, "an empty transcript");
+    else if (has_blank(utterance.words))
+      report_utterance(problems, text->second.line, kBlankFault);
+    utterance.speaker = utterance.id;
+    if (speaker == speakers.end()) {
+      if (!speakers.empty())
+        problems.push_back(
+            {(folder / "utt2spk").string() + ": utterance \"" + utterance.id + "\" is missing"});
+    } else if (speaker->second.values.size() != 1) {
+      report(problems, speaker->second.line, "expected \"id speaker\"");
+    } else {
+      utterance.speaker = speaker->second.values[0];
+    }
+  }
+  for (const Table& table : {texts, speakers})
+    for (const auto& [id, entry] : table)
+      if (!known.contains(id)) report(problems, entry.line, "\"" + id + "\" has neither sound nor features");
+  return corpus;
+}
+
+// Adds the faults of recordings and matrices. The check of the lists has reported missing files.
+void check_contents(const Corpus& corpus, ContentCheck& check_one, Problems& problems) {
+  for (const Utterance& utterance : corpus.utterances) try {
+      if (utterance.command.empty() && !is_there(utterance.path)) continue;
+      if (utterance.source == SpeechSource::ark && utterance.offset >= file_bytes(utterance.path)) continue;
+      for (const std::string& fault : check_one(utterance))
+        problems.push_back({utterance.place + ": " + fault, true});
+    } catch (const DataError& error) {
+      problems.push_back({utterance.place + ": " + error.what(), true});
+    }
+}
+
+Faults texts_of(Problems& problems) {
+  Faults texts;
+  for (Problem& problem : problems) texts.push_back(std::move(problem.text));
+  return texts;
+}
+
+Faults problems_of(const fs::path& folder, ContentCheck* check_one, bool allow_commands) {
+  Problems problems;
+  try {
+    const Corpus corpus = read_lists(folder, allow_commands, problems);
+    if (check_one) check_contents(corpus, *check_one, problems);
+  } catch (const DataError& error) {
+    problems.push_back({error.what()});
+  }
+  return texts_of(problems);
+}
+
+}  // namespace
+
+Corpus read_kaldi_directory(const fs::path& folder, bool allow_commands) {
+  Problems problems;
+  Corpus corpus = read_lists(folder, allow_commands, problems);
+  if (!usable(problems)) throw DataError(fault_text(texts_of(problems)));
+  return corpus;
+}
+
+Faults kaldi_problems(const fs::path& folder, bool contents, bool allow_commands) {
+  ContentCheck check_one;
+  return problems_of(folder, contents ? &check_one : nullptr, allow_commands);
+}
+
+Faults kaldi_problems(const fs::path& folder, ContentCheck& check_one, bool allow_commands) {
+  return problems_of(folder, &check_one, allow_commands);
+}
+
+void take_words_as_phones(Corpus& corpus) {
+  for (Utterance& utterance : corpus.utterances)
+    if (has_blank(utterance.words))
+      utterance.fault = kBlankFault;
+    else
+      utterance.phones = utterance.words;
+}
+
+void write_kaldi_directory(const fs::path& folder, const Corpus& corpus) {
+  std::map<std::string, const Utterance*> sorted;
+  for (const Utterance& utterance : corpus.utterances) sorted[utterance.id] = &utterance;
+  std::string wav, text, speakers;
+  for (const auto& [id, utterance] : sorted) {
+    wav += id + " " + utterance->path.string() + "\n";
+    speakers += id + " " + utterance->speaker + "\n";
+    text += id + " " + join_words(utterance->phones.empty() ? utterance->words : utterance->phones) + "\n";
+  }
+  fs::create_directories(folder);
+  replace_file(folder / "wav.scp", wav);
+  replace_file(folder / "utt2spk", speakers);
+  replace_file(folder / "text", text);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,346 @@
+#include "data/speech/prepare.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "core/errors.h"
+#include "core/system/files.h"
+#include "data/audio/audio.h"
+#include "data/files/text_lines.h"
+#include "data/loader.h"
+#include "data/speech/kaldi_directory.h"
+#include "data/speech/pronunciation.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kSpeakersToDivide = 10;  // minimum number of speakers for a split by speaker
+constexpr std::array<const char*, 3> kParts = {"train", "valid", "test"};
+constexpr char kUnfinishedParts[] = ".unfinished";
+constexpr char kUnknownWords[] = "unknown-words.txt", kProposals[] = "proposed-lexicon.txt";
+constexpr char kProposalsHeading[] =
+    ";;; Proposed by espeak-ng. Review every line, then prepare again with this file as another --lexicon.\n";
+
+bool is_recording(const fs::path& path) {
+  constexpr std::array<const char*, 6> kExtensions = {".wav", ".flac", ".ogg", ".oga", ".sph", ".nist"};
+  const std::string extension = lower_case(path.extension().string());
+  return std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
+}
+
+// Replaces characters that ids and speakers in Kaldi's lists must not contain.
+std::string as_word(std::string text) {
+  for (char& c : text)
+    if (c == '/')
+      c = '-';
+    else if (std::isspace(static_cast<unsigned char>(c)))
+      c = '_';
+  return text;
+}
+
+// The recordings below a folder. find() accepts paths and file names, with or without extension, and ids.
+class Recordings {
+ public:
+  explicit Recordings(const fs::path& folder) : folder_(fs::absolute(folder).lexically_normal()) {
+    if (!fs::is_directory(folder_)) throw DataError(folder.string() + ": no such folder of recordings");
+    int64_t compressed = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+      if (!entry.is_regular_file()) continue;
+      if (is_recording(entry.path())) paths_.push_back(entry.path());
+      const std::string extension = lower_case(entry.path().extension().string());
+      compressed += extension == ".mp3" || extension == ".m4a" || extension == ".opus";
+    }
+    if (paths_.empty())
+      throw DataError(concat_text(
+          folder.string(), ": holds no recordings (.wav, .flac, .ogg, .sph)",
+          compressed == 0 ? ""
+                          : concat_text("; convert its ", compressed, " .mp3, .m4a or .opus files, for ",
+                                        "example with ffmpeg")));
+    std::sort(paths_.begin(), paths_.end());
+    for (size_t i = 0; i < paths_.size(); ++i)
+      for (const std::string& key : keys_of(relative(i))) {
+        std::vector<size_t>& found = keys_[key];  // keys of one recording may be equal
+        if (found.empty() || found.back() != i) found.push_back(i);
+      }
+  }
+
+  size_t size() const { return paths_.size(); }
+  const fs::path& path(size_t i) const { return paths_[i]; }
+  fs::path relative(size_t i) const { return paths_[i].lexically_relative(folder_); }
+  std::string id(size_t i) const { return as_word(relative(i).replace_extension().string()); }
+
+  // Returns the index of the recording `name`. Throws DataError with `place` if none or several match.
+  size_t find(const std::string& name, const std::string& place) const {
+    fs::path wanted = fs::path(name).lexically_normal();
+    if (wanted.is_absolute()) wanted = wanted.lexically_relative(folder_);
+    for (const std::string& key : keys_of(wanted)) {
+      const auto found = keys_.find(key);
+      if (found == keys_.end()) continue;
+      if (found->second.size() == 1) return found->second.front();
+      throw DataError(place + ": several recordings match \"" + name + "\", such as " +
+                      path(found->second[0]).string() + " and " + path(found->second[1]).string());
+    }
+    throw DataError(place + ": no recording matches \"" + name + "\"");
+  }
+
+ private:
+  // Returns the names of a recording, the most specific first.
+  static std::vector<std::string> keys_of(const fs::path& relative) {
+    fs::path bare = relative;
+    bare.replace_extension();
+    return {relative.string(), bare.string(), as_word(bare.string()), relative.filename().string(),
+            bare.filename().string()};
+  }
+
+  fs::path folder_;
+  std::vector<fs::path> paths_;
+  std::map<std::string, std::vector<size_t>> keys_;
+};
+
+std::string speaker_by_name(const Recordings& recordings, size_t i, const std::string& rule) {
+  const fs::path relative = recordings.relative(i);
+  if (rule == "folder" && relative.has_parent_path()) return as_word(relative.begin()->string());
+  if (rule == "prefix") {
+    const std::string name = as_word(relative.filename().replace_extension().string());
+    return name.substr(0, name.find_first_of("-_"));
+  }
+  return "";
+}
+
+std::string speaker_rule(const Recordings& recordings, const std::string& wanted) {
+  if (wanted != "auto") return wanted;
+  std::set<std::string> folders;
+  for (size_t i = 0; i < recordings.size(); ++i) folders.insert(speaker_by_name(recordings, i, "folder"));
+  const bool several = folders.size() > 1 && folders.size() < recordings.size() && !folders.contains("");
+  return several ? "folder" : "none";
+}
+
+Lexicon merged_lexicon(const std::vector<fs::path>& paths) {
+  Lexicon all;
+  for (const fs::path& path : paths) all.add(Lexicon::read(path));
+  if (all.size() == 0) throw DataError("the lexicon holds no words");
+  return all;
+}
+
+// The inputs and results of one call of prepare_speech.
+struct Preparation {
+  const PrepareOptions& options;
+  const Lexicon lexicon;
+  const Recordings recordings;
+  PrepareReport report = {};
+  Corpus corpus = {};
+  std::map<std::string, UnknownWord> unknown = {};
+  std::set<size_t> used = {};
+};
+
+// Throws DataError if the recording cannot be read.
+void check_sound(const fs::path& path, PrepareReport& report) {
+  const AudioInfo info = read_audio_info(path);
+  if (info.samples == 0) throw DataError(path.string() + ": holds no samples");
+  ++report.rates[info.rate];
+  report.several_channels += info.channels > 1;
+}
+
+// Adds the utterance of a transcript. Throws DataError if the transcript or its recording cannot be used.
+void add_utterance(const Transcript& transcript, const std::string& rule, Preparation& p) {
+  const size_t i = p.recordings.find(transcript.recording, transcript.place);
+  if (!p.used.insert(i).second)
+    throw DataError(transcript.place + ": \"" + transcript.recording + "\" has a transcript already");
+  const NormalizedText text = normalize_transcript(transcript.text, p.lexicon);
+  if (text.words.empty()) throw DataError(transcript.place + ": the transcript has no words");
+  for (const std::string& word : text.unknown) {
+    UnknownWord& one = p.unknown.try_emplace(word, UnknownWord{word, transcript.place}).first->second;
+    ++one.count;
+  }
+  check_sound(p.recordings.path(i), p.report);
+  if (!text.unknown.empty()) {
+    ++p.report.with_unknown_words;
+    return;
+  }
+  Utterance utterance;
+  utterance.speaker =
+      as_word(transcript.speaker.empty() ? speaker_by_name(p.recordings, i, rule) : transcript.speaker);
+  utterance.id = p.recordings.id(i);
+  require_utf8(utterance.id, p.recordings.path(i).string());
+  // Kaldi expects the speaker as a prefix of the id, so that both sort alike.
+  if (!utterance.speaker.empty() && !utterance.id.starts_with(utterance.speaker))
+    utterance.id = utterance.speaker + "-" + utterance.id;
+  if (utterance.speaker.empty()) utterance.speaker = utterance.id;
+  utterance.path = p.recordings.path(i);
+  utterance.words = text.words;
+  utterance.place = transcript.place;
+  p.corpus.utterances.push_back(std::move(utterance));
+}
+
+// Removes utterances whose id is taken: paths that differ only in a blank or the extension have equal ids.
+void drop_equal_ids(Preparation& p) {
+  std::map<std::string, std::string> places;
+  std::erase_if(p.corpus.utterances, [&](const Utterance& utterance) {
+    const auto [old, added] = places.emplace(utterance.id, utterance.path.string());
+    if (!added)
+      p.report.faults.push_back(utterance.path.string() + ": has the same id \"" + utterance.id + "\" as " +
+                                old->second);
+    return !added;
+  });
+}
+
+void read_utterances(Preparation& p) {
+  const auto transcripts = read_transcripts(p.options.transcripts, p.options.columns, &p.report.faults);
+  const std::string rule = speaker_rule(p.recordings, p.options.speakers);
+  p.report.transcripts = static_cast<int64_t>(transcripts.size());
+  p.report.recordings = static_cast<int64_t>(p.recordings.size());
+  for (const Transcript& transcript : transcripts) try {
+      add_utterance(transcript, rule, p);
+    } catch (const DataError& error) {
+      p.report.faults.push_back(error.what());
+    }
+  p.report.without_transcript = p.report.recordings - static_cast<int64_t>(p.used.size());
+  drop_equal_ids(p);
+  for (auto& [word, one] : p.unknown) p.report.unknown.push_back(one);
+  std::stable_sort(p.report.unknown.begin(), p.report.unknown.end(),
+                   [](const auto& a, const auto& b) { return a.count > b.count; });
+}
+
+// Writes proposed-lexicon.txt. Keeps the lines of an existing file, which may have been edited.
+void write_proposals(Preparation& p) {
+  const std::set<std::string> phones = p.lexicon.phones();
+  if (!has_arpabet_phones(p.lexicon))
+    throw ConfigError("proposals use the phones of CMUdict, but the lexicon uses other phones: " +
+                      short_list({phones.begin(), phones.end()}));
+  const fs::path path = p.options.out / kProposals;
+  std::string text = kProposalsHeading;
+  Lexicon old;
+  if (fs::exists(path)) {
+    old = Lexicon::read(path);
+    text.clear();
+    for (const TextLine& line : read_lines(path)) text += line.text + "\n";
+  }
+  for (const UnknownWord& one : p.report.unknown) {
+    if (old.find(one.word)) continue;
+    const bool letters = one.word.find_first_of("0123456789%&$#@+=") == std::string::npos;
+    const auto proposal = letters ? propose_pronunciation(one.word, p.options.program) : std::nullopt;
+    p.report.proposed += proposal.has_value();
+    if (proposal) text += one.word + " " + join_words(*proposal) + "\n";
+  }
+  replace_file(path.string(), text);
+}
+
+void write_unknown_words(Preparation& p) {
+  const fs::path path = p.options.out / kUnknownWords;
+  if (p.report.unknown.empty()) {
+    fs::remove(path);
+    return;
+  }
+  std::string text;
+  for (const UnknownWord& one : p.report.unknown)
+    text += concat_text(one.count, " ", one.word, " ", one.place, "\n");
+  replace_file(path.string(), text);
+}
+
+// Returns the part of every utterance: 0 train, 1 valid, 2 test.
+std::vector<size_t> divide(const Corpus& corpus, const PrepareOptions& options) {
+  std::map<std::string, std::vector<size_t>> groups;
+  std::set<std::string> speakers;
+  for (const Utterance& utterance : corpus.utterances) speakers.insert(utterance.speaker);
+  const bool many = speakers.size() >= kSpeakersToDivide;
+  const bool by_speaker = options.split == "speaker" || (options.split == "auto" && many);
+  for (size_t i = 0; i < corpus.utterances.size(); ++i)
+    groups[by_speaker ? corpus.utterances[i].speaker : corpus.utterances[i].id].push_back(i);
+  std::vector<const std::vector<size_t>*> list;
+  for (const auto& [name, members] : groups) list.push_back(&members);
+  const auto order = epoch_order(options.seed, 0, static_cast<int64_t>(list.size()));
+  const auto total = static_cast<double>(corpus.utterances.size());
+  std::vector<size_t> parts(corpus.utterances.size(), 0);
+  size_t next = 0;
+  for (const auto& [part, share] : {std::pair<size_t, double>{1, options.valid}, {2, options.test}})
+    for (double filled = 0; filled < std::ceil(share * total - 1e-9) && next < list.size(); ++next)
+      for (const size_t i : *list[static_cast<size_t>(order[next])]) {
+        parts[i] = part;
+        ++filled;
+      }
+  for (size_t part = 0; part < 3; ++part) {
+    const bool wanted = part == 0 || (part == 1 ? options.valid : options.test) > 0;
+    if (wanted && std::find(parts.begin(), parts.end(), part) == parts.end())
+      throw ConfigError(concat_text("the ", list.size(), by_speaker ? " speakers" : " utterances",
+                                    " are too few: nothing is left for ", kParts[part]));
+  }
+  return parts;
+}
+
+// Throws ConfigError if the path exists and is not a folder that contains only lists of Kaldi.
+void require_replaceable(const fs::path& folder) {
+  if (!fs::exists(folder)) return;
+  if (fs::is_directory(folder) && fs::is_empty(folder)) return;
+  const std::set<std::string> lists = {"wav.scp", "text", "utt2spk", "spk2utt", "words"};
+  bool good = fs::is_directory(folder);
+  if (good)
+    for (const auto& entry : fs::directory_iterator(folder))
+      good = good && lists.contains(entry.path().filename());
+  if (!good)
+    throw ConfigError(folder.string() +
+                      ": exists and is not a Kaldi data directory, so it is not replaced; choose another "
+                      "output folder");
+}
+
+void write_parts(Preparation& p) {
+  const fs::path& out = p.options.out;
+  const auto parts = divide(p.corpus, p.options);
+  std::array<Corpus, 3> divided;
+  for (size_t i = 0; i < parts.size(); ++i) divided[parts[i]].utterances.push_back(p.corpus.utterances[i]);
+  std::map<std::string, Words> pronounced;
+  std::set<std::string> speakers;
+  for (const Utterance& utterance : p.corpus.utterances) {
+    speakers.insert(utterance.speaker);
+    for (const std::string& word : utterance.words) pronounced[word] = *p.lexicon.find(word);
+  }
+  std::string lexicon;
+  for (const auto& [word, phones] : pronounced) lexicon += word + " " + join_words(phones) + "\n";
+  fs::remove_all(out / kUnfinishedParts);
+  for (size_t part = 0; part < 3; ++part)
+    if (!divided[part].utterances.empty())
+      write_kaldi_directory(out / kUnfinishedParts / kParts[part], divided[part]);
+  for (const char* part : kParts) {
+    fs::remove_all(out / part);
+    if (fs::exists(out / kUnfinishedParts / part)) rename_path(out / kUnfinishedParts / part, out / part);
+  }
+  fs::remove_all(out / kUnfinishedParts);
+  replace_file((out / "lexicon.txt").string(), lexicon);
+  p.report.train = static_cast<int64_t>(divided[0].utterances.size());
+  p.report.valid = static_cast<int64_t>(divided[1].utterances.size());
+  p.report.test = static_cast<int64_t>(divided[2].utterances.size());
+  p.report.speakers = static_cast<int64_t>(speakers.size());
+}
+
+void check_options(const PrepareOptions& options) {
+  if (!(options.valid >= 0 && options.test >= 0 && options.valid + options.test < 1))
+    throw ConfigError(
+        concat_text("expected shares of valid and test that are at least 0 and have a sum below 1, got ",
+                    options.valid, " and ", options.test));
+  for (const char* part : kParts) require_replaceable(options.out / part);
+}
+
+}  // namespace
+
+PrepareReport prepare_speech(const PrepareOptions& options) {
+  check_options(options);
+  Preparation p{options, merged_lexicon(options.lexicons), Recordings(options.audio)};
+  read_utterances(p);
+  std::error_code error;
+  fs::create_directories(options.out, error);
+  if (error) throw DataError(options.out.string() + ": cannot be created: " + error.message());
+  write_unknown_words(p);
+  if (options.propose && !p.unknown.empty()) write_proposals(p);
+  if (p.corpus.utterances.empty())
+    throw DataError(concat_text(
+        "no utterance can be used, of ", p.report.transcripts, " transcripts and ", p.report.recordings,
+        " recordings; ", p.report.with_unknown_words, " have words that the lexicon lacks",
+        p.unknown.empty() ? "" : concat_text(", see ", (options.out / kUnknownWords).string()),
+        p.report.faults.empty() ? "" : "\n" + fault_text(p.report.faults)));
+  write_parts(p);
+  return std::move(p.report);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,66 @@
+// Preparation of Kaldi data directories from a folder of recordings and a table or folder of transcripts:
+// matches recordings and transcripts, normalises the words, and divides the utterances into train, valid and
+// test.
+//
+// Throws ConfigError for invalid options and DataError if no utterance can be used.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "data/speech/transcripts.h"
+
+namespace tapeformer {
+
+struct PrepareOptions {
+  std::filesystem::path audio;                  // folder of recordings, searched recursively
+  std::filesystem::path transcripts;            // file or folder (data/speech/transcripts.h)
+  std::filesystem::path out;                    // folder for the results
+  std::vector<std::filesystem::path> lexicons;  // the first file that has a word gives its pronunciation
+  TranscriptColumns columns;
+  // The speaker of a transcript without a speaker column. "folder": the top-level folder below `audio`.
+  // "prefix": the file name up to the first - or _. "none": every utterance has its own speaker. "auto":
+  // "folder" if there are several folders, else "none".
+  std::string speakers = "auto";
+  std::string split =
+      "auto";  // unit of the split: "speaker", "utterance"; "auto": speaker if there are >= 10
+  double valid = 0.1, test = 0.1;     // shares of the utterances
+  uint64_t seed = 0;                  // of the split
+  bool propose = false;               // write pronunciations of unknown words
+  std::string program = "espeak-ng";  // program that proposes pronunciations
+};
+
+struct UnknownWord {
+  std::string word;
+  std::string place;  // of the first occurrence
+  int64_t count = 0;
+};
+
+struct PrepareReport {
+  int64_t recordings = 0, transcripts = 0;  // found
+  int64_t train = 0, valid = 0, test = 0;   // utterances written
+  int64_t speakers = 0;
+  int64_t with_unknown_words = 0;    // utterances left out because of unknown words
+  int64_t without_transcript = 0;    // recordings without a transcript
+  int64_t proposed = 0;              // pronunciations written
+  std::vector<UnknownWord> unknown;  // sorted by falling count
+  std::map<int64_t, int64_t> rates;  // recordings by samples per second
+  int64_t several_channels = 0;      // recordings with several channels
+  Faults faults;                     // reasons for all other utterances that were left out
+  int64_t utterances() const { return train + valid + test; }
+};
+
+// Writes to options.out:
+// - train, valid and test: Kaldi data directories with wav.scp, text (words) and utt2spk. Existing ones are
+//   replaced.
+// - lexicon.txt: the words of the texts with their phones.
+// - unknown-words.txt: lines "count word place" for the words that no lexicon contains, if there are any.
+//   Utterances with unknown words are left out.
+// - proposed-lexicon.txt, if options.propose: pronunciations of unknown words by espeak-ng, for review.
+//   Existing lines are kept. The file has no effect until it is passed in options.lexicons.
+PrepareReport prepare_speech(const PrepareOptions& options);
+
+}  // namespace tapeformer

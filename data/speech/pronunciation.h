@@ -1,0 +1,24 @@
+// Pronunciations proposed by espeak-ng, which runs as a separate program. They need review: about one phone
+// in nine differs from CMUdict.
+//
+// Throws DataError if espeak-ng is missing or fails.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "data/speech/lexicon.h"
+
+namespace tapeformer {
+
+// Converts phonemes of espeak-ng's American voice (parse_espeak_phonemes) to phones of CMUdict without
+// stress. Returns nullopt if a phoneme has no counterpart.
+std::optional<Words> arpabet_of_espeak(const Words& phonemes);
+
+// Returns the phones of the word according to espeak-ng, or nullopt if they cannot be converted.
+std::optional<Words> propose_pronunciation(const std::string& word, const std::string& program = "espeak-ng");
+
+// Returns whether all phones of the lexicon are phones of CMUdict.
+bool has_arpabet_phones(const Lexicon& lexicon);
+
+}  // namespace tapeformer

@@ -1,0 +1,164 @@
+#include "data/speech/synthetic.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "core/errors.h"
+#include "core/rng.h"
+#include "core/system/files.h"
+#include "core/threads.h"
+#include "data/audio/audio.h"
+#include "data/files/command.h"
+#include "data/files/text_lines.h"
+#include "data/speech/kaldi_directory.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kSpokenEnding[] = ".espeak.wav";  // of what the program speaks, without noise
+constexpr char kUnfinished[] = ".unfinished";    // a folder in that of the corpus
+
+// A sentence takes one word of each list, in order.
+const std::vector<Words> kGrammar = {
+    {"the", "a", "every", "that", "this", "some", "no", "our"},
+    {"old", "young", "quiet", "clever", "hungry", "busy", "gentle", "strange", "happy", "careful"},
+    {"teacher", "dog", "sailor", "farmer", "child", "bird", "judge", "painter", "nurse", "king"},
+    {"finds", "watches", "carries", "opens", "draws", "forgets", "mentions", "washes", "chooses", "pushes"},
+    {"the", "one", "my", "your", "another", "their", "each", "her"},
+    {"yellow", "heavy", "broken", "purple", "wooden", "shiny", "frozen", "tiny", "thick", "blue"},
+    {"book", "garden", "window", "bridge", "orange", "mirror", "church", "treasure", "feather", "bowl"},
+    {"today", "again", "slowly", "at noon", "in the dark", "for us", "with joy", "by chance", "now",
+     "over there"}};
+
+std::string printed_by(const Words& command) try {
+  return CommandOutput(command).text();
+} catch (const DataError& error) {
+  throw DataError(std::string(error.what()) + "; on Debian: apt-get install espeak-ng");
+}
+
+void add_noise(std::vector<float>& samples, double decibels, const RandomStream& stream) {
+  double energy = 0;
+  for (const float sample : samples) energy += static_cast<double>(sample) * sample;
+  const double scale =
+      std::sqrt(energy / static_cast<double>(samples.size())) * std::pow(10.0, -decibels / 20);
+  for (size_t i = 0; i < samples.size(); ++i) samples[i] += static_cast<float>(scale * stream.normal(i));
+}
+
+// Speaks one sentence into folder/wav/ID.wav.
+Utterance speak(const fs::path& folder, const std::string& split, int64_t number, const Words& words,
+                const SyntheticSpeechOptions& options) {
+  const RandomStream stream(options.seed, "synthetic " + split, static_cast<uint64_t>(number));
+  const Words voices = synthetic_voices(split);
+  const std::string voice = voices[stream.below(0, voices.size())];
+  std::string digits = std::to_string(number);
+  digits.insert(0, 6 - std::min<size_t>(6, digits.size()), '0');
+  Utterance utterance;
+  utterance.speaker = split + "-" + voice.substr(voice.find('+') + 1);
+  utterance.id = utterance.speaker + "-" + digits;
+  utterance.words = words;
+  utterance.path = fs::path("wav") / (utterance.id + ".wav");
+  const fs::path spoken = folder / "wav" / (utterance.id + kSpokenEnding);
+  utterance.phones = parse_espeak_phonemes(printed_by(
+      {options.program, "-v", voice, "-s", std::to_string(120 + stream.below(1, 81)), "-p",
+       std::to_string(25 + stream.below(2, 51)), "-x", "--sep=_", "-w", spoken.string(), join_words(words)}));
+  Audio audio = read_audio(spoken, {.rate = options.rate, .resample = true});
+  fs::remove(spoken);
+  const double span = options.quietest_noise_db - options.loudest_noise_db;
+  add_noise(audio.samples, options.loudest_noise_db + span * stream.uniform(3),
+            RandomStream(options.seed, "synthetic noise " + split, static_cast<uint64_t>(number)));
+  write_wav(folder / utterance.path, audio.samples, audio.rate);
+  return utterance;
+}
+
+void make_split(const fs::path& folder, const std::string& split, const std::vector<Words>& sentences,
+                const SyntheticSpeechOptions& options) {
+  fs::create_directories(folder / "wav");
+  Corpus corpus{split, std::vector<Utterance>(sentences.size())};
+  parallel_for(static_cast<int64_t>(sentences.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      corpus.utterances[static_cast<size_t>(i)] =
+          speak(folder, split, i, sentences[static_cast<size_t>(i)], options);
+  });
+  write_kaldi_directory(folder, corpus);
+  std::set<std::string> lines;
+  for (const Utterance& utterance : corpus.utterances)
+    lines.insert(utterance.id + " " + join_words(utterance.words) + "\n");
+  std::string words;
+  for (const std::string& line : lines) words += line;
+  replace_file((folder / "words").string(), words);
+}
+
+}  // namespace
+
+Words synthetic_voices(const std::string& split) {
+  if (split == "train")
+    return {"en-us+m1", "en-us+m2", "en-us+m3", "en-us+m7", "en-us+f1", "en-us+f2", "en-us+f3"};
+  if (split == "valid") return {"en-us+m4", "en-us+f4"};
+  if (split == "test") return {"en-us+m8", "en-us+f5"};
+  throw ConfigError("synthetic-speech has the splits train, valid and test, not \"" + split + "\"");
+}
+
+std::vector<Words> synthetic_sentences(uint64_t seed, int64_t first, int64_t count) {
+  int64_t possible = 1;
+  for (const Words& choices : kGrammar) possible *= static_cast<int64_t>(choices.size());
+  if (first < 0 || count < 0 || first + count > possible / 100)
+    throw ConfigError(
+        concat_text("synthetic-speech: expected at most ", possible / 100, " sentences in all"));
+  std::set<Words> seen;
+  std::vector<Words> result;
+  for (uint64_t draw = 0; static_cast<int64_t>(seen.size()) < first + count; ++draw) {
+    const RandomStream stream(seed, "synthetic sentences", draw);
+    Words sentence;
+    for (size_t i = 0; i < kGrammar.size(); ++i)
+      for (const std::string& word : split_words(kGrammar[i][stream.below(i, kGrammar[i].size())]))
+        sentence.push_back(word);
+    if (seen.insert(sentence).second && static_cast<int64_t>(seen.size()) > first) result.push_back(sentence);
+  }
+  return result;
+}
+
+Words parse_espeak_phonemes(const std::string& text) {
+  std::string spaced = text;
+  std::replace(spaced.begin(), spaced.end(), '_', ' ');
+  std::erase_if(spaced, [](char c) { return std::strchr("',;%=|", c) && c != '\0'; });
+  Words phones = split_words(spaced);
+  // A lone colon is a pause; parentheses name another language.
+  std::erase_if(phones, [](const std::string& phone) { return phone == ":" || phone[0] == '('; });
+  return phones;
+}
+
+void make_synthetic_speech(const fs::path& folder, const SyntheticSpeechOptions& options) {
+  if (options.train < 1 || options.valid < 0 || options.test < 0 || options.rate < 1000 ||
+      options.loudest_noise_db > options.quietest_noise_db)
+    throw ConfigError(
+        "synthetic-speech: expected at least 1 sentence for training, none negative, a rate of at "
+        "least 1000, and noise from loud to quiet");
+  // What is there already stays until all of the new is; what an interrupted run left goes.
+  const fs::path unfinished = folder / kUnfinished;
+  fs::remove_all(unfinished);
+  std::vector<std::string> made;
+  try {
+    int64_t first = 0;
+    for (const auto& [split, count] :
+         {std::pair{"train", options.train}, {"valid", options.valid}, {"test", options.test}}) {
+      if (count > 0) {
+        make_split(unfinished / split, split, synthetic_sentences(options.seed, first, count), options);
+        made.push_back(split);
+      }
+      first += count;
+    }
+  } catch (...) {
+    fs::remove_all(unfinished);
+    throw;
+  }
+  for (const char* split : {"train", "valid", "test"}) fs::remove_all(folder / split);
+  for (const std::string& split : made) rename_path(unfinished / split, folder / split);
+  fs::remove(unfinished);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,246 @@
+#include "data/speech/transcripts.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "core/errors.h"
+#include "data/files/text_lines.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<const char*, 12> kRecordingNames = {"path", "file",      "filename", "file_name",
+                                                         "wav",  "audio",     "clip",     "wav_filename",
+                                                         "id",   "utterance", "name",     "recording"};
+constexpr std::array<const char*, 7> kTextNames = {
+    "text", "sentence", "transcript", "transcription", "normalized_text", "words", "label"};
+constexpr std::array<const char*, 4> kSpeakerNames = {"speaker", "speaker_id", "client_id", "spk"};
+
+// Returns the fields of a line. With commas, a quoted field may contain commas, and "" for a quote.
+Words fields_of(const TextLine& line, char separator) {
+  Words fields = {""};
+  bool quoted = false;
+  const std::string& text = line.text;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool quote = separator == ',' && text[i] == '"';
+    if (quote && quoted && i + 1 < text.size() && text[i + 1] == '"')
+      fields.back() += text[++i];
+    else if (quote && (quoted || fields.back().empty()))
+      quoted = !quoted;
+    else if (text[i] == separator && !quoted)
+      fields.emplace_back();
+    else
+      fields.back() += text[i];
+  }
+  if (quoted) line.fail("a quote is not closed; line breaks within quotes are not supported");
+  return fields;
+}
+
+// Returns the separator of the columns, or 0 if the file is not a table.
+char separator_of(const fs::path& path, const std::string& first_line) {
+  const std::string extension = lower_case(path.extension().string());
+  const bool bars = first_line.find('|') != std::string::npos;
+  if (extension == ".tsv" || first_line.find('\t') != std::string::npos) return '\t';
+  // LJSpeech's metadata.csv has bars, and commas in its texts.
+  if (extension == ".csv") return bars && first_line.find('|') < first_line.find(',') ? '|' : ',';
+  return bars ? '|' : '\0';
+}
+
+template <size_t N>
+std::optional<size_t> named_column(const Words& header, const std::array<const char*, N>& names) {
+  for (const char* name : names)
+    for (size_t i = 0; i < header.size(); ++i)
+      if (lower_case(header[i]) == name) return i;
+  return std::nullopt;
+}
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.size() < 4 && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// Returns the column that the user chose by a number from 1 or by a name in the header.
+std::optional<size_t> chosen_column(const Words& header, const std::string& wanted, const TextLine& line) {
+  if (wanted.empty()) return std::nullopt;
+  if (is_number(wanted) && std::stoul(wanted) >= 1 && std::stoul(wanted) <= header.size())
+    return std::stoul(wanted) - 1;
+  for (size_t i = 0; i < header.size(); ++i)
+    if (header[i] == wanted) return i;
+  line.fail("there is no column \"" + wanted + "\"; the columns are: " + short_list(header));
+}
+
+struct Columns {
+  size_t recording = 0, text = 1;
+  std::optional<size_t> speaker;
+  bool header = false;
+};
+
+Columns find_columns(const TextLine& line, const Words& first, const TranscriptColumns& wanted) {
+  const auto recording = named_column(first, kRecordingNames), text = named_column(first, kTextNames);
+  Columns columns;
+  columns.speaker = chosen_column(first, wanted.speaker, line);
+  const auto chosen_recording = chosen_column(first, wanted.recording, line),
+             chosen_text = chosen_column(first, wanted.text, line);
+  const auto names_header = [&](const std::string& name) {
+    return !is_number(name) && std::find(first.begin(), first.end(), name) != first.end();
+  };
+  columns.header = (recording && text) || names_header(wanted.recording) || names_header(wanted.text);
+  if (columns.header && !columns.speaker) columns.speaker = named_column(first, kSpeakerNames);
+  if ((columns.header && recording && text) || (chosen_recording && chosen_text)) {
+    columns.recording = chosen_recording.value_or(recording.value_or(0));
+    columns.text = chosen_text.value_or(text.value_or(1));
+    return columns;
+  }
+  if (first.size() != 2 && first.size() != 3)
+    line.fail(
+        concat_text("expected a header with a column for the recording (path, file, id …) and one for the "
+                    "text (text, sentence …), or 2 columns, found ",
+                    first.size(), ": ", short_list(first)));
+  columns.recording = chosen_recording.value_or(0);
+  columns.text = chosen_text.value_or(first.size() - 1);
+  return columns;
+}
+
+std::string trimmed(const std::string& text) {
+  return join_words(split_words(text));
+}
+
+std::vector<Transcript> read_table(const std::vector<TextLine>& lines, char separator,
+                                   const TranscriptColumns& wanted, Faults* faults) {
+  std::vector<Transcript> transcripts;
+  std::optional<Columns> columns;
+  for (const TextLine& line : lines) {
+    if (trimmed(line.text).empty()) continue;
+    if (!columns) {
+      columns = find_columns(line, fields_of(line, separator), wanted);
+      if (columns->header) continue;
+    }
+    collect_fault(faults, [&] {
+      const Words fields = fields_of(line, separator);
+      const size_t needed = std::max({columns->recording, columns->text, columns->speaker.value_or(0)}) + 1;
+      if (fields.size() < needed)
+        line.fail(concat_text("expected at least ", needed, " columns, found ", fields.size()));
+      const std::string name = trimmed(fields[columns->recording]);
+      if (name.empty()) line.fail("the recording column is empty");
+      transcripts.push_back({name, trimmed(fields[columns->text]),
+                             columns->speaker ? trimmed(fields[*columns->speaker]) : "", line.place()});
+    });
+  }
+  return transcripts;
+}
+
+std::vector<Transcript> read_list(const std::vector<TextLine>& lines) {
+  std::vector<Transcript> transcripts;
+  for (const TextLine& line : lines) {
+    Words words = split_words(line.text);
+    if (words.empty()) continue;
+    const std::string id = words.front();
+    words.erase(words.begin());
+    transcripts.push_back({id, join_words(words), "", line.place()});
+  }
+  return transcripts;
+}
+
+std::vector<Transcript> read_folder(const fs::path& folder, Faults* faults) {
+  std::vector<fs::path> lists, single;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const std::string name = lower_case(entry.path().filename().string());
+    if (!entry.is_regular_file()) continue;
+    if (name.ends_with(".trans.txt"))
+      lists.push_back(entry.path());
+    else if (name.ends_with(".txt") || name.ends_with(".lab"))
+      single.push_back(entry.path());
+  }
+  std::sort(lists.begin(), lists.end());
+  std::sort(single.begin(), single.end());
+  std::vector<Transcript> transcripts;
+  for (const fs::path& path : lists)
+    collect_fault(faults, [&] {
+      for (Transcript& one : read_list(read_lines(path))) transcripts.push_back(std::move(one));
+    });
+  if (!lists.empty()) return transcripts;
+  for (const fs::path& path : single)
+    collect_fault(faults, [&] {
+      std::string text;
+      for (const TextLine& line : read_lines(path)) text += line.text + " ";
+      fs::path name = path.lexically_relative(folder);
+      transcripts.push_back({name.replace_extension().string(), trimmed(text), "", path.string() + ":1"});
+    });
+  if (transcripts.empty() && (!faults || faults->empty()))
+    throw DataError(folder.string() + ": holds no transcripts (.trans.txt, .txt or .lab files)");
+  return transcripts;
+}
+
+// Replaces typographic marks by their ASCII forms.
+std::string plain_marks(std::string text) {
+  struct Mark {
+    const char *mark, *plain;
+  };
+  // Quotes, dashes, dots, blanks; marks of no width are removed.
+  constexpr std::array<Mark, 30> kMarks = {
+      {{"‘", "'"},      {"’", "'"},     {"ʼ", "'"},     {"′", "'"},      {"“", " "},      {"”", " "},
+       {"„", " "},      {"«", " "},     {"»", " "},     {"‹", " "},      {"›", " "},      {"‐", "-"},
+       {"‑", "-"},      {"–", " "},     {"—", " "},     {"―", " "},      {"…", " "},      {"·", " "},
+       {"•", " "},      {"¿", " "},     {"¡", " "},     {"\u00A0", " "}, {"\u2009", " "}, {"\u202F", " "},
+       {"\u3000", " "}, {"\u200B", ""}, {"\u200C", ""}, {"\u200D", ""},  {"\u00AD", ""},  {"\uFEFF", ""}}};
+  for (const auto& [mark, plain] : kMarks)
+    for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at))
+      text.replace(at, std::string_view(mark).size(), plain);
+  return text;
+}
+
+std::string without_edges(const std::string& word, std::string_view edges) {
+  const size_t first = word.find_first_not_of(edges);
+  return first == std::string::npos ? "" : word.substr(first, word.find_last_not_of(edges) + 1 - first);
+}
+
+// Removes punctuation around a word. Returns the longest form that the lexicon has, else the shortest form.
+std::string bare_word(const std::string& word, const Lexicon& lexicon) {
+  std::string bare;
+  for (const std::string_view edges : {"\"()[]{}<>,;:!?*_~`^|\\/", "\"()[]{}<>,;:!?*_~`^|\\/-",
+                                       "\"()[]{}<>,;:!?*_~`^|\\/-.", "\"()[]{}<>,;:!?*_~`^|\\/-.'"}) {
+    bare = without_edges(word, edges);
+    if (bare.empty() || lexicon.find(bare)) break;
+  }
+  return bare;
+}
+
+void add_word(const std::string& word, const Lexicon& lexicon, NormalizedText& result) {
+  if (word.empty()) return;
+  result.words.push_back(lower_case_utf8(word));
+  if (!lexicon.find(word)) result.unknown.push_back(result.words.back());
+}
+
+}  // namespace
+
+std::vector<Transcript> read_transcripts(const fs::path& path, const TranscriptColumns& columns,
+                                         Faults* faults) {
+  if (fs::is_directory(path)) return read_folder(path, faults);
+  const auto lines = read_lines(path);
+  const char separator = separator_of(path, lines.empty() ? "" : lines.front().text);
+  auto transcripts = separator ? read_table(lines, separator, columns, faults) : read_list(lines);
+  if (transcripts.empty()) throw DataError(path.string() + ": holds no transcripts");
+  return transcripts;
+}
+
+NormalizedText normalize_transcript(const std::string& text, const Lexicon& lexicon) {
+  NormalizedText result;
+  for (const std::string& word : split_words(plain_marks(text))) {
+    const std::string bare = bare_word(word, lexicon);
+    const bool digits = bare.find_first_of("0123456789") != std::string::npos;
+    const size_t compound = bare.find_first_of("-/.,_;:!?");
+    if (lexicon.find(bare) || digits || compound == std::string::npos) {
+      add_word(bare, lexicon, result);
+      continue;
+    }
+    std::string parts = bare;
+    for (char& c : parts)
+      if (std::string_view("-/.,_;:!?").find(c) != std::string_view::npos) c = ' ';
+    for (const std::string& part : split_words(parts)) add_word(bare_word(part, lexicon), lexicon, result);
+  }
+  return result;
+}
+
+}  // namespace tapeformer

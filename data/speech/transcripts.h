@@ -1,0 +1,49 @@
+// Readers of transcripts: tables with a column for the recording and a column for the text, lists of "id
+// text" lines, or one text file per recording. All functions are thread-safe.
+//
+// Throws DataError with the file and the line.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/speech/corpus.h"
+#include "data/speech/lexicon.h"
+
+namespace tapeformer {
+
+struct Transcript {
+  std::string recording;  // id, file name or path, unchanged
+  std::string text;
+  std::string speaker;  // "": unknown
+  std::string place;    // "file:line"
+};
+
+// Columns of a table, by the name in its header or by number (from 1). "": any column with a common name
+// ("path", "file", "id" …; "text", "sentence", "transcript" …; "speaker", "client_id").
+struct TranscriptColumns {
+  std::string recording, text, speaker;
+};
+
+// Reads transcripts from one of:
+// - a table: .tsv, .csv (commas with quotes), or a file whose first line has tabs or bars. A table without a
+//   header has two columns (recording, text) or three (recording, text, normalised text, as LJSpeech).
+// - any other file: lines "id text", as Kaldi's text and LibriSpeech's .trans.txt.
+// - a folder: all .trans.txt files below it. If there are none, every .txt or .lab file is the transcript of
+//   the recording with the same name.
+// If `faults` is given, appends the faults of invalid lines to it and leaves these lines out.
+std::vector<Transcript> read_transcripts(const std::filesystem::path& path,
+                                         const TranscriptColumns& columns = {}, Faults* faults = nullptr);
+
+struct NormalizedText {
+  Words words;    // in lower case
+  Words unknown;  // words that the lexicon lacks
+};
+
+// Splits a text into words of the lexicon. Ignores case, removes punctuation around words, and converts
+// typographic marks to ASCII. Splits a compound ("well-known") if the lexicon lacks it. Keeps digits and
+// symbols such as % as words, because their pronunciation is ambiguous.
+NormalizedText normalize_transcript(const std::string& text, const Lexicon& lexicon);
+
+}  // namespace tapeformer

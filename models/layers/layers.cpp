@@ -1,0 +1,61 @@
+#include "models/layers/layers.h"
+
+#include <cmath>
+
+#include "ops/elementwise.h"
+#include "ops/index.h"
+#include "ops/norm.h"
+
+namespace tapeformer {
+
+Linear::Linear(int64_t in, int64_t out) {
+  const double bound = 1 / std::sqrt(static_cast<double>(in));
+  add_parameter("weight", weight, {out, in}, uniform_init(bound));
+  add_parameter("bias", bias, {out}, uniform_init(bound));
+}
+
+Tensor Linear::forward(const Tensor& x, Activation activation, const DropoutMask& dropout,
+                       std::optional<DType> result) const {
+  return linear(x, weight, bias, activation, dropout, result);
+}
+
+Conv1d::Conv1d(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options) : options_(options) {
+  const double bound = 1 / std::sqrt(static_cast<double>(kernel * in));
+  add_parameter("weight", weight, {out, kernel, in}, uniform_init(bound));
+  add_parameter("bias", bias, {out}, uniform_init(bound));
+}
+
+Tensor Conv1d::forward(const Tensor& x, const Tensor& lengths) const {
+  return relu(conv1d(x, weight, bias, lengths, options_));
+}
+
+Embedding::Embedding(int64_t count, int64_t dim) {
+  add_parameter("weight", weight, {count, dim}, normal_init(1));
+}
+
+Tensor Embedding::forward(const Tensor& index) const {
+  return embedding(weight, index);
+}
+
+LayerNorm::LayerNorm(int64_t dim) {
+  add_parameter("weight", weight, {dim}, constant_init(1));
+  add_parameter("bias", bias, {dim}, constant_init(0));
+}
+
+Tensor LayerNorm::forward(const Tensor& x) const {
+  return layer_norm(x, weight, bias);
+}
+Tensor LayerNorm::forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const {
+  return residual_layer_norm(x, branch, weight, bias, dropout);
+}
+
+Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const {
+  const Tensor hidden = linear1.forward(as_factor(x), activation_, hidden_dropout);
+  return linear2.forward(hidden, Activation::none, {}, result);
+}
+Tensor FeedForward::tape(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const {
+  const Tensor hidden = linear1.forward(as_factor(x), activation_, hidden_dropout);
+  return linear_tape(hidden, linear2.weight, linear2.bias, result);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,47 @@
+#include "models/layers/lstm.h"
+
+#include <cmath>
+
+#include "ops/elementwise.h"
+
+namespace tapeformer {
+namespace {
+
+const LstmOptions& checked(const LstmOptions& options) {
+  if (options.in <= 0 || options.hidden <= 0 || options.layers <= 0)
+    throw ConfigError(concat_text("an LSTM needs positive sizes, not input ", options.in, ", hidden ",
+                                  options.hidden, ", layers ", options.layers));
+  return options;
+}
+
+}  // namespace
+
+// Parameters are registered by address: both levels of `layers` get their final size first.
+LstmStack::LstmStack(const LstmOptions& options)
+    : layers(static_cast<size_t>(checked(options).layers),
+             std::vector<LstmWeights>(options.bidirectional ? 2 : 1)),
+      options_(options) {
+  const int64_t hidden = options.hidden;
+  const Initializer initializer = uniform_init(1 / std::sqrt(static_cast<double>(hidden)));
+  for (size_t l = 0; l < layers.size(); ++l)
+    for (size_t d = 0; d < layers[l].size(); ++d) {
+      LstmWeights& w = layers[l][d];
+      const std::string suffix = "_l" + std::to_string(l) + (d == 1 ? "_reverse" : "");
+      const int64_t in = l == 0 ? options.in : options.output_width();
+      add_parameter("weight_ih" + suffix, w.weight_ih, {4 * hidden, in}, initializer);
+      add_parameter("weight_hh" + suffix, w.weight_hh, {4 * hidden, hidden}, initializer);
+      add_parameter("bias_ih" + suffix, w.bias_ih, {4 * hidden}, initializer);
+      add_parameter("bias_hh" + suffix, w.bias_hh, {4 * hidden}, initializer);
+    }
+}
+
+Tensor LstmStack::forward(const Tensor& x, const Tensor& lengths, const ForwardContext& context) const {
+  Tensor y = x;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    if (l > 0) y = dropout(y, context.dropout(options_.dropout, "lstm." + std::to_string(l)));
+    y = lstm(y, lengths, layers[l]);
+  }
+  return y;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,91 @@
+#include "models/speech/model.h"
+
+#include "models/layers/positions.h"
+#include "ops/elementwise.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+const SpeechModelOptions& checked(const SpeechModelOptions& options) {
+  if (options.features <= 0 || options.classes < 2)
+    throw ConfigError(
+        concat_text("a speech model needs features and at least one label besides the blank, not ",
+                    options.features, " features and ", options.classes, " classes"));
+  if (options.kind == SpeechEncoder::lstm) return options;
+  if (options.max_steps() <= 0)
+    throw ConfigError(concat_text("max_frames ", options.max_frames, " leaves no step for the encoder"));
+  const AttentionKind& kind = attention_kind(options.encoder.attention);
+  if (options.causal && !kind.capabilities.causal)
+    throw ConfigError("attention kind \"" + kind.name + "\" has no causal form");
+  if (!options.causal && !kind.capabilities.length_masks)
+    throw ConfigError("attention kind \"" + kind.name + "\" has no length masks, which utterances need");
+  return options;
+}
+
+int64_t head_width(const SpeechModelOptions& options) {
+  if (options.kind == SpeechEncoder::transformer) return options.encoder.output_width();
+  return (options.lstm_bidirectional ? 2 : 1) * options.lstm_hidden;
+}
+
+SubsamplingOptions subsampling_options(const SpeechModelOptions& options) {
+  return {.kind = options.subsampling_kind,
+          .factor = options.subsampling,
+          .features = options.features,
+          .channels = options.kind == SpeechEncoder::lstm ? options.lstm_hidden : options.encoder.width()};
+}
+
+}  // namespace
+
+SpeechModel::SpeechModel(const SpeechModelOptions& options)
+    : subsampling(subsampling_options(options)),
+      head(head_width(checked(options)), options.classes),
+      options_(options) {
+  const int64_t in = subsampling.options().output_width();
+  add_child("subsampling", subsampling);
+  if (options.kind == SpeechEncoder::lstm) {
+    lstm = std::make_unique<LstmStack>(LstmOptions{.in = in,
+                                                   .hidden = options.lstm_hidden,
+                                                   .layers = options.lstm_layers,
+                                                   .bidirectional = options.lstm_bidirectional,
+                                                   .dropout = options.lstm_dropout});
+    add_child("lstm", *lstm);
+  } else {
+    const int64_t width = options.encoder.width();
+    input_projection = std::make_unique<Linear>(in, width);
+    encoder = std::make_unique<Encoder>(options.encoder);
+    positions = sinusoidal_positions(options.max_steps(), width).to(DType::float32);
+    add_child("input_projection", *input_projection);
+    add_child("", *encoder);
+    add_buffer("positions", positions);
+  }
+  add_child("head", head);
+}
+
+SpeechOutput SpeechModel::forward(const Tensor& features, const Tensor& frame_lengths,
+                                  const ForwardContext& context) const {
+  check(features.rank() == 3 && features.size(2) == options_.features, "speech model", "features ",
+        features.shape(), " must be (batch, frames, ", options_.features, ")");
+  const Tensor lengths = subsampling.steps(frame_lengths, features.size(0), features.size(1));
+  const Tensor x = subsampling.forward(features.to(head.weight.device()), frame_lengths);
+  if (lstm) return {head.forward(lstm->forward(x, lengths, context)), lengths};
+  check(x.size(1) <= options_.max_steps(), "speech model", "utterances of ", features.size(1),
+        " frames; the longest that the model takes has ", options_.max_frames);
+  const Tensor y = add(input_projection->forward(x), slice(positions, 0, 0, x.size(1)));
+  // Later frames are hidden in the causal form, and pads come last: it needs no lengths.
+  const AttentionMask mask{.causal = options_.causal, .key_lengths = options_.causal ? Tensor{} : lengths};
+  return {head.forward(encoder->forward(y, mask, context)), lengths};
+}
+
+CtcLoss SpeechModel::loss(const CtcBatch& batch, const ForwardContext& context) const {
+  const SpeechOutput output = forward(batch.features, batch.frame_lengths, context);
+  return ctc_loss(output.logits, output.lengths, batch.labels, batch.label_lengths,
+                  {.blank = kSpeechBlank, .reduction = options_.reduction});
+}
+
+int64_t SpeechModel::loss_count(const CtcBatch& batch) const {
+  const Tensor steps = subsampling.steps(batch.frame_lengths, batch.features.size(0), batch.features.size(1));
+  return ctc_loss_count(steps, batch.labels, batch.label_lengths, options_.reduction);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,58 @@
+#include "models/speech/stream.h"
+
+#include <algorithm>
+
+#include "models/layers/positions.h"
+
+namespace tapeformer {
+namespace {
+
+const Encoder& causal_encoder(const SpeechModel& model) {
+  if (!model.encoder || !model.options().causal)
+    throw ConfigError("only a causal Transformer recognises speech while it comes");
+  return *model.encoder;
+}
+
+}  // namespace
+
+SpeechStream::SpeechStream(const SpeechModel& model, int64_t batch, int64_t capacity)
+    : model_(model),
+      batch_(batch),
+      capacity_(capacity > 0 ? capacity : model.options().max_steps()),
+      endless_(attention_kind(model.options().encoder.attention).capabilities.constant_state),
+      subsampling_(model.subsampling, batch, model.head.weight),
+      encoder_(causal_encoder(model), batch, capacity_),
+      projection_(model.input_projection->weight, model.input_projection->bias, batch),
+      head_(model.head.weight, model.head.bias, batch) {
+  const SpeechModelOptions& o = model.options();
+  const Tensor& like = model.head.weight;
+  logits_ = Tensor::zeros({batch, o.classes}, like.dtype(), like.device());
+  position_ = Tensor::empty({o.encoder.width()}, DType::float64);
+  device_position_ = Tensor::empty({o.encoder.width()}, like.dtype(), like.device());
+}
+
+void SpeechStream::reset() {
+  frames_ = 0;
+  subsampling_.reset();
+  encoder_.reset();
+}
+
+bool SpeechStream::push(const Tensor& frame) {
+  const SpeechModelOptions& o = model_.options();
+  check(frame.shape() == Shape{batch_, o.features}, "SpeechStream", "frame ", frame.shape(), " must be ",
+        Shape{batch_, o.features});
+  check(endless_ || frames_ / o.subsampling < capacity_, "SpeechStream", "frame ", frames_,
+        " is beyond the longest utterance, ", std::min(o.max_frames, capacity_ * o.subsampling));
+  ++frames_;
+  if (!subsampling_.push(frame)) return false;
+  const int64_t width = position_.numel();
+  const Tensor& x = encoder_.input();
+  projection_.into(subsampling_.step(), Activation::none, x);
+  write_sinusoids(frames_ / o.subsampling - 1, width, position_.data<double>());
+  device_position_.copy_from(position_);
+  x.add_from(device_position_.view({batch_, width}, {0, 1}));
+  head_.into(encoder_.step(), Activation::none, logits_);
+  return true;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,44 @@
+// Recognition while somebody speaks: the recurrent form of a causal SpeechModel, frames as they come. With
+// linear attention memory does not grow with the length of the utterance.
+#pragma once
+
+#include "models/encoder_step.h"
+#include "models/speech/model.h"
+
+namespace tapeformer {
+
+class SpeechStream {
+ public:
+  // The model must outlive the stream. `capacity` is the maximum number of steps between resets for attention
+  // kinds that keep keys and values. 0: the steps of the model's longest utterance. Throws ConfigError if the
+  // model is not a causal Transformer, and std::invalid_argument if its attention kind has no recurrent form.
+  explicit SpeechStream(const SpeechModel& model, int64_t batch = 1, int64_t capacity = 0);
+
+  // Takes one frame of every utterance, (batch, features) of the model's dtype. Returns true if the frame
+  // completes a step of the encoder. If the model subsamples, only every second or fourth frame does.
+  // Allocates no memory. A state of constant size takes any number of frames. Accuracy drops after the
+  // positions seen in training; StreamDecoder (models/speech/stream_decoder.h) avoids this. Throws ShapeError
+  // if the shape does not match or if the frame exceeds the capacity.
+  bool push(const Tensor& frame);
+  // Logits of the newest step, (batch, classes), valid until the next one: row t of the parallel form.
+  const Tensor& logits() const { return logits_; }
+
+  void reset();
+  int64_t frames() const { return frames_; }
+  int64_t state_bytes() const { return encoder_.state_bytes(); }
+
+ private:
+  const SpeechModel& model_;
+  int64_t batch_;
+  int64_t capacity_;    // steps
+  bool endless_;        // the state takes any number of frames
+  int64_t frames_ = 0;  // taken so far
+  SubsamplingStep subsampling_;
+  EncoderStep encoder_;
+  DecodingLinear projection_, head_;
+  Tensor position_;         // (width) float64 sinusoids of a step
+  Tensor device_position_;  // the same as the model takes them
+  Tensor logits_;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,197 @@
+#include "models/speech/stream_decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kEnergyBlockFrames = 100, kEnergyBlocks = 10;
+constexpr double kLowShare = 0.5;     // of the range of energies
+constexpr int64_t kMaxContext = 100;  // frames
+constexpr int64_t kAgreement = 20;    // frames in which the newest labels of both lanes must be equal
+constexpr int64_t kJitter = 10;       // frames by which one lane may emit the same label later
+
+int64_t checked_window(const SpeechModel& model, int64_t window) {
+  const SpeechModelOptions& o = model.options();
+  if (window != 0 && window < StreamDecoder::kShortestWindow)
+    throw ConfigError(concat_text("a window of ", window, " frames is too short: expected 0 or at least ",
+                                  StreamDecoder::kShortestWindow));
+  if (o.kind == SpeechEncoder::transformer && window > o.max_frames &&
+      !attention_kind(o.encoder.attention).capabilities.constant_state)
+    throw ConfigError(concat_text("a window of ", window, " frames is longer than model.max_frames = ",
+                                  o.max_frames, ", the capacity of ", o.encoder.attention, " attention"));
+  return window;
+}
+
+}  // namespace
+
+int64_t EnergyTracker::push(double energy) {
+  if (blocks_.empty() || block_frames_ == kEnergyBlockFrames) {
+    blocks_.push_back({energy, energy});
+    if (static_cast<int64_t>(blocks_.size()) > kEnergyBlocks) blocks_.pop_front();
+    block_frames_ = 0;
+  }
+  ++block_frames_;
+  Range& newest = blocks_.back();
+  newest = {std::min(newest.low, energy), std::max(newest.high, energy)};
+  Range all = newest;
+  for (const Range& block : blocks_) all = {std::min(all.low, block.low), std::max(all.high, block.high)};
+  low_ = energy <= all.low + kLowShare * (all.high - all.low) ? low_ + 1 : 0;
+  return low_;
+}
+
+void EnergyTracker::reset() {
+  blocks_.clear();
+  block_frames_ = low_ = 0;
+}
+
+bool StreamDecoder::Lane::push(const Tensor& frame, int64_t number) {
+  if (!stream.push(frame)) return false;
+  const Tensor logits = stream.logits().to(kCpu).to(DType::float32);
+  const float* const first = logits.data<float>();
+  if (!std::all_of(first, first + logits.numel(), [](float x) { return std::isfinite(x); }))
+    throw DivergedError(concat_text("the logits at frame ", number, " are not finite numbers"));
+  const int64_t before = best;
+  best = std::max_element(first, first + logits.numel()) - first;
+  begun = best != before ? best : kSpeechBlank;
+  blanks = best == kSpeechBlank ? blanks + 1 : 0;
+  ++taken;
+  ++since_label;
+  if (begun != kSpeechBlank) {
+    label = begun;
+    since_label = 0;
+  }
+  return true;
+}
+
+void StreamDecoder::Lane::reset() {
+  stream.reset();
+  taken = since_label = blanks = 0;
+  best = begun = label = kSpeechBlank;
+}
+
+StreamDecoder::StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options)
+    : model_(model),
+      options_(options),
+      context_(std::min(kMaxContext, checked_window(model, options.window) / 2)) {
+  const int64_t capacity = options.window > 0 ? std::max<int64_t>(steps(options.window), 1) : 0;
+  active_ = std::make_unique<Lane>(model, capacity);
+  if (options.window > 0) next_ = std::make_unique<Lane>(model, capacity);
+  previous_ = Tensor::zeros({1, model.options().features});
+}
+
+void StreamDecoder::reset() {
+  active_->reset();
+  if (next_) next_->reset();
+  tracker_.reset();
+  overlaps_ = pauses_ = false;
+  repeated_ = kSpeechBlank;
+  frames_ = restarts_ = 0;
+}
+
+int64_t StreamDecoder::state_bytes() const {
+  return active_->stream.state_bytes() + (next_ ? next_->stream.state_bytes() : 0);
+}
+
+// Returns the logarithm of the sum of the filterbank energies.
+double StreamDecoder::energy(const Tensor& frame) const {
+  const float* const x = frame.data<float>();
+  const auto count = options_.scale.empty() ? static_cast<size_t>(frame.numel()) : options_.scale.size();
+  double sum = std::numeric_limits<double>::min();
+  for (size_t i = 0; i < count; ++i)
+    sum += std::exp(options_.scale.empty() ? x[i] : x[i] * options_.scale[i] + options_.offset[i]);
+  return std::log(sum);
+}
+
+void StreamDecoder::add(int64_t label) {
+  if (label == kSpeechBlank) return;
+  const bool repeats = repeat_steps_ > 0 && label == repeated_;
+  repeat_steps_ = 0;
+  if (!repeats) labels_.push_back(label);
+}
+
+bool StreamDecoder::lanes_agree() const {
+  return active_->best == kSpeechBlank && next_->best == kSpeechBlank &&
+         active_->recent(steps(kAgreement)) == next_->recent(steps(kAgreement));
+}
+
+// Called before lanes with different newest labels are swapped. Emits a label that only the new lane has
+// emitted. Suppresses a label that the new lane may emit again.
+void StreamDecoder::reconcile() {
+  const int64_t jitter = steps(kJitter), near = steps(kAgreement);
+  const int64_t old_label = active_->recent(jitter), new_label = next_->recent(jitter);
+  if (old_label == kSpeechBlank && new_label != active_->recent(near)) {
+    add(new_label);
+  } else if (new_label == kSpeechBlank && old_label != next_->recent(near)) {
+    repeated_ = old_label;
+    repeat_steps_ = jitter;
+  }
+}
+
+void StreamDecoder::restart_window() {
+  if (!overlaps_ && active_->taken >= steps(options_.window - context_)) {
+    next_->reset();
+    overlaps_ = true;
+    return;
+  }
+  const bool agree = overlaps_ && next_->taken >= steps(context_ / 2) && lanes_agree();
+  if (!agree && (!overlaps_ || active_->taken < steps(options_.window))) return;
+  if (!agree) reconcile();
+  std::swap(active_, next_);
+  overlaps_ = false;
+  ++restarts_;
+}
+
+void StreamDecoder::step_active(const Tensor& frame) {
+  if (!active_->push(frame, frames_)) return;
+  if (repeat_steps_ > 0) --repeat_steps_;
+  add(active_->begun);
+}
+
+// The new state also takes the frame before the energy rose, because training recordings begin shortly before
+// the speech.
+void StreamDecoder::start_after_pause(const Tensor& frame) {
+  active_->reset();
+  ++restarts_;
+  step_active(previous_);
+  step_active(frame);
+}
+
+const std::vector<int64_t>& StreamDecoder::push(const Tensor& frame) {
+  check(frame.shape() == previous_.shape() && frame.dtype() == DType::float32, "StreamDecoder", "frame ",
+        frame.shape(), " of ", name_of(frame.dtype()), " must be ", previous_.shape(), " of float32");
+  labels_.clear();
+  ++frames_;
+  if (options_.window == 0) {
+    step_active(frame);
+    return labels_;
+  }
+  const int64_t low = options_.pause > 0 ? tracker_.push(energy(frame)) : 0;
+  const int64_t taken = active_->taken;
+  const bool starts = pauses_ && low == 0;
+  if (starts && active_->blanks == taken) {
+    start_after_pause(frame);
+  } else {
+    if (overlaps_) next_->push(frame, frames_);
+    step_active(frame);
+  }
+  if (starts) pauses_ = false;
+  previous_.copy_from(frame);
+  if (active_->taken == taken) return labels_;
+  const int64_t pause = steps(options_.pause);
+  if (options_.pause > 0 && low >= options_.pause && std::min(active_->blanks, active_->taken) >= pause) {
+    // The state of the next words must not depend on the silence.
+    active_->reset();
+    overlaps_ = false;
+    pauses_ = true;
+  } else {
+    restart_window();
+  }
+  return labels_;
+}
+
+}  // namespace tapeformer

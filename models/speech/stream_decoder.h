@@ -1,0 +1,104 @@
+// Greedy CTC decoding of an endless stream of frames. The decoder restarts its SpeechStreams, so that
+// positions stay within the lengths that the model was trained on.
+//
+// A state is restarted in two cases. After a pause, a new state starts when the energy rises. In speech
+// without pauses, a second state starts before the window of the active state ends and takes the same frames.
+// The second state becomes active at a step where both states emit the blank and their newest labels are
+// equal, at the latest at the end of the window. Memory and time per frame do not depend on the length of the
+// stream. Labels are emitted without lookahead.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "models/speech/stream.h"
+
+namespace tapeformer {
+
+struct StreamDecoderOptions {
+  int64_t window = 0;  // maximum frames of a state, at least kShortestWindow; 0: one state for all frames
+  int64_t pause = 25;  // a pause is this many frames of low energy without a label; 0: no restart at pauses
+  // The natural logarithms of filterbank energies are feature * scale + offset, for the first features of a
+  // frame. If empty, the features are the logarithms.
+  std::vector<double> scale = {}, offset = {};
+};
+
+// Compares the energy of frames with the lowest and the highest energy of the last ten seconds.
+class EnergyTracker {
+ public:
+  // Takes the logarithm of the energy of the next frame. Returns the number of frames in a row, including
+  // this one, whose energy is in the lower half of the range.
+  int64_t push(double energy);
+  void reset();
+
+ private:
+  struct Range {
+    double low, high;
+  };
+  std::deque<Range> blocks_;  // ranges of one second each, the newest last
+  int64_t block_frames_ = 0;  // frames in the newest block
+  int64_t low_ = 0;           // consecutive frames of low energy
+};
+
+// A decoder of one stream. One thread.
+class StreamDecoder {
+ public:
+  static constexpr int64_t kShortestWindow = 50;
+
+  // The model must outlive the decoder. Throws ConfigError if the window is shorter than kShortestWindow or
+  // exceeds the model's cache of keys and values. Throws the errors of SpeechStream, too.
+  StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
+
+  // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin with this frame; the
+  // reference is valid until the next call. Throws ShapeError if the frame does not match and DivergedError
+  // if logits are not finite.
+  const std::vector<int64_t>& push(const Tensor& frame);
+  void reset();
+
+  int64_t frames() const { return frames_; }
+  int64_t restarts() const { return restarts_; }
+  int64_t state_bytes() const;
+
+ private:
+  // A state and its newest labels. Counts are steps of the encoder.
+  struct Lane {
+    Lane(const SpeechModel& model, int64_t capacity) : stream(model, 1, capacity) {}
+    // Returns whether the frame completes a step. `number` is the frame's number in the stream.
+    bool push(const Tensor& frame, int64_t number);
+    void reset();
+    // Returns the newest label if it began within the last `steps`, else the blank.
+    int64_t recent(int64_t steps) const { return since_label <= steps ? label : kSpeechBlank; }
+
+    SpeechStream stream;
+    int64_t taken = 0;             // steps since the last reset
+    int64_t best = kSpeechBlank;   // class of the newest step
+    int64_t begun = kSpeechBlank;  // label that begins with the newest step, or the blank
+    int64_t label = kSpeechBlank;  // the newest label
+    int64_t since_label = 0;       // steps since the newest label began
+    int64_t blanks = 0;            // consecutive steps whose best class is the blank
+  };
+  int64_t steps(int64_t frames) const { return frames / model_.options().subsampling; }
+  double energy(const Tensor& frame) const;
+  void step_active(const Tensor& frame);
+  void restart_window();
+  void start_after_pause(const Tensor& frame);
+  void add(int64_t label);
+  bool lanes_agree() const;
+  void reconcile();
+
+  const SpeechModel& model_;
+  StreamDecoderOptions options_;
+  int64_t context_;  // frames that both lanes take
+  EnergyTracker tracker_;
+  std::unique_ptr<Lane> active_, next_;
+  bool overlaps_ = false;            // next_ takes frames, too
+  bool pauses_ = false;              // in a pause: the energy has not risen
+  Tensor previous_;                  // the previous frame
+  int64_t repeated_ = kSpeechBlank;  // label that is suppressed if the new lane emits it again
+  int64_t repeat_steps_ = 0;         // steps in which `repeated_` is suppressed
+  int64_t frames_ = 0, restarts_ = 0;
+  std::vector<int64_t> labels_;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,66 @@
+#include "ops/detail/attention_inputs.h"
+
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+void check_same_kind(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
+  check(q.dtype() == k.dtype() && q.dtype() == v.dtype(), op, "q, k and v must have one dtype, not ",
+        name_of(q.dtype()), ", ", name_of(k.dtype()), " and ", name_of(v.dtype()));
+  check(q.device() == k.device() && q.device() == v.device(), op, "q, k and v must be on one device, not ",
+        q.device().to_string(), ", ", k.device().to_string(), " and ", v.device().to_string());
+}
+
+bool last_dimension_is_contiguous(const Tensor& x) {
+  return x.size(-1) <= 1 || x.strides()[-1] == 1;
+}
+
+}  // namespace
+
+void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
+  check_defined(op, "q", q, "k", k, "v", v);
+  const bool fits = q.rank() == 4 && k.rank() == 4 && v.rank() == 4 && q.size(0) == k.size(0) &&
+                    q.size(0) == v.size(0) && k.size(1) == v.size(1) && q.size(2) == k.size(2) &&
+                    q.size(2) == v.size(2) && q.size(3) == k.size(3) && q.size(3) > 0 && v.size(3) > 0;
+  check(fits, op,
+        "expected q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and v (batch, "
+        "key_length, "
+        "heads, value_dim), not ",
+        q.shape(), ", ", k.shape(), " and ", v.shape());
+  check_same_kind(op, q, k, v);
+}
+
+void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
+                          const Tensor& out) {
+  check_defined(op, "q", q, "k", k, "v", v, "out", out);
+  const bool fits = q.rank() == 3 && v.rank() == 3 && q.shape() == k.shape() && out.shape() == v.shape() &&
+                    q.size(0) == v.size(0) && q.size(1) == v.size(1) && q.size(2) > 0 && v.size(2) > 0;
+  check(fits, op, "expected q, k (batch, heads, dim) and v, out (batch, heads, value_dim), not ", q.shape(),
+        ", ", k.shape(), ", ", v.shape(), " and ", out.shape());
+  check_same_kind(op, q, k, v);
+  check_same_kind(op, q, k, out);
+  for (const Tensor* x : {&q, &k, &v, &out})
+    check(last_dimension_is_contiguous(*x), op, "the last dimension of q, k, v and out must be contiguous");
+}
+
+Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, int64_t batch, int64_t key_length,
+                           Device device) {
+  if (!key_lengths.defined()) return {};
+  check(key_lengths.shape() == Shape{batch} && key_lengths.dtype() == DType::int64, op,
+        "key_lengths must be int64 ", Shape{batch}, ", not ", name_of(key_lengths.dtype()), " ",
+        key_lengths.shape());
+  const Tensor lengths = key_lengths.clone();
+  for (int64_t i = 0; i < batch && lengths.device().is_cpu(); ++i) {
+    const int64_t length = lengths.data<int64_t>()[i];
+    check(length >= 0 && length <= key_length, op, "key_lengths[", i, "] is ", length, ", expected 0 to ",
+          key_length);
+  }
+  return lengths.to(device);
+}
+
+Tensor contiguous_features(const Tensor& x) {
+  return last_dimension_is_contiguous(x) ? x : contiguous(x);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,183 @@
+#include "data/speech/phone_scoring.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+
+#include "core/rng.h"
+#include "data/files/text_lines.h"
+#include "tests/support/temp_dir.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+Words random_phones(uint64_t salt, uint64_t longest) {
+  const RandomStream stream(11, "phones", salt);
+  Words phones(stream.below(0, longest + 1));
+  for (size_t i = 0; i < phones.size(); ++i)
+    phones[i] = std::string(1, static_cast<char>('a' + stream.below(i + 1, 5)));
+  return phones;
+}
+
+// The definition, by recursion.
+int64_t distance(const Words& a, const Words& b, size_t i = 0, size_t j = 0) {
+  if (i == a.size() || j == b.size()) return static_cast<int64_t>(a.size() - i + b.size() - j);
+  return std::min({distance(a, b, i + 1, j + 1) + (a[i] != b[j]), distance(a, b, i + 1, j) + 1,
+                   distance(a, b, i, j + 1) + 1});
+}
+
+}  // namespace
+
+TEST_CASE("the line is Kaldi's") {
+  PhoneScore score;
+  score.substitutions = 756;
+  score.deletions = 401;
+  score.insertions = 173;
+  score.reference = 7215;
+  CHECK(score.line() == "%PER 18.43 [ 1330 / 7215, 173 ins, 401 del, 756 sub ]");
+}
+
+TEST_CASE("alignments have the fewest errors and hold both sequences") {
+  for (uint64_t i = 0; i < 200; ++i) {
+    const Words said = random_phones(2 * i, 6), heard = random_phones(2 * i + 1, 6);
+    PhoneScore score;
+    score.add(said, heard);
+    CHECK(score.errors() == distance(said, heard));
+    Words first, second;
+    for (const auto& [a, b] : align_phones(said, heard)) {
+      CHECK(!(a.empty() && b.empty()));
+      if (!a.empty()) first.push_back(a);
+      if (!b.empty()) second.push_back(b);
+    }
+    CHECK(first == said);
+    CHECK(second == heard);
+  }
+}
+
+TEST_CASE("substitutions, deletions and insertions are counted apart, with confusions") {
+  PhoneScore score, more;
+  score.add({"a", "b", "c"}, {"a", "x", "c", "d"});
+  more.add({"a", "b"}, {"a"});
+  more.add({"b", "a"}, {"x", "a"});
+  more.add({"a"}, {"a"});
+  score.add(more);
+  CHECK(score.line() == "%PER 50.00 [ 4 / 8, 1 ins, 1 del, 2 sub ]");
+  CHECK(score.utterances == 4);
+  CHECK(score.wrong == 3);
+  const auto worst = score.worst(2);
+  REQUIRE(worst.size() == 2);
+  CHECK(worst[0] == std::pair<std::string, int64_t>("b -> x", 2));
+  CHECK(worst[1] == std::pair<std::string, int64_t>("(inserted) -> d", 1));
+  CHECK(alignment_text(align_phones({"aa", "b"}, {"aa", "b", "c"})) == "REF: aa b ***\nHYP: aa b c  \n");
+  PhoneScore empty;
+  empty.add({}, {});
+  CHECK(empty.error_rate() == 0);
+  empty.add({}, {"a"});
+  CHECK(std::isinf(empty.error_rate()));
+}
+
+// Names that espeak-ng and X-SAMPA have, and sclite reads as marks or takes for each other.
+void mark(Words& phones) {
+  static const std::map<std::string, std::string> kNames = {{"a", "@"}, {"b", "{"},   {"c", "r"},
+                                                            {"d", "R"}, {"x", "(x)"}, {"y", ";;"}};
+  for (std::string& phone : phones)
+    if (const auto found = kNames.find(phone); found != kNames.end()) phone = found->second;
+}
+
+namespace {
+
+// The numbers of substitutions, deletions and insertions of an alignment.
+std::array<int64_t, 3> counts_of(const std::vector<AlignedPhone>& alignment) {
+  std::array<int64_t, 3> counts{};
+  for (const AlignedPhone& pair : alignment) {
+    if (pair.reference == pair.hypothesis) continue;
+    ++counts[pair.reference.empty() ? 2 : pair.hypothesis.empty() ? 1 : 0];
+  }
+  return counts;
+}
+
+int64_t weighted(const std::array<int64_t, 3>& counts) {
+  return kScliteWeights.substitution * counts[0] + kScliteWeights.deletion * counts[1] +
+         kScliteWeights.insertion * counts[2];
+}
+
+// Returns pairs of random sequences over alphabets of 1 to 12 phones. Some sequences are empty.
+std::vector<ScoredUtterance> random_pairs(uint64_t count) {
+  std::vector<ScoredUtterance> pairs;
+  for (uint64_t i = 0; i < count; ++i) {
+    const RandomStream stream(11, "pairs", i);
+    const uint64_t alphabet = 1 + stream.below(0, 12);
+    Words said, heard;
+    for (uint64_t k = stream.below(1, 25) + 1; k > 0; --k)
+      said.push_back(std::string(1, static_cast<char>('a' + stream.below(100 + k, alphabet))));
+    for (uint64_t k = stream.below(2, 25); k > 0; --k)
+      heard.push_back(std::string(1, static_cast<char>('a' + stream.below(200 + k, alphabet))));
+    mark(said), mark(heard);
+    pairs.push_back({"spk-" + std::to_string(i), said, heard});
+  }
+  return pairs;
+}
+
+// Returns sclite's counts by id. They are in lines "Scores: (#C #S #D #I) c s d i" after lines "id: (spk-7)".
+std::map<std::string, std::array<int64_t, 3>> sclite_counts(const std::filesystem::path& folder) {
+  const std::string command =
+      "cd '" + folder.string() +
+      "' && sctk sclite -s -r ref.trn trn -h hyp.trn trn -i rm -o pra stdout > out.txt 2>&1";
+  REQUIRE(std::system(command.c_str()) == 0);
+  std::map<std::string, std::array<int64_t, 3>> counts;
+  std::string id;
+  for (const TextLine& line : read_lines(folder / "out.txt")) {
+    const Words words = split_words(line.text);
+    if (words.size() == 2 && words[0] == "id:") id = words[1].substr(1, words[1].size() - 2);
+    if (words.size() == 9 && words[0] == "Scores:")
+      counts[id] = {std::stol(words[6]), std::stol(words[7]), std::stol(words[8])};
+  }
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "alignments with sclite's weights have sclite's counts, and equal weights do not: 1,000 random pairs") {
+  if (std::system("command -v sctk >/dev/null 2>&1")) {
+    MESSAGE("skipped: sctk is not installed");
+    return;
+  }
+  const TempDir dir;
+  const auto pairs = random_pairs(1000);
+  write_trn_files(dir.path(), pairs);
+  const auto found = sclite_counts(dir.path());
+  REQUIRE(found.size() == pairs.size());
+  int64_t ours = 0, theirs = 0, more = 0;
+  for (const ScoredUtterance& one : pairs) {
+    const auto& counts = found.at(one.id);
+    const int64_t errors = counts[0] + counts[1] + counts[2];
+    CAPTURE(one.id);
+    // The smallest weighted sum is unique; several numbers of errors can have it.
+    CHECK(weighted(counts) ==
+          weighted(counts_of(align_phones(one.reference, one.hypothesis, kScliteWeights))));
+    PhoneScore score;
+    score.add(one.reference, one.hypothesis);
+    CHECK(errors >= score.errors());
+    CHECK(counts[1] - counts[2] == score.deletions - score.insertions);
+    more += errors > score.errors();
+    ours += score.errors();
+    theirs += errors;
+  }
+  MESSAGE("errors: ours " << ours << ", sclite " << theirs << "; sclite counts more in " << more << " of "
+                          << pairs.size() << " pairs");
+  CHECK(more > 10);  // equal weights would fail
+}
+
+TEST_CASE(
+    "three deletions and three insertions cost less than five substitutions only with sclite's weights") {
+  const Words said = {"a", "b", "c", "d", "e"}, heard = {"x", "y", "z", "a", "b"};
+  CHECK(counts_of(align_phones(said, heard)) == std::array<int64_t, 3>{5, 0, 0});
+  CHECK(counts_of(align_phones(said, heard, kScliteWeights)) == std::array<int64_t, 3>{0, 3, 3});
+}

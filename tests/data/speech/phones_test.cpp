@@ -1,0 +1,83 @@
+#include "data/speech/phones.h"
+
+#include <doctest/doctest.h>
+
+#include "core/errors.h"
+#include "data/speech/lexicon.h"
+#include "tests/data/stand_ins.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+TEST_CASE("TIMIT's 61 phones fold to 48 and 39") {
+  CHECK(timit_phones(PhoneSet::timit61).size() == 61);
+  CHECK(timit_phones(PhoneSet::timit48).size() == 48);
+  CHECK(timit_phones(PhoneSet::timit39).size() == 39);
+  const Words spoken = {"h#", "ax-h", "q",  "axr", "em", "eng", "nx",
+                        "ux", "hv",   "ao", "ix",  "zh", "kcl", "epi"};
+  CHECK(fold_timit(spoken, PhoneSet::timit39) ==
+        Words{"sil", "ah", "er", "m", "ng", "n", "uw", "hh", "aa", "ih", "sh", "sil", "sil"});
+  // Folding at once, or by way of the 48 of training, comes to the same.
+  for (const std::string& phone : timit_phones(PhoneSet::timit61))
+    CHECK(fold_timit(fold_timit(Words{phone}, PhoneSet::timit48), PhoneSet::timit39) ==
+          fold_timit(Words{phone}, PhoneSet::timit39));
+  CHECK(contains(message_of<DataError>([] { fold_timit("xx", PhoneSet::timit39); }),
+                 "\"xx\" is no phone of TIMIT"));
+}
+
+TEST_CASE("a table numbers phones from 1, after the blank") {
+  const PhoneTable table = table_of({{"b", "a"}, {"c", "b"}});
+  CHECK(table.classes() == 4);
+  CHECK(table.numbers({"a", "c", "b"}) == std::vector<int64_t>{1, 3, 2});
+  CHECK(table.phones({3, 1}) == Words{"c", "a"});
+  CHECK(message_of<DataError>([&] { table.number("d"); }) == "\"d\" is not one of the 3 phones");
+  CHECK(contains(message_of<DataError>([&] { table.phones({4}); }), "4 is not the number of a phone"));
+  CHECK(contains(message_of<DataError>([] { PhoneTable({"a", "a"}); }), "listed twice"));
+  CHECK(contains(message_of<DataError>([] { PhoneTable({"<blank>"}); }), "no name"));
+  const TempDir dir;
+  write_file(dir / "phones", std::string("<eps> 0\nb 1\r\na 2\n"));
+  CHECK(read_phones(dir / "phones").names() == Words{"<blank>", "b", "a"});
+  write_file(dir / "phones", std::string("b\na 7\n"));
+  CHECK(contains(message_of<DataError>([&] { read_phones(dir / "phones"); }), "phones:2: expected a phone"));
+}
+
+TEST_CASE("a lexicon drops stress and comments, and takes the first pronunciation") {
+  const TempDir dir;
+  write_file(dir / "dict",
+             std::string(";;; a comment\nread R EH1 D\nRead(2) R IY1 D # present tense\nA AH0\n"));
+  const Lexicon lexicon = Lexicon::read(dir / "dict");
+  CHECK(lexicon.size() == 2);
+  std::set<std::string> unknown;
+  CHECK(lexicon.pronounce({"READ", "zork", "a", "quux", "zork"}, unknown) == Words{"R", "EH", "D", "AH"});
+  CHECK(unknown == std::set<std::string>{"quux", "zork"});
+  write_file(dir / "dict", std::string("a AH0\nb\n"));
+  CHECK(contains(message_of<DataError>([&] { Lexicon::read(dir / "dict"); }), "dict:2: \"b\" has no phones"));
+}
+
+namespace {
+
+void check_cmudict(const std::filesystem::path& folder) {
+  const Lexicon lexicon = Lexicon::read(folder / "cmudict.dict");
+  CHECK(lexicon.size() > 120000);
+  CHECK(lexicon.phones().size() == 39);
+  std::set<std::string> unknown;
+  CHECK(lexicon.pronounce({"seven", "aalborg"}, unknown) ==
+        Words{"S", "EH", "V", "AH", "N", "AO", "L", "B", "AO", "R", "G"});
+  CHECK(unknown.empty());
+}
+
+}  // namespace
+
+TEST_CASE("a generated lexicon as large as CMUdict has 39 phones") {
+  const TempDir dir;
+  write_stand_in_cmudict(dir.path());
+  check_cmudict(dir.path());
+}
+
+TEST_CASE("CMUdict has 39 phones") {
+  if (!have_real("cmudict")) {
+    MESSAGE("skipped: no cmudict in $TAPEFORMER_DATA");
+    return;
+  }
+  check_cmudict(real_set("cmudict"));
+}

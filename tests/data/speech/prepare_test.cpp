@@ -1,0 +1,206 @@
+#include "data/speech/prepare.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <set>
+
+#include "core/errors.h"
+#include "data/audio/audio.h"
+#include "data/files/text_lines.h"
+#include "data/speech/kaldi_directory.h"
+#include "data/speech/pronunciation.h"
+#include "data/speech/verify.h"
+#include "tests/data/support.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+const Words kWords = {"zero", "one", "two", "three", "four"};
+
+void write_tone(const fs::path& path, double pitch) {
+  std::vector<float> samples(2400);
+  for (size_t i = 0; i < samples.size(); ++i)
+    samples[i] = static_cast<float>(0.4 * std::sin(pitch * static_cast<double>(i)));
+  fs::create_directories(path.parent_path());
+  write_wav(path, samples, 8000);
+}
+
+// Writes audio/SPEAKER/NUMBER.wav for every word, and a table of transcripts in various spellings.
+PrepareOptions write_recordings(const TempDir& dir, int speakers) {
+  std::string table = "path\tsentence\n", lexicon;
+  for (int s = 0; s < speakers; ++s)
+    for (size_t w = 0; w < kWords.size(); ++w) {
+      const std::string name = "s" + std::to_string(s) + "/" + std::to_string(w) + ".wav";
+      write_tone(dir / "audio" / name, 0.1 + 0.05 * static_cast<double>(w));
+      std::string text = kWords[w];
+      if (s % 2) text[0] = static_cast<char>(text[0] - 'a' + 'A'), text += "!";
+      table += name + "\t" + text + "\n";
+    }
+  for (const std::string& word : kWords) lexicon += word + " " + (word == "two" ? "T UW1" : "W AH1 N") + "\n";
+  write_file(dir / "table.tsv", table);
+  write_file(dir / "lexicon", lexicon);
+  PrepareOptions options;
+  options.audio = dir / "audio";
+  options.transcripts = dir / "table.tsv";
+  options.lexicons = {dir / "lexicon"};
+  options.out = dir / "out";
+  options.valid = options.test = 0.2;
+  return options;
+}
+
+std::set<std::string> speakers_of(const fs::path& part) {
+  std::set<std::string> speakers;
+  for (const Utterance& utterance : read_kaldi_directory(part).utterances) speakers.insert(utterance.speaker);
+  return speakers;
+}
+
+void append(const fs::path& path, const std::string& text) {
+  write_file(path, read_file(path) + text);
+}
+
+}  // namespace
+
+TEST_CASE("recordings and a table of transcripts become Kaldi directories for training") {
+  const TempDir dir;
+  const PrepareOptions options = write_recordings(dir, 12);
+  const PrepareReport report = prepare_speech(options);
+  CHECK(report.faults.empty());
+  CHECK(report.unknown.empty());
+  CHECK(report.utterances() == 60);
+  CHECK(report.valid == 15);  // three speakers: the smallest number with a fifth of the utterances
+  CHECK(report.test == 15);
+  CHECK(report.speakers == 12);
+  CHECK(report.rates == std::map<int64_t, int64_t>{{8000, 60}});
+  std::set<std::string> speakers;
+  size_t count = 0;
+  for (const char* part : {"train", "valid", "test"}) {
+    const auto own = speakers_of(options.out / part);
+    count += own.size();
+    speakers.insert(own.begin(), own.end());
+  }
+  CHECK(count == speakers.size());  // no speaker in two parts
+  SpeechChecks checks;
+  checks.lexicon = std::make_shared<const Lexicon>(Lexicon::read(options.out / "lexicon.txt"));
+  CHECK(speech_problems("kaldi", options.out, checks).empty());
+  for (const Utterance& utterance : read_kaldi_directory(options.out / "train").utterances) {
+    CHECK(utterance.words.size() == 1);
+    CHECK(utterance.id.starts_with(utterance.speaker + "-"));
+  }
+  CHECK(!fs::exists(options.out / "unknown-words.txt"));
+
+  // The parts depend on the seed.
+  const std::string valid = read_file(options.out / "valid/wav.scp");
+  prepare_speech(options);
+  CHECK(read_file(options.out / "valid/wav.scp") == valid);
+  PrepareOptions other = options;
+  other.seed = 5;
+  prepare_speech(other);
+  CHECK(read_file(options.out / "valid/wav.scp") != valid);
+  other.split = "utterance";
+  other.valid = 0;
+  prepare_speech(other);
+  CHECK(!fs::exists(options.out / "valid"));
+  CHECK(speakers_of(options.out / "train").size() == 12);
+}
+
+TEST_CASE("unknown words are listed with their counts, and their utterances are left out") {
+  const TempDir dir;
+  const PrepareOptions options = write_recordings(dir, 3);
+  for (const std::string name : {"5", "6", "7"}) write_tone(dir / ("audio/s0/" + name + ".wav"), 0.3);
+  append(dir / "table.tsv", "s0/5.wav\tZork one, 5\ns0/6.wav\tzork\ns0/7\tfive-zork\n");
+  const PrepareReport report = prepare_speech(options);
+  CHECK(report.utterances() == 15);
+  CHECK(report.with_unknown_words == 3);
+  const std::string place = (dir / "table.tsv").string();
+  CHECK(read_file(options.out / "unknown-words.txt") ==
+        "3 zork " + place + ":17\n1 5 " + place + ":17\n1 five " + place + ":19\n");
+  CHECK(!fs::exists(options.out / "proposed-lexicon.txt"));
+  // A second lexicon adds the words that the first lexicon lacks.
+  write_file(dir / "more", std::string("zork Z AO1 R K\nfive F AY1 V\nzero WRONG\n"));
+  PrepareOptions more = options;
+  more.lexicons.push_back(dir / "more");
+  CHECK(prepare_speech(more).utterances() == 17);
+  CHECK(contains(read_file(options.out / "lexicon.txt"), "zork Z AO R K\n"));
+  CHECK(contains(read_file(options.out / "lexicon.txt"), "zero W AH N\n"));
+}
+
+TEST_CASE("recordings and transcripts without a match are reported") {
+  const TempDir dir;
+  PrepareOptions options = write_recordings(dir, 3);
+  write_file(dir / "audio/s1/broken.wav", std::string("no sound"));
+  write_tone(dir / "audio/s1/silent.wav", 0.3);
+  append(dir / "table.tsv",
+         "s1/broken.wav\tone\ns9/0.wav\tone\n0.wav\tone\ns0/0.wav\ttwo\ns1/silent.wav\t…\n\ts1\n");
+  const PrepareReport report = prepare_speech(options);
+  CHECK(report.utterances() == 15);
+  CHECK(report.recordings == 17);
+  REQUIRE(report.faults.size() == 6);
+  const std::vector<std::string> parts = {
+      "table.tsv:22: the recording column is empty", "broken.wav: not a readable audio file",
+      "several recordings match \"s9/0.wav\"",       "several recordings match \"0.wav\"",
+      "\"s0/0.wav\" has a transcript already",       "the transcript has no words"};
+  for (size_t i = 0; i < parts.size(); ++i) CHECK(contains(report.faults[i], parts[i]));
+
+  const auto fails = [&](const PrepareOptions& wrong) {
+    return message_of<std::exception>([&] { prepare_speech(wrong); });
+  };
+  PrepareOptions wrong = options;
+  wrong.audio = dir / "nowhere";
+  CHECK(contains(fails(wrong), "no such folder of recordings"));
+  write_file(dir / "mp3/a.mp3", std::string("x"));
+  wrong.audio = dir / "mp3";
+  CHECK(contains(fails(wrong), "convert its 1 .mp3"));
+  wrong = options;
+  wrong.valid = 0.5, wrong.test = 0.5;
+  CHECK(contains(fails(wrong), "a sum below 1"));
+  wrong = options;
+  wrong.split = "speaker", wrong.valid = 0.6, wrong.test = 0.3;
+  CHECK(contains(fails(wrong), "the 3 speakers are too few: nothing is left for train"));
+  write_file(dir / "audio/train/x.wav", std::string("x"));
+  wrong = options;
+  wrong.out = dir / "audio";
+  CHECK(contains(fails(wrong), "exists and is not a Kaldi data directory"));
+  CHECK(fs::exists(dir / "audio/train/x.wav"));
+  write_file(dir / "table.tsv", std::string("path\tsentence\ns0/0.wav\tzork\n"));
+  CHECK(contains(fails(options), "1 have words that the lexicon lacks, see"));
+}
+
+TEST_CASE("phonemes of espeak-ng become phones of CMUdict") {
+  CHECK(arpabet_of_espeak({"s", "E", "v", "@", "n"}) == Words{"S", "EH", "V", "AH", "N"});
+  CHECK(arpabet_of_espeak({"k", "A@", "r", "I", "N"}) == Words{"K", "AA", "R", "IH", "NG"});
+  CHECK(arpabet_of_espeak({"tS", "aI3", "@L"}) == Words{"CH", "AY", "ER", "AH", "L"});
+  CHECK_FALSE(arpabet_of_espeak({"s", "y:"}).has_value());
+  Lexicon other;
+  other.add("a", {"AH", "q7"});
+  CHECK_FALSE(has_arpabet_phones(other));
+}
+
+TEST_CASE("proposed pronunciations go to a separate file, are used only on request, and edits are kept") {
+  if (std::system("command -v espeak-ng >/dev/null 2>&1")) {
+    MESSAGE("skipped: espeak-ng is not installed");
+    return;
+  }
+  const TempDir dir;
+  PrepareOptions options = write_recordings(dir, 3);
+  for (const std::string name : {"5", "6"}) write_tone(dir / ("audio/s0/" + name + ".wav"), 0.3);
+  append(dir / "table.tsv", "s0/5.wav\tSeven\ns0/6.wav\t7 --seven\n");
+  options.propose = true;
+  const PrepareReport report = prepare_speech(options);
+  CHECK(report.utterances() == 15);  // a proposal is not used
+  CHECK(report.proposed == 1);       // digits get no proposal
+  const fs::path proposals = options.out / "proposed-lexicon.txt";
+  CHECK(contains(read_file(proposals), "\nseven S EH V AH N\n"));
+  write_file(proposals, std::string(";;; mine\nseven S EH V N\n"));
+  prepare_speech(options);
+  CHECK(read_file(proposals) == ";;; mine\nseven S EH V N\n");
+  options.lexicons.push_back(proposals);
+  CHECK(prepare_speech(options).utterances() == 16);
+  CHECK(contains(read_file(options.out / "lexicon.txt"), "seven S EH V N\n"));
+  options.program = "no-such-program";
+  write_file(proposals, std::string(";;; mine\n"));
+  CHECK(contains(message_of<DataError>([&] { prepare_speech(options); }), "no-such-program"));
+}

@@ -1,0 +1,103 @@
+#include "data/speech/synthetic.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "core/errors.h"
+#include "core/threads.h"
+#include "data/speech/kaldi_directory.h"
+#include "tests/data/support.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+TEST_CASE("espeak-ng's phonemes lose their marks") {
+  CHECK(parse_espeak_phonemes(" D_@2 s_'E_v_@_n\nk_w_'I_k_l_i_; _: (en)a#_l_'A@_dZ_(de)\n") ==
+        Words{"D", "@2", "s", "E", "v", "@", "n", "k", "w", "I", "k", "l", "i", "l", "A@", "dZ"});
+  CHECK(parse_espeak_phonemes("").empty());
+}
+
+TEST_CASE("sentences are different, and ranges of one list") {
+  const auto all = synthetic_sentences(3, 0, 500), part = synthetic_sentences(3, 200, 50);
+  CHECK(std::set<Words>(all.begin(), all.end()).size() == 500);
+  CHECK(std::vector<Words>(all.begin() + 200, all.begin() + 250) == part);
+  CHECK(synthetic_sentences(4, 0, 5) != synthetic_sentences(3, 0, 5));
+  CHECK_THROWS_AS(synthetic_sentences(3, 0, int64_t{1} << 40), ConfigError);
+}
+
+TEST_CASE("splits have different voices") {
+  std::set<std::string> voices;
+  size_t count = 0;
+  for (const char* split : {"train", "valid", "test"})
+    for (const std::string& voice : synthetic_voices(split)) {
+      voices.insert(voice);
+      ++count;
+    }
+  CHECK(voices.size() == count);
+  CHECK_THROWS_AS(synthetic_voices("dev"), ConfigError);
+}
+
+TEST_CASE("a missing program is named with its package") {
+  const TempDir dir;
+  SyntheticSpeechOptions options;
+  options.program = "no-such-espeak";
+  const std::string message = message_of<DataError>([&] { make_synthetic_speech(dir.path(), options); });
+  CHECK(contains(message, "cannot run no-such-espeak"));
+  CHECK(contains(message, "apt-get install espeak-ng"));
+}
+
+TEST_CASE("a preparation that fails leaves the earlier one as it was, and nothing unfinished") {
+  const TempDir dir;
+  write_file(dir / "train/text", std::string("old\n"));
+  write_file(dir / "train/wav/a.wav", std::string("whole"));
+  write_file(dir / ".unfinished/train/wav/b.wav", std::string("of a run that was killed"));
+  CHECK_THROWS_AS(make_synthetic_speech(dir.path(), {.program = "no-such-espeak"}), DataError);
+  CHECK(read_file(dir / "train/text") == "old\n");
+  CHECK(read_file(dir / "train/wav/a.wav") == "whole");
+  CHECK(!std::filesystem::exists(dir / ".unfinished"));
+}
+
+TEST_CASE("a new preparation takes the place of the earlier one, sounds and all") {
+  if (std::system("command -v espeak-ng >/dev/null 2>&1")) {
+    MESSAGE("skipped: espeak-ng is not installed");
+    return;
+  }
+  const TempDir dir;
+  make_synthetic_speech(dir.path(), {.train = 3, .valid = 1, .test = 1});
+  make_synthetic_speech(dir.path(), {.train = 1, .valid = 0, .test = 1});
+  const auto files = std::filesystem::directory_iterator(dir / "train/wav");
+  CHECK(std::distance(begin(files), end(files)) == 1);
+  CHECK(kaldi_problems(dir / "train").empty());
+  CHECK(!std::filesystem::exists(dir / "valid"));
+  CHECK(!std::filesystem::exists(dir / ".unfinished"));
+}
+
+TEST_CASE("synthetic speech is three good Kaldi directories, the same on any number of threads") {
+  if (std::system("command -v espeak-ng >/dev/null 2>&1")) {
+    MESSAGE("skipped: espeak-ng is not installed");
+    return;
+  }
+  const TempDir dir;
+  const SyntheticSpeechOptions options{.train = 4, .valid = 1, .test = 2};
+  const int before = threads();
+  set_threads(1);
+  make_synthetic_speech(dir / "one", options);
+  set_threads(3);
+  make_synthetic_speech(dir / "three", options);
+  set_threads(before);
+  for (const auto& [split, count] :
+       {std::pair{"train", size_t{4}}, {"valid", size_t{1}}, {"test", size_t{2}}}) {
+    CHECK(kaldi_problems(dir / "one" / split).empty());
+    const Corpus corpus = read_kaldi_directory(dir / "one" / split);
+    REQUIRE(corpus.utterances.size() == count);
+    for (const Utterance& utterance : corpus.utterances) {
+      CHECK(utterance.words.size() > 15);  // phones
+      CHECK(read_file(utterance.path) ==
+            read_file(dir / "three" / split / "wav" / utterance.path.filename()));
+    }
+    for (const char* name : {"text", "words", "utt2spk"})
+      CHECK(read_file(dir / "one" / split / name) == read_file(dir / "three" / split / name));
+  }
+}

@@ -1,0 +1,97 @@
+#include "models/layers/axial_positions.h"
+
+#include <doctest/doctest.h>
+
+#include "autograd/gradcheck.h"
+#include "models/autoregressive_model.h"
+#include "tests/models/small_model.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+TEST_CASE("axial positions are the rows of the tables at the coordinates, side by side, at every length") {
+  AxialPositions positions({{2, 3, 4}, {5, 1, 2}});
+  positions.initialize(1);
+  for (const int64_t length : {0, 1, 4, 13, 24}) {
+    const Tensor found = positions.forward(length);
+    REQUIRE(found.shape() == Shape{length, 8});
+    for (int64_t p = 0; p < length; ++p) {
+      const int64_t coordinates[] = {p / 12, p / 4 % 3, p % 4}, dims[] = {5, 1, 2};
+      int64_t feature = 0;
+      for (size_t a = 0; a < 3; ++a)
+        for (int64_t i = 0; i < dims[a]; ++i, ++feature)
+          REQUIRE(found.data<float>()[p * 8 + feature] ==
+                  positions.tables[a].data<float>()[coordinates[a] * dims[a] + i]);
+    }
+  }
+  CHECK_THROWS_WITH_AS(positions.forward(25),
+                       "axial positions: length 25 is beyond the 24 positions of shape [2, 3, 4]",
+                       ShapeError);
+}
+
+TEST_CASE("the tables of axial positions are drawn from N(0, 1), and get gradients") {
+  AxialPositions positions({{64, 64}, {32, 32}});
+  positions.initialize(1);
+  for (const Tensor& table : positions.tables) {
+    double mean = 0, square = 0;
+    for (const double value : table.to_vector()) {
+      mean += value / 2048;
+      square += value * value / 2048;
+    }
+    CHECK(std::abs(mean) < 0.08);
+    CHECK(square == doctest::Approx(1).epsilon(0.1));
+  }
+  AxialPositions small({{2, 3}, {1, 2}});
+  small.initialize(1);
+  small.convert(DType::float64);
+  const Tensor cotangent = normal({5, 3}, 1);
+  backward(small.forward(5), cotangent);
+  // Row 1 of axis 0 belongs to positions 3 and 4, row 2 of axis 1 to position 2 alone.
+  CHECK(gradient(small.tables[0]).to_vector()[1] ==
+        doctest::Approx(cotangent.to_vector()[9] + cotangent.to_vector()[12]));
+  CHECK(gradient(small.tables[1]).to_vector()[5] == cotangent.to_vector()[8]);
+}
+
+TEST_CASE("a model with axial positions adds them to an embedding of the whole width") {
+  AutoregressiveOptions options = small_options("linear");
+  options.positions = Positions::axial;
+  options.axial = {{3, 4}, {2, 6}};
+  const AutoregressiveModel model(options);
+  CHECK(model.value_embedding.weight.shape() == Shape{256, 8});
+  CHECK(model.positions.numel() == 0);
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : model.parameters()) names.push_back(name);
+  CHECK(names[1] == "positions.0");
+  CHECK(names[2] == "positions.1");
+}
+
+TEST_CASE("axial shapes that do not fit say what to change") {
+  AutoregressiveOptions options = small_options("linear");
+  options.positions = Positions::axial;
+  const auto problem = [&](std::vector<int64_t> shape, std::vector<int64_t> dims) -> std::string {
+    options.axial = {std::move(shape), std::move(dims)};
+    try {
+      const AutoregressiveModel model(options);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(problem({3, 4}, {2, 6}) == "");
+  CHECK(problem({2, 4}, {2, 6}) ==
+        "model.axial_shape = [2, 4] holds 8 positions, and sequences have 11; enlarge it, for example to [3, "
+        "4]");
+  CHECK(problem({3, 1000}, {2, 6}) ==
+        "model.axial_shape = [3, 1000] has an axis of 1000 places for sequences of 11; make it smaller");
+  CHECK(problem({3, 4}, {2, 5}) ==
+        "model.axial_dims = [2, 5] add up to 7; they must add up to the width 8 (heads × head_dim)");
+  for (const auto& [shape, dims] : std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>>{
+           {{}, {}}, {{3, 4}, {8}}, {{0, 4}, {2, 6}}, {{3, 4}, {8, 0}}, {{-3, -4}, {2, 6}}})
+    CHECK(problem(shape, dims).find("a size and a number of features above 0 for each axis") !=
+          std::string::npos);
+  const int64_t huge = int64_t{1} << 40;
+  CHECK(problem({huge, huge}, {2, 6}).find("more positions than can be counted") != std::string::npos);
+  options.value_dim = 4;
+  CHECK(problem({3, 4}, {2, 6}).find("set model.value_dim = 0") != std::string::npos);
+}

@@ -1,0 +1,139 @@
+#include "models/speech/ctc_decoding.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <map>
+
+#include "ops/ctc_loss.h"
+#include "tests/support/lengths.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+CtcLabels collapse(const CtcLabels& path, int64_t blank) {
+  CtcLabels labels;
+  for (size_t t = 0; t < path.size(); ++t)
+    if (path[t] != blank && (t == 0 || path[t] != path[t - 1])) labels.push_back(path[t]);
+  return labels;
+}
+
+// Log-probability of every sequence of labels that some path reads as.
+std::map<CtcLabels, double> all_labels(const double* logits, int64_t frames, int64_t classes, int64_t blank) {
+  int64_t paths = 1;
+  for (int64_t t = 0; t < frames; ++t) paths *= classes;
+  std::map<CtcLabels, double> result;
+  for (int64_t code = 0; code < paths; ++code) {
+    CtcLabels path;
+    double probability = 1;
+    for (int64_t t = 0, rest = code; t < frames; ++t, rest /= classes) {
+      double sum = 0;
+      for (int64_t k = 0; k < classes; ++k) sum += std::exp(logits[t * classes + k]);
+      path.push_back(rest % classes);
+      probability *= std::exp(logits[t * classes + path.back()]) / sum;
+    }
+    result[collapse(path, blank)] += probability;
+  }
+  for (auto& [labels, value] : result) value = std::log(value);
+  return result;
+}
+
+double language_score(const CtcLabels& labels, const Tensor& bigram, double weight, double bonus) {
+  double score = 0;
+  int64_t last = 0;
+  for (const int64_t label : labels) {
+    score += bonus + weight * bigram.data<double>()[last * bigram.size(1) + label];
+    last = label;
+  }
+  return score;
+}
+
+}  // namespace
+
+TEST_CASE("greedy decoding counts runs once and drops blanks") {
+  const std::vector<int64_t> path = {0, 1, 1, 0, 1, 2, 2, 2, 0, 0, 1};
+  const Tensor logits = Tensor::zeros({2, 11, 3});
+  for (int64_t t = 0; t < 11; ++t)
+    for (int64_t b = 0; b < 2; ++b) logits.data<float>()[(b * 11 + t) * 3 + path[static_cast<size_t>(t)]] = 1;
+  const auto labels = ctc_greedy(logits, lengths({11, 4}));
+  CHECK(labels[0] == CtcLabels{1, 1, 2, 1});
+  CHECK(labels[1] == CtcLabels{1});
+  CHECK(ctc_greedy(logits, lengths({11, 0}), 1)[0] == CtcLabels{0, 0, 2, 0});
+  CHECK(ctc_greedy(logits, lengths({11, 0}), 1)[1].empty());
+}
+
+TEST_CASE("a beam that holds every prefix finds all labels with their exact scores") {
+  constexpr int64_t kFrames = 5, kClasses = 3;
+  for (const int64_t blank : {0, 2}) {
+    const Tensor logits = normal({2, kFrames, kClasses}, 3);
+    const auto found = ctc_beam_search(logits, lengths({kFrames, 3}), {.blank = blank, .beam = 1000});
+    for (const int64_t b : {0, 1}) {
+      const auto expected =
+          all_labels(logits.data<double>() + b * kFrames * kClasses, b == 0 ? kFrames : 3, kClasses, blank);
+      const auto& list = found[static_cast<size_t>(b)];
+      REQUIRE(list.size() == expected.size());
+      double best = -INFINITY;
+      for (const auto& [labels, score] : expected) best = std::max(best, score);
+      CHECK(list[0].score == doctest::Approx(best).epsilon(1e-12));
+      for (size_t i = 0; i < list.size(); ++i) {
+        CHECK(list[i].score == doctest::Approx(expected.at(list[i].labels)).epsilon(1e-12));
+        if (i > 0) CHECK(list[i].score <= list[i - 1].score);
+      }
+    }
+  }
+}
+
+TEST_CASE("a bigram and a bonus change the scores as they say, and can change the winner") {
+  constexpr int64_t kFrames = 5, kClasses = 3;
+  const Tensor logits = normal({1, kFrames, kClasses}, 4);
+  const Tensor bigram = Tensor::from<double>({0, -9, -0.1, 0, -0.2, -5, 0, -4, -6}, {3, 3});
+  const auto expected = all_labels(logits.data<double>(), kFrames, kClasses, 0);
+  const CtcBeamOptions options{.beam = 1000, .bigram = bigram, .bigram_weight = 0.7, .label_bonus = 0.3};
+  const auto found = ctc_beam_search(logits, lengths({kFrames}), options)[0];
+  REQUIRE(found.size() == expected.size());
+  for (const CtcHypothesis& h : found)
+    CHECK(h.score == doctest::Approx(expected.at(h.labels) + language_score(h.labels, bigram, 0.7, 0.3)));
+  CHECK(found[0].labels != ctc_beam_search(logits, lengths({kFrames}), {.beam = 1000})[0][0].labels);
+}
+
+TEST_CASE("a narrow beam's scores are never above the exact ones, and the exact loss agrees") {
+  constexpr int64_t kFrames = 12, kClasses = 4;
+  const Tensor logits = normal({1, kFrames, kClasses}, 6);
+  for (int64_t i = 0; i < logits.numel(); ++i) logits.data<double>()[i] *= 3;
+  for (const int64_t beam : {1, 4, 64, 4096}) {
+    const auto found = ctc_beam_search(logits, lengths({kFrames}), {.beam = beam})[0];
+    REQUIRE(static_cast<int64_t>(found.size()) == beam);
+    const auto count = static_cast<int64_t>(found[0].labels.size());
+    const Tensor labels = Tensor::from<int64_t>(found[0].labels, {1, count});
+    const double exact = -ctc_loss(logits, lengths({kFrames}), labels, lengths({count})).loss.item();
+    // Paths through prefixes that were dropped are missing.
+    CHECK(found[0].score <= exact + 1e-9);
+    if (beam == 4096) CHECK(found[0].score > exact - 1e-4);
+  }
+}
+
+TEST_CASE("the beam finds labels whose paths add up, where the best path reads as others") {
+  // Blank is likeliest at both frames, but all paths of the label together are likelier.
+  const double half = std::log(0.6), label = std::log(0.4);
+  const Tensor logits = Tensor::from<double>({half, label, half, label}, {1, 2, 2});
+  CHECK(ctc_greedy(logits, lengths({2}))[0].empty());
+  const auto found = ctc_beam_search(logits, lengths({2}), {.beam = 4})[0];
+  CHECK(found[0].labels == CtcLabels{1});
+  CHECK(found[0].score == doctest::Approx(std::log(0.64)));
+}
+
+TEST_CASE("wrong arguments of CTC decoding say what was expected") {
+  const Tensor logits = normal({2, 5, 3});
+  CHECK_THROWS_WITH_AS(ctc_greedy(logits, lengths({5})),
+                       "ctc_greedy: lengths (1,) of int64 must be (2,) of int64", ShapeError);
+  CHECK_THROWS_WITH(ctc_greedy(logits, lengths({5, 6})),
+                    "ctc_greedy: length 6 of sequence 1 is not in [0, 5]");
+  CHECK_THROWS_WITH(ctc_greedy(logits, lengths({5, 5}), 3), "ctc_greedy: blank 3 is not in [0, 3)");
+  CHECK_THROWS_WITH(ctc_beam_search(logits, lengths({5, 5}), {.beam = 0}),
+                    "ctc_beam_search: beam 0 must be positive");
+  CHECK_THROWS_WITH(ctc_beam_search(logits, lengths({5, 5}), {.bigram = normal({2, 3})}),
+                    "ctc_beam_search: bigram must be float64 (3, 3)");
+}

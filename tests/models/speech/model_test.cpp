@@ -1,0 +1,290 @@
+#include "models/speech/model.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/allocator.h"
+#include "models/speech/stream.h"
+#include "ops/view.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+SpeechModelOptions small(const std::string& kind, int64_t subsampling = 1,
+                         SubsamplingKind how = SubsamplingKind::stack) {
+  SpeechModelOptions options{
+      .features = 5, .classes = 6, .subsampling = subsampling, .subsampling_kind = how, .max_frames = 24};
+  if (kind == "lstm") {
+    options.kind = SpeechEncoder::lstm;
+    options.lstm_hidden = 7;
+    options.lstm_layers = 2;
+    return options;
+  }
+  options.encoder = {.layers = 2,
+                     .heads = 2,
+                     .head_dim = 4,
+                     .feedforward = 16,
+                     .attention = kind,
+                     .attention_options = OptionValues(attention_kind(kind).options)};
+  if (kind == "lsh") options.encoder.attention_options.set("chunk_length", int64_t{3});
+  return options;
+}
+
+CtcBatch random_batch() {
+  return {.features = normal({3, 17, 5}, 2, DType::float32),
+          .frame_lengths = Tensor::from<int64_t>({17, 9, 12}, {3}),
+          .labels = Tensor::from<int64_t>({1, 5, 5, 3, 2, -1, -1, -1, 4, 4, -1, -1}, {3, 4}),
+          .label_lengths = Tensor::from<int64_t>({4, 1, 2}, {3})};
+}
+
+}  // namespace
+
+TEST_CASE("a speech model's loss has gradients for every parameter, and pads do not matter") {
+  for (const char* kind : {"linear", "softmax", "lstm"})
+    for (const int64_t subsampling : {1, 2, 4}) {
+      CAPTURE(kind);
+      CAPTURE(subsampling);
+      SpeechModel model(small(kind, subsampling));
+      model.initialize(3);
+      const CtcBatch batch = random_batch();
+      const CtcLoss loss = model.loss(batch, {});
+      // Four labels with a repeat need five steps, and 17 frames give four steps of four.
+      CHECK(loss.infeasible == (subsampling == 4 ? 1 : 0));
+      backward(loss.loss);
+      for (const auto& [name, parameter] : model.parameters()) {
+        CAPTURE(name);
+        REQUIRE(gradient(parameter).defined());
+        double largest = 0;
+        for (const double g : gradient(parameter).to_vector()) largest = std::max(largest, std::abs(g));
+        // The bias of the keys moves all weights of a query alike.
+        if (std::string(kind) != "softmax" || name.find("key_projection.bias") == std::string::npos)
+          CHECK(largest > 0);
+      }
+      CtcBatch other = batch;
+      other.features = batch.features.clone();
+      for (int64_t t = 9; t < 17; ++t)
+        for (int64_t i = 0; i < 5; ++i) other.features.data<float>()[(17 + t) * 5 + i] = 100;
+      CHECK(model.loss(other, {}).loss.item() == doctest::Approx(loss.loss.item()).epsilon(1e-6));
+    }
+}
+
+TEST_CASE("an utterance of a batch gets the logits that it has alone") {
+  for (const char* kind : {"linear", "softmax", "lstm"}) {
+    CAPTURE(kind);
+    SpeechModel model(small(kind, 2));
+    model.initialize(3);
+    const CtcBatch batch = random_batch();
+    const SpeechOutput all = model.forward(batch.features, batch.frame_lengths, {});
+    CHECK(all.lengths.to_vector() == std::vector<double>{8, 4, 6});
+    const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
+    const SpeechOutput one = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
+    CHECK(one.logits.shape() == Shape{1, 4, 6});
+    CHECK(max_difference(all.logits.alias({1, 4, 6}, {48, 6, 1}, 48).clone(), one.logits) < 1e-5);
+  }
+}
+
+TEST_CASE("LSH: an utterance of a batch gets the logits that it has alone") {
+  for (const char* preset : {"reformer", "trax", "fast_transformers"})
+    for (const int64_t chunk : {1, 3, 8, 16}) {
+      CAPTURE(preset);
+      CAPTURE(chunk);
+      SpeechModelOptions options = small("lsh");
+      options.encoder.attention_options.set("preset", std::string(preset));
+      options.encoder.attention_options.set("chunk_length", chunk);
+      options.encoder.attention_options.set("buckets", int64_t{chunk == 16 ? 0 : 12});
+      SpeechModel model(options);
+      model.initialize(3);
+      const CtcBatch batch = random_batch();
+      const SpeechOutput all = model.forward(batch.features, batch.frame_lengths, {});
+      const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
+      const SpeechOutput one = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
+      CHECK(max_difference(all.logits.alias({1, 9, 6}, {102, 6, 1}, 102).clone(), one.logits) < 1e-5);
+    }
+}
+
+TEST_CASE("subsampling by convolution: gradients everywhere, and an utterance is what it is alone") {
+  for (const char* kind : {"linear", "lstm"})
+    for (const int64_t factor : {2, 4}) {
+      SpeechModel model(small(kind, factor, SubsamplingKind::conv));
+      model.initialize(3);
+      CHECK(model.subsampling.layers.size() == (factor == 4 ? 2 : 1));
+      const CtcBatch batch = random_batch();
+      const SpeechOutput all = model.forward(batch.features, batch.frame_lengths, {});
+      CHECK(all.logits.size(1) == 17 / factor);
+      const int64_t steps = 9 / factor;
+      CHECK(all.lengths.to_vector()[1] == steps);
+      const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
+      const SpeechOutput one = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
+      const Tensor own = all.logits.alias({1, steps, 6}, {steps * 6, 6, 1}, 17 / factor * 6).clone();
+      CHECK(max_difference(own, one.logits) < 1e-5);
+      backward(model.loss(batch, {}).loss);
+      for (const auto& [name, parameter] : model.parameters()) {
+        CAPTURE(name);
+        REQUIRE(gradient(parameter).defined());
+        const auto values = gradient(parameter).to_vector();
+        CHECK(std::any_of(values.begin(), values.end(), [](double g) { return g != 0; }));
+      }
+    }
+  // Of one factor there is nothing to convolve.
+  CHECK(parameter_count(SpeechModel(small("linear", 1, SubsamplingKind::conv))) ==
+        parameter_count(SpeechModel(small("linear"))));
+}
+
+TEST_CASE("LSH: a batch shorter than the buckets were chosen for trains all the same") {
+  for (const int64_t chunk : {4, 24}) {  // several chunks, and one that holds all
+    CAPTURE(chunk);
+    SpeechModelOptions options = small("lsh");
+    options.encoder.attention_options.set("buckets", int64_t{chunk == 24 ? 0 : 24});
+    options.encoder.attention_options.set("chunk_length", chunk);
+    SpeechModel model(options);
+    model.initialize(3);
+    const CtcLoss loss = model.loss(random_batch(), {.training = true, .seed = 1, .step = 1});
+    CHECK(std::isfinite(loss.loss.item()));
+    backward(loss.loss);
+  }
+}
+
+TEST_CASE("utterances one by one, weighted by loss_count, equal one batch in loss and gradient") {
+  for (const CtcReduction reduction : {CtcReduction::per_utterance, CtcReduction::per_label}) {
+    SpeechModelOptions options = small("softmax", 4);
+    options.reduction = reduction;
+    SpeechModel model(options);
+    model.initialize(3);
+    model.convert(DType::float64);
+    CtcBatch all = random_batch();  // the first utterance is infeasible
+    all.features = all.features.to(DType::float64);
+    CHECK(model.loss_count(all) == (reduction == CtcReduction::per_utterance ? 2 : 3));
+    const Tensor whole = model.loss(all, {}).loss;
+    backward(whole);
+    std::vector<std::vector<double>> expected;
+    for (const auto& [name, parameter] : model.parameters()) {
+      expected.push_back(gradient(parameter).to_vector());
+      set_gradient(parameter, {});
+    }
+    double sum = 0;
+    for (int64_t b = 0; b < 3; ++b) {
+      const CtcBatch one{slice(all.features, 0, b, b + 1), slice(all.frame_lengths, 0, b, b + 1),
+                         slice(all.labels, 0, b, b + 1), slice(all.label_lengths, 0, b, b + 1)};
+      const double share =
+          static_cast<double>(model.loss_count(one)) / static_cast<double>(model.loss_count(all));
+      const Tensor loss = model.loss(one, {}).loss;
+      sum += share * loss.item();
+      backward(loss, Tensor::full({}, share, DType::float64));
+    }
+    CHECK(sum == doctest::Approx(whole.item()).epsilon(1e-13));
+    size_t i = 0;
+    for (const auto& [name, parameter] : model.parameters()) {
+      CAPTURE(name);
+      const auto found = gradient(parameter).to_vector();
+      double worst = 0;
+      for (size_t e = 0; e < found.size(); ++e) worst = std::max(worst, std::abs(found[e] - expected[i][e]));
+      CHECK(worst < 1e-14);
+      ++i;
+    }
+  }
+}
+
+TEST_CASE("the paper's models have the paper's sizes") {
+  SpeechModelOptions transformer;
+  transformer.encoder.attention_options = OptionValues(attention_kind("linear").options);
+  const SpeechModel model(transformer);
+  // 9 layers of 4 (192² + 192) + 2 · 192 · 768 + 768 + 192 + 4 · 192, and the last norm
+  CHECK(parameter_count(*model.encoder) == 9 * (4 * (192 * 192 + 192) + 2 * 192 * 768 + 960 + 768) + 384);
+  SpeechModelOptions recurrent;
+  recurrent.kind = SpeechEncoder::lstm;
+  CHECK(parameter_count(*SpeechModel(recurrent).lstm) ==
+        5852160);  // of torch.nn.LSTM(40, 320, 3, bidirectional)
+}
+
+TEST_CASE("a stream of frames gives the logits of the causal model, in constant memory") {
+  for (const auto& [kind, how] : {std::pair{"linear", SubsamplingKind::stack},
+                                  {"linear", SubsamplingKind::conv},
+                                  {"softmax", SubsamplingKind::stack}})
+    for (const int64_t subsampling : {1, 2, 4}) {
+      CAPTURE(kind);
+      CAPTURE(subsampling);
+      SpeechModelOptions options = small(kind, subsampling, how);
+      options.causal = true;
+      SpeechModel model(options);
+      model.initialize(3);
+      const Tensor features = normal({3, 24, 5}, 2, DType::float32);
+      const SpeechOutput parallel = model.forward(features, Tensor::full({3}, 24, DType::int64), {});
+      SpeechStream stream(model, 3);
+      const int64_t bytes = stream.state_bytes();
+      for (int repeat = 0; repeat < 2; ++repeat) {  // again after reset()
+        int64_t steps = 0;
+        for (int64_t t = 0; t < 24; ++t) {
+          const Tensor frame = features.view({3, 5}, {120, 1}, t * 5).clone();
+          const int64_t before = allocator().stats().allocations;
+          const bool complete = stream.push(frame);
+          CHECK(allocator().stats().allocations == before);
+          REQUIRE(complete == ((t + 1) % subsampling == 0));
+          if (!complete) continue;
+          const Tensor expected = parallel.logits.alias({3, 6}, {parallel.logits.strides()[0], 1}, steps * 6);
+          CHECK(max_difference(stream.logits(), expected.clone()) < 1e-5);
+          ++steps;
+        }
+        CHECK(steps == parallel.logits.size(1));
+        if (std::string(kind) == "softmax")  // whose state is full
+          CHECK_THROWS_WITH_AS(stream.push(Tensor::zeros({3, 5})),
+                               "SpeechStream: frame 24 is beyond the longest utterance, 24", ShapeError);
+        stream.reset();
+      }
+      CHECK(stream.state_bytes() == bytes);
+    }
+}
+
+TEST_CASE(
+    "a stream of linear attention goes on beyond the longest utterance, with the positions that follow") {
+  SpeechModelOptions options = small("linear", 2);
+  options.causal = true;
+  SpeechModel model(options);
+  model.initialize(3);
+  options.max_frames = 60;
+  SpeechModel longer(options);
+  longer.initialize(3);
+  const Tensor features = normal({1, 60, 5}, 2, DType::float32);
+  const Tensor expected = longer.forward(features, Tensor::full({1}, 60, DType::int64), {}).logits;
+  SpeechStream stream(model);
+  for (int64_t t = 0; t < 60; ++t)
+    if (stream.push(features.view({1, 5}, {5, 1}, t * 5)))
+      CHECK(max_difference(stream.logits(), expected.alias({1, 6}, {6, 1}, t / 2 * 6).clone()) < 1e-5);
+}
+
+TEST_CASE("a causal model does not see later frames, and another one does") {
+  for (const bool causal : {true, false}) {
+    SpeechModelOptions options = small("linear");
+    options.causal = causal;
+    SpeechModel model(options);
+    model.initialize(3);
+    const Tensor features = normal({1, 10, 5}, 2, DType::float32),
+                 lengths = Tensor::full({1}, 10, DType::int64);
+    const Tensor changed = features.clone();
+    changed.data<float>()[49] += 5;
+    const auto a = model.forward(features, lengths, {}).logits.to_vector(),
+               b = model.forward(changed, lengths, {}).logits.to_vector();
+    CHECK((a[0] == b[0]) == causal);
+    CHECK(a.back() != b.back());
+  }
+}
+
+TEST_CASE("wrong options and arguments of speech models say what was expected") {
+  CHECK_THROWS_WITH_AS(SpeechModel(small("linear", 3)), "subsampling 3 is not 1, 2 or 4", ConfigError);
+  SpeechModel model(small("linear"));
+  model.initialize(1);
+  const Tensor lengths = Tensor::full({2}, 9, DType::int64);
+  CHECK_THROWS_WITH_AS(model.forward(normal({2, 9, 4}, 0, DType::float32), lengths, {}),
+                       "speech model: features (2, 9, 4) must be (batch, frames, 5)", ShapeError);
+  CHECK_THROWS_WITH(model.forward(normal({2, 8, 5}, 0, DType::float32), lengths, {}),
+                    "speech model: length 9 of sequence 0 is not in [0, 8]");
+  CHECK_THROWS_WITH(model.forward(normal({2, 25, 5}, 0, DType::float32), lengths, {}),
+                    "speech model: utterances of 25 frames; the longest that the model takes has 24");
+  CHECK_THROWS_WITH_AS(SpeechStream{model}, "only a causal Transformer recognises speech while it comes",
+                       ConfigError);
+  CHECK_THROWS_AS(SpeechStream{SpeechModel(small("lstm"))}, ConfigError);
+}

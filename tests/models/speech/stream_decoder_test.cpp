@@ -1,0 +1,186 @@
+#include "models/speech/stream_decoder.h"
+
+#include <doctest/doctest.h>
+
+#include "core/allocator.h"
+#include "models/speech/ctc_decoding.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+constexpr int64_t kClasses = 6;
+
+SpeechModelOptions streaming_options(const std::string& kind, int64_t subsampling) {
+  SpeechModelOptions options{.features = kClasses,
+                             .classes = kClasses,
+                             .subsampling = subsampling,
+                             .causal = true,
+                             .max_frames = 80};
+  options.encoder = {.layers = 2,
+                     .heads = 2,
+                     .head_dim = 4,
+                     .feedforward = 16,
+                     .attention = kind,
+                     .attention_options = OptionValues(attention_kind(kind).options)};
+  return options;
+}
+
+// Sets the weights so that the best class of a step is the index of the highest feature in its first frame.
+// The class does not depend on the state or the position.
+void make_memoryless(const SpeechModel& model) {
+  for (const auto& layer : model.encoder->layers)
+    for (const Linear* branch : {&layer->attention.out_projection, &layer->feedforward.linear2}) {
+      branch->weight.fill(0);
+      branch->bias.fill(0);
+    }
+  for (const Linear* map : std::initializer_list<const Linear*>{model.input_projection.get(), &model.head}) {
+    map->weight.fill(0);
+    map->bias.fill(0);
+    for (int64_t i = 0; i < kClasses; ++i) map->weight.data<float>()[i * map->weight.size(1) + i] = 1000;
+  }
+}
+
+// Returns frames of labels that last 1 to 12 steps, between blanks. Every 50th label exceeds the window.
+std::vector<int64_t> held_labels(int64_t steps) {
+  const RandomStream random(3, "held labels");
+  std::vector<int64_t> classes;
+  for (uint64_t n = 0; static_cast<int64_t>(classes.size()) < steps; ++n) {
+    const auto label = 1 + static_cast<int64_t>(random.uniform(3 * n) * (kClasses - 1));
+    const auto held = n % 50 == 49 ? size_t{150} : 1 + static_cast<size_t>(random.uniform(3 * n + 1) * 12);
+    const auto blanks = static_cast<size_t>(random.uniform(3 * n + 2) * 8);
+    classes.insert(classes.end(), held, label);
+    classes.insert(classes.end(), blanks, kSpeechBlank);
+  }
+  return classes;
+}
+
+std::vector<int64_t> collapsed(const std::vector<int64_t>& classes) {
+  std::vector<int64_t> labels;
+  for (size_t t = 0; t < classes.size(); ++t)
+    if (classes[t] != kSpeechBlank && (t == 0 || classes[t] != classes[t - 1])) labels.push_back(classes[t]);
+  return labels;
+}
+
+}  // namespace
+
+TEST_CASE("a stream decoder neither loses nor repeats labels at a restart") {
+  for (const char* kind : {"linear", "softmax"})
+    for (const int64_t subsampling : {1, 2})
+      for (const int64_t window : {50, 57, 80}) {
+        CAPTURE(kind);
+        CAPTURE(subsampling);
+        CAPTURE(window);
+        SpeechModel model(streaming_options(kind, subsampling));
+        model.initialize(3);
+        make_memoryless(model);
+        StreamDecoder decoder(model, {.window = window, .pause = 0});
+        const std::vector<int64_t> classes = held_labels(3000);
+        std::vector<int64_t> labels;
+        for (const int64_t best : classes) {
+          const Tensor frame = Tensor::zeros({1, kClasses});
+          frame.data<float>()[best] = 1;
+          for (int64_t i = 0; i < subsampling; ++i)
+            for (const int64_t label : decoder.push(frame)) labels.push_back(label);
+        }
+        const std::vector<int64_t> expected = collapsed(classes);
+        CHECK(labels.size() == expected.size());
+        CHECK(labels == expected);
+        CHECK(decoder.restarts() >= 3000 * subsampling / window);
+      }
+}
+
+TEST_CASE("a stream decoder starts a new state when speech begins after a pause") {
+  SpeechModel model(streaming_options("linear", 2));
+  model.initialize(3);
+  // One feature marks silence and selects the blank.
+  for (int64_t i = 0; i < model.input_projection->weight.size(0); ++i)
+    for (const int64_t frame : {0, 1})
+      model.input_projection->weight.data<float>()[i * 2 * kClasses + frame * kClasses] =
+          i == 0 ? 1000.0F : 0.0F;
+  model.head.weight.data<float>()[0] = 1000;
+  model.head.bias.data<float>()[0] = -2000;
+  const Tensor speech = normal({60, kClasses}, 2, DType::float32), quiet = Tensor::full({1, kClasses}, -20);
+  for (int64_t t = 0; t < 60; ++t) speech.data<float>()[t * kClasses] = 0;
+  quiet.data<float>()[0] = 1;
+  // The energy is computed from the other features.
+  std::vector<double> scale(kClasses, 1.0), offset(kClasses, 0.0);
+  scale[0] = 0;
+  offset[0] = -50;
+  const auto hear = [&](StreamDecoder& decoder, int64_t silence_after) {
+    std::vector<int64_t> labels;
+    const auto push = [&](const Tensor& frame) {
+      for (const int64_t label : decoder.push(frame)) labels.push_back(label);
+    };
+    push(quiet);
+    for (int64_t t = 0; t < 60; ++t) push(speech.view({1, kClasses}, {kClasses, 1}, t * kClasses));
+    for (int64_t t = 0; t < silence_after; ++t) push(quiet);
+    return labels;
+  };
+  StreamDecoder decoder(model, {.window = 200, .scale = scale, .offset = offset});
+  const auto alone = hear(decoder, 60);
+  CHECK(alone.size() > 3);
+  CHECK(decoder.restarts() == 0);
+  for (const int64_t silence : {60, 45, 1001, 60}) CHECK(hear(decoder, silence) == alone);
+  CHECK(decoder.restarts() == 4);
+  // Without restarts, the state depends on all previous frames.
+  StreamDecoder endless(model, {.window = 0});
+  CHECK(hear(endless, 60) == alone);
+  CHECK(hear(endless, 60) != alone);
+}
+
+TEST_CASE("EnergyTracker counts frames in the lower half of the energies of the last ten seconds") {
+  EnergyTracker tracker;
+  CHECK(tracker.push(5) == 1);
+  CHECK(tracker.push(10) == 0);
+  CHECK(tracker.push(7.5) == 1);
+  CHECK(tracker.push(0) == 2);
+  CHECK(tracker.push(5.1) == 0);
+  // A loud noise has no effect after ten seconds.
+  tracker.push(100);
+  CHECK(tracker.push(10) == 1);
+  for (int i = 0; i < 1100; ++i) tracker.push(i % 2 * 10.0);
+  CHECK(tracker.push(10) == 0);
+  tracker.reset();
+  CHECK(tracker.push(100) == 1);
+}
+
+TEST_CASE("the memory of a stream decoder does not depend on the length of the stream") {
+  SpeechModelOptions options = streaming_options("linear", 4);
+  options.encoder.layers = 1;
+  SpeechModel model(options);
+  model.initialize(3);
+  StreamDecoder decoder(model, {.window = 80});
+  const Tensor frames = normal({500, kClasses}, 2, DType::float32);
+  const auto push = [&](int64_t count) {
+    for (int64_t t = 0; t < count; ++t)
+      decoder.push(frames.view({1, kClasses}, {kClasses, 1}, t % 500 * kClasses));
+  };
+  push(6000);
+  const int64_t bytes = decoder.state_bytes(), active = allocator().stats().active;
+  allocator().reset_peak();
+  push(6000);
+  const int64_t peak = allocator().stats().peak;
+  push(348000);
+  CHECK(decoder.frames() == 360000);
+  CHECK(decoder.restarts() > 3600);
+  CHECK(decoder.state_bytes() == bytes);
+  CHECK(allocator().stats().active == active);
+  CHECK(allocator().stats().peak == peak);
+}
+
+TEST_CASE("a stream decoder rejects invalid windows and frames") {
+  SpeechModel linear(streaming_options("linear", 1)), softmax(streaming_options("softmax", 1));
+  linear.initialize(1);
+  CHECK_THROWS_WITH_AS((StreamDecoder{linear, {.window = 49}}),
+                       "a window of 49 frames is too short: expected 0 or at least 50", ConfigError);
+  CHECK_THROWS_WITH_AS(
+      (StreamDecoder{softmax, {.window = 81}}),
+      "a window of 81 frames is longer than model.max_frames = 80, the capacity of softmax attention",
+      ConfigError);
+  StreamDecoder decoder(linear, {.window = 81});
+  CHECK_THROWS_WITH_AS(decoder.push(Tensor::zeros({1, 5})),
+                       "StreamDecoder: frame (1, 5) of float32 must be (1, 6) of float32", ShapeError);
+}

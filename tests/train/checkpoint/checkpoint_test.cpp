@@ -1,0 +1,288 @@
+#include "train/checkpoint/checkpoint.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "core/system/files.h"
+#include "tests/support/file_size_limit.h"
+#include "tests/train/config/config_fixture.h"
+#include "train/checkpoint/safetensors.h"
+
+using namespace tapeformer;
+namespace fs = std::filesystem;
+
+namespace {
+
+CheckpointContents contents_of(double value, int64_t size = 4) {
+  return {{{"w", Tensor::full({size}, value)}},
+          {{"w.m", Tensor::full({size}, -value)}, {"step", Tensor::full({1}, value, DType::int64)}},
+          {.seconds = value},
+          "[run]\n"};
+}
+
+std::string save_checkpoint(const std::string& run_dir, int64_t step, CheckpointContents contents) {
+  contents.state.step = step;
+  return tapeformer::save_checkpoint(run_dir, contents);
+}
+
+double model_value(const std::string& folder, int64_t size = 4) {
+  const Tensor w = Tensor::zeros({size});
+  Checkpoint(folder).load_model({{"w", w}});
+  const auto values = w.to_vector();
+  REQUIRE(std::count(values.begin(), values.end(), values[0]) == size);
+  return values[0];
+}
+
+std::string target(const TempFolder& run, const char* link) {
+  return fs::read_symlink(run.path(std::string("checkpoints/") + link)).string();
+}
+
+int leftovers(const TempFolder& run) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(run.path("checkpoints")))
+    count += entry.path().filename().string().find(".tmp-") != std::string::npos;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint has its four files, and latest leads to it") {
+  TempFolder run;
+  const auto folder = save_checkpoint(run.path("deep/run"), 1200, contents_of(7));
+  CHECK(folder == run.path("deep/run/checkpoints/step-00001200"));
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  CHECK(names ==
+        std::vector<std::string>{"config.toml", "model.safetensors", "optimizer.safetensors", "state.json"});
+
+  const Checkpoint checkpoint(find_checkpoint(run.path("deep/run"), false));
+  CHECK(fs::path(checkpoint.folder()).filename() == "step-00001200");
+  CHECK(checkpoint.state().step == 1200);
+  CHECK(checkpoint.state().seconds == 7);
+  CHECK(read_file(checkpoint.config_path()) == "[run]\n");
+  const Tensor m = Tensor::zeros({4}), step = Tensor::zeros({1}, DType::int64);
+  checkpoint.load_optimizer({{"w.m", m}, {"step", step}});
+  CHECK(m.to_vector()[3] == -7);
+  CHECK(step.item() == 7);
+}
+
+TEST_CASE("saving a step again replaces its checkpoint") {
+  TempFolder run;
+  save_checkpoint(run.path(""), 5, contents_of(1));
+  save_checkpoint(run.path(""), 5, contents_of(2));
+  CHECK(model_value(find_checkpoint(run.path(""), false)) == 2);
+  CHECK(leftovers(run) == 0);
+  CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{5});
+}
+
+TEST_CASE("pruning keeps the newest, the latest and the best") {
+  TempFolder run;
+  for (int step = 10; step <= 60; step += 10) {
+    save_checkpoint(run.path(""), step, contents_of(step));
+    if (step == 20) mark_best_checkpoint(run.path(""), step);
+  }
+  prune_checkpoints(run.path(""), 2);
+  CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{20, 50, 60});
+  save_checkpoint(run.path(""), 30, contents_of(30));  // latest is not the newest after going back
+  prune_checkpoints(run.path(""), 1);
+  CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{20, 30, 60});
+  CHECK(target(run, "best") == "step-00000020");
+  CHECK(target(run, "latest") == "step-00000030");
+  CHECK(model_value(find_checkpoint(run.path(""), true)) == 20);
+  CHECK(leftovers(run) == 0);
+  CHECK_THROWS_AS(mark_best_checkpoint(run.path(""), 99), CheckpointError);
+}
+
+TEST_CASE("leftovers of a killed process are removed, whole checkpoints and foreign files stay") {
+  TempFolder run;
+  save_checkpoint(run.path(""), 1, contents_of(1));
+  run.write("checkpoints/step-00000002.tmp-0123456789abcdef/model.safetensors", "half");
+  run.write("config.toml.tmp-0123456789abcdef", "half");
+  run.write("notes.tmp-1", "mine");
+  run.write("checkpoints/notes.txt", "mine");
+  run.write("checkpoints/step-x/notes.txt", "mine");
+  CHECK(leftovers(run) == 1);
+  remove_unfinished_checkpoints(run.path(""));
+  CHECK(leftovers(run) == 0);
+  prune_checkpoints(run.path(""), 1);
+  CHECK_FALSE(fs::exists(run.path("config.toml.tmp-0123456789abcdef")));
+  CHECK(fs::exists(run.path("notes.tmp-1")));
+  CHECK(fs::exists(run.path("checkpoints/notes.txt")));
+  CHECK(fs::exists(run.path("checkpoints/step-x/notes.txt")));
+  CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{1});
+  remove_unfinished_checkpoints(run.path("none"));
+  CHECK(checkpoint_steps(run.path("none")).empty());
+}
+
+TEST_CASE(
+    "find_checkpoint takes run and checkpoint folders, copies without symlinks, and names what is wrong") {
+  TempFolder run;
+  CHECK_THROWS_WITH_AS(
+      find_checkpoint(run.path("none"), true),
+      (run.path("none") + ": expected a run directory with checkpoints or a checkpoint folder with "
+                          "model.safetensors, found nothing")
+          .c_str(),
+      CheckpointError);
+  CHECK_THROWS_AS(find_checkpoint(run.path(""), true), CheckpointError);
+  const auto first = save_checkpoint(run.path(""), 1, contents_of(1));
+  save_checkpoint(run.path(""), 2, contents_of(2));
+  CHECK(model_value(find_checkpoint(first, true)) == 1);
+  CHECK(model_value(find_checkpoint(run.path("checkpoints/latest"), true)) == 2);
+  CHECK(model_value(find_checkpoint(run.path(""), true)) == 2);  // no best yet
+  fs::remove(run.path("checkpoints/latest"));
+  CHECK(model_value(find_checkpoint(run.path(""), false)) == 2);
+  fs::create_symlink("step-00000009", run.path("checkpoints/latest"));
+  CHECK(model_value(find_checkpoint(run.path(""), false)) == 2);
+  fs::remove(run.path("checkpoints/latest"));
+  fs::copy(first, run.path("checkpoints/latest"));  // as `cp -rL` leaves it
+  save_checkpoint(run.path(""), 3, contents_of(3));
+  CHECK(target(run, "latest") == "step-00000003");
+}
+
+TEST_CASE("a checkpoint that lacks a file names it") {
+  TempFolder run;
+  const auto folder = save_checkpoint(run.path(""), 1, contents_of(1));
+  fs::remove(folder + "/state.json");
+  fs::remove(folder + "/optimizer.safetensors");
+  CHECK_THROWS_WITH_AS(
+      Checkpoint(folder).state(),
+      ("checkpoint: cannot open " + folder + "/state.json: No such file or directory").c_str(),
+      CheckpointError);
+  CHECK_THROWS_AS(Checkpoint(folder).load_optimizer({}), CheckpointError);
+}
+
+TEST_CASE("a full disk while writing a checkpoint leaves the old ones intact") {
+  TempFolder run;
+  save_checkpoint(run.path(""), 1, contents_of(1));
+  mark_best_checkpoint(run.path(""), 1);
+  CheckpointContents big_model = contents_of(2, 10'000), big_state = contents_of(2);
+  big_state.state.task = "{\"text\": \"" + std::string(40'000, ' ') + "\"}";
+  for (const auto* contents : {&big_model, &big_state})
+    for (const int64_t step : {1, 2}) {
+      std::string error;
+      {
+        const test::FileSizeLimit limit(8192);
+        try {
+          save_checkpoint(run.path(""), step, *contents);
+        } catch (const CheckpointError& caught) {
+          error = caught.what();
+        }
+      }
+      const std::string start = "checkpoint of step " + std::to_string(step) + " not saved: cannot write ";
+      CHECK_MESSAGE(error.starts_with(start), error);
+      CHECK(error.find(contents == &big_model ? "model.safetensors: " : "state.json: ") != std::string::npos);
+      CHECK(leftovers(run) == 0);
+      CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{1});
+      CHECK(model_value(find_checkpoint(run.path(""), false)) == 1);
+      CHECK(model_value(find_checkpoint(run.path(""), true)) == 1);
+    }
+  save_checkpoint(run.path(""), 2, big_model);  // room again
+  CHECK(model_value(find_checkpoint(run.path(""), false), 10'000) == 2);
+}
+
+TEST_CASE("no space left on the device is an error of every write") {
+  const std::string data(1 << 20, 'x');
+  CHECK_THROWS_WITH_AS(File("/dev/full", O_WRONLY).write(data.data(), data.size()),
+                       "cannot write /dev/full: No space left on device", FileError);
+}
+
+TEST_CASE("a folder that cannot be written is an error") {
+  TempFolder run;
+  run.write("checkpoints", "a file in the way");
+  CHECK_THROWS_AS(save_checkpoint(run.path(""), 1, contents_of(1)), CheckpointError);
+}
+
+namespace {
+
+constexpr int64_t kKilledSize = 30'000;
+
+// Saves, marks and prunes without end; writes a byte after every round.
+void save_in_a_loop(const std::string& run_dir, int64_t step, CheckpointContents& contents, int done) {
+  for (;; ++step) {
+    float* values = contents.model.at("w").data<float>();
+    std::fill(values, values + kKilledSize, static_cast<float>(step));
+    save_checkpoint(run_dir, step, contents);
+    if (step % 3 == 0) mark_best_checkpoint(run_dir, step);
+    if (step % 4 == 0) save_checkpoint(run_dir, step, contents);
+    prune_checkpoints(run_dir, 2);
+    if (write(done, "", 1) != 1) return;
+  }
+}
+
+// Starts the loop in a child, lets it end `rounds` rounds, waits for a share of the time that one takes here
+// (so that slow disks and sanitizers are hit as often) and kills it.
+void save_and_kill(const std::string& run_dir, int64_t step, CheckpointContents& contents, int rounds,
+                   double share, std::chrono::duration<double>& round_time) {
+  int done[2];
+  REQUIRE(pipe(done) == 0);
+  const auto start = std::chrono::steady_clock::now();
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    try {
+      save_in_a_loop(run_dir, step, contents, done[1]);
+    } catch (...) {
+    }
+    _exit(1);  // an error in the child shows as an exit instead of a kill
+  }
+  close(done[1]);
+  char byte = 0;
+  for (int round = 0; round < rounds; ++round) CHECK(read(done[0], &byte, 1) == 1);
+  if (rounds > 0) round_time = (std::chrono::steady_clock::now() - start) / rounds;
+  std::this_thread::sleep_for(round_time * share);
+  kill(child, SIGKILL);
+  int status = 0;
+  waitpid(child, &status, 0);
+  close(done[0]);
+  REQUIRE(WIFSIGNALED(status));
+}
+
+// The step that a folder under checkpoints/ holds, after a check that it is whole.
+int64_t whole_step(const std::string& folder) {
+  const int64_t step = Checkpoint(folder).state().step;
+  CHECK(model_value(folder, kKilledSize) == static_cast<double>(step));
+  CHECK_NOTHROW(SafetensorsFile(folder + "/optimizer.safetensors").read("w.m"));
+  CHECK(fs::exists(folder + "/config.toml"));
+  return step;
+}
+
+}  // namespace
+
+TEST_CASE("kill -9 at any moment: latest is whole") {
+  TempFolder run;
+  CheckpointContents contents =
+      contents_of(0, kKilledSize);  // before the fork: the child must not start threads
+  std::chrono::duration<double> round_time{0.02};
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> share(0, 2);
+  int interrupted = 0;
+  int64_t last = 0;
+  for (int round = 0; round < 24; ++round) {
+    save_and_kill(run.path(""), last + 1, contents, round % 4 == 0 ? 0 : 1, share(random), round_time);
+    if (!fs::exists(run.path("checkpoints"))) continue;
+    interrupted += leftovers(run) > 0;
+    for (const auto& entry : fs::directory_iterator(run.path("checkpoints"))) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("step-")) CHECK(whole_step(entry.path().string()) == std::stoll(name.substr(5)));
+    }
+    if (round % 4 != 0) REQUIRE(fs::is_symlink(run.path("checkpoints/latest")));
+    for (const char* link : {"checkpoints/latest", "checkpoints/best"})
+      if (fs::is_symlink(run.path(link))) CHECK(whole_step(run.path(link)) > 0);
+    if (!fs::is_symlink(run.path("checkpoints/latest"))) continue;
+    const int64_t step = whole_step(run.path("checkpoints/latest"));
+    CHECK(step >= last + (round % 4 == 0 ? 0 : 1));
+    last = step;
+    remove_unfinished_checkpoints(run.path(""));
+    CHECK(leftovers(run) == 0);
+  }
+  CHECK(interrupted > 0);  // the kills did hit half-written checkpoints
+}

@@ -1,0 +1,196 @@
+// tapeformer bench: every benchmark runs at a small size and reports figures that can be right.
+#include <doctest/doctest.h>
+
+#include "core/cuda/backend.h"
+#include "tests/train/cli/program.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+// As --device wants it; empty where there is none.
+std::string cuda_name() {
+  if constexpr (kHasCuda) {
+    if (cuda::emulated()) return "cuda-emulated";
+    if (cuda::problem_with(0).empty()) return "cuda";
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("bench list names what bench runs") {
+  const auto list = json_of(run_program({"bench", "list", "--json"}))["benchmarks"];
+  CHECK(!list.empty());
+  for (const auto& entry : list) {
+    const auto help = run_program({"bench", entry["name"], "--help"});
+    CHECK(help.code == 0);
+    CHECK(contains(help.out, "tapeformer bench " + entry["name"].get<std::string>()));
+  }
+}
+
+TEST_CASE("bench small-op") {
+  const auto figures =
+      json_of(run_program({"bench", "small-op", "--ops", "100", "--repeats", "3", "--json"}));
+  CHECK(figures["benchmark"] == "small-op");
+  CHECK(figures["elements"] == 16);
+  // A recorded op cannot cost less than the same op unrecorded.
+  CHECK(figures["microseconds_unrecorded"] > 0);
+  CHECK(figures["microseconds_per_op"] > figures["microseconds_unrecorded"]);
+}
+
+TEST_CASE("bench sgemm") {
+  const auto figures = json_of(run_program(
+      {"bench", "sgemm", "--layers", "1", "--length", "64", "--batch", "1", "--repeats", "2", "--json"}));
+  CHECK(figures["gflops"] > 0);
+  CHECK(figures["copy_gigabytes_per_second"] > 0);
+  // Four kinds of layer, each with its product and the two of its gradient.
+  REQUIRE(figures["products"].size() == 12);
+  double flops = 0;
+  for (const auto& row : figures["products"])
+    flops += 2.0 * row["m"].get<double>() * row["n"].get<double>() * row["k"].get<double>() *
+             row["count"].get<double>();
+  // 6 operations for each weight and token, biases and embeddings aside.
+  const double weights = 4 * 256 * 256 + 2 * 256 * 1024 + 256 * 30;
+  CHECK(flops == 6 * weights * 64);
+}
+
+TEST_CASE("bench train-step") {
+  const auto figures =
+      json_of(run_program({"bench", "train-step", "--layers", "1", "--heads", "2", "--length", "32",
+                           "--batch", "2", "--repeats", "2", "--json", "--threads", "1"}));
+  CHECK(figures["threads"] == 1);
+  CHECK(figures["seconds_per_step"] > 0);
+  CHECK(figures["share_of_sgemm"] > 0);
+  CHECK(figures["peak_bytes"] > figures["parameters"]);
+  CHECK(figures["peak_resident_bytes"] > figures["peak_bytes"]);
+
+  // LSH attention is linear in the length. With the cost of softmax attention, twice the length would be four
+  // times the work.
+  const auto lsh_work = [](const char* length) {
+    return json_of(run_program({"bench", "train-step", "--layers", "1", "--heads", "1", "--attention", "lsh",
+                                "--length", length, "--batch", "1", "--repeats", "1", "--json", "--dropout",
+                                "0"}))["gflop_of_attention"]
+        .get<double>();
+  };
+  CHECK(lsh_work("512") == doctest::Approx(2 * lsh_work("256")));
+
+  const auto of_config =
+      json_of(run_program({"bench", "train-step", "--config", SOURCE_DIR "/configs/quickstart.toml", "--set",
+                           "model.layers=1", "--set", "data.batch_size=1", "--repeats", "1", "--json"}));
+  CHECK(of_config["batch"] == 1);
+  CHECK(run_program({"bench", "train-step", "--set", "model.layers=1"}).code == 2);
+  CHECK(run_program({"bench", "train-step", "--attention", "linaer"}).code == 2);
+}
+
+TEST_CASE("bench attention") {
+  const auto figures = json_of(run_program({"bench", "attention", "--shortest", "32", "--longest", "64",
+                                            "--heads", "1", "--repeats", "1", "--json"}));
+  REQUIRE(figures["lengths"].size() >= 2);
+  for (const auto& row : figures["lengths"]) {
+    CHECK(row["seconds"] > 0);
+    // At least q, k, v, the result and their gradients: eight tensors of 64 floats a token.
+    CHECK(row["bytes_per_token"] >= 8 * 64 * 4);
+  }
+  const auto linear = json_of(run_program({"bench", "attention", "--kind", "linear", "--shortest", "64",
+                                           "--longest", "64", "--repeats", "1", "--json"}));
+  CHECK(linear["lengths"].size() == 1);
+  CHECK(run_program({"bench", "attention", "--kind", "linaer"}).code == 2);
+  CHECK(run_program({"bench", "attention", "--dtype", "bfloat16", "--device", "cpu"}).code == 2);
+  if constexpr (kHasCuda)
+    if (cuda::emulated()) {
+      const auto halves = json_of(run_program({"bench", "attention", "--kind", "linear", "--shortest", "64",
+                                               "--longest", "64", "--heads", "1", "--repeats", "1", "--dtype",
+                                               "bfloat16", "--device", "cuda-emulated", "--json"}));
+      CHECK(halves["dtype"] == "bfloat16");
+      // Eight tensors of 64 elements a token, and states in float32: 65 rows of 64 for 64 tokens.
+      CHECK(halves["lengths"][0]["bytes_per_token"] >= 8 * 64 * 2);
+      CHECK(halves["lengths"][0]["bytes_per_token"] < 8 * 64 * 4);
+    }
+}
+
+TEST_CASE("bench reversible") {
+  const auto figures = json_of(
+      run_program({"bench",     "reversible", "--deepest", "4", "--heads",       "1",  "--head-dim",   "8",
+                   "--length",  "64",         "--batch",   "2", "--feedforward", "64", "--vocabulary", "512",
+                   "--repeats", "1",          "--threads", "1", "--json"}));
+  REQUIRE(figures["depths"].size() == 6);
+  CHECK(figures["reversible_added_layer_bytes"] == 0);
+  CHECK(figures["recompute_added_layer_bytes"] >= 2 * 64 * 8 * 4);
+  CHECK(figures["stored_added_layer_bytes"] > figures["recompute_added_layer_bytes"]);
+  REQUIRE(figures["chunks"].size() == 9);
+  for (const auto& row : figures["chunks"])
+    if (row["chunks"] == 16) CHECK(row["share_of_peak"] < 0.9);
+  CHECK(run_program({"bench", "reversible", "--attention", "linaer"}).code == 2);
+  CHECK(run_program({"bench", "reversible", "--clock", "sun"}).code == 2);
+}
+
+TEST_CASE("bench generate allocates nothing for a token") {
+  const auto figures = json_of(run_program(
+      {"bench", "generate", "--layers", "1", "--batch", "3", "--tokens", "8", "--repeats", "2", "--json"}));
+  REQUIRE(figures["cases"].size() == 2);
+  CHECK(figures["cases"][0]["batch"] == 1);
+  CHECK(figures["cases"][0]["threads"] == 1);
+  CHECK(figures["cases"][1]["batch"] == 3);
+  for (const auto& row : figures["cases"]) {
+    CHECK(row["milliseconds_per_token"] > 0);
+    CHECK(row["allocations_per_token"] == 0);
+  }
+  CHECK(run_program({"bench", "generate", "--tokens", "784"}).code == 2);
+}
+
+TEST_CASE("bench filterbank") {
+  const auto figures =
+      json_of(run_program({"bench", "filterbank", "--seconds", "2", "--repeats", "1", "--json"}));
+  CHECK(figures["frames"] == 198);
+  CHECK(figures["times_real_time"] > 1);
+  CHECK(run_program({"bench", "filterbank", "--bins", "500"}).code == 2);
+}
+
+TEST_CASE("bench ctc") {
+  const auto figures = json_of(run_program({"bench", "ctc", "--batch", "2", "--frames", "50", "--classes",
+                                            "5", "--labels", "9", "--repeats", "2", "--json"}));
+  CHECK(figures["milliseconds"] > 0);
+  CHECK(figures["milliseconds_forward"] > 0);
+  // Random logits know nothing of the labels.
+  CHECK(figures["loss"] > 1);
+  CHECK(run_program({"bench", "ctc", "--frames", "10", "--labels", "6"}).code == 2);
+}
+
+TEST_CASE("bench lstm") {
+  const auto figures = json_of(run_program({"bench", "lstm", "--batch", "2", "--frames", "9", "--hidden", "6",
+                                            "--layers", "2", "--repeats", "2", "--json"}));
+  // Two directions of two layers, with 40 and 12 features.
+  CHECK(figures["parameters"] == 2 * (24 * (40 + 6 + 2) + 24 * (12 + 6 + 2)));
+  CHECK(figures["milliseconds"] > 0);
+  CHECK(figures["gflops_forward"] > 0);
+}
+
+TEST_CASE("cuda: benchmarks of models measure the device that is named, the others say that they do not") {
+  const std::string device = cuda_name();
+  if (device.empty()) return;
+  const std::vector<std::vector<std::string>> commands = {
+      {"train-step", "--layers", "1", "--heads", "2", "--length", "32", "--batch", "2", "--repeats", "1"},
+      {"attention", "--kind", "linear", "--shortest", "64", "--longest", "64", "--heads", "1", "--repeats",
+       "1"},
+      {"lstm", "--batch", "2", "--frames", "5", "--hidden", "4", "--layers", "1", "--repeats", "1"}};
+  for (std::vector<std::string> words : commands) {
+    CAPTURE(words.front());
+    words.insert(words.begin(), "bench");
+    words.insert(words.end(), {"--json", "--device", device});
+    CHECK(json_of(run_program(words))["device"] == "cuda:0");
+  }
+  const auto drawn =
+      json_of(run_program({"bench", "generate", "--layers", "1", "--heads", "1", "--batch", "2", "--tokens",
+                           "4", "--repeats", "1", "--json", "--device", device}));
+  REQUIRE(drawn["cases"].size() == 2);
+  for (const auto& row : drawn["cases"]) {
+    CHECK(row["device"] == "cuda:0");
+    CHECK(row["milliseconds_per_token"] > 0);
+    CHECK(row["allocations_per_token"] == 0);
+  }
+  const auto refused = run_program({"bench", "sgemm", "--device", device});
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "measures the CPU"));
+}

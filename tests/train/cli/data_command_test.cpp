@@ -1,0 +1,349 @@
+// tapeformer data, on Fashion-MNIST from its Debian package and on copies of it.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "data/audio/audio.h"
+#include "data/files/download.h"
+#include "tests/train/cli/program.h"
+
+using namespace tapeformer::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kPackage = "/usr/share/datasets/fashion-mnist";
+const std::string kTestLabels = "t10k-labels-idx1-ubyte.gz";
+
+// True, with the message that ctest reports as skipped, where the package is not installed.
+bool no_package() {
+  if (fs::exists(kPackage / kTestLabels)) return false;
+  MESSAGE("skipped: dataset-fashion-mnist is not installed");
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("data list names every set and where it is") {
+  const TempDir empty;
+  const auto sets =
+      json_of(run_program({"data", "list", "--json", "--data-dir", empty.path().string()}))["sets"];
+  CHECK(sets.size() >= 3);
+  for (const auto& set : sets) {
+    if (set["name"] == "fashion-mnist") continue;  // found beside the data directories
+    CHECK(set["files"] == 0);
+    CHECK(set["folder"] == "not found");
+  }
+  CHECK(json_of(run_program({"data", "list", "mnist", "--json"}))["sets"].size() == 1);
+  CHECK(run_program({"data", "list", "nmist"}).code == 2);
+  CHECK(run_program({"data", "list", "--set", "data.limit=3"}).code == 2);
+}
+
+TEST_CASE("data list left out the sets of speech") {
+  const TempDir dir;
+  write_file(dir / "cmudict/cmudict.dict", std::string("a AH0\n"));
+  write_file(dir / "fsdd/recordings/0_ann_0.wav", std::string("no sound"));
+  const auto rows =
+      json_of(run_program({"data", "list", "--json", "--data-dir", dir.path().string()}))["sets"];
+  std::map<std::string, nlohmann::json> sets;
+  for (const auto& row : rows) sets[row["name"]] = row;
+  for (const std::string name : {"an4", "fsdd", "synthetic-speech", "cmudict"}) REQUIRE(sets.contains(name));
+  CHECK(sets["cmudict"]["files"] == 1);
+  CHECK(sets["cmudict"]["of"] == 1);
+  CHECK(sets["fsdd"]["folder"] == (dir / "fsdd").string());
+  CHECK(sets["an4"]["folder"] == "not found");
+  CHECK(sets["an4"]["files"] == 0);
+  CHECK(json_of(run_program({"data", "list", "an4", "--json"}))["sets"].size() == 1);
+}
+
+TEST_CASE("options of another action of data were ignored") {
+  using Words = std::vector<std::string>;
+  for (const auto& [words, option, action] : std::vector<std::tuple<Words, std::string, std::string>>{
+           {{"list", "--from=x"}, "from", "fetch"},
+           {{"fetch", "mnist", "--sentences=3"}, "sentences", "prepare synthetic-speech"},
+           {{"verify", "mnist", "--valid=0.3"}, "valid", "prepare kaldi"},
+           {{"prepare", "mnist", "--audio=x"}, "audio", "prepare kaldi"},
+           {{"prepare", "synthetic-speech", "--layout=kaldi"}, "layout", "verify"},
+           {{"list", "--allow-commands"}, "allow-commands", "verify"}}) {
+    Words line = {"data"};
+    line.insert(line.end(), words.begin(), words.end());
+    const ProgramResult result = run_program(line);
+    CHECK(result.code == 2);
+    CHECK(contains(result.err, "--" + option + " belongs to \"tapeformer data " + action + "\""));
+  }
+}
+
+TEST_CASE("data verify reads every byte") {
+  if (no_package()) return;
+  const auto good = run_program({"data", "verify", "fashion-mnist", "--json"});
+  CHECK(good.code == 0);
+  CHECK(json_of(good)["good"] == true);
+  CHECK(json_of(good)["files"].size() == 4);
+
+  const TempDir dir;
+  for (const auto& file : fs::directory_iterator(kPackage)) {
+    fs::create_directories(dir / "fashion-mnist");
+    fs::copy(file.path(), dir / "fashion-mnist" / file.path().filename());
+  }
+  const fs::path cut = dir / "fashion-mnist" / kTestLabels;
+  fs::resize_file(cut, fs::file_size(cut) - 100);
+  const auto bad =
+      run_program({"data", "verify", "fashion-mnist", "--json", "--data-dir", dir.path().string()});
+  CHECK(bad.code == 3);
+  CHECK(contains(bad.err, cut.string()));
+  const auto report = json_of(bad);
+  CHECK(report["good"] == false);
+  int bad_files = 0;
+  for (const auto& file : report["files"]) bad_files += file["good"] == false;
+  CHECK(bad_files == 1);
+}
+
+TEST_CASE("missing data exits with 3 and says where it was looked for") {
+  const TempDir empty;
+  for (const std::string action : {"verify", "prepare"}) {
+    const auto result = run_program({"data", action, "mnist", "--data-dir", empty.path().string()});
+    CHECK(result.code == 3);
+    CHECK(contains(result.err, (empty / "mnist").string()));
+    CHECK(contains(result.err, tapeformer::can_download()
+                                   ? "to get it: tapeformer data fetch mnist, or download"
+                                   : "to get it: download"));
+  }
+}
+
+TEST_CASE("data prepare reads a whole set") {
+  if (no_package()) return;
+  const auto splits = json_of(run_program({"data", "prepare", "fashion-mnist", "--json"}))["splits"];
+  REQUIRE(splits.size() == 2);
+  CHECK(splits[0]["examples"] == 60000);
+  CHECK(splits[1]["examples"] == 10000);
+  CHECK(splits[1]["tokens_per_example"] == 784);
+}
+
+TEST_CASE("data fetch takes what is missing from another place and verifies it") {
+  if (no_package()) return;
+  const TempDir dir;
+  const std::vector<std::string> words = {
+      "data",   "fetch",      "fashion-mnist",    "--from", kPackage.string(),
+      "--json", "--data-dir", dir.path().string()};
+  for (const bool again : {false, true}) {
+    CAPTURE(again);
+    const auto report = json_of(run_program(words));
+    CHECK(report["sets"][0]["good"] == true);
+    CHECK(report["sets"][0]["folder"] == (dir / "fashion-mnist").string());
+    fs::remove(dir / "fashion-mnist" / kTestLabels);
+  }
+  CHECK(run_program({"data", "verify", "fashion-mnist", "--data-dir", dir.path().string()}).code == 3);
+  CHECK(run_program(words).code == 0);
+  CHECK(run_program({"data", "verify", "fashion-mnist", "--data-dir", dir.path().string()}).code == 0);
+}
+
+TEST_CASE("data fetch of what cannot be had exits with 3") {
+  const TempDir dir;
+  const auto absent = run_program(
+      {"data", "fetch", "mnist", "--from", (dir / "nowhere").string(), "--data-dir", dir.path().string()});
+  CHECK(absent.code == 3);
+  CHECK(contains(absent.err, "train-images-idx3-ubyte"));
+  CHECK(run_program({"data", "fetch"}).code == 2);
+}
+
+TEST_CASE(
+    "data prepare synthetic-speech writes Kaldi directories that data verify finds good, or says why not") {
+  if (std::system("command -v espeak-ng >/dev/null 2>&1")) {
+    MESSAGE("skipped: espeak-ng is not installed");
+    return;
+  }
+  const TempDir dir;
+  const auto made = run_program({"data", "prepare", "synthetic-speech", "--sentences", "2", "--json",
+                                 "--data-dir", dir.path().string()});
+  REQUIRE(made.code == 0);
+  const fs::path train = dir / "synthetic-speech" / "train";
+  CHECK(json_of(run_program({"data", "verify", train.string(), "--json"}))["good"] == true);
+  write_file(train / "text", std::string("zzz s E v\n"));
+  const auto bad = run_program({"data", "verify", train.string(), "--json"});
+  CHECK(bad.code == 3);
+  CHECK(json_of(bad)["good"] == false);
+  CHECK(contains(bad.err, "text:1: \"zzz\" has neither sound nor features"));
+}
+
+TEST_CASE("data verify knows the layouts of speech, among the data directories and by path") {
+  const TempDir dir;
+  const std::string lexicon = (dir / "cmudict/cmudict.dict").string();
+  const auto verify = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"data", "verify", "--json", "--data-dir", dir.path().string()});
+    return run_program(more);
+  };
+  CHECK(verify({"cmudict"}).code == 3);
+  write_file(lexicon, std::string("a AH0\n"));
+  CHECK(json_of(verify({"cmudict"}))["good"] == true);
+  CHECK(json_of(verify({lexicon, "--layout", "lexicon"}))["good"] == true);
+  write_file(lexicon, std::string("a AH0\nb\n"));
+  for (const auto& words : {std::vector<std::string>{"cmudict"}, {lexicon, "--layout", "lexicon"}}) {
+    const auto bad = verify(words);
+    CHECK(bad.code == 3);
+    CHECK(json_of(bad)["files"][0]["faults"] == 1);
+    CHECK(contains(bad.err, "cmudict.dict:2: \"b\" has no phones"));
+  }
+  CHECK(verify({lexicon, "--layout", "timmit"}).code == 2);
+}
+
+namespace {
+
+// Writes a part of a Kaldi folder: `count` recordings of tones at 8 kHz with the text "two words".
+void write_part(const fs::path& folder, int count) {
+  std::string scp, text;
+  std::vector<float> samples(4000);
+  for (size_t i = 0; i < samples.size(); ++i)
+    samples[i] = static_cast<float>(0.5 * std::sin(0.3 * static_cast<double>(i)));
+  fs::create_directories(folder);
+  for (int i = 0; i < count; ++i) {
+    const std::string id = "u" + std::to_string(1000 + i);
+    tapeformer::write_wav(folder / (id + ".wav"), samples, 8000);
+    scp += id + " " + (folder / (id + ".wav")).string() + "\n";
+    text += id + " two words\n";
+  }
+  write_file(folder / "wav.scp", scp);
+  write_file(folder / "text", text);
+}
+
+}  // namespace
+
+TEST_CASE("data verify takes what training takes, and finds what training refuses") {
+  const TempDir dir;
+  const std::string data = (dir / "data").string();
+  for (const std::string part : {"train", "test"}) write_part(dir / "data" / part, part == "train" ? 40 : 3);
+  write_file(dir / "lexicon", std::string("two T UW1\nwords W ER1 D Z\n"));
+  const auto verify = [&](const std::vector<std::string>& sets) {
+    std::vector<std::string> words = {"data", "verify", "kaldi", data, "--json"};
+    for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
+    return run_program(words);
+  };
+  const std::string rate = "data.sample_rate=8000", lexicon = "data.lexicon=" + (dir / "lexicon").string();
+  CHECK(json_of(verify({rate, lexicon}))["good"] == true);
+  CHECK(json_of(verify({rate}))["good"] == true);
+  CHECK(json_of(verify({"data.resample=true", lexicon}))["good"] == true);
+
+  // Training with the default rate refuses all recordings: the first five are printed, and the number of the
+  // others.
+  const auto other_rate = verify({});
+  CHECK(other_rate.code == 3);
+  CHECK(json_of(other_rate)["files"][0]["faults"] == 43);
+  CHECK(contains(other_rate.err, "expected 16000 samples per second, found 8000"));
+  CHECK(contains(other_rate.err, "… and 38 more of this kind"));
+  CHECK(std::count(other_rate.err.begin(), other_rate.err.end(), '\n') == 6);
+
+  write_file(dir / "lexicon", std::string("two T UW1\n"));
+  const auto unknown = verify({rate, lexicon});
+  CHECK(unknown.code == 3);
+  CHECK(contains(unknown.err, "train/wav.scp:1: the lexicon lacks \"words\""));
+  CHECK(json_of(verify({rate, lexicon, "data.unknown_words=drop"}))["good"] == true);
+  CHECK(contains(verify({rate, "data.lexicon=/nowhere"}).err, "/nowhere: no such file"));
+  CHECK(contains(verify({rate, "model.subsampling=4", "data.max_seconds=0.1"}).err, "limit of 0.1 s"));
+  CHECK(verify({"data.lexicn=x"}).code == 2);
+
+  write_file(dir / "data/test/text",
+             std::string("u1000 a a a a a a a a a a a a a a a a a a a a a a a a a a a a "
+                         "a\nu1001 b\nu1002 c\n"));
+  CHECK(contains(verify({rate}).err,
+                 "test/wav.scp:1: 48 frames make 48 steps of the model, fewer than the 57"));
+  fs::create_directories(dir / "empty");
+  CHECK(contains(run_program({"data", "verify", "kaldi", (dir / "empty").string()}).err,
+                 "expected a data directory of Kaldi"));
+}
+
+TEST_CASE("data verify of a config reads the parts that training with it reads") {
+  const TempDir dir;
+  for (const std::string part : {"learn", "judge"}) write_part(dir / "data" / part, 3);
+  write_file(dir / "data/other/text", std::string("not looked at\n"));
+  write_file(dir / "c.toml", "[data]\ndataset = \"kaldi\"\npath = \"" + (dir / "data").string() +
+                                 "\"\nsample_rate = 8000\ntrain_part = \"learn\"\ntest_part = \"judge\"\n"
+                                 "[model]\ntype = \"speech\"\nencoder = \"lstm\"\n[train]\nepochs = 1\n");
+  const std::string config = (dir / "c.toml").string();
+  const auto good = run_program({"data", "verify", config, "--json"});
+  CAPTURE(good.err);
+  CHECK(json_of(good)["good"] == true);
+  CHECK(run_program({"train", config, "--dry-run"}).code == 0);
+  for (const auto& [set, expected] :
+       {std::pair<std::string, std::string>{"data.validation=3", "holds out all of the 3 utterances"},
+        {"data.test_part=nowhere", "nowhere: no such folder"},
+        {"data.valid_part=nowhere", "nowhere: no such folder"},
+        {"data.path=/nowhere", "/nowhere: no such folder"}}) {
+    CAPTURE(set);
+    const auto bad = run_program({"data", "verify", config, "--set", set});
+    CHECK(bad.code >= 2);
+    CHECK(contains(bad.err, expected));
+    CHECK(run_program({"train", config, "--dry-run", "--set", set}).code == bad.code);
+  }
+}
+
+namespace {
+
+// Returns the line of docs/speech.md that begins with `start`.
+std::string documented(const std::string& start) {
+  const std::string text = read_file(std::filesystem::path(SOURCE_DIR) / "docs/speech.md");
+  const size_t at = text.find("\n" + start + " ") + 1;
+  REQUIRE(at > 0);
+  return text.substr(at, text.find('\n', at) - at);
+}
+
+}  // namespace
+
+TEST_CASE("data prepare kaldi: the example of the documentation, from a table to a trained model") {
+  const TempDir dir;
+  std::string table = "path\tsentence\n";
+  for (int i = 0; i < 24; ++i) {
+    const std::string name = "clip " + std::to_string(i) + ".wav";
+    std::vector<float> samples(6400);
+    const double pitch = i % 2 ? 0.1 : 0.6;
+    for (size_t k = 0; k < samples.size(); ++k)
+      samples[k] = static_cast<float>(0.4 * std::sin(pitch * static_cast<double>(k)) +
+                                      0.01 * static_cast<double>(k % 7));
+    fs::create_directories(dir / "recordings");
+    tapeformer::write_wav(dir / "recordings" / name, samples, 16000);
+    table += name + "\t" + (i == 5 ? "Zork, two!" : i % 2 ? "Two." : "ONE") + "\n";
+  }
+  write_file(dir / "recordings/transcripts.tsv", table);
+  write_file(dir / "lexicon.dict", std::string("one W AH1 N\ntwo T UW1\n"));
+  const std::string out = (dir / "corpus").string();
+  const auto run = [&](const std::string& line) {
+    const std::string words = line.substr(std::string("tapeformer").size());
+    const int status = std::system(
+        ("cd '" + dir.path().string() + "' && '" PROGRAM "'" + words + " --json > output 2> err").c_str());
+    return ProgramResult{WEXITSTATUS(status), read_file(dir / "output"), read_file(dir / "err")};
+  };
+  const auto made = run(documented("tapeformer data prepare kaldi"));
+  CAPTURE(made.err);
+  REQUIRE(made.code == 0);
+  const auto report = json_of(made);
+  CHECK(report["train"].get<int>() + report["valid"].get<int>() + report["test"].get<int>() == 23);
+  CHECK(report["unknown_words"] == 1);
+  CHECK(report["sample_rate"] == 16000);
+  CHECK(contains(made.err, "1 utterances are left out: the lexicon lacks 1 of their words"));
+  CHECK(contains(read_file(dir / "corpus/unknown-words.txt"), "1 zork "));
+
+  CHECK(json_of(run(documented("tapeformer data verify kaldi corpus")))["good"] == true);
+  write_file(dir / "c.toml",
+             "[data]\ndataset = \"kaldi\"\npath = \"" + out + "\"\nlexicon = \"" + out +
+                 "/lexicon.txt\"\n[model]\ntype = \"speech\"\nencoder = \"lstm\"\nlayers = 1\n"
+                 "hidden = 8\n[train]\nsteps = 2\n");
+  const auto trained =
+      run_program({"train", (dir / "c.toml").string(), "--run-dir", (dir / "run").string(), "--json"});
+  CAPTURE(trained.err);
+  CHECK(json_of(trained)["per"] >= 0);
+
+  for (const auto& [option, value, expected] :
+       {std::tuple<std::string, std::string, std::string>{"--valid", "2", "at most 1"},
+        {"--split", "speakers", "expected one of"},
+        {"--text-column", "words", "there is no column \"words\""}}) {
+    const auto refused = run(documented("tapeformer data prepare kaldi") + " " + option + " " + value);
+    CHECK(refused.code >= 2);
+    CHECK(contains(refused.err, expected));
+  }
+  const auto incomplete = run_program({"data", "prepare", "kaldi", "--out", out});
+  CHECK(incomplete.code == 2);
+  CHECK(contains(incomplete.err, "needs --audio"));
+}

@@ -1,0 +1,231 @@
+// Help, mistyped words, exit codes and output that cannot be written: what every command shares.
+#include "tests/train/cli/program.h"
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <csignal>
+
+using namespace tapeformer::test;
+
+namespace {
+
+const std::vector<std::string> kCommands = {"train", "eval", "generate", "complete", "bench", "data", "info"};
+
+}  // namespace
+
+TEST_CASE("help works with and without a command") {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"--help"}, {"-h"}, {"help"}}) {
+    const auto help = run_program(words);
+    CHECK(help.code == 0);
+    for (const auto& command : kCommands) CHECK(contains(help.out, "\n  " + command + " "));
+    CHECK(help.err == "");
+  }
+  for (const auto& command : kCommands) {
+    CAPTURE(command);
+    for (const auto& words :
+         {std::vector<std::string>{command, "--help"}, {command, "-h"}, {"help", command}}) {
+      const auto help = run_program(words);
+      CHECK(help.code == 0);
+      CHECK(contains(help.out, "tapeformer " + command));
+      for (const std::string option :
+           {"--device", "--threads", "--seed", "--data-dir", "--set", "--json", "--quiet"})
+        CHECK(contains(help.out, option));
+      CHECK(help.err == "");
+    }
+  }
+}
+
+TEST_CASE("no command is a usage error") {
+  const auto result = run_program({});
+  CHECK(result.code == 2);
+  CHECK(result.out == "");
+  CHECK(contains(result.err, "info"));
+}
+
+TEST_CASE("mistyped words exit with 2 and a suggestion") {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"inffo"}, "did you mean \"info\""},
+      {{"data", "lst"}, "did you mean \"list\""},
+      {{"data", "verify", "mnst"}, "did you mean \"mnist\""},
+      {{"bench", "small-opp"}, "did you mean \"small-op\""},
+      {{"info", "--jsn"}, "did you mean --json"},
+      {{"info", "--thread=2"}, "did you mean --threads"},
+      {{"data", "list", "--data_dir", "x"}, "did you mean --data-dir"},
+      {{"bench", "small-op", "--repeat=3"}, "did you mean --repeats"},
+      {{"xyzzyquux"}, "there are"},
+  };
+  for (const auto& [words, expected] : cases) {
+    const auto result = run_program(words);
+    CAPTURE(words.front());
+    CAPTURE(result.err);
+    CHECK(result.code == 2);
+    CHECK(result.out == "");
+    CHECK(contains(result.err, expected));
+  }
+}
+
+TEST_CASE("words of dashes alone are unknown options, not errors of the program") {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"info", "---"}, {"eval", "--=x"}, {"eval", "-="}, {"train", "----=="}}) {
+    const auto result = run_program(words);
+    CHECK(result.code == 2);
+    CHECK(contains(result.err, "error: unknown option " + words.back() + " of"));
+  }
+}
+
+TEST_CASE("two dashes end the options") {
+  CHECK(run_program({"info", "--"}).code == 0);
+  CHECK(contains(run_program({"info", "--", "--json"}).err, "does not take the argument \"--json\""));
+  const auto result = run_program({"eval", "--", "--json"});
+  CHECK(result.code == 3);
+  CHECK(contains(result.err, "error: --json: no such run directory"));
+}
+
+TEST_CASE("the name of a benchmark may follow options") {
+  const auto result =
+      run_program({"bench", "--json", "--ops", "10", "--repeats=1", "small-op", "--device=cpu"});
+  CHECK(result.code == 0);
+  CHECK(json_of(result)["benchmark"] == "small-op");
+  CHECK(run_program({"bench", "--json", "small-opp"}).code == 2);
+  CHECK(run_program({"bench", "--json"}).code == 2);
+  CHECK(run_program({"bench", "--json", "--", "list"}).code == 0);
+}
+
+TEST_CASE("control characters of arguments and file names are shown escaped") {
+  const auto unknown = run_program({"info", "a\x1b[31m\nerror: forged\xff"});
+  CHECK(unknown.code == 2);
+  CHECK(contains(unknown.err, "\"a\\u001b[31m\n  error: forged\\xff\""));
+  const TempDir dir;
+  const std::string name = (dir / "lex\x1b]0;title\x07").string();
+  write_file(name, std::string("word\n"));
+  const auto verified = run_program({"data", "verify", name, "--layout", "lexicon"});
+  CHECK(verified.code == 3);
+  for (const std::string* text : {&verified.out, &verified.err}) {
+    CHECK(contains(*text, "lex\\u001b]0;title\\u0007"));
+    CHECK(!contains(*text, "\x1b"));
+  }
+}
+
+TEST_CASE("JSON stays valid and printable with names that are no UTF-8") {
+  const TempDir dir;
+  const std::string name = (dir / "lex\xff\xc2\x9b\x7f").string();
+  write_file(name, std::string("word A\n"));
+  const auto result = run_program({"data", "verify", name, "--layout", "lexicon", "--json"});
+  CHECK(result.code == 0);
+  CHECK(contains(result.out, "lex\xef\xbf\xbd\\u009b\\u007f"));
+  CHECK(json_of(result)["files"][0]["set"].get<std::string>().ends_with("lex\xef\xbf\xbd\xc2\x9b\x7f"));
+}
+
+TEST_CASE("files that the system refuses are reported as sentences") {
+  const TempDir dir;
+  write_file(dir / "file", std::string("x"));
+  write_file(dir / "tiny.toml", std::string("[data]\ndataset = \"copy\"\n[model]\ntype = \"sequence\"\n"
+                                            "layers = 1\nheads = 1\n[train]\nsteps = 1\n"));
+  const std::string config = (dir / "tiny.toml").string(), below = (dir / "file" / "run").string(),
+                    long_name = (dir / std::string(300, 'r')).string();
+  const auto expect = [](const std::vector<std::string>& words, int code, const std::string& reason) {
+    const auto result = run_program(words);
+    CAPTURE(words.back());
+    CAPTURE(result.err);
+    CHECK(result.code == code);
+    CHECK(contains(result.err, reason));
+    CHECK(!contains(result.err, "filesystem error"));
+  };
+  expect({"train", config, "--run-dir", below}, 1, "Not a directory");
+  expect({"train", config, "--run-dir", long_name}, 1, "File name too long");
+  expect({"train", config, "--run-dir", "/proc/run"}, 1, "No such file or directory");
+  expect({"train", long_name}, 2, "File name too long");
+  expect({"eval", below}, 3, "no such run directory");
+  expect({"eval", long_name}, 3, "no such run directory");
+  expect({"data", "verify", long_name}, 3, "no such folder");
+  std::filesystem::create_symlink("circle", dir / "circle");
+  expect({"data", "verify", (dir / "circle").string()}, 3, "no such folder");
+  expect({"data", "verify", (dir / "circle").string(), "--layout", "lexicon"}, 3, "circle: ");
+}
+
+TEST_CASE("help of train shows the keys that are asked for") {
+  const auto lr = run_program({"train", "--help", "lr"});
+  CHECK(lr.code == 0);
+  CHECK(lr.out.starts_with("[optimizer]\n  lr = "));
+  CHECK(contains(lr.out, "final_lr_ratio"));
+  CHECK(!contains(lr.out, "--device"));
+  CHECK(!contains(run_program({"help", "train", "optimizer.lr"}).out, "[schedule]"));
+  CHECK(
+      contains(run_program({"train", "--help", "attention"}).out, "\n[attention]  # where model.attention"));
+  const auto wrong = run_program({"train", "--help", "optimizer.lrr"});
+  CHECK(wrong.code == 2);
+  CHECK(contains(wrong.err, "did you mean \"optimizer.lr\"?"));
+}
+
+TEST_CASE("values that do not fit exit with 2 and name the option") {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"info", "--threads", "two"}, "--threads: expected a whole number"},
+      {{"info", "--threads", "-1"}, "--threads: expected a whole number of at least 0"},
+      {{"info", "--threads", "2.5"}, "--threads"},
+      {{"info", "--seed", "99999999999999999999"}, "--seed"},
+      {{"info", "--threads"}, "threads"},
+      {{"info", "surplus"}, "surplus"},
+      {{"info", "--set", "run.seed=1"}, "--set"},
+      {{"info", "--device", "gpu"}, "gpu"},
+      {{"data"}, "ACTION"},
+      {{"bench", "small-op", "--ops", "0"}, "at least 1"},
+  };
+  for (const auto& [words, expected] : cases) {
+    const auto result = run_program(words);
+    CAPTURE(result.err);
+    CHECK(result.code == 2);
+    CHECK(result.out == "");
+    CHECK(contains(result.err, expected));
+  }
+}
+
+TEST_CASE("cuda is never replaced by another device") {
+  for (const std::string device : {"cuda", "cuda:0", "cuda:3"}) {
+    const auto result = run_program({"bench", "small-op", "--device", device});
+    CHECK(result.code == 4);
+    CHECK(result.out == "");
+    CHECK(contains(result.err, device));
+  }
+}
+
+TEST_CASE("auto says what it took, unless it is to be quiet") {
+  const std::vector<std::string> words = {"bench", "small-op", "--ops", "10", "--repeats", "1"};
+  auto with = [&](const std::string& word) {
+    auto all = words;
+    all.push_back(word);
+    return run_program(all);
+  };
+  CHECK(contains(run_program(words).err, "device cpu"));
+  CHECK(with("--quiet").err == "");
+  CHECK(with("--device=cpu").err == "");
+}
+
+TEST_CASE("a full disk behind standard output is an error") {
+  const auto result = run_program({"info"}, "/dev/full");
+  CHECK(result.code == 1);
+  CHECK(contains(result.err, "standard output"));
+}
+
+TEST_CASE("an interrupt ends a command with 130") {
+  const TempDir dir;
+  const pid_t child = start_program({"bench", "small-op", "--repeats", "1000000"}, (dir / "out").string(),
+                                    (dir / "err").string());
+  siginfo_t ended{};  // the handler is there before the first message
+  while (read_file(dir / "err").empty() && ended.si_pid == 0) {
+    usleep(1000);
+    waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
+  }
+  kill(child, SIGINT);
+  CHECK(exit_code_of(child) == 130);
+}
+
+TEST_CASE("info tells versions and devices") {
+  const auto info = json_of(run_program({"info", "--json", "--threads", "1"}));
+  CHECK(info["version"].is_string());
+  CHECK(contains(info["compiler"], "g++"));
+  CHECK(contains(info["blas"], "OpenBLAS"));
+  CHECK(info["threads"] == 1);
+  CHECK(info["devices"][0] == "cpu");
+  CHECK(info["memory_bytes"].get<double>() >= info["available_memory_bytes"].get<double>());
+}

@@ -1,0 +1,336 @@
+// eval, generate and complete on small untrained models: figures, pictures, and what happens to a run that is
+// none.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "data/images/png.h"
+#include "tests/train/cli/program.h"
+#include "tests/train/cli/tiny_run.h"
+#include "train/evaluate.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+bool no_images() {
+  if (fs::exists("/usr/share/datasets/fashion-mnist")) return false;
+  MESSAGE("skipped: dataset-fashion-mnist is not installed");
+  return true;
+}
+
+using Words = std::vector<std::string>;
+
+Words joined(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// The pixels of cell (row, column) of a grid as write_grid makes it for images of 7 x 7.
+std::vector<int> grid_cell(const Tensor& grid, int64_t row, int64_t column) {
+  constexpr int64_t kSide = 7, kScale = 4, kGap = 2, kStep = kSide * kScale + kGap;
+  std::vector<int> pixels;
+  for (int64_t y = 0; y < kSide; ++y)
+    for (int64_t x = 0; x < kSide; ++x)
+      pixels.push_back(grid.data<uint8_t>()[(kGap + row * kStep + y * kScale) * grid.size(1) + kGap +
+                                            column * kStep + x * kScale]);
+  return pixels;
+}
+
+std::vector<int> test_image(int64_t index) {
+  const auto set = make_split(tiny_image_config(), "test", "");
+  const auto values = set->batch(std::vector<int64_t>{index}).tokens.to_vector();
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+TEST_CASE("eval gives the figures of the library") {
+  if (no_images()) return;
+  const TempDir dir;
+  const Config config = tiny_image_config();
+  write_run(dir / "run", config);
+  const auto model = make_model(config, describe_data(config));
+  const auto images = make_split(config, "test", "");
+  for (const std::string dtype : {"float32", "float64"}) {
+    CAPTURE(dtype);
+    if (dtype == "float64") model->convert(DType::float64);
+    const auto expected = evaluate(*model, *images, 4, 10);
+    const auto figures =
+        json_of(run_program({"eval", (dir / "run").string(), "--limit", "10", "--dtype", dtype, "--json"}));
+    CHECK(figures["split"] == "test");
+    CHECK(figures["examples"] == 10);
+    CHECK(figures["seconds"] > 0);
+    CHECK(!figures.contains("accuracy"));
+    const double tolerance = dtype == "float64" ? 1e-12 : 1e-5;
+    CHECK(std::abs(figures["nats_per_dim"].get<double>() - expected.nats_per_dim) < tolerance);
+    CHECK(std::abs(figures["bits_per_dim"].get<double>() - expected.nats_per_dim / std::log(2)) < tolerance);
+  }
+}
+
+TEST_CASE("eval takes the whole split whatever the config evaluates in training") {
+  if (no_images()) return;
+  const TempDir dir;
+  Config config = tiny_image_config();
+  config.data.eval_limit = 5;
+  config.data.validation = 100;
+  config.train.eval_batch_size = 100;
+  write_run(dir / "run", config);
+  const std::string run = (dir / "run").string();
+  CHECK(json_of(run_program({"eval", run, "--json"}))["examples"] == 10000);
+  CHECK(json_of(run_program({"eval", run, "--json", "--split", "valid"}))["examples"] == 100);
+}
+
+TEST_CASE("a run is found by its folder, its checkpoints and one checkpoint") {
+  const TempDir dir;
+  const fs::path run = dir / "run";
+  Config config = tiny_sequence_config();
+  write_run(run, config, 1);
+  mark_best_checkpoint(run.string(), 1);
+  config.run.seed = 4;  // other weights
+  write_run(run, config, 2);
+  const auto bits = [](const Words& words) {
+    const auto result = run_program(joined({"eval"}, joined(words, {"--limit", "8", "--json"})));
+    CAPTURE(result.err);
+    REQUIRE(result.code == 0);
+    return json_of(result)["bits_per_dim"].get<double>();
+  };
+  const double latest = bits({run.string()});
+  for (const fs::path& path : {run / "", run / "checkpoints", run / "checkpoints" / "latest",
+                               run / "checkpoints" / "step-00000002", run / "checkpoints" / ""})
+    CHECK(bits({path.string()}) == latest);
+  const double best = bits({run.string(), "--checkpoint", "best"});
+  CHECK(best != latest);
+  CHECK(bits({run.string(), "--checkpoint=step-00000001"}) == best);
+  fs::remove(run / "checkpoints" / "latest");  // as a copy without symlinks
+  CHECK(bits({run.string()}) == latest);
+
+  const auto absent = run_program({"eval", run.string(), "--checkpoint", "step-00000009"});
+  CHECK(absent.code == 3);
+  CHECK(contains(absent.err, "1, 2"));
+  CHECK(run_program({"eval", (run / "checkpoints" / "best").string(), "--checkpoint", "best"}).code == 2);
+}
+
+TEST_CASE("eval of sequences tells the accuracy") {
+  const TempDir dir;
+  write_run(dir / "run", tiny_sequence_config());
+  const auto figures = json_of(run_program({"eval", (dir / "run").string(), "--limit", "8", "--json"}));
+  const Config config = tiny_sequence_config();
+  const auto model = make_model(config, describe_data(config));
+  const auto expected = evaluate(*model, *make_split(config, "test", ""), 3, 8);  // other batches
+  CHECK(expected.accuracy > 0);
+  CHECK(figures["accuracy"].get<double>() == doctest::Approx(expected.accuracy).epsilon(1e-12));
+  CHECK(figures["nats_per_dim"].get<double>() == doctest::Approx(expected.nats_per_dim).epsilon(1e-6));
+}
+
+TEST_CASE(
+    "eval of LSH attention: --seed draws other rotations, and more buckets than positions are an error") {
+  const TempDir dir;
+  Config config = tiny_sequence_config();
+  config.data.max_length = 64;
+  config.model.attention = "lsh";
+  config.attention = OptionValues(attention_kind("lsh").options);
+  config.attention.set("chunk_length", int64_t{4});
+  config.attention.set("rounds", int64_t{1});
+  write_run(dir / "run", config);
+  const Words command = {"eval", (dir / "run").string(), "--limit", "8", "--json"};
+  const auto nats = [&](const Words& more) {
+    return json_of(run_program(joined(command, more)))["nats_per_dim"];
+  };
+  CHECK(nats({}) == nats({}));
+  CHECK(nats({"--seed", "0"}) == nats({}));
+  CHECK(nats({"--seed", "1"}) != nats({}));
+  const auto result = run_program(joined(command, {"--set", "attention.buckets=4096"}));
+  CHECK(result.code != 0);
+  CHECK(contains(result.err, "4096 buckets are more than the"));
+}
+
+TEST_CASE("generate of sequences writes no picture: --out is an error") {
+  const TempDir dir;
+  write_run(dir / "run", tiny_sequence_config());
+  const auto result =
+      run_program({"generate", (dir / "run").string(), "--count", "1", "--out", (dir / "x.png").string()});
+  CHECK(result.code == 2);
+  CHECK(contains(result.err, "--out is for models that draw images"));
+}
+
+TEST_CASE("what is no run exits with 3") {
+  const TempDir dir;
+  const fs::path run = dir / "run", checkpoint = run / "checkpoints" / "step-00000001";
+  const auto fails = [&](const fs::path& path, const std::string& expected) {
+    for (const std::string command : {"eval", "generate", "complete"}) {
+      const auto result = run_program({command, path.string()});
+      CAPTURE(path.string());
+      CAPTURE(result.err);
+      CHECK(result.code == 3);
+      CHECK(result.out == "");
+      CHECK(contains(result.err, expected));
+    }
+  };
+  const auto fresh = [&] {
+    fs::remove_all(run);
+    write_run(run, tiny_sequence_config());
+  };
+  fails(dir / "nowhere", "nowhere");
+  fs::create_directories(dir / "empty");
+  fails(dir / "empty", "empty");
+  write_file(dir / "file", std::string("no run"));
+  fails(dir / "file", "file");
+  for (const std::string name : {"model.safetensors", "config.toml"}) {
+    fresh();
+    write_file(checkpoint / name, std::string("garbage \x01\x02"));
+    fails(run, name);
+    fresh();
+    write_file(checkpoint / name, std::string());
+    if (name != "config.toml") fails(run, name);
+    fresh();
+    fs::remove(checkpoint / name);
+    if (name != "model.safetensors") fails(run, name);
+  }
+  fresh();
+  fs::resize_file(checkpoint / "model.safetensors", fs::file_size(checkpoint / "model.safetensors") - 1);
+  fails(run, "model.safetensors");
+  fresh();
+  Config other = tiny_sequence_config();
+  other.model.feedforward = 32;
+  write_file(checkpoint / "config.toml", to_toml(other));
+  fails(run, "config.toml: is damaged or was edited");
+}
+
+TEST_CASE("settings that do not fit the run exit with 2 or 3") {
+  const TempDir dir;
+  write_run(dir / "run", tiny_sequence_config());
+  const std::string run = (dir / "run").string();
+  const auto typo = run_program({"eval", run, "--set", "data.batch_sise=3"});
+  CHECK(typo.code == 2);
+  CHECK(contains(typo.err, "did you mean"));
+  // The setting of the user is wrong, and the checkpoint is valid.
+  const auto layers = run_program({"eval", run, "--set", "model.layers=2"});
+  CHECK(layers.code == 2);
+  CHECK(contains(layers.err, "--set does not fit the weights of the checkpoint"));
+  CHECK(run_program({"eval", run, "--split", "tset"}).code == 2);
+  CHECK(run_program({"eval"}).code == 2);
+}
+
+TEST_CASE("a run without its data: eval exits with 3, generate draws") {
+  const TempDir dir;
+  write_run(dir / "run", tiny_image_config("mnist"));
+  const std::string run = (dir / "run").string(), nowhere = (dir / "nowhere").string();
+  for (const std::string command : {"eval", "complete"}) {
+    const auto result = run_program({command, run, "--data-dir", nowhere});
+    CHECK(result.code == 3);
+    CHECK(contains(result.err, "mnist"));
+    CHECK(contains(result.err, nowhere));
+  }
+  const auto drawn = run_program({"generate", run, "--data-dir", nowhere, "--count", "2", "--json"});
+  CHECK(drawn.code == 0);
+  CHECK(contains(drawn.err, "mnist is not here"));
+  CHECK(json_of(drawn)["count"] == 2);
+}
+
+TEST_CASE("generate draws a grid that does not depend on the batch") {
+  if (no_images()) return;
+  const TempDir dir;
+  write_run(dir / "run", tiny_image_config());
+  const auto draw = [&](const Words& more) {
+    const fs::path picture = dir / "grid.png";
+    const auto result = run_program(joined(
+        {"generate", (dir / "run").string(), "--count", "5", "--out", picture.string(), "--json"}, more));
+    REQUIRE(result.code == 0);
+    const auto figures = json_of(result);
+    CHECK(figures["count"] == 5);
+    CHECK(figures["seconds"] > 0);
+    CHECK(std::abs(figures["images_per_second"].get<double>() * figures["seconds"].get<double>() - 5) < 1e-9);
+    CHECK(figures["out"] == picture.string());
+    return read_file(picture);
+  };
+  const std::string all = draw({}), cut = draw({"--batch", "2"});
+  CHECK(all == cut);
+  CHECK(draw({"--seed", "7"}) != all);
+  const Tensor grid = read_png(dir / "grid.png");
+  CHECK(grid.shape() == Shape{2 * 30 + 2, 3 * 30 + 2, 1});
+  for (int i = 0; i < 5; ++i) CHECK(grid_cell(grid, i / 3, i % 3)[0] == test_image(i)[0]);
+  draw({"--mode", "recompute"});
+}
+
+TEST_CASE("pictures go among the samples of the run") {
+  if (no_images()) return;
+  const TempDir dir;
+  write_run(dir / "run", tiny_image_config(), 12);
+  const std::string run = (dir / "run").string();
+  CHECK(run_program({"generate", run, "--count", "1"}).code == 0);
+  CHECK(run_program({"complete", run, "--index", "0", "--samples", "1"}).code == 0);
+  CHECK(fs::exists(dir / "run/samples/generate-step-00000012.png"));
+  CHECK(fs::exists(dir / "run/samples/complete-step-00000012.png"));
+  const fs::path picture = dir / "run/samples/generate-step-00000012.png", victim = dir / "victim.png";
+  fs::rename(picture, victim);
+  const std::string before = read_file(victim);
+  fs::create_symlink(victim, picture);
+  const auto linked = run_program({"generate", run, "--count", "2"});
+  CHECK(linked.code == 1);
+  CHECK(contains(linked.err, "is a symbolic link"));
+  CHECK(read_file(victim) == before);
+  write_file(dir / "file", std::string("no folder"));
+  const auto refused = run_program({"generate", run, "--out", (dir / "file/x.png").string()});
+  CHECK(refused.code == 1);
+  CHECK(contains(refused.err, "--out"));
+}
+
+TEST_CASE("complete keeps the given part and greys the rest") {
+  if (no_images()) return;
+  const TempDir dir;
+  write_run(dir / "run", tiny_image_config());
+  const auto result = run_program({"complete", (dir / "run").string(), "--index", "4,0", "--keep", "0.6",
+                                   "--samples", "2", "--out", (dir / "grid.png").string(), "--json"});
+  REQUIRE(result.code == 0);
+  const auto figures = json_of(result);
+  CHECK(figures["index"] == nlohmann::json({4, 0}));
+  const auto kept = figures["kept_dims"].get<size_t>();
+  CHECK(kept == 29);  // 0.6 * 49
+  const Tensor grid = read_png(dir / "grid.png");
+  REQUIRE(grid.shape() == Shape{2 * 30 + 2, 4 * 30 + 2, 1});
+  for (const auto& [row, index] : {std::pair{0, 4}, {1, 0}}) {
+    const auto original = test_image(index);
+    CHECK(grid_cell(grid, row, 0) == original);
+    auto occluded = original;
+    std::fill(occluded.begin() + static_cast<int64_t>(kept), occluded.end(), 128);
+    CHECK(grid_cell(grid, row, 1) == occluded);
+    for (const int column : {2, 3}) {
+      const auto completed = grid_cell(grid, row, column);
+      CHECK(std::equal(original.begin(), original.begin() + static_cast<int64_t>(kept), completed.begin()));
+      CHECK(completed != occluded);
+    }
+    CHECK(grid_cell(grid, row, 2) != grid_cell(grid, row, 3));
+  }
+}
+
+TEST_CASE("complete refuses what it cannot complete") {
+  const TempDir dir;
+  write_run(dir / "copy", tiny_sequence_config());
+  const auto sequences = run_program({"complete", (dir / "copy").string()});
+  CHECK(sequences.code == 2);
+  CHECK(contains(sequences.err, "copy"));
+  if (no_images()) return;
+  write_run(dir / "run", tiny_image_config());
+  for (const std::string index : {"10000", "-1", "a", "1,,2", ""})
+    CHECK(run_program({"complete", (dir / "run").string(), "--index", index}).code == 2);
+  CHECK(run_program({"complete", (dir / "run").string(), "--keep", "1.5"}).code == 2);
+}
+
+TEST_CASE("generate continues sequences from what is given") {
+  const TempDir dir;
+  write_run(dir / "run", tiny_sequence_config());
+  const auto report =
+      json_of(run_program({"generate", (dir / "run").string(), "--count", "3", "--greedy", "--json"}));
+  CHECK(report["count"] == 3);
+  CHECK(report["batch"] == 1);
+  REQUIRE(report["sequences"].size() == 3);
+  for (const auto& row : report["sequences"]) {
+    CHECK(row["given"].back() == 0);  // the separator
+    CHECK(row["drawn"].size() == row["expected"].size());
+    CHECK(row["given"].size() + row["drawn"].size() == 17);
+    for (size_t i = 0; i + 1 < row["given"].size(); ++i) CHECK(row["expected"][i] == row["given"][i]);
+  }
+}

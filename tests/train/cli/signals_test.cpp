@@ -1,0 +1,117 @@
+// SIGTERM and SIGINT: a training exits with status 75 and a checkpoint, other commands with status 130.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+
+#include "tests/train/cli/program.h"
+#include "tests/train/cli/tiny_run.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Waits until the condition holds or the process has ended.
+void wait_until(pid_t child, const std::function<bool()>& condition) {
+  siginfo_t ended{};
+  while (!condition() && ended.si_pid == 0) {
+    usleep(1000);
+    waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
+  }
+}
+
+// A process whose output files are in `dir`.
+struct Started {
+  Started(const TempDir& dir, const std::vector<std::string>& words)
+      : err(dir / "err"), pid(start_program(words, (dir / "out").string(), err.string())) {}
+
+  // Sends the signal once the condition holds.
+  int stop(int signal, const std::function<bool()>& condition) {
+    wait_until(pid, condition);
+    const auto start = Clock::now();
+    kill(pid, signal);
+    const int code = exit_code_of(pid);
+    seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    return code;
+  }
+  std::string messages() const { return read_file(err); }
+
+  fs::path err;
+  pid_t pid;
+  double seconds = 0;
+};
+
+// Writes the config of a run of `steps` steps with a long evaluation at the end, and returns its path.
+std::string write_config(const TempDir& dir, int64_t steps, int64_t eval_limit) {
+  Config config = tiny_sequence_config();
+  config.data.max_length = 256;
+  config.data.eval_limit = eval_limit;
+  config.model.layers = 2;
+  config.train.steps = steps;
+  config.train.log_every = 1;
+  const std::string path = (dir / "config.toml").string();
+  write_file(path, to_toml(config));
+  return path;
+}
+
+nlohmann::json state_of(const fs::path& run) {
+  return nlohmann::json::parse(read_file(run / "checkpoints/latest/state.json"));
+}
+
+}  // namespace
+
+TEST_CASE("a training that a signal stops writes a checkpoint and exits with 75") {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const TempDir dir;
+    const fs::path run = dir / "run";
+    Started training(dir, {"train", write_config(dir, 1000000, 8), "--run-dir", run.string()});
+    CHECK(training.stop(signal, [&] { return contains(read_file(run / "metrics.jsonl"), "\"step\":3,"); }) ==
+          75);
+    CHECK(contains(training.messages(), "--resume continues the run"));
+    CHECK(state_of(run)["step"] >= 3);
+  }
+}
+
+TEST_CASE("a signal during an evaluation: the checkpoint is there already, and the resumed run evaluates") {
+  const TempDir dir;
+  const fs::path run = dir / "run";
+  const std::string config = write_config(dir, 2, 100000);
+  Started training(dir, {"train", config, "--run-dir", run.string()});
+  const int code = training.stop(SIGTERM, [&] { return fs::exists(run / "checkpoints/latest/state.json"); });
+  CHECK(code == 75);
+  CHECK(training.seconds < 5);  // the whole evaluation takes minutes
+  CHECK(state_of(run)["step"] == 2);
+  CHECK(state_of(run)["evaluated_step"] == -1);
+  CHECK_FALSE(contains(read_file(run / "metrics.jsonl"), "\"test\""));
+
+  const auto resumed =
+      run_program({"train", config, "--run-dir", run.string(), "--resume", "--set", "data.eval_limit=8"});
+  CHECK(resumed.code == 0);
+  CHECK(state_of(run)["evaluated_step"] == 2);
+  CHECK(contains(read_file(run / "metrics.jsonl"), "\"test\""));
+  CHECK(fs::exists(run / "checkpoints/best/model.safetensors"));
+}
+
+TEST_CASE("a signal ends a command that has nothing to save with 130 and a line") {
+  const TempDir dir;
+  Config config = tiny_sequence_config();
+  config.data.max_length = 256;
+  write_run(dir / "run", config);
+  const std::string run = (dir / "run").string();
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"eval", run, "--limit", "100000000"},
+                                                {"generate", run, "--count", "1000000"},
+                                                {"bench", "small-op", "--repeats", "1000000"}})
+    for (const int signal : {SIGTERM, SIGINT}) {
+      CAPTURE(words.front());
+      Started command(dir, words);
+      CHECK(command.stop(signal, [&] { return !command.messages().empty(); }) == 130);
+      CHECK(command.seconds < 5);
+      CHECK(contains(command.messages(),
+                     signal == SIGINT ? "interrupted by SIGINT\n" : "interrupted by SIGTERM\n"));
+    }
+}

@@ -1,0 +1,68 @@
+// Run directories with small untrained models, made without training.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "train/build.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/safetensors.h"
+
+namespace tapeformer::test {
+
+// Images of 7 x 7 from Fashion-MNIST, or another set of 28 x 28.
+inline Config tiny_image_config(const std::string& dataset = "fashion-mnist") {
+  Config config;
+  config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};
+  config.data = {.dataset = dataset, .batch_size = 4, .downscale = 4};
+  config.model.layers = 1;
+  config.model.heads = 2;
+  config.model.head_dim = 8;
+  config.model.feedforward = 16;
+  config.model.mixtures = 2;
+  config.attention = OptionValues(attention_kind("linear").options);
+  config.train.steps = 1;
+  return config;
+}
+
+inline Config tiny_sequence_config() {
+  Config config = tiny_image_config("copy");
+  config.data.downscale = 1;
+  config.data.max_length = 16;
+  config.model.type = "sequence";
+  return config;
+}
+
+// One checkpoint of the model as it is initialised.
+inline void write_run(const std::filesystem::path& run_dir, const Config& config, int64_t step = 1) {
+  const auto model = make_model(config, describe_data(config));
+  const auto parameters = model->parameters();
+  std::filesystem::create_directories(run_dir);
+  CheckpointContents contents;
+  contents.model = {parameters.begin(), parameters.end()};
+  contents.state.step = step;
+  contents.config_toml = to_toml(config);
+  save_checkpoint(run_dir.string(), contents);
+}
+
+// Returns the newest checkpoint of the run.
+inline CheckpointContents read_contents(const std::filesystem::path& run_dir) {
+  const std::string folder = find_checkpoint(run_dir.string(), false);
+  CheckpointContents contents;
+  const SafetensorsFile model(folder + "/model.safetensors"), optimizer(folder + "/optimizer.safetensors");
+  for (const auto& [key, entry] : model.entries()) contents.model[key] = model.read(key);
+  for (const auto& [key, entry] : optimizer.entries()) contents.optimizer[key] = optimizer.read(key);
+  contents.state = Checkpoint(folder).state();
+  contents.config_toml = read_file(folder + "/config.toml");
+  return contents;
+}
+
+// Rewrites the newest checkpoint of the run with every element of one parameter set to a value.
+inline void fill_parameter(const std::filesystem::path& run_dir, const std::string& name, double value) {
+  CheckpointContents contents = read_contents(run_dir);
+  contents.model.at(name).fill(value);
+  save_checkpoint(run_dir.string(), contents);
+}
+
+}  // namespace tapeformer::test

@@ -1,0 +1,69 @@
+// A folder of config files that lives as long as a test, and a catalogue of attention kinds to check against.
+#pragma once
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/errors.h"
+#include "train/config/config.h"
+
+namespace tapeformer {
+
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "tapeformer-XXXXXX").string();
+    if (!mkdtemp(pattern.data())) throw std::runtime_error("no temporary folder");
+    path_ = pattern;
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  std::string path(const std::string& name) const { return (path_ / name).string(); }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories((path_ / name).parent_path());
+    std::ofstream(path(name), std::ios::binary) << text;
+    return path(name);
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline AttentionCatalogue test_catalogue() {
+  return {{"softmax", "linear", "lsh"}, [](const std::string& kind) -> std::vector<OptionSpec> {
+            if (kind == "softmax") return {};
+            if (kind == "linear")
+              return {{.name = "chunk", .default_value = int64_t{64}, .help = "chunk", .min = 1, .max = 4096},
+                      {.name = "eps", .default_value = 1e-6, .help = "added to the denominator", .min = 0},
+                      {.name = "feature_map",
+                       .default_value = std::string("elu"),
+                       .help = "feature map",
+                       .choices = {"elu", "relu", "exp"}}};
+            return {{.name = "rounds", .default_value = int64_t{1}, .help = "hash rounds", .min = 1},
+                    {.name = "exact", .default_value = false, .help = "whole buckets"},
+                    {.name = "weights", .default_value = std::vector<double>{1, 0.5}, .help = "of rounds"},
+                    {.name = "labels", .default_value = std::vector<std::string>{"a"}, .help = "of rounds"}};
+          }};
+}
+
+// The text of the ConfigError that loading must throw; "" if it throws none.
+inline std::string config_error(const std::string& path, const std::vector<std::string>& sets = {}) {
+  try {
+    load_config(path, sets, test_catalogue());
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,186 @@
+#include "train/config/config.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/train/config/config_fixture.h"
+
+using namespace tapeformer;
+
+namespace {
+
+const std::string kMinimal = "[train]\nsteps = 5\n";
+
+Config load(const std::string& path, const std::vector<std::string>& sets = {}) {
+  return load_config(path, sets, test_catalogue());
+}
+
+}  // namespace
+
+TEST_CASE("a minimal config has the defaults of the struct and the name of its file") {
+  TempFolder folder;
+  const Config config = load(folder.write("tiny.toml", kMinimal));
+  CHECK(config.run.name == "tiny");
+  CHECK(config.run.seed == 1);
+  CHECK(config.data.dataset == "mnist");
+  CHECK(config.model.attention == "linear");
+  CHECK(config.optimizer.betas == std::vector<double>{0.9, 0.999});
+  CHECK(config.train.steps == 5);
+  CHECK(config.attention.get<int64_t>("chunk") == 64);
+  CHECK(config.attention.get<std::string>("feature_map") == "elu");
+}
+
+TEST_CASE("every type of key is read, and an integer passes for a number") {
+  TempFolder folder;
+  const Config config = load(folder.write("a.toml", R"(
+run.name = "é name"
+[data]
+shuffle = false
+[model]
+attention = "lsh"
+dropout = 0
+[attention]
+exact = true
+weights = [1, 2.5]
+labels = ["x", "y"]
+[optimizer]
+lr = 1e-3
+betas = [0, 0.5]
+[schedule]
+kind = "step"
+step_at = [3000, 6000]
+[train]
+epochs = 2
+)"));
+  CHECK(config.run.name == "é name");
+  CHECK_FALSE(config.data.shuffle);
+  CHECK(config.model.dropout == 0.0);
+  CHECK(config.attention.get<bool>("exact"));
+  CHECK(config.attention.get<std::vector<double>>("weights") == std::vector<double>{1, 2.5});
+  CHECK(config.attention.get<std::vector<std::string>>("labels") == std::vector<std::string>{"x", "y"});
+  CHECK(config.optimizer.lr == 1e-3);
+  CHECK(config.optimizer.betas == std::vector<double>{0, 0.5});
+  CHECK(config.schedule.step_at == std::vector<int64_t>{3000, 6000});
+  CHECK(config.train.epochs == 2.0);
+}
+
+TEST_CASE("the resolved file names every key that has an effect and round-trips exactly") {
+  TempFolder folder;
+  const Config config = load(folder.write("a.toml", R"(
+[run]
+name = "quo\"te \\ \u007F é"
+seed = 9223372036854775807
+[model]
+attention = "lsh"
+[attention]
+labels = ["tab\t \u0001", "line\n"]
+weights = [0.1, 5e-324, 1.7976931348623157e308]
+[optimizer]
+lr = 0.30000000000000004
+eps = 1e-300
+weight_decay = 1e20
+[schedule]
+kind = "step"
+step_at = [10, 9007199254740991]
+[train]
+steps = 3
+)"));
+  const std::string text = to_toml(config);
+  const Config again = load(folder.write("b.toml", text));
+  CHECK(differing_keys(config, again).empty());
+  CHECK(again.optimizer.lr == 0.30000000000000004);
+  CHECK(again.run.name == "quo\"te \\ \x7f é");
+  CHECK(again.attention.get<std::vector<std::string>>("labels") ==
+        std::vector<std::string>{"tab\t \x01", "line\n"});
+  CHECK(again.run.seed == INT64_MAX);
+  CHECK(to_toml(again) == text);
+  for (const char* key : {"ema = ", "keep_last = ", "downscale = ", "step_at = ", "labels = ", "[attention]"})
+    CHECK_MESSAGE(text.find(key) != std::string::npos, key);
+  for (const char* key : {"patience = ", "symbols = ", "hidden = ", "momentum = ", "clip = "})
+    CHECK_MESSAGE(text.find(key) == std::string::npos, key);
+}
+
+TEST_CASE("differing_keys and config_value_text name what differs") {
+  TempFolder folder;
+  const Config a = load(folder.write("a.toml", kMinimal));
+  const Config b = load(folder.path("a.toml"), {"model.layers=2", "attention.chunk=32", "optimizer.lr=1"});
+  CHECK(differing_keys(a, b) == std::vector<std::string>{"model.layers", "attention.chunk", "optimizer.lr"});
+  CHECK(config_value_text(b, "model.layers") == "2");
+  CHECK(config_value_text(b, "optimizer.lr") == "1.0");
+  CHECK(config_value_text(b, "attention.feature_map") == "\"elu\"");
+  CHECK_THROWS_AS(config_value_text(b, "model.laers"), std::out_of_range);
+  const Config c = load(folder.path("a.toml"), {"model.attention=softmax"});
+  CHECK(differing_keys(a, c) == std::vector<std::string>{"model.attention", "attention.chunk",
+                                                         "attention.eps", "attention.feature_map"});
+}
+
+TEST_CASE("extends merges tables key by key, relative to the extending file, in chains") {
+  TempFolder folder;
+  folder.write("base/root.toml",
+               "[model]\nlayers = 2\nheads = 4\n[train]\nsteps = 5\n[attention]\nchunk = 8\n");
+  folder.write("base/middle.toml", "extends = \"root.toml\"\n[model]\nheads = 2\n");
+  const Config config = load(
+      folder.write("top.toml", "extends = \"base/middle.toml\"\n[model]\nhead_dim = 16\n"), {"data.limit=7"});
+  CHECK(config.run.name == "top");
+  CHECK(config.model.layers == 2);
+  CHECK(config.model.heads == 2);
+  CHECK(config.model.head_dim == 16);
+  CHECK(config.attention.get<int64_t>("chunk") == 8);
+  CHECK(config.data.limit == 7);
+}
+
+TEST_CASE("a layer that changes the attention kind drops the inherited parameters") {
+  TempFolder folder;
+  folder.write("base.toml", "[model]\nattention = \"linear\"\n[attention]\nchunk = 8\n[train]\nsteps = 5\n");
+  const auto path = folder.write("top.toml",
+                                 "extends = \"base.toml\"\n[model]\nattention = \"lsh\"\n"
+                                 "[attention]\nrounds = 4\n");
+  CHECK(load(path).attention.get<int64_t>("rounds") == 4);
+  CHECK(load(path).attention.all().count("chunk") == 0);
+  CHECK(load(path, {"model.attention=linear"}).attention.get<int64_t>("chunk") == 8);
+  CHECK(load(path, {"model.attention=softmax"}).attention.all().empty());
+}
+
+TEST_CASE("a fragment with attention parameters takes its kind from the file that extends it") {
+  TempFolder folder;
+  folder.write("base.toml", "[attention]\nrounds = 8\n");
+  const auto path =
+      folder.write("top.toml", "extends = \"base.toml\"\n[model]\nattention = \"lsh\"\n" + kMinimal);
+  CHECK(load(path).attention.get<int64_t>("rounds") == 8);
+}
+
+TEST_CASE("a later layer that sets steps replaces inherited epochs, and the reverse") {
+  TempFolder folder;
+  const auto path = folder.write("a.toml", "[train]\nepochs = 250\n");
+  const Config config = load(path, {"train.steps=20"});
+  CHECK(config.train.steps == 20);
+  CHECK(config.train.epochs == 0.0);
+  const Config back = load(folder.write("b.toml", to_toml(config)), {"train.epochs=0.5"});
+  CHECK(back.train.steps == 0);
+  CHECK(back.train.epochs == 0.5);
+}
+
+TEST_CASE("--set parses TOML values and takes bare words as strings; the last one wins") {
+  TempFolder folder;
+  const auto path = folder.write("a.toml", kMinimal);
+  const Config config =
+      load(path, {"model.norm=pre", "run.device=cuda:1", "run.name=\"two words\"", "data.shuffle=false",
+                  "optimizer.betas=[0.8, 0.9]", "optimizer.lr=1", "optimizer.lr=2e-3", "data.limit=1_000"});
+  CHECK(config.model.norm == "pre");
+  CHECK(config.run.device == "cuda:1");
+  CHECK(config.run.name == "two words");
+  CHECK_FALSE(config.data.shuffle);
+  CHECK(config.optimizer.betas == std::vector<double>{0.8, 0.9});
+  CHECK(config.optimizer.lr == 2e-3);
+  CHECK(config.data.limit == 1000);
+}
+
+TEST_CASE("help lists every key with its default, range and choices") {
+  const std::string help = config_help(test_catalogue());
+  CHECK(help.find("batch_size = 10\n      sequences per batch (an integer from 1 to 1048576)") !=
+        std::string::npos);
+  CHECK(help.find("betas = [0.9, 0.999]") != std::string::npos);
+  CHECK(help.find("(one of \"post\", \"pre\"; for Transformers)") != std::string::npos);
+  CHECK(help.find("[attention]  # where model.attention = \"lsh\"") != std::string::npos);
+  CHECK(help.find("(a list of 2 numbers of at least 0 and below 1; for the optimizers ") !=
+        std::string::npos);
+}

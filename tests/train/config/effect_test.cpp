@@ -1,0 +1,176 @@
+// Scopes of config keys: a small training changes if and only if a key that is in scope changes.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/system/log.h"
+#include "tests/train/quiet_training.h"
+#include "tests/train/tasks/speech/tiny_speech.h"
+#include "train/config/schema.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+// Keys that only change files, speed, memory or length, or need a device.
+const std::set<std::string> kNeutral = {"run.name",
+                                        "run.device",
+                                        "run.threads",
+                                        "run.precision",
+                                        "run.tf32",
+                                        "run.cuda_graphs",
+                                        "data.path",
+                                        "data.bad_utterances",
+                                        "data.feature_cache",
+                                        "data.max_frames",
+                                        "model.recompute",
+                                        "model.feedforward_chunks",
+                                        "model.loss_chunks",
+                                        "model.max_frames",
+                                        "train.epochs",
+                                        "train.eval_every",
+                                        "train.eval_epochs",
+                                        "train.checkpoint_every",
+                                        "train.log_every",
+                                        "train.keep_last",
+                                        "train.eval_batch_size",
+                                        "train.time_limit_minutes"};
+
+// Keys that determine the scopes of other keys.
+const std::set<std::string> kDeciding = {"data.dataset", "model.type", "model.encoder"};
+
+// Values of keys for which other_value() would be invalid or without effect.
+const std::map<std::string, OptionValue>& special_values() {
+  static const std::map<std::string, OptionValue> values = {
+      {"data.limit", int64_t{6}},
+      {"data.sample_rate", int64_t{8000}},
+      {"data.downscale", int64_t{2}},
+      {"data.max_length", int64_t{20}},
+      {"model.subsampling", int64_t{2}},
+      {"model.axial_shape", std::vector<double>{4, 4}},
+      {"model.axial_dims", std::vector<double>{8, 8}},
+      {"optimizer.betas", std::vector<double>{0.5, 0.99}},
+      {"optimizer.eps", 0.1},
+      {"optimizer.clip_norm", 1e-3},
+      {"schedule.step_at", std::vector<double>{1}},
+      {"schedule.warmup_steps", int64_t{3}},
+      {"train.dropout_steps", int64_t{1}}};
+  return values;
+}
+
+OptionValue other_value(const SchemaKey& key, const Config& config) {
+  if (const auto found = special_values().find(key.name()); found != special_values().end())
+    return found->second;
+  OptionValue value = key.get(config);
+  if (auto* flag = std::get_if<bool>(&value)) *flag = !*flag;
+  if (auto* integer = std::get_if<int64_t>(&value)) *integer += 1;
+  if (auto* number = std::get_if<double>(&value)) *number = *number > 0 ? *number / 2 : 0.25;
+  if (auto* text = std::get_if<std::string>(&value)) {
+    const auto& choices = key.spec.choices;
+    if (key.name() == "schedule.kind") return std::string(*text == "cosine" ? "constant" : "cosine");
+    if (key.name() == "model.positions") return std::string("axial");
+    if (key.name() == "model.attention") return std::string(*text == "linear" ? "softmax" : "linear");
+    *text = choices.empty() ? "other" : *text == choices.front() ? choices.back() : choices.front();
+  }
+  return value;
+}
+
+// Returns the weights and the last evaluation of a training.
+std::vector<double> outcome(const Config& config) {
+  const TempDir dir;
+  Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
+  const TrainResult result = trainer.run();
+  std::vector<double> numbers = {result.evaluation->criterion,
+                                 metric_number(result.evaluation->metrics, "loss_nats", 0),
+                                 static_cast<double>(result.evaluation->examples)};
+  for (const auto& [name, parameter] : trainer.model().parameters())
+    for (const double weight : parameter.to_vector()) numbers.push_back(weight);
+  return numbers;
+}
+
+// Sets the other keys that a value requires.
+void complete(const std::string& name, Config& config) {
+  if (name == "model.attention")
+    config.attention = OptionValues(attention_kind(config.model.attention).options);
+  if (name == "model.reversible") config.model.norm = "pre";
+  if (name != "model.positions") return;
+  config.model.axial_shape = {4, 4};
+  config.model.axial_dims = {8, 8};
+}
+
+void check_scopes(const Config& config) {
+  const std::vector<double> before = outcome(config);
+  CHECK(outcome(config) == before);
+  for (const SchemaKey& key : config_schema(attention_catalogue())) {
+    if (kDeciding.contains(key.name())) continue;
+    Config changed = config;
+    key.set(changed, other_value(key, config));
+    INFO(key.name() << " = " << config_value_text(changed, key.name()));
+    if (key.broken_condition(config)) {
+      CHECK(outcome(changed) == before);
+    } else if (!kNeutral.contains(key.name())) {
+      complete(key.name(), changed);
+      CHECK(outcome(changed) != before);
+    }
+  }
+}
+
+Config copy_config() {
+  Config config;
+  config.run = {.name = "tiny", .device = "cpu", .threads = 1};
+  config.data = {.dataset = "copy", .batch_size = 4, .eval_limit = 8, .max_length = 16};
+  config.model.type = "sequence";
+  config.model.attention = "softmax";
+  config.model.layers = 1;
+  config.model.heads = 2;
+  config.model.head_dim = 8;
+  config.model.feedforward = 16;
+  config.model.attention_dropout = 0.1;
+  config.optimizer = {.kind = "adam", .lr = 1e-2, .weight_decay = 0.1, .clip_norm = 0.1, .ema = 0.5};
+  config.schedule.kind = "step";
+  config.schedule.step_at = {2};
+  config.train.steps = 4;
+  config.train.eval_every = 1;
+  return config;
+}
+
+class QuietLog {
+ public:
+  QuietLog() { set_log_level(LogLevel::error); }
+  ~QuietLog() { set_log_level(LogLevel::info); }
+};
+
+}  // namespace
+
+TEST_CASE("scopes of config keys: sequences, step and cosine schedules, adam and sgd") {
+  Config config = copy_config();
+  check_scopes(config);
+  config.model.attention = "linear";
+  config.attention = OptionValues(attention_kind("linear").options);
+  config.optimizer.kind = "sgd";
+  config.schedule.kind = "cosine";
+  check_scopes(config);
+}
+
+TEST_CASE("scopes of config keys: speech") {
+  const QuietLog quiet;
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 9, 6);
+  Config config = tiny_speech_config(dir / "an4", "transformer");
+  config.data.batch_size = 3;
+  config.data.eval_limit = 4;
+  config.train.epochs = 0;
+  config.train.steps = 4;
+  config.data.spec_augment = true;
+  config.data.time_width = 4;
+  config.data.time_share = 0.5;
+  config.schedule.warmup_steps = 1;
+  check_scopes(config);
+  config.model.encoder = "lstm";
+  config.data.spec_augment = false;
+  config.model.layers = 2;
+  check_scopes(config);
+}

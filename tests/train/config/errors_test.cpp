@@ -1,0 +1,301 @@
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include "tests/train/config/config_fixture.h"
+
+using namespace tapeformer;
+
+namespace {
+
+// Loads one file with `text` after a [train] table (two lines) that makes it complete.
+std::string error_of(const std::string& text, const std::vector<std::string>& sets = {}) {
+  TempFolder folder;
+  std::string error = config_error(folder.write("a.toml", "[train]\nsteps = 5\n" + text), sets);
+  const std::string prefix = folder.path("");  // leaves "a.toml:line:column: …"
+  for (size_t at; (at = error.find(prefix)) != std::string::npos;) error.erase(at, prefix.size());
+  return error;
+}
+
+}  // namespace
+
+TEST_CASE("unknown key: position and did-you-mean") {
+  CHECK(error_of("[data]\n  bach_size = 3\n") ==
+        "a.toml:4:3: unknown key data.bach_size; did you mean data.batch_size?");
+  CHECK(error_of("[data]\nzzzzzzzzz = 3\n") == "a.toml:4:1: unknown key data.zzzzzzzzz");
+  CHECK(error_of("[data]\n\"é\" = 1\n").starts_with("a.toml:4:1: unknown key data.é"));
+}
+
+TEST_CASE("unknown key that another table has: that table is suggested") {
+  CHECK(error_of("lr = 1e-3\n") == "a.toml:3:1: unknown key train.lr; did you mean optimizer.lr?");
+  TempFolder folder;
+  CHECK(config_error(folder.write("a.toml",
+                                  "seed = 3\n"
+                                  "train.steps = 4\n")) ==
+        folder.path("a.toml") + ":1:1: unknown key seed outside of all tables; did you mean run.seed?");
+}
+
+TEST_CASE("unknown table: reported once, also when empty") {
+  CHECK(error_of("[dta]\nx = 1\ny = 2\n") == "a.toml:3:2: unknown table [dta]; did you mean [data]?");
+  CHECK(error_of("[optimiser]\n") == "a.toml:3:2: unknown table [optimiser]; did you mean [optimizer]?");
+}
+
+TEST_CASE("unknown key of the attention kind names the kind") {
+  CHECK(error_of("[attention]\nchnk = 4\n") ==
+        "a.toml:4:1: unknown key attention.chnk of attention kind \"linear\"; did you mean attention.chunk?");
+  CHECK(error_of("[model]\nattention = \"softmax\"\n[attention]\nchunk = 4\n") ==
+        "a.toml:6:1: unknown key attention.chunk of attention kind \"softmax\"");
+  CHECK(error_of("[attention]\nchunk = 0\n") ==
+        "a.toml:4:9: attention.chunk: expected an integer from 1 to 4096, got integer 0");
+}
+
+TEST_CASE("ill-typed key: expected and actual type") {
+  CHECK(error_of("[data]\nbatch_size = \"10\"\n") ==
+        "a.toml:4:14: data.batch_size: expected an integer from 1 to 1048576, got string \"10\"");
+  CHECK(error_of("[data]\nbatch_size = 10.0\n").find("expected an integer") != std::string::npos);
+  CHECK(error_of("[data]\nbatch_size = { a = 1 }\n").find("got a table") != std::string::npos);
+  CHECK(error_of("[data]\nshuffle = 1\n") ==
+        "a.toml:4:11: data.shuffle: expected true or false, got integer 1");
+  CHECK(error_of("[run]\nname = 2020-01-01\n") ==
+        "a.toml:4:8: run.name: expected a string, got a date or time");
+  CHECK(error_of("[optimizer]\nlr = true\n") ==
+        "a.toml:4:6: optimizer.lr: expected a number of at least 0, got true");
+  CHECK(error_of("[optimizer]\nbetas = 0.9\n").find("expected a list of 2 numbers") != std::string::npos);
+  CHECK(error_of("[optimizer]\nbetas = [0.9]\n").find("got a list of 1") != std::string::npos);
+  CHECK(error_of("[optimizer]\nbetas = [0.9, \"x\"]\n").find("got string \"x\" in the list") !=
+        std::string::npos);
+  CHECK(
+      error_of("[schedule]\nkind = \"step\"\nstep_at = [1, 2.5]\n") ==
+      "a.toml:5:11: schedule.step_at: expected a list of integers of at least 1, got float 2.5 in the list");
+}
+
+TEST_CASE("a table given as a value or as a list of tables") {
+  TempFolder folder;
+  CHECK(config_error(folder.write("a.toml", "data = 3\ntrain.steps = 4\n")) ==
+        folder.path("a.toml") + ":1:8: data: expected a table, got integer 3");
+  CHECK(error_of("[[data]]\nlimit = 3\n").find("data: expected a table, got a list of 1") !=
+        std::string::npos);
+  CHECK(error_of("[data.limit]\nx = 3\n").find("data.limit: expected an integer") != std::string::npos);
+}
+
+TEST_CASE("out-of-range key: range, choices and did-you-mean") {
+  CHECK(error_of("[data]\nbatch_size = 0\n") ==
+        "a.toml:4:14: data.batch_size: expected an integer from 1 to 1048576, got integer 0");
+  CHECK(error_of("[model]\ndropout = 1.0\n").find("of at least 0 and below 1, got float 1") !=
+        std::string::npos);
+  CHECK(error_of("[model]\nnorm = \"pst\"\n") ==
+        "a.toml:4:8: model.norm: expected one of \"post\", \"pre\", got string \"pst\"; did you mean "
+        "\"post\"?");
+  CHECK(error_of("[model]\nattention = \"lnear\"\n[attention]\nchunk = 3\n") ==
+        "a.toml:4:13: model.attention: expected one of \"softmax\", \"linear\", \"lsh\", got string "
+        "\"lnear\"; did you "
+        "mean \"linear\"?");
+  for (const char* lr : {"nan", "inf", "-inf", "-1e-9"})
+    CHECK_MESSAGE(
+        error_of(std::string("[optimizer]\nlr = ") + lr + "\n").find("optimizer.lr: expected a number") !=
+            std::string::npos,
+        lr);
+  CHECK(error_of("[data]\ndownscale = 3\n") ==
+        "a.toml:4:13: data.downscale: expected one of 1, 2, 4, 7, got 3");
+  CHECK(error_of("[run]\ndevice = \"gpu\"\n").find("\"cuda:N\", got \"gpu\"") != std::string::npos);
+  CHECK(error_of("[run]\nname = \"../up\"\n").find("expected a name that can be a folder") !=
+        std::string::npos);
+  CHECK(error_of("[data]\nlimit = 99999999999999999999\n").starts_with("a.toml:4:"));
+}
+
+TEST_CASE("duplicate key and table: position of the second one") {
+  CHECK(error_of("[data]\nlimit = 3\n  limit = 4\n") == "a.toml:5:3: duplicate key limit");
+  CHECK(error_of("[data]\nlimit = 3\n[model]\n[data]\nshuffle = true\n") ==
+        "a.toml:6:1: duplicate table [data]");
+  CHECK(error_of("[optimizer]\nbetas = [0.9, 0.99]\nbetas = [0.9,\n 0.99]\n") ==
+        "a.toml:5:1: duplicate key betas");
+  TempFolder folder;
+  CHECK(config_error(folder.write("a.toml", "train = {steps = 1, steps = 2}\n")) ==
+        folder.path("a.toml") + ":1:21: duplicate key steps");
+  CHECK(config_error(folder.write("a.toml", "train = {steps = 1, steps = 2, steps = 3, epochs = -1}\n")) ==
+        folder.path("a.toml") + ":1:21: duplicate key steps\n" + folder.path("a.toml") +
+            ":1:32: duplicate key steps\n" + folder.path("a.toml") +
+            ":1:52: train.epochs: expected a number from 0 to 1e+09, got integer -1");
+}
+
+TEST_CASE("unknown, ill-typed, out-of-range and duplicate keys are reported all at once, in order") {
+  TempFolder folder;
+  folder.write("base.toml", "[model]\nlayres = 3\n");
+  const std::string error = config_error(folder.write("a.toml", R"(extends = "base.toml"
+[data]
+bach_size = 1
+shuffle = "no"
+limit = -1
+limit = "twice wrong"
+[trian]
+steps = 1
+[data]
+symbols = 0
+[model]
+norm = "pots"
+)"),
+                                         {"model.heads=0", "nonsense"});
+  const std::string a = folder.path("a.toml"), base = folder.path("base.toml");
+  CHECK(error ==
+        a + ":3:1: unknown key data.bach_size; did you mean data.batch_size?\n" + a +
+            ":4:11: data.shuffle: expected true or false, got string \"no\"\n" + a +
+            ":5:9: data.limit: expected an integer of at least 0, got integer -1\n" + a +
+            ":6:1: duplicate key limit\n" + a +
+            ":6:9: data.limit: expected an integer of at least 0, got string \"twice wrong\"\n" + a +
+            ":7:2: unknown table [trian]; did you mean [train]?\n" + a + ":9:1: duplicate table [data]\n" +
+            a + ":10:11: data.symbols: expected an integer from 1 to 65535, got integer 0\n" + a +
+            ":12:8: model.norm: expected one of \"post\", \"pre\", got string \"pots\"; did you mean "
+            "\"post\"?\n" +
+            base +
+            ":2:1: unknown key model.layres; did you mean model.layers?\n"
+            "--set model.heads: expected an integer from 1 to 4096, got integer 0\n"
+            "--set nonsense: expected table.key=value");
+}
+
+TEST_CASE("more logistics than the loss has are an error of the config") {
+  CHECK(error_of("[model]\nmixtures = 65\n") ==
+        "a.toml:4:12: model.mixtures: expected an integer from 1 to 64, got integer 65");
+}
+
+TEST_CASE("syntax error: position and one line, after the duplicates before it") {
+  CHECK(error_of("[data]\nlimit = \n").starts_with("a.toml:4:9: syntax error: "));
+  CHECK(error_of("[data\n").starts_with("a.toml:3:6: syntax error: "));
+  const std::string both = error_of("[data]\nlimit = 1\nlimit = 2\nshuffle = flase\n");
+  CHECK(both.starts_with("a.toml:5:1: duplicate key limit\na.toml:6:"));
+  CHECK(std::count(both.begin(), both.end(), '\n') == 1);
+}
+
+TEST_CASE("extends: missing base, cycle and wrong type stand at the extending line") {
+  TempFolder folder;
+  const std::string a = folder.path("a.toml"), b = folder.path("b.toml");
+  folder.write("a.toml", "\nextends = \"none.toml\"\n[train]\nsteps = 1\n");
+  CHECK(config_error(a) ==
+        a + ":2:11: extends: " + folder.path("none.toml") + " cannot be read: No such file or directory");
+  folder.write("a.toml", "extends = \"b.toml\"\n[train]\nsteps = 1\n");
+  folder.write("b.toml", "extends = \"./a.toml\"\n");
+  CHECK(config_error(a) ==
+        b + ":1:11: extends: files extend each other in a cycle: a.toml -> b.toml -> a.toml");
+  folder.write("a.toml", "extends = \"a.toml\"\n[train]\nsteps = 1\n");
+  CHECK(config_error(a).find("cycle: a.toml -> a.toml") != std::string::npos);
+  folder.write("a.toml", "extends = 3\n[train]\nsteps = 1\n");
+  CHECK(config_error(a) == a + ":1:11: extends: expected a string, got integer 3");
+}
+
+TEST_CASE("--set problems name the option") {
+  CHECK(error_of("", {"data.bach_size=3"}) ==
+        "--set data.bach_size: unknown key data.bach_size; did you mean data.batch_size?");
+  CHECK(error_of("", {"dta.limit=3"}) == "--set dta.limit: unknown table [dta]; did you mean [data]?");
+  CHECK(error_of("", {"lr=3"}).find("did you mean optimizer.lr?") != std::string::npos);
+  CHECK(error_of("", {"data=3"}) == "--set data: expected a table, got integer 3");
+  CHECK(error_of("", {"data.limit"}) == "--set data.limit: expected table.key=value");
+  CHECK(error_of("", {"data.limit=many"}).find("got string \"many\"") != std::string::npos);
+  CHECK(error_of("", {"optimizer.betas=[0.9,"}).starts_with("--set optimizer.betas: syntax error: "));
+  CHECK(error_of("", {"data.limit.x=1"}).find("unknown key data.limit.x") != std::string::npos);
+  CHECK(error_of("", {"run.seed=1\ndata=2"}).find("--set run.seed: expected an integer") !=
+        std::string::npos);
+}
+
+TEST_CASE("missing, foreign and huge files are named") {
+  TempFolder folder;
+  const std::string none = folder.path("none.toml");
+  CHECK(config_error(none) == none + ": cannot be read: No such file or directory");
+  CHECK(config_error(folder.path("")).find("is a folder") != std::string::npos);
+  CHECK(config_error(folder.write("nul", std::string("[data]\n\0x", 9))).find("is not a text file") !=
+        std::string::npos);
+  CHECK(config_error(folder.write("latin", "x = \"\xe9\xff\"\n")).find("latin:1:") != std::string::npos);
+  CHECK(config_error(folder.write("huge", std::string(2 << 20, '\n'))).find("larger than 1 MiB") !=
+        std::string::npos);
+  CHECK(config_error(folder.write("long", std::string(5000, 'x'))).find("line longer than") !=
+        std::string::npos);
+  std::string deep = "a";
+  for (int i = 0; i < 2000; ++i) deep += ".a";
+  CHECK(config_error(folder.write("deep", deep + " = 1\n")).find("unknown table [a]") != std::string::npos);
+  CHECK(config_error(folder.write("lists", "x = " + std::string(4000, '[') + "\n")).find("lists:1:") !=
+        std::string::npos);
+}
+
+TEST_CASE("a pipe in place of a config was waited for") {
+  TempFolder folder;
+  const std::string pipe = folder.path("pipe.toml");
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(config_error(pipe) == pipe + ": is a pipe, expected a config file");
+}
+
+TEST_CASE("random bytes never crash and always give an error that names the file") {
+  TempFolder folder;
+  uint64_t state = 42;
+  for (int round = 0; round < 300; ++round) {
+    std::string text;
+    const std::string alphabet = "[]{}=.,\"'#\n\n ab1e-+_\\\xc3\xa9";
+    for (int i = 0; i < 60; ++i) {
+      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      text += alphabet[(state >> 33) % alphabet.size()];
+    }
+    CHECK_MESSAGE(config_error(folder.write("noise.toml", text)).find("noise.toml:") != std::string::npos,
+                  text);
+  }
+}
+
+TEST_CASE("contradictions between keys: length, data set, schedule, width") {
+  TempFolder folder;
+  const std::string a = folder.path("a.toml");
+  folder.write("a.toml", "[train]\nsteps = 1\nepochs = 1\n");
+  CHECK(config_error(a).find(a + ":3:10: train.epochs: both train.steps and train.epochs") == 0);
+  folder.write("a.toml", "[run]\n[train]\nlog_every = 1\n");
+  CHECK(config_error(a).find(a + ":2:2: train.steps: neither train.steps nor train.epochs") == 0);
+  folder.write("a.toml", "");
+  CHECK(config_error(a).find(a + ":1:1: train.steps: neither") == 0);
+  CHECK(error_of("[data]\ndataset = \"copy\"\n") ==
+        "a.toml:1:1: model.type: data set \"copy\" needs type \"sequence\", got \"image\"");
+  CHECK(
+      error_of("[data]\ndataset = \"cifar10\"\ndownscale = 7\n").find("does not divide images of 32 x 32") !=
+      std::string::npos);
+  CHECK(error_of("[schedule]\nkind = \"step\"\n").find("needs at least one step") != std::string::npos);
+  CHECK(error_of("[schedule]\nkind = \"step\"\nstep_at = [5, 5]\n").find("expected increasing steps") !=
+        std::string::npos);
+  CHECK(error_of("[schedule]\nkind = \"plateau\"\n").find("set train.eval_every") != std::string::npos);
+  CHECK(error_of("[model]\nvalue_dim = 256\n").find("= 256), got 256") != std::string::npos);
+}
+
+TEST_CASE("contradictions between keys: reversible layers, chunks and axial positions") {
+  CHECK(error_of("[model]\nreversible = true\n") ==
+        "a.toml:3:2: model.norm: reversible layers normalise before each block: expected \"pre\", got "
+        "\"post\"");
+  CHECK(error_of("[model]\nreversible = true\nnorm = \"pre\"\nrecompute = true\n") ==
+        "a.toml:6:13: model.recompute: reversible layers recompute anyway: expected false");
+  CHECK(error_of("[model]\nreversible = true\nnorm = \"pre\"\nfeedforward_chunks = 8\nloss_chunks = 3\n") ==
+        "");
+  for (const char* key : {"feedforward_chunks", "loss_chunks"})
+    CHECK(error_of(std::string("[model]\n") + key + " = 0\n") ==
+          std::string("a.toml:4:") + (key[0] == 'f' ? "22" : "15") + ": model." + key +
+              ": expected an integer from 1 to 1048576, got integer 0");
+  const std::string axial = "[model]\npositions = \"axial\"\n";
+  CHECK(error_of(axial + "axial_shape = [28, 28]\naxial_dims = [64, 192]\n") == "");
+  CHECK(error_of(axial + "axial_dims = [64, 192]\n")
+            .find("need a list of 1 to 3 sizes, for example [64, 64]") != std::string::npos);
+  CHECK(error_of(axial + "axial_shape = [28, 28]\naxial_dims = [64, 64]\n") ==
+        "a.toml:6:14: model.axial_dims: expected numbers that add up to the width (heads x head_dim = 256), "
+        "got a "
+        "sum of 128");
+  CHECK(error_of(axial + "axial_shape = [28, 28]\naxial_dims = [256]\n") ==
+        "a.toml:6:14: model.axial_dims: expected as many numbers as model.axial_shape has, 2, got 1");
+  CHECK(error_of(axial + "axial_shape = [28, 0]\naxial_dims = [64, 192]\n")
+            .find("model.axial_shape: expected a list of integers from 1") != std::string::npos);
+  CHECK(error_of(axial + "axial_shape = [28, 28]\naxial_dims = [64, 192]\nvalue_dim = 8\n") ==
+        "a.toml:7:1: model.value_dim: belongs to the positions \"sinusoidal\" and \"grid\", and "
+        "model.positions is \"axial\"");
+}
+
+TEST_CASE("text that is not UTF-8 is refused before training: files, --set and the name of the config file") {
+  TempFolder folder;
+  const auto path = folder.write("run.toml", "[train]\nsteps = 1\n");
+  CHECK(config_error(path) == "");
+  CHECK(config_error(path, {"run.name=caf\xc3\xa9"}) == "");
+  CHECK(config_error(path, {"run.name=caf\xe9"}).find("is not valid UTF-8") != std::string::npos);
+  CHECK(config_error(path, {"data.path=\"/data/\xff\""}).find("is not valid UTF-8") != std::string::npos);
+  const auto in_file = folder.write("bytes.toml", "[train]\nsteps = 1\n[run]\nname = \"caf\xe9\"\n");
+  CHECK(config_error(in_file).starts_with(in_file + ":4:"));
+  const auto named = folder.write("caf\xe9.toml", "[train]\nsteps = 1\n");
+  CHECK(config_error(named).find("run.name: the name of the config file is not valid UTF-8") !=
+        std::string::npos);
+  CHECK(config_error(named, {"run.name=plain"}) == "");
+}

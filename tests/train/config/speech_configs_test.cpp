@@ -1,0 +1,144 @@
+// The configs of configs/speech for corpora that people bring themselves, on made-up folders of their
+// layouts.
+#include <doctest/doctest.h>
+
+#include "core/rng.h"
+#include "data/audio/audio.h"
+#include "data/files/file.h"
+#include "tests/support/temp_dir.h"
+#include "train/build.h"
+#include "train/tasks/speech/data.h"
+#include "train/trainer.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+void write_noise(const fs::path& path, uint64_t seed) {
+  fs::create_directories(path.parent_path());
+  std::vector<float> samples(16000);
+  const RandomStream noise(seed, "recording");
+  for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<float>(noise.uniform(i)) - 0.5F;
+  write_wav(path, samples, 16000);  // recordings are told by their contents, not their names
+}
+
+void write_timit(const fs::path& folder) {
+  uint64_t seed = 0;
+  for (const std::string speaker : {"TRAIN/DR1/FCJF0", "TRAIN/DR1/MDAC0", "TEST/DR1/FELC0"})
+    for (const std::string sentence : {"SA1", "SI1", "SX2", "SX3"}) {
+      write_noise(folder / speaker / (sentence + ".WAV"), ++seed);
+      write_file(folder / speaker / (sentence + ".PHN"),
+                 std::string("0 100 h#\n100 200 ix\n200 300 q\n300 400 zh\n"));
+    }
+}
+
+void write_librispeech(const fs::path& folder) {
+  uint64_t seed = 0;
+  for (const std::string part : {"train-clean-100", "dev-clean", "test-clean"}) {
+    write_file(folder / part / "84/121/84-121.trans.txt",
+               std::string("84-121-0 GO ON\n84-121-1 MAYBE GO\n84-121-2 ON\n"));
+    for (const std::string number : {"0", "1", "2"})
+      write_noise(folder / part / "84/121" / ("84-121-" + number + ".flac"), ++seed);
+  }
+  write_file(folder / "lexicon", std::string("GO G OW1\nON AA1 N\n"));
+}
+
+void write_kaldi(const fs::path& folder) {
+  uint64_t seed = 0;
+  for (const std::string part : {"train", "valid", "test"}) {
+    for (const std::string id : {"a", "b"}) write_noise(folder / part / (id + ".wav"), ++seed);
+    write_file(folder / part / "wav.scp", std::string("a a.wav\nb b.wav\n"));
+    write_file(folder / part / "text", std::string("a AH B\nb B IY\n"));
+    write_file(folder / part / "utt2spk", std::string("a s1\nb s2\n"));
+  }
+}
+
+Config load(const std::string& name, const fs::path& corpus, std::vector<std::string> sets) {
+  sets.insert(sets.end(), {"data.path=\"" + corpus.string() + "\"", "data.max_frames=400", "model.layers=1",
+                           "run.device=cpu", "run.threads=1"});
+  return load_config((fs::path(SOURCE_DIR) / "configs/speech" / (name + ".toml")).string(), sets,
+                     attention_catalogue());
+}
+
+}  // namespace
+
+TEST_CASE("speech configs: TIMIT, LibriSpeech and Kaldi directories are read, and every model takes a step") {
+  struct Row {
+    const char* corpus;
+    void (*write)(const fs::path& folder);
+    std::vector<std::string> sets;
+    int64_t train, evaluation, classes;
+    const char* split;
+  };
+  const TempDir dir;
+  for (const Row& row : {Row{"timit", write_timit, {"data.validation=2"}, 4, 2, 49, "valid"},
+                         Row{"librispeech",
+                             write_librispeech,
+                             {"data.lexicon=\"" + (dir / "librispeech/lexicon").string() + "\""},
+                             2,
+                             2,
+                             5,
+                             "valid"},
+                         Row{"kaldi", write_kaldi, {}, 2, 2, 4, "valid"}}) {
+    const fs::path folder = dir / row.corpus;
+    row.write(folder);
+    for (const char* model : {"bilstm", "softmax", "linear", "lsh-4"}) {
+      INFO(row.corpus << " " << model);
+      const Config config = load(std::string(row.corpus) + "-" + model, folder, row.sets);
+      CHECK(config.data.dataset == row.corpus);
+      CHECK(speech_evaluation_split(config, "") == row.split);
+      const DryRun step =
+          Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).dry_run();
+      CHECK(step.training_examples == row.train);
+      CHECK(step.evaluation_examples == row.evaluation);
+      CHECK(step.loss > 0);
+      CHECK_FALSE(fs::exists(dir / "run"));
+      const SpeechDescription description = describe(make_speech_part(config, "train", "", nullptr));
+      CHECK(description.phones.classes() == row.classes);
+      CHECK(description.dims == 40);
+      CHECK_FALSE(read_speech_part(config, "test", "").utterances.empty());
+    }
+  }
+}
+
+TEST_CASE("speech configs: a part is the folder that its setting names, and no other") {
+  const TempDir dir;
+  const fs::path folder = dir / "librispeech";
+  write_librispeech(folder);
+  fs::create_directories(folder / "more");
+  fs::rename(folder / "test-clean", folder / "more/test-clean");
+  const auto count = [&](const std::string& set, const std::string& split) {
+    return read_speech_part(load("librispeech-linear", folder,
+                                 {"data.lexicon=\"" + (folder / "lexicon").string() + "\"", set}),
+                            split, "")
+        .utterances.size();
+  };
+  CHECK(count("data.train_part=train-clean-100", "train") == 2);
+  CHECK(count("data.train_part=train-clean-100/", "train") == 2);
+  CHECK(count("data.train_part=./train-clean-100//", "train") == 2);
+  CHECK(count("data.test_part=more/test-clean", "test") == 2);
+  CHECK(count("data.test_part=" + (folder / "more/test-clean").string(), "test") == 2);
+  for (const std::string part : {".", "./", "dev-clean/..", "..", "/"})
+    CHECK(contains(message_of<ConfigError>([&] { count("data.train_part=" + part, "train"); }),
+                   "expected the folder of a part"));
+  CHECK_THROWS_AS(count("data.test_part=test-clean", "test"), DataError);
+  // A named part that is missing is no reason to train against the test set.
+  const Config config = load("librispeech-linear", folder, {"data.valid_part=dev-other"});
+  CHECK(contains(message_of<DataError>([&] { speech_evaluation_split(config, ""); }),
+                 (folder / "dev-other").string() + ": no such folder; data.valid_part"));
+}
+
+TEST_CASE("speech configs: wav.scp with commands needs the permission of the command line") {
+  const TempDir dir;
+  write_kaldi(dir / "kaldi");
+  write_file(dir / "kaldi/train/wav.scp", "a cat " + (dir / "kaldi/train/a.wav").string() + " |\nb b.wav\n");
+  const Config config = load("kaldi-linear", dir / "kaldi", {});
+  const auto read = [&](const DataAccess& data) {
+    return make_speech_part(config, "train", data, nullptr).usable.size();
+  };
+  CHECK(contains(message_of<DataError>([&] { read(""); }),
+                 "wav.scp:1: a command instead of a file; commands are run only with --allow-commands"));
+  CHECK(read({"", true}) == 2);
+}

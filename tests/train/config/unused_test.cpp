@@ -1,0 +1,309 @@
+// Keys without effect: errors where the user sets them, ignored where they are inherited.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "tests/support/temp_dir.h"
+#include "tests/train/config/config_fixture.h"
+#include "train/build.h"
+#include "train/config/schema.h"
+
+using namespace tapeformer;
+using tapeformer::test::contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string kImages = "[train]\nsteps = 5\n";
+const std::string kCopy = "[data]\ndataset = \"copy\"\n[model]\ntype = \"sequence\"\n[train]\nsteps = 5\n";
+const std::string kSpeech = "[data]\ndataset = \"an4\"\n[model]\ntype = \"speech\"\n[train]\nsteps = 5\n";
+const std::string kLstm =
+    "[data]\ndataset = \"an4\"\n[model]\ntype = \"speech\"\nencoder = \"lstm\"\n[train]\nsteps = 5\n";
+
+std::string set_error(const std::string& text, const std::vector<std::string>& sets) {
+  const TempFolder folder;
+  return config_error(folder.write("a.toml", text), sets);
+}
+
+Config load(const std::string& path, const std::vector<std::string>& sets = {},
+            const ConfigReading& reading = {}) {
+  return load_config(path, sets, test_catalogue(), reading);
+}
+
+using Names = std::set<std::string>;
+
+Names unused_keys(const std::string& text, const std::vector<std::string>& sets = {}) {
+  const TempFolder folder;
+  const Config config = load_config(folder.write("a.toml", text), sets, attention_catalogue());
+  Names names;
+  for (const SchemaKey& key : config_schema(attention_catalogue()))
+    if (!why_unused(config, key.name(), attention_catalogue()).empty()) names.insert(key.name());
+  return names;
+}
+
+// Returns the names as lines, so that doctest prints differences.
+std::string text(const Names& names) {
+  std::string all;
+  for (const std::string& name : names) all += name + "\n";
+  return all;
+}
+
+Names joined(Names a, const Names& b) {
+  a.insert(b.begin(), b.end());
+  return a;
+}
+
+}  // namespace
+
+TEST_CASE("--set of a key that the config does not use was ignored") {
+  CHECK(set_error(kImages, {"data.dataset=cifar10", "data.path=my-pictures"}) ==
+        "--set data.path: belongs to data sets of speech, and data.dataset is \"cifar10\"");
+  CHECK(set_error(kCopy, {"data.path=text.txt"}) ==
+        "--set data.path: belongs to data sets of speech, and data.dataset is \"copy\"");
+  struct Row {
+    std::string text, set, reason;
+  };
+  for (const Row& row : std::vector<Row>{
+           {kImages, "run.tf32=true run.device=cpu", "CUDA devices, and run.device is \"cpu\""},
+           {kImages, "run.cuda_graphs=false run.device=cpu", "CUDA devices, and run.device is \"cpu\""},
+           {kImages, "run.tf32=true run.precision=bfloat16", "the precision \"float32\""},
+           {kImages, "model.axial_dims=[256]", "the positions \"axial\", and model.positions is"},
+           {kImages, "data.symbols=4", "the data sets \"copy\" and \"duplication\""},
+           {kImages, "model.hidden=4", "models of type \"speech\""},
+           {kImages, "schedule.patience=3", "the schedule \"plateau\", and schedule.kind is \"constant\""},
+           {kImages, "schedule.factor=0.5", "the schedules \"step\" and \"plateau\""},
+           {kImages, "optimizer.momentum=0.5", "the optimizer \"sgd\", and optimizer.kind is \"radam\""},
+           {kImages, "optimizer.eps=1 optimizer.kind=sgd",
+            "the optimizers \"radam\", \"adam\" and \"adamw\""},
+           {kImages, "optimizer.clip=per_tensor", "optimizer.clip_norm above 0"},
+           {kImages, "train.dropout_steps=3 model.dropout=0", "training with dropout"},
+           {kCopy, "model.mixtures=3", "models of type \"image\", and model.type is \"sequence\""},
+           {kCopy, "data.downscale=2", "data sets of images"},
+           {kCopy, "data.validation=2", "data sets of images and speech"},
+           {kSpeech, "data.sample_rate=8000", "data sets of recordings, and data.dataset is \"an4\""},
+           {kSpeech, "data.lexicon=words", "the data sets \"fsdd\", \"kaldi\" and \"librispeech\""},
+           {kSpeech, "data.phone_set=timit39", "the data set \"timit\""},
+           {kSpeech, "data.time_width=3", "data.spec_augment = true, and data.spec_augment is false"},
+           {kSpeech, "data.cmvn_variance=false data.cmvn=none", "normalised features"},
+           {kSpeech, "model.bidirectional=false", "LSTMs, and model.encoder is \"transformer\""},
+           {kSpeech, "model.subsampling_kind=conv", "subsampling by 2 or 4"},
+           {kSpeech, "model.positions=sinusoidal", "models of type \"image\" and \"sequence\""},
+           {kLstm, "model.heads=3", "Transformers, and model.encoder is \"lstm\""},
+           {kLstm, "model.causal=true", "an LSTM is causal if model.bidirectional = false"},
+           {kLstm, "attention.chunk=8", "Transformers, and model.encoder is \"lstm\""},
+           {kLstm, "attention.nonsense=8", "Transformers, and model.encoder is \"lstm\""}}) {
+    std::istringstream words(row.set);
+    const std::vector<std::string> sets{std::istream_iterator<std::string>(words), {}};
+    INFO(row.set);
+    const std::string error = set_error(row.text, sets);
+    INFO(error);
+    CHECK(error.starts_with("--set " + sets[0].substr(0, sets[0].find('=')) + ": belongs to "));
+    CHECK(contains(error, row.reason));
+    CHECK(std::count(error.begin(), error.end(), '\n') == 0);
+  }
+}
+
+TEST_CASE("a key in the file that the config does not use was ignored") {
+  const TempFolder folder;
+  const auto path =
+      folder.write("a.toml", "[train]\nsteps = 5\n[data]\ndownscale = 2\npath = \"x\"\nsymbols = 3\n");
+  CHECK(config_error(path) == path +
+                                  ":5:1: data.path: belongs to data sets of speech, and data.dataset is "
+                                  "\"mnist\"\n" +
+                                  path +
+                                  ":6:1: data.symbols: belongs to the data sets \"copy\" and "
+                                  "\"duplication\", and data.dataset is \"mnist\"");
+}
+
+TEST_CASE("inherited keys and defaults in files may be without effect") {
+  const TempFolder folder;
+  folder.write("base.toml",
+               "[data]\npath = \"/corpus\"\n[model]\nheads = 6\ncausal = true\n[schedule]\nfactor = 0.5\n"
+               "[train]\nsteps = 5\n");
+  const Config lstm = load(folder.write("lstm.toml",
+                                        "extends = \"base.toml\"\n[data]\ndataset = \"an4\"\n[model]\ntype = "
+                                        "\"speech\"\nencoder = \"lstm\"\n"));
+  CHECK(lstm.data.path == "/corpus");
+  // A key without effect has its default in the result.
+  CHECK(lstm.model.heads == 8);
+  CHECK_FALSE(lstm.model.causal);
+  CHECK(lstm.schedule.factor == 0.1);
+  const Config image = load(folder.write("image.toml", "extends = \"base.toml\"\n[data]\nsymbols = 10\n"));
+  CHECK(image.data.path.empty());
+  CHECK(image.model.heads == 6);
+}
+
+TEST_CASE("a key of the file that --set makes useless is no error") {
+  const TempFolder folder;
+  const auto path = folder.write("a.toml", kImages + "[schedule]\nkind = \"cosine\"\nfinal_lr_ratio = 0.5\n");
+  CHECK(load(path, {"schedule.kind=constant"}).schedule.final_lr_ratio == 0);
+  const auto devices = folder.write("b.toml", kImages + "[run]\ntf32 = true\n");
+  CHECK(load(devices).run.tf32);
+  CHECK_FALSE(load(devices, {}, {.device = "cpu"}).run.tf32);
+  // --set may restore the default, but may not set another value.
+  CHECK(config_error(devices, {"run.device=cpu", "run.tf32=false"}) == "");
+  CHECK(contains(config_error(devices, {"run.device=cpu", "run.tf32=true"}), "--set run.tf32: belongs to"));
+}
+
+TEST_CASE("configs that earlier versions wrote load: every key, with or without effect") {
+  const TempFolder folder;
+  const Config config = load(folder.write("a.toml", kLstm));
+  std::string text, table;
+  for (const SchemaKey& key : config_schema(AttentionCatalogue{})) {
+    if (key.table != table) text += "[" + key.table + "]\n";
+    table = key.table;
+    // These files contain inherited values, too.
+    const std::string value = key.name() == "model.heads" ? "6" : config_value_text(config, key.name());
+    text += key.spec.name + " = " + value + "\n";
+    if (key.name() == "data.lexicon") text += "allow_commands = false\n";
+  }
+  const auto old = folder.write("old.toml", text);
+  CHECK(differing_keys(load(old), config).empty());
+  // A checkpoint may come from an untrusted source, so its allow_commands is ignored.
+  const auto checkpoint =
+      folder.write("checkpoint.toml", "data.allow_commands = true\nmodel.hidden = 3\n" + kImages);
+  CHECK(load(checkpoint, {}, {.unused = UnusedKeys::ignore_in_file}).model.hidden == 320);
+  CHECK(contains(config_error(checkpoint),
+                 "data.allow_commands: commands of wav.scp are allowed on the command "
+                 "line only: use --allow-commands"));
+  CHECK(contains(set_error(kImages, {"data.allow_commands=false"}), "use --allow-commands"));
+}
+
+TEST_CASE("--set of a key that the command does not use was ignored") {
+  const TempFolder folder;
+  const auto path = folder.write("a.toml", kSpeech);
+  const auto error = [&](const std::string& set, ConfigUse use) {
+    try {
+      load(path, {set}, {.unused = UnusedKeys::ignore_in_file, .use = use});
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(error("optimizer.lr=1", ConfigUse::training).empty());
+  CHECK(error("optimizer.lr=1", ConfigUse::evaluation) ==
+        "--set optimizer.lr: has an effect in training only");
+  CHECK(error("run.threads=1", ConfigUse::evaluation) ==
+        "--set run.threads: has an effect in training only; use --threads");
+  CHECK(error("data.limit=3", ConfigUse::evaluation).empty());
+  CHECK(error("data.path=/corpus", ConfigUse::transcription) ==
+        "--set data.path: belongs to data sets, and this command reads no data set");
+  CHECK(error("data.cmvn=global", ConfigUse::transcription).empty());
+  CHECK(error("model.layers=2", ConfigUse::drawing).empty());
+  CHECK(contains(error("data.limit=2", ConfigUse::drawing), "this command reads no data set"));
+}
+
+TEST_CASE("settings shared by several configs: those without effect are left out") {
+  const TempFolder folder;
+  const ConfigReading shared{.unused = UnusedKeys::ignore};
+  const auto path = folder.write("a.toml", kLstm);
+  CHECK(load(path, {"model.heads=2", "model.hidden=4", "attention.rounds=3"}, shared).model.hidden == 4);
+  CHECK_THROWS_AS(load(path, {"model.hiden=4"}, shared), ConfigError);
+  const auto softmax = folder.write("b.toml", kImages + "[model]\nattention = \"softmax\"\n");
+  CHECK(load(softmax, {"attention.rounds=3"}, shared).attention.all().empty());
+  CHECK_THROWS_AS(load(softmax, {"attention.ronds=3"}, shared), ConfigError);
+  CHECK(why_unused(load(softmax), "attention.rounds", test_catalogue()) ==
+        "attention kind \"softmax\" has no such key");
+}
+
+TEST_CASE("relative paths of a config were lost when it was used from another folder") {
+  const TempFolder folder;
+  const auto path = folder.write("a.toml", kSpeech + "[run]\nname = \"x\"\n");
+  const Config config = load(path, {"data.path=corpora/../an4", "data.feature_cache=cache"});
+  CHECK(config.data.path == (fs::current_path() / "an4").string());
+  CHECK(config.data.feature_cache == (fs::current_path() / "cache").string());
+  CHECK(config.data.lexicon.empty());
+  CHECK(load(folder.write("b.toml", to_toml(config))).data.path == config.data.path);
+}
+
+TEST_CASE("every key of the schema has a scope: the keys without effect, by kind of config") {
+  const Names speech_data = {"data.path",          "data.max_frames",      "data.train_part",
+                             "data.valid_part",    "data.test_part",       "data.lexicon",
+                             "data.unknown_words", "data.bad_utterances",  "data.phone_set",
+                             "data.sample_rate",   "data.resample",        "data.channel",
+                             "data.num_mel_bins",  "data.dither",          "data.deltas",
+                             "data.cmvn",          "data.cmvn_variance",   "data.spec_augment",
+                             "data.max_seconds",   "data.frequency_masks", "data.frequency_width",
+                             "data.time_masks",    "data.time_width",      "data.time_share",
+                             "data.feature_cache"};
+  const Names speech_model = {"model.encoder",    "model.hidden",      "model.bidirectional",
+                              "model.causal",     "model.subsampling", "model.subsampling_kind",
+                              "model.max_frames", "model.ctc_mean"};
+  const Names axial = {"model.axial_shape", "model.axial_dims"};
+  const Names other_schedules = {"schedule.step_at", "schedule.factor", "schedule.final_lr_ratio",
+                                 "schedule.patience", "schedule.threshold"};
+  const Names defaults = joined(joined(axial, other_schedules),
+                                {"optimizer.momentum", "optimizer.clip", "model.attention_dropout"});
+  const Names image =
+      joined(joined(joined(speech_data, speech_model), defaults), {"data.max_length", "data.symbols"});
+  CHECK(text(unused_keys(kImages)) == text(image));
+  CHECK(text(unused_keys(kCopy)) == text(joined(joined(joined(speech_data, speech_model), defaults),
+                                                {"data.downscale", "data.validation", "model.mixtures"})));
+  Names softmax = joined(
+      joined(speech_data, speech_model),
+      {"data.max_length", "data.symbols", "run.tf32", "model.value_dim", "schedule.step_at",
+       "schedule.factor", "schedule.patience", "schedule.threshold", "optimizer.betas", "optimizer.eps"});
+  softmax.insert("run.cuda_graphs");
+  CHECK(text(unused_keys(kImages, {"model.attention=softmax", "run.device=cpu", "model.positions=axial",
+                                   "model.axial_shape=[28, 28]", "model.axial_dims=[64, 192]",
+                                   "schedule.kind=cosine", "optimizer.kind=sgd", "optimizer.clip_norm=1"})) ==
+        text(softmax));
+
+  const Names no_speech = {"data.downscale",  "data.max_length", "data.symbols",      "model.mixtures",
+                           "model.value_dim", "model.positions", "model.loss_chunks", "run.cuda_graphs"};
+  const Names no_recordings = {"data.max_seconds", "data.sample_rate",  "data.resample",
+                               "data.channel",     "data.num_mel_bins", "data.dither"};
+  const Names parts = {"data.train_part", "data.valid_part", "data.test_part"};
+  const Names lexicon = {"data.lexicon", "data.unknown_words"};
+  const Names augment = {"data.frequency_masks", "data.frequency_width", "data.time_masks", "data.time_width",
+                         "data.time_share"};
+  const Names an4 =
+      joined(joined(joined(joined(joined(defaults, no_speech), no_recordings), parts), lexicon),
+             {"data.phone_set", "model.hidden", "model.bidirectional", "model.subsampling_kind"});
+  CHECK(text(unused_keys(kSpeech)) == text(joined(an4, augment)));
+  CHECK(text(unused_keys(kSpeech, {"data.spec_augment=true", "data.cmvn=none"})) ==
+        text(joined(an4, {"data.cmvn_variance"})));
+  Names lstm =
+      joined(joined(an4, augment), {"model.attention", "model.heads", "model.head_dim", "model.feedforward",
+                                    "model.norm", "model.activation", "model.recompute", "model.reversible",
+                                    "model.feedforward_chunks", "model.causal", "model.max_frames"});
+  for (const char* key : {"model.hidden", "model.bidirectional"}) lstm.erase(key);
+  CHECK(text(unused_keys(kLstm)) == text(lstm));
+
+  Names kaldi = joined(joined(joined(defaults, no_speech), augment),
+                       {"data.phone_set", "data.unknown_words", "model.hidden", "model.bidirectional",
+                        "model.subsampling_kind"});
+  CHECK(text(unused_keys(kSpeech, {"data.dataset=kaldi", "data.path=/corpus"})) == text(kaldi));
+  kaldi.erase("data.unknown_words");
+  CHECK(text(unused_keys(kSpeech, {"data.dataset=kaldi", "data.path=/corpus", "data.lexicon=/words"})) ==
+        text(kaldi));
+}
+
+TEST_CASE("model.dropout was accepted without effect for an LSTM of one layer") {
+  CHECK(set_error(kLstm, {"model.layers=2", "model.dropout=0.3"}).empty());
+  const std::string reason = "belongs to Transformers and LSTMs of several layers, and model.layers is 1";
+  for (const std::string set : {"model.dropout=0.3", "train.dropout_steps=2"})
+    CHECK(contains(set_error(kLstm, {"model.layers=1", set}), reason));
+  CHECK(set_error(kSpeech, {"model.layers=1", "model.dropout=0.3"}).empty());
+}
+
+TEST_CASE(
+    "only training takes data.feature_cache from a file: a config from elsewhere chose where eval writes") {
+  const TempFolder folder;
+  const auto path = folder.write("a.toml", "[data]\nfeature_cache = \"/cache\"\n" + kSpeech.substr(7));
+  const ConfigReading checkpoint{.unused = UnusedKeys::ignore_in_file, .use = ConfigUse::evaluation};
+  CHECK(load(path).data.feature_cache == "/cache");
+  CHECK(load(path, {}, checkpoint).data.feature_cache.empty());
+  CHECK(load(path, {"data.feature_cache=/cache"}, checkpoint).data.feature_cache == "/cache");
+}
+
+TEST_CASE("a key of the file that --set gives an effect was refused") {
+  const TempFolder folder;
+  const auto path = folder.write("a.toml", kImages + "[schedule]\npatience = 3\n");
+  CHECK(config_error(path, {}) != "");
+  CHECK(load(path, {"schedule.kind=plateau", "train.eval_every=1"}).schedule.patience == 3);
+}

@@ -1,0 +1,87 @@
+#include "train/tasks/speech/features.h"
+
+#include <doctest/doctest.h>
+#include <malloc.h>
+
+#include "core/allocator.h"
+#include "models/speech/stream.h"
+#include "tests/train/tasks/speech/tiny_recordings.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+// Of noise with clicks, so that models have something to hear.
+std::vector<float> rustle(int64_t seconds) {
+  std::vector<float> samples(static_cast<size_t>(8000 * seconds));
+  const RandomStream noise(3, "rustle", 0);
+  for (size_t i = 0; i < samples.size(); ++i)
+    samples[i] = static_cast<float>((i / 1000 % 3 == 0 ? 0.2 : 0.01) * (noise.uniform(i) - 0.5));
+  return samples;
+}
+
+// Of everything that is not a tensor.
+int64_t heap_bytes() {
+  const auto info = mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
+
+SpeechDescription rustle_description(const Config& config) {
+  FeatureStatistics global;
+  global.add(Filterbank(feature_options(config, false).filterbank).compute(rustle(1)));
+  return {2 * config.data.num_mel_bins, PhoneTable(Words{"A", "B", "C"}), global};
+}
+
+}  // namespace
+
+TEST_CASE("features that come as a stream are those of the file, to the bit") {
+  const TempDir dir;
+  write_wav(dir / "a.wav", rustle(2), 8000);
+  for (const std::string cmvn : {"none", "global", "utterance"})
+    for (const int64_t deltas : {0, 1, 2}) {
+      Config config = tiny_recordings_config("");
+      config.data.cmvn = cmvn;
+      config.data.deltas = deltas;
+      SpeechDescription description = rustle_description(config);
+      description.dims = config.data.num_mel_bins * (deltas + 1);
+      const auto whole = file_features(config, description, dir / "a.wav").to_vector();
+      FeatureStream stream(config, description, dir / "a.wav");
+      std::vector<double> found;
+      int pieces = 0;
+      for (Tensor rows = stream.next(); rows.defined(); rows = stream.next(), ++pieces) {
+        const auto values = rows.to_vector();
+        found.insert(found.end(), values.begin(), values.end());
+      }
+      CHECK(found == whole);
+      CHECK((pieces > 50) == (cmvn != "utterance"));
+      CHECK(!stream.next().defined());
+    }
+}
+
+TEST_CASE("recognising a hundred seconds as they come takes the memory of ten") {
+  const TempDir dir;
+  const Config config = tiny_recordings_config("");
+  const SpeechDescription description = rustle_description(config);
+  const auto model = make_speech_model(config, description);
+  std::vector<int64_t> peaks, steps, heaps;
+  for (const int64_t seconds : {10, 10, 100}) {  // what is made once is there after the first
+    write_wav(dir / "a.wav", rustle(seconds), 8000);
+    allocator().reset_peak();
+    const int64_t before = allocator().stats().active;
+    SpeechStream stream(*model);
+    FeatureStream input(config, description, dir / "a.wav");
+    int64_t complete = 0;
+    for (Tensor rows = input.next(); rows.defined(); rows = input.next())
+      for (int64_t row = 0; row < rows.size(0); ++row)
+        complete += stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)));
+    peaks.push_back(allocator().stats().peak - before);
+    heaps.push_back(heap_bytes());
+    steps.push_back(complete);
+  }
+  CHECK(peaks[1] == peaks[2]);
+  CHECK(peaks[1] > 0);
+  constexpr int64_t kSamples = 90 * 8000 * 4;  // bytes of the other ninety seconds
+  CHECK(heaps[2] - heaps[1] < kSamples / 4);
+  CHECK(steps == std::vector<int64_t>{499, 499, 4999});
+}

@@ -1,0 +1,279 @@
+// Training on speech: it learns, resumes exactly, writes its epochs and phone error rates, and says what it
+// leaves out.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <tuple>
+
+#include "tests/train/quiet_training.h"
+#include "tests/train/tasks/speech/tiny_speech.h"
+#include "train/run.h"
+#include "train/tasks/speech/evaluate.h"
+#include "train/tasks/speech/plan.h"
+#include "train/trainer.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string split_of(const MetricRecord& record) {
+  return std::get<std::string>(
+      std::find_if(record.begin(), record.end(), [](const auto& f) { return f.first == "split"; })->second);
+}
+
+void cut_back(const fs::path& run_dir, const std::string& kept) {
+  for (const auto& entry : fs::directory_iterator(run_dir / "checkpoints"))
+    if (entry.path().filename().string() > kept && entry.path().filename().string().starts_with("step"))
+      fs::remove_all(entry.path());
+  for (const char* name : {"latest", "best"}) fs::remove(run_dir / "checkpoints" / name);
+  fs::create_directory_symlink(kept, run_dir / "checkpoints/latest");
+}
+
+}  // namespace
+
+TEST_CASE("speech: both encoders learn, and the best checkpoint is that of the lowest phone error rate") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 36, 9);
+  for (const std::string encoder : {"lstm", "transformer"}) {
+    CAPTURE(encoder);
+    Config config = tiny_speech_config(dir / "an4", encoder);
+    config.train.epochs = 20;
+    config.schedule.kind = "plateau";
+    config.schedule.factor = 0.5;
+    const fs::path run_dir = dir / encoder;
+    const TrainResult result = train(config, run_dir);
+    CHECK(result.best_loss < 15);
+    CHECK(result.seconds_per_epoch > 0);
+    std::vector<double> rates;
+    int64_t epochs = 0;
+    for (const MetricRecord& record : read_metrics((run_dir / "metrics.jsonl").string())) {
+      if (split_of(record) == "test") rates.push_back(metric_number(record, "per", -1));
+      if (split_of(record) != "epoch") continue;
+      CHECK(metric_number(record, "epoch", -1) == ++epochs);
+      CHECK(metric_number(record, "seconds_per_epoch", -1) > 0);
+    }
+    CHECK(epochs == 20);
+    REQUIRE(rates.size() == 20);
+    CHECK(rates.front() > 50);
+    CHECK(*std::min_element(rates.begin(), rates.end()) == result.best_loss);
+
+    const LoadedSpeechRun best =
+        load_speech_run(find_run({.path = run_dir.string(), .checkpoint = "best", .sets = {}}));
+    CHECK(best.description.phones.names() == Words{"<blank>", "A", "B", "C"});
+    const SpeechPart test = make_speech_part(best.config, "test", "", &best.description);
+    CHECK(evaluate(*best.model, test, evaluation_options(best.config)).score.error_rate() ==
+          result.best_loss);
+  }
+}
+
+TEST_CASE("speech: a run that is cut continues exactly, in the middle of an epoch too") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 36, 9);
+  Config config = tiny_speech_config(dir / "an4", "transformer");
+  config.data.deltas = 1;
+  config.data.cmvn = "global";
+  config.data.spec_augment = true;
+  config.data.frequency_width = 3;
+  config.data.time_width = 3;
+  config.schedule.kind = "plateau";
+  config.train.epochs = 3;
+  config.train.checkpoint_every = 5;
+  config.train.keep_last = 100;
+  const TrainResult whole = train(config, dir / "whole");
+  REQUIRE(whole.step > 15);
+  train(config, dir / "cut");
+  cut_back(dir / "cut", "step-00000005");
+  CHECK(train(config, dir / "cut", true).step == whole.step);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"})
+    CHECK(read_file((dir / "whole/checkpoints/latest" / name).string()) ==
+          read_file((dir / "cut/checkpoints/latest" / name).string()));
+  const auto a = read_metrics((dir / "whole/metrics.jsonl").string()),
+             b = read_metrics((dir / "cut/metrics.jsonl").string());
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i)
+    for (const char* field : {"step", "loss_nats", "per", "lr", "epoch"})
+      CHECK(metric_number(a[i], field, -1) == metric_number(b[i], field, -1));
+  fs::remove(dir / "an4/feat/clstk/train0/train-1.mfc");
+  CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "cut", true); }),
+                 "the training data is not what it was"));
+  config.data.deltas = 2;
+  CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "cut", true); }), "data.deltas = 2"));
+}
+
+TEST_CASE("speech: every epoch has every utterance once, whatever the number of its batches") {
+  std::vector<int64_t> frames;
+  for (int64_t i = 0; i < 57; ++i) frames.push_back(20 + i * 37 % 61);
+  const SpeechPlan plan(frames, {.max_frames = 200, .max_batch = 5, .shuffle = true, .seed = 4});
+  int64_t step = 0;
+  for (int64_t epoch = 0; epoch < 4; ++epoch) {
+    CHECK(plan.epochs_done(step) == epoch);
+    std::vector<int64_t> seen;
+    const auto end = static_cast<int64_t>(plan.batches_in(static_cast<double>(epoch + 1)));
+    for (; step < end; ++step) {
+      CHECK(plan.epochs_done(step) == epoch);
+      const auto batch = plan.at(step);
+      CHECK(batch.size() <= 5);
+      seen.insert(seen.end(), batch.begin(), batch.end());
+    }
+    std::sort(seen.begin(), seen.end());
+    std::vector<int64_t> all(frames.size());
+    std::iota(all.begin(), all.end(), 0);
+    CHECK(seen == all);
+  }
+  const SpeechPlan again(frames, {.max_frames = 200, .max_batch = 5, .shuffle = true, .seed = 4});
+  CHECK(again.at(step - 1) == plan.at(step - 1));  // without the steps before it
+}
+
+TEST_CASE("speech: held-out utterances are whole speakers, and in no other part") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 36, 9);  // 12 speakers
+  Config config = tiny_speech_config(dir / "an4");
+  config.data.validation = 4;
+  const auto train_part = read_speech_part(config, "train", ""),
+             valid = read_speech_part(config, "valid", "");
+  CHECK(valid.utterances.size() == 6);
+  CHECK(train_part.utterances.size() == 30);
+  for (const Utterance& a : valid.utterances)
+    for (const Utterance& b : train_part.utterances) CHECK(a.speaker != b.speaker);
+  CHECK(speech_evaluation_split(config, "") == "valid");
+  config.data.validation = 36;
+  CHECK(contains(message_of<ConfigError>([&] { read_speech_part(config, "train", ""); }),
+                 "data.validation = 36"));
+  config.data.validation = 0;
+  CHECK(speech_evaluation_split(config, "") == "test");
+  CHECK(contains(message_of<ConfigError>([&] { read_speech_part(config, "valid", ""); }), "data.validation"));
+}
+
+TEST_CASE("speech: bad data names the file and what to do") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 12, 3);
+  const Config config = tiny_speech_config(dir / "an4");
+  const fs::path bad = dir / "an4/feat/clstk/train0/train-1.mfc";
+  write_file(bad, std::string("no features"));
+  const SpeechPart part = make_speech_part(config, "train", "", nullptr);
+  CHECK(part.usable.size() == 11);
+  REQUIRE(part.set->report().bad.size() == 1);
+  CHECK(contains(part.set->report().bad.front(), bad.string()));
+  Config strict = config;
+  strict.data.bad_utterances = "refuse";
+  CHECK(
+      contains(message_of<DataError>([&] { make_speech_part(strict, "train", "", nullptr); }), bad.string()));
+
+  Config nowhere = config;
+  nowhere.data.path = (dir / "nowhere").string();
+  CHECK(contains(message_of<DataError>([&] { read_speech_part(nowhere, "train", ""); }),
+                 (dir / "nowhere").string() + ": no such folder; data.path names that of the corpus"));
+  nowhere.data.path = "";
+  const std::string looked =
+      message_of<DataError>([&] { read_speech_part(nowhere, "train", (dir / "data").string()); });
+  CHECK(contains(looked, (dir / "data/an4").string()));
+  CHECK(contains(looked, "unpack the features of CMU AN4"));
+
+  Config brief = config;
+  brief.model.encoder = "transformer";
+  brief.model.max_frames = 12;  // two phones
+  const SpeechPart shorter = make_speech_part(brief, "train", "", nullptr);
+  CHECK(!shorter.too_long.empty());
+  CHECK(shorter.usable.size() + shorter.too_long.size() == 11);
+  brief.model.max_frames = 3;
+  CHECK(contains(message_of<DataError>([&] { make_speech_part(brief, "train", "", nullptr); }),
+                 "longer than model.max_frames = 3"));
+
+  SpeechDescription other = describe(part);
+  const std::vector<int64_t> frames = part.frames();
+  CHECK(other.longest_frames == *std::max_element(frames.begin(), frames.end()));
+  const auto round_trip = [&] { return speech_description(to_json(other), "state.json").longest_frames; };
+  CHECK(round_trip() == other.longest_frames);
+  other.longest_frames = 0;  // as in checkpoints of older versions
+  CHECK(round_trip() == 0);
+  other.dims = 39;
+  CHECK(contains(message_of<ConfigError>([&] { make_speech_part(config, "test", "", &other); }),
+                 "features of 13 dims, but the model was trained on 39"));
+}
+
+namespace {
+
+// Adds an utterance of the test part whose text has the word. Returns its id.
+std::string add_test_utterance(const fs::path& an4, const std::string& word, const Bytes& features) {
+  const std::string id = "extra-" + word, name = "clstk/extra/" + id;
+  write_file(an4 / "feat" / (name + ".mfc"), features);
+  for (const auto& [file, line] :
+       {std::pair<std::string, std::string>{"fileids", name}, {"transcription", word + " (" + id + ")"}}) {
+    const fs::path path = an4 / "etc" / ("an4_test." + file);
+    write_file(path, read_file(path) + line + "\n");
+  }
+  return id;
+}
+
+}  // namespace
+
+TEST_CASE("speech: every model is scored on the same utterances, those that it cannot process among them") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 12, 9);
+  write_file(dir / "an4/etc/an4.dic",
+             read_file(dir / "an4/etc/an4.dic") + "LONG A B C A B C A B C\nUNSEEN A X\nSHORT A B C A B C\n");
+  add_test_utterance(dir / "an4", "LONG", mfc_bytes("ABCABCABC", 1));  // 54 frames
+  add_test_utterance(dir / "an4", "UNSEEN", mfc_bytes("AB", 2));
+  Bytes three_frames = mfc_bytes("A", 3);
+  three_frames.resize(4 + 3 * 13 * 4);
+  three_frames[2] = 0, three_frames[3] = 3 * 13;
+  const std::string brief = add_test_utterance(dir / "an4", "SHORT", three_frames);
+  const Config trained_with = tiny_speech_config(dir / "an4", "transformer");
+  const SpeechDescription description = describe(make_speech_part(trained_with, "train", "", nullptr));
+  int64_t phones = -1;
+  for (const auto& [encoder, max_frames, subsampling, unprocessed] :
+       {std::tuple<std::string, int64_t, int64_t, std::vector<std::string>>{"lstm", 40, 1, {}},
+        {"transformer", 40, 1, {"extra-LONG"}},
+        {"transformer", 100, 4, {brief}},
+        {"transformer", 1, 1, {"all"}}}) {
+    CAPTURE(encoder);
+    CAPTURE(max_frames);
+    Config config = tiny_speech_config(dir / "an4", encoder);
+    config.model.max_frames = max_frames;
+    config.model.subsampling = subsampling;
+    const auto model = make_speech_model(config, description);
+    const SpeechPart part = make_speech_part(config, "test", "", &description);
+    const SpeechEvaluation e = evaluate(*model, part, evaluation_options(config));
+    CHECK(e.score.utterances == 12);
+    if (phones < 0) phones = e.score.reference;
+    CHECK(e.score.reference == phones);
+    CHECK(part.left_out == 0);
+    const bool all = unprocessed == std::vector<std::string>{"all"};
+    if (all) {
+      CHECK(e.unprocessed.size() == 12);
+      CHECK(e.score.error_rate() == 100);
+      CHECK_FALSE(e.nats_per_utterance.has_value());
+      continue;
+    }
+    std::vector<std::string> ids;
+    int64_t deleted = 0;
+    for (const UnprocessedUtterance& one : e.unprocessed) {
+      ids.push_back(one.id);
+      deleted += one.phones;
+    }
+    CHECK(ids == unprocessed);
+    CHECK(e.processed.reference + deleted == e.score.reference);
+    CHECK(e.processed.errors() + deleted == e.score.errors());
+    CHECK(e.processed.utterances + static_cast<int64_t>(ids.size()) == e.score.utterances);
+    CHECK(contains(processed_line(e), ids.empty() ? "" : "without 1 of 12 utterances"));
+    CHECK(e.without_loss >= 1);  // UNSEEN at least
+    CHECK(std::isfinite(e.nats_per_utterance.value()));
+    for (const ScoredUtterance& one : e.utterances)
+      if (one.id == "extra-UNSEEN") CHECK(one.reference == Words{"A", "X"});
+  }
+}
+
+TEST_CASE("speech: a checkpoint's state that is none is refused by name") {
+  for (const std::string text :
+       {"", "{}", "3", "nonsense", "{\"dims\": 0, \"phones\": [\"a\"]}",
+        "{\"dims\": 100000000, \"phones\": [\"a\"]}", "{\"dims\": 2, \"phones\": [\"a\", 1]}",
+        "{\"dims\": 2, \"phones\": [\"a\", \"a\"]}"}) {
+    CAPTURE(text);
+    CHECK(contains(message_of<CheckpointError>([&] { speech_description(text, "state.json"); }),
+                   "state.json: "));
+  }
+}

@@ -1,0 +1,303 @@
+#include "train/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "core/errors.h"
+#include "core/system/files.h"
+#include "core/system/folder.h"
+#include "core/system/log.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxTextBytes = size_t{64} << 20;  // of state.json and config.toml
+const char* const kModelFile = "model.safetensors";
+const char* const kOptimizerFile = "optimizer.safetensors";
+const char* const kStateFile = "state.json";
+
+fs::path checkpoints_of(const std::string& run_dir) {
+  return fs::path(run_dir) / kCheckpoints;
+}
+
+std::string step_name(int64_t step) {
+  std::string digits = std::to_string(step);
+  if (digits.size() < 8) digits.insert(0, 8 - digits.size(), '0');
+  return "step-" + digits;
+}
+
+std::optional<int64_t> step_of(const std::string& name) {
+  const std::string prefix = "step-";
+  if (!name.starts_with(prefix)) return std::nullopt;
+  int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto result = std::from_chars(name.data() + prefix.size(), end, step);
+  if (result.ec != std::errc() || result.ptr != end || step_name(step) != name) return std::nullopt;
+  return step;
+}
+
+// Runs f and turns its failures into an Error that starts with `context`.
+template <class Error = CheckpointError, class F>
+void guarded(const std::string& context, F&& f) {
+  try {
+    f();
+  } catch (const FileError& error) {
+    throw Error(context + ": " + error.what());
+  } catch (const fs::filesystem_error& error) {
+    throw Error(context + ": " + error.path1().string() + ": " + error.code().message());
+  }
+}
+
+// Opens checkpoints/ and creates it if it does not exist. New folders are durable after their parents are
+// synced.
+Folder open_or_create_checkpoints(const std::string& run_dir) {
+  const fs::path path = run_dir.empty() ? "." : fs::path(run_dir);
+  std::vector<fs::path> created;
+  for (fs::path p = path; !p.empty() && !fs::exists(p); p = p.parent_path()) created.push_back(p);
+  fs::create_directories(path);
+  for (const auto& p : created) sync_folder(p.has_parent_path() ? p.parent_path().string() : ".");
+  const Folder run(path.string());
+  if (run.kind_of(kCheckpoints) != Folder::Kind::none) return run.open_folder(kCheckpoints);
+  Folder checkpoints = run.create_folder(kCheckpoints);
+  run.sync();
+  return checkpoints;
+}
+
+// Renames a checkpoint to a temporary name, then removes it. A crash leaves a temporary folder at most.
+void remove_checkpoint(const Folder& parent, const std::string& name) {
+  const std::string doomed = temporary_name(name);
+  parent.rename(name, doomed);
+  parent.remove(doomed);
+}
+
+void point_link(const Folder& parent, const std::string& link, const std::string& target) {
+  // A copied run may have a folder in place of the link, if the copy followed symbolic links.
+  if (parent.kind_of(link) == Folder::Kind::folder) remove_checkpoint(parent, link);
+  parent.replace_link(link, target);
+}
+
+// Returns the target of a link if it is a plain name, or nothing if it is a path.
+std::optional<std::string> name_in_link(const fs::path& link) {
+  std::error_code error;
+  const std::string target = fs::read_symlink(link, error).string();
+  const bool plain =
+      !target.empty() && target != "." && target != ".." && target.find('/') == std::string::npos;
+  return !error && plain ? std::optional(target) : std::nullopt;
+}
+
+bool is_real_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(fs::symlink_status(path, error));
+}
+
+// Renames a complete folder to its final name. Exchanges it with an existing folder of this name in one step,
+// so that a complete checkpoint exists at every moment.
+void put_in_place(const Folder& parent, const std::string& temporary, const std::string& place) {
+  if (parent.kind_of(place) == Folder::Kind::none)
+    parent.rename(temporary, place);
+  else
+    parent.exchange(temporary, place);
+  parent.sync();
+}
+
+void write_contents(const Folder& folder, const CheckpointContents& contents) {
+  const std::map<std::string, std::string> metadata = {{"format", "pt"}};  // stock loaders ask for it
+  TrainingState state = contents.state;
+  for (const auto& [name, tensors] :
+       {std::pair(kModelFile, &contents.model), {kOptimizerFile, &contents.optimizer}}) {
+    File file = folder.create_file(name);
+    state.files[name] = write_safetensors(file, *tensors, metadata);
+  }
+  folder.write(kConfigFile, contents.config_toml);
+  state.files[kConfigFile] = checksum_of(contents.config_toml);
+  folder.write(kStateFile, to_json(state));
+  folder.sync();
+}
+
+// Returns whether a name is that of a temporary entry. Earlier versions named these entries ".tmp-…".
+bool is_unfinished_checkpoint(const std::string& name) {
+  return name.starts_with(".tmp-") || is_temporary_name(name);
+}
+
+std::string read_text(const std::string& path) {
+  try {
+    return read_file(path, kMaxTextBytes);
+  } catch (const FileError& error) {
+    throw CheckpointError(concat_text("checkpoint: ", error.what()));
+  }
+}
+
+}  // namespace
+
+std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents) {
+  const int64_t step = contents.state.step;
+  const std::string name = step_name(step);
+  guarded<CheckpointWriteError>(concat_text("checkpoint of step ", step, " not saved"), [&] {
+    const Folder parent = open_or_create_checkpoints(run_dir);
+    const std::string temporary = temporary_name(name);
+    try {
+      write_contents(parent.create_folder(temporary), contents);
+      put_in_place(parent, temporary, name);
+      point_link(parent, "latest", name);
+    } catch (...) {
+      std::error_code ignored;
+      fs::remove_all(parent.path_of(temporary), ignored);
+      throw;
+    }
+    parent.remove(temporary);  // the replaced checkpoint of the same step
+  });
+  return (checkpoints_of(run_dir) / name).string();
+}
+
+void replace_checkpoint_state(const std::string& run_dir, TrainingState state) {
+  const std::string name = step_name(state.step);
+  state.files = Checkpoint((checkpoints_of(run_dir) / name).string()).state().files;
+  guarded<CheckpointWriteError>(concat_text("state of step ", state.step, " not saved"), [&] {
+    Folder(run_dir).open_folder(kCheckpoints).open_folder(name).replace(kStateFile, to_json(state));
+  });
+}
+
+void mark_best_checkpoint(const std::string& run_dir, int64_t step) {
+  const fs::path parent = checkpoints_of(run_dir);
+  if (!is_real_folder(parent / step_name(step)))
+    throw CheckpointError((parent / step_name(step)).string() + ": no such checkpoint to mark as best");
+  guarded<CheckpointWriteError>("best checkpoint not marked", [&] {
+    point_link(Folder(run_dir).open_folder(kCheckpoints), "best", step_name(step));
+  });
+}
+
+std::vector<int64_t> checkpoint_steps(const std::string& run_dir) {
+  std::vector<int64_t> steps;
+  const fs::path parent = checkpoints_of(run_dir);
+  if (!fs::is_directory(parent)) return steps;
+  guarded("checkpoints not listed", [&] {
+    for (const auto& entry : fs::directory_iterator(parent))
+      if (const auto step = step_of(entry.path().filename().string()); step && is_real_folder(entry.path()))
+        steps.push_back(*step);
+  });
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+void prune_checkpoints(const std::string& run_dir, int64_t keep_last) {
+  const fs::path parent = checkpoints_of(run_dir);
+  auto steps = checkpoint_steps(run_dir);
+  const auto kept = std::min<size_t>(steps.size(), static_cast<size_t>(std::max<int64_t>(keep_last, 0)));
+  steps.resize(steps.size() - kept);
+  const auto latest = name_in_link(parent / "latest"), best = name_in_link(parent / "best");
+  guarded("old checkpoints not removed", [&] {
+    if (steps.empty()) return;
+    const Folder folder = Folder(run_dir).open_folder(kCheckpoints);
+    for (const int64_t step : steps)
+      if (const auto name = step_name(step); name != latest && name != best) remove_checkpoint(folder, name);
+  });
+}
+
+void remove_unfinished_checkpoints(const std::string& run_dir) {
+  guarded("unfinished checkpoints not removed", [&] {
+    for (const fs::path& folder : {fs::path(run_dir), checkpoints_of(run_dir)}) {
+      std::vector<fs::path> leftovers;
+      if (!fs::is_directory(folder)) continue;
+      for (const auto& entry : fs::directory_iterator(folder))
+        if (is_unfinished_checkpoint(entry.path().filename().string())) leftovers.push_back(entry.path());
+      for (const auto& path : leftovers) fs::remove_all(path);
+    }
+  });
+}
+
+std::optional<std::string> linked_checkpoint(const std::string& run_dir, const std::string& link) {
+  const fs::path path = checkpoints_of(run_dir) / link;
+  std::error_code error;
+  if (!fs::is_symlink(fs::symlink_status(path, error))) return std::nullopt;
+  const auto name = name_in_link(path);
+  if (!name)
+    throw CheckpointError(concat_text(path.string(),
+                                      ": expected a link to a folder beside it, found a link to ",
+                                      fs::read_symlink(path, error).string()));
+  const fs::path folder = checkpoints_of(run_dir) / *name;
+  if (fs::is_symlink(fs::symlink_status(folder, error)))
+    throw CheckpointError(
+        concat_text(path.string(), ": points to ", *name, ", which is a link and not a folder"));
+  return is_real_folder(folder) ? std::optional(fs::canonical(folder).string()) : std::nullopt;
+}
+
+std::string find_checkpoint(const std::string& path, bool prefer_best) {
+  if (fs::exists(fs::path(path) / kModelFile)) return fs::canonical(path).string();
+  const fs::path parent = checkpoints_of(path);
+  std::string found;
+  guarded(path, [&] {
+    for (const char* link : {"best", "latest"}) {
+      if (!found.empty() || (!prefer_best && link == std::string("best"))) continue;
+      if (const auto folder = linked_checkpoint(path, link)) found = *folder;
+    }
+    if (const auto steps = checkpoint_steps(path); found.empty() && !steps.empty())
+      found = fs::canonical(parent / step_name(steps.back())).string();
+  });
+  if (found.empty())
+    throw CheckpointError(path + ": expected a run directory with checkpoints or a checkpoint folder with " +
+                          kModelFile + (fs::exists(path) ? "" : ", found nothing"));
+  return found;
+}
+
+std::string Checkpoint::state_text() const {
+  return read_text(state_path());
+}
+
+TrainingState Checkpoint::parsed_state(const std::string& text) const {
+  TrainingState state = parse_training_state(text, state_path());
+  const auto named = step_of(fs::path(folder_).filename().string());
+  if (named && *named != state.step)
+    throw CheckpointError(
+        concat_text(state_path(), ": step: expected ", *named, " as in the folder's name, got ", state.step));
+  return state;
+}
+
+TrainingState Checkpoint::state() const {
+  return parsed_state(state_text());
+}
+
+// Returns nothing if the checkpoint has no checksums.
+std::optional<Checksum> Checkpoint::checksum_of_file(const TrainingState& state,
+                                                     const std::string& name) const {
+  if (state.files.empty()) return std::nullopt;
+  const auto found = state.files.find(name);
+  if (found == state.files.end())
+    throw CheckpointError(concat_text(state_path(), ": files.", name, ": is missing"));
+  return found->second;
+}
+
+void Checkpoint::check_config() const {
+  const std::string config = read_text(config_path());
+  const auto expected = checksum_of_file(state(), kConfigFile);
+  if (expected && checksum_of(config) != *expected)
+    throw CheckpointError(
+        config_path() +
+        ": is damaged or was edited: it does not match its checksum in state.json; to change "
+        "a setting, use --set");
+}
+
+SafetensorsFile Checkpoint::model_file() const {
+  return SafetensorsFile(path_of(kModelFile));
+}
+
+void Checkpoint::load(const std::string& name, const NamedTensorList& expected) const {
+  const std::string text = state_text();
+  const TrainingState state = parsed_state(text);
+  check_state_text(text, state, state_path());
+  if (state.files.empty() && name == kModelFile)
+    log_warning(folder_, ": has no checksums, so damaged files are not detected");
+  SafetensorsFile(path_of(name)).load_into(expected, checksum_of_file(state, name));
+}
+
+void Checkpoint::load_model(const NamedTensorList& expected) const {
+  load(kModelFile, expected);
+}
+
+void Checkpoint::load_optimizer(const NamedTensorList& expected) const {
+  load(kOptimizerFile, expected);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,83 @@
+#include "train/checkpoint/model_sizes.h"
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+std::string setting(const std::string& keys) {
+  return "config.toml: " + keys;
+}
+
+void add_encoder(const EncoderOptions& encoder, std::vector<SizedTensor>& tensors) {
+  const int64_t width = encoder.width();
+  const auto layer = [](int64_t number) { return "layers." + std::to_string(number) + "."; };
+  tensors.push_back({layer(0) + "attention.query_projection.weight", Shape{width, width},
+                     setting("model.heads, model.head_dim")});
+  tensors.push_back({layer(encoder.layers) + "norm1.weight", {}, setting("model.layers")});
+  tensors.push_back({layer(encoder.layers - 1) + "norm1.weight", Shape{width}, setting("model.layers")});
+  tensors.push_back(
+      {layer(0) + "linear1.weight", Shape{encoder.feedforward, width}, setting("model.feedforward")});
+}
+
+}  // namespace
+
+std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options) {
+  std::vector<SizedTensor> tensors;
+  add_encoder(options.encoder, tensors);
+  tensors.push_back({"value_embedding.weight", Shape{options.vocabulary, options.value_width()},
+                     setting("data.symbols, model.value_dim")});
+  tensors.push_back({"predictor.weight", Shape{options.outputs(), options.encoder.output_width()},
+                     setting("data.symbols, model.mixtures")});
+  if (options.positions == Positions::axial)
+    for (size_t axis = 0; axis < options.axial.shape.size() && axis < options.axial.dims.size(); ++axis)
+      tensors.push_back({"positions." + std::to_string(axis),
+                         Shape{options.axial.shape[axis], options.axial.dims[axis]},
+                         setting("model.axial_shape, model.axial_dims")});
+  return tensors;
+}
+
+std::vector<SizedTensor> sized_tensors(const SpeechModelOptions& options) {
+  const bool is_lstm = options.kind == SpeechEncoder::lstm;
+  const int64_t hidden = options.lstm_hidden, width = options.encoder.width();
+  const SubsamplingOptions subsampling{.kind = options.subsampling_kind,
+                                       .factor = options.subsampling,
+                                       .features = options.features,
+                                       .channels = is_lstm ? hidden : width};
+  const std::string dims = "state.json: task.dims";
+  const int64_t in = subsampling.output_width();
+  std::vector<SizedTensor> tensors;
+  if (subsampling.convolves())
+    tensors.push_back({"subsampling.0.weight", Shape{subsampling.channels, 3, options.features}, dims});
+  const std::string of_input = subsampling.convolves() ? setting("[model]") : dims;
+  if (is_lstm) {
+    tensors.push_back({"lstm.weight_hh_l0", Shape{4 * hidden, hidden}, setting("model.hidden")});
+    tensors.push_back({"lstm.weight_ih_l0", Shape{4 * hidden, in}, of_input});
+    const std::string last = std::to_string(options.lstm_layers - 1),
+                      next = std::to_string(options.lstm_layers);
+    tensors.push_back({"lstm.bias_hh_l" + next, {}, setting("model.layers")});
+    tensors.push_back({"lstm.bias_hh_l" + last, Shape{4 * hidden}, setting("model.layers")});
+  } else {
+    add_encoder(options.encoder, tensors);
+    tensors.push_back({"input_projection.weight", Shape{width, in}, of_input});
+  }
+  const int64_t out =
+      is_lstm ? (options.lstm_bidirectional ? 2 : 1) * hidden : options.encoder.output_width();
+  tensors.push_back({"head.weight", Shape{options.classes, out}, "state.json: task.phones"});
+  return tensors;
+}
+
+void check_model_sizes(const Checkpoint& checkpoint, const std::vector<SizedTensor>& expected) {
+  const SafetensorsFile file = checkpoint.model_file();
+  for (const SizedTensor& tensor : expected) {
+    const auto found = file.entries().find(tensor.name);
+    const bool there = found != file.entries().end();
+    if (there == tensor.shape.has_value() && (!there || found->second.shape == *tensor.shape)) continue;
+    throw CheckpointError(
+        concat_text(checkpoint.folder(), "/", tensor.source, ": does not match the tensors: expected ",
+                    tensor.name, tensor.shape ? " " + tensor.shape->to_string() : " to be absent",
+                    ", model.safetensors has ", there ? found->second.shape.to_string() : "no such tensor"));
+  }
+}
+
+}  // namespace tapeformer

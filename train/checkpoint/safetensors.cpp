@@ -1,0 +1,178 @@
+#include "train/checkpoint/safetensors.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <bit>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+
+#include "core/errors.h"
+#include "train/checkpoint/safetensors_header.h"
+
+namespace tapeformer {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
+
+constexpr uint64_t kLargestHeader = 100'000'000;  // the limit of the reference implementation
+constexpr size_t kAlignment = 8;
+constexpr size_t kMostNamed = 20;  // tensors named in one error
+
+// Widest elements first, so that every tensor is aligned to its element size, as the reference implementation
+// does.
+std::vector<std::pair<std::string, Tensor>> in_file_order(const std::map<std::string, Tensor>& tensors) {
+  std::vector<std::pair<std::string, Tensor>> order(tensors.begin(), tensors.end());
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return size_of(a.second.dtype()) > size_of(b.second.dtype());
+  });
+  return order;
+}
+
+std::string list_text(const std::string& what, const std::vector<std::string>& names) {
+  if (names.empty()) return "";
+  std::string text = concat_text("\n  ", names.size(), " ", what, ":");
+  for (size_t i = 0; i < std::min(names.size(), kMostNamed); ++i)
+    text += concat_text(i ? ", " : " ", names[i]);
+  if (names.size() > kMostNamed) text += concat_text(" and ", names.size() - kMostNamed, " more");
+  return text;
+}
+
+std::string form_text(DType dtype, const Shape& shape) {
+  return concat_text(shape.to_string(), " ", name_of(dtype));
+}
+
+File open_checked(const std::string& path) {
+  try {
+    return open_regular(path);
+  } catch (const FileError& error) {
+    throw CheckpointError(error.what());
+  }
+}
+
+}  // namespace
+
+Checksum write_safetensors(File& file, const std::map<std::string, Tensor>& tensors,
+                           const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  const auto order = in_file_order(tensors);
+  int64_t offset = 0;
+  for (const auto& [name, tensor] : order) {
+    header[name] = {{"dtype", safetensors_dtype(tensor.dtype())},
+                    {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())},
+                    {"data_offsets", {offset, offset + tensor.bytes()}}};
+    offset += tensor.bytes();
+  }
+  std::string json = header.dump();
+  json.resize((json.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+
+  Checksum checksum;
+  const auto write = [&](const void* data, size_t size) {
+    checksum.append(data, size);
+    file.write(data, size);
+  };
+  const uint64_t length = json.size();
+  write(&length, sizeof length);
+  write(json.data(), json.size());
+  for (const auto& [name, tensor] : order) {
+    const Tensor here = tensor.alias().to(kCpu), plain = here.is_contiguous() ? here : here.clone();
+    write(plain.raw(), static_cast<size_t>(plain.bytes()));
+  }
+  file.sync();
+  return checksum;
+}
+
+Checksum write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
+                           const std::map<std::string, std::string>& metadata) {
+  File file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  return write_safetensors(file, tensors, metadata);
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : file_(open_checked(path)) {
+  try {
+    const uint64_t size = file_.size();
+    if (size < sizeof(uint64_t))
+      throw CheckpointError(concat_text("expected at least 8 bytes, the file has ", size));
+    uint64_t length = 0;
+    file_.read_at(&length, sizeof length, 0);
+    if (length > kLargestHeader || length > size - sizeof length)
+      throw CheckpointError(concat_text("expected a header of ", length, " bytes, the file has ", size,
+                                        " bytes and the limit is ", kLargestHeader));
+    std::string json(length, '\0');
+    file_.read_at(json.data(), length, sizeof length);
+    header_.append(&length, sizeof length);
+    header_.append(json.data(), json.size());
+    data_begin_ = sizeof length + length;
+    auto header = parse_safetensors_header(json, size - data_begin_);
+    entries_ = std::move(header.entries);
+    metadata_ = std::move(header.metadata);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(path + ": no valid safetensors file: " + error.what());
+  } catch (const FileError& error) {
+    throw CheckpointError(error.what());
+  }
+}
+
+Tensor SafetensorsFile::read(const std::string& name) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) throw CheckpointError(path() + ": no tensor named " + name);
+  Checksum ignored;
+  return read(found->second, ignored);
+}
+
+Tensor SafetensorsFile::read(const Entry& entry, Checksum& checksum) const try {
+  Tensor tensor = Tensor::empty(entry.shape, entry.dtype);
+  checksum.append(
+      read_with_checksum(file_, tensor.raw(), entry.end - entry.begin, data_begin_ + entry.begin));
+  return tensor;
+} catch (const FileError& error) {
+  throw CheckpointError(error.what());
+}
+
+void SafetensorsFile::check_names_and_forms(
+    const std::vector<std::pair<std::string, Tensor>>& expected) const {
+  std::vector<std::string> missing, extra, other;
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : expected) {
+    names.insert(name);
+    const auto found = entries_.find(name);
+    if (found == entries_.end()) {
+      missing.push_back(name);
+      continue;
+    }
+    const Entry& entry = found->second;
+    const bool convertible = is_floating(entry.dtype) && is_floating(tensor.dtype());
+    if (!(entry.shape == tensor.shape()) || (entry.dtype != tensor.dtype() && !convertible))
+      other.push_back(concat_text(name, " (expected ", form_text(tensor.dtype(), tensor.shape()), ", found ",
+                                  form_text(entry.dtype, entry.shape), ")"));
+  }
+  for (const auto& entry : entries_)
+    if (!names.count(entry.first)) extra.push_back(entry.first);
+  const std::string problems =
+      list_text("missing", missing) + list_text("not expected", extra) + list_text("of another form", other);
+  if (!problems.empty()) throw CheckpointError(path() + ": the tensors do not fit:" + problems);
+}
+
+void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>>& expected,
+                                const std::optional<Checksum>& checksum) const {
+  check_names_and_forms(expected);
+  std::vector<std::pair<const Entry*, Tensor>> in_file_order;
+  for (const auto& [name, tensor] : expected) in_file_order.emplace_back(&entries_.at(name), tensor);
+  std::sort(in_file_order.begin(), in_file_order.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.first->begin, a.first->end) < std::tie(b.first->begin, b.first->end);
+  });
+  // All reads come first: an error must not leave half of the tensors overwritten. The tensors cover the data
+  // section without gaps, so their bytes in this order are the file.
+  Checksum found = header_;
+  std::vector<Tensor> values;
+  for (const auto& [entry, tensor] : in_file_order) values.push_back(read(*entry, found));
+  if (checksum && found != *checksum)
+    throw CheckpointError(concat_text(path(), ": is damaged: expected ", checksum->bytes,
+                                      " bytes with CRC-32 ", crc32_text(checksum->crc32), ", found ",
+                                      found.bytes, " bytes with CRC-32 ", crc32_text(found.crc32)));
+  for (size_t i = 0; i < values.size(); ++i) in_file_order[i].second.copy_from(values[i]);
+}
+
+}  // namespace tapeformer

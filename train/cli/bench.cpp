@@ -1,0 +1,83 @@
+// tapeformer bench: lists the benchmarks and runs one.
+#include "train/bench/bench.h"
+
+#include <algorithm>
+
+#include "core/system/log.h"
+#include "core/system/machine.h"
+#include "train/cli/commands.h"
+
+namespace tapeformer {
+namespace {
+
+CommandSpec list_spec() {
+  std::string names;
+  for (const Benchmark& known : benchmarks())
+    names += "  " + known.name + std::string(14 - std::min<size_t>(known.name.size(), 13), ' ') +
+             known.summary + "\n";
+  return {.name = "bench",
+          .summary = "Measures the speed and the memory of parts of the program.",
+          .positionals = {{"NAME", "a benchmark, or \"list\""}},
+          .options = {},
+          .details = "Benchmarks (\"tapeformer bench NAME --help\" explains one):\n" + names};
+}
+
+int list_benchmarks(const CommonOptions& common) {
+  std::vector<Report> rows;
+  for (const Benchmark& known : benchmarks())
+    rows.push_back(Report().add("name", known.name).add("summary", known.summary));
+  print_report(Report().add("benchmarks", rows), common);
+  return 0;
+}
+
+bool is_benchmark(const std::string& name) {
+  return std::any_of(benchmarks().begin(), benchmarks().end(),
+                     [&](const Benchmark& known) { return known.name == name; });
+}
+
+bool takes_config(const Benchmark& chosen) {
+  return std::any_of(chosen.options.begin(), chosen.options.end(),
+                     [](const OptionSpec& option) { return option.name == "config"; });
+}
+
+}  // namespace
+
+int run_bench(const Arguments& arguments) {
+  // The name of the benchmark determines its options. It may stand after options.
+  const auto chosen_name = std::find_if(arguments.begin(), arguments.end(), is_benchmark);
+  if (chosen_name == arguments.end()) {
+    const auto require = [](const std::string& name) {
+      if (name != "list") benchmark(name);  // throws
+    };
+    if (!arguments.empty() && !arguments.front().starts_with("-")) require(arguments.front());
+    const auto line = parse_command(list_spec(), arguments);
+    if (!line) return 0;
+    require(line->positionals.front());
+    return list_benchmarks(line->common);
+  }
+  const Benchmark& chosen = benchmark(*chosen_name);
+  Arguments rest(arguments.begin(), chosen_name);
+  rest.insert(rest.end(), chosen_name + 1, arguments.end());
+  const auto line = parse_command({.name = "bench " + chosen.name,
+                                   .summary = chosen.summary,
+                                   .positionals = {},
+                                   .options = chosen.options,
+                                   .uses_config = takes_config(chosen)},
+                                  rest);
+  if (!line) return 0;
+  if (chosen.on_devices)
+    use_device(line->common);
+  else if (line->common.device == "auto")
+    log_info("device cpu: benchmark \"", chosen.name, "\" measures it alone");
+  else if (!device_of(*line).is_cpu())
+    throw ConfigError("benchmark \"" + chosen.name + "\" measures the CPU, not " + line->common.device);
+  if (!blas_info().shares_threads()) log_warning("OpenBLAS is not the OpenMP build; figures will be poor");
+  Report report;
+  report.add("benchmark", chosen.name);
+  const Report figures = chosen.run(*line);
+  for (const auto& [name, value] : figures.fields()) report.add(name, value);
+  print_report(report, line->common);
+  return 0;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,298 @@
+#include "train/cli/common.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <cxxopts.hpp>
+
+#include "core/errors.h"
+#include "core/system/log.h"
+#include "core/system/printable.h"
+#include "core/threads.h"
+#include "train/build.h"
+
+namespace tapeformer {
+namespace {
+
+const std::vector<OptionSpec>& common_specs() {
+  static const std::vector<OptionSpec> specs = {
+      {.name = "device", .default_value = std::string("auto"), .help = "auto, cpu, cuda or cuda:N"},
+      {.name = "threads",
+       .default_value = int64_t{0},
+       .help = "processor threads; 0: all processors",
+       .min = 0,
+       .max = 4096},
+      {.name = "seed", .default_value = int64_t{0}, .help = "seed of everything random", .min = 0},
+      {.name = "data-dir",
+       .default_value = std::string(),
+       .help = "folder of the data sets, before $TAPEFORMER_DATA and ~/.local/share/tapeformer"},
+      {.name = "set",
+       .default_value = std::vector<std::string>{},
+       .help = "table.key=value: overrides a key of the config; may be repeated"},
+      {.name = "json", .default_value = false, .help = "print one JSON object and nothing else"},
+      {.name = "quiet", .default_value = false, .help = "only warnings and errors on standard error"},
+  };
+  return specs;
+}
+
+bool is_flag(const OptionSpec& spec) {
+  return std::holds_alternative<bool>(spec.default_value);
+}
+
+std::string trimmed_number(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.10g", number);
+  return text;
+}
+
+std::string default_text(const OptionSpec& spec) {
+  if (const auto* number = std::get_if<int64_t>(&spec.default_value)) return std::to_string(*number);
+  if (const auto* number = std::get_if<double>(&spec.default_value)) return trimmed_number(*number);
+  if (const auto* text = std::get_if<std::string>(&spec.default_value)) return *text;
+  return "";
+}
+
+std::string choices_text(const OptionSpec& spec) {
+  std::string text;
+  for (const std::string& choice : spec.choices) text += (text.empty() ? "" : ", ") + choice;
+  return text;
+}
+
+void declare(cxxopts::Options& options, const std::string& group, const std::vector<OptionSpec>& specs) {
+  for (const OptionSpec& spec : specs) {
+    std::string help = spec.help;
+    if (!spec.choices.empty()) help += " (" + choices_text(spec) + ")";
+    if (is_flag(spec)) {
+      options.add_options(group)(spec.name, help, cxxopts::value<bool>());
+      continue;
+    }
+    const std::string fallback = default_text(spec);
+    const char* kind = std::holds_alternative<int64_t>(spec.default_value)  ? "N"
+                       : std::holds_alternative<double>(spec.default_value) ? "X"
+                                                                            : "TEXT";
+    const auto value = cxxopts::value<std::string>();
+    if (!fallback.empty()) value->default_value(fallback);
+    options.add_options(group)(spec.name, help, value, kind);
+  }
+}
+
+template <class T>
+bool parse_number(const std::string& text, T& number) {
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  return error == std::errc{} && end == last;
+}
+
+std::string range_text(const OptionSpec& spec) {
+  std::string text;
+  if (std::isfinite(spec.min)) text += " of at least " + trimmed_number(spec.min);
+  if (std::isfinite(spec.max))
+    text += (text.empty() ? " of" : " and") + (" at most " + trimmed_number(spec.max));
+  return text;
+}
+
+// The text of an option in the type that its specification asks for.
+OptionValue typed(const OptionSpec& spec, const std::string& text) {
+  const auto wrong = [&](const std::string& expected) {
+    return ConfigError("--" + spec.name + ": expected " + expected + ", got \"" + text + "\"");
+  };
+  if (std::holds_alternative<int64_t>(spec.default_value)) {
+    int64_t number = 0;
+    if (!parse_number(text, number) || static_cast<double>(number) < spec.min ||
+        static_cast<double>(number) > spec.max)
+      throw wrong("a whole number" + range_text(spec));
+    return number;
+  }
+  if (std::holds_alternative<double>(spec.default_value)) {
+    double number = 0;
+    if (!parse_number(text, number) || !(number >= spec.min && number <= spec.max))
+      throw wrong("a number" + range_text(spec));
+    return number;
+  }
+  if (!spec.choices.empty() &&
+      std::find(spec.choices.begin(), spec.choices.end(), text) == spec.choices.end()) {
+    const std::string near = nearest_name(text, spec.choices);
+    throw ConfigError("--" + spec.name + ": expected one of " + choices_text(spec) + ", got \"" + text +
+                      "\"" + (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+  }
+  return text;
+}
+
+OptionValues values_of(const std::vector<OptionSpec>& specs, const cxxopts::ParseResult& parsed) {
+  OptionValues values(specs);
+  for (const OptionSpec& spec : specs) {
+    if (parsed.count(spec.name) == 0) continue;
+    if (is_flag(spec)) {
+      values.set(spec.name, parsed[spec.name].as<bool>());
+    } else if (std::holds_alternative<std::vector<std::string>>(spec.default_value)) {
+      // In the library's own lists a comma separates items; here every occurrence is one item.
+      std::vector<std::string> items;
+      for (const auto& occurrence : parsed.arguments())
+        if (occurrence.key() == spec.name) items.push_back(occurrence.value());
+      values.set(spec.name, items);
+    } else {
+      values.set(spec.name, typed(spec, parsed[spec.name].as<std::string>()));
+    }
+  }
+  return values;
+}
+
+std::string usage_line(const CommandSpec& spec) {
+  std::string text;
+  for (const Positional& p : spec.positionals) {
+    const std::string name = p.name + (p.repeated ? "…" : "");
+    text += (p.required ? name : "[" + name + "]") + " ";
+  }
+  return text + "[options]";
+}
+
+std::string help_text(const CommandSpec& spec, const cxxopts::Options& options) {
+  std::string text = options.help(spec.options.empty() ? std::vector<std::string>{"Common"}
+                                                       : std::vector<std::string>{spec.name, "Common"});
+  if (!spec.details.empty()) text += "\n" + spec.details + "\n";
+  return text;
+}
+
+std::string description(const CommandSpec& spec) {
+  std::string text = spec.summary;
+  size_t width = 0;
+  for (const Positional& p : spec.positionals) width = std::max(width, p.name.size());
+  for (const Positional& p : spec.positionals)
+    text += (&p == &spec.positionals.front() ? "\n\n  " : "\n  ") + p.name +
+            std::string(width - p.name.size() + 2, ' ') + p.help;
+  return text + "\n";
+}
+
+// Returns the words before "--" that are no option, in order. Throws ConfigError for undeclared options.
+std::vector<std::string> positional_words(const CommandSpec& spec, const cxxopts::ParseResult& parsed) {
+  std::vector<std::string> names = {"help"};
+  for (const auto* specs : {&spec.options, &common_specs()})
+    for (const OptionSpec& option : *specs) names.push_back(option.name);
+  for (const std::string& word : parsed.unmatched()) {
+    if (!word.starts_with("-") || word == "-") continue;
+    const std::string name = word.substr(0, word.find('='));
+    const size_t letters = std::min(name.find_first_not_of('-'), name.size());  // "---" has no letters
+    const std::string near = nearest_name(name.substr(letters), names);
+    throw ConfigError("unknown option " + (letters < name.size() ? name : word) + " of \"tapeformer " +
+                      spec.name + "\"" + (near.empty() ? "" : "; did you mean --" + near + "?"));
+  }
+  return parsed.unmatched();
+}
+
+void check_positionals(const CommandSpec& spec, const std::vector<std::string>& words) {
+  for (size_t i = words.size(); i < spec.positionals.size(); ++i)
+    if (spec.positionals[i].required)
+      throw ConfigError("\"tapeformer " + spec.name + "\" needs " + spec.positionals[i].name + ": " +
+                        spec.positionals[i].help);
+  const bool open = !spec.positionals.empty() && spec.positionals.back().repeated;
+  if (!open && words.size() > spec.positionals.size())
+    throw ConfigError("\"tapeformer " + spec.name + "\" does not take the argument \"" +
+                      words[spec.positionals.size()] + "\"; usage: tapeformer " + spec.name + " " +
+                      usage_line(spec));
+}
+
+// Returns the topics of the help: the words between --help and the next option.
+Arguments help_topics(const Arguments& arguments) {
+  auto word = std::find_if(arguments.begin(), arguments.end(),
+                           [](const std::string& text) { return text == "--help" || text == "-h"; });
+  Arguments topics;
+  while (word != arguments.end() && ++word != arguments.end() && !word->starts_with("-"))
+    topics.push_back(*word);
+  return topics;
+}
+
+CommonOptions common_options(const CommandSpec& spec, const cxxopts::ParseResult& parsed) {
+  const OptionValues values = values_of(common_specs(), parsed);
+  CommonOptions common;
+  common.device = values.get<std::string>("device");
+  common.threads = values.get<int64_t>("threads");
+  if (parsed.count("seed") > 0) common.seed = values.get<int64_t>("seed");
+  common.data_dir = values.get<std::string>("data-dir");
+  common.sets = values.get<std::vector<std::string>>("set");
+  common.json = values.get<bool>("json");
+  common.quiet = values.get<bool>("quiet");
+  if (!spec.uses_config && !common.sets.empty())
+    throw ConfigError("\"tapeformer " + spec.name + "\" reads no config, so --set has nothing to change");
+  return common;
+}
+
+}  // namespace
+
+std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments) {
+  cxxopts::Options options("tapeformer " + spec.name, description(spec));
+  options.custom_help(usage_line(spec)).positional_help("").set_width(100).allow_unrecognised_options();
+  declare(options, spec.name, spec.options);
+  declare(options, "Common", common_specs());
+  options.add_options("Common")("h,help", "print this text");
+  const auto end_of_options = std::find(arguments.begin(), arguments.end(), "--");
+  std::vector<const char*> words = {"tapeformer"};
+  for (auto word = arguments.begin(); word != end_of_options; ++word) words.push_back(word->c_str());
+  try {
+    const auto parsed = options.parse(static_cast<int>(words.size()), words.data());
+    if (parsed.count("help") > 0) {
+      const Arguments topics = spec.help_on ? help_topics(arguments) : Arguments();
+      if (topics.empty()) print_text(help_text(spec, options));
+      for (const std::string& topic : topics) print_text(spec.help_on(topic));
+      return std::nullopt;
+    }
+    CommandLine line{
+        positional_words(spec, parsed), values_of(spec.options, parsed), common_options(spec, parsed), {}};
+    for (const OptionSpec& option : spec.options)
+      if (parsed.count(option.name) > 0) line.given.push_back(option.name);
+    if (end_of_options != arguments.end())
+      line.positionals.insert(line.positionals.end(), end_of_options + 1, arguments.end());
+    check_positionals(spec, line.positionals);
+    if (line.common.quiet) set_log_level(LogLevel::warning);
+    set_threads(static_cast<int>(line.common.threads));
+    choose_device(line.common.device);  // a wrong name is an error of every command
+    return line;
+  } catch (const cxxopts::exceptions::exception& error) {
+    throw ConfigError("\"tapeformer " + spec.name + "\": " + error.what());
+  }
+}
+
+std::string named_device(const CommonOptions& common) {
+  return common.device == "auto" ? "" : common.device;
+}
+
+Device use_device(const CommonOptions& common) {
+  return announced_device(common.device);
+}
+
+void print_report(const Report& report, const CommonOptions& common) {
+  print_text(common.json ? to_json(report) + "\n" : to_text(report));
+}
+
+void print_text(const std::string& raw) {
+  const std::string text = printable(raw);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw std::runtime_error(concat_text("cannot write to standard output: ", std::strerror(errno)));
+}
+
+std::vector<int64_t> index_list(const std::string& option, const std::string& text) {
+  std::vector<int64_t> list;
+  for (size_t first = 0; first <= text.size();) {
+    const size_t comma = std::min(text.find(',', first), text.size());
+    int64_t index = -1;
+    if (!parse_number(text.substr(first, comma - first), index) || index < 0)
+      throw ConfigError("--" + option + ": expected numbers of at least 0 separated by commas, got \"" +
+                        text + "\"");
+    list.push_back(index);
+    first = comma + 1;
+  }
+  return list;
+}
+
+std::string unknown_text(const std::string& kind, const std::string& word,
+                         const std::vector<std::string>& names) {
+  const std::string near = nearest_name(word, names);
+  std::string text = "unknown " + kind + " \"" + word + "\"";
+  if (!near.empty()) return text + "; did you mean \"" + near + "\"?";
+  for (size_t i = 0; i < names.size(); ++i) text += (i ? ", " : "; there are ") + names[i];
+  return text;
+}
+
+}  // namespace tapeformer

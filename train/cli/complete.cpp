@@ -1,0 +1,113 @@
+// tapeformer complete: what a trained model makes of the first part of test images. One row of the picture
+// per image: the original, the same with its missing part in grey, and completions.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "core/errors.h"
+#include "models/generation.h"
+#include "train/cli/commands.h"
+#include "train/cli/run_options.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr uint8_t kMissing = 128;
+
+// Whole pixels, at least one.
+int64_t kept_bytes(const DatasetInfo& data, double share) {
+  const int64_t pixels = data.height * data.width;
+  const auto kept = static_cast<int64_t>(std::llround(share * static_cast<double>(pixels)));
+  return std::clamp<int64_t>(kept, 1, pixels) * data.channels;
+}
+
+// Rows of `images`, each `copies` times in turn, cut to the first `width` bytes.
+Tensor repeated_rows(const Tensor& images, int64_t copies, int64_t width) {
+  const int64_t dims = images.size(1);
+  const Tensor rows = Tensor::empty({images.size(0) * copies, width}, DType::uint8);
+  for (int64_t r = 0; r < rows.size(0); ++r)
+    std::memcpy(rows.data<uint8_t>() + r * width, images.data<uint8_t>() + r / copies * dims,
+                static_cast<size_t>(width));
+  return rows;
+}
+
+// Original, occluded and completions of every image, row by row.
+Tensor picture_rows(const Tensor& originals, const Tensor& completions, int64_t samples, int64_t kept) {
+  const int64_t dims = originals.size(1), columns = samples + 2;
+  const Tensor cells = repeated_rows(originals, columns, dims);
+  for (int64_t i = 0; i < originals.size(0); ++i) {
+    uint8_t* row = cells.data<uint8_t>() + i * columns * dims;
+    std::memset(row + dims + kept, kMissing, static_cast<size_t>(dims - kept));
+    std::memcpy(row + 2 * dims, completions.data<uint8_t>() + i * samples * dims,
+                static_cast<size_t>(samples * dims));
+  }
+  return cells;
+}
+
+Tensor test_images(const LoadedRun& run, const std::vector<int64_t>& indices, const CommandLine& line) {
+  const int64_t last = *std::max_element(indices.begin(), indices.end());
+  const auto dataset = open_split(run, "test", 0, line);
+  if (last >= dataset->size())
+    throw ConfigError(concat_text("--index ", last, ": there are ", dataset->size(), " test images"));
+  return dataset->batch(indices).tokens;
+}
+
+}  // namespace
+
+int run_complete(const Arguments& arguments) {
+  const auto line = parse_command(
+      {.name = "complete",
+       .summary =
+           "Completes the first part of test images and writes a picture: original, occluded, completions.",
+       .positionals = {run_positional()},
+       .options = {checkpoint_option(),
+                   {.name = "index", .default_value = std::string("0,1,2"), .help = "numbers of test images"},
+                   {.name = "keep",
+                    .default_value = 0.5,
+                    .help = "share of the image that is given",
+                    .min = 0,
+                    .max = 1},
+                   {.name = "samples",
+                    .default_value = int64_t{3},
+                    .help = "completions of each",
+                    .min = 1,
+                    .max = 1000},
+                   mode_option(),
+                   {.name = "out",
+                    .default_value = std::string(),
+                    .help = "PNG file; without, one among the samples of the run"}},
+       .uses_config = true},
+      arguments);
+  if (!line) return 0;
+  const auto indices = index_list("index", line->options.get<std::string>("index"));
+  const auto samples = line->options.get<int64_t>("samples");
+  const LoadedRun run = load_run(*line, ConfigUse::evaluation);
+  if (!run.draws_images())
+    throw ConfigError(run.config.data.dataset +
+                      " has no images to complete; \"tapeformer generate\" continues sequences");
+  const auto path = picture_path(run, *line, "complete");
+  const Tensor originals = test_images(run, indices, *line);
+  const int64_t kept = kept_bytes(run.data, line->options.get<double>("keep"));
+  GenerationOptions options;
+  options.seed = static_cast<uint64_t>(line->common.seed.value_or(0));
+  options.mode = generation_mode(*line, *run.model);
+  options.graphs = run.config.run.cuda_graphs;
+  const auto start = std::chrono::steady_clock::now();
+  const Tensor completions =
+      generate(*run.model, repeated_rows(originals, samples, kept), originals.size(1), options);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  write_grid(run, path, picture_rows(originals, completions, samples, kept), samples + 2);
+  print_report(Report()
+                   .add("index", indices)
+                   .add("kept_dims", kept)
+                   .add("dims", originals.size(1))
+                   .add("samples", samples)
+                   .add("seconds", seconds)
+                   .add("out", path.string())
+                   .add("checkpoint", run.checkpoint.string()),
+               line->common);
+  return 0;
+}
+
+}  // namespace tapeformer

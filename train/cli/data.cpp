@@ -1,0 +1,209 @@
+// tapeformer data: where the data sets are, whether their files are the published ones, and getting them.
+#include <algorithm>
+
+#include "core/errors.h"
+#include "core/system/log.h"
+#include "data/dataset.h"
+#include "data/directory.h"
+#include "data/fetch.h"
+#include "data/speech/sets.h"
+#include "data/speech/synthetic.h"
+#include "data/speech/verify.h"
+#include "data/verify.h"
+#include "train/cli/commands.h"
+#include "train/cli/data_actions.h"
+#include "train/cli/run_options.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// `names` are the sets that the user named.
+using Action = void (*)(const std::vector<std::string>& names, const CommandLine& line);
+
+void require_names(const std::vector<std::string>& names, const std::string& action) {
+  if (names.empty()) throw ConfigError("\"tapeformer data " + action + "\" needs the NAME of a data set");
+}
+
+// Returns a row of "data list": `files` of `of` files exist.
+Report list_row(const std::string& name, int64_t files, int64_t of, const std::optional<fs::path>& folder,
+                const std::string& title) {
+  return Report()
+      .add("name", name)
+      .add("files", files)
+      .add("of", of)
+      .add("folder", folder ? folder->string() : "not found")
+      .add("title", title);
+}
+
+void list_action(const std::vector<std::string>& names, const CommandLine& line) {
+  std::vector<std::string> known;
+  std::vector<Report> rows;
+  const auto wanted = [&](const std::string& name) {
+    known.push_back(name);
+    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+  };
+  const auto say_how = [&](const std::string& name, bool missing, const std::string& how) {
+    if (!line.common.json && missing) log_info(name, " is not here; to get it: ", how);
+  };
+  for (const SetReport& set : list_sets(line.common.data_dir)) {
+    if (!wanted(set.name)) continue;
+    const auto total = static_cast<int64_t>(set.files.size());
+    const auto missing =
+        std::count_if(set.files.begin(), set.files.end(), [](const auto& file) { return file.path.empty(); });
+    rows.push_back(list_row(set.name, total - missing, total, set.folder, set.title));
+    say_how(set.name, missing == total, set.how_to_get);
+  }
+  for (const SpeechSetReport& set : list_speech_sets(line.common.data_dir)) {
+    if (!wanted(set.name)) continue;
+    rows.push_back(list_row(set.name, set.files - set.missing, set.files, set.folder, set.title));
+    say_how(set.name, set.missing == set.files, set.how_to_get);
+  }
+  for (const std::string& name : names)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw ConfigError(unknown_text("data set", name, known));
+  print_report(Report().add("sets", rows), line.common);
+}
+
+void fetch_action(const std::vector<std::string>& names, const CommandLine& line) {
+  require_names(names, "fetch");
+  std::vector<Report> rows;
+  for (const std::string& name : names) {
+    const SetReport set = fetch_set(name, line.common.data_dir, line.options.get<std::string>("from"));
+    rows.push_back(Report()
+                       .add("name", name)
+                       .add("files", static_cast<int64_t>(set.files.size()))
+                       .add("good", set.good())
+                       .add("folder", set.folder ? set.folder->string() : ""));
+  }
+  print_report(Report().add("sets", rows), line.common);
+}
+
+// Into the first data directory, like what is fetched.
+void prepare_synthetic_speech(const CommandLine& line) {
+  KnownSet set{};
+  set.name = "synthetic-speech";
+  const std::filesystem::path folder = candidate_folders(set, line.common.data_dir).front();
+  SyntheticSpeechOptions options;
+  options.train = line.options.get<int64_t>("sentences");
+  options.valid = options.test = std::max<int64_t>(1, options.train / 10);
+  options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
+  make_synthetic_speech(folder, options);
+  print_report(Report()
+                   .add("name", "synthetic-speech")
+                   .add("folder", folder.string())
+                   .add("train", options.train)
+                   .add("valid", options.valid)
+                   .add("test", options.test),
+               line.common);
+}
+
+// Image files are used as they are, so preparing a set means reading all of it once, as training will.
+void prepare_action(const std::vector<std::string>& names, const CommandLine& line) {
+  require_names(names, "prepare");
+  if (names == std::vector<std::string>{"synthetic-speech"}) return prepare_synthetic_speech(line);
+  if (names == std::vector<std::string>{"kaldi"}) return prepare_kaldi(line);
+  std::vector<Report> rows;
+  for (const std::string& name : names)
+    for (const std::string split : {"train", "test"}) {
+      known_set(name);
+      DatasetOptions options;
+      options.name = name;
+      options.split = split;
+      options.data_dir = line.common.data_dir;
+      const auto dataset = make_dataset(options);
+      rows.push_back(Report()
+                         .add("name", name)
+                         .add("split", split)
+                         .add("examples", dataset->size())
+                         .add("tokens_per_example", dataset->info().length + 1));
+    }
+  log_info("ready: these sets are read from their files as they are");
+  print_report(Report().add("splits", rows), line.common);
+}
+
+std::vector<OptionSpec> data_options() {
+  std::vector<OptionSpec> options = {
+      {.name = "from",
+       .default_value = std::string(),
+       .help = "fetch: path or https:// URL of a folder or .tar.gz archive with the files, instead of the "
+               "published one"},
+      {.name = "sentences",
+       .default_value = int64_t{600},
+       .help = "prepare synthetic-speech: sentences for training; a tenth as many for valid and test"},
+      {.name = "layout",
+       .default_value = std::string("kaldi"),
+       .help = "verify: layout of folders that are given by path",
+       .choices = speech_layouts()},
+      allow_commands_option()};
+  for (OptionSpec& option : prepare_kaldi_options()) options.push_back(std::move(option));
+  return options;
+}
+
+// Returns the words after "data" that an option belongs to.
+std::string action_of(const std::string& option) {
+  if (option == "from") return "fetch";
+  if (option == "sentences") return "prepare synthetic-speech";
+  if (option == "layout" || option == "allow-commands") return "verify";
+  return "prepare kaldi";
+}
+
+// Throws ConfigError for options that the action does not read.
+void check_options(const CommandLine& line) {
+  std::string action = line.positionals.front();
+  if (action != "verify" && !line.common.sets.empty())
+    throw ConfigError("\"tapeformer data " + action + "\" reads no config, so --set has nothing to change");
+  if (action == "prepare" && line.positionals.size() == 2) action += " " + line.positionals.back();
+  for (const std::string& option : line.given)
+    if (action_of(option) != action)
+      throw ConfigError("--" + option + " belongs to \"tapeformer data " + action_of(option) +
+                        "\" and has no effect on \"tapeformer data " + action + "\"");
+}
+
+constexpr char kDetails[] =
+    "list     prints every known set with the number of its files that exist and their folder\n"
+    "verify   compares size and SHA-256 of every file with the published ones; exit status 3 if a file\n"
+    "         is wrong. For speech: prints every fault, by file and line, that training would refuse or\n"
+    "         leave out. NAME is an4, fsdd, synthetic-speech or cmudict; a layout and a folder, such as\n"
+    "         kaldi data/train, or kaldi data with the parts below it; or a CONFIG.toml.\n"
+    "         --set data.sample_rate=8000, --set data.lexicon=FILE and other keys work as in training.\n"
+    "fetch    downloads missing files over https into the first data directory; size and SHA-256 of\n"
+    "         every file must be the published ones\n"
+    "prepare  reads the whole set once, as training does. synthetic-speech: espeak-ng speaks sentences.\n"
+    "         kaldi: makes a corpus from recordings and transcripts (--audio, --transcripts, --lexicon,\n"
+    "         --out); words follow the lexicon, and parts have given shares\n\n"
+    "Data directories, in order: --data-dir, $TAPEFORMER_DATA, $XDG_DATA_HOME/tapeformer\n"
+    "(~/.local/share/tapeformer), each with one folder per set; then the folder of the set's\n"
+    "Debian package. TIMIT, LibriSpeech and Kaldi corpora lie where data.path names them.";
+
+}  // namespace
+
+int run_data(const Arguments& arguments) {
+  const auto line = parse_command(
+      {.name = "data",
+       .summary = "Data sets: where they are, whether their files are the published ones, and getting them.",
+       .positionals = {{"ACTION", "list, verify, fetch or prepare"},
+                       {"NAME",
+                        "data sets (list, verify: all by default); verify also takes folders and configs",
+                        false, true}},
+       .options = data_options(),
+       .details = kDetails,
+       .uses_config = true},
+      arguments);
+  if (!line) return 0;
+  const std::vector<std::pair<std::string, Action>> actions = {
+      {"list", list_action}, {"verify", verify_data}, {"fetch", fetch_action}, {"prepare", prepare_action}};
+  const std::string& wanted = line->positionals.front();
+  std::vector<std::string> known;
+  for (const auto& [name, action] : actions) {
+    known.push_back(name);
+    if (name != wanted) continue;
+    check_options(*line);
+    action({line->positionals.begin() + 1, line->positionals.end()}, *line);
+    return 0;
+  }
+  throw ConfigError(unknown_text("action", wanted, known));
+}
+
+}  // namespace tapeformer

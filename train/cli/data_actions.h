@@ -1,0 +1,21 @@
+// Actions of "tapeformer data" that are implemented in separate files.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/cli/common.h"
+
+namespace tapeformer {
+
+// Runs "data verify". `names`: the words after the action.
+void verify_data(const std::vector<std::string>& names, const CommandLine& line);
+
+// Options and action of "data prepare kaldi", which makes a Kaldi corpus from recordings and transcripts.
+std::vector<OptionSpec> prepare_kaldi_options();
+void prepare_kaldi(const CommandLine& line);
+
+// Returns whether `name` is one of speech_sets().
+bool is_speech_set(const std::string& name);
+
+}  // namespace tapeformer

@@ -1,0 +1,142 @@
+// tapeformer data prepare kaldi: makes a Kaldi corpus from recordings and transcripts.
+#include <filesystem>
+
+#include "core/errors.h"
+#include "core/system/log.h"
+#include "data/speech/prepare.h"
+#include "data/speech/sets.h"
+#include "train/cli/data_actions.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string required(const CommandLine& line, const std::string& option) {
+  const auto value = line.options.get<std::string>(option);
+  if (value.empty()) throw ConfigError("\"tapeformer data prepare kaldi\" needs --" + option);
+  return value;
+}
+
+PrepareOptions options_of(const CommandLine& line) {
+  PrepareOptions options;
+  options.audio = required(line, "audio");
+  options.out = required(line, "out");
+  const auto transcripts = line.options.get<std::string>("transcripts");
+  options.transcripts = transcripts.empty() ? options.audio : fs::path(transcripts);
+  for (const std::string& path : line.options.get<std::vector<std::string>>("lexicon"))
+    options.lexicons.emplace_back(path);
+  if (options.lexicons.empty())
+    options.lexicons = {speech_set_folder("cmudict", line.common.data_dir) / "cmudict.dict"};
+  options.columns = {line.options.get<std::string>("audio-column"),
+                     line.options.get<std::string>("text-column"),
+                     line.options.get<std::string>("speaker-column")};
+  options.speakers = line.options.get<std::string>("speakers");
+  options.split = line.options.get<std::string>("split");
+  options.valid = line.options.get<double>("valid");
+  options.test = line.options.get<double>("test");
+  options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
+  options.propose = line.options.get<bool>("propose");
+  return options;
+}
+
+void warn(const PrepareReport& report, const PrepareOptions& options) {
+  for (const std::string& fault : shown_faults(report.faults)) log_warning("left out: ", fault);
+  if (report.without_transcript > 0) log_warning(report.without_transcript, " recordings have no transcript");
+  if (!report.unknown.empty())
+    log_warning(report.with_unknown_words, " utterances are left out: the lexicon lacks ",
+                report.unknown.size(), " of their words, listed in ",
+                (options.out / "unknown-words.txt").string());
+  if (report.proposed > 0)
+    log_info("review the ", report.proposed, " proposed pronunciations in ",
+             (options.out / "proposed-lexicon.txt").string(),
+             ", then prepare again with it as another --lexicon");
+  if (report.several_channels > 0)
+    log_warning(report.several_channels, " recordings have several channels: data.channel chooses one");
+  if (report.rates.size() > 1)
+    log_warning("the recordings have ", report.rates.size(),
+                " sample rates: train with data.resample = true");
+}
+
+int64_t most_common_rate(const PrepareReport& report) {
+  int64_t rate = 0, max_count = 0;
+  for (const auto& [one, count] : report.rates)
+    if (count > max_count) {
+      rate = one;
+      max_count = count;
+    }
+  return rate;
+}
+
+}  // namespace
+
+std::vector<OptionSpec> prepare_kaldi_options() {
+  return {
+      {.name = "audio", .default_value = std::string(), .help = "prepare kaldi: folder of the recordings"},
+      {.name = "transcripts",
+       .default_value = std::string(),
+       .help = "prepare kaldi: table (.tsv, .csv), list of \"id text\" lines, or folder with .txt files; "
+               "without it, beside the recordings"},
+      {.name = "lexicon",
+       .default_value = std::vector<std::string>{},
+       .help = "prepare kaldi: file with the phones of words; may be repeated; without it CMUdict"},
+      {.name = "out", .default_value = std::string(), .help = "prepare kaldi: output folder"},
+      {.name = "audio-column",
+       .default_value = std::string(),
+       .help = "prepare kaldi: column of the recording in a table, by name or number"},
+      {.name = "text-column", .default_value = std::string(), .help = "prepare kaldi: column of the text"},
+      {.name = "speaker-column",
+       .default_value = std::string(),
+       .help = "prepare kaldi: column of the speaker"},
+      {.name = "speakers",
+       .default_value = std::string("auto"),
+       .help = "prepare kaldi: speaker if no column names it: the folder of the recording, or the prefix of "
+               "the file name up to - or _",
+       .choices = {"auto", "folder", "prefix", "none"}},
+      {.name = "split",
+       .default_value = std::string("auto"),
+       .help = "prepare kaldi: unit that is not divided between parts; auto: speaker if there are 10 or more",
+       .choices = {"auto", "speaker", "utterance"}},
+      {.name = "valid",
+       .default_value = 0.1,
+       .help = "prepare kaldi: share of the utterances for validation",
+       .min = 0,
+       .max = 1},
+      {.name = "test",
+       .default_value = 0.1,
+       .help = "prepare kaldi: share of the utterances for the test",
+       .min = 0,
+       .max = 1},
+      {.name = "propose",
+       .default_value = false,
+       .help = "prepare kaldi: write pronunciations of unknown words by espeak-ng to a file for review"}};
+}
+
+void prepare_kaldi(const CommandLine& line) {
+  const PrepareOptions options = options_of(line);
+  const PrepareReport report = prepare_speech(options);
+  warn(report, options);
+  const std::string lexicon = (options.out / "lexicon.txt").string();
+  const int64_t rate = most_common_rate(report);
+  log_info("train with data.dataset = \"kaldi\", data.path = \"", options.out.string(),
+           "\", data.lexicon = \"", lexicon, "\", data.sample_rate = ", rate);
+  print_report(Report()
+                   .add("name", "kaldi")
+                   .add("folder", options.out.string())
+                   .add("train", report.train)
+                   .add("valid", report.valid)
+                   .add("test", report.test)
+                   .add("speakers", report.speakers)
+                   .add("recordings", report.recordings)
+                   .add("transcripts", report.transcripts)
+                   .add("without_transcript", report.without_transcript)
+                   .add("faults", static_cast<int64_t>(report.faults.size()))
+                   .add("with_unknown_words", report.with_unknown_words)
+                   .add("unknown_words", static_cast<int64_t>(report.unknown.size()))
+                   .add("proposed", report.proposed)
+                   .add("sample_rate", rate)
+                   .add("lexicon", lexicon),
+               line.common);
+}
+
+}  // namespace tapeformer

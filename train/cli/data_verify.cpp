@@ -1,0 +1,161 @@
+// tapeformer data verify: compares files with the published ones, and checks whether training accepts a
+// corpus of speech.
+#include <algorithm>
+#include <filesystem>
+
+#include "core/errors.h"
+#include "data/files/file.h"
+#include "data/speech/sets.h"
+#include "data/verify.h"
+#include "train/build.h"
+#include "train/cli/data_actions.h"
+#include "train/cli/run_options.h"
+#include "train/tasks/speech/verify.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Verified {
+  std::vector<Report> files, corpora;
+  Faults problems;  // of all sets, after shown_faults
+};
+
+bool is_path(const std::string& name) {
+  return name.find('/') != std::string::npos || (!is_speech_set(name) && has_entry(name));
+}
+
+bool is_config(const std::string& name) {
+  std::error_code ignored;
+  return name.ends_with(".toml") && fs::is_regular_file(name, ignored);
+}
+
+bool is_layout(const std::string& name) {
+  const auto layouts = speech_layouts();
+  return std::find(layouts.begin(), layouts.end(), name) != layouts.end();
+}
+
+bool is_lexicon(const std::string& layout) {
+  return layout == "lexicon" || layout == "cmudict";
+}
+
+// Returns the default config of a data set, changed by --set.
+Config config_of(const std::string& dataset, const CommandLine& line) {
+  std::vector<std::string> sets = {"data.dataset=" + dataset, "data.path=.", "model.type=speech",
+                                   "train.epochs=1"};
+  sets.insert(sets.end(), line.common.sets.begin(), line.common.sets.end());
+  const Config config = load_config("", sets, attention_catalogue());
+  if (config.data.dataset != dataset)
+    throw ConfigError("--set data.dataset: expected \"" + dataset + "\", the set to verify, got \"" +
+                      config.data.dataset + "\"");
+  for (const std::string& set : line.common.sets)
+    if (set.starts_with("data.path="))
+      throw ConfigError("--set data.path: name the folder as an argument of \"data verify\"");
+  return config;
+}
+
+void add_speech(const std::string& name, const Faults& faults, const CommandLine& line, Verified& verified) {
+  const Faults shown = shown_faults(faults);
+  Report row;
+  row.add("set", name).add("faults", static_cast<int64_t>(faults.size())).add("good", faults.empty());
+  if (line.common.json) row.add("problems", shown);
+  verified.corpora.push_back(row);
+  verified.problems.insert(verified.problems.end(), shown.begin(), shown.end());
+}
+
+void verify_folder(const std::string& name, const std::string& layout, const fs::path& folder,
+                   const CommandLine& line, Verified& verified) {
+  const std::string dataset = is_lexicon(layout) ? "fsdd" : layout;
+  const Config config = config_of(dataset, line);  // throws for wrong keys, also for a lexicon
+  add_speech(name,
+             is_lexicon(layout) ? speech_problems(layout, folder)
+                                : speech_folder_problems(config, folder, data_access(line)),
+             line, verified);
+}
+
+void verify_published(const std::string& name, const CommandLine& line, Verified& verified) {
+  const SetReport set = verify_set(name, line.common.data_dir);
+  for (const FileReport& file : set.files)
+    verified.files.push_back(Report()
+                                 .add("set", name)
+                                 .add("file", file.name)
+                                 .add("bytes", file.bytes)
+                                 .add("good", file.problem.empty())
+                                 .add("path", file.path.string()));
+  try {
+    require_good(set);
+  } catch (const DataError& error) {
+    verified.problems.push_back(error.what());
+  }
+}
+
+// Verifies the data that training with a config reads.
+void verify_config(const std::string& path, const CommandLine& line, Verified& verified) {
+  const Config config = load_config(path, line.common.sets, attention_catalogue());
+  const std::string& dataset = config.data.dataset;
+  if (config.model.type == "speech")
+    add_speech(path, speech_config_problems(config, data_access(line)), line, verified);
+  else if (config.model.type == "image")
+    verify_published(dataset, line, verified);
+  else
+    throw ConfigError(path + ": the data set \"" + dataset +
+                      "\" is generated during training, so it has no files to verify");
+}
+
+std::vector<std::string> sets_found(const CommandLine& line) {
+  std::vector<std::string> names;
+  for (const SetReport& set : list_sets(line.common.data_dir))
+    if (set.folder) names.push_back(set.name);
+  for (const SpeechSetReport& set : list_speech_sets(line.common.data_dir))
+    if (set.folder) names.push_back(set.name);
+  if (names.empty()) throw DataError("no data set was found; \"tapeformer data list\" says how to get them");
+  return names;
+}
+
+void verify_one(const std::string& name, const std::string& layout, const CommandLine& line,
+                Verified& verified) {
+  if (is_config(name)) return verify_config(name, line, verified);
+  if (is_path(name)) return verify_folder(name, layout, name, line, verified);
+  if (is_speech_set(name))
+    return verify_folder(name, name, speech_set_folder(name, line.common.data_dir), line, verified);
+  std::vector<std::string> known = speech_sets();
+  for (const SetReport& set : list_sets(line.common.data_dir)) known.push_back(set.name);
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    throw ConfigError(unknown_text("data set, folder or config", name, known));
+  verify_published(name, line, verified);
+}
+
+}  // namespace
+
+bool is_speech_set(const std::string& name) {
+  const auto sets = speech_sets();
+  return std::find(sets.begin(), sets.end(), name) != sets.end();
+}
+
+void verify_data(const std::vector<std::string>& names, const CommandLine& line) {
+  const std::vector<std::string> wanted = names.empty() ? sets_found(line) : names;
+  Verified verified;
+  std::string layout = line.options.get<std::string>("layout");
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    // The words "kaldi FOLDER" name a layout and a folder.
+    if (is_layout(wanted[i]) && i + 1 < wanted.size() && is_path(wanted[i + 1]) && !is_config(wanted[i + 1]))
+      layout = wanted[i];
+    else
+      verify_one(wanted[i], layout, line, verified);
+  }
+  Report report;
+  report.add("good", verified.problems.empty());
+  if (line.common.json) {  // JSON has one list; a table of text has rows with equal columns
+    verified.files.insert(verified.files.end(), verified.corpora.begin(), verified.corpora.end());
+    verified.corpora.clear();
+  }
+  report.add("files", verified.files);
+  if (!line.common.json) report.add("corpora", verified.corpora);
+  print_report(report, line.common);
+  std::string text;
+  for (const std::string& problem : verified.problems) text += (text.empty() ? "" : "\n") + problem;
+  if (!text.empty()) throw DataError(text);
+}
+
+}  // namespace tapeformer

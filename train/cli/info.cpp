@@ -1,0 +1,75 @@
+// tapeformer info: what the program was built from and what it runs on.
+#include "core/cuda/backend.h"
+#include "core/system/log.h"
+#include "core/system/machine.h"
+#include "core/threads.h"
+#include "train/cli/commands.h"
+
+namespace tapeformer {
+namespace {
+
+struct CudaReport {
+  std::string backend = "not built in", driver = "none";
+  std::vector<std::string> architectures, devices = {"cpu"};
+};
+
+CudaReport cuda_report() {
+  CudaReport report;
+  if constexpr (kHasCuda) {
+    report.backend =
+        cuda::emulated() ? "emulated, for tests" : "built in, toolkit " + cuda::toolkit_version();
+    report.driver = cuda::driver_version();
+    report.architectures = cuda::compiled_architectures();
+    for (const cuda::DeviceInfo& device : cuda::devices()) {
+      const int index = static_cast<int>(report.devices.size()) - 1;
+      const std::string problem = cuda::problem_with(index);
+      report.devices.push_back(
+          concat_text(cuda::emulated() ? "cuda-emulated" : "cuda:" + std::to_string(index), ": ", device.name,
+                      ", compute capability ", device.major, ".", device.minor, ", ", device.memory >> 20,
+                      " MiB", problem.empty() ? "" : "; cannot be used: " + problem));
+    }
+  }
+  return report;
+}
+
+}  // namespace
+
+int run_info(const Arguments& arguments) {
+  const auto line = parse_command(
+      {.name = "info",
+       .summary = "Prints version, compiler, BLAS and threads, CUDA, devices, instruction sets and memory.",
+       .positionals = {},
+       .options = {}},
+      arguments);
+  if (!line) return 0;
+  const BuildInfo build = build_info();
+  const BlasInfo blas = blas_info();
+  const MachineInfo machine = machine_info();
+  if (!blas.shares_threads())
+    log_warning("this OpenBLAS uses ", blas.threading,
+                " and not OpenMP, so its threads compete with ours for the processors; install "
+                "libopenblas-openmp-dev and build again");
+  const CudaReport cuda = cuda_report();
+  Report report;
+  report.add("version", build.version)
+      .add("build_type", build.build_type)
+      .add("compiler", build.compiler)
+      .add("compiled_for", build.instruction_set)
+      .add("blas", blas.config)
+      .add("blas_kernels", blas.kernels)
+      .add("blas_threading", blas.threading)
+      .add("threads", threads())
+      .add("cuda", cuda.backend)
+      .add("cuda_driver", cuda.driver)
+      .add("cuda_architectures", cuda.architectures)
+      .add("devices", cuda.devices)
+      .add("processor", machine.processor)
+      .add("processors", machine.processors)
+      .add("processor_has", machine.instruction_set)
+      .add("memory_bytes", machine.memory)
+      .add("available_memory_bytes", machine.available_memory);
+  print_report(report, line->common);
+  return 0;
+}
+
+}  // namespace tapeformer

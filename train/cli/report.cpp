@@ -1,0 +1,160 @@
+#include "train/cli/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "core/system/printable.h"
+
+namespace tapeformer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const Report& report);
+
+Json json_of(const Report::Value& value) {
+  return std::visit(
+      [](const auto& v) -> Json {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, std::monostate>) {
+          return nullptr;
+        } else if constexpr (std::is_same_v<T, std::vector<Report>>) {
+          Json rows = Json::array();
+          for (const Report& row : v) rows.push_back(json_of(row));
+          return rows;
+        } else {
+          return v;
+        }
+      },
+      value);
+}
+
+Json json_of(const Report& report) {
+  Json object = Json::object();
+  for (const auto& [name, value] : report.fields()) object[name] = json_of(value);
+  return object;
+}
+
+// Figures of a table are for reading side by side, single ones for noting down.
+constexpr int kDigits = 6, kTableDigits = 4;
+
+std::string number_text(double number, int digits) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*g", digits, number);
+  return text;
+}
+
+std::string bytes_text(int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto size = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; std::abs(size) >= 1024 && unit + 1 < std::size(kUnits); ++unit) size /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", size, kUnits[unit]);
+  return text;
+}
+
+template <class T>
+std::string list_text(const std::vector<T>& list) {
+  std::string text;
+  for (const T& item : list) {
+    if (!text.empty()) text += ' ';
+    if constexpr (std::is_same_v<T, std::string>)
+      text += printable_line(item);
+    else
+      text += std::to_string(item);
+  }
+  return text.empty() ? "-" : text;
+}
+
+std::string text_of(const std::string& name, const Report::Value& value, int digits) {
+  return std::visit(
+      [&](const auto& v) -> std::string {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, bool>)
+          return v ? "yes" : "no";
+        else if constexpr (std::is_same_v<T, int64_t>)
+          return name.ends_with("bytes") ? bytes_text(v) : std::to_string(v);
+        else if constexpr (std::is_same_v<T, double>)
+          return number_text(v, digits);
+        else if constexpr (std::is_same_v<T, std::string>)
+          return v.empty() ? "-" : printable_line(v);
+        else if constexpr (std::is_same_v<T, std::vector<int64_t>> ||
+                           std::is_same_v<T, std::vector<std::string>>)
+          return list_text(v);
+        else
+          return "-";
+      },
+      value);
+}
+
+// "peak_bytes" as "peak": its text has a unit.
+std::string title_of(std::string name) {
+  if (name.ends_with("_bytes")) name.resize(name.size() - std::string_view("_bytes").size());
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
+}
+
+bool is_number(const Report::Value& value) {
+  return std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value);
+}
+
+std::string padded(const std::string& text, size_t width, bool right) {
+  const std::string blanks(width - std::min(width, text.size()), ' ');
+  return right ? blanks + text : text + blanks;
+}
+
+// Columns as wide as their widest cell, numbers to the right.
+std::string table_text(const std::vector<Report>& rows) {
+  std::vector<std::vector<std::string>> lines(1);
+  for (const auto& [name, value] : rows.front().fields()) lines[0].push_back(title_of(name));
+  for (const Report& row : rows) {
+    lines.emplace_back();
+    for (const auto& [name, value] : row.fields()) lines.back().push_back(text_of(name, value, kTableDigits));
+  }
+  std::vector<size_t> widths(lines[0].size());
+  for (const auto& line : lines)
+    for (size_t c = 0; c < std::min(line.size(), widths.size()); ++c)
+      widths[c] = std::max(widths[c], line[c].size());
+  std::string text;
+  for (const auto& line : lines) {
+    std::string printed;
+    for (size_t c = 0; c < std::min(line.size(), widths.size()); ++c) {
+      if (c > 0) printed += "  ";
+      printed += padded(line[c], widths[c], is_number(rows.front().fields()[c].second));
+    }
+    text += printed.substr(0, printed.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+Report& Report::add(std::string name, Value value) {
+  fields_.emplace_back(std::move(name), std::move(value));
+  return *this;
+}
+
+std::string to_json(const Report& report) {
+  // Paths and messages of the system need not be UTF-8; JSON must be.
+  return json_of(report).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string to_text(const Report& report) {
+  size_t width = 0;
+  for (const auto& [name, value] : report.fields())
+    if (!std::holds_alternative<std::vector<Report>>(value)) width = std::max(width, name.size());
+  std::string text, tables;
+  for (const auto& [name, value] : report.fields()) {
+    const auto* rows = std::get_if<std::vector<Report>>(&value);
+    if (!rows)
+      text += padded(title_of(name), width, false) + "  " + text_of(name, value, kDigits) + "\n";
+    else if (!rows->empty())
+      tables += (text.empty() && tables.empty() ? "" : "\n") + table_text(*rows);
+  }
+  return text + tables;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,124 @@
+#include "train/cli/run_options.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/errors.h"
+#include "core/system/log.h"
+#include "data/images/png.h"
+#include "train/build.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Keeps grids of many images at a size that viewers open.
+constexpr int64_t kWidestGrid = 4000, kLargestScale = 4;
+
+}  // namespace
+
+Positional run_positional() {
+  return {"RUN", "a run directory, or a checkpoint of one"};
+}
+
+OptionSpec checkpoint_option() {
+  return {.name = "checkpoint",
+          .default_value = std::string("latest"),
+          .help = "which one of a run directory: latest, best or step-…"};
+}
+
+OptionSpec allow_commands_option() {
+  return {.name = "allow-commands",
+          .default_value = false,
+          .help = "run the shell commands in wav.scp of Kaldi directories; by default they are refused"};
+}
+
+DataAccess data_access(const CommandLine& line) {
+  return {line.common.data_dir, line.options.get<bool>("allow-commands")};
+}
+
+FoundRun find_run(const CommandLine& line, ConfigUse use) {
+  const Device device = use_device(line.common);
+  FoundRun found = find_run({.path = line.positionals.front(),
+                             .checkpoint = line.options.get<std::string>("checkpoint"),
+                             .sets = line.common.sets,
+                             .device = device,
+                             .use = use});
+  log_info("model of ", found.checkpoint.string());
+  return found;
+}
+
+LoadedRun load_run(const CommandLine& line, ConfigUse use) {
+  return load_run(find_run(line, use));
+}
+
+std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::string& split, int64_t limit,
+                                          const CommandLine& line) {
+  Config config = run.config;
+  // data.eval_limit is for evaluations during training; a command takes the whole split unless told
+  // otherwise.
+  config.data.eval_limit = limit;
+  if (limit > 0) config.data.limit = limit;
+  return make_split(config, split, line.common.data_dir);
+}
+
+OptionSpec mode_option() {
+  return {.name = "mode",
+          .default_value = std::string("auto"),
+          .help = "recurrent: one step a token; recompute: the whole prefix again for every token",
+          .choices = {"auto", "recurrent", "recompute"}};
+}
+
+GenerationMode generation_mode(const CommandLine& line, const AutoregressiveModel& model) {
+  const auto& mode = line.options.get<std::string>("mode");
+  const AttentionKind& kind = attention_kind(model.options().encoder.attention);
+  if (mode == "recompute") return GenerationMode::recompute;
+  if (kind.capabilities.recurrent) return GenerationMode::recurrent;
+  const std::string reason =
+      "attention kind \"" + kind.name + "\" has no recurrent form: " + kind.capabilities.no_recurrence;
+  if (mode == "recurrent") throw ConfigError("--mode recurrent: " + reason + "; use --mode recompute");
+  log_info(reason,
+           ", so every token runs the whole prefix again, and what earlier tokens saw may change on the "
+           "way: what is drawn does not follow the parallel form exactly");
+  return GenerationMode::recompute;
+}
+
+std::string name_of(GenerationMode mode) {
+  return mode == GenerationMode::recurrent ? "recurrent" : "recompute";
+}
+
+fs::path picture_path(const LoadedRun& run, const CommandLine& line, const std::string& name) {
+  fs::path path = line.options.get<std::string>("out");
+  if (path.empty()) {
+    path = run.samples_folder() / (name + "-" + run.checkpoint.filename().string() + ".png");
+    std::error_code ignored;
+    for (const fs::path& entry : {path.parent_path(), path})
+      if (fs::is_symlink(fs::symlink_status(entry, ignored)))
+        throw std::runtime_error(
+            "cannot write " + path.string() + ": " + entry.string() +
+            " is a symbolic link, and a run writes through no links; choose a file with --out");
+  }
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error || access(folder.c_str(), W_OK) != 0)
+    throw std::runtime_error("cannot write " + path.string() +
+                             ": no folder to write to; choose a file with --out");
+  return path;
+}
+
+void write_grid(const LoadedRun& run, const fs::path& path, const Tensor& images, int64_t columns) {
+  const DatasetInfo& d = run.data;
+  if (columns == 0) columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(images.size(0)))));
+  GridOptions options;
+  options.columns = columns;
+  options.scale =
+      std::clamp<int64_t>(kWidestGrid / std::max<int64_t>(columns * d.width, 1), 1, kLargestScale);
+  write_png(path, image_grid(images, d.height, d.width, d.channels, options));
+  log_info("wrote ", path.string());
+}
+
+}  // namespace tapeformer

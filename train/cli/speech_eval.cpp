@@ -1,0 +1,98 @@
+// tapeformer eval on speech: the phone error rate as Kaldi prints it, alignments, confusions and files for
+// NIST's sclite.
+#include <filesystem>
+
+#include "core/system/files.h"
+#include "core/system/log.h"
+#include "train/cli/run_options.h"
+#include "train/cli/speech_commands.h"
+#include "train/tasks/speech/evaluate.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kShownUtterances = 20;
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw std::runtime_error("cannot make " + folder.string() + ": " + error.message());
+}
+
+void write_alignments(const fs::path& path, const std::vector<ScoredUtterance>& utterances) {
+  std::string text;
+  for (const ScoredUtterance& one : utterances)
+    text += one.id + "\n" + alignment_text(align_phones(one.reference, one.hypothesis)) + "\n";
+  replace_file(path.string(), text);
+}
+
+Report report_of(const SpeechEvaluation& result, const SpeechPart& part) {
+  const PhoneScore &score = result.score, &processed = result.processed;
+  Report report;
+  report.add("split", result.split)
+      .add("examples", score.utterances)
+      .add("left_out", part.left_out)
+      .add("per", score.error_rate())
+      .add("phones", score.reference)
+      .add("insertions", score.insertions)
+      .add("deletions", score.deletions)
+      .add("substitutions", score.substitutions)
+      .add("wrong_utterances", score.wrong)
+      .add("per_processed", processed.error_rate())
+      .add("examples_processed", processed.utterances)
+      .add("phones_processed", processed.reference)
+      .add("unprocessed", static_cast<int64_t>(result.unprocessed.size()));
+  std::vector<Report> rows;
+  for (const UnprocessedUtterance& one : result.unprocessed) {
+    if (rows.size() == kShownUtterances) break;
+    rows.push_back(Report()
+                       .add("id", one.id)
+                       .add("reason", one.reason)
+                       .add("frames", one.frames)
+                       .add("phones", one.phones));
+  }
+  if (!rows.empty()) report.add("unprocessed_utterances", rows);
+  const auto& unseen = part.set->report().unseen_phones;
+  if (!unseen.empty()) report.add("unseen_phones", Words(unseen.begin(), unseen.end()));
+  if (result.nats_per_utterance) report.add("nats_per_utterance", *result.nats_per_utterance);
+  return report.add("without_loss", result.without_loss);
+}
+
+}  // namespace
+
+int evaluate_speech(const FoundRun& found, const CommandLine& line) {
+  const fs::path trn = line.options.get<std::string>("trn"),
+                 alignments = line.options.get<std::string>("alignments");
+  if (!trn.empty()) make_folder(trn);
+  LoadedSpeechRun run = load_speech_run(found);
+  if (line.options.get<std::string>("dtype") == "float64") run.model->convert(DType::float64);
+  run.config.data.limit = run.config.data.eval_limit = line.options.get<int64_t>("limit");
+  const SpeechPart part = make_speech_part(run.config, line.options.get<std::string>("split"),
+                                           data_access(line), &run.description);
+  SpeechEvaluationOptions options = evaluation_options(run.config);
+  options.beam = line.options.get<int64_t>("beam");
+  if (const auto batch = line.options.get<int64_t>("batch"); batch > 0) options.max_batch = batch;
+  const SpeechEvaluation result = evaluate(*run.model, part, options);
+  if (!trn.empty()) write_trn_files(trn, result.utterances);
+  if (!alignments.empty()) write_alignments(alignments, result.utterances);
+
+  if (part.left_out > 0)
+    log_warning(part.left_out, " utterances without usable sound or labels were left out, ",
+                result.score.utterances, " are scored");
+  const std::string processed = processed_line(result);
+  if (!line.common.json) print_text(result.score.line() + "\n" + (processed.empty() ? "" : processed + "\n"));
+  Report report = report_of(result, part);
+  report.add("beam", options.beam).add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
+  if (const int64_t count = line.options.get<int64_t>("confusions"); count > 0) {
+    std::vector<Report> rows;
+    for (const auto& [error, times] : result.score.worst(static_cast<size_t>(count)))
+      rows.push_back(Report().add("error", error).add("times", times));
+    report.add("confusions", rows);
+  }
+  print_report(report, line.common);
+  return 0;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,102 @@
+// tapeformer train: trains a model from a config file, or continues a run.
+#include <filesystem>
+
+#include "core/system/log.h"
+#include "train/cli/commands.h"
+#include "train/cli/run_options.h"
+#include "train/progress.h"
+#include "train/trainer.h"
+
+namespace tapeformer {
+namespace {
+
+CommandSpec train_spec() {
+  return {
+      .name = "train",
+      .summary =
+          "Trains a model; the run directory gets the resolved config, metrics and checkpoints. SIGINT "
+          "and SIGTERM stop a training with a checkpoint and exit status 75.",
+      .positionals = {{.name = "CONFIG", .help = "a TOML file"}},
+      .options = {{.name = "run-dir",
+                   .default_value = std::string(),
+                   .help = "where to write (default: runs/NAME)"},
+                  {.name = "resume",
+                   .default_value = false,
+                   .help = "continue from the last checkpoint of the run directory"},
+                  {.name = "dry-run",
+                   .default_value = false,
+                   .help = "check everything, run two steps, write nothing"},
+                  allow_commands_option()},
+      .details =
+          "\"tapeformer train --help KEY\" prints the keys whose names contain KEY, or the table KEY.\n\n" +
+          config_help(attention_catalogue()),
+      .uses_config = true,
+      .help_on = [](const std::string& word) { return config_help(attention_catalogue(), word); }};
+}
+
+// Loads a config. Options of the command line override its keys.
+Config load_config(const std::string& path, const CommonOptions& common) {
+  Config config = load_config(path, common.sets, attention_catalogue(), {.device = named_device(common)});
+  if (common.threads > 0) config.run.threads = common.threads;
+  if (common.seed) config.run.seed = *common.seed;
+  return config;
+}
+
+int dry_run(Trainer& trainer, const CommonOptions& common) {
+  const DryRun r = trainer.dry_run();
+  Report report;
+  report.add("parameters", r.parameters)
+      .add("training_examples", r.training_examples)
+      .add("evaluation_examples", r.evaluation_examples)
+      .add("steps", r.total_steps)
+      .add("loss_nats", r.loss)
+      .add("memory_bytes", r.memory_bytes)
+      .add("seconds_per_step", r.seconds_per_step)
+      .add("estimated_seconds", r.seconds_in_all);
+  print_report(report, common);
+  if (!common.json)
+    print_text("about " + duration_text(r.seconds_in_all) + " of training, evaluations not counted\n");
+  return 0;
+}
+
+}  // namespace
+
+int run_train(const Arguments& arguments) {
+  const auto line = parse_command(train_spec(), arguments);
+  if (!line) return 0;
+  const Config config = load_config(line->positionals[0], line->common);
+  const auto& run_dir = line->options.get<std::string>("run-dir");
+  Trainer trainer(config, {.run_dir = run_dir.empty() ? std::filesystem::path("runs") / config.run.name
+                                                      : std::filesystem::path(run_dir),
+                           .data_dir = line->common.data_dir,
+                           .resume = line->options.get<bool>("resume"),
+                           .quiet = line->common.quiet,
+                           .allow_commands = line->options.get<bool>("allow-commands")});
+  if (line->options.get<bool>("dry-run")) return dry_run(trainer, line->common);
+
+  const TrainResult result = trainer.run();
+  Report report;
+  report.add("run_dir", trainer.run_dir().string())
+      .add("step", result.step)
+      .add("steps", result.total_steps)
+      .add("seconds", result.seconds);
+  if (result.evaluation) {
+    const TaskEvaluation& e = *result.evaluation;
+    report.add("split", e.split).add("examples", e.examples);
+    for (const auto& [name, value] : e.figures)
+      std::visit([&, &name = name](const auto& v) { report.add(name, v); }, value);
+  }
+  if (result.seconds_per_epoch > 0) report.add("seconds_per_epoch", result.seconds_per_epoch);
+  print_report(report, line->common);
+  if (result.time_is_up)
+    log_warning(
+        "the time limit ended the run early: its model is one in the middle of the training. To go on: "
+        "tapeformer train ",
+        line->positionals.front(), " --run-dir ", trainer.run_dir().string(),
+        " --resume --set train.time_limit_minutes=0");
+  if (result.stop_signal)
+    log_info("stopped by a signal after writing a checkpoint; --resume continues the run");
+  return result.stop_signal ? kStoppedBySignal : 0;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,150 @@
+// tapeformer transcribe: the phones of recordings.
+#include <algorithm>
+#include <chrono>
+
+#include "core/errors.h"
+#include "core/system/log.h"
+#include "core/system/printable.h"
+#include "data/files/text_lines.h"
+#include "ops/view.h"
+#include "train/cli/commands.h"
+#include "train/cli/run_options.h"
+#include "train/tasks/speech/evaluate.h"
+#include "train/tasks/speech/features.h"
+#include "train/tasks/speech/streaming.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int kDataMissingOrCorrupt = 3;
+constexpr double kFrameSeconds = 0.01;
+constexpr char kStandardInput[] = "-";
+
+struct Recognition {
+  Words phones;
+  int64_t frames = 0;
+  std::vector<Report> partials;  // when which phone was heard, unless it was printed at once
+};
+
+Recognition transcribe(const LoadedSpeechRun& run, const std::string& path, int64_t beam) {
+  const NoGrad no_grad;
+  const Tensor features = file_features(run.config, run.description, path);
+  if (run.config.model.encoder == "transformer" && features.size(0) > run.config.model.max_frames)
+    throw DataError(concat_text(path, ": ", features.size(0),
+                                " frames are more than model.max_frames = ", run.config.model.max_frames,
+                                "; a model for longer recordings is trained with more"));
+  const Tensor lengths = Tensor::full({1}, static_cast<double>(features.size(0)), DType::int64);
+  const Tensor batch = reshape(features, {1, features.size(0), features.size(1)});
+  return {run.description.phones.phones(decode(run.model->forward(batch, lengths, {}), beam).front()),
+          features.size(0),
+          {}};
+}
+
+// Transcribes a stream, and prints each phone when it begins if `print` is true.
+Recognition transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream, FeatureStream input,
+                              bool print) {
+  stream.reset();
+  Recognition result;
+  for (Tensor rows = input.next(); rows.defined(); rows = input.next())
+    for (int64_t row = 0; row < rows.size(0); ++row)
+      for (const int64_t label :
+           stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)))) {
+        const std::string& phone = run.description.phones.names()[static_cast<size_t>(label)];
+        const double seconds = static_cast<double>(stream.frames()) * kFrameSeconds;
+        result.phones.push_back(phone);
+        if (print) {
+          char time[32];
+          std::snprintf(time, sizeof time, "%8.2f s  ", seconds);
+          print_text(time + phone + "\n");
+        } else {
+          result.partials.push_back(Report().add("seconds", seconds).add("phone", phone));
+        }
+      }
+  result.frames = stream.frames();
+  return result;
+}
+
+std::optional<CommandLine> parse(const Arguments& arguments) {
+  return parse_command(
+      {.name = "transcribe",
+       .summary = "Prints the phones that a trained model hears in recordings.",
+       .positionals = {run_positional(),
+                       {.name = "FILE",
+                        .help = "recordings (WAV, FLAC, Ogg, SPHERE), or .mfc files for a model of AN4; with "
+                                "--stream also -, a WAV that comes from standard input",
+                        .repeated = true}},
+       .options = {checkpoint_option(),
+                   {.name = "stream",
+                    .default_value = false,
+                    .help =
+                        "transcribe frame by frame and print each phone when it begins; for causal models"},
+                   window_option(),
+                   {.name = "raw",
+                    .default_value = false,
+                    .help = "standard input holds 16-bit samples of one channel, without a header"},
+                   {.name = "beam",
+                    .default_value = int64_t{0},
+                    .help = "prefixes of a beam search; 0: the best class of every frame",
+                    .min = 0,
+                    .max = 10000}},
+       .details = "A file that cannot be used is reported, the others are done, and the exit code is 3.",
+       .uses_config = true},
+      arguments);
+}
+
+}  // namespace
+
+int run_transcribe(const Arguments& arguments) {
+  const auto line = parse(arguments);
+  if (!line) return 0;
+  const bool streams = line->options.get<bool>("stream"), raw = line->options.get<bool>("raw");
+  const auto beam = line->options.get<int64_t>("beam");
+  const auto window = line->options.get<double>("window");
+  const std::vector<std::string> files(line->positionals.begin() + 1, line->positionals.end());
+  const bool piped = std::find(files.begin(), files.end(), kStandardInput) != files.end();
+  if (streams && beam > 0) throw ConfigError("--stream decides frame by frame: it cannot go with --beam");
+  if (window != kTrainedWindow && !streams) throw ConfigError("--window is an option of --stream");
+  if (piped && !streams) throw ConfigError("standard input (\"-\") is read with --stream");
+  if (raw && !piped) throw ConfigError("--raw says what standard input holds: name \"-\" as a FILE");
+  const LoadedSpeechRun run = load_speech_run(find_run(*line, ConfigUse::transcription));
+  const std::unique_ptr<StreamDecoder> stream = streams ? make_stream_decoder(run, window) : nullptr;
+  std::vector<Report> rows;
+  bool failed = false;
+  for (const std::string& path : files) {
+    Report row;
+    row.add("file", path);
+    const auto fail = [&](const std::string& text) {
+      failed = true;
+      row.add("error", text);
+      log_warning(text);
+    };
+    try {
+      const auto start = std::chrono::steady_clock::now();
+      if (!line->common.json && streams) print_text(printable_line(path) + "\n");
+      const Recognition heard =
+          !streams ? transcribe(run, path, beam)
+          : path == kStandardInput
+              ? transcribe_stream(run, *stream, {run.config, run.description, AudioPipe{.raw = raw}},
+                                  !line->common.json)
+              : transcribe_stream(run, *stream, {run.config, run.description, path}, !line->common.json);
+      const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      row.add("phones", heard.phones).add("frames", heard.frames).add("seconds", took);
+      if (streams) row.add("restarts", stream->restarts()).add("partials", heard.partials);
+      if (!line->common.json) print_text(printable_line(path) + "\t" + join_words(heard.phones) + "\n");
+    } catch (const DataError& error) {
+      fail(error.what());
+    } catch (const ShapeError& error) {
+      fail(path + ": " + error.what());
+    }
+    rows.push_back(row);
+  }
+  if (line->common.json) {
+    Report report;
+    report.add("files", rows);
+    if (stream) report.add("state_bytes", stream->state_bytes());
+    print_report(report.add("checkpoint", run.checkpoint.string()), line->common);
+  }
+  return failed ? kDataMissingOrCorrupt : 0;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,88 @@
+#include "train/config/check.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "core/errors.h"
+#include "train/config/value.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr size_t kMostAxes = 3;  // sizes multiply without overflow
+
+using Require = std::function<void(bool, const std::string&, const std::string&)>;
+
+bool is_speech_set(const std::string& name) {
+  constexpr std::array<const char*, 6> kNames = {"an4",   "fsdd",        "kaldi",
+                                                 "timit", "librispeech", "synthetic-speech"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+void check_speech(const Config& config, const Require& require) {
+  const DataConfig& data = config.data;
+  require(data.path != "" || (data.dataset != "kaldi" && data.dataset != "timit"), "data.path",
+          "data set " + quoted(data.dataset) + " needs the folder of the corpus");
+}
+
+}  // namespace
+
+void check_config(const Config& config, const std::function<ConfigPosition(const std::string&)>& where,
+                  std::vector<ConfigProblem>& problems) {
+  const auto require = [&](bool condition, const std::string& name, const std::string& message) {
+    if (!condition) problems.push_back({where(name), name + ": " + message});
+  };
+  const auto& [run, data, model, attention, optimizer, schedule, train] = config;
+
+  require(train.steps == 0 || train.epochs == 0, "train.epochs",
+          "both train.steps and train.epochs are set, expected exactly one");
+  require(train.steps > 0 || train.epochs > 0, "train.steps",
+          "neither train.steps nor train.epochs is set, expected one above 0");
+
+  const bool symbols = data.dataset == "copy" || data.dataset == "duplication";
+  const bool speech = is_speech_set(data.dataset);
+  const std::string type = symbols ? "sequence" : speech ? "speech" : "image";
+  require(model.type == type, "model.type",
+          "data set " + quoted(data.dataset) + " needs type " + quoted(type) + ", got " + quoted(model.type));
+  const int64_t side = data.dataset == "cifar10" ? 32 : 28;
+  require(symbols || speech || side % data.downscale == 0, "data.downscale",
+          concat_text(data.downscale, " does not divide images of ", side, " x ", side));
+  require(data.dataset != "duplication" || data.max_length % 2 == 0, "data.max_length",
+          concat_text("the duplication task has two equal halves, expected an even number, got ",
+                      data.max_length));
+  require((!symbols && !speech) || model.positions != "grid", "model.positions",
+          "\"grid\" needs a data set of images");
+
+  if (speech) check_speech(config, require);
+
+  const int64_t width = model.heads * model.head_dim;
+  require(
+      model.value_dim < width, "model.value_dim",
+      concat_text("expected less than the width (heads x head_dim = ", width, "), got ", model.value_dim));
+
+  const bool axial = model.positions == "axial";
+  require(!axial || (!model.axial_shape.empty() && model.axial_shape.size() <= kMostAxes),
+          "model.axial_shape",
+          concat_text("axial positions need a list of 1 to ", kMostAxes, " sizes, for example [64, 64]"));
+  require(!axial || model.axial_dims.size() == model.axial_shape.size(), "model.axial_dims",
+          concat_text("expected as many numbers as model.axial_shape has, ", model.axial_shape.size(),
+                      ", got ", model.axial_dims.size()));
+  const int64_t features = std::accumulate(model.axial_dims.begin(), model.axial_dims.end(), int64_t{0});
+  require(!axial || features == width, "model.axial_dims",
+          concat_text("expected numbers that add up to the width (heads x head_dim = ", width,
+                      "), got a sum of ", features));
+  require(!model.reversible || model.norm == "pre", "model.norm",
+          "reversible layers normalise before each block: expected \"pre\", got " + quoted(model.norm));
+  require(!model.reversible || !model.recompute, "model.recompute",
+          "reversible layers recompute anyway: expected false");
+
+  require(schedule.kind != "step" || !schedule.step_at.empty(), "schedule.step_at",
+          "schedule \"step\" needs at least one step");
+  require(std::is_sorted(schedule.step_at.begin(), schedule.step_at.end(), std::less_equal<>()),
+          "schedule.step_at", "expected increasing steps");
+  require(schedule.kind != "plateau" || train.eval_every > 0 || train.eval_epochs > 0, "schedule.kind",
+          "\"plateau\" needs evaluations: set train.eval_every or train.eval_epochs");
+}
+
+}  // namespace tapeformer

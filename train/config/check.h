@@ -1,0 +1,18 @@
+// Checks between keys that are each right by themselves. Internal to the config code.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "train/config/config.h"
+#include "train/config/parse.h"
+
+namespace tapeformer {
+
+// Appends a problem for every contradiction; `where` gives the position of a key, or of its table if it is
+// not set.
+void check_config(const Config& config, const std::function<ConfigPosition(const std::string&)>& where,
+                  std::vector<ConfigProblem>& problems);
+
+}  // namespace tapeformer

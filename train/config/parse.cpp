@@ -1,0 +1,268 @@
+#include "train/config/parse.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <tuple>
+
+#include "core/system/printable.h"
+#include "data/files/text_lines.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr size_t kLargestFile = size_t{1} << 20;
+constexpr size_t kLongestLine = 4096;
+constexpr int kMostDuplicates = 100;
+constexpr std::string_view kDuplicateMark = "-duplicate-";
+
+std::string shorten(const std::string& text) {
+  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+}
+
+// A file name with the marks that rename_duplicate put into the text, which positions must not count.
+struct Source {
+  struct Mark {
+    int64_t line, column, length;
+  };
+  std::string file;
+  std::vector<Mark> marks = {};
+
+  ConfigPosition position(const toml::source_position& at) const {
+    ConfigPosition result{file, static_cast<int64_t>(at.line), static_cast<int64_t>(at.column)};
+    for (auto mark = marks.rbegin(); mark != marks.rend(); ++mark)
+      if (mark->line == result.line && mark->column < result.column) result.column -= mark->length;
+    return result;
+  }
+};
+
+RawValue raw_value(const toml::node& node) {
+  if (auto value = node.as_boolean()) return {value->get(), value->get() ? "true" : "false"};
+  if (auto value = node.as_integer()) return {value->get(), "integer " + std::to_string(value->get())};
+  if (auto value = node.as_floating_point()) {
+    std::ostringstream text;
+    text << "float " << value->get();
+    return {value->get(), text.str()};
+  }
+  if (auto value = node.as_string())
+    return {value->get(), "string \"" + shorten(printable_line(value->get())) + "\""};
+  if (auto array = node.as_array()) {
+    std::vector<RawValue> elements;
+    for (const auto& element : *array) elements.push_back(raw_value(element));
+    const std::string found = "a list of " + std::to_string(elements.size());
+    return {std::move(elements), found};
+  }
+  return {std::monostate{}, node.is_table() ? "a table" : "a date or time"};
+}
+
+// Byte offset of a position; columns count code points.
+size_t offset_of(const std::string& text, const toml::source_position& at) {
+  size_t offset = 0;
+  for (size_t line = 1; line < at.line; ++line) {
+    const size_t end = text.find('\n', offset);
+    if (end == std::string::npos) return text.size();
+    offset = end + 1;
+  }
+  const auto continues = [&] { return (static_cast<unsigned char>(text[offset]) & 0xC0) == 0x80; };
+  for (size_t column = 1; column < at.column && offset < text.size(); ++column) {
+    ++offset;
+    while (offset < text.size() && continues()) ++offset;
+  }
+  return offset;
+}
+
+bool is_bare(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
+}
+
+// The bare key [begin, end) that ends at or before `limit` after blanks; empty for a quoted key.
+std::pair<size_t, size_t> bare_key_before(const std::string& text, size_t limit) {
+  size_t end = limit;
+  while (end > 0 && (text[end - 1] == ' ' || text[end - 1] == '\t')) --end;
+  size_t begin = end;
+  while (begin > 0 && (is_bare(text[begin - 1]) || text[begin - 1] == '.')) --begin;
+  return {begin, end};
+}
+
+// TOML parsers stop at the first duplicate. To report all problems at once, a duplicate is recorded, renamed
+// in place with a mark that the walk below removes again, and the text parsed once more. False if the error
+// is no duplicate.
+bool rename_duplicate(std::string& text, const toml::parse_error& error, int count, Source& source,
+                      std::vector<ConfigProblem>& problems) {
+  const std::string_view what = error.description();
+  const bool is_table = what.find("cannot redefine existing table") != std::string_view::npos &&
+                        what.find("table header") != std::string_view::npos;
+  const bool is_key = what.find("key-value pair: cannot redefine existing") != std::string_view::npos &&
+                      what.find("as dotted") == std::string_view::npos;
+  if (!is_table && !is_key) return false;
+
+  const toml::source_position at = error.source().begin;
+  const size_t offset = offset_of(text, at);
+  const size_t limit = is_table ? text.find(']', offset) : text.rfind('=', offset ? offset - 1 : 0);
+  if (limit == std::string::npos) return false;
+  const auto [begin, end] = bare_key_before(text, limit);
+  if (begin == end) return false;
+
+  const std::string name = text.substr(begin, end - begin);
+  const auto line = static_cast<int64_t>(at.line), column = static_cast<int64_t>(at.column);
+  const int64_t key_column = is_key ? column - static_cast<int64_t>(offset - begin) : column;
+  toml::source_position key_at = at;
+  key_at.column = static_cast<toml::source_index>(key_column);
+  problems.push_back(
+      {source.position(key_at), is_table ? "duplicate table [" + name + "]" : "duplicate key " + name});
+
+  const std::string mark = std::string(kDuplicateMark) + std::to_string(count);
+  text.insert(end, mark);
+  source.marks.push_back({line, key_column, static_cast<int64_t>(mark.size())});
+  return true;
+}
+
+std::string without_mark(std::string_view name) {
+  return std::string(name.substr(0, name.find(kDuplicateMark)));
+}
+
+std::string syntax_message(const toml::parse_error& error) {
+  std::string text = printable_line(error.description());
+  const std::string prefix = "Error while parsing ";
+  if (text.starts_with(prefix)) text = text.substr(prefix.size());
+  return "syntax error: " + text;
+}
+
+std::optional<toml::table> parse_text(std::string text, Source& source,
+                                      std::vector<ConfigProblem>& problems) {
+  for (int count = 1;; ++count) {
+    try {
+      return toml::parse(std::string_view(text), std::string_view(source.file));
+    } catch (const toml::parse_error& error) {
+      if (count <= kMostDuplicates && rename_duplicate(text, error, count, source, problems)) continue;
+      problems.push_back({source.position(error.source().begin), syntax_message(error)});
+      return std::nullopt;
+    }
+  }
+}
+
+ConfigLayer flatten(const toml::table& root, const Source& source) {
+  ConfigLayer layer;
+  const auto add = [&](const std::string& table, const toml::key& key, const toml::node& node) {
+    layer.settings.push_back({table, without_mark(key.str()), raw_value(node),
+                              source.position(key.source().begin), source.position(node.source().begin)});
+  };
+  for (const auto& [key, node] : root) {
+    const toml::table* table = node.as_table();
+    if (!table) {
+      add("", key, node);
+      continue;
+    }
+    const std::string name = without_mark(key.str());
+    layer.tables.push_back({name, source.position(key.source().begin)});
+    for (const auto& [inner_key, inner] : *table) add(name, inner_key, inner);
+  }
+  const auto earlier = [](const Setting& a, const Setting& b) {
+    return std::tie(a.key_at.line, a.key_at.column) < std::tie(b.key_at.line, b.key_at.column);
+  };
+  std::stable_sort(layer.settings.begin(), layer.settings.end(), earlier);
+  return layer;
+}
+
+// The text of a file, or what keeps it from being a config.
+std::optional<std::string> read_text(const std::string& path, std::string& problem) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    problem = "is a folder, expected a config file";
+    return std::nullopt;
+  }
+  // To open a pipe means to wait for its writer. The shell's <(command) is a pipe under /dev/ that has one.
+  if (std::filesystem::is_fifo(path, ignored) && !path.starts_with("/dev/")) {
+    problem = "is a pipe, expected a config file";
+    return std::nullopt;
+  }
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    problem = std::string("cannot be read: ") + std::strerror(errno ? errno : EIO);
+    return std::nullopt;
+  }
+  std::string text(kLargestFile + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kLargestFile) problem = "is larger than 1 MiB, expected a TOML config file";
+  if (text.find('\0') != std::string::npos) problem = "is not a text file, expected a TOML config file";
+  for (size_t begin = 0; problem.empty() && begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    if (end - begin > kLongestLine)
+      problem = "has a line longer than 4096 bytes, expected a TOML config file";
+    begin = end + 1;
+  }
+  if (!problem.empty()) return std::nullopt;
+  return text;
+}
+
+// A --set value: TOML if it parses to exactly one value; otherwise text, unless it starts like a list, an
+// inline table or a quoted string, where taking it as text would hide a typing error.
+std::optional<RawValue> set_value(const std::string& text, std::string& problem) {
+  try {
+    const toml::table parsed = toml::parse(std::string_view("value = " + text));
+    if (parsed.size() == 1) return raw_value(*parsed.get("value"));
+  } catch (const toml::parse_error& error) {
+    const bool structured =
+        !text.empty() && std::string_view("[{\"'").find(text[0]) != std::string_view::npos;
+    if (structured) {
+      problem = syntax_message(error);
+      return std::nullopt;
+    }
+  }
+  return RawValue{text, "string \"" + shorten(printable_line(text)) + "\""};
+}
+
+}  // namespace
+
+ConfigLayer parse_config_file(const std::string& path, const ConfigPosition* reached_from,
+                              std::vector<ConfigProblem>& problems) {
+  std::string problem;
+  const auto text = read_text(path, problem);
+  if (!text) {
+    const ConfigPosition where = reached_from ? *reached_from : ConfigPosition{path};
+    problems.push_back({where, reached_from ? "extends: " + path + " " + problem : problem});
+    return {};
+  }
+  Source source{path};
+  const auto root = parse_text(*text, source, problems);
+  return root ? flatten(*root, source) : ConfigLayer{};
+}
+
+ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<ConfigProblem>& problems) {
+  ConfigLayer layer;
+  int64_t number = 0;
+  for (const auto& option : sets) {
+    const size_t equals = option.find('=');
+    const std::string name = option.substr(0, equals);
+    const ConfigPosition where{"--set " + printable_line(name), 0, ++number};
+    if (equals == std::string::npos || name.empty()) {
+      problems.push_back({where, "expected table.key=value"});
+      continue;
+    }
+    if (find_invalid_utf8(option) != std::string::npos) {
+      problems.push_back({where, "is not valid UTF-8, the encoding of a run's files"});
+      continue;
+    }
+    std::string problem;
+    const auto value = set_value(option.substr(equals + 1), problem);
+    if (!value) {
+      problems.push_back({where, problem});
+      continue;
+    }
+    const size_t dot = name.find('.');
+    const std::string table = dot == std::string::npos ? "" : name.substr(0, dot);
+    const std::string key = dot == std::string::npos ? name : name.substr(dot + 1);
+    layer.settings.push_back({table, key, *value, where, where});
+  }
+  return layer;
+}
+
+}  // namespace tapeformer

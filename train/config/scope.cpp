@@ -1,0 +1,192 @@
+#include "train/config/scope.h"
+
+#include <algorithm>
+
+#include "train/config/value.h"
+
+namespace tapeformer::scope {
+namespace {
+
+using Names = std::vector<std::string>;
+
+bool contains(const Names& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Returns the names in quotes: "a", "b" and "c".
+std::string listed(const Names& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + quoted(names[i]);
+  return text;
+}
+
+KeyScope of_sets(const Names& sets, const std::string& owner) {
+  return {{owner, "data.dataset", [sets](const Config& c) { return contains(sets, c.data.dataset); }}};
+}
+
+KeyScope of_types(const Names& types) {
+  return {{"models of type " + listed(types), "model.type",
+           [types](const Config& c) { return contains(types, c.model.type); }}};
+}
+
+KeyScope of_optimizers(const Names& kinds) {
+  return {{std::string(kinds.size() > 1 ? "the optimizers " : "the optimizer ") + listed(kinds),
+           "optimizer.kind", [kinds](const Config& c) { return contains(kinds, c.optimizer.kind); }}};
+}
+
+}  // namespace
+
+KeyScope every_config() {
+  return {};
+}
+
+KeyScope both(KeyScope a, const KeyScope& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+KeyScope images() {
+  return of_sets({"mnist", "fashion-mnist", "cifar10"}, "data sets of images");
+}
+
+KeyScope symbols() {
+  return of_sets({"copy", "duplication"}, "the data sets \"copy\" and \"duplication\"");
+}
+
+KeyScope images_or_speech() {
+  return {{"data sets of images and speech", "data.dataset", [](const Config& c) {
+             return !contains({"copy", "duplication"}, c.data.dataset);
+           }}};
+}
+
+KeyScope speech() {
+  return of_sets({"an4", "fsdd", "kaldi", "timit", "librispeech", "synthetic-speech"}, "data sets of speech");
+}
+
+KeyScope recordings() {
+  return of_sets({"fsdd", "kaldi", "timit", "librispeech", "synthetic-speech"}, "data sets of recordings");
+}
+
+KeyScope parts() {
+  const Names sets = {"kaldi", "librispeech", "synthetic-speech"};
+  return of_sets(sets, "the data sets " + listed(sets));
+}
+
+KeyScope lexicon() {
+  const Names sets = {"fsdd", "kaldi", "librispeech"};
+  return of_sets(sets, "the data sets " + listed(sets));
+}
+
+// Without data.lexicon, the text of a Kaldi directory consists of phones.
+KeyScope unknown_words() {
+  return both(lexicon(), {{"transcripts with a lexicon", "data.lexicon", [](const Config& c) {
+                             return c.data.dataset != "kaldi" || !c.data.lexicon.empty();
+                           }}});
+}
+
+KeyScope timit() {
+  return of_sets({"timit"}, "the data set \"timit\"");
+}
+
+KeyScope normalised_features() {
+  return both(speech(),
+              {{"normalised features", "data.cmvn", [](const Config& c) { return c.data.cmvn != "none"; }}});
+}
+
+KeyScope spec_augment() {
+  return both(speech(), {{"data.spec_augment = true", "data.spec_augment",
+                          [](const Config& c) { return c.data.spec_augment; }}});
+}
+
+KeyScope image_models() {
+  return of_types({"image"});
+}
+
+KeyScope autoregressive_models() {
+  return of_types({"image", "sequence"});
+}
+
+KeyScope speech_models() {
+  return of_types({"speech"});
+}
+
+KeyScope transformers() {
+  return {{"Transformers", "model.encoder",
+           [](const Config& c) { return c.model.type != "speech" || c.model.encoder == "transformer"; }}};
+}
+
+KeyScope causal_choice() {
+  KeyScope scope = both(speech_models(), transformers());
+  scope.back().owner = "Transformers (an LSTM is causal if model.bidirectional = false)";
+  return scope;
+}
+
+KeyScope lstms() {
+  return both(speech_models(),
+              {{"LSTMs", "model.encoder", [](const Config& c) { return c.model.encoder == "lstm"; }}});
+}
+
+KeyScope concatenated_positions() {
+  return both(autoregressive_models(), {{"the positions \"sinusoidal\" and \"grid\"", "model.positions",
+                                         [](const Config& c) { return c.model.positions != "axial"; }}});
+}
+
+KeyScope axial_positions() {
+  return both(autoregressive_models(), {{"the positions \"axial\"", "model.positions",
+                                         [](const Config& c) { return c.model.positions == "axial"; }}});
+}
+
+KeyScope subsampled() {
+  return both(speech_models(), {{"subsampling by 2 or 4", "model.subsampling",
+                                 [](const Config& c) { return c.model.subsampling > 1; }}});
+}
+
+// An LSTM drops outputs of all layers but the last.
+KeyScope layer_dropout() {
+  return {{"Transformers and LSTMs of several layers", "model.layers", [](const Config& c) {
+             return c.model.type != "speech" || c.model.encoder != "lstm" || c.model.layers > 1;
+           }}};
+}
+
+KeyScope attention_dropout(std::function<bool(const std::string&)> drops_weights) {
+  return both(
+      transformers(),
+      {{"attention kinds that drop attention weights", "model.attention",
+        [drops = std::move(drops_weights)](const Config& c) { return !drops || drops(c.model.attention); }}});
+}
+
+KeyScope cuda_devices() {
+  return {{"CUDA devices", "run.device", [](const Config& c) { return c.run.device != "cpu"; }}};
+}
+
+KeyScope float32_products() {
+  return {{"the precision \"float32\"", "run.precision",
+           [](const Config& c) { return c.run.precision == "float32"; }}};
+}
+
+KeyScope sgd() {
+  return of_optimizers({"sgd"});
+}
+
+KeyScope adaptive_optimizers() {
+  return of_optimizers({"radam", "adam", "adamw"});
+}
+
+KeyScope clipping() {
+  return {{"optimizer.clip_norm above 0", "optimizer.clip_norm",
+           [](const Config& c) { return c.optimizer.clip_norm > 0; }}};
+}
+
+KeyScope schedules(const Names& kinds) {
+  return {{std::string(kinds.size() > 1 ? "the schedules " : "the schedule ") + listed(kinds),
+           "schedule.kind", [kinds](const Config& c) { return contains(kinds, c.schedule.kind); }}};
+}
+
+KeyScope dropout() {
+  return both(layer_dropout(), {{"training with dropout", "model.dropout", [](const Config& c) {
+                                   return c.model.dropout > 0 || c.model.attention_dropout > 0;
+                                 }}});
+}
+
+}  // namespace tapeformer::scope

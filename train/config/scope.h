@@ -1,0 +1,72 @@
+// Scopes of config keys: the configs in which a key has an effect, and the commands that use it. A key that
+// is set outside of its scope is an error that names the scope. Internal to the config code.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "train/config/config.h"
+
+namespace tapeformer {
+
+// A condition on the value of `key`. Errors print "belongs to OWNER, and KEY is VALUE".
+struct KeyCondition {
+  std::string owner;
+  std::string key;
+  std::function<bool(const Config&)> holds;
+};
+
+// The key has an effect if all conditions hold; an empty scope is every config.
+using KeyScope = std::vector<KeyCondition>;
+
+// Subject of a key. Commands that use a trained model ignore the keys of some roles.
+enum class KeyRole {
+  process,   // the process that trains: its device, threads and seed
+  model,     // the model and its input
+  features,  // features of speech
+  data,      // the data set that is read
+  training,
+};
+
+namespace scope {
+
+KeyScope every_config();
+// Returns the conditions of both scopes.
+KeyScope both(KeyScope a, const KeyScope& b);
+
+KeyScope images();
+KeyScope symbols();
+KeyScope images_or_speech();
+KeyScope speech();
+KeyScope recordings();  // speech with features that are computed from audio
+KeyScope parts();       // speech with one folder per part
+KeyScope lexicon();     // speech with words, whose phones are in a lexicon
+KeyScope unknown_words();
+KeyScope timit();
+KeyScope normalised_features();
+KeyScope spec_augment();
+
+KeyScope image_models();
+KeyScope autoregressive_models();
+KeyScope speech_models();
+KeyScope transformers();
+KeyScope causal_choice();
+KeyScope lstms();
+KeyScope concatenated_positions();
+KeyScope axial_positions();
+KeyScope subsampled();
+KeyScope layer_dropout();
+// `drops_weights`: see AttentionCatalogue.
+KeyScope attention_dropout(std::function<bool(const std::string&)> drops_weights);
+
+KeyScope cuda_devices();
+KeyScope float32_products();
+KeyScope sgd();
+KeyScope adaptive_optimizers();
+KeyScope clipping();
+KeyScope schedules(const std::vector<std::string>& kinds);
+KeyScope dropout();
+
+}  // namespace scope
+}  // namespace tapeformer

@@ -1,0 +1,96 @@
+#include "train/config/unused.h"
+
+#include <algorithm>
+
+#include "core/system/log.h"
+
+namespace tapeformer {
+namespace {
+
+const SchemaKey* find_key(const std::vector<SchemaKey>& schema, const Setting& setting) {
+  const auto found = std::find_if(schema.begin(), schema.end(),
+                                  [&](const SchemaKey& k) { return k.name() == setting.name(); });
+  return found == schema.end() ? nullptr : &*found;
+}
+
+// Returns whether a layer sets most of the keys, as resolved configs of earlier versions do. These configs
+// contain keys without effect.
+bool is_complete(const ConfigLayer& layer, const std::vector<SchemaKey>& schema) {
+  return 4 * layer.settings.size() > 3 * schema.size();
+}
+
+bool is_default(const SchemaKey& key, const Config& config) {
+  return key.get(config) == key.spec.default_value;
+}
+
+bool used_by_benchmarks(const SchemaKey& key) {
+  return key.table == "model" || key.table == "optimizer" || key.name() == "data.batch_size";
+}
+
+// Returns the reason why a command does not use a key; "" if it uses the key.
+std::string unused_by_command(ConfigUse use, const SchemaKey& key) {
+  const KeyRole role = key.role;
+  if (use == ConfigUse::training || role == KeyRole::model) return "";
+  if (use == ConfigUse::benchmark && used_by_benchmarks(key)) return "";
+  if (role == KeyRole::process && key.spec.name != "name")
+    return "has an effect in training only; use --" + key.spec.name;
+  if (role == KeyRole::process || role == KeyRole::training) return "has an effect in training only";
+  if (use == ConfigUse::evaluation) return "";
+  if (role == KeyRole::features && use == ConfigUse::transcription) return "";
+  return "belongs to data sets, and this command reads no data set";
+}
+
+void check_file(const UserLayers& layers, const AttentionCatalogue& catalogue,
+                const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems) {
+  for (const Setting& setting : layers.file.settings) {
+    const SchemaKey* key = find_key(schema, setting);
+    if (!key && setting.table != "attention") continue;
+    if (key && is_default(*key, layers.file_config)) continue;
+    // Keys of [attention] have an effect if model.attention has an effect.
+    const std::string name = key ? setting.name() : "model.attention";
+    const std::string reason = why_unused(layers.config, name, catalogue);
+    if (reason.empty()) continue;
+    if (why_unused(layers.file_config, name, catalogue).empty())
+      log_warning(setting.key_at.text(), ": ", setting.name(), " has no effect: it ", reason);
+    else
+      problems.push_back({setting.key_at, setting.name() + ": " + reason});
+  }
+}
+
+void check_sets(const UserLayers& layers, ConfigUse use, const AttentionCatalogue& catalogue,
+                const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems) {
+  for (const Setting& setting : layers.sets.settings) {
+    const SchemaKey* key = find_key(schema, setting);
+    if (!key && setting.table != "attention") continue;
+    // An option that restores the default of a key in the file has an effect.
+    if (key && is_default(*key, layers.config) && !is_default(*key, layers.file_config)) continue;
+    std::string reason = why_unused(layers.config, key ? setting.name() : "model.attention", catalogue);
+    if (key && reason.empty()) reason = unused_by_command(use, *key);
+    if (!reason.empty()) problems.push_back({setting.key_at, setting.name() + ": " + reason});
+  }
+}
+
+}  // namespace
+
+void check_unused(const UserLayers& layers, const ConfigReading& reading, const AttentionCatalogue& catalogue,
+                  const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems) {
+  if (reading.unused == UnusedKeys::ignore) return;
+  if (reading.unused == UnusedKeys::refuse && !is_complete(layers.file, schema))
+    check_file(layers, catalogue, schema, problems);
+  check_sets(layers, reading.use, catalogue, schema, problems);
+}
+
+void reset_unused(Config& config, const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema) {
+  // The default of a key may end the effect of other keys.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const SchemaKey& key : schema) {
+      if (!key.broken_condition(config) || is_default(key, config)) continue;
+      key.set(config, key.spec.default_value);
+      changed = true;
+    }
+  }
+  if (!uses_attention(config)) config.attention = OptionValues(catalogue.options(config.model.attention));
+}
+
+}  // namespace tapeformer

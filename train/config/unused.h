@@ -1,0 +1,29 @@
+// Keys without effect in a config: reports settings of such keys and resets them to their defaults. Internal
+// to the config code.
+#pragma once
+
+#include <vector>
+
+#include "train/config/config.h"
+#include "train/config/parse.h"
+#include "train/config/schema.h"
+
+namespace tapeformer {
+
+// Layers that the user writes, and the resulting configs.
+struct UserLayers {
+  const ConfigLayer& file;  // the file of the command line, without the files that it extends
+  const ConfigLayer& sets;
+  const Config& file_config;  // of all files, without --set
+  const Config& config;       // with --set
+};
+
+// Appends a problem for every setting without effect, and logs a warning for every setting of the file that
+// loses its effect by --set.
+void check_unused(const UserLayers& layers, const ConfigReading& reading, const AttentionCatalogue& catalogue,
+                  const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems);
+
+// Gives every key without effect its default.
+void reset_unused(Config& config, const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema);
+
+}  // namespace tapeformer

@@ -1,0 +1,158 @@
+#include "train/config/value.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace tapeformer {
+namespace {
+
+std::string number_text(double value) {
+  char buffer[32];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
+  return {buffer, end};
+}
+
+std::string float_text(double value) {
+  std::string text = number_text(value);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";  // TOML tells 1.0 from 1; n: inf, nan
+  return text;
+}
+
+std::string range_text(const OptionSpec& spec) {
+  const bool low = std::isfinite(spec.min), high = std::isfinite(spec.max);
+  if (low && spec.max == std::nextafter(1.0, 0.0))
+    return " of at least " + number_text(spec.min) + " and below 1";
+  if (low && high) return " from " + number_text(spec.min) + " to " + number_text(spec.max);
+  if (low) return " of at least " + number_text(spec.min);
+  if (high) return " of at most " + number_text(spec.max);
+  return "";
+}
+
+std::string choices_text(const std::vector<std::string>& choices) {
+  std::string text;
+  for (const auto& choice : choices) text += (text.empty() ? "" : ", ") + quoted(choice);
+  return text;
+}
+
+bool in_range(double value, const OptionSpec& spec) {
+  return std::isfinite(value) && value >= spec.min && value <= spec.max;
+}
+
+// The number of a raw value; an integer passes for a number.
+std::optional<double> as_number(const RawValue& raw, bool whole) {
+  if (auto integer = std::get_if<int64_t>(&raw.data)) return static_cast<double>(*integer);
+  if (auto number = std::get_if<double>(&raw.data); number && !whole) return *number;
+  return std::nullopt;
+}
+
+bool is_choice(const std::string& text, const OptionSpec& spec) {
+  return spec.choices.empty() ||
+         std::find(spec.choices.begin(), spec.choices.end(), text) != spec.choices.end();
+}
+
+// The typed list, or the name of the first element that does not fit in `culprit`.
+std::optional<OptionValue> typed_list(const std::vector<RawValue>& raw, const OptionSpec& spec,
+                                      const ListForm& form, std::string& culprit) {
+  std::vector<double> numbers;
+  std::vector<std::string> texts;
+  const bool of_numbers = std::holds_alternative<std::vector<double>>(spec.default_value);
+  for (const auto& element : raw) {
+    culprit = element.found + " in the list";
+    if (of_numbers) {
+      const auto number = as_number(element, form.whole);
+      if (!number || !in_range(*number, spec)) return std::nullopt;
+      numbers.push_back(*number);
+    } else {
+      const auto text = std::get_if<std::string>(&element.data);
+      if (!text || !is_choice(*text, spec)) return std::nullopt;
+      texts.push_back(*text);
+    }
+  }
+  if (of_numbers) return numbers;
+  return texts;
+}
+
+// The value if it fits the specification; else `culprit` may name a part of it.
+std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, const ListForm& form,
+                                   std::string& culprit) {
+  const OptionValue& type = spec.default_value;
+  if (std::holds_alternative<bool>(type)) {
+    if (auto value = std::get_if<bool>(&raw.data)) return *value;
+  } else if (std::holds_alternative<int64_t>(type)) {
+    auto value = std::get_if<int64_t>(&raw.data);
+    if (value && in_range(static_cast<double>(*value), spec)) return *value;
+  } else if (std::holds_alternative<double>(type)) {
+    const auto value = as_number(raw, false);
+    if (value && in_range(*value, spec)) return *value;
+  } else if (std::holds_alternative<std::string>(type)) {
+    auto value = std::get_if<std::string>(&raw.data);
+    if (value && is_choice(*value, spec)) return *value;
+  } else if (auto list = std::get_if<std::vector<RawValue>>(&raw.data)) {
+    if (form.count == 0 || list->size() == form.count) return typed_list(*list, spec, form, culprit);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<OptionValue> typed_value(const RawValue& raw, const OptionSpec& spec, const ListForm& form,
+                                       std::string& problem) {
+  std::string culprit = raw.found;
+  auto value = convert(raw, spec, form, culprit);
+  if (value) return value;
+  problem = "expected " + describe_expected(spec, form) + ", got " + culprit;
+  if (auto text = std::get_if<std::string>(&raw.data)) {
+    const std::string near = nearest_name(*text, spec.choices);
+    if (!near.empty()) problem += "; did you mean " + quoted(near) + "?";
+  }
+  return std::nullopt;
+}
+
+std::string describe_expected(const OptionSpec& spec, const ListForm& form) {
+  const OptionValue& type = spec.default_value;
+  if (std::holds_alternative<bool>(type)) return "true or false";
+  if (std::holds_alternative<int64_t>(type)) return "an integer" + range_text(spec);
+  if (std::holds_alternative<double>(type)) return "a number" + range_text(spec);
+  if (std::holds_alternative<std::string>(type))
+    return spec.choices.empty() ? "a string" : "one of " + choices_text(spec.choices);
+  const std::string list = "a list of " + (form.count ? std::to_string(form.count) + " " : "");
+  if (std::holds_alternative<std::vector<double>>(type))
+    return list + (form.whole ? "integers" : "numbers") + range_text(spec);
+  return list + (spec.choices.empty() ? "strings" : "strings out of " + choices_text(spec.choices));
+}
+
+std::string option_text(const OptionValue& value, bool whole) {
+  if (auto flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (auto integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);
+  if (auto number = std::get_if<double>(&value)) return float_text(*number);
+  if (auto text = std::get_if<std::string>(&value)) return quoted(*text);
+  std::string list;
+  const auto add = [&list](const std::string& text) { list += (list.empty() ? "" : ", ") + text; };
+  if (auto numbers = std::get_if<std::vector<double>>(&value)) {
+    for (double number : *numbers)
+      add(whole ? std::to_string(static_cast<int64_t>(number)) : float_text(number));
+  } else {
+    for (const auto& text : std::get<std::vector<std::string>>(value)) add(quoted(text));
+  }
+  return "[" + list + "]";
+}
+
+std::string quoted(const std::string& text) {
+  constexpr char kHex[] = "0123456789ABCDEF";
+  std::string result = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      result += {'\\', c};
+    } else if (byte < 32 || byte == 127) {
+      result += "\\u00";
+      result += {kHex[byte >> 4], kHex[byte & 15]};
+    } else {
+      result += c;
+    }
+  }
+  return result + "\"";
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,315 @@
+#include "train/tasks/speech/data.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/errors.h"
+#include "core/frames.h"
+#include "core/system/log.h"
+#include "data/files/file.h"
+#include "data/files/text_lines.h"
+#include "data/speech/kaldi_directory.h"
+#include "data/speech/sets.h"
+#include "train/build.h"
+#include "train/checkpoint/json_entries.h"
+#include "train/tasks/speech/features.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// From so many speakers on, whole speakers are held out.
+constexpr size_t kManySpeakers = 10;
+
+// Limits of the entries of state.json.
+constexpr int64_t kMaxDims = 1'000'000;
+constexpr double kMaxTotalFrames = 1e15;                // of all utterances
+constexpr int64_t kMaxUtteranceFrames = 1'000'000'000;  // frames of one utterance
+
+struct PartNames {
+  const char *train, *valid, *test;
+};
+
+bool has_part_folders(const std::string& dataset) {
+  return dataset == "kaldi" || dataset == "librispeech" || dataset == "synthetic-speech";
+}
+
+// Below the folder of the corpus, or absolute.
+fs::path part_name(const Config& config, const std::string& split) {
+  const DataConfig& d = config.data;
+  const PartNames usual = d.dataset == "librispeech" ? PartNames{"train-clean-100", "dev-clean", "test-clean"}
+                                                     : PartNames{"train", "valid", "test"};
+  const bool train = split == "train", valid = split == "valid";
+  const std::string& named = train ? d.train_part : valid ? d.valid_part : d.test_part;
+  if (named.empty()) return train ? usual.train : valid ? usual.valid : usual.test;
+  fs::path part = fs::path(named).lexically_normal();
+  if (!part.has_filename()) part = part.parent_path();
+  if (part.filename().empty() || part.filename() == "." || part.filename() == "..")
+    throw ConfigError("data." + split + "_part = \"" + named + "\": expected the folder of a part");
+  return part;
+}
+
+PhoneSet timit_set(const std::string& name) {
+  if (name == "timit61") return PhoneSet::timit61;
+  return name == "timit48" ? PhoneSet::timit48 : PhoneSet::timit39;
+}
+
+Corpus read_layout(const Config& config, const fs::path& folder, const std::string& split,
+                   bool allow_commands) {
+  const std::string& dataset = config.data.dataset;
+  if (dataset == "an4") return read_an4(folder, split);
+  if (dataset == "fsdd") return read_spoken_digits(folder, split);
+  if (dataset == "timit") return read_timit(folder, split, timit_set(config.data.phone_set));
+  const fs::path name = part_name(config, split), part = folder / name;
+  if (!is_folder(part))
+    throw DataError(part.string() + ": no such folder; data." + split +
+                    "_part names the part of the corpus for \"" + split + "\"");
+  if (dataset == "librispeech") return read_librispeech(folder, name.string());
+  return read_kaldi_directory(part, allow_commands);
+}
+
+bool text_is_phones(const DataConfig& d) {
+  return d.lexicon.empty() && (d.dataset == "kaldi" || d.dataset == "synthetic-speech");
+}
+
+void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
+  const DataConfig& d = config.data;
+  if (text_is_phones(d)) return take_words_as_phones(corpus);
+  if (std::all_of(corpus.utterances.begin(), corpus.utterances.end(),
+                  [](const Utterance& u) { return !u.phones.empty() || !u.fault.empty(); }))
+    return;
+  const fs::path path = lexicon_path(config, data).value();
+  const PronounceReport report = pronounce_words(
+      corpus, Lexicon::read(path), d.unknown_words == "drop" ? UnknownWords::drop : UnknownWords::refuse);
+  if (report.dropped == 0) return;
+  log_warning(corpus.name, ": left out ", report.dropped, " utterances with words that ", path.string(),
+              " lacks: ", short_list(report.unknown));
+}
+
+// Moves `count` utterances to the result.
+std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
+  std::set<std::string> speakers;
+  for (const Utterance& u : all) speakers.insert(u.speaker);
+  if (count >= static_cast<int64_t>(all.size()))
+    throw ConfigError(concat_text("data.validation = ", count, " holds out all of the ", all.size(),
+                                  " utterances; expected less"));
+  std::vector<bool> held(all.size());
+  if (speakers.size() >= kManySpeakers) {
+    int64_t found = 0;
+    for (auto speaker = speakers.rbegin(); found < count; ++speaker)
+      for (size_t i = 0; i < all.size(); ++i)
+        if (all[i].speaker == *speaker) {
+          held[i] = true;
+          ++found;
+        }
+  } else {
+    for (int64_t i = 0; i < count; ++i)
+      held[static_cast<size_t>(i) * all.size() / static_cast<size_t>(count)] = true;
+  }
+  std::vector<Utterance> kept, result;
+  for (size_t i = 0; i < all.size(); ++i) (held[i] ? result : kept).push_back(std::move(all[i]));
+  if (kept.empty()) throw ConfigError("data.validation holds out all speakers; expected less");
+  all = std::move(kept);
+  return result;
+}
+
+bool has_valid_part(const Config& config, const DataAccess& data) {
+  if (!has_part_folders(config.data.dataset)) return false;
+  const fs::path part = speech_corpus_folder(config, data) / part_name(config, "valid");
+  if (is_folder(part)) return true;
+  if (!config.data.valid_part.empty())
+    throw DataError(part.string() + ": no such folder; data.valid_part names it");
+  return false;
+}
+
+}  // namespace
+
+std::string to_json(const SpeechDescription& description) {
+  const Words& names = description.phones.names();
+  nlohmann::ordered_json json{{"dims", description.dims}, {"phones", Words(names.begin() + 1, names.end())}};
+  if (description.global)
+    json["global"] = {{"frames", description.global->frames},
+                      {"sums", description.global->sums},
+                      {"squares", description.global->squares}};
+  if (description.longest_frames > 0) json["longest_frames"] = description.longest_frames;
+  return json.dump();
+}
+
+SpeechDescription speech_description(const std::string& task_json, const std::string& place) try {
+  if (task_json.empty())
+    throw CheckpointError(place + ": task: is missing, expected the data of a speech model");
+  const JsonEntries entries(task_json, place + ": task.");
+  SpeechDescription description;
+  description.dims = entries.integer("dims", 1, kMaxDims);
+  description.phones = PhoneTable(entries.texts("phones"));
+  if (entries.has("global")) {
+    const JsonEntries global = entries.object("global");
+    description.global = {global.number("frames", 1, kMaxTotalFrames, "a number of frames of at least 1"),
+                          global.numbers("sums"), global.numbers("squares")};
+    const size_t size = description.global->sums.size();
+    if (size == 0 || size != description.global->squares.size() ||
+        static_cast<size_t>(description.dims) % size != 0)
+      throw CheckpointError(
+          concat_text(place, ": task.global: expected sums and squares of one size that divides ",
+                      description.dims, ", got ", size, " and ", description.global->squares.size()));
+  }
+  // Checkpoints of older versions do not have the length of the longest utterance.
+  if (entries.has("longest_frames"))
+    description.longest_frames = entries.integer("longest_frames", 1, kMaxUtteranceFrames);
+  return description;
+} catch (const DataError& error) {
+  throw CheckpointError(place + ": task.phones: " + error.what());
+}
+
+std::optional<fs::path> lexicon_path(const Config& config, const DataAccess& data) {
+  const DataConfig& d = config.data;
+  if (text_is_phones(d) || d.dataset == "an4" || d.dataset == "timit") return std::nullopt;
+  if (!d.lexicon.empty()) return d.lexicon;
+  return speech_set_folder("cmudict", data.data_dir) / "cmudict.dict";
+}
+
+fs::path speech_corpus_folder(const Config& config, const DataAccess& data) {
+  fs::path folder = config.data.path;
+  if (folder.empty())
+    folder = speech_set_folder(config.data.dataset, data.data_dir);
+  else if (!is_folder(folder))
+    throw DataError(folder.string() + ": no such folder; data.path names that of the corpus");
+  return config.data.dataset == "an4" ? an4_folder(folder) : folder;
+}
+
+std::vector<std::string> speech_part_folders(const Config& config, const DataAccess& data) {
+  if (!has_part_folders(config.data.dataset)) return {};
+  std::vector<std::string> parts = {part_name(config, "train").string()};
+  if (has_valid_part(config, data)) parts.push_back(part_name(config, "valid").string());
+  const fs::path test = part_name(config, "test");
+  std::error_code ignored;
+  const bool needed = parts.size() == 1 && config.data.validation == 0;
+  if (needed || !config.data.test_part.empty() ||
+      fs::is_directory(speech_corpus_folder(config, data) / test, ignored))
+    parts.push_back(test.string());
+  return parts;
+}
+
+Corpus read_speech_part(const Config& config, const std::string& split, const DataAccess& data) {
+  const fs::path folder = speech_corpus_folder(config, data);
+  const bool own_valid = has_valid_part(config, data);
+  const bool holds_out = config.data.validation > 0 && !own_valid;
+  if (split == "valid" && !own_valid && !holds_out)
+    throw ConfigError(config.data.dataset +
+                      " has no part \"valid\" of its own; data.validation holds utterances out");
+  const bool from_train = split == "train" || (split == "valid" && !own_valid);
+  Corpus corpus = read_layout(config, folder, from_train ? "train" : split, data.allow_commands);
+  find_phones(config, data, corpus);
+  if (from_train && holds_out) {
+    auto held = hold_out(corpus.utterances, config.data.validation);
+    if (split == "valid") corpus.utterances = std::move(held);
+  }
+  corpus.name = config.data.dataset + " " + split;
+  return corpus;
+}
+
+std::string speech_evaluation_split(const Config& config, const DataAccess& data) {
+  return config.data.validation > 0 || has_valid_part(config, data) ? "valid" : "test";
+}
+
+std::vector<int64_t> SpeechPart::frames() const {
+  std::vector<int64_t> result;
+  for (const int64_t i : usable) result.push_back(set->frames(i));
+  return result;
+}
+
+SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
+                            const SpeechDescription* trained) {
+  const DataConfig& d = config.data;
+  const Corpus corpus = read_speech_part(config, split, data);
+  SpeechOptions options;
+  options.features = feature_options(config, !trained);
+  options.normalization = normalization(config);
+  options.normalize_variance = d.cmvn_variance;
+  options.delta_order = d.deltas;
+  options.subsampling = config.model.subsampling;
+  options.refuse_bad = d.bad_utterances == "refuse";
+  options.use = trained ? SpeechUse::scoring : SpeechUse::training;
+  options.limit = split == "train" ? d.limit : d.eval_limit;
+  PhoneTable phones;
+  if (trained) {
+    phones = trained->phones;
+    options.global = trained->global;
+    if (options.normalization == Normalization::global) global_statistics(*trained);
+  } else if (d.dataset == "timit") {
+    phones = PhoneTable(timit_phones(timit_set(d.phone_set)));
+  } else {
+    std::vector<Words> sequences;
+    for (const Utterance& u : corpus.utterances) sequences.push_back(u.phones);
+    phones = table_of(sequences);
+  }
+  SpeechPart part;
+  part.split = split;
+  part.set = std::make_shared<const SpeechDataset>(corpus, std::move(phones), options);
+  if (trained && part.set->dims() != trained->dims) {
+    const std::string text = concat_text(corpus.name, ": features of ", part.set->dims(),
+                                         " dims, but the model was trained on ", trained->dims);
+    // Archives have the dims that they have; those of other features follow from the config.
+    if (part.set->utterance(0).source == SpeechSource::ark) throw DataError(text);
+    throw ConfigError(text);
+  }
+  part.left_out = static_cast<int64_t>(part.set->report().bad.size()) + corpus.dropped;
+  const bool limited = config.model.encoder == "transformer";
+  for (int64_t i = 0; i < part.set->size(); ++i) {
+    const int64_t frames = part.set->frames(i);
+    const bool too_long = limited && frames > config.model.max_frames;
+    const bool too_short = subsampled_steps(frames, config.model.subsampling) == 0;
+    (too_long ? part.too_long : too_short ? part.too_short : part.usable).push_back(i);
+  }
+  if (part.usable.empty() && !trained)
+    throw DataError(concat_text(
+        corpus.name, ": all utterances are longer than model.max_frames = ", config.model.max_frames));
+  return part;
+}
+
+SpeechDescription describe(const SpeechPart& part) {
+  const std::vector<int64_t> frames = part.frames();
+  SpeechDescription description{.dims = part.set->dims(),
+                                .phones = part.set->phones(),
+                                .global = std::nullopt,
+                                .longest_frames = *std::max_element(frames.begin(), frames.end())};
+  if (part.set->options().normalization == Normalization::global)
+    description.global = part.set->global_statistics();
+  return description;
+}
+
+SpeechModelOptions speech_model_options(const Config& config, const SpeechDescription& description) {
+  const ModelConfig& m = config.model;
+  SpeechModelOptions options;
+  options.features = description.dims;
+  options.classes = description.phones.classes();
+  options.subsampling = m.subsampling;
+  options.subsampling_kind = m.subsampling_kind == "conv" ? SubsamplingKind::conv : SubsamplingKind::stack;
+  options.reduction = m.ctc_mean == "label" ? CtcReduction::per_label : CtcReduction::per_utterance;
+  if (m.encoder == "lstm") {
+    options.kind = SpeechEncoder::lstm;
+    options.lstm_hidden = m.hidden;
+    options.lstm_layers = m.layers;
+    options.lstm_bidirectional = m.bidirectional;
+    options.lstm_dropout = m.dropout;
+  } else {
+    options.encoder = encoder_options(config);
+    options.causal = m.causal;
+    options.max_frames = m.max_frames;
+  }
+  return options;
+}
+
+std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechDescription& description,
+                                               Device device) {
+  auto model = std::make_unique<SpeechModel>(speech_model_options(config, description));
+  model->initialize(static_cast<uint64_t>(config.run.seed));
+  model->move(device);
+  return model;
+}
+
+}  // namespace tapeformer

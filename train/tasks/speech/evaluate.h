@@ -1,0 +1,56 @@
+// Evaluation of a speech model: loss and phone error rate on a part of a corpus. The phone error rate is over
+// all utterances, so that two models have the same references: the phones of an utterance that the model
+// cannot process count as deleted.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/speech/phone_scoring.h"
+#include "models/speech/ctc_decoding.h"
+#include "train/signals.h"
+#include "train/tasks/speech/data.h"
+
+namespace tapeformer {
+
+struct SpeechEvaluationOptions {
+  int64_t beam = 0;            // prefixes of a beam search; 0: the most probable class of every frame
+  int64_t max_frames = 20000;  // of a batch
+  int64_t max_batch = 0;       // utterances; 0: any number
+  bool fold_timit = false;     // score 39 phones of TIMIT
+};
+
+struct UnprocessedUtterance {
+  std::string id, reason;
+  int64_t frames = 0, phones = 0;
+};
+
+struct SpeechEvaluation {
+  std::string split;
+  PhoneScore score;      // of all utterances
+  PhoneScore processed;  // without the unprocessed utterances
+  std::vector<UnprocessedUtterance> unprocessed;
+  // Mean CTC loss of the utterances that have a loss; nothing if there are none. Utterances with fewer steps
+  // than their labels need, and utterances with phones unseen in training, have no loss, but are scored.
+  std::optional<double> nats_per_utterance;
+  int64_t without_loss = 0;  // processed utterances without a loss
+  double seconds = 0;
+  std::vector<ScoredUtterance> utterances;  // all, in the order of the corpus
+};
+
+// Evaluates all utterances of the part in the dtype of the model, without dropout, from short to long. Throws
+// Stopped if `stop` returns true before a batch.
+SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
+                          const SpeechEvaluationOptions& options, const StopCheck& stop = {});
+// Returns the options of a config.
+SpeechEvaluationOptions evaluation_options(const Config& config);
+
+// Returns "%PER … without 3 of 20 utterances (31 of 120 phones) that the model cannot process", or "" if the
+// model processes all utterances.
+std::string processed_line(const SpeechEvaluation& evaluation);
+
+// Returns the labels of every utterance of a batch.
+std::vector<CtcLabels> decode(const SpeechOutput& output, int64_t beam);
+
+}  // namespace tapeformer

@@ -1,0 +1,148 @@
+#include "train/tasks/speech/features.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/errors.h"
+#include "data/files/file.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool takes_mfc(const Config& config) {
+  return config.data.dataset == "an4";
+}
+
+void require_dims(const std::string& name, int64_t dims, const SpeechDescription& description) {
+  if (dims != description.dims)
+    throw ConfigError(
+        concat_text(name, ": features of ", dims, " dims, but the model was trained on ", description.dims));
+}
+
+// Returns the audio options of a stream. It has no limit, because its memory does not grow with its length.
+AudioOptions endless_audio(const Config& config) {
+  AudioOptions options = feature_options(config, false).audio();
+  options.max_seconds = 0;
+  return options;
+}
+
+}  // namespace
+
+FeatureOptions feature_options(const Config& config, bool training) {
+  const DataConfig& d = config.data;
+  FeatureOptions options;
+  options.filterbank.rate = d.sample_rate > 0 ? d.sample_rate : d.dataset == "fsdd" ? 8000 : 16000;
+  options.filterbank.bins = d.num_mel_bins;
+  options.filterbank.dither = training ? d.dither : 0;
+  options.resample = d.resample;
+  if (d.channel >= 0) options.channel = d.channel;
+  options.max_seconds = d.max_seconds;
+  options.seed = static_cast<uint64_t>(config.run.seed);
+  options.cache_folder = d.feature_cache;
+  return options;
+}
+
+Normalization normalization(const Config& config) {
+  const std::string& name = config.data.cmvn;
+  if (name == "none") return Normalization::none;
+  if (name == "speaker") return Normalization::speaker;
+  return name == "global" ? Normalization::global : Normalization::utterance;
+}
+
+bool features_need_whole_utterance(const Config& config) {
+  const Normalization kind = normalization(config);
+  return kind == Normalization::utterance || kind == Normalization::speaker;
+}
+
+const FeatureStatistics& global_statistics(const SpeechDescription& description) {
+  if (!description.global)
+    throw ConfigError(
+        "data.cmvn = \"global\" needs the statistics of the training set, which this model was trained "
+        "without");
+  return *description.global;
+}
+
+Tensor file_features(const Config& config, const SpeechDescription& description, const fs::path& path) {
+  const FeatureOptions options = feature_options(config, false);
+  const bool is_mfc = path.extension() == ".mfc";
+  require_regular_file(path);
+  if (is_mfc != takes_mfc(config))
+    throw DataError(path.string() + (takes_mfc(config)
+                                         ? ": the model was trained on the features of AN4: give .mfc files"
+                                         : ": the model was trained on recordings: give audio files"));
+  Utterance utterance;
+  utterance.id = path.stem().string();
+  utterance.path = path;
+  utterance.source = is_mfc ? SpeechSource::mfc : SpeechSource::audio;
+  const Tensor features = compute_features(utterance, options, Filterbank(options.filterbank));
+  require_dims(path.string(), features.size(1) * (config.data.deltas + 1), description);
+  const Normalization kind = normalization(config);
+  if (kind != Normalization::none) {
+    FeatureStatistics own;
+    own.add(features);
+    normalize(features, kind == Normalization::global ? global_statistics(description) : own,
+              config.data.cmvn_variance);
+  }
+  return config.data.deltas > 0 ? add_deltas(features, config.data.deltas) : features;
+}
+
+FeatureStream::FeatureStream(const Config& config, const SpeechDescription& description, const fs::path& path)
+    : config_(config), name_(path.string()) {
+  if (features_need_whole_utterance(config) || takes_mfc(config) || path.extension() == ".mfc") {
+    whole_ = file_features(config, description, path);
+    return;
+  }
+  open_steps(description);
+  audio_ = std::make_unique<AudioStream>(path, endless_audio(config));
+}
+
+FeatureStream::FeatureStream(const Config& config, const SpeechDescription& description,
+                             const AudioPipe& pipe)
+    : config_(config), name_(pipe.name) {
+  if (features_need_whole_utterance(config))
+    throw ConfigError("data.cmvn = \"" + config.data.cmvn + "\" needs the whole recording, which " + name_ +
+                      " does not give; train with \"global\" or \"none\", or name a file");
+  if (takes_mfc(config))
+    throw ConfigError("the model was trained on the features of AN4, which " + name_ +
+                      " cannot give: name .mfc files");
+  open_steps(description);
+  audio_ = std::make_unique<AudioStream>(pipe, endless_audio(config));
+}
+
+void FeatureStream::open_steps(const SpeechDescription& description) {
+  if (normalization(config_) == Normalization::global) global_ = global_statistics(description);
+  const FilterbankOptions options = feature_options(config_, false).filterbank;
+  require_dims(name_, options.dims() * (config_.data.deltas + 1), description);
+  steps_ = std::make_unique<Steps>(options, config_.data.deltas);
+}
+
+Tensor FeatureStream::next() {
+  if (!audio_) return std::exchange(whole_, {});
+  Steps& s = *steps_;
+  const std::span<const float> samples = audio_->next();
+  if (!s.first && !samples.empty()) s.first = samples.front();
+  s.silent = s.silent && std::all_of(samples.begin(), samples.end(), [&](float x) { return x == *s.first; });
+  const bool last = samples.empty();
+  const Tensor frames = last ? s.frames.finish() : s.frames.push(samples);
+  if (const int64_t bad = find_not_finite(frames); bad >= 0)
+    throw DataError(concat_text(name_, ": frame ", s.made + bad, " has a value that is not finite"));
+  s.made += frames.size(0);
+  if (last) {
+    check_end();
+    audio_.reset();
+  }
+  if (global_) normalize(frames, *global_, config_.data.cmvn_variance);
+  return s.deltas.push(frames, last);
+}
+
+// As compute_features refuses a recording.
+void FeatureStream::check_end() const {
+  const Steps& s = *steps_;
+  if (s.made == 0)
+    throw DataError(concat_text(name_, ": ", s.frames.samples(), " samples are less than a frame"));
+  if (s.silent) throw DataError(name_ + ": is silent: all samples are equal");
+}
+
+}  // namespace tapeformer

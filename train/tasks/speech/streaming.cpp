@@ -1,0 +1,79 @@
+#include "train/tasks/speech/streaming.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/system/log.h"
+#include "train/tasks/speech/features.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr double kFramesPerSecond = 100;
+
+void check_model(const LoadedSpeechRun& run) {
+  const ModelConfig& model = run.config.model;
+  if (model.encoder == "lstm")
+    throw ConfigError(run.checkpoint.string() + ": --stream needs a Transformer, found " +
+                      (model.bidirectional ? "a bidirectional LSTM, which sees later frames"
+                                           : "an LSTM, which is not run frame by frame"));
+  if (!model.causal)
+    throw ConfigError(run.checkpoint.string() +
+                      " sees later frames: --stream needs a model trained with model.causal = true");
+  const AttentionKind& kind = attention_kind(model.attention);
+  if (!kind.capabilities.recurrent)
+    throw ConfigError("attention kind \"" + kind.name + "\" has no recurrent form, which --stream needs");
+}
+
+int64_t window_frames(const LoadedSpeechRun& run, double seconds) {
+  if (seconds == 0) return 0;
+  if (seconds == kTrainedWindow) {
+    const int64_t longest = run.description.longest_frames;
+    return std::max(longest > 0 ? longest : run.config.model.max_frames, StreamDecoder::kShortestWindow);
+  }
+  const auto frames = static_cast<int64_t>(std::llround(seconds * kFramesPerSecond));
+  if (frames < StreamDecoder::kShortestWindow)
+    throw ConfigError(concat_text("--window ", seconds, ": expected -1, 0 or at least ",
+                                  StreamDecoder::kShortestWindow / kFramesPerSecond, " seconds"));
+  return frames;
+}
+
+// Sets the scale and offset that undo the normalisation by the statistics of the training set.
+void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
+  const auto dims = static_cast<size_t>(run.description.dims / (run.config.data.deltas + 1));
+  options.scale.assign(dims, 1);
+  options.offset.assign(dims, 0);
+  if (!run.description.global) return;
+  const FeatureStatistics& all = *run.description.global;
+  for (size_t i = 0; i < std::min(dims, all.sums.size()); ++i) {
+    const double mean = all.sums[i] / all.frames, variance = all.squares[i] / all.frames - mean * mean;
+    options.offset[i] = mean;
+    if (run.config.data.cmvn_variance) options.scale[i] = std::sqrt(std::max(variance, 0.0));
+  }
+}
+
+}  // namespace
+
+OptionSpec window_option() {
+  return {.name = "window",
+          .default_value = kTrainedWindow,
+          .help =
+              "seconds of a stream after which a new state takes over at the latest; 0: never; "
+              "-1: the length of the longest training utterance",
+          .min = kTrainedWindow,
+          .max = 86400};
+}
+
+std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, double window_seconds) {
+  check_model(run);
+  if (features_need_whole_utterance(run.config))
+    log_info("data.cmvn = \"", run.config.data.cmvn,
+             "\" normalises by the whole recording, which is read first; a model with \"global\" or \"none\" "
+             "needs no later frames");
+  StreamDecoderOptions options{.window = window_frames(run, window_seconds)};
+  if (run.config.data.dataset == "an4") options.pause = 0;  // pauses are found by the energy of filterbanks
+  set_scale(run, options);
+  return std::make_unique<StreamDecoder>(*run.model, options);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,22 @@
+// StreamDecoder of a trained model.
+#pragma once
+
+#include <memory>
+
+#include "core/options.h"
+#include "models/speech/stream_decoder.h"
+#include "train/run.h"
+
+namespace tapeformer {
+
+inline constexpr double kTrainedWindow = -1;  // the length of the longest training utterance
+
+// Returns the option --window of the commands that transcribe streams.
+OptionSpec window_option();
+
+// Returns a decoder for the model of a run, which must outlive it. `window_seconds`: see window_option().
+// Throws ConfigError if the model is not causal, its attention kind has no recurrent form, or the window is
+// too short.
+std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, double window_seconds);
+
+}  // namespace tapeformer

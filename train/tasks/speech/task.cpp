@@ -1,0 +1,176 @@
+// Speech: frames and phones with CTC, judged by the phone error rate.
+#include <cmath>
+
+#include "core/errors.h"
+#include "core/system/log.h"
+#include "data/files/text_lines.h"
+#include "data/prefetch.h"
+#include "train/tasks/speech/evaluate.h"
+#include "train/tasks/speech/plan.h"
+#include "train/tasks/task.h"
+
+namespace tapeformer {
+namespace {
+
+BatchPlanOptions plan_options(const Config& config) {
+  return {.max_frames = config.data.max_frames,
+          .max_batch = config.data.batch_size,
+          .shuffle = config.data.shuffle,
+          .seed = static_cast<uint64_t>(config.run.seed)};
+}
+
+SpecAugmentOptions augment_options(const DataConfig& d) {
+  return {.frequency_masks = d.frequency_masks,
+          .frequency_width = d.frequency_width,
+          .time_masks = d.time_masks,
+          .time_width = d.time_width,
+          .time_share = d.time_share};
+}
+
+// What the run reads and what it leaves out, once.
+void report(const SpeechPart& part, const std::string& padding) {
+  const SpeechReport& r = part.set->report();
+  log_info(part.split, ": ", part.usable.size(), " utterances, ", r.frames, " frames, ", r.labels,
+           " labels of ", part.set->phones().classes() - 1, " phones", padding);
+  const bool scoring = part.set->options().use == SpeechUse::scoring;
+  const auto unaligned = static_cast<int64_t>(r.too_short.size());
+  const auto too_long = static_cast<int64_t>(part.too_long.size()),
+             too_short = static_cast<int64_t>(part.too_short.size());
+  if (!scoring && part.left_out + unaligned + too_long > 0)
+    log_warning(part.split, ": ", part.left_out + unaligned + too_long,
+                " utterances are left out: ", part.left_out, " unusable, ", unaligned,
+                " shorter than their labels, ", too_long, " longer than model.max_frames");
+  if (!scoring) return;
+  if (part.left_out > 0)
+    log_warning(part.split, ": ", part.left_out, " utterances without usable sound or labels are left out");
+  if (too_long + too_short > 0)
+    log_warning(part.split, ": the model cannot process ", too_long + too_short,
+                " utterances, whose phones count as deleted: ", too_long, " longer than model.max_frames, ",
+                too_short, " shorter than a step");
+  if (!r.unseen_phones.empty())
+    log_warning(part.split, ": phones that training has not seen count as errors: ",
+                join_words({r.unseen_phones.begin(), r.unseen_phones.end()}));
+}
+
+std::string text_of(const SpeechEvaluation& e) {
+  std::string text = e.score.line();
+  if (e.nats_per_utterance) text += concat_text(", ", *e.nats_per_utterance, " nats");
+  if (const std::string processed = processed_line(e); !processed.empty()) text += "; " + processed;
+  return text;
+}
+
+class SpeechTask final : public Task {
+ public:
+  SpeechTask(const Config& config, const DataAccess& data, Device device)
+      : training_(make_speech_part(config, "train", data, nullptr)),
+        description_(describe(training_)),
+        evaluated_(make_speech_part(config, speech_evaluation_split(config, data), data, &description_)),
+        plan_(training_.frames(), plan_options(config)),
+        model_(make_speech_model(config, description_, device)),
+        evaluation_(evaluation_options(config)),
+        seed_(static_cast<uint64_t>(config.run.seed)) {
+    if (config.data.spec_augment) augment_ = augment_options(config.data);
+    report(training_, concat_text("; ", std::round(1000 * plan_.padding()) / 10, " % of a batch is padding"));
+    report(evaluated_, "");
+    if (evaluated_.split == "test")
+      log_warning(
+          "no utterances are held out: the learning rate and the best checkpoint follow the test set");
+  }
+
+  const Module& model() const override { return *model_; }
+  int64_t training_examples() const override { return static_cast<int64_t>(training_.usable.size()); }
+  int64_t evaluation_examples() const override { return evaluated_.set->size(); }
+  double batches_in(double epochs) const override { return plan_.batches_in(epochs); }
+  int64_t epochs_done(int64_t batches) const override { return plan_.epochs_done(batches); }
+  bool reports_epochs() const override { return true; }
+  const char* speed_unit() const override { return "frames"; }
+
+  void prepare_batches(int64_t first, int64_t last) override {
+    // The thread has a plan of its own: a plan remembers epochs, which is not for two threads.
+    const auto plan = std::make_shared<const SpeechPlan>(plan_);
+    prefetch_ = std::make_unique<Prefetch<SpeechBatch>>(
+        [this, plan](int64_t number) {
+          const RandomStream stream(seed_, "spec_augment", static_cast<uint64_t>(number));
+          return training_.set->batch(indices_at(*plan, number), augment_ ? &*augment_ : nullptr, stream,
+                                      plan->epochs_done(number));
+        },
+        first, last);
+  }
+
+  // The host plans by the lengths: no two steps make the same launches.
+  std::string fetch(int64_t number, int64_t place) override {
+    auto next = prefetch_->next();
+    check(next.has_value(), "speech", "no batch for step ", number);
+    batches_[place] = {next->features, next->lengths, next->labels, next->label_lengths};
+    return "";
+  }
+  double loss_count(int64_t place) const override {
+    return static_cast<double>(model_->loss_count(batches_.at(place)));
+  }
+  BatchLoss loss(int64_t place, const ForwardContext& context) override {
+    const CtcBatch batch = std::exchange(batches_[place], {});
+    int64_t frames = 0;
+    for (const double length : batch.frame_lengths.to_vector()) frames += static_cast<int64_t>(length);
+    return {model_->loss(batch, context).loss, frames};
+  }
+
+  std::string examples_of(int64_t number) const override {
+    std::string text;
+    for (const int64_t i : indices_at(plan_, number))
+      text += (text.empty() ? "" : ", ") + training_.set->utterance(i).id;
+    return text;
+  }
+
+  TaskEvaluation evaluate(const StopCheck& stop) const override {
+    const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_, stop);
+    const PhoneScore& s = e.score;
+    const MetricRecord figures{{"per", s.error_rate()},
+                               {"substitutions", s.substitutions},
+                               {"deletions", s.deletions},
+                               {"insertions", s.insertions},
+                               {"phones", s.reference},
+                               {"per_processed", e.processed.error_rate()},
+                               {"unprocessed", static_cast<int64_t>(e.unprocessed.size())}};
+    MetricRecord metrics;
+    if (e.nats_per_utterance) metrics.emplace_back("loss_nats", *e.nats_per_utterance);
+    metrics.insert(metrics.end(), figures.begin(), figures.end());
+    metrics.emplace_back("examples", s.utterances);
+    metrics.emplace_back("seconds", e.seconds);
+    return {.split = e.split,
+            .examples = s.utterances,
+            .criterion = s.error_rate(),
+            .seconds = e.seconds,
+            .metrics = metrics,
+            .figures = figures,
+            .text = text_of(e)};
+  }
+
+  std::string description() const override { return to_json(description_); }
+
+ private:
+  std::vector<int64_t> indices_at(const SpeechPlan& plan, int64_t number) const {
+    std::vector<int64_t> indices;
+    for (const int64_t place : plan.at(number))
+      indices.push_back(training_.usable[static_cast<size_t>(place)]);
+    return indices;
+  }
+
+  SpeechPart training_;
+  SpeechDescription description_;
+  SpeechPart evaluated_;
+  SpeechPlan plan_;
+  std::unique_ptr<SpeechModel> model_;
+  SpeechEvaluationOptions evaluation_;
+  std::optional<SpecAugmentOptions> augment_;
+  uint64_t seed_;
+  std::map<int64_t, CtcBatch> batches_;              // by place
+  std::unique_ptr<Prefetch<SpeechBatch>> prefetch_;  // last: its thread uses the rest
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccess& data, Device device) {
+  return std::make_unique<SpeechTask>(config, data, device);
+}
+
+}  // namespace tapeformer
