@@ -42,7 +42,7 @@ File create_part(const fs::path& path) {
 fs::path target_folder(const KnownSet& set, const std::string& data_dir) {
   fs::path folder = candidate_folders(set, data_dir).front();
   if (folder == set.system_folder)
-    throw DataError("no data directory to fetch into; name one with --data-dir or TAPEFORMER_DATA");
+    throw DataError("no data directory to fetch into; set TAPEFORMER_DATA or name one");
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw std::runtime_error("cannot make " + folder.string() + ": " + error.message());
@@ -144,7 +144,8 @@ void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const 
 }  // namespace
 
 SetReport fetch_set(const std::string& name, const std::string& data_dir, const std::string& from) {
-  const KnownSet& set = known_set(name);
+  const KnownSet& set = known_set(
+      name, [](const KnownSet& one) { return !one.url.empty(); }, "a data set that can be fetched");
   std::string source = from.empty() ? std::string(set.url) : from;
   while (source.size() > 1 && source.ends_with('/')) source.pop_back();
   if (from.empty() && !can_download())

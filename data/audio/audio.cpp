@@ -224,13 +224,13 @@ void AudioStream::start() {
   if (info.frames <= 0) throw DataError(name_ + ": holds no samples");
   if (info.channels > 1 && !options_.channel)
     throw DataError(
-        concat_text(name_, ": has ", info.channels, " channels, expected 1; data.channel chooses one"));
+        concat_text(name_, ": has ", info.channels, " channels, expected 1; the option channel chooses one"));
   const int64_t channel = options_.channel.value_or(0);
   if (channel < 0 || channel >= info.channels)
     throw DataError(concat_text(name_, ": has no channel ", channel, ", found ", info.channels, " channels"));
   if (options_.rate > 0 && options_.rate != info.samplerate && !options_.resample)
     throw DataError(concat_text(name_, ": expected ", options_.rate, " samples per second, found ",
-                                info.samplerate, "; data.resample = true converts it"));
+                                info.samplerate, "; the option resample converts it"));
   at_ = options_.first;
   last_ = options_.last.value_or(info.frames);
   if (at_ < 0 || at_ >= last_ || last_ > info.frames)
@@ -250,7 +250,7 @@ void AudioStream::check_limit(int64_t samples) const {
   const int64_t rate = source_->info.samplerate;
   if (samples > samples_in(options_.max_seconds, rate))
     throw DataError(
-        concat_text(name_, ": is longer than the limit of ", options_.max_seconds, " s (data.max_seconds)"));
+        concat_text(name_, ": is longer than the limit of ", options_.max_seconds, " s (max_seconds)"));
 }
 
 std::span<const float> AudioStream::next() {

@@ -44,8 +44,7 @@ SplitRange range_of(const std::string& name, const std::string& split, int64_t t
   else
     throw ConfigError(unknown_name_text(split, "a split", {"train", "valid", "test"}));
   if (split == "valid" && options.validation == 0)
-    throw ConfigError(name +
-                      ": no validation split; hold out the last training examples with data.validation");
+    throw ConfigError(name + ": no validation split, because the number of held-out examples is 0");
   if (options.limit > 0) range.last = std::min(range.last, range.first + options.limit);
   return range;
 }
@@ -65,7 +64,8 @@ std::string split_summary(const std::string& name, int64_t train, int64_t valid,
 }
 
 ImageSet load_images(const std::string& name, const std::string& split, const ImageOptions& options) {
-  const KnownSet& known = known_set(name);
+  const KnownSet& known = known_set(
+      name, [](const KnownSet& set) { return set.type == DatasetType::images; }, "a data set of images");
   const std::filesystem::path folder = require_set(known, options.data_dir);
   const auto files = open_image_files(known, folder);
   const int64_t train = files->count(ImagePart::train), test = files->count(ImagePart::test);

@@ -214,7 +214,9 @@ void FeatureStore::use_cache(const Corpus& corpus, const FeatureOptions& options
   const auto count = static_cast<int64_t>(corpus.utterances.size());
   std::error_code error;
   fs::create_directories(options.cache_folder, error);
-  if (error) throw ConfigError("data.feature_cache: " + options.cache_folder + ": " + error.message());
+  if (error)
+    throw ConfigError(options.cache_folder +
+                      ": cannot make this folder for the feature cache: " + error.message());
   remove_leftovers(options.cache_folder);
   const std::string path = (fs::path(options.cache_folder) / (cache_key(corpus, options) + kSuffix)).string();
   from_cache_ = open_cache(path, count);

@@ -124,7 +124,8 @@ std::string command_of(const std::string& line) {
 Recording recording_of(const fs::path& folder, const Entry& entry, bool allow_commands, Problems& problems) {
   if (!entry.values.empty() && entry.values.back().ends_with('|')) {
     if (allow_commands) return {{}, command_of(entry.line.text)};
-    report(problems, entry.line, "a command instead of a file; commands are run only with --allow-commands");
+    report(problems, entry.line,
+           "a command instead of a file; commands are run only if allow_commands is set");
     return {};
   }
   const fs::path path = resolve(folder, after_id(entry.line.text));

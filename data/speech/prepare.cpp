@@ -23,7 +23,8 @@ constexpr std::array<const char*, 3> kParts = {"train", "valid", "test"};
 constexpr char kUnfinishedParts[] = ".unfinished";
 constexpr char kUnknownWords[] = "unknown-words.txt", kProposals[] = "proposed-lexicon.txt";
 constexpr char kProposalsHeading[] =
-    ";;; Proposed by espeak-ng. Review every line, then prepare again with this file as another --lexicon.\n";
+    ";;; Proposed by espeak-ng. Review every line, then prepare again with this file as an additional "
+    "lexicon.\n";
 
 bool is_recording(const fs::path& path) {
   constexpr std::array<const char*, 6> kExtensions = {".wav", ".flac", ".ogg", ".oga", ".sph", ".nist"};

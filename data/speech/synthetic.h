@@ -14,6 +14,9 @@
 
 namespace tapeformer {
 
+// Name of the corpus in the table of data sets.
+inline constexpr char kSyntheticSpeech[] = "synthetic-speech";
+
 struct SyntheticSpeechOptions {
   int64_t train = 600, valid = 60, test = 60;  // sentences
   uint64_t seed = 0;

@@ -13,8 +13,8 @@
 
 namespace tapeformer {
 
-// The layouts that speech_problems knows: kaldi, synthetic-speech, an4, fsdd, timit, librispeech, cmudict (a
-// folder with cmudict.dict) and lexicon (a file).
+// Returns the layouts that speech_problems supports: the data sets of speech, the lexica, and "lexicon",
+// which is the file of a lexicon.
 std::vector<std::string> speech_layouts();
 
 // Options of the checks. The defaults check the corpus alone; other values also check how training uses it.

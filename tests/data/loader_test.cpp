@@ -127,7 +127,7 @@ TEST_CASE("batches of one, and sets no larger than a batch") {
     return message_of<ConfigError>([&] { counting_loader(size, {.batch_size = batch, .last = last}); });
   };
   CHECK(error(3, 4, LastBatch::drop) ==
-        "batch size 4 is larger than the 3 examples of counting train; lower data.batch_size or raise "
+        "batch size 4 is larger than the 3 examples of counting train; lower the batch size or raise the "
         "data.limit");
   CHECK(error(3, 0, LastBatch::keep) == "batch size 0, expected at least 1");
   CHECK(error(0, 1, LastBatch::keep) == "counting train has no examples");

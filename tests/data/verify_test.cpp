@@ -16,7 +16,7 @@ TEST_CASE("list says of every set where it is, or where it was looked for") {
   write_tiny_mnist(dir / "mnist", 2, 2);
   std::filesystem::remove(dir / "mnist" / "t10k-labels-idx1-ubyte");
   const std::vector<SetReport> reports = list_sets(dir.path().string());
-  REQUIRE(reports.size() == known_sets().size());
+  REQUIRE(reports.size() == set_names([](const KnownSet& set) { return !set.files.empty(); }).size());
   for (const SetReport& report : reports) {
     CAPTURE(report.name);
     CHECK(report.looked_in.front() == dir / report.name);

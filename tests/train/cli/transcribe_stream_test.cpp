@@ -275,7 +275,7 @@ TEST_CASE("bench stream could not run the commands of wav.scp: --allow-commands 
   write_file(dir / "corpus/test/wav.scp", commands);
   const auto refused = figures(false);
   CHECK(refused.code == 3);
-  CHECK(contains(refused.err, "commands are run only with --allow-commands"));
+  CHECK(contains(refused.err, "commands are run only if allow_commands is set"));
   const auto piped = json_of(figures(true));
   CHECK(piped["recordings"] == 6);
   CHECK(piped["streams"][0]["per_stream"] == files["streams"][0]["per_stream"]);
