@@ -28,7 +28,6 @@ std::vector<fs::path> data_directories(const std::string& data_dir) {
   return directories;
 }
 
-
 bool is_present(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);

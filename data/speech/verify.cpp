@@ -26,7 +26,7 @@ const std::set<std::string> kCmudictPhones = {"AA", "AE", "AH", "AO", "AW", "AY"
                                               "L",  "M",  "N",  "NG", "OW", "OY", "P",  "R",  "S",  "SH",
                                               "T",  "TH", "UH", "UW", "V",  "W",  "Y",  "Z",  "ZH"};
 
-// Runs f, which adds faults; what it throws is one too.
+// Runs f, which appends faults, and appends its exception as a fault.
 template <class F>
 void collect(Faults& faults, F&& f) {
   try {
@@ -36,7 +36,7 @@ void collect(Faults& faults, F&& f) {
   }
 }
 
-// A fault of an utterance, by the list or file that names it.
+// Appends a fault, with the place of the utterance.
 void add_fault(Faults& faults, const Utterance& utterance, const std::string& text) {
   faults.push_back(text.starts_with(utterance.place) ? text : utterance.place + ": " + text);
 }
@@ -48,14 +48,14 @@ void check_utterances(const Corpus& corpus, ContentCheck& check_one, Faults& fau
   }
 }
 
-// Phones come in order and end where the recording does; a tenth of a second more is let pass. What the
-// labels and the recording lack by themselves is named elsewhere.
+// Checks that phones are in order and end within the recording, with a tolerance of 0.1 s. Other checks
+// report unreadable recordings and invalid lines.
 void check_timit_times(const Utterance& utterance, Faults& faults) {
   AudioInfo info;
   try {
     info = read_audio_info(utterance.path);
   } catch (const DataError&) {
-    return;  // a fault of its own
+    return;  // reported by another check
   }
   double before = 0;
   for (const TextLine& line : read_lines(utterance.place)) try {
@@ -66,11 +66,11 @@ void check_timit_times(const Utterance& utterance, Faults& faults) {
       if (end > static_cast<double>(info.samples + info.rate / 10))
         faults.push_back(concat_text(line.place(), ": ends at sample ", end, " of ", info.samples));
       before = begin;
-    } catch (const DataError&) {  // not a number, which reading the labels has said
+    } catch (const DataError&) {  // reported by the reader of labels
     }
 }
 
-// FLAC files that no transcript names.
+// Reports FLAC files that no transcript names.
 void check_librispeech_files(const fs::path& folder, const Corpus& corpus, Faults& faults) {
   std::set<fs::path> named;
   for (const Utterance& utterance : corpus.utterances) named.insert(utterance.path);

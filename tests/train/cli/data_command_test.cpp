@@ -166,7 +166,7 @@ TEST_CASE(
   const auto bad = run_program({"data", "verify", train.string(), "--json"});
   CHECK(bad.code == 3);
   CHECK(json_of(bad)["good"] == false);
-  CHECK(contains(bad.err, "text:1: \"zzz\" has neither sound nor features"));
+  CHECK(contains(bad.err, "text:1: \"zzz\" has neither a recording nor features"));
 }
 
 TEST_CASE("data verify knows the layouts of speech, among the data directories and by path") {

@@ -236,7 +236,7 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
   } else {
     std::vector<Words> sequences;
     for (const Utterance& u : corpus.utterances) sequences.push_back(u.phones);
-    phones = table_of(sequences);
+    phones = make_phone_table(sequences);
   }
   SpeechPart part;
   part.split = split;

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "core/errors.h"
+#include "data/catalogue.h"
 
 namespace tapeformer {
 
