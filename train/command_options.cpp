@@ -22,8 +22,9 @@ OptionSpec allow_commands_option() {
 OptionSpec window_option() {
   return {.name = "window",
           .default_value = kTrainedWindow,
-          .help = "longest time in seconds before a stream continues with a new state; 0: no limit; -1: the "
-                  "length of the longest training utterance",
+          .help =
+              "longest time in seconds before a stream continues with a new state; 0: no limit; -1: the "
+              "length of the longest training utterance",
           .min = kTrainedWindow,
           .max = 86400};
 }

@@ -44,8 +44,8 @@ struct AttentionSample {
   int64_t peak_bytes = 0;  // including inputs and gradients
 };
 
-// Measures a kind at doubling lengths. Each repeat runs all lengths in turn, so that other load on the machine
-// affects all of them.
+// Measures a kind at doubling lengths. Each repeat runs all lengths in turn, so that other load on the
+// machine affects all of them.
 std::vector<AttentionSample> measure_attention(const AttentionKind& kind, const OptionValues& options,
                                                const AttentionLengths& lengths);
 

@@ -33,7 +33,11 @@ Benchmark filterbank_benchmark() {
                 .help = "samples per second",
                 .min = 1000,
                 .max = 1 << 20},
-               {.name = "seconds", .default_value = int64_t{60}, .help = "length of the noise", .min = 1, .max = 36000},
+               {.name = "seconds",
+                .default_value = int64_t{60},
+                .help = "length of the noise",
+                .min = 1,
+                .max = 36000},
                {.name = "bins", .default_value = int64_t{40}, .help = "mel filters", .min = 3, .max = 1024},
                {.name = "repeats", .default_value = int64_t{7}, .help = "repeats for the median", .min = 1}},
           .run = run_filterbank};

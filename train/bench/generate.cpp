@@ -89,7 +89,8 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
 }
 
 Report run_generate(const BenchmarkArguments& arguments) {
-  const auto tokens = arguments.options.get<int64_t>("tokens"), repeats = arguments.options.get<int64_t>("repeats");
+  const auto tokens = arguments.options.get<int64_t>("tokens"),
+             repeats = arguments.options.get<int64_t>("repeats");
   const ModelChoice choice = choose_model(arguments, 1);
   AutoregressiveModel model(choice.model);
   model.initialize(choice.seed);

@@ -1,5 +1,5 @@
-// Benchmark of LSH attention, forward and backward, at doubling lengths. Reports the time per token, the share
-// of each stage, and the rate of the products compared with sgemm on the same shapes.
+// Benchmark of LSH attention, forward and backward, at doubling lengths. Reports the time per token, the
+// share of each stage, and the rate of the products compared with sgemm on the same shapes.
 #include <map>
 
 #include "core/allocator.h"
@@ -127,7 +127,8 @@ std::unique_ptr<Attention> make_attention(const BenchmarkArguments& arguments) {
 }
 
 Report run_lsh_attention(const BenchmarkArguments& arguments) {
-  const auto shortest = arguments.options.get<int64_t>("shortest"), longest = arguments.options.get<int64_t>("longest");
+  const auto shortest = arguments.options.get<int64_t>("shortest"),
+             longest = arguments.options.get<int64_t>("longest");
   const auto repeats = arguments.options.get<int64_t>("repeats");
   if (shortest > longest) throw ConfigError("--shortest is larger than --longest");
   const auto attention = make_attention(arguments);
@@ -157,11 +158,23 @@ Report run_lsh_attention(const BenchmarkArguments& arguments) {
 
 Benchmark lsh_attention_benchmark() {
   std::vector<OptionSpec> options = {
-      {.name = "shortest", .default_value = int64_t{512}, .help = "smallest length", .min = 1, .max = 1 << 24},
-      {.name = "longest", .default_value = int64_t{65536}, .help = "largest length", .min = 1, .max = 1 << 24},
+      {.name = "shortest",
+       .default_value = int64_t{512},
+       .help = "smallest length",
+       .min = 1,
+       .max = 1 << 24},
+      {.name = "longest",
+       .default_value = int64_t{65536},
+       .help = "largest length",
+       .min = 1,
+       .max = 1 << 24},
       {.name = "batch", .default_value = int64_t{1}, .help = "sequences", .min = 1, .max = 4096},
       {.name = "heads", .default_value = int64_t{8}, .help = "heads", .min = 1, .max = 1024},
-      {.name = "head-dim", .default_value = int64_t{64}, .help = "dimensions of a head", .min = 1, .max = 1024},
+      {.name = "head-dim",
+       .default_value = int64_t{64},
+       .help = "dimensions of a head",
+       .min = 1,
+       .max = 1024},
       {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}};
   for (OptionSpec spec : attention_kind("lsh").options) {
     if (spec.name == "chunk_length") {

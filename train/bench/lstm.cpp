@@ -59,30 +59,27 @@ Report run_lstm(const BenchmarkArguments& arguments) {
 }  // namespace
 
 Benchmark lstm_benchmark() {
-  return {.name = "lstm",
-          .summary = "a stack of LSTM layers, forward and backward, and forward alone",
-          .options =
-              {{.name = "batch", .default_value = int64_t{16}, .help = "sequences", .min = 1, .max = 4096},
-               {.name = "frames",
-                .default_value = int64_t{800},
-                .help = "frames per sequence",
-                .min = 1,
-                .max = 1 << 20},
-               {.name = "in",
-                .default_value = int64_t{40},
-                .help = "features per frame",
-                .min = 1,
-                .max = 65536},
-               {.name = "hidden",
-                .default_value = int64_t{320},
-                .help = "cells per layer and direction",
-                .min = 1,
-                .max = 65536},
-               {.name = "layers", .default_value = int64_t{3}, .help = "layers", .min = 1, .max = 1024},
-               {.name = "bidirectional", .default_value = true, .help = "run each layer in both directions"},
-               {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
-          .run = run_lstm,
-          .on_devices = true};
+  return {
+      .name = "lstm",
+      .summary = "a stack of LSTM layers, forward and backward, and forward alone",
+      .options =
+          {{.name = "batch", .default_value = int64_t{16}, .help = "sequences", .min = 1, .max = 4096},
+           {.name = "frames",
+            .default_value = int64_t{800},
+            .help = "frames per sequence",
+            .min = 1,
+            .max = 1 << 20},
+           {.name = "in", .default_value = int64_t{40}, .help = "features per frame", .min = 1, .max = 65536},
+           {.name = "hidden",
+            .default_value = int64_t{320},
+            .help = "cells per layer and direction",
+            .min = 1,
+            .max = 65536},
+           {.name = "layers", .default_value = int64_t{3}, .help = "layers", .min = 1, .max = 1024},
+           {.name = "bidirectional", .default_value = true, .help = "run each layer in both directions"},
+           {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
+      .run = run_lstm,
+      .on_devices = true};
 }
 
 }  // namespace tapeformer

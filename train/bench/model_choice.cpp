@@ -12,7 +12,11 @@ std::vector<OptionSpec> model_option_specs() {
        .help = "file with the model, the batch size and the optimizer; replaces the other options"},
       {.name = "layers", .default_value = int64_t{8}, .help = "encoder layers", .min = 1, .max = 1000},
       {.name = "heads", .default_value = int64_t{8}, .help = "attention heads", .min = 1, .max = 1024},
-      {.name = "head-dim", .default_value = int64_t{32}, .help = "dimensions of a head", .min = 1, .max = 1024},
+      {.name = "head-dim",
+       .default_value = int64_t{32},
+       .help = "dimensions of a head",
+       .min = 1,
+       .max = 1024},
       {.name = "feedforward",
        .default_value = int64_t{1024},
        .help = "hidden dimensions of the feed-forward block",
@@ -38,9 +42,8 @@ ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
   ModelChoice choice;
   choice.seed = static_cast<uint64_t>(arguments.overrides.seed.value_or(1));
   if (const auto& path = options.get<std::string>("config"); !path.empty()) {
-    const Config config =
-        load_config(path, arguments.overrides.sets, attention_catalogue(),
-                    {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
+    const Config config = load_config(path, arguments.overrides.sets, attention_catalogue(),
+                                      {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
     choice.model = model_options(config, describe_data(config));
     choice.optimizer = config.optimizer;
     choice.run = config.run;

@@ -192,8 +192,9 @@ Report run_stream(const BenchmarkArguments& arguments) {
       load_speech_run(find_run({.path = path, .sets = {}, .device = arguments.device}));
   const auto decoder = make_stream_decoder(run, arguments.options.get<double>("window"));
   const std::vector<Clip> clips = read_clips(run, arguments);
-  const Samples pause = pause_samples(arguments.options.get<double>("pause"), arguments.options.get<double>("noise-db"),
-                                      feature_options(run.config, false).filterbank.rate);
+  const Samples pause =
+      pause_samples(arguments.options.get<double>("pause"), arguments.options.get<double>("noise-db"),
+                    feature_options(run.config, false).filterbank.rate);
   std::vector<Report> rows;
   for (const int64_t seconds : lengths)
     rows.push_back(measure(run, *decoder, clips, pause, static_cast<double>(seconds)));

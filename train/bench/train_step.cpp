@@ -1,6 +1,6 @@
 // Benchmark of a training step (forward, backward, clipping, optimizer) on random bytes. The step is compared
-// with products of its matrix shapes in its precision. Steps and products alternate, so that other load on the
-// machine affects both.
+// with products of its matrix shapes in its precision. Steps and products alternate, so that other load on
+// the machine affects both.
 #include "core/allocator.h"
 #include "core/system/machine.h"
 #include "train/bench/bench.h"
@@ -44,8 +44,8 @@ class TrainingStep {
 
  private:
   StepOutputs launch() {
-    const Tensor loss = model_.loss(
-        batch_, {.training = true, .seed = choice_.seed, .step = static_cast<uint64_t>(number_)});
+    const Tensor loss =
+        model_.loss(batch_, {.training = true, .seed = choice_.seed, .step = static_cast<uint64_t>(number_)});
     backward(loss);
     return StepOutputs{{detach(loss)}, optimizer_->apply()};
   }

@@ -1,7 +1,8 @@
 // Command lines: declaration, parsing, common options, and printing of results.
 //
-// A command declares its arguments and options in a CommandSpec. parse_command parses the words after the name
-// of the command, prints the help, and applies the common options to the process (log level and threads).
+// A command declares its arguments and options in a CommandSpec. parse_command parses the words after the
+// name of the command, prints the help, and applies the common options to the process (log level and
+// threads).
 //
 // Errors: ConfigError if the words do not match the declaration, with suggestions for unknown names;
 // DeviceError if the device is unavailable.

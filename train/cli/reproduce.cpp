@@ -58,20 +58,19 @@ CommandSpec reproduce_spec() {
           "Trains or measures what a table or a figure of a paper shows, and prints the results beside the "
           "published numbers.",
       .positionals = {{"NAME", "a table or figure, or \"list\""}},
-      .options =
-          {{.name = "scale",
-            .default_value = std::string("smoke"),
-            .help = "smoke: sizes for two cores; paper: sizes of the paper",
-            .choices = {"smoke", "paper"}},
-           {.name = "out",
-            .default_value = std::string(),
-            .help =
-                "output folder (default: runs/reproduce/NAME-SCALE); a repeated command continues trainings in "
-                "it"},
-           {.name = "configs",
-            .default_value = std::string(),
-            .help = "folder of the configs of the experiments (default: the installed configs)"},
-           allow_commands_option()},
+      .options = {{.name = "scale",
+                   .default_value = std::string("smoke"),
+                   .help = "smoke: sizes for two cores; paper: sizes of the paper",
+                   .choices = {"smoke", "paper"}},
+                  {.name = "out",
+                   .default_value = std::string(),
+                   .help = "output folder (default: runs/reproduce/NAME-SCALE); a repeated command continues "
+                           "trainings in "
+                           "it"},
+                  {.name = "configs",
+                   .default_value = std::string(),
+                   .help = "folder of the configs of the experiments (default: the installed configs)"},
+                  allow_commands_option()},
       .details = "Tables and figures:\n" + names + "\nSettings that --set changes:\n" + settings_help(),
       .uses_config = true};
 }
@@ -113,8 +112,9 @@ int run_reproduce(const Arguments& arguments) {
     for (const auto& [field, value] : figures.fields()) report.add(field, value);
     print_report(report, line->common);
   } catch (const StoppedBySignal&) {
-    log_info("a signal stopped the reproduction. To continue, repeat the command: it resumes the interrupted "
-             "training and does not repeat finished trainings");
+    log_info(
+        "a signal stopped the reproduction. To continue, repeat the command: it resumes the interrupted "
+        "training and does not repeat finished trainings");
     return kStoppedBySignal;
   }
   return 0;

@@ -72,9 +72,10 @@ GenerationMode generation_mode(const CommandLine& line, const AutoregressiveMode
   const std::string reason =
       "attention kind \"" + kind.name + "\" has no recurrent form: " + kind.capabilities.no_recurrence;
   if (mode == "recurrent") throw ConfigError("--mode recurrent: " + reason + "; use --mode recompute");
-  log_info(reason,
-           ", so each token recomputes the whole prefix. The outputs at earlier positions can change with the "
-           "length of the prefix, so samples do not follow the parallel form exactly");
+  log_info(
+      reason,
+      ", so each token recomputes the whole prefix. The outputs at earlier positions can change with the "
+      "length of the prefix, so samples do not follow the parallel form exactly");
   return GenerationMode::recompute;
 }
 
@@ -119,8 +120,7 @@ void write_grid(const LoadedRun& run, const fs::path& path, const Tensor& images
   if (columns == 0) columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(images.size(0)))));
   GridOptions options;
   options.columns = columns;
-  options.scale =
-      std::clamp<int64_t>(kMaxGridPixels / std::max<int64_t>(columns * d.width, 1), 1, kMaxScale);
+  options.scale = std::clamp<int64_t>(kMaxGridPixels / std::max<int64_t>(columns * d.width, 1), 1, kMaxScale);
   write_png(path, image_grid(images, d.height, d.width, d.channels, options));
   log_info("wrote ", path.string());
 }

@@ -1,4 +1,5 @@
-// Options of the commands that use a trained model: the run, its checkpoint and its data, and output pictures.
+// Options of the commands that use a trained model: the run, its checkpoint and its data, and output
+// pictures.
 #pragma once
 
 #include <filesystem>

@@ -14,7 +14,8 @@ CommandSpec train_spec() {
   return {
       .name = "train",
       .summary =
-          "Trains a model and writes the resolved config, metrics and checkpoints to a run directory. On SIGINT "
+          "Trains a model and writes the resolved config, metrics and checkpoints to a run directory. On "
+          "SIGINT "
           "or SIGTERM, a training writes a checkpoint and ends with exit status 75.",
       .positionals = {{.name = "CONFIG", .help = "a TOML file"}},
       .options = {{.name = "run-dir",
@@ -89,10 +90,9 @@ int run_train(const Arguments& arguments) {
   if (result.seconds_per_epoch > 0) report.add("seconds_per_epoch", result.seconds_per_epoch);
   print_report(report, line->common);
   if (result.time_is_up)
-    log_warning(
-        "the time limit ended the run before its last step. To continue: tapeformer train ",
-        line->positionals.front(), " --run-dir ", trainer.run_dir().string(),
-        " --resume --set train.time_limit_minutes=0");
+    log_warning("the time limit ended the run before its last step. To continue: tapeformer train ",
+                line->positionals.front(), " --run-dir ", trainer.run_dir().string(),
+                " --resume --set train.time_limit_minutes=0");
   if (result.stop_signal)
     log_info("a signal stopped the run after a checkpoint; to continue, repeat the command with --resume");
   return result.stop_signal ? kStoppedBySignal : 0;

@@ -1,6 +1,7 @@
-// Time and memory per sequence of attention kinds at doubling lengths, forward and backward: "Transformers are
-// RNNs" (Katharopoulos et al. 2020), figure 1, and "Reformer" (Kitaev et al. 2020), figure 5. The LSH attention
-// is that of Reformer, with chunks of 64. The baselines lsh-1 and lsh-4 of the first paper have other chunks.
+// Time and memory per sequence of attention kinds at doubling lengths, forward and backward: "Transformers
+// are RNNs" (Katharopoulos et al. 2020), figure 1, and "Reformer" (Kitaev et al. 2020), figure 5. The LSH
+// attention is that of Reformer, with chunks of 64. The baselines lsh-1 and lsh-4 of the first paper have
+// other chunks.
 #include <algorithm>
 #include <cmath>
 
@@ -38,10 +39,22 @@ Series theory(const std::string& name, const Series& measured, double power) {
 std::vector<OptionSpec> length_specs() {
   const double longest = 1 << 24;
   return {
-      {.name = "shortest", .default_value = int64_t{512}, .help = "smallest length", .min = 1, .max = longest},
-      {.name = "longest", .default_value = int64_t{65536}, .help = "largest length", .min = 1, .max = longest},
+      {.name = "shortest",
+       .default_value = int64_t{512},
+       .help = "smallest length",
+       .min = 1,
+       .max = longest},
+      {.name = "longest",
+       .default_value = int64_t{65536},
+       .help = "largest length",
+       .min = 1,
+       .max = longest},
       {.name = "heads", .default_value = int64_t{8}, .help = "attention heads", .min = 1, .max = 4096},
-      {.name = "head_dim", .default_value = int64_t{64}, .help = "dimensions of a head", .min = 1, .max = 4096},
+      {.name = "head_dim",
+       .default_value = int64_t{64},
+       .help = "dimensions of a head",
+       .min = 1,
+       .max = 4096},
       {.name = "repeats",
        .default_value = int64_t{3},
        .help = "repeats for the median",

@@ -1,5 +1,6 @@
-// Line charts for the figures of `tapeformer reproduce`, as SVG and, if the program rsvg-convert is installed,
-// as PDF. Curves differ in colour, marker and dashes, so that they can be distinguished in grey print.
+// Line charts for the figures of `tapeformer reproduce`, as SVG and, if the program rsvg-convert is
+// installed, as PDF. Curves differ in colour, marker and dashes, so that they can be distinguished in grey
+// print.
 #pragma once
 
 #include <filesystem>

@@ -33,8 +33,7 @@ Report reproduce_reformer_table2(const ReproductionOptions& options) {
   const auto chunk = base.attention.get<int64_t>("chunk_length");
   if (chunk < 1 || chunk >= base.data.max_length)
     throw ConfigError(concat_text("attention.chunk_length = ", chunk, ": this table needs 1 to ",
-                                  base.data.max_length - 1,
-                                  ", less than data.max_length"));
+                                  base.data.max_length - 1, ", less than data.max_length"));
   const auto settings = [&](int64_t rounds) {
     const auto text = [](const char* key, int64_t value) {
       return "attention." + std::string(key) + "=" + std::to_string(value);

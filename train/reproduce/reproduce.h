@@ -1,5 +1,5 @@
-// Reproductions of tables and figures of papers. Each trains or measures what the table or figure shows, writes
-// files (CSV, SVG) and reports the results, beside the published numbers if there are any. To add a
+// Reproductions of tables and figures of papers. Each trains or measures what the table or figure shows,
+// writes files (CSV, SVG) and reports the results, beside the published numbers if there are any. To add a
 // reproduction, write its file, declare it here, and list it in reproductions() and in CMakeLists.txt.
 #pragma once
 
@@ -59,12 +59,12 @@ Reproduction reformer_table2_reproduction();
 Reproduction speech_scaling_reproduction();
 Reproduction speech_table_reproduction();
 
-// Fills `measure` from the settings measure.NAME in `overrides.sets` and removes these settings from the list.
-// Throws ConfigError for settings that the reproduction does not take.
+// Fills `measure` from the settings measure.NAME in `overrides.sets` and removes these settings from the
+// list. Throws ConfigError for settings that the reproduction does not take.
 void read_settings(const Reproduction& reproduction, ReproductionOptions& options);
 
-// A training of a reproduction. Settings ("table.key=value") are applied in the order `defaults`, command line,
-// `fixed`.
+// A training of a reproduction. Settings ("table.key=value") are applied in the order `defaults`, command
+// line, `fixed`.
 struct Training {
   std::string name;                   // name of its folder in options.out
   std::filesystem::path config;       // path in options.configs
@@ -75,8 +75,8 @@ struct Training {
 // Throws ConfigError for a setting of the command line that has no effect in any of the trainings.
 void check_settings(const ReproductionOptions& options, const std::vector<Training>& trainings);
 
-// Returns the config of a training, with `settings` applied last. Ignores settings of the command line for keys
-// that have no effect in this config.
+// Returns the config of a training, with `settings` applied last. Ignores settings of the command line for
+// keys that have no effect in this config.
 Config config_of(const ReproductionOptions& options, const Training& training,
                  const std::vector<std::string>& settings = {});
 

@@ -1,7 +1,7 @@
 // Time and memory of training on speech by the length of utterances, with a fixed number of frames per epoch.
 // The models are those of "Transformers are RNNs" (Katharopoulos et al. 2020), section 4.3. The utterances of
-// the paper have 800 frames on average and at most 2,400. Features and labels are random, because the time does
-// not depend on their values.
+// the paper have 800 frames on average and at most 2,400. Features and labels are random, because the time
+// does not depend on their values.
 #include <algorithm>
 #include <array>
 
@@ -192,8 +192,10 @@ class Results {
 
  private:
   int64_t epoch_frames_;
-  Chart time_{
-      .title = "", .x = {"frames of an utterance", Scale::log2}, .y = {"seconds", Scale::log10}, .series = {}};
+  Chart time_{.title = "",
+              .x = {"frames of an utterance", Scale::log2},
+              .y = {"seconds", Scale::log10},
+              .series = {}};
   Chart memory_{
       .title = "", .x = {"frames of an utterance", Scale::log2}, .y = {"MiB", Scale::log10}, .series = {}};
   std::vector<Report> rows_;
@@ -222,12 +224,13 @@ Report reproduce_speech_scaling(const ReproductionOptions& options) {
 }  // namespace
 
 Reproduction speech_scaling_reproduction() {
-  return {.name = "speech-scaling",
-          .summary = "time of a training epoch on speech by the length of utterances, for the models of table 3",
-          .run = reproduce_speech_scaling,
-          .measure = epoch_specs(),
-          .config_keys = {"model", "attention", "optimizer", "run.precision", "run.tf32"},
-          .own_keys = {"model.attention", "model.encoder", "model.max_frames"}};
+  return {
+      .name = "speech-scaling",
+      .summary = "time of a training epoch on speech by the length of utterances, for the models of table 3",
+      .run = reproduce_speech_scaling,
+      .measure = epoch_specs(),
+      .config_keys = {"model", "attention", "optimizer", "run.precision", "run.tf32"},
+      .own_keys = {"model.attention", "model.encoder", "model.max_frames"}};
 }
 
 }  // namespace tapeformer

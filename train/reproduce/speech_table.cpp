@@ -1,6 +1,6 @@
 // "Transformers are RNNs" (Katharopoulos et al. 2020), table 3: phone error rate and seconds per epoch of a
-// bidirectional LSTM and of softmax, LSH and linear attention. The corpus of the paper, WSJ, is not free. This
-// reproduction uses CMU AN4 or the corpus in data.dataset, and reports its name.
+// bidirectional LSTM and of softmax, LSH and linear attention. The corpus of the paper, WSJ, is not free.
+// This reproduction uses CMU AN4 or the corpus in data.dataset, and reports its name.
 #include <algorithm>
 #include <array>
 
@@ -73,8 +73,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Returns the value of a key on the command line without the quotes of a TOML string; "" if it is not set. The
-// last setting applies.
+// Returns the value of a key on the command line without the quotes of a TOML string; "" if it is not set.
+// The last setting applies.
 std::string setting(const ReproductionOptions& options, const std::string& key) {
   const char* const around = " \t\"'";
   std::string value;
