@@ -128,7 +128,7 @@ TEST_CASE("batches of one example, and data sets of at most one batch") {
   };
   CHECK(error(3, 4, LastBatch::drop) ==
         "batch size 4 is larger than the 3 examples of counting train; lower the batch size or raise the "
-        "data.limit");
+        "limit on examples");
   CHECK(error(3, 0, LastBatch::keep) == "batch size 0, expected at least 1");
   CHECK(error(0, 1, LastBatch::keep) == "counting train has no examples");
 }

@@ -71,7 +71,7 @@ TEST_CASE("corrupt gzip data and bytes after it are errors") {
   Bytes longer = packed;
   longer.push_back('x');
   write_file(dir / "longer.gz", longer);
-  CHECK(contains(unpacking_error(dir / "longer.gz"), "something else follows"));
+  CHECK(contains(unpacking_error(dir / "longer.gz"), "other data follows"));
 }
 
 TEST_CASE(

@@ -151,5 +151,6 @@ TEST_CASE("a feature file of the wrong size is an error with the path") {
   CHECK(contains(message_of<DataError>([&] { read_mfc(dir / "a.mfc"); }), "a multiple of 13"));
   bytes.pop_back();
   write_file(dir / "a.mfc", bytes);
-  CHECK(contains(message_of<DataError>([&] { read_mfc(dir / "a.mfc", 2); }), "a count of 2 and 7 bytes"));
+  CHECK(contains(message_of<DataError>([&] { read_mfc(dir / "a.mfc", 2); }),
+                 "the number 2 and 7 further bytes"));
 }
