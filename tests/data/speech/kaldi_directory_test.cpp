@@ -93,7 +93,8 @@ TEST_CASE("every fault of a Kaldi directory is reported with its file and line")
       {"utt2spk", "a s1\nb\n", "utt2spk:2: expected \"id speaker\""},
   };
   for (const auto& [name, contents, message] : faults) {
-    CAPTURE(message);
+    const char* const expected = message;  // clang 14 cannot capture structured bindings
+    CAPTURE(expected);
     const TempDir dir;
     write_directory(dir);
     write_file(dir / name, std::string(contents));
