@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/cuda/backend.h"
+#include "core/cuda/devices.h"
 
 namespace tapeformer::test {
 
