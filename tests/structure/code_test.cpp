@@ -30,7 +30,7 @@ const std::vector<std::string> kLongFunctions = {"ops/lstm.cpp",
                                                  "ops/cpu/linear.cpp",
                                                  "train/cli/eval.cpp",
                                                  "tests/train/config/unused_test.cpp"};
-const std::vector<std::string> kTextsWithKeys = {"core/allocator.cpp",
+const std::vector<std::string> kTextsWithKeys = {"core/caching_allocator.cpp",
                                                  "core/cuda/",
                                                  "models/attention/lsh.cpp",
                                                  "models/attention/attention.cpp",

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/cuda/devices.h"
+#include "core/device.h"
 
 namespace tapeformer::test {
 

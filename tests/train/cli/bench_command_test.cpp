@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "core/cuda/devices.h"
+#include "core/device.h"
 #include "tests/train/cli/program.h"
 
 using namespace tapeformer;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/cuda/devices.h"
+#include "core/device.h"
 #include "tests/support/devices.h"
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/tiny_run.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/cuda/devices.h"
+#include "core/device.h"
 #include "tests/support/devices.h"
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/tiny_run.h"
