@@ -97,8 +97,8 @@ void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, c
 }
 
 template <class T>
-void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters, const RandomStream& stream,
-                             int64_t first, bool elu_scale, uint8_t* out) {
+void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
+                             const RandomStream& stream, int64_t first, bool elu_scale, uint8_t* out) {
   for (int64_t row = 0; row < rows; ++row) {
     const auto element = static_cast<uint64_t>(2 * (first + row));
     out[row] = sample_row(parameters + row * 3 * mixtures, mixtures, stream.uniform(element),

@@ -156,8 +156,8 @@ void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, c
 }
 
 template <class T>
-void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters, const RandomStream& stream,
-                             int64_t first, bool elu_scale, uint8_t* out) {
+void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
+                             const RandomStream& stream, int64_t first, bool elu_scale, uint8_t* out) {
   constexpr int kThreadsOfBlock = 64;  // rows are few: more multiprocessors take part
   launch(sample_kernel<T>,
          Launch(dim3(static_cast<unsigned>((rows + kThreadsOfBlock - 1) / kThreadsOfBlock)),
