@@ -132,7 +132,7 @@ constexpr std::array<KnownSet, 12> kSets{{
      .valid_part = "valid",
      .test_part = "test",
      .files = kSyntheticSpeechFiles,
-     .how_to_get = "generate it with make_synthetic_speech()"},
+     .how_to_get = "generate it with espeak-ng"},
     {.name = "cmudict",
      .type = DatasetType::lexicon,
      .format = DatasetFormat::cmudict,

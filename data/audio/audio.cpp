@@ -223,7 +223,7 @@ AudioStream::~AudioStream() = default;
 
 void AudioStream::start() {
   const SF_INFO& info = source_->info;
-  if (info.frames <= 0) throw DataError(name_ + ": holds no samples");
+  if (info.frames <= 0) throw DataError(name_ + ": contains no samples");
   if (info.channels > 1 && !options_.channel)
     throw DataError(
         concat_text(name_, ": has ", info.channels, " channels, expected 1; the option channel chooses one"));

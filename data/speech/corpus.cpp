@@ -38,7 +38,7 @@ std::vector<fs::path> files_below(const fs::path& folder, const std::string& ext
   for (const auto& entry : entries_below(folder))
     if (entry.is_regular_file(ignored) && lower_case(entry.path().extension().string()) == extension)
       files.push_back(entry.path());
-  if (files.empty()) throw DataError(folder.string() + ": holds no " + extension + " files");
+  if (files.empty()) throw DataError(folder.string() + ": contains no " + extension + " files");
   return files;
 }
 

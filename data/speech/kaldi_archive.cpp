@@ -65,7 +65,7 @@ class Cursor {
 };
 
 Tensor read_plain(Cursor& cursor, DType dtype) {
-  // A byte with the number of bytes of a size precedes every size.
+  // A byte before each size contains the number of bytes of the size.
   const auto size = [&] {
     if (cursor.value<char>() != 4) cursor.fail("expected sizes of 4 bytes");
     return int64_t{cursor.value<int32_t>()};

@@ -40,7 +40,7 @@ class PhoneTable {
 PhoneTable make_phone_table(const std::vector<Words>& sequences);
 
 // Reads a table with one phone per line, or with lines "phone number" as in phones.txt of Kaldi. Numbers must
-// be consecutive and begin with <eps> or <blank> as 0.
+// be consecutive, and number 0 must be <eps> or <blank>.
 PhoneTable read_phones(const std::filesystem::path& path);
 
 enum class PhoneSet { timit61, timit48, timit39 };

@@ -161,7 +161,7 @@ TEST_CASE("files that are not audio are errors with the path and the fault") {
   write_file(dir / "text.wav", std::string(2000, 'x'));
   CHECK(contains(decoding_error(dir / "text.wav"), "text.wav: not a readable audio file"));
   write_sound(dir / "zero.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, {}, 16000);
-  CHECK(contains(decoding_error(dir / "zero.wav"), "zero.wav: holds no samples"));
+  CHECK(contains(decoding_error(dir / "zero.wav"), "zero.wav: contains no samples"));
   std::string shorten =
       "NIST_1A\n   1024\nchannel_count -i 1\nsample_count -i 400\nsample_n_bytes -i 2\n"
       "sample_coding -s26 pcm,embedded-shorten-v2.00\nend_head\n";

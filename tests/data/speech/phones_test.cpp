@@ -22,7 +22,7 @@ TEST_CASE("the 61 phones of TIMIT are mapped to 48 and 39") {
     CHECK(fold_timit(fold_timit(Words{phone}, PhoneSet::timit48), PhoneSet::timit39) ==
           fold_timit(Words{phone}, PhoneSet::timit39));
   CHECK(contains(message_of<DataError>([] { fold_timit("xx", PhoneSet::timit39); }),
-                 "\"xx\" is no phone of TIMIT"));
+                 "\"xx\" is not a phone of TIMIT"));
 }
 
 TEST_CASE("a table numbers phones from 1, after the blank") {
