@@ -1,5 +1,5 @@
-// Layers of a config: the config file, the files that it extends, and the --set options. Internal to the config
-// code.
+// Layers of a config: the config file, the files that it extends, and the --set options. Internal to the
+// config code.
 #pragma once
 
 #include <map>

@@ -23,8 +23,9 @@ void make_absolute(std::string& path) {
 
 void name_after_file(const std::string& path, Config& config, std::vector<ConfigProblem>& problems) {
   config.run.name = fs::path(path).stem().string();
-  if (find_invalid_utf8(config.run.name) != std::string::npos)
-    problems.push_back({{path}, "run.name: the name of the config file is not valid UTF-8; set run.name"});
+  if (find_invalid_utf8(config.run.name) == std::string::npos) return;
+  const ConfigPosition where{path};
+  problems.push_back({where, "run.name: the name of the config file is not valid UTF-8; set run.name"});
 }
 
 // Returns the position for a problem with a key that no layer sets: the table of the key in the main file, or

@@ -27,8 +27,8 @@ class StepRunner {
   StepRunner(const Config& config, Device device, const RunState& state, Task& task, Optimizer& optimizer,
              const Schedule& schedule);
 
-  // Runs step number `state.step`. On the CPU, throws DivergedError if its loss is not finite. On a device, the
-  // losses are copied to the host asynchronously and checked after the launches of the next step.
+  // Runs step number `state.step`. On the CPU, throws DivergedError if its loss is not finite. On a device,
+  // the losses are copied to the host asynchronously and checked after the launches of the next step.
   StepResult run();
   // Waits for the losses of the steps before `end_step`. Throws DivergedError if a loss or a gradient norm is
   // not finite.
