@@ -5,6 +5,8 @@
 #include <optional>
 #include <type_traits>
 
+#include "core/errors.h"
+#include "data/catalogue.h"
 #include "train/config/value.h"
 
 namespace tapeformer {
@@ -46,7 +48,7 @@ class TableSchema {
   void used_by_benchmarks() { in_benchmarks_ = true; }
 
   template <class T>
-  SchemaKey& add(const char* name, T Section::*member, const char* help) {
+  SchemaKey& add(const char* name, T Section::*member, const std::string& help) {
     SchemaKey key;
     key.table = table_;
     key.scope = scope_.value();  // throws if keys_of was not called
@@ -82,6 +84,23 @@ std::string device_problem(const OptionValue& value) {
   const bool digits =
       !index.empty() && index.size() <= 3 && index.find_first_not_of("0123456789") == std::string::npos;
   return digits ? "" : "expected \"auto\", \"cpu\", \"cuda\" or \"cuda:N\", got " + quoted(device);
+}
+
+// Returns the default of a key for the data sets of speech, and the data sets with another default:
+// "16000 (fsdd: 8000)".
+template <class T>
+std::string defaults_text(T KnownSet::*member) {
+  std::vector<T> values;
+  for (const KnownSet& set : known_sets())
+    if (set.*member != T{}) values.push_back(set.*member);
+  const T usual = *std::max_element(values.begin(), values.end(), [&](const T& a, const T& b) {
+    return std::count(values.begin(), values.end(), a) < std::count(values.begin(), values.end(), b);
+  });
+  std::string others;
+  for (const KnownSet& set : known_sets())
+    if (set.*member != T{} && set.*member != usual)
+      others += concat_text(others.empty() ? "" : ", ", set.name, ": ", set.*member);
+  return concat_text(usual, others.empty() ? "" : concat_text(" (", others, ")"));
 }
 
 // The name becomes a folder under runs/.
@@ -122,9 +141,9 @@ void add_run(std::vector<SchemaKey>& keys) {
 void add_data(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
   table.keys_of(scope::every_config(), KeyRole::model);
-  table.add("dataset", &DataConfig::dataset, "data set")
-      .one_of({"mnist", "fashion-mnist", "cifar10", "copy", "duplication", "an4", "fsdd", "kaldi", "timit",
-               "librispeech", "synthetic-speech"});
+  table.add("dataset", &DataConfig::dataset, "data set").one_of(set_names([](const KnownSet& set) {
+    return set.type != DatasetType::lexicon;
+  }));
   table.keys_of(scope::every_config(), KeyRole::data);
   table.add("batch_size", &DataConfig::batch_size, "sequences per batch")
       .range(1, kLargestSize)
@@ -157,11 +176,11 @@ void add_speech_data(std::vector<SchemaKey>& keys) {
       .range(1, 1e9);
   table.keys_of(scope::parts(), KeyRole::data);
   table.add("train_part", &DataConfig::train_part,
-            "folder of the training part in data.path; empty: train (librispeech: train-clean-100)");
+            "folder of the training part in data.path; empty: " + defaults_text(&KnownSet::train_part));
   table.add("valid_part", &DataConfig::valid_part,
-            "folder of the part that training evaluates on; empty: valid (librispeech: dev-clean)");
+            "folder of the part that training evaluates on; empty: " + defaults_text(&KnownSet::valid_part));
   table.add("test_part", &DataConfig::test_part,
-            "folder of the test part; empty: test (librispeech: test-clean)");
+            "folder of the test part; empty: " + defaults_text(&KnownSet::test_part));
   table.keys_of(scope::lexicon(), KeyRole::data);
   table
       .add("lexicon", &DataConfig::lexicon,
@@ -184,7 +203,9 @@ void add_speech_data(std::vector<SchemaKey>& keys) {
 void add_speech_features(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
   table.keys_of(scope::recordings(), KeyRole::features);
-  table.add("sample_rate", &DataConfig::sample_rate, "samples per second; 0: 16000, fsdd 8000")
+  table
+      .add("sample_rate", &DataConfig::sample_rate,
+           "samples per second; 0: " + defaults_text(&KnownSet::sample_rate))
       .range(0, 192000);
   table.add("resample", &DataConfig::resample,
             "convert recordings of another rate; by default they are refused");
@@ -257,6 +278,12 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
   table.add("norm", &ModelConfig::norm, "layer norm after or before each block").one_of({"post", "pre"});
   table.add("activation", &ModelConfig::activation, "activation of the feed-forward block")
       .one_of({"relu", "gelu"});
+}
+
+// Positions, and forms of the layers that save memory.
+void add_positions_and_memory(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "model", &Config::model);
+  table.used_by_benchmarks();
   table.keys_of(scope::autoregressive_models(), KeyRole::model);
   table
       .add(
@@ -479,6 +506,7 @@ std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue) {
   add_speech_data(keys);
   add_speech_features(keys);
   add_model(keys, catalogue);
+  add_positions_and_memory(keys);
   add_speech_model(keys);
   add_optimizer(keys);
   add_schedule(keys);

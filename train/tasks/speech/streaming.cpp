@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/system/log.h"
+#include "data/catalogue.h"
 #include "train/tasks/speech/features.h"
 
 namespace tapeformer {
@@ -62,8 +63,8 @@ std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, d
         "\" normalizes over the whole recording, which is read first; with \"global\" or \"none\", a model "
         "needs no later frames");
   StreamDecoderOptions options{.window = window_frames(run, window_seconds)};
-  // The decoder finds pauses by the energy of filterbank features, which AN4 does not have.
-  if (run.config.data.dataset == "an4") options.pause = 0;
+  // The decoder finds pauses by the energy of filterbank features, which features from files do not have.
+  if (known_set(run.config.data.dataset).sample_rate == 0) options.pause = 0;
   set_scale(run, options);
   return std::make_unique<StreamDecoder>(*run.model, options);
 }
