@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/allocator.h"
-#include "core/cuda/backend.h"
+#include "core/cuda/transfers.h"
 #include "train/checkpoint/run_directory.h"
 #include "train/loop/divergence.h"
 #include "train/loop/resume.h"
