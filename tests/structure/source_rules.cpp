@@ -47,8 +47,8 @@ struct Vendor {
 const std::vector<Vendor> kVendors = {
     {"cuda", {"core/cuda/", "ops/cuda/"}, true},
     {"cublas", {"core/cuda/", "ops/cuda/"}, true},
-    {"spdlog/", {"core/system/log.cpp"}},
-    {"fmt/", {"core/system/log.cpp", "train/reproduce/"}},
+    {"spdlog/", {"train/cli/log.cpp"}},
+    {"fmt/", {"train/reproduce/"}},
     {"toml++/", {"train/"}},
     {"cxxopts", {"train/"}},
     {"nlohmann/", {"train/", "tests/"}},
