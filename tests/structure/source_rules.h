@@ -1,5 +1,4 @@
-// The rules of the source tree, as functions that tell what is wrong with one file: which folder may include
-// which, where third-party headers may appear, how long a file may be.
+// Rules of single source files: their length, and their entry in a CMakeLists.txt.
 #pragma once
 
 #include <filesystem>
@@ -9,19 +8,21 @@
 namespace tapeformer::test {
 
 struct SourceFile {
-  std::string path;  // from the root of the repository, with '/'
+  std::string path;  // relative to the root of the repository, with '/'
   std::string text;
 
   bool is_header() const { return path.ends_with(".h") || path.ends_with(".cuh"); }
+  bool is_code() const { return is_header() || path.ends_with(".cpp") || path.ends_with(".cu"); }
 };
 
-// Every source file under the folders of the project: C++, CUDA, CMake, Python, shell.
+// Returns every C++, CUDA, CMake, Python and shell file in the folders of the project.
 std::vector<SourceFile> read_tree(const std::filesystem::path& root);
 
-// Each problem is one line that begins with path:line. Quoted includes must name a file of `tree`.
-std::vector<std::string> include_problems(const SourceFile& file, const std::vector<SourceFile>& tree);
+// Each function below returns one line for each problem. A line begins with "PATH:LINE: ".
+
+// Finds files with too many lines.
 std::vector<std::string> size_problems(const SourceFile& file);
-// A .cpp or .cu file that the CMakeLists.txt above it does not list.
+// Finds .cpp and .cu files that the nearest CMakeLists.txt does not list.
 std::vector<std::string> listing_problems(const SourceFile& file, const std::vector<SourceFile>& tree);
 
 }  // namespace tapeformer::test

@@ -5,27 +5,12 @@
 
 #include "tests/structure/doc_rules.h"
 #include "tests/structure/source_rules.h"
+#include "tests/structure/tree.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer::test;
 
 namespace {
-
-const std::vector<SourceFile>& tree() {
-  static const auto* const files = new std::vector<SourceFile>(read_tree(SOURCE_DIR));
-  return *files;
-}
-
-std::string joined(const std::vector<std::string>& problems) {
-  std::string text;
-  for (const auto& problem : problems) text += problem + "\n";
-  return text;
-}
-
-// What include_problems says of a made-up file of one line.
-std::string problem_of(const std::string& path, const std::string& line) {
-  return joined(include_problems({path, line + "\n"}, tree()));
-}
 
 // The output of a shell command, and its exit status.
 std::pair<std::string, int> output_of(const std::string& command) {
@@ -46,13 +31,6 @@ std::string clang_format_14() {
 
 }  // namespace
 
-TEST_CASE("includes point one way, and third-party headers stay in their places") {
-  REQUIRE(tree().size() > 100);
-  std::string problems;
-  for (const SourceFile& file : tree()) problems += joined(include_problems(file, tree()));
-  CHECK(problems == "");
-}
-
 TEST_CASE("no source file is too long") {
   std::string problems;
   for (const SourceFile& file : tree()) problems += joined(size_problems(file));
@@ -65,39 +43,10 @@ TEST_CASE("every source file is listed for the build") {
   CHECK(problems == "");
 }
 
-TEST_CASE("control: bad includes are found") {
-  CHECK(problem_of("core/x.cpp", "#include \"autograd/tape.h\"") ==
-        "core/x.cpp:1: includes autograd/tape.h: core/ must not include autograd/\n");
-  CHECK(problem_of("autograd/x.h", "#include \"ops/linear.h\"") != "");
-  CHECK(problem_of("ops/x.cpp", "  #  include \"models/module.h\"") != "");
-  CHECK(problem_of("ops/kernels/x.h", "#include \"ops/linear.h\"") != "");
-  CHECK(problem_of("ops/cpu/x.cpp", "#include \"autograd/tape.h\"") != "");
-  CHECK(problem_of("data/x.cpp", "#include \"ops/linear.h\"") != "");
-  CHECK(problem_of("models/x.cpp", "#include \"train/config/config.h\"") != "");
-  CHECK(problem_of("train/x.cpp", "#include \"tests/support/random.h\"") != "");
-  CHECK(problem_of("ops/x.cpp", "#include \"linear.h\"") ==
-        "ops/x.cpp:1: includes linear.h: no file of this name from the root of the tree\n");
-  CHECK(problem_of("ops/linear.cpp", "#include <cuda_runtime.h>") ==
-        "ops/linear.cpp:1: includes cuda_runtime.h: belongs only in core/cuda/, ops/cuda/\n");
-  CHECK(problem_of("train/x.cpp", "#include <spdlog/spdlog.h>") != "");
-  CHECK(problem_of("core/x.cpp", "#include <toml++/toml.h>") != "");
-  CHECK(problem_of("train/config/config.h", "#include <toml++/toml.h>") ==
-        "train/config/config.h:1: includes toml++/toml.h: belongs in source files, not in headers\n");
-}
-
-TEST_CASE("control: good includes are not") {
-  CHECK(problem_of("core/x.cpp", "#include \"core/tensor.h\"") == "");
-  CHECK(problem_of("ops/x.cpp", "#include \"ops/kernels/linear.h\"") == "");
-  CHECK(problem_of("ops/cuda/x.cu", "#include <cuda_runtime.h>") == "");
-  CHECK(problem_of("train/x.cpp", "#include <toml++/toml.h>") == "");
-  CHECK(problem_of("core/x.cpp", "#include <vector>") == "");
-  CHECK(problem_of("core/x.cpp", "// #include \"autograd/tape.h\"") == "");
-}
-
 TEST_CASE("control: long and unlisted files are found") {
   const std::string line = "int x;\n";
   std::string text;
-  for (int i = 0; i < 600; ++i) text += line;
+  for (int i = 0; i < 500; ++i) text += line;
   CHECK(size_problems({"core/x.cpp", text}).empty());
   CHECK(size_problems({"core/x.cpp", text + line}).size() == 1);
   CHECK(joined(listing_problems({"core/cpu/nowhere.cpp", line}, tree())) ==

@@ -1,5 +1,5 @@
-// Keys without effect in a config: reports settings of such keys and resets them to their defaults. Internal
-// to the config code.
+// Keys without effect in a config: reports settings of such keys and resets them to their defaults.
+// Internal to the config code.
 #pragma once
 
 #include <vector>

@@ -1,0 +1,241 @@
+#include "tests/structure/include_rules.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+
+namespace tapeformer::test {
+namespace {
+
+using Names = std::vector<std::string>;
+
+// A folder, and the beginnings of the paths that its files may include. A file belongs to the longest folder
+// that its path begins with.
+struct Folder {
+  std::string path;
+  Names may_include;
+};
+
+const std::vector<Folder>& folders() {
+  static const auto* const list = new std::vector<Folder>{
+      {"core/", {"core/"}},
+      {"autograd/", {"core/", "autograd/"}},
+      {"ops/kernels/", {"core/", "ops/kernels/"}},
+      {"ops/cpu/", {"core/", "ops/kernels/", "ops/cpu/"}},
+      {"ops/cuda/", {"core/", "ops/kernels/", "ops/cuda/"}},
+      {"ops/", {"core/", "autograd/", "ops/kernels/", "ops/"}},
+      {"data/", {"core/", "data/"}},
+      {"models/", {"core/", "autograd/", "ops/", "models/"}},
+      {"train/config/", {"core/", "data/", "train/config/"}},
+      {"train/checkpoint/",
+       {"core/", "data/", "models/", "train/config/", "train/checkpoint/", "train/metrics.h",
+        "train/schedule.h"}},
+      {"train/tasks/",
+       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/checkpoint/",
+        "train/tasks/", "train/build.h", "train/evaluate.h", "train/metrics.h", "train/run.h",
+        "train/signals.h", "train/step_graphs.h"}},
+      {"train/bench/",
+       {"core/", "autograd/", "ops/", "ops/kernels/", "models/", "data/", "train/config/",
+        "train/checkpoint/", "train/tasks/", "train/bench/", "train/cli/", "train/"}},
+      {"train/reproduce/",
+       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/checkpoint/",
+        "train/tasks/", "train/bench/", "train/reproduce/", "train/cli/", "train/"}},
+      {"train/cli/",
+       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/checkpoint/",
+        "train/tasks/", "train/bench/", "train/reproduce/", "train/cli/", "train/"}},
+      {"train/",
+       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/checkpoint/",
+        "train/tasks/", "train/"}},
+      {"tests/", {"core/", "autograd/", "ops/", "models/", "data/", "train/", "tests/"}}};
+  return *list;
+}
+
+// Included paths begin with the longest entry that matches, so "ops/" does not allow "ops/cpu/".
+const Names& closed_folders() {
+  static const auto* const list =
+      new Names{"ops/kernels/", "ops/cpu/",     "ops/cuda/",        "train/config/", "train/checkpoint/",
+                "train/tasks/", "train/bench/", "train/reproduce/", "train/cli/"};
+  return *list;
+}
+
+// Third-party headers by the beginning of their names, and the files that may include them.
+struct Vendor {
+  std::string prefix;
+  Names where;
+  bool in_headers = false;  // false: only source files may include it, so that users do not need it
+};
+
+const std::vector<Vendor>& vendors() {
+  static const auto* const list = new std::vector<Vendor>{
+      {"cuda", {"core/cuda/", "ops/cuda/"}, true},
+      {"cublas", {"core/cuda/", "ops/cuda/"}, true},
+      {"spdlog/", {"train/cli/log.cpp"}},
+      {"fmt/", {"train/reproduce/"}},
+      {"toml++/", {"train/"}},
+      {"cxxopts", {"train/"}},
+      {"nlohmann/", {"train/", "tests/"}},
+      {"zlib.h", {"data/", "tests/"}},
+      {"png.h", {"data/", "tests/"}},
+      {"curl/", {"data/"}},
+      {"openssl/", {"data/"}},
+      {"sndfile", {"data/", "tests/"}},
+      {"samplerate", {"data/"}},
+      {"kissfft/", {"data/"}},
+      {"cblas.h", {"core/", "ops/cpu/"}},
+      {"doctest/", {"tests/"}, true},
+  };
+  return *list;
+}
+
+bool begins_with_any(const std::string& text, const Names& prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](const std::string& prefix) { return text.starts_with(prefix); });
+}
+
+const Folder* folder_of(const std::string& path) {
+  const Folder* best = nullptr;
+  for (const Folder& folder : folders())
+    if (path.starts_with(folder.path) && (!best || folder.path.size() > best->path.size())) best = &folder;
+  return best;
+}
+
+bool may_include(const Folder& from, const std::string& name) {
+  std::string closed;
+  for (const std::string& prefix : closed_folders())
+    if (name.starts_with(prefix)) closed = prefix;
+  if (from.path == "tests/") return begins_with_any(name, from.may_include);
+  return std::any_of(from.may_include.begin(), from.may_include.end(), [&](const std::string& prefix) {
+    return name.starts_with(prefix) && prefix.size() >= closed.size();
+  });
+}
+
+const SourceFile* find_file(const std::string& path, const std::vector<SourceFile>& tree) {
+  const auto found =
+      std::find_if(tree.begin(), tree.end(), [&](const SourceFile& file) { return file.path == path; });
+  return found == tree.end() ? nullptr : &*found;
+}
+
+// Returns the word after #include with its delimiters, or "".
+std::string included_by(const std::string& line) {
+  std::istringstream words(line);
+  std::string hash, name;
+  words >> hash;
+  if (hash == "#") {
+    words >> name;
+    hash += name;
+  }
+  if (hash != "#include") return "";
+  words >> name;
+  return name.size() > 2 ? name : "";
+}
+
+struct Include {
+  int line = 0;
+  bool quoted = false;
+  std::string name;
+};
+
+std::vector<Include> includes_of(const SourceFile& file) {
+  std::vector<Include> includes;
+  std::istringstream text(file.text);
+  std::string line;
+  for (int number = 1; std::getline(text, line); ++number)
+    if (const std::string word = included_by(line); !word.empty())
+      includes.push_back({number, word[0] == '"', word.substr(1, word.find_last_of("\">") - 1)});
+  return includes;
+}
+
+std::string place(const SourceFile& file, const Include& include) {
+  return file.path + ":" + std::to_string(include.line) + ": includes " + include.name + ": ";
+}
+
+std::string quoted_problem(const std::string& path, const std::string& name,
+                           const std::vector<SourceFile>& tree) {
+  const Folder* from = folder_of(path);
+  const Folder* to = folder_of(name);
+  if (!find_file(name, tree)) return "no file of this name from the root of the tree";
+  if (!from || !to) return "outside of the folders of the project";
+  return may_include(*from, name) ? "" : from->path + " must not include " + to->path;
+}
+
+std::string vendor_problem(const SourceFile& file, const std::string& name) {
+  for (const Vendor& vendor : vendors()) {
+    if (!name.starts_with(vendor.prefix)) continue;
+    if (!begins_with_any(file.path, vendor.where)) {
+      std::string places;
+      for (const auto& where : vendor.where) places += (places.empty() ? "" : ", ") + where;
+      return "belongs only in " + places;
+    }
+    if (file.is_header() && !vendor.in_headers && !file.path.starts_with("tests/"))
+      return "belongs in source files, not in headers";
+  }
+  return "";
+}
+
+// Depth-first search for circles in the graph of the quoted includes of headers.
+class CircleSearch {
+ public:
+  explicit CircleSearch(const std::vector<SourceFile>& tree) {
+    for (const SourceFile& file : tree)
+      if (file.is_header())
+        for (const Include& include : includes_of(file))
+          if (include.quoted) included_[file.path].push_back(include.name);
+  }
+
+  std::vector<std::string> run() {
+    for (const auto& [path, names] : included_) visit(path);
+    return problems_;
+  }
+
+ private:
+  void visit(const std::string& path) {
+    const auto open = std::find(stack_.begin(), stack_.end(), path);
+    if (open != stack_.end()) {
+      std::string text = path + ":1: headers include each other in a circle: ";
+      for (auto step = open; step != stack_.end(); ++step) text += *step + " -> ";
+      problems_.push_back(text + path);
+    }
+    if (!visited_.insert(path).second) return;
+    stack_.push_back(path);
+    for (const std::string& name : included_[path]) visit(name);
+    stack_.pop_back();
+  }
+
+  std::map<std::string, Names> included_;
+  std::set<std::string> visited_;
+  Names stack_;
+  std::vector<std::string> problems_;
+};
+
+bool is_internal(const SourceFile& file) {
+  return file.text.substr(0, file.text.find("#pragma once")).find("Internal to") != std::string::npos;
+}
+
+}  // namespace
+
+std::vector<std::string> include_problems(const SourceFile& file, const std::vector<SourceFile>& tree) {
+  std::vector<std::string> problems;
+  for (const Include& include : includes_of(file)) {
+    const std::string problem =
+        include.quoted ? quoted_problem(file.path, include.name, tree) : vendor_problem(file, include.name);
+    if (!problem.empty()) problems.push_back(place(file, include) + problem);
+  }
+  return problems;
+}
+
+std::vector<std::string> circle_problems(const std::vector<SourceFile>& tree) {
+  return CircleSearch(tree).run();
+}
+
+std::vector<std::string> internal_problems(const SourceFile& file, const std::vector<SourceFile>& tree) {
+  if (!file.is_header() || is_internal(file) || file.path.starts_with("tests/")) return {};
+  std::vector<std::string> problems;
+  for (const Include& include : includes_of(file)) {
+    const SourceFile* header = include.quoted ? find_file(include.name, tree) : nullptr;
+    if (header && is_internal(*header)) problems.push_back(place(file, include) + "is an internal header");
+  }
+  return problems;
+}
+
+}  // namespace tapeformer::test

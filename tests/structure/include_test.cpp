@@ -1,0 +1,85 @@
+#include <doctest/doctest.h>
+
+#include "tests/structure/include_rules.h"
+#include "tests/structure/tree.h"
+
+using namespace tapeformer::test;
+
+namespace {
+
+// Returns the problems of a file that consists of one line.
+std::string problem_of(const std::string& path, const std::string& line) {
+  return joined(include_problems({path, line + "\n"}, tree()));
+}
+
+}  // namespace
+
+TEST_CASE("includes point one way, and third-party headers stay in their places") {
+  REQUIRE(tree().size() > 100);
+  std::string problems;
+  for (const SourceFile& file : tree()) problems += joined(include_problems(file, tree()));
+  CHECK(problems == "");
+}
+
+TEST_CASE("headers do not include each other in a circle") {
+  CHECK(joined(circle_problems(tree())) == "");
+}
+
+TEST_CASE("public headers do not include internal headers") {
+  std::string problems;
+  for (const SourceFile& file : tree()) problems += joined(internal_problems(file, tree()));
+  CHECK(problems == "");
+}
+
+TEST_CASE("control: bad includes are found") {
+  CHECK(problem_of("core/x.cpp", "#include \"autograd/tape.h\"") ==
+        "core/x.cpp:1: includes autograd/tape.h: core/ must not include autograd/\n");
+  CHECK(problem_of("autograd/x.h", "#include \"ops/linear.h\"") != "");
+  CHECK(problem_of("ops/x.cpp", "  #  include \"models/module.h\"") != "");
+  CHECK(problem_of("ops/kernels/x.h", "#include \"ops/linear.h\"") != "");
+  CHECK(problem_of("ops/cpu/x.cpp", "#include \"autograd/tape.h\"") != "");
+  CHECK(problem_of("data/x.cpp", "#include \"ops/linear.h\"") != "");
+  CHECK(problem_of("models/x.cpp", "#include \"train/config/config.h\"") != "");
+  CHECK(problem_of("train/x.cpp", "#include \"tests/support/random.h\"") != "");
+  CHECK(problem_of("ops/x.cpp", "#include \"linear.h\"") ==
+        "ops/x.cpp:1: includes linear.h: no file of this name from the root of the tree\n");
+  CHECK(problem_of("ops/linear.cpp", "#include <cuda_runtime.h>") ==
+        "ops/linear.cpp:1: includes cuda_runtime.h: belongs only in core/cuda/, ops/cuda/\n");
+  CHECK(problem_of("train/x.cpp", "#include <spdlog/spdlog.h>") != "");
+  CHECK(problem_of("core/x.cpp", "#include <toml++/toml.h>") != "");
+  CHECK(problem_of("train/config/config.h", "#include <toml++/toml.h>") ==
+        "train/config/config.h:1: includes toml++/toml.h: belongs in source files, not in headers\n");
+}
+
+TEST_CASE("control: good includes are not") {
+  CHECK(problem_of("core/x.cpp", "#include \"core/tensor.h\"") == "");
+  CHECK(problem_of("ops/x.cpp", "#include \"ops/kernels/linear.h\"") == "");
+  CHECK(problem_of("ops/cuda/x.cu", "#include <cuda_runtime.h>") == "");
+  CHECK(problem_of("train/x.cpp", "#include <toml++/toml.h>") == "");
+  CHECK(problem_of("core/x.cpp", "#include <vector>") == "");
+  CHECK(problem_of("core/x.cpp", "// #include \"autograd/tape.h\"") == "");
+}
+
+TEST_CASE("control: includes against the order of the folders of train are found") {
+  CHECK(problem_of("train/bench/x.cpp", "#include \"train/reproduce/reproduce.h\"") != "");
+  CHECK(problem_of("train/config/x.cpp", "#include \"train/trainer.h\"") != "");
+  CHECK(problem_of("train/checkpoint/x.cpp", "#include \"train/tasks/task.h\"") != "");
+  CHECK(problem_of("train/tasks/x.cpp", "#include \"train/trainer.h\"") != "");
+  CHECK(problem_of("train/x.cpp", "#include \"train/bench/bench.h\"") != "");
+  CHECK(problem_of("ops/x.cpp", "#include \"ops/cpu/microkernel.h\"") != "");
+  CHECK(problem_of("train/cli/x.cpp", "#include \"train/bench/bench.h\"") == "");
+  CHECK(problem_of("train/reproduce/x.cpp", "#include \"train/bench/bench.h\"") == "");
+  CHECK(problem_of("train/x.cpp", "#include \"train/config/config.h\"") == "");
+}
+
+TEST_CASE("control: circles and internal headers are found") {
+  const std::vector<SourceFile> files = {{"a.h", "#include \"b.h\"\n"},
+                                         {"b.h", "#include \"c.h\"\n#include <a.h>\n"},
+                                         {"c.h", "// Internal to c.\n#pragma once\n#include \"a.h\"\n"},
+                                         {"d.cpp", "#include \"d.cpp\"\n"}};
+  CHECK(joined(circle_problems(files)) ==
+        "a.h:1: headers include each other in a circle: a.h -> b.h -> c.h -> a.h\n");
+  CHECK(joined(internal_problems(files[1], files)) == "b.h:1: includes c.h: is an internal header\n");
+  CHECK(internal_problems(files[0], files).empty());
+  CHECK(internal_problems(files[2], files).empty());
+}

@@ -1,0 +1,24 @@
+// The source tree and the texts of problems, for the tests of the structure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/structure/source_rules.h"
+
+namespace tapeformer::test {
+
+// Returns the files of the tree, which are read once.
+inline const std::vector<SourceFile>& tree() {
+  static const auto* const files = new std::vector<SourceFile>(read_tree(SOURCE_DIR));
+  return *files;
+}
+
+// Returns the problems, one a line.
+inline std::string joined(const std::vector<std::string>& problems) {
+  std::string text;
+  for (const auto& problem : problems) text += problem + "\n";
+  return text;
+}
+
+}  // namespace tapeformer::test
