@@ -265,6 +265,9 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
       .add("loss_chunks", &ModelConfig::loss_chunks,
            "pieces in which predictor and loss run over the batch's tokens")
       .range(1, kLargestSize);
+  table.keys_of(scope::every_config(), KeyRole::training);
+  table.add("init", &ModelConfig::init,
+            "run directory or checkpoint whose weights a new run starts from; empty: random weights");
 }
 
 void add_speech_model(std::vector<SchemaKey>& keys) {
