@@ -1,7 +1,7 @@
-// Time and memory per sequence of every attention kind at doubling lengths, forward and backward:
-// "Transformers are RNNs" (Katharopoulos et al. 2020), figure 1, and "Reformer" (Kitaev et al. 2020),
-// figure 5. LSH attention is Reformer's here, the preset "reformer" with chunks of 64, not the baselines
-// lsh-1 and lsh-4 of the first paper.
+// Time and memory per sequence of attention kinds at doubling lengths, forward and backward: "Transformers
+// are RNNs" (Katharopoulos et al. 2020), figure 1, and "Reformer" (Kitaev et al. 2020), figure 5. The LSH
+// attention is that of Reformer, with chunks of 64. The baselines lsh-1 and lsh-4 of the first paper have
+// other chunks.
 #include <algorithm>
 #include <cmath>
 
@@ -16,11 +16,11 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kPatience = 20, kPaperPatience = 600;  // seconds of one pass
+constexpr double kPatience = 20, kPaperPatience = 600;  // largest number of seconds for one pass
 
 struct MeasuredKind {
   const char *name, *kind;
-  int64_t rounds;  // of hashing; 0 for kinds without
+  int64_t rounds;  // hash rounds; 0: the kind has none
 };
 
 constexpr MeasuredKind kMeasuredKinds[] = {
@@ -39,18 +39,31 @@ Series theory(const std::string& name, const Series& measured, double power) {
 std::vector<OptionSpec> length_specs() {
   const double longest = 1 << 24;
   return {
-      {.name = "shortest", .default_value = int64_t{512}, .help = "first length", .min = 1, .max = longest},
-      {.name = "longest", .default_value = int64_t{65536}, .help = "last length", .min = 1, .max = longest},
+      {.name = "shortest",
+       .default_value = int64_t{512},
+       .help = "smallest length",
+       .min = 1,
+       .max = longest},
+      {.name = "longest",
+       .default_value = int64_t{65536},
+       .help = "largest length",
+       .min = 1,
+       .max = longest},
       {.name = "heads", .default_value = int64_t{8}, .help = "attention heads", .min = 1, .max = 4096},
-      {.name = "head_dim", .default_value = int64_t{64}, .help = "width of a head", .min = 1, .max = 4096},
+      {.name = "head_dim",
+       .default_value = int64_t{64},
+       .help = "dimensions of a head",
+       .min = 1,
+       .max = 4096},
       {.name = "repeats",
        .default_value = int64_t{3},
-       .help = "repeats; the median counts",
+       .help = "repeats for the median",
        .min = 1,
        .max = 1000},
       {.name = "patience",
        .default_value = 0.0,
-       .help = "seconds of a pass after which longer lengths are skipped; 0: 20, with --scale paper 600",
+       .help = "largest number of seconds for one pass; longer sequences are skipped; 0: 20, with --scale "
+               "paper 600",
        .min = 0}};
 }
 
@@ -83,7 +96,7 @@ Report reproduce_attention_scaling(const ReproductionOptions& options) {
                .y = {"MiB", Scale::log10},
                .series = {}};
   std::vector<Report> rows;
-  std::vector<std::vector<std::string>> csv = {{"attention", "length", "seconds", "peak_bytes"}};
+  std::vector<CsvRow> csv = {{"attention", "length", "seconds", "peak_bytes"}};
   for (const MeasuredKind& curve : kMeasuredKinds) {
     log_info("measuring ", curve.name);
     const AttentionKind& kind = attention_kind(curve.kind);
@@ -102,7 +115,7 @@ Report reproduce_attention_scaling(const ReproductionOptions& options) {
                          .add("seconds", sample.seconds)
                          .add("peak_bytes", sample.peak_bytes));
     }
-    // After each curve: an interrupted measurement keeps what it has.
+    // An interrupted reproduction keeps the complete curves.
     write_csv(options.out / "attention-scaling.csv", csv);
     time.series.push_back(seconds);
     memory.series.push_back(bytes);
@@ -124,7 +137,7 @@ Report reproduce_attention_scaling(const ReproductionOptions& options) {
 
 Reproduction attention_scaling_reproduction() {
   return {.name = "attention-scaling",
-          .summary = "time and memory of every attention kind at lengths 2^9 to 2^16 (both papers)",
+          .summary = "time and memory of attention kinds at lengths from 2^9 to 2^16 (both papers)",
           .run = reproduce_attention_scaling,
           .measure = length_specs()};
 }
