@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 # Public headers, relative to the root of the tree. cmake/InstallHeaders.cmake adds the headers that they include.
 file(GLOB core_headers RELATIVE ${PROJECT_SOURCE_DIR} autograd/*.h ops/*.h models/*.h models/*/*.h)
 set(core_headers
-  core/allocator.h core/batch.h core/device.h core/dropout.h core/dtype.h core/errors.h core/options.h core/print.h core/random.h
+  core/allocator.h core/batch.h core/device.h core/device_control.h core/dropout.h core/dtype.h core/errors.h core/options.h core/random.h
   core/rng.h core/shape.h core/tensor.h core/threads.h core/system/log.h core/system/stopwatch.h
   ${core_headers})
 set(other_headers

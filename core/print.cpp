@@ -1,8 +1,8 @@
-#include "core/print.h"
-
 #include <array>
 #include <cstdio>
 #include <ostream>
+
+#include "core/tensor.h"
 
 namespace tapeformer {
 namespace {

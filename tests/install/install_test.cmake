@@ -47,6 +47,25 @@ if(NOT output STREQUAL "5 7 9 gradient 1 1 1\n")
   message(FATAL_ERROR "the consumer printed: ${output}")
 endif()
 
+# Settings of a model that trains in no time.
+set(tiny)
+foreach(setting train.steps=1 data.batch_size=1 data.eval_limit=1 model.layers=1 model.head_dim=2 model.feedforward=8)
+  list(APPEND tiny --set ${setting})
+endforeach()
+
+# The examples of docs/library.md.
+build(${SOURCE_DIR}/docs/examples)
+run(${WORK_DIR}/examples/xor)
+if(NOT output MATCHES "predictions\n\\[\\[0\\.0[0-9]+\\],\n \\[0\\.9[0-9]+\\],\n \\[0\\.9[0-9]+\\],\n \\[0\\.0[0-9]+\\]\\] \\(4, 1\\) float32\n")
+  message(FATAL_ERROR "xor printed: ${output}")
+endif()
+run(${prefix}/bin/tapeformer train ${prefix}/share/tapeformer/configs/copy/linear.toml --run-dir ${WORK_DIR}/run
+  --threads 1 ${tiny})
+run(${WORK_DIR}/examples/sample ${WORK_DIR}/run)
+if(NOT output MATCHES "step-00000001: [0-9]+ parameters, linear attention\n\\[\\[0, .*\\] \\(4, [0-9]+\\)")
+  message(FATAL_ERROR "sample printed: ${output}")
+endif()
+
 run(${prefix}/bin/tapeformer --version)
 if(NOT output MATCHES "^tapeformer [0-9]+\\.[0-9]+")
   message(FATAL_ERROR "tapeformer --version printed: ${output}")
@@ -54,10 +73,6 @@ endif()
 
 # `reproduce` reads the installed configs, whatever the current folder.
 file(MAKE_DIRECTORY ${WORK_DIR}/elsewhere)
-set(tiny)
-foreach(setting train.steps=1 data.batch_size=1 data.eval_limit=1 model.layers=1 model.head_dim=2 model.feedforward=8)
-  list(APPEND tiny --set ${setting})
-endforeach()
 set(command ${prefix}/bin/tapeformer reproduce copy-convergence --threads 1 --json ${tiny})
 run(${CMAKE_COMMAND} -E chdir ${WORK_DIR}/elsewhere ${command})
 if(NOT output MATCHES "\"attention\":\"lsh-4\"")

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "tests/support/devices.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
@@ -124,4 +125,26 @@ TEST_CASE("tensors print in nested brackets with shape and dtype") {
   CHECK(printed(Tensor::zeros({2, 0})) == "[[],\n []] (2, 0) float32");
   CHECK(printed(Tensor::full({2000}, 1)) == "[1, 1, 1, ..., 1, 1, 1] (2000,) float32");
   CHECK(printed(Tensor::from<float>({0.1F, NAN}, {2})) == "[0.1, nan] (2,) float32");
+}
+
+TEST_CASE("the CPU is always synchronised and computes in float32") {
+  synchronize(kCpu);
+  set_precision(kCpu, Precision::float32);
+  CHECK(precision(kCpu) == Precision::float32);
+  CHECK_THROWS_WITH_AS(set_precision(kCpu, Precision::bfloat16), "set_precision: the CPU computes in float32",
+                       DeviceError);
+}
+
+TEST_CASE("cuda: precision and synchronisation of a device") {
+  if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
+  for (const Device device : other_devices()) {
+    CHECK(precision(device) == Precision::float32);
+    set_precision(device, Precision::tf32);
+    CHECK(precision(device) == Precision::tf32);
+    set_precision(device, Precision::float32);
+    const Tensor x = randn({3, 4}, {1, "x"}, DType::float32, device);
+    const Tensor y = 2 * x + 1;
+    synchronize(device);
+    CHECK(max_difference(y.to(kCpu), 2 * randn({3, 4}, {1, "x"}) + 1) < 1e-6);
+  }
 }

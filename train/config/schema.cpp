@@ -265,6 +265,10 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
       .add("loss_chunks", &ModelConfig::loss_chunks,
            "pieces in which predictor and loss run over the batch's tokens")
       .range(1, kLargestSize);
+}
+
+void add_initial_weights(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "model", &Config::model);
   table.keys_of(scope::every_config(), KeyRole::training);
   table.add("init", &ModelConfig::init,
             "run directory or checkpoint whose weights a new run starts from; empty: random weights");
@@ -430,6 +434,7 @@ std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue) {
   add_speech_features(keys);
   add_model(keys, catalogue);
   add_speech_model(keys);
+  add_initial_weights(keys);
   add_optimizer(keys);
   add_schedule(keys);
   add_train(keys);

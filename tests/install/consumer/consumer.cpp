@@ -1,4 +1,5 @@
-// Adds two tensors and computes a gradient, with the umbrella header and the core part of the installed package.
+// Adds two tensors and computes a gradient, with the umbrella header and the core part of the installed
+// package.
 #include <tapeformer/tapeformer.h>
 
 #include <cstdio>
