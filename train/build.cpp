@@ -5,6 +5,7 @@
 #include "core/cuda/backend.h"
 #include "core/system/log.h"
 #include "core/threads.h"
+#include "data/catalogue.h"
 
 namespace tapeformer {
 namespace {
@@ -67,6 +68,9 @@ DatasetInfo describe_data(const Config& config) {
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const std::string& data_dir) {
   const DatasetOptions options = dataset_options(config, split, data_dir);
+  if (split == "valid" && options.validation == 0 && known_set(options.name).type == DatasetType::images)
+    throw ConfigError(options.name +
+                      ": no validation split; hold out the last training examples with data.validation");
   auto dataset = make_dataset(options);
   const DatasetInfo expected = describe_dataset(options), &found = dataset->info();
   if (!(found == expected))
