@@ -1,6 +1,7 @@
 #include "core/device_control.h"
 
-#include "core/cuda/backend.h"
+#include "core/cuda/precision.h"
+#include "core/cuda/transfers.h"
 
 namespace tapeformer {
 namespace {

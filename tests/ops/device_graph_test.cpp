@@ -3,6 +3,7 @@
 
 #include "core/allocator.h"
 #include "core/cuda/graph.h"
+#include "core/cuda/transfers.h"
 #include "core/readback.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"

@@ -1,7 +1,8 @@
 // tapeformer bench: every benchmark runs at a small size and reports figures that can be right.
 #include <doctest/doctest.h>
 
-#include "core/cuda/backend.h"
+#include "core/cuda/devices.h"
+#include "core/device.h"
 #include "tests/train/cli/program.h"
 
 using namespace tapeformer;
