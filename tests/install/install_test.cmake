@@ -47,7 +47,7 @@ if(NOT output STREQUAL "5 7 9 gradient 1 1 1\n")
   message(FATAL_ERROR "the consumer printed: ${output}")
 endif()
 
-# Settings of a model that trains in no time.
+# Settings of a model that trains within a second.
 set(tiny)
 foreach(setting train.steps=1 data.batch_size=1 data.eval_limit=1 model.layers=1 model.head_dim=2 model.feedforward=8)
   list(APPEND tiny --set ${setting})
