@@ -1,8 +1,8 @@
 #include "core/threads.h"
 
 #ifdef __SANITIZE_THREAD__
-// OpenBLAS is not instrumented. ThreadSanitizer intercepts the calls of memcpy and memset in OpenBLAS, but does
-// not see the synchronisation of its threads.
+// OpenBLAS is not instrumented. ThreadSanitizer intercepts the calls of memcpy and memset in OpenBLAS, but
+// does not see the synchronisation of its threads.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:libopenblas\n";
 }
