@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "data/catalogue.h"
+#include "data/sets/catalogue.h"
 
 namespace tapeformer {
 

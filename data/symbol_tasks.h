@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/rng.h"
-#include "data/dataset.h"
+#include "data/batches/dataset.h"
 
 namespace tapeformer {
 

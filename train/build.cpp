@@ -5,7 +5,7 @@
 #include "core/cuda/precision.h"
 #include "core/system/log.h"
 #include "core/threads.h"
-#include "data/catalogue.h"
+#include "data/sets/catalogue.h"
 
 namespace tapeformer {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "data/dataset.h"
+#include "data/make_dataset.h"
 #include "models/autoregressive_model.h"
 #include "train/config/config.h"
 

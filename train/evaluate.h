@@ -1,7 +1,7 @@
 // Evaluation of an autoregressive model on a data set.
 #pragma once
 
-#include "data/dataset.h"
+#include "data/make_dataset.h"
 #include "models/autoregressive_model.h"
 #include "train/signals.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/make_dataset.h"
 #include "models/autoregressive_model.h"
 #include "train/config/config.h"
 #include "train/tasks/speech/data.h"

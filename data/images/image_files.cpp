@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "core/threads.h"
-#include "data/directory.h"
 #include "data/files/gzip.h"
 #include "data/images/idx.h"
+#include "data/sets/directory.h"
 
 namespace tapeformer {
 namespace {

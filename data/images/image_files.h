@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "core/tensor.h"
-#include "data/catalogue.h"
+#include "data/sets/catalogue.h"
 
 namespace tapeformer {
 

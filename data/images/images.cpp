@@ -4,8 +4,8 @@
 
 #include "core/system/log.h"
 #include "core/threads.h"
-#include "data/directory.h"
 #include "data/images/image_files.h"
+#include "data/sets/directory.h"
 
 namespace tapeformer {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/tensor.h"
-#include "data/faults.h"
+#include "data/files/faults.h"
 #include "data/speech/lexicon.h"
 #include "data/speech/phones.h"
 

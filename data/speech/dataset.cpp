@@ -11,8 +11,8 @@
 #include "core/errors.h"
 #include "core/frames.h"
 #include "core/system/log.h"
-#include "data/faults.h"
-#include "data/loader.h"
+#include "data/batches/loader.h"
+#include "data/files/faults.h"
 
 namespace tapeformer {
 

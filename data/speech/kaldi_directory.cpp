@@ -7,7 +7,6 @@
 #include "core/system/files.h"
 #include "data/files/file.h"
 #include "data/files/text_lines.h"
-#include "data/speech/verify.h"
 
 namespace tapeformer {
 namespace {
@@ -256,6 +255,13 @@ Corpus read_kaldi_directory(const fs::path& folder, bool allow_commands) {
   Corpus corpus = read_lists(folder, allow_commands, problems);
   if (!usable(problems)) throw DataError(fault_text(texts_of(problems)));
   return corpus;
+}
+
+bool is_kaldi_directory(const fs::path& folder) {
+  std::error_code ignored;
+  for (const char* list : {"wav.scp", "feats.scp", "text"})
+    if (fs::exists(folder / list, ignored)) return true;
+  return false;
 }
 
 Faults kaldi_problems(const fs::path& folder, bool contents, bool allow_commands) {

@@ -8,9 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "data/speech/corpus.h"
+#include "data/speech/content_check.h"
 
 namespace tapeformer {
+
+// Returns whether the folder contains a list of Kaldi (wav.scp, feats.scp or text).
+bool is_kaldi_directory(const std::filesystem::path& folder);
 
 // Reads a data directory. Relative paths are resolved in the current directory, as in Kaldi, and then in
 // `folder`. If feats.scp exists, wav.scp is not read. Commands ("id command |") are errors unless
@@ -24,7 +27,6 @@ Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_comm
 Faults kaldi_problems(const std::filesystem::path& folder, bool contents = true, bool allow_commands = false);
 
 // Returns the same faults. Several directories can share the check of the contents.
-class ContentCheck;
 Faults kaldi_problems(const std::filesystem::path& folder, ContentCheck& check_one, bool allow_commands);
 
 // Moves the words to the phones, for directories whose text consists of phones.

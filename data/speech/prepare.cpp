@@ -8,8 +8,8 @@
 #include "core/errors.h"
 #include "core/system/files.h"
 #include "data/audio/audio.h"
+#include "data/batches/loader.h"
 #include "data/files/text_lines.h"
-#include "data/loader.h"
 #include "data/speech/kaldi_directory.h"
 #include "data/speech/pronunciation.h"
 

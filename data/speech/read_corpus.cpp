@@ -1,7 +1,7 @@
 #include "data/speech/read_corpus.h"
 
 #include "core/errors.h"
-#include "data/directory.h"
+#include "data/sets/directory.h"
 #include "data/speech/kaldi_directory.h"
 
 namespace tapeformer {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "data/catalogue.h"
+#include "data/sets/catalogue.h"
 #include "data/speech/corpus.h"
 
 namespace tapeformer {

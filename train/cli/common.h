@@ -49,7 +49,7 @@ struct CommonOptions {
   std::string device = "auto";
   int64_t threads = 0;  // 0: all processors
   std::optional<int64_t> seed;
-  std::string data_dir;  // empty: the default folders of data/directory.h
+  std::string data_dir;  // empty: the default folders of data/sets/directory.h
   std::vector<std::string> sets;
   bool json = false, quiet = false;
 };

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "data/directory.h"
+#include "data/sets/directory.h"
 
 namespace tapeformer {
 

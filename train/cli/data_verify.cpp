@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "core/errors.h"
-#include "data/directory.h"
 #include "data/files/file.h"
-#include "data/verify.h"
+#include "data/sets/directory.h"
+#include "data/sets/verify.h"
 #include "train/build.h"
 #include "train/cli/data_actions.h"
 #include "train/cli/data_advice.h"

@@ -7,7 +7,7 @@
 
 #include "core/errors.h"
 #include "core/system/log.h"
-#include "data/directory.h"
+#include "data/sets/directory.h"
 #include "models/decoder.h"
 #include "models/generation.h"
 #include "ops/view.h"

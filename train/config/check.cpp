@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "core/errors.h"
-#include "data/catalogue.h"
+#include "data/sets/catalogue.h"
 #include "train/config/value.h"
 
 namespace tapeformer {

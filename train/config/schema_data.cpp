@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "core/errors.h"
-#include "data/catalogue.h"
+#include "data/sets/catalogue.h"
 #include "train/config/table_schema.h"
 
 namespace tapeformer {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/system/log.h"
-#include "data/loader.h"
+#include "data/batches/loader.h"
 #include "train/build.h"
 #include "train/evaluate.h"
 #include "train/tasks/task.h"

@@ -8,7 +8,7 @@
 namespace tapeformer {
 
 struct DataAccess {
-  std::string data_dir = {};    // see data/directory.h
+  std::string data_dir = {};    // see data/sets/directory.h
   bool allow_commands = false;  // run the shell commands of wav.scp
 
   DataAccess(const char* folder) : data_dir(folder) {}

@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "core/errors.h"
-#include "data/catalogue.h"
+#include "data/sets/catalogue.h"
 
 namespace tapeformer {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "core/errors.h"
-#include "data/catalogue.h"
 #include "data/files/file.h"
+#include "data/sets/catalogue.h"
 
 namespace tapeformer {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/system/log.h"
-#include "data/catalogue.h"
+#include "data/sets/catalogue.h"
 #include "train/tasks/speech/features.h"
 
 namespace tapeformer {

@@ -3,8 +3,8 @@
 
 #include "core/errors.h"
 #include "core/system/log.h"
+#include "data/batches/prefetch.h"
 #include "data/files/text_lines.h"
-#include "data/prefetch.h"
 #include "train/tasks/speech/evaluate.h"
 #include "train/tasks/speech/plan.h"
 #include "train/tasks/task.h"

@@ -1,4 +1,4 @@
-#include "data/loader.h"
+#include "data/batches/loader.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "data/catalogue.h"
+#include "data/sets/catalogue.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "data/fetch.h"
+#include "data/sets/fetch.h"
 
 #include <fcntl.h>
 
@@ -8,10 +8,10 @@
 #include "core/errors.h"
 #include "core/system/files.h"
 #include "core/system/log.h"
-#include "data/directory.h"
 #include "data/files/download.h"
 #include "data/files/gzip.h"
 #include "data/files/tar.h"
+#include "data/sets/directory.h"
 
 namespace tapeformer {
 namespace {

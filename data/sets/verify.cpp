@@ -1,10 +1,10 @@
-#include "data/verify.h"
+#include "data/sets/verify.h"
 
 #include <algorithm>
 
 #include "core/errors.h"
-#include "data/directory.h"
 #include "data/files/gzip.h"
+#include "data/sets/directory.h"
 
 namespace tapeformer {
 namespace {

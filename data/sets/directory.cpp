@@ -1,4 +1,4 @@
-#include "data/directory.h"
+#include "data/sets/directory.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "data/catalogue.h"
+#include "data/sets/catalogue.h"
 
 namespace tapeformer {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/errors.h"
-#include "data/catalogue.h"
+#include "data/sets/catalogue.h"
 
 namespace tapeformer {
 

@@ -11,8 +11,8 @@
 #include <mutex>
 #include <vector>
 
-#include "data/dataset.h"
-#include "data/prefetch.h"
+#include "data/batches/dataset.h"
+#include "data/batches/prefetch.h"
 
 namespace tapeformer {
 

@@ -1,4 +1,4 @@
-#include "data/dataset.h"
+#include "data/make_dataset.h"
 
 #include <doctest/doctest.h>
 

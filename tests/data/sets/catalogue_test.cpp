@@ -1,11 +1,11 @@
-#include "data/catalogue.h"
+#include "data/sets/catalogue.h"
 
 #include <doctest/doctest.h>
 
 #include <set>
 
 #include "core/errors.h"
-#include "data/directory.h"
+#include "data/sets/directory.h"
 #include "data/speech/verify.h"
 #include "tests/data/support.h"
 

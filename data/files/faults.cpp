@@ -1,4 +1,4 @@
-#include "data/faults.h"
+#include "data/files/faults.h"
 
 #include <algorithm>
 #include <cctype>

@@ -3,7 +3,7 @@
 // replaced. At most one thread may fetch into a data directory.
 #pragma once
 
-#include "data/verify.h"
+#include "data/sets/verify.h"
 
 namespace tapeformer {
 

@@ -1,11 +1,10 @@
-#include "data/dataset.h"
+#include "data/make_dataset.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "core/options.h"
-#include "data/catalogue.h"
 #include "data/images/images.h"
+#include "data/sets/catalogue.h"
 #include "data/symbol_tasks.h"
 
 namespace tapeformer {
@@ -62,13 +61,6 @@ std::shared_ptr<const Dataset> make_symbol_task(const KnownSet& set, const Datas
 }
 
 }  // namespace
-
-void Dataset::check_indices(std::span<const int64_t> indices) const {
-  const int64_t count = size();
-  for (const int64_t index : indices)
-    check(index >= 0 && index < count, "Dataset::batch", "index ", index, " is outside the ", count,
-          " examples of ", info().name, " ", info().split);
-}
 
 DatasetInfo describe_dataset(const DatasetOptions& options) {
   const KnownSet& set = token_set(options.name);

@@ -1,4 +1,4 @@
-#include "data/fetch.h"
+#include "data/sets/fetch.h"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-#include "data/verify.h"
+#include "data/sets/verify.h"
 
 #include <doctest/doctest.h>
 

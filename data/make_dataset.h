@@ -1,0 +1,37 @@
+// Data sets of images and synthetic sequences by name.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "data/batches/dataset.h"
+
+namespace tapeformer {
+
+struct DatasetOptions {
+  std::string name;             // a data set of images or sequences (data/sets/catalogue.h)
+  std::string split = "train";  // "train", "valid" or "test"
+  std::string data_dir;         // see data/sets/directory.h
+  int64_t limit = 0;            // maximum number of examples, from the start; 0: all
+
+  // Images.
+  int64_t validation = 0;  // number of training examples to hold out as "valid", from the end
+  int64_t downscale = 1;   // side of the blocks of pixels to average
+
+  // Synthetic sequences: see SymbolTaskOptions.
+  uint64_t seed = 0;
+  int64_t max_length = 128;
+  int64_t symbols = 10;
+};
+
+// Returns the info of make_dataset(options) without reading files, so that a model can be built without its
+// training data. Throws ConfigError for an unknown name and an invalid downscale.
+DatasetInfo describe_dataset(const DatasetOptions& options);
+
+// Returns a data set of images or of synthetic sequences. Image data sets have tokens (batch, height * width
+// * channels) uint8, labels (batch,) int64 and no mask. Throws ConfigError for unknown names and invalid
+// options, and DataError for missing or corrupt files.
+std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options);
+
+}  // namespace tapeformer

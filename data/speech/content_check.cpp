@@ -1,0 +1,90 @@
+#include "data/speech/content_check.h"
+
+#include <set>
+
+#include "core/errors.h"
+#include "core/frames.h"
+#include "data/audio/audio.h"
+#include "data/files/command.h"
+
+namespace tapeformer {
+
+ContentCheck::ContentCheck(SpeechChecks checks) : checks_(std::move(checks)) {
+  if (!checks_.any_rate) filterbank_.emplace(checks_.features.filterbank);
+}
+
+Faults ContentCheck::operator()(const Utterance& utterance) {
+  Faults faults;
+  Words phones;
+  collect_fault(&faults, [&] { phones = check_words(utterance); });
+  collect_fault(&faults, [&] { check_lengths(phones, check_sound(utterance)); });
+  return faults;
+}
+
+Words ContentCheck::check_words(const Utterance& utterance) const {
+  if (!utterance.phones.empty()) return utterance.phones;
+  if (!checks_.lexicon) return checks_.words_are_phones ? utterance.words : Words();
+  std::set<std::string> unknown;
+  Words phones = checks_.lexicon->pronounce(utterance.words, unknown);
+  std::string text;
+  for (const std::string& word : unknown) text += " \"" + word + "\"";
+  if (!text.empty()) throw DataError("the lexicon lacks" + text);
+  return phones;
+}
+
+void ContentCheck::check_lengths(const Words& phones, int64_t frames) const {
+  if (checks_.max_frames > 0 && frames > checks_.max_frames)
+    throw DataError(
+        concat_text(frames, " frames are more than the maximum of the model, ", checks_.max_frames));
+  if (checks_.subsampling == 0) return;
+  auto needed = static_cast<int64_t>(phones.size());
+  for (size_t i = 1; i < phones.size(); ++i) needed += phones[i] == phones[i - 1];
+  if (const int64_t steps = subsampled_steps(frames, checks_.subsampling); steps < needed)
+    throw DataError(concat_text(frames, " frames make ", steps, " steps of the model, fewer than the ",
+                                needed, " that CTC needs for its ", phones.size(), " labels"));
+}
+
+int64_t ContentCheck::check_sound(const Utterance& utterance) {
+  if (utterance.command.empty()) return check_recording(utterance);
+  const CommandOutput output(utterance.command);
+  Utterance printed = utterance;
+  printed.command.clear();
+  printed.path = output.path();
+  try {
+    return check_recording(printed);
+  } catch (const DataError& error) {
+    throw DataError("the output of \"" + utterance.command + "\": " + error.what());
+  }
+}
+
+int64_t ContentCheck::check_recording(const Utterance& utterance) {
+  const std::string name = utterance.path.string();
+  FilterbankOptions& bank = checks_.features.filterbank;
+  if (utterance.source == SpeechSource::audio) {
+    // If the header does not contain the length, the samples are counted as far as they are needed.
+    const double max_seconds = utterance.end          ? *utterance.end + 1
+                               : utterance.begin == 0 ? checks_.features.max_seconds
+                                                      : 0;
+    const AudioInfo info = read_audio_info(utterance.path, max_seconds);
+    const double seconds = static_cast<double>(info.samples) / static_cast<double>(info.rate);
+    if (info.samples > 0 && (utterance.begin >= seconds || utterance.end.value_or(0) > seconds + 0.1))
+      throw DataError(concat_text(utterance.id, ": ends outside of ", name, " of ", seconds, " s"));
+    if (!filterbank_) {
+      bank.rate = info.rate;
+      filterbank_.emplace(bank);
+    }
+    if (checks_.any_rate && info.rate != bank.rate)
+      throw DataError(
+          concat_text(name, ": ", info.rate, " samples per second, the first recording has ", bank.rate));
+  } else if (!filterbank_) {
+    filterbank_.emplace(bank);
+  }
+  const Tensor features = compute_features(utterance, checks_.features, *filterbank_);
+  const int64_t dims = features.size(1);
+  if (dims_ == 0) dims_ = dims;
+  if (dims != dims_)
+    throw DataError(concat_text(name, ": features of ", dims, " dims, the first utterance has ", dims_));
+  return features.size(0);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,47 @@
+// Checks of single utterances. Training reads audio and computes features with the same code.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/speech/corpus.h"
+#include "data/speech/feature_store.h"
+
+namespace tapeformer {
+
+// Options of the checks. The defaults check the corpus alone; other values also check how training uses it.
+struct SpeechChecks {
+  FeatureOptions features;
+  bool any_rate = true;  // true: the first recording sets the rate; false: `features` sets it
+  std::shared_ptr<const Lexicon> lexicon;  // unknown words are faults; null: words are not checked
+  bool words_are_phones = false;           // words are labels if there is no lexicon
+  int64_t subsampling = 0;                 // frames per step, to check that CTC can align labels; 0: no check
+  int64_t max_frames = 0;                  // maximum frames of an utterance; 0: no limit
+  bool allow_commands = false;             // run commands of wav.scp; false: commands are faults
+  std::vector<std::string> parts;          // folders to check, for kaldi and librispeech; empty: all
+};
+
+// A check of the audio, features and labels of utterances. All recordings must have the same rate, and all
+// features the same size.
+class ContentCheck {
+ public:
+  explicit ContentCheck(SpeechChecks checks = {});
+  // Returns the faults of the utterance.
+  Faults operator()(const Utterance& utterance);
+
+ private:
+  // Check the recording or features, and return the number of frames.
+  int64_t check_sound(const Utterance& utterance);
+  int64_t check_recording(const Utterance& utterance);
+  Words check_words(const Utterance& utterance) const;
+  void check_lengths(const Words& phones, int64_t frames) const;
+
+  SpeechChecks checks_;
+  std::optional<Filterbank> filterbank_;
+  int64_t dims_ = 0;
+};
+
+}  // namespace tapeformer
