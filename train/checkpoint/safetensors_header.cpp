@@ -51,7 +51,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
     if (level_ == Level::tensor) {
       if (fields_.size() != 3) fail("tensor ", shown(name_), " lacks dtype, shape or data_offsets");
       header_.entries.emplace(name_, entry_);
-      if (header_.entries.size() > kMostEntries) fail("more than ", kMostEntries, " tensors");
+      if (header_.entries.size() > kMaxEntries) fail("more than ", kMaxEntries, " tensors");
     }
     level_ = level_ == Level::top ? Level::outside : Level::top;
     return true;
@@ -75,7 +75,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   bool string(std::string& text) override {
     if (level_ == Level::metadata) {
       if (!header_.metadata.emplace(field_, text).second) fail("two metadata entries named ", shown(field_));
-      if (header_.metadata.size() > kMostEntries) fail("more than ", kMostEntries, " metadata entries");
+      if (header_.metadata.size() > kMaxEntries) fail("more than ", kMaxEntries, " metadata entries");
       return true;
     }
     if (level_ != Level::tensor || field_ != "dtype") unexpected("a string");

@@ -235,7 +235,7 @@ TEST_CASE("without the data set, eval exits with 3 and generate succeeds") {
   }
   const auto drawn = run_program({"generate", run, "--data-dir", nowhere, "--count", "2", "--json"});
   CHECK(drawn.code == 0);
-  CHECK(contains(drawn.err, "mnist is not here"));
+  CHECK(contains(drawn.err, "mnist was not found"));
   CHECK(json_of(drawn)["count"] == 2);
 }
 

@@ -118,11 +118,11 @@ TEST_CASE("a command that has nothing to save prints a line and exits with 130 a
 
 TEST_CASE("reproduce did not tell how to continue after a signal") {
   const TempDir dir;
-  const std::vector<std::string> words = {"reproduce", "copy-convergence", "--out", (dir / "out").string(),
-                                          "--set",     "train.log_every=1"};
+  const std::vector<std::string> words = {
+      "reproduce", "copy-convergence", "--out", (dir / "results").string(), "--set", "train.log_every=1"};
   Started reproduction(dir, words);
   CHECK(reproduction.stop(SIGTERM, [&] {
-    return contains(read_file(dir / "out/softmax/metrics.jsonl"), "\"step\":3,");
+    return contains(read_file(dir / "results/softmax/metrics.jsonl"), "\"step\":3,");
   }) == 75);
   CHECK(contains(reproduction.messages(), "To continue, repeat the command"));
 }

@@ -260,10 +260,10 @@ TEST_CASE("contradictions between keys: length, data set, schedule, width") {
 
 TEST_CASE("contradictions between keys: reversible layers, chunks and axial positions") {
   CHECK(error_of("[model]\nreversible = true\n") ==
-        "a.toml:3:2: model.norm: reversible layers normalise before each block: expected \"pre\", got "
+        "a.toml:3:2: model.norm: reversible layers normalize before each block: expected \"pre\", got "
         "\"post\"");
   CHECK(error_of("[model]\nreversible = true\nnorm = \"pre\"\nrecompute = true\n") ==
-        "a.toml:6:13: model.recompute: reversible layers recompute anyway: expected false");
+        "a.toml:6:13: model.recompute: reversible layers always recompute activations: expected false");
   CHECK(error_of("[model]\nreversible = true\nnorm = \"pre\"\nfeedforward_chunks = 8\nloss_chunks = 3\n") ==
         "");
   for (const char* key : {"feedforward_chunks", "loss_chunks"})
@@ -279,7 +279,7 @@ TEST_CASE("contradictions between keys: reversible layers, chunks and axial posi
         "got a "
         "sum of 128");
   CHECK(error_of(axial + "axial_shape = [28, 28]\naxial_dims = [256]\n") ==
-        "a.toml:6:14: model.axial_dims: expected as many numbers as model.axial_shape has, 2, got 1");
+        "a.toml:6:14: model.axial_dims: expected one number per axis of model.axial_shape, 2, got 1");
   CHECK(error_of(axial + "axial_shape = [28, 0]\naxial_dims = [64, 192]\n")
             .find("model.axial_shape: expected a list of integers from 1") != std::string::npos);
   CHECK(error_of(axial + "axial_shape = [28, 28]\naxial_dims = [64, 192]\nvalue_dim = 8\n") ==

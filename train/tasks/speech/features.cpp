@@ -96,7 +96,7 @@ FeatureStream::FeatureStream(const Config& config, const SpeechDescription& desc
     whole_ = file_features(config, description, path);
     return;
   }
-  open_steps(description);
+  open_pipeline(description);
   audio_ = std::make_unique<AudioStream>(path, endless_audio(config));
 }
 
@@ -109,7 +109,7 @@ FeatureStream::FeatureStream(const Config& config, const SpeechDescription& desc
   if (takes_mfc(config))
     throw ConfigError("the model was trained on the features of AN4, which " + name_ +
                       " cannot give: name .mfc files");
-  open_steps(description);
+  open_pipeline(description);
   audio_ = std::make_unique<AudioStream>(pipe, endless_audio(config));
 }
 
