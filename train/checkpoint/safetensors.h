@@ -42,6 +42,9 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   Tensor read(const std::string& name) const;
 
+  // Throws CheckpointError if the names, shapes or dtypes of the tensors in the file are not as expected. The
+  // error lists missing and unexpected names and mismatched shapes.
+  void check_names_and_forms(const std::vector<std::pair<std::string, Tensor>>& expected) const;
   // Loads all tensors of the file into `expected` and converts between floating dtypes. Throws
   // CheckpointError, which lists the names, if tensors are missing, unexpected, or have another shape or an
   // incompatible dtype, or if the file does not match `checksum`. If it throws, no tensor is changed.
@@ -51,7 +54,6 @@ class SafetensorsFile {
  private:
   // Reads a tensor and appends its bytes to a checksum.
   Tensor read(const Entry& entry, Checksum& checksum) const;
-  void check_names_and_forms(const std::vector<std::pair<std::string, Tensor>>& expected) const;
 
   File file_;
   Checksum header_;  // checksum of the bytes before the data
