@@ -96,7 +96,10 @@ void prepare_action(const std::vector<std::string>& names, const CommandLine& li
   for (const std::string& name : names)
     for (const std::string split : {"train", "test"}) {
       known_set(
-          name, [](const KnownSet& set) { return set.type == DatasetType::images; },
+          name,
+          [](const KnownSet& set) {
+            return set.type == DatasetType::images || set.format == DatasetFormat::kaldi;
+          },
           "a data set that can be prepared");
       DatasetOptions options;
       options.name = name;
@@ -163,28 +166,24 @@ std::string checked_sets() {
 }
 
 std::string details() {
-  return "list     prints the known sets with the numbers of existing files and their folders\n"
-         "verify   compares size and SHA-256 of each file with the published values; the exit status is 3 if "
-         "a\n"
-         "         file differs. For speech: prints the faults, by file and line, that training would "
-         "refuse\n"
-         "         or leave out. NAME is " +
+  return "list     prints the known data sets with the number of their files and their folder\n"
+         "verify   compares the size and SHA-256 of every file with the published values; exit status 3 if\n"
+         "         a file differs. For speech: prints every fault, with its file and line, that would stop\n"
+         "         training or leave out an utterance. NAME is one of:\n"
+         "         - " +
          checked_sets() +
-         ";\n"
-         "         a layout and the folder of a corpus or a part, such as kaldi data/train; or a "
-         "CONFIG.toml.\n"
-         "         --set data.sample_rate=8000, --set data.lexicon=FILE and other keys work as in training.\n"
-         "fetch    downloads missing files over https into the first data directory and compares their size\n"
-         "         and SHA-256 with the published values\n"
-         "prepare  reads the complete set once, as training does. synthetic-speech: synthesizes sentences "
-         "with\n"
-         "         espeak-ng. kaldi: creates a corpus from recordings and transcripts (--audio, "
-         "--transcripts,\n"
-         "         --lexicon, --out)\n\n"
+         "\n"
+         "         - a layout and a folder, such as kaldi data/train, or kaldi data with its parts\n"
+         "         - a CONFIG.toml\n"
+         "         --set data.sample_rate=8000, --set data.lexicon=FILE and other keys apply as in "
+         "training.\n"
+         "fetch    downloads missing files over https into the first data directory, and verifies them\n"
+         "prepare  reads a data set of images completely. synthetic-speech: generates the corpus with\n"
+         "         espeak-ng. kaldi: makes a corpus from recordings and transcripts (--audio,\n"
+         "         --transcripts, --lexicon, --out)\n\n"
          "Data directories, in order: --data-dir, $TAPEFORMER_DATA, $XDG_DATA_HOME/tapeformer\n"
-         "(~/.local/share/tapeformer), each with one folder per set, and the folder of the Debian package "
-         "of\n"
-         "the set. data.path is the folder of TIMIT, LibriSpeech and Kaldi corpora.";
+         "(~/.local/share/tapeformer), each with one folder per data set; then the folder of the Debian\n"
+         "package. data.path is the folder of TIMIT, LibriSpeech and Kaldi corpora.";
 }
 
 }  // namespace
