@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/errors.h"
+#include "models/option_error.h"
 
 namespace tapeformer {
 namespace {
@@ -18,12 +18,13 @@ constexpr int64_t kJitter = 10;       // frames by which one lane may emit the s
 int64_t checked_window(const SpeechModel& model, int64_t window) {
   const SpeechModelOptions& o = model.options();
   if (window != 0 && window < StreamDecoder::kShortestWindow)
-    throw ConfigError(concat_text("a window of ", window, " frames is too short: expected 0 or at least ",
-                                  StreamDecoder::kShortestWindow));
+    throw OptionError("window", concat_text("expected 0 or at least ", StreamDecoder::kShortestWindow,
+                                            " frames, got ", window));
   if (o.kind == SpeechEncoder::transformer && window > o.max_frames &&
       !attention_kind(o.encoder.attention).capabilities.constant_state)
-    throw ConfigError(concat_text("a window of ", window, " frames is longer than model.max_frames = ",
-                                  o.max_frames, ", the capacity of ", o.encoder.attention, " attention"));
+    throw OptionError("window",
+                      concat_text("expected at most max_frames = ", o.max_frames, ", the capacity of ",
+                                  o.encoder.attention, " attention, got ", window));
   return window;
 }
 

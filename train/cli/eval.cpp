@@ -7,6 +7,16 @@
 #include "train/evaluate.h"
 
 namespace tapeformer {
+namespace {
+
+std::string kinds_with_random_evaluation() {
+  std::string names;
+  for (const AttentionKind& kind : attention_kinds())
+    if (kind.capabilities.random_evaluation) names += (names.empty() ? "" : ", ") + kind.name;
+  return names;
+}
+
+}  // namespace
 
 int run_eval(const Arguments& arguments) {
   const auto line = parse_command(
@@ -50,9 +60,8 @@ int run_eval(const Arguments& arguments) {
                     .min = 0,
                     .max = 10000},
                    allow_commands_option()},
-       .details =
-           "Evaluation is random in the rotations of LSH attention only: --seed draws others. It does not "
-           "change\nwhat other models get, nor speech.",
+       .details = "--seed changes the results of attention kinds that draw random numbers in evaluation: " +
+                  kinds_with_random_evaluation() + ". It has no\neffect on other models and on speech.",
        .uses_config = true},
       arguments);
   if (!line) return 0;

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "core/errors.h"
 #include "train/config/value.h"
 
 namespace tapeformer {
 namespace {
-
-constexpr size_t kMostAxes = 3;  // sizes multiply without overflow
 
 using Require = std::function<void(bool, const std::string&, const std::string&)>;
 
@@ -28,7 +25,8 @@ void check_speech(const Config& config, const Require& require) {
 
 }  // namespace
 
-void check_config(const Config& config, const std::function<ConfigPosition(const std::string&)>& where,
+void check_config(const Config& config, const AttentionCatalogue& catalogue,
+                  const std::function<ConfigPosition(const std::string&)>& where,
                   std::vector<ConfigProblem>& problems) {
   const auto require = [&](bool condition, const std::string& name, const std::string& message) {
     if (!condition) problems.push_back({where(name), name + ": " + message});
@@ -56,26 +54,8 @@ void check_config(const Config& config, const std::function<ConfigPosition(const
 
   if (speech) check_speech(config, require);
 
-  const int64_t width = model.heads * model.head_dim;
-  require(
-      model.value_dim < width, "model.value_dim",
-      concat_text("expected less than the width (heads x head_dim = ", width, "), got ", model.value_dim));
-
-  const bool axial = model.positions == "axial";
-  require(!axial || (!model.axial_shape.empty() && model.axial_shape.size() <= kMostAxes),
-          "model.axial_shape",
-          concat_text("axial positions need a list of 1 to ", kMostAxes, " sizes, for example [64, 64]"));
-  require(!axial || model.axial_dims.size() == model.axial_shape.size(), "model.axial_dims",
-          concat_text("expected as many numbers as model.axial_shape has, ", model.axial_shape.size(),
-                      ", got ", model.axial_dims.size()));
-  const int64_t features = std::accumulate(model.axial_dims.begin(), model.axial_dims.end(), int64_t{0});
-  require(!axial || features == width, "model.axial_dims",
-          concat_text("expected numbers that add up to the width (heads x head_dim = ", width,
-                      "), got a sum of ", features));
-  require(!model.reversible || model.norm == "pre", "model.norm",
-          "reversible layers normalise before each block: expected \"pre\", got " + quoted(model.norm));
-  require(!model.reversible || !model.recompute, "model.recompute",
-          "reversible layers recompute anyway: expected false");
+  if (catalogue.model_problems)
+    for (const auto& [key, problem] : catalogue.model_problems(config)) require(false, key, problem);
 
   require(schedule.kind != "step" || !schedule.step_at.empty(), "schedule.step_at",
           "schedule \"step\" needs at least one step");

@@ -62,7 +62,7 @@ struct DataConfig {
 
 struct ModelConfig {
   std::string type = "image";
-  std::string attention = "linear";  // a kind of the catalogue
+  std::string attention = "linear";  // the name of an attention kind
   int64_t layers = 8;
   int64_t heads = 8;
   int64_t head_dim = 32;
@@ -137,12 +137,20 @@ struct Config {
   TrainConfig train;
 };
 
-// What the config needs to know of the attention kinds; `options` is called with names of the list only.
+// A value of a config that contradicts another value.
+struct KeyProblem {
+  std::string key;  // for example "model.norm"
+  std::string problem;
+};
+
+// The facts about models that configs need. `options` is called only with names of the list.
 struct AttentionCatalogue {
   std::vector<std::string> names;
   std::function<std::vector<OptionSpec>(const std::string&)> options;
   // Returns whether a kind supports model.attention_dropout. If empty, every kind does.
   std::function<bool(const std::string&)> drops_weights = nullptr;
+  // Returns the contradictions between the keys of [model]. If empty, they are not checked.
+  std::function<std::vector<KeyProblem>(const Config&)> model_problems = nullptr;
 };
 
 // Purpose for which a command reads a config. A key that the command does not use is an error in --set.

@@ -56,7 +56,7 @@ class ConfigLoader {
       check_unused({file, layers_.back(), file_config, config}, reading_, catalogue_, schema_, problems_);
       reset_unused(config, catalogue_, schema_);
       check_config(
-          config, [&](const std::string& name) { return position(name, path); }, problems_);
+          config, catalogue_, [&](const std::string& name) { return position(name, path); }, problems_);
     }
     if (!problems_.empty()) throw ConfigError(report());
     for (std::string* name : {&config.data.path, &config.data.lexicon, &config.data.feature_cache})

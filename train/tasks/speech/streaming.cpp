@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/system/log.h"
+#include "train/build.h"
 #include "train/tasks/speech/features.h"
 
 namespace tapeformer {
@@ -21,8 +22,8 @@ void check_model(const LoadedSpeechRun& run) {
     throw ConfigError(run.checkpoint.string() +
                       " sees later frames: --stream needs a model trained with model.causal = true");
   const AttentionKind& kind = attention_kind(model.attention);
-  if (!kind.capabilities.recurrent)
-    throw ConfigError("attention kind \"" + kind.name + "\" has no recurrent form, which --stream needs");
+  if (const Capability& recurrent = kind.capabilities.recurrent; !recurrent)
+    throw ConfigError("--stream: " + unsupported_text(kind, "recurrent form", recurrent));
 }
 
 int64_t window_frames(const LoadedSpeechRun& run, double seconds) {
@@ -73,7 +74,7 @@ std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, d
   StreamDecoderOptions options{.window = window_frames(run, window_seconds)};
   if (run.config.data.dataset == "an4") options.pause = 0;  // pauses are found by the energy of filterbanks
   set_scale(run, options);
-  return std::make_unique<StreamDecoder>(*run.model, options);
+  return with_config_keys([&] { return std::make_unique<StreamDecoder>(*run.model, options); });
 }
 
 }  // namespace tapeformer
