@@ -171,7 +171,7 @@ TEST_CASE("empty sequences, batches of one, and errors for long sequences and in
   CHECK_THROWS_WITH_AS(AutoregressiveModel{bad},
                        "value_dim: the width (heads x head_dim = 1) is too small for values and positions",
                        OptionError);
-  CHECK_THROWS_WITH(
-      attention_kind("liner"),
-      "unknown attention kind \"liner\" (known: linear, softmax, lsh); did you mean \"linear\"?");
+  CHECK_THROWS_WITH(attention_kind("liner"),
+                    doctest::Contains("unknown attention kind \"liner\" (known: linear, softmax, lsh"));
+  CHECK_THROWS_WITH(attention_kind("liner"), doctest::Contains("; did you mean \"linear\"?"));
 }

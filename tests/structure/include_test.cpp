@@ -61,6 +61,9 @@ TEST_CASE("control: good includes are not") {
 }
 
 TEST_CASE("control: includes against the order of the folders of train are found") {
+  CHECK(problem_of("train/bench/x.cpp", "#include \"train/cli/commands.h\"") ==
+        "train/bench/x.cpp:1: includes train/cli/commands.h: train/bench/ must not include train/cli/\n");
+  CHECK(problem_of("train/reproduce/x.cpp", "#include \"train/cli/commands.h\"") != "");
   CHECK(problem_of("train/bench/x.cpp", "#include \"train/reproduce/reproduce.h\"") != "");
   CHECK(problem_of("train/config/x.cpp", "#include \"train/trainer.h\"") != "");
   CHECK(problem_of("train/checkpoint/x.cpp", "#include \"train/tasks/task.h\"") != "");

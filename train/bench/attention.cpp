@@ -1,5 +1,5 @@
-// Every attention kind, forward and backward, at doubling lengths: time and memory per token. The benchmark
-// of "Transformers are RNNs", section 4.1.2, without projections.
+// Time and memory per token of each causal attention kind, forward and backward, at doubling lengths. This is
+// the benchmark of "Transformers are RNNs", section 4.1.2, without projections.
 #include <algorithm>
 
 #include "core/threads.h"
@@ -9,8 +9,8 @@
 namespace tapeformer {
 namespace {
 
-Report run_attention(const CommandLine& line) {
-  const auto number = [&](const char* name) { return line.options.get<int64_t>(name); };
+Report run_attention(const BenchmarkArguments& arguments) {
+  const auto number = [&](const char* name) { return arguments.options.get<int64_t>(name); };
   const AttentionLengths lengths{
       .shortest = number("shortest"),
       .longest = number("longest"),
@@ -18,10 +18,10 @@ Report run_attention(const CommandLine& line) {
       .heads = number("heads"),
       .head_dim = number("head-dim"),
       .repeats = number("repeats"),
-      .patience = line.options.get<double>("patience"),
-      .device = device_of(line),
-      .dtype = line.options.get<std::string>("dtype") == "bfloat16" ? DType::bfloat16 : DType::float32};
-  const auto& only = line.options.get<std::string>("kind");
+      .patience = arguments.options.get<double>("patience"),
+      .device = arguments.device,
+      .dtype = arguments.options.get<std::string>("dtype") == "bfloat16" ? DType::bfloat16 : DType::float32};
+  const auto& only = arguments.options.get<std::string>("kind");
   if (!only.empty()) attention_kind(only);
   if (lengths.dtype == DType::bfloat16 && lengths.device.is_cpu())
     throw ConfigError("--dtype bfloat16 needs a CUDA device: set --device");
@@ -54,38 +54,39 @@ Report run_attention(const CommandLine& line) {
 }  // namespace
 
 Benchmark attention_benchmark() {
-  return {.name = "attention",
-          .summary = "causal attention forward and backward at doubling lengths: time and memory per token",
-          .options =
-              {{.name = "kind", .default_value = std::string(), .help = "one attention kind only"},
-               {.name = "shortest",
-                .default_value = int64_t{512},
-                .help = "first length",
-                .min = 1,
-                .max = 1 << 24},
-               {.name = "longest",
-                .default_value = int64_t{65536},
-                .help = "last length",
-                .min = 1,
-                .max = 1 << 24},
-               {.name = "batch", .default_value = int64_t{1}, .help = "sequences", .min = 1, .max = 4096},
-               {.name = "heads", .default_value = int64_t{8}, .help = "heads", .min = 1, .max = 1024},
-               {.name = "head-dim",
-                .default_value = int64_t{64},
-                .help = "width of a head",
-                .min = 1,
-                .max = 1024},
-               {.name = "dtype",
-                .default_value = std::string("float32"),
-                .help = "of queries, keys and values; bfloat16 on a CUDA device",
-                .choices = {"float32", "bfloat16"}},
-               {.name = "patience",
-                .default_value = 20.0,
-                .help = "seconds that one pass may take; longer lengths are left out",
-                .min = 0},
-               {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
-          .run = run_attention,
-          .on_devices = true};
+  return {
+      .name = "attention",
+      .summary = "causal attention forward and backward at doubling lengths: time and memory per token",
+      .options =
+          {{.name = "kind", .default_value = std::string(), .help = "attention kind to measure; empty: all"},
+           {.name = "shortest",
+            .default_value = int64_t{512},
+            .help = "smallest length",
+            .min = 1,
+            .max = 1 << 24},
+           {.name = "longest",
+            .default_value = int64_t{65536},
+            .help = "largest length",
+            .min = 1,
+            .max = 1 << 24},
+           {.name = "batch", .default_value = int64_t{1}, .help = "sequences", .min = 1, .max = 4096},
+           {.name = "heads", .default_value = int64_t{8}, .help = "heads", .min = 1, .max = 1024},
+           {.name = "head-dim",
+            .default_value = int64_t{64},
+            .help = "dimensions of a head",
+            .min = 1,
+            .max = 1024},
+           {.name = "dtype",
+            .default_value = std::string("float32"),
+            .help = "dtype of queries, keys and values; bfloat16 needs a CUDA device",
+            .choices = {"float32", "bfloat16"}},
+           {.name = "patience",
+            .default_value = 20.0,
+            .help = "largest number of seconds for one pass; longer sequences are skipped",
+            .min = 0},
+           {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
+      .run = run_attention,
+      .on_devices = true};
 }
 
 }  // namespace tapeformer

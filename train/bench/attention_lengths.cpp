@@ -9,12 +9,12 @@
 namespace tapeformer {
 namespace {
 
-// One length: its inputs and the times so far.
-class Length {
+// Inputs of one length, and the times measured with them.
+class LengthCase {
  public:
-  Length(const AttentionKind& kind, const AttentionLengths& all, int64_t length)
+  LengthCase(const AttentionKind& kind, const AttentionLengths& all, int64_t length)
       : length_(length),
-        inner_(std::max<int64_t>(kTokensTimed / (length * all.batch), 1)),
+        calls_(std::max<int64_t>(kTokensTimed / (length * all.batch), 1)),
         q_(random_rows({all.batch, length, all.heads, all.head_dim}, "q", all.device, all.dtype, all.seed)),
         k_(kind.capabilities.shared_query_key
                ? q_
@@ -29,7 +29,7 @@ class Length {
     const int64_t before = memory.stats().active;
     const double seconds = seconds_of(
         [&] {
-          for (int64_t i = 0; i < inner_; ++i) {
+          for (int64_t i = 0; i < calls_; ++i) {
             backward(
                 attention.forward(q_, k_, v_, {.causal = true, .key_lengths = {}}, {.seed = seed_}, "bench"),
                 cotangent_);
@@ -37,16 +37,16 @@ class Length {
           }
         },
         q_.device());
-    times_.push_back(seconds / static_cast<double>(inner_));
+    times_.push_back(seconds / static_cast<double>(calls_));
     const int64_t inputs = (k_.raw() == q_.raw() ? 3 : 4) * q_.bytes();
     peak_ = memory.stats().peak - before + inputs;
   }
-  void forget_times() { times_.clear(); }
+  void clear_times() { times_.clear(); }
   double last_seconds() const { return times_.back(); }
   AttentionSample sample() const { return {length_, median(times_), peak_}; }
 
  private:
-  int64_t length_, inner_;
+  int64_t length_, calls_;  // calls per measured time
   Tensor q_, k_, v_;
   uint64_t seed_;
   Tensor cotangent_;
@@ -65,7 +65,7 @@ Tensor random_rows(const Shape& shape, const char* name, Device device, DType dt
 }
 
 void Spread::add(int64_t length, double seconds_per_token) {
-  if (length < kFlatFrom) return;
+  if (length < kSpreadFrom) return;
   fastest_ = count_ == 0 ? seconds_per_token : std::min(fastest_, seconds_per_token);
   slowest_ = std::max(slowest_, seconds_per_token);
   ++count_;
@@ -74,17 +74,17 @@ void Spread::add(int64_t length, double seconds_per_token) {
 std::vector<AttentionSample> measure_attention(const AttentionKind& kind, const OptionValues& options,
                                                const AttentionLengths& lengths) {
   const auto attention = kind.make(options, 0);
-  std::vector<Length> all;
+  std::vector<LengthCase> cases;
   for (int64_t length = lengths.shortest; length <= lengths.longest; length *= 2) {
-    all.emplace_back(kind, lengths, length).run(*attention);
-    // Twice the length takes at most four times as long.
-    if (4 * all.back().last_seconds() > lengths.patience) break;
+    cases.emplace_back(kind, lengths, length).run(*attention);
+    // Attention on twice the length takes at most four times as long.
+    if (4 * cases.back().last_seconds() > lengths.patience) break;
   }
-  for (Length& length : all) length.forget_times();
+  for (LengthCase& one : cases) one.clear_times();
   for (int64_t i = 0; i < lengths.repeats; ++i)
-    for (Length& length : all) length.run(*attention);
+    for (LengthCase& one : cases) one.run(*attention);
   std::vector<AttentionSample> samples;
-  for (const Length& length : all) samples.push_back(length.sample());
+  for (const LengthCase& one : cases) samples.push_back(one.sample());
   return samples;
 }
 

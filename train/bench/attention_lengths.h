@@ -1,4 +1,4 @@
-// Time and memory of attention kinds at doubling lengths, for the benchmark and the figure that show them.
+// Time and memory of attention kinds at doubling lengths, for benchmarks and reproductions.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 
 namespace tapeformer {
 
-inline constexpr int64_t kTokensTimed = 1 << 14;  // short sequences run several times for one time
-inline constexpr int64_t kFlatFrom = 4096;        // "flat" compares the times per token from here on
+inline constexpr int64_t kTokensTimed = 1 << 14;  // short sequences are repeated up to this number of tokens
+inline constexpr int64_t kSpreadFrom = 4096;      // smallest length that Spread uses
 
 // Returns standard normal rows that require a gradient. `name` and `seed` select the random stream.
 Tensor random_rows(const Shape& shape, const char* name, Device device = kCpu, DType dtype = DType::float32,
                    uint64_t seed = kSeed);
 
-// Slowest over fastest of the times per token from kFlatFrom on; 1 is flat, 0 says that there are too few.
+// Ratio of the largest to the smallest time per token at lengths of at least kSpreadFrom. The ratio is 1 if
+// the time is linear in the length, and 0 if fewer than two lengths were added.
 class Spread {
  public:
   void add(int64_t length, double seconds_per_token);
@@ -31,19 +32,20 @@ struct AttentionLengths {
   int64_t shortest = 512, longest = 65536;
   int64_t batch = 1, heads = 8, head_dim = 64;
   int64_t repeats = 5;
-  double patience = 20;  // seconds that one pass may take; longer lengths are left out
+  double patience = 20;  // largest number of seconds for one pass; longer sequences are skipped
   Device device = kCpu;
-  DType dtype = DType::float32;  // bfloat16 on devices only
+  DType dtype = DType::float32;  // bfloat16 needs a CUDA device
   uint64_t seed = kSeed;         // seed of the inputs and the hashes
 };
 
 struct AttentionSample {
   int64_t length = 0;
-  double seconds = 0;      // of one causal forward and backward, the median
-  int64_t peak_bytes = 0;  // inputs and gradients included
+  double seconds = 0;      // median of one causal forward and backward
+  int64_t peak_bytes = 0;  // including inputs and gradients
 };
 
-// Each repeat takes the lengths in turn, so that a disturbance of the machine hits them all.
+// Measures a kind at doubling lengths. Each repeat runs all lengths in turn, so that other load on the
+// machine affects all of them.
 std::vector<AttentionSample> measure_attention(const AttentionKind& kind, const OptionValues& options,
                                                const AttentionLengths& lengths);
 

@@ -1,5 +1,7 @@
 #include "train/bench/bench.h"
 
+#include "core/errors.h"
+
 namespace tapeformer {
 
 const std::vector<Benchmark>& benchmarks() {
@@ -8,10 +10,6 @@ const std::vector<Benchmark>& benchmarks() {
       lsh_attention_benchmark(), generate_benchmark(),   reversible_benchmark(), ctc_benchmark(),
       lstm_benchmark(),          filterbank_benchmark(), stream_benchmark()};
   return *list;
-}
-
-Device device_of(const CommandLine& line) {
-  return choose_device(line.common.device).device;
 }
 
 const Benchmark& benchmark(const std::string& name) {

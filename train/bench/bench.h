@@ -1,32 +1,41 @@
-// The benchmarks of `tapeformer bench`: a list of names, each with its own options and a function that
-// measures and reports. All figures are medians over repeats, and ratios compare measurements of one run on
-// the same threads. To add one: write its file, declare it here, list it in benchmarks() and in
-// CMakeLists.txt.
+// Benchmarks of `tapeformer bench`. Each has a name, options and a function that measures and reports. All
+// figures are medians over repeats. Ratios compare measurements of the same process with the same threads. To
+// add a benchmark, write its file, declare it here, and list it in benchmarks() and in CMakeLists.txt.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "train/cli/common.h"
+#include "core/device.h"
+#include "core/options.h"
+#include "train/command_options.h"
+#include "train/report.h"
+#include "train/tasks/data_access.h"
 
 namespace tapeformer {
 
-inline constexpr double kMilli = 1e3, kMicro = 1e6,
-                        kGiga = 1e9;  // what a figure is multiplied or divided by to be printed
-inline constexpr uint64_t kSeed = 1;  // of random inputs
+// Milliseconds and microseconds per second, and operations per gigaoperation.
+inline constexpr double kMilli = 1e3, kMicro = 1e6, kGiga = 1e9;
+inline constexpr uint64_t kSeed = 1;  // seed of random inputs
+
+// Arguments of a benchmark from the command line.
+struct BenchmarkArguments {
+  OptionValues options;       // values of Benchmark::options
+  Device device = kCpu;       // the CPU unless Benchmark::on_devices is true
+  ConfigOverrides overrides;  // of the config in the option "config"
+  DataAccess data;
+};
 
 struct Benchmark {
   std::string name, summary;
   std::vector<OptionSpec> options;
-  Report (*run)(const CommandLine& line);
-  bool on_devices = false;  // measures the device of --device, which device_of names
+  Report (*run)(const BenchmarkArguments& arguments);
+  bool on_devices = false;  // whether it measures the device of --device
 };
 
-// Throws DeviceError.
-Device device_of(const CommandLine& line);
-
+// Returns all benchmarks in the order of the help.
 const std::vector<Benchmark>& benchmarks();
-// Throws ConfigError with a suggestion for an unknown name.
+// Returns the benchmark with this name. Throws ConfigError, with a suggestion, if there is none.
 const Benchmark& benchmark(const std::string& name);
 
 Benchmark attention_benchmark();

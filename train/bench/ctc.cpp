@@ -1,4 +1,4 @@
-// CTC loss with its gradient, on random logits and labels.
+// Benchmark of the CTC loss, with and without its gradient, on random logits and labels.
 #include "core/rng.h"
 #include "ops/ctc_loss.h"
 #include "train/bench/bench.h"
@@ -24,11 +24,11 @@ Tensor random_labels(int64_t batch, int64_t labels, int64_t classes) {
   return result;
 }
 
-Report run_ctc(const CommandLine& line) {
-  const auto number = [&](const char* name) { return line.options.get<int64_t>(name); };
+Report run_ctc(const BenchmarkArguments& arguments) {
+  const auto number = [&](const char* name) { return arguments.options.get<int64_t>(name); };
   const int64_t batch = number("batch"), frames = number("frames"), classes = number("classes"),
                 labels = number("labels");
-  // Every label may need a blank before it.
+  // With a blank before each label, an alignment has at least two frames per label.
   if (2 * labels > frames) throw ConfigError("--labels must be at most half of --frames");
   const Tensor logits = require_grad(random_logits(batch, frames, classes));
   const Tensor targets = random_labels(batch, labels, classes);
@@ -58,20 +58,20 @@ Report run_ctc(const CommandLine& line) {
 
 Benchmark ctc_benchmark() {
   return {.name = "ctc",
-          .summary = "CTC loss with its gradient, and without",
+          .summary = "CTC loss with and without its gradient",
           .options =
               {{.name = "batch", .default_value = int64_t{16}, .help = "utterances", .min = 1, .max = 4096},
                {.name = "frames",
                 .default_value = int64_t{800},
-                .help = "frames of each",
+                .help = "frames per utterance",
                 .min = 1,
                 .max = 1 << 20},
                {.name = "classes",
                 .default_value = int64_t{40},
-                .help = "classes, the blank among them",
+                .help = "classes, including the blank",
                 .min = 2,
                 .max = 1 << 16},
-               {.name = "labels", .default_value = int64_t{100}, .help = "labels of each", .min = 0},
+               {.name = "labels", .default_value = int64_t{100}, .help = "labels per utterance", .min = 0},
                {.name = "repeats", .default_value = int64_t{15}, .help = "repeats for the median", .min = 1}},
           .run = run_ctc};
 }

@@ -1,4 +1,4 @@
-// Log-mel filterbanks of noise, on one thread.
+// Benchmark of log-mel filterbank features of noise, on one thread.
 #include "data/audio/filterbank.h"
 #include "core/rng.h"
 #include "train/bench/bench.h"
@@ -7,8 +7,8 @@
 namespace tapeformer {
 namespace {
 
-Report run_filterbank(const CommandLine& line) {
-  const auto number = [&](const char* name) { return line.options.get<int64_t>(name); };
+Report run_filterbank(const BenchmarkArguments& arguments) {
+  const auto number = [&](const char* name) { return arguments.options.get<int64_t>(name); };
   const int64_t rate = number("rate"), seconds = number("seconds");
   const Filterbank bank({.rate = rate, .bins = number("bins")});
   std::vector<float> samples(static_cast<size_t>(rate * seconds));
@@ -26,14 +26,18 @@ Report run_filterbank(const CommandLine& line) {
 
 Benchmark filterbank_benchmark() {
   return {.name = "filterbank",
-          .summary = "log-mel filterbanks of noise, on one thread",
+          .summary = "log-mel filterbank features of noise, on one thread",
           .options =
               {{.name = "rate",
                 .default_value = int64_t{16000},
-                .help = "samples a second",
+                .help = "samples per second",
                 .min = 1000,
                 .max = 1 << 20},
-               {.name = "seconds", .default_value = int64_t{60}, .help = "of sound", .min = 1, .max = 36000},
+               {.name = "seconds",
+                .default_value = int64_t{60},
+                .help = "length of the noise",
+                .min = 1,
+                .max = 36000},
                {.name = "bins", .default_value = int64_t{40}, .help = "mel filters", .min = 3, .max = 1024},
                {.name = "repeats", .default_value = int64_t{7}, .help = "repeats for the median", .min = 1}},
           .run = run_filterbank};

@@ -9,7 +9,7 @@ namespace tapeformer {
 
 namespace {
 
-// kernel(product) `count` times on matrices of T.
+// Calls kernel(product) `p.count` times on matrices of T.
 template <class T, class Kernel>
 void multiply(const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& c, Kernel kernel) {
   const Gemm<T> product{.transpose_a = p.transpose_a,

@@ -1,4 +1,5 @@
-// The matrix products of a model, counted and timed: the yardstick that benchmarks hold a whole step against.
+// Matrix products of a model without the rest of its work. Benchmarks compare a training step with the time
+// of these products.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace tapeformer {
 
-// c (m, n) = op(a) op(b), `count` times, with k summed over.
+// `count` products c = op(a) op(b) of the shapes (m, n), (m, k) and (k, n).
 struct GemmShape {
   std::string name;
   int64_t m = 0, n = 0, k = 0;
@@ -23,23 +24,25 @@ struct GemmShape {
   }
 };
 
-// y = x weightᵀ of every linear layer on `rows` tokens; layers of one shape are one entry.
+// Returns the products y = x weightᵀ of all linear layers on `rows` tokens. Layers of equal shape share an
+// entry.
 std::vector<GemmShape> forward_products(const AutoregressiveOptions& model, int64_t rows);
-// The same and the two products of each layer's gradient: dx = dy weight and dweight = dyᵀ x.
+// Returns the forward products and, for each layer, the products of its gradient: dx = dy weight and
+// dweight = dyᵀ x.
 std::vector<GemmShape> training_products(const AutoregressiveOptions& model, int64_t rows);
 double total_flops(const std::vector<GemmShape>& products);
 
-// Returns the operations of attention in a forward pass over one sequence, for all layers and heads, without
-// recomputation. Throws ConfigError if the attention kind declares no `flops`.
+// Returns the floating-point operations of attention in a forward pass over one sequence, for all layers and
+// heads. Throws ConfigError if the attention kind declares no `flops`.
 double attention_flops(const AutoregressiveOptions& model, int64_t length);
 
-// Runs the products on a machine, on buffers of its own: of float32, or of bfloat16 where a device is set to
-// that precision.
+// Runs products on a device with its own buffers. The buffers are float32, or bfloat16 if the device computes
+// in bfloat16.
 class GemmWork {
  public:
   explicit GemmWork(std::vector<GemmShape> products, Device device = kCpu);
   const std::vector<GemmShape>& products() const { return products_; }
-  // One pass over one shape (all its `count` products), or over all of them.
+  // Runs the `count` products of one shape, or of all shapes.
   void run(const GemmShape& shape) const;
   void run() const;
 

@@ -1,5 +1,5 @@
-// Drawing tokens one at a time with the recurrent form: a single sequence on one core, held against reading
-// the weights once a token, and a batch on all cores, held against sgemm on the same matrix shapes.
+// Benchmark of generation with the recurrent form. One sequence on one core is compared with reading all
+// weights once per token. A batch on all cores is compared with sgemm on the same matrix shapes.
 #include "core/allocator.h"
 #include "models/decoder.h"
 #include "models/generation.h"
@@ -12,13 +12,13 @@
 namespace tapeformer {
 namespace {
 
-// Reads every weight once, each thread its share of every tensor.
+// Reads each weight once. Each thread reads an equal part of each tensor.
 uint32_t read_weights(const NamedTensors& weights) {
   const int64_t team = threads();
   std::vector<uint32_t> sums(static_cast<size_t>(team));
   parallel_for(team, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
-      uint32_t sum = 0;  // integers, because their sum may be taken in any order and so in vectors
+      uint32_t sum = 0;  // integer addition is associative, so the compiler vectorizes it
       for (const auto& [name, weight] : weights) {
         const auto* words = static_cast<const uint32_t*>(weight.raw());
         const int64_t last = weight.numel() * (part + 1) / team;
@@ -32,10 +32,10 @@ uint32_t read_weights(const NamedTensors& weights) {
   return total;
 }
 
-// Seconds per pass over the weights.
+// Returns the seconds of one pass over the weights.
 double read_seconds(const NamedTensors& weights) {
   constexpr int kPasses = 20;
-  volatile uint32_t sink = 0;  // keeps the reading
+  volatile uint32_t sink = 0;  // keeps the compiler from removing the reads
   return seconds_of([&] {
            for (int i = 0; i < kPasses; ++i) sink = sink + read_weights(weights);
          }) /
@@ -70,14 +70,15 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
     shares.push_back(flops / times.back() / rates.back());
   }
   for (size_t i = 0; i < reads.size(); ++i) ratios.push_back(times[i] / reads[i]);
-  const int64_t few = std::min<int64_t>(tokens, 3);  // from so many on, a device repeats the launches of one
+  // From the third token on, a CUDA device replays the captured graph of a token.
+  const int64_t few = std::min<int64_t>(tokens, 3);
   const double extra = static_cast<double>(allocations(tokens) - allocations(few));
   Report report;
   report.add("device", device.to_string())
       .add("threads", threads())
       .add("batch", batch)
       .add("milliseconds_per_token", median(times) * kMilli);
-  if (device.is_cpu())  // which reads them with its own cores
+  if (device.is_cpu())
     report.add("milliseconds_to_read_weights", median(reads) * kMilli).add("times_reading", median(ratios));
   return report.add("gflops", flops / median(times) / kGiga)
       .add("sgemm_gflops", median(rates) / kGiga)
@@ -87,12 +88,13 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
       .add("state_bytes", Decoder(model, batch).state_bytes());
 }
 
-Report run_generate(const CommandLine& line) {
-  const auto tokens = line.options.get<int64_t>("tokens"), repeats = line.options.get<int64_t>("repeats");
-  const ModelChoice choice = choose_model(line, 1);
+Report run_generate(const BenchmarkArguments& arguments) {
+  const auto tokens = arguments.options.get<int64_t>("tokens"),
+             repeats = arguments.options.get<int64_t>("repeats");
+  const ModelChoice choice = choose_model(arguments, 1);
   AutoregressiveModel model(choice.model);
   model.initialize(choice.seed);
-  const Device device = device_of(line);
+  const Device device = arguments.device;
   set_precision(choice.run, device);
   model.move(device);
   if (tokens > choice.model.max_length)
@@ -103,7 +105,7 @@ Report run_generate(const CommandLine& line) {
     const ThreadScope one_thread(1);
     rows.push_back(measure(model, 1, tokens, repeats, choice.run.cuda_graphs));
   }
-  const auto batch = line.options.get<int64_t>("batch");
+  const auto batch = arguments.options.get<int64_t>("batch");
   rows.push_back(measure(model, batch, tokens, repeats, choice.run.cuda_graphs));
   return Report()
       .add("attention", choice.model.encoder.attention)
@@ -118,17 +120,17 @@ Benchmark generate_benchmark() {
   std::vector<OptionSpec> options = model_option_specs();
   options.push_back({.name = "batch",
                      .default_value = int64_t{64},
-                     .help = "sequences of the second case",
+                     .help = "sequences of the case on all cores",
                      .min = 1,
                      .max = 1 << 20});
   options.push_back(
-      {.name = "tokens", .default_value = int64_t{128}, .help = "tokens drawn in a repeat", .min = 1});
+      {.name = "tokens", .default_value = int64_t{128}, .help = "tokens generated per repeat", .min = 1});
   options.push_back(
       {.name = "repeats", .default_value = int64_t{7}, .help = "repeats for the median", .min = 1});
   return {.name = "generate",
           .summary =
-              "drawing tokens: one sequence on one core against reading the weights, a batch on all cores "
-              "against sgemm",
+              "generation: one sequence on one core compared with reading the weights, and a batch on all "
+              "cores compared with sgemm",
           .options = options,
           .run = run_generate,
           .on_devices = true};

@@ -1,5 +1,5 @@
-// LSH attention, forward and backward, at doubling lengths: time per token, where the time goes, and the rate
-// of its products against sgemm on products of the same shapes.
+// Benchmark of LSH attention, forward and backward, at doubling lengths. Reports the time per token, the
+// share of each stage, and the rate of the products compared with sgemm on the same shapes.
 #include <map>
 
 #include "core/allocator.h"
@@ -17,19 +17,19 @@ namespace {
 constexpr double kNano = 1e-9;
 class ChunkProducts;
 
-// One length's inputs, and what was measured with them.
+// Inputs of one length, and the measurements with them.
 class Case {
  public:
-  Case(const CommandLine& line, int64_t length)
+  Case(const BenchmarkArguments& arguments, int64_t length)
       : length_(length),
         before_(allocator().stats().active),
-        shape_{line.options.get<int64_t>("batch"), length, line.options.get<int64_t>("heads"),
-               line.options.get<int64_t>("head-dim")},
+        shape_{arguments.options.get<int64_t>("batch"), length, arguments.options.get<int64_t>("heads"),
+               arguments.options.get<int64_t>("head-dim")},
         q_(random_rows(shape_, "q")),
         v_(random_rows(shape_, "v")),
         cotangent_(Tensor::full(shape_, 1)) {}
 
-  // One forward and backward of the kind, hashing included.
+  // Runs one forward and backward, including the hashing.
   void run(const Attention& attention) const {
     backward(attention.forward(q_, q_, v_, {.causal = true, .key_lengths = {}}, {}, "bench"), cotangent_);
     for (const Tensor& x : {q_, v_}) set_gradient(x, {});
@@ -49,7 +49,7 @@ class Case {
 
   int64_t length() const { return length_; }
   double per_token() const { return median(seconds_) / static_cast<double>(shape_[0] * length_); }
-  Report report(const Attention& attention, const ChunkProducts& yardstick, int64_t repeats) const;
+  Report report(const Attention& attention, const ChunkProducts& chunk_products, int64_t repeats) const;
 
  private:
   int64_t length_, before_;
@@ -59,8 +59,8 @@ class Case {
   int64_t peak_ = 0;
 };
 
-// sgemm of every thread for itself on what a chunk multiplies, forward and backward: queries and keys of two
-// chunks.
+// Products of one chunk, forward and backward, that each thread computes independently with sgemm. A chunk
+// has its own queries and the keys of two chunks.
 class ChunkProducts {
  public:
   ChunkProducts(int64_t chunk, int64_t dim) {
@@ -83,9 +83,9 @@ class ChunkProducts {
   std::vector<GemmWork> work_;
 };
 
-// Shares of the time of all threads, from passes with the stages' clocks running; after each, the yardstick,
-// so that both see the same machine.
-Report Case::report(const Attention& attention, const ChunkProducts& yardstick, int64_t repeats) const {
+// Reports the share of each stage in the time of all threads. Passes with stage clocks alternate with sgemm
+// on the same shapes, so that other load on the machine affects both.
+Report Case::report(const Attention& attention, const ChunkProducts& chunk_products, int64_t repeats) const {
   LshStages stages;
   std::vector<double> rates, ratios;
   double seconds = 0;
@@ -96,7 +96,7 @@ Report Case::report(const Attention& attention, const ChunkProducts& yardstick, 
     lsh_stages = nullptr;
     rates.push_back(2 * static_cast<double>(stages.multiply_adds - multiply_adds) /
                     static_cast<double>(stages.products - products));
-    ratios.push_back(rates.back() / yardstick.gflops_per_thread());
+    ratios.push_back(rates.back() / chunk_products.gflops_per_thread());
   }
   const double available = seconds * threads();
   const auto share = [&](const std::atomic<int64_t>& nanoseconds) {
@@ -119,32 +119,33 @@ Report Case::report(const Attention& attention, const ChunkProducts& yardstick, 
       .add("products_over_sgemm", median(ratios));
 }
 
-std::unique_ptr<Attention> make_attention(const CommandLine& line) {
+std::unique_ptr<Attention> make_attention(const BenchmarkArguments& arguments) {
   const AttentionKind& kind = attention_kind("lsh");
   OptionValues values(kind.options);
-  for (const OptionSpec& spec : kind.options) values.set(spec.name, line.options.all().at(spec.name));
+  for (const OptionSpec& spec : kind.options) values.set(spec.name, arguments.options.all().at(spec.name));
   return kind.make(values, 0);
 }
 
-Report run_lsh_attention(const CommandLine& line) {
-  const auto shortest = line.options.get<int64_t>("shortest"), longest = line.options.get<int64_t>("longest");
-  const auto repeats = line.options.get<int64_t>("repeats");
+Report run_lsh_attention(const BenchmarkArguments& arguments) {
+  const auto shortest = arguments.options.get<int64_t>("shortest"),
+             longest = arguments.options.get<int64_t>("longest");
+  const auto repeats = arguments.options.get<int64_t>("repeats");
   if (shortest > longest) throw ConfigError("--shortest is larger than --longest");
-  const auto attention = make_attention(line);
+  const auto attention = make_attention(arguments);
   std::vector<Case> cases;
   for (int64_t length = shortest; length <= longest; length *= 2) {
-    cases.emplace_back(line, length);
+    cases.emplace_back(arguments, length);
     cases.back().measure_peak(*attention);
   }
-  // The lengths in turn, so that a slow moment of the machine meets all of them.
+  // Each repeat runs all lengths in turn, so that other load on the machine affects all of them.
   for (int64_t i = 0; i < repeats; ++i)
     for (Case& one : cases) one.time(*attention);
-  const int64_t chunk = std::max<int64_t>(line.options.get<int64_t>("chunk_length"), 1);
-  const ChunkProducts yardstick(chunk, line.options.get<int64_t>("head-dim"));
+  const int64_t chunk = std::max<int64_t>(arguments.options.get<int64_t>("chunk_length"), 1);
+  const ChunkProducts chunk_products(chunk, arguments.options.get<int64_t>("head-dim"));
   std::vector<Report> rows;
   Spread spread;
   for (const Case& one : cases) {
-    rows.push_back(one.report(*attention, yardstick, repeats));
+    rows.push_back(one.report(*attention, chunk_products, repeats));
     spread.add(one.length(), one.per_token());
   }
   Report report;
@@ -157,11 +158,23 @@ Report run_lsh_attention(const CommandLine& line) {
 
 Benchmark lsh_attention_benchmark() {
   std::vector<OptionSpec> options = {
-      {.name = "shortest", .default_value = int64_t{512}, .help = "first length", .min = 1, .max = 1 << 24},
-      {.name = "longest", .default_value = int64_t{65536}, .help = "last length", .min = 1, .max = 1 << 24},
+      {.name = "shortest",
+       .default_value = int64_t{512},
+       .help = "smallest length",
+       .min = 1,
+       .max = 1 << 24},
+      {.name = "longest",
+       .default_value = int64_t{65536},
+       .help = "largest length",
+       .min = 1,
+       .max = 1 << 24},
       {.name = "batch", .default_value = int64_t{1}, .help = "sequences", .min = 1, .max = 4096},
       {.name = "heads", .default_value = int64_t{8}, .help = "heads", .min = 1, .max = 1024},
-      {.name = "head-dim", .default_value = int64_t{64}, .help = "width of a head", .min = 1, .max = 1024},
+      {.name = "head-dim",
+       .default_value = int64_t{64},
+       .help = "dimensions of a head",
+       .min = 1,
+       .max = 1024},
       {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}};
   for (OptionSpec spec : attention_kind("lsh").options) {
     if (spec.name == "chunk_length") {
@@ -172,7 +185,7 @@ Benchmark lsh_attention_benchmark() {
   }
   return {.name = "lsh-attention",
           .summary =
-              "causal LSH attention forward and backward at doubling lengths: time per token and its parts",
+              "causal LSH attention forward and backward at doubling lengths: time per token and per stage",
           .options = options,
           .run = run_lsh_attention};
 }

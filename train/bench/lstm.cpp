@@ -1,4 +1,4 @@
-// A stack of LSTM layers, forward and backward, on random frames.
+// Benchmark of a stack of LSTM layers, forward and backward, on random frames.
 #include "models/layers/lstm.h"
 #include "core/rng.h"
 #include "train/bench/bench.h"
@@ -15,14 +15,14 @@ Tensor random_frames(const Shape& shape, Device device) {
   return x.to(device);
 }
 
-Report run_lstm(const CommandLine& line) {
-  const auto number = [&](const char* name) { return line.options.get<int64_t>(name); };
+Report run_lstm(const BenchmarkArguments& arguments) {
+  const auto number = [&](const char* name) { return arguments.options.get<int64_t>(name); };
   const int64_t batch = number("batch"), frames = number("frames"), in = number("in");
   LstmStack model({.in = in,
                    .hidden = number("hidden"),
                    .layers = number("layers"),
-                   .bidirectional = line.options.get<bool>("bidirectional")});
-  const Device device = device_of(line);
+                   .bidirectional = arguments.options.get<bool>("bidirectional")});
+  const Device device = arguments.device;
   model.initialize(kSeed);
   model.move(device);
   const Tensor x = random_frames({batch, frames, in}, device);
@@ -41,7 +41,7 @@ Report run_lstm(const CommandLine& line) {
         model.forward(x, {}, {});
       },
       device);
-  // Products forward; backward repeats them for the weights, and for the inputs of all but the first layer.
+  // Operations of the forward products. Biases are neglected.
   double weights = 0;
   for (const auto& [name, parameter] : model.parameters())
     if (parameter.rank() == 2) weights += static_cast<double>(parameter.numel());
@@ -59,30 +59,27 @@ Report run_lstm(const CommandLine& line) {
 }  // namespace
 
 Benchmark lstm_benchmark() {
-  return {.name = "lstm",
-          .summary = "a stack of LSTM layers, forward and backward, and forward alone",
-          .options =
-              {{.name = "batch", .default_value = int64_t{16}, .help = "sequences", .min = 1, .max = 4096},
-               {.name = "frames",
-                .default_value = int64_t{800},
-                .help = "frames of each",
-                .min = 1,
-                .max = 1 << 20},
-               {.name = "in",
-                .default_value = int64_t{40},
-                .help = "features of a frame",
-                .min = 1,
-                .max = 65536},
-               {.name = "hidden",
-                .default_value = int64_t{320},
-                .help = "cells of a layer",
-                .min = 1,
-                .max = 65536},
-               {.name = "layers", .default_value = int64_t{3}, .help = "layers", .min = 1, .max = 1024},
-               {.name = "bidirectional", .default_value = true, .help = "both directions"},
-               {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
-          .run = run_lstm,
-          .on_devices = true};
+  return {
+      .name = "lstm",
+      .summary = "a stack of LSTM layers, forward and backward, and forward alone",
+      .options =
+          {{.name = "batch", .default_value = int64_t{16}, .help = "sequences", .min = 1, .max = 4096},
+           {.name = "frames",
+            .default_value = int64_t{800},
+            .help = "frames per sequence",
+            .min = 1,
+            .max = 1 << 20},
+           {.name = "in", .default_value = int64_t{40}, .help = "features per frame", .min = 1, .max = 65536},
+           {.name = "hidden",
+            .default_value = int64_t{320},
+            .help = "cells per layer and direction",
+            .min = 1,
+            .max = 65536},
+           {.name = "layers", .default_value = int64_t{3}, .help = "layers", .min = 1, .max = 1024},
+           {.name = "bidirectional", .default_value = true, .help = "run each layer in both directions"},
+           {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
+      .run = run_lstm,
+      .on_devices = true};
 }
 
 }  // namespace tapeformer

@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-// Seconds that the work of one call takes on a machine.
+// Returns the seconds of one call, including its work on the device.
 template <class F>
 double seconds_of(F&& f, Device device = kCpu) {
   const Stopwatch watch(device);
@@ -18,7 +18,7 @@ double seconds_of(F&& f, Device device = kCpu) {
   return watch.seconds();
 }
 
-// The middle value, or the mean of the two middle ones; 0 for none.
+// Returns the median, or 0 for an empty list.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
@@ -26,7 +26,7 @@ inline double median(std::vector<double> values) {
   return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-// Median seconds of a call, after one call that is not counted.
+// Returns the median seconds of `repeats` calls, after one call to warm up.
 template <class F>
 double median_seconds(int64_t repeats, F&& f, Device device = kCpu) {
   f();
@@ -35,7 +35,7 @@ double median_seconds(int64_t repeats, F&& f, Device device = kCpu) {
   return median(times);
 }
 
-// Another number of threads for a scope.
+// Sets the number of threads until the end of the scope.
 class ThreadScope {
  public:
   explicit ThreadScope(int count) : previous_(threads()) { set_threads(count); }

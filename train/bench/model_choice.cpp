@@ -9,22 +9,26 @@ std::vector<OptionSpec> model_option_specs() {
   return {
       {.name = "config",
        .default_value = std::string(),
-       .help = "take model, batch and optimizer from this file instead of from the options"},
+       .help = "file with the model, the batch size and the optimizer; replaces the other options"},
       {.name = "layers", .default_value = int64_t{8}, .help = "encoder layers", .min = 1, .max = 1000},
       {.name = "heads", .default_value = int64_t{8}, .help = "attention heads", .min = 1, .max = 1024},
-      {.name = "head-dim", .default_value = int64_t{32}, .help = "width of a head", .min = 1, .max = 1024},
+      {.name = "head-dim",
+       .default_value = int64_t{32},
+       .help = "dimensions of a head",
+       .min = 1,
+       .max = 1024},
       {.name = "feedforward",
        .default_value = int64_t{1024},
-       .help = "hidden units",
+       .help = "hidden dimensions of the feed-forward block",
        .min = 1,
        .max = 1 << 20},
       {.name = "mixtures",
        .default_value = int64_t{10},
-       .help = "logistics of the predictor",
+       .help = "logistics per predicted byte",
        .min = 1,
        .max = 1000},
       {.name = "attention", .default_value = std::string("linear"), .help = "attention kind"},
-      {.name = "dropout", .default_value = 0.1, .help = "in training", .min = 0, .max = 0.9},
+      {.name = "dropout", .default_value = 0.1, .help = "dropout of the training step", .min = 0, .max = 0.9},
       {.name = "length",
        .default_value = int64_t{783},
        .help = "predictions per sequence",
@@ -33,20 +37,20 @@ std::vector<OptionSpec> model_option_specs() {
   };
 }
 
-ModelChoice choose_model(const CommandLine& line, int64_t batch) {
-  const OptionValues& options = line.options;
+ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
+  const OptionValues& options = arguments.options;
   ModelChoice choice;
-  choice.seed = static_cast<uint64_t>(line.common.seed.value_or(1));
+  choice.seed = static_cast<uint64_t>(arguments.overrides.seed.value_or(1));
   if (const auto& path = options.get<std::string>("config"); !path.empty()) {
-    const Config config = load_config(path, line.common.sets, attention_catalogue(),
-                                      {.use = ConfigUse::benchmark, .device = named_device(line.common)});
+    const Config config = load_config(path, arguments.overrides.sets, attention_catalogue(),
+                                      {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
     choice.model = model_options(config, describe_data(config));
     choice.optimizer = config.optimizer;
     choice.run = config.run;
     choice.batch = config.data.batch_size;
     return choice;
   }
-  if (!line.common.sets.empty()) throw ConfigError("--set changes a config, and there is no --config");
+  if (!arguments.overrides.sets.empty()) throw ConfigError("--set needs --config");
   EncoderOptions& encoder = choice.model.encoder;
   encoder.layers = options.get<int64_t>("layers");
   encoder.heads = options.get<int64_t>("heads");

@@ -1,11 +1,11 @@
-// Which model a benchmark measures: that of a config, or one given by options, the paper's MNIST model unless
-// they say otherwise.
+// Model that a benchmark measures. A config or options describe it. The defaults of the options describe the
+// MNIST model of "Transformers are RNNs".
 #pragma once
 
 #include <vector>
 
 #include "models/autoregressive_model.h"
-#include "train/cli/common.h"
+#include "train/bench/bench.h"
 #include "train/config/config.h"
 
 namespace tapeformer {
@@ -13,18 +13,18 @@ namespace tapeformer {
 struct ModelChoice {
   AutoregressiveOptions model;
   OptimizerConfig optimizer;
-  RunConfig run;  // of the config: the precision
+  RunConfig run;  // precision of the config
   int64_t batch = 0;
   uint64_t seed = 0;
 };
 
-// config, layers, heads, head-dim, feedforward, mixtures, attention, length, dropout.
+// Returns the options config, layers, heads, head-dim, feedforward, mixtures, attention, length and dropout.
 std::vector<OptionSpec> model_option_specs();
-// With --config, the model, batch size and optimizer are those of the config (and --set), and the options for
-// the model do nothing; `batch` is that of a choice by options. Throws ConfigError.
-ModelChoice choose_model(const CommandLine& line, int64_t batch);
+// Returns the model of the option "config" with the overrides, or the model of the other options with the
+// batch size `batch`. Throws ConfigError if the config or an option is invalid.
+ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch);
 
-// Random tokens: one more than the model predicts, for each of the batch.
+// Returns random tokens of shape (batch, max_length + 1).
 Batch random_batch(const AutoregressiveOptions& model, int64_t batch, uint64_t seed);
 
 }  // namespace tapeformer

@@ -1,5 +1,5 @@
-// What reversible layers, recomputation and chunks cost in time and save in memory: training steps of small
-// models that differ in nothing else.
+// Benchmark of the time and memory of reversible layers, recomputation and chunks. It compares training steps
+// of small models that are otherwise equal.
 #include <algorithm>
 #include <ctime>
 
@@ -11,25 +11,25 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kShallowest = 2;
+constexpr int64_t kMinLayers = 2;
 
 enum class Form { stored, recompute, reversible };
 constexpr Form kForms[] = {Form::stored, Form::recompute, Form::reversible};
-constexpr const char* kNames[] = {"stored", "recompute", "reversible"};
+constexpr const char* kFormNames[] = {"stored", "recompute", "reversible"};
 
 struct Sample {
   double seconds = 0;   // median of a forward and backward pass
-  double relative = 1;  // median over the repeats of its time over that of the first model
-  int64_t peak = 0;     // highest bytes above parameters and their gradients
+  double relative = 1;  // median ratio of the time to the time of the first model in the same repeat
+  int64_t peak = 0;     // peak bytes besides parameters and their gradients
 };
 
-// A model whose training step can be run again and again.
+// Training step of a model on a fixed batch.
 class Step {
  public:
   Step(const AutoregressiveOptions& options, int64_t batch)
       : model_(options), batch_(random_batch(options, batch, 1)) {
     model_.initialize(1);
-    run();  // makes the gradients, and fills the allocator's cache
+    run();  // allocates the gradients and fills the allocator's cache
   }
 
   void run() { backward(model_.loss(batch_, {.training = true, .seed = 1, .step = 1})); }
@@ -46,7 +46,7 @@ class Step {
   Batch batch_;
 };
 
-// Seconds of the wall's clock, or of the processors' time, that one call takes.
+// Returns the wall-clock time or the processor time of one call in seconds.
 template <class F>
 double seconds_on(const std::string& clock, F&& f) {
   if (clock == "wall") return seconds_of(f);
@@ -60,7 +60,8 @@ struct Timing {
   std::string clock;
 };
 
-// The steps in turn, so that whatever else the machine does slows all of them.
+// Measures training steps. Each repeat runs all models in turn, so that other load on the machine affects all
+// of them.
 std::vector<Sample> measure(const std::vector<AutoregressiveOptions>& models, int64_t batch,
                             const Timing& timing) {
   std::vector<std::unique_ptr<Step>> steps;
@@ -99,32 +100,34 @@ Report row_of(const char* form, int64_t layers, const Sample& sample) {
       .add("peak_bytes", sample.peak);
 }
 
-// Every form at doubling depths; adds the slope of the memory of each and its time at the largest depth.
+// Measures each form at doubling depths. Adds to the report the memory per added layer, and the relative time
+// at the largest depth, of each form.
 std::vector<Report> depths(const ModelChoice& choice, int64_t deepest, const Timing& timing, Report& report) {
   std::vector<Report> rows;
   std::vector<Sample> first, last;
-  for (int64_t layers = kShallowest; layers <= deepest; layers *= 2) {
+  for (int64_t layers = kMinLayers; layers <= deepest; layers *= 2) {
     std::vector<AutoregressiveOptions> models;
     for (const Form form : kForms) models.push_back(in_form(choice.model, form));
     for (AutoregressiveOptions& model : models) model.encoder.layers = layers;
     last = measure(models, choice.batch, timing);
     if (first.empty()) first = last;
-    for (size_t i = 0; i < last.size(); ++i) rows.push_back(row_of(kNames[i], layers, last[i]));
+    for (size_t i = 0; i < last.size(); ++i) rows.push_back(row_of(kFormNames[i], layers, last[i]));
   }
-  const int64_t added = rows.empty() ? 0 : std::get<int64_t>(rows.back().fields()[1].second) - kShallowest;
+  const int64_t added = rows.empty() ? 0 : std::get<int64_t>(rows.back().fields()[1].second) - kMinLayers;
   for (size_t i = 0; i < last.size(); ++i) {
     if (added > 0)
-      report.add(std::string(kNames[i]) + "_added_layer_bytes", (last[i].peak - first[i].peak) / added);
-    report.add(std::string(kNames[i]) + "_times_stored", last[i].relative);
+      report.add(std::string(kFormNames[i]) + "_added_layer_bytes", (last[i].peak - first[i].peak) / added);
+    report.add(std::string(kFormNames[i]) + "_times_stored", last[i].relative);
   }
   return rows;
 }
 
-// One of the two numbers of chunks at 1, 4 and 16, in a model whose memory is mostly what it cuts.
-std::vector<Report> chunks(const AutoregressiveOptions& base, const char* what, Form form, int64_t batch,
+// Measures a model with 1, 4 and 16 chunks of `part`, "feed-forward" or "loss". Most of the memory of `base`
+// should belong to this part.
+std::vector<Report> chunks(const AutoregressiveOptions& base, const char* part, Form form, int64_t batch,
                            const Timing& timing) {
   constexpr int64_t kCounts[] = {1, 4, 16};
-  const bool loss = std::string(what) == "loss";
+  const bool loss = std::string(part) == "loss";
   std::vector<AutoregressiveOptions> models;
   for (const int64_t count : kCounts) {
     models.push_back(in_form(base, form));
@@ -134,8 +137,8 @@ std::vector<Report> chunks(const AutoregressiveOptions& base, const char* what, 
   std::vector<Report> rows;
   for (size_t i = 0; i < samples.size(); ++i)
     rows.push_back(Report()
-                       .add("chunked", what)
-                       .add("form", kNames[static_cast<size_t>(form)])
+                       .add("chunked", part)
+                       .add("form", kFormNames[static_cast<size_t>(form)])
                        .add("chunks", kCounts[i])
                        .add("milliseconds", 1e3 * samples[i].seconds)
                        .add("times_whole", samples[i].relative)
@@ -145,20 +148,20 @@ std::vector<Report> chunks(const AutoregressiveOptions& base, const char* what, 
   return rows;
 }
 
-Report run_reversible(const CommandLine& line) {
-  const Timing timing{line.options.get<int64_t>("repeats"), line.options.get<std::string>("clock")};
-  const auto deepest = line.options.get<int64_t>("deepest");
-  const ModelChoice choice = choose_model(line, line.options.get<int64_t>("batch"));
+Report run_reversible(const BenchmarkArguments& arguments) {
+  const Timing timing{arguments.options.get<int64_t>("repeats"), arguments.options.get<std::string>("clock")};
+  const auto deepest = arguments.options.get<int64_t>("deepest");
+  const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
   Report report;
   report.add("threads", threads()).add("attention", choice.model.encoder.attention);
   const std::vector<Report> rows = depths(choice, deepest, timing, report);
   AutoregressiveOptions wide = choice.model;
-  wide.max_length *= line.options.get<int64_t>("lengthen");
-  wide.encoder.feedforward *= line.options.get<int64_t>("widen");
+  wide.max_length *= arguments.options.get<int64_t>("lengthen");
+  wide.encoder.feedforward *= arguments.options.get<int64_t>("widen");
   AutoregressiveOptions many = choice.model;
   many.max_length = wide.max_length;
   many.head = Head::categorical;
-  many.vocabulary = line.options.get<int64_t>("vocabulary");
+  many.vocabulary = arguments.options.get<int64_t>("vocabulary");
   std::vector<Report> chunked;
   for (const auto& part : {chunks(wide, "feed-forward", Form::reversible, choice.batch, timing),
                            chunks(wide, "feed-forward", Form::stored, choice.batch, timing),
@@ -167,7 +170,7 @@ Report run_reversible(const CommandLine& line) {
   return report.add("depths", rows).add("chunks", chunked);
 }
 
-// The options of a model, with sizes that keep 32 stored layers small.
+// Returns the options of a model with defaults that keep 32 stored layers small.
 std::vector<OptionSpec> options() {
   std::vector<OptionSpec> list = model_option_specs();
   for (OptionSpec& option : list) {
@@ -182,17 +185,17 @@ std::vector<OptionSpec> options() {
   list.push_back({.name = "batch", .default_value = int64_t{2}, .help = "sequences", .min = 1, .max = 4096});
   list.push_back({.name = "deepest",
                   .default_value = int64_t{32},
-                  .help = "layers of the deepest model; the others have 2, 4, …",
-                  .min = kShallowest,
+                  .help = "layers of the deepest model; the other models have 2, 4, … layers",
+                  .min = kMinLayers,
                   .max = 1024});
   list.push_back({.name = "lengthen",
                   .default_value = int64_t{4},
-                  .help = "times the length of the models with chunks",
+                  .help = "factor on the length of the models with chunks",
                   .min = 1,
                   .max = 1024});
   list.push_back({.name = "widen",
                   .default_value = int64_t{8},
-                  .help = "times the hidden units of the models with feed-forward chunks",
+                  .help = "factor on the hidden dimensions of the models with feed-forward chunks",
                   .min = 1,
                   .max = 1024});
   list.push_back({.name = "vocabulary",
@@ -202,7 +205,7 @@ std::vector<OptionSpec> options() {
                   .max = 1 << 20});
   list.push_back({.name = "clock",
                   .default_value = std::string("wall"),
-                  .help = "wall, or cpu: the processors' time, for one thread on a busy machine",
+                  .help = "clock; cpu is the processor time, for one thread on a busy machine",
                   .choices = {"wall", "cpu"}});
   list.push_back(
       {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1});

@@ -1,4 +1,5 @@
-// The rates that everything else is held against: sgemm on a model's matrix shapes, and copying memory.
+// Benchmark of sgemm on the matrix shapes of a training step, and of copying memory. Other benchmarks are
+// compared with these rates.
 #include <cstring>
 
 #include "train/bench/bench.h"
@@ -9,7 +10,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kCopyBytes = int64_t{256} << 20;  // far beyond the caches
+constexpr int64_t kCopyBytes = int64_t{256} << 20;  // much larger than the caches
 
 double copy_rate(int64_t repeats) {
   const Tensor from = Tensor::full({kCopyBytes}, 1, DType::uint8),
@@ -22,9 +23,9 @@ double copy_rate(int64_t repeats) {
   return 2 * static_cast<double>(kCopyBytes) / seconds;  // each byte is read and written
 }
 
-Report run_sgemm(const CommandLine& line) {
-  const auto repeats = line.options.get<int64_t>("repeats");
-  const ModelChoice choice = choose_model(line, line.options.get<int64_t>("batch"));
+Report run_sgemm(const BenchmarkArguments& arguments) {
+  const auto repeats = arguments.options.get<int64_t>("repeats");
+  const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
   const GemmWork work(training_products(choice.model, choice.batch * choice.model.max_length));
   std::vector<Report> rows;
   double seconds = 0;

@@ -1,4 +1,4 @@
-// What one op costs besides its arithmetic: an addition of 16 elements is recorded, run and swept back.
+// Benchmark of the overhead of one op: an addition of 16 elements, forward and backward.
 #include "autograd/tape.h"
 #include "ops/elementwise.h"
 #include "train/bench/bench.h"
@@ -9,8 +9,8 @@ namespace {
 
 constexpr int64_t kElements = 16;
 
-Report run_small_op(const CommandLine& line) {
-  const auto ops = line.options.get<int64_t>("ops"), repeats = line.options.get<int64_t>("repeats");
+Report run_small_op(const BenchmarkArguments& arguments) {
+  const auto ops = arguments.options.get<int64_t>("ops"), repeats = arguments.options.get<int64_t>("repeats");
   const ThreadScope one_thread(1);
   const Tensor x = Tensor::full({kElements}, 0.5), b = Tensor::full({kElements}, 0.25);
   const Tensor cotangent = Tensor::full({kElements}, 1);
@@ -43,10 +43,10 @@ Report run_small_op(const CommandLine& line) {
 Benchmark small_op_benchmark() {
   return {.name = "small-op",
           .summary =
-              "an addition of 16 elements recorded, run and swept back: each op with a sweep of its own, "
-              "and a chain of ops with one sweep",
+              "an addition of 16 elements, forward and backward: one backward per op, and one backward for a "
+              "chain of ops",
           .options =
-              {{.name = "ops", .default_value = int64_t{10000}, .help = "ops in a repeat", .min = 1},
+              {{.name = "ops", .default_value = int64_t{10000}, .help = "ops per repeat", .min = 1},
                {.name = "repeats", .default_value = int64_t{15}, .help = "repeats for the median", .min = 1}},
           .run = run_small_op};
 }

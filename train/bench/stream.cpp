@@ -1,5 +1,5 @@
-// Benchmark of `transcribe --stream`: phone error rates of streams that are made of the recordings of a
-// corpus, and of the same recordings one by one.
+// Benchmark of `transcribe --stream`. Concatenates recordings of a corpus to streams and compares their phone
+// error rate with the rate of the single recordings.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 #include "data/files/command.h"
 #include "train/bench/bench.h"
 #include "train/bench/measure.h"
-#include "train/cli/run_options.h"
+#include "train/run.h"
 #include "train/tasks/speech/features.h"
 #include "train/tasks/speech/streaming.h"
 
@@ -24,7 +24,7 @@ using Samples = std::vector<int16_t>;
 struct Clip {
   Samples samples;
   Labels labels;
-  int64_t errors = 0;  // of a stream that is this clip alone
+  int64_t errors = 0;  // phone errors if the stream consists of this clip
 };
 
 struct Counts {
@@ -38,8 +38,8 @@ Samples to_samples(const std::vector<float>& values) {
   return samples;
 }
 
-// Counts the errors of an alignment with the fewest errors. Memory grows with the hypothesis only, because a
-// stream of an hour has tens of thousands of phones.
+// Counts the errors of an alignment with the fewest errors. Needs one row of memory, because a stream of an
+// hour has tens of thousands of phones.
 Counts count_errors(const Labels& reference, const Labels& hypothesis) {
   std::vector<Counts> row(hypothesis.size() + 1);
   for (size_t h = 0; h < row.size(); ++h) row[h] = {static_cast<int64_t>(h), static_cast<int64_t>(h), 0};
@@ -60,7 +60,7 @@ Counts count_errors(const Labels& reference, const Labels& hypothesis) {
   return row.back();
 }
 
-// Thread that writes samples to a socket, as another program would.
+// Thread that writes samples to a socket, like another program that feeds a pipe.
 class Writer {
  public:
   explicit Writer(const std::vector<const Samples*>& parts) {
@@ -74,7 +74,7 @@ class Writer {
       close(end);
     });
   }
-  // Closes the end of the reader first, which ends a thread that waits for the reader.
+  // Closes the reading end first, so that a blocked write fails and the thread ends.
   ~Writer() {
     close(read_end_);
     thread_.join();
@@ -113,7 +113,8 @@ Labels transcribe(const LoadedSpeechRun& run, StreamDecoder& decoder,
   return labels;
 }
 
-// Returns -1 for phones that training has not seen: they match no label, so they count as errors.
+// Returns the labels of phones. Phones that are unseen in training get the label -1, which equals no
+// prediction.
 Labels labels_of(const Words& phones, const PhoneTable& table) {
   Labels labels;
   for (const std::string& phone : phones)
@@ -121,11 +122,11 @@ Labels labels_of(const Words& phones, const PhoneTable& table) {
   return labels;
 }
 
-// Reads the recordings of a part and counts the errors in each. The state is never restarted, so that the
-// reference figure does not depend on --window.
-std::vector<Clip> read_clips(const LoadedSpeechRun& run, const CommandLine& line) {
+// Reads the recordings of a part and counts the phone errors in each. The decoder has no window, so that the
+// result does not depend on --window.
+std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArguments& arguments) {
   const Corpus corpus =
-      read_speech_part(run.config, line.options.get<std::string>("split"), data_access(line));
+      read_speech_part(run.config, arguments.options.get<std::string>("split"), arguments.data);
   const AudioOptions options = feature_options(run.config, false).audio();
   const auto decoder = make_stream_decoder(run, 0);
   std::vector<Clip> clips;
@@ -182,17 +183,18 @@ Report measure(const LoadedSpeechRun& run, StreamDecoder& decoder, const std::ve
       .add("peak_memory_bytes", peak_resident_bytes());
 }
 
-Report run_stream(const CommandLine& line) {
+Report run_stream(const BenchmarkArguments& arguments) {
   const NoGrad no_grad;
-  const auto& path = line.options.get<std::string>("run");
+  const auto& path = arguments.options.get<std::string>("run");
   if (path.empty()) throw ConfigError("bench stream needs --run, the run directory of a speech model");
-  const auto lengths = index_list("seconds", line.options.get<std::string>("seconds"));
+  const auto lengths = index_list("seconds", arguments.options.get<std::string>("seconds"));
   const LoadedSpeechRun run =
-      load_speech_run(find_run({.path = path, .sets = {}, .device = device_of(line)}));
-  const auto decoder = make_stream_decoder(run, line.options.get<double>("window"));
-  const std::vector<Clip> clips = read_clips(run, line);
-  const Samples pause = pause_samples(line.options.get<double>("pause"), line.options.get<double>("noise-db"),
-                                      feature_options(run.config, false).filterbank.rate);
+      load_speech_run(find_run({.path = path, .sets = {}, .device = arguments.device}));
+  const auto decoder = make_stream_decoder(run, arguments.options.get<double>("window"));
+  const std::vector<Clip> clips = read_clips(run, arguments);
+  const Samples pause =
+      pause_samples(arguments.options.get<double>("pause"), arguments.options.get<double>("noise-db"),
+                    feature_options(run.config, false).filterbank.rate);
   std::vector<Report> rows;
   for (const int64_t seconds : lengths)
     rows.push_back(measure(run, *decoder, clips, pause, static_cast<double>(seconds)));
@@ -207,16 +209,16 @@ Report run_stream(const CommandLine& line) {
 Benchmark stream_benchmark() {
   return {
       .name = "stream",
-      .summary = "phone error rate of transcribe --stream by the length of the stream",
+      .summary = "phone error rate of transcribe --stream at several lengths of the stream",
       .options = {{.name = "run", .default_value = std::string(), .help = "run directory of the model"},
                   {.name = "split",
                    .default_value = std::string("test"),
-                   .help = "part of the run's corpus whose recordings make the streams",
+                   .help = "part of the corpus with the recordings",
                    .choices = {"train", "valid", "test"}},
                   {.name = "seconds",
                    .default_value = std::string("10,60,780"),
                    .help =
-                       "lengths of the streams; a stream ends with the recording that reaches its length"},
+                       "lengths of the streams; a stream ends after the recording that reaches its length"},
                   {.name = "pause",
                    .default_value = 0.5,
                    .help = "seconds of noise after each recording",

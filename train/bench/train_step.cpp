@@ -1,6 +1,6 @@
-// A whole training step (forward, backward, clipping, optimizer) on random bytes, held against products of
-// the step's own matrix shapes, in its precision. Both are measured in turn, so that whatever else the
-// machine does slows both.
+// Benchmark of a training step (forward, backward, clipping, optimizer) on random bytes. The step is compared
+// with products of its matrix shapes in its precision. Steps and products alternate, so that other load on
+// the machine affects both.
 #include "core/allocator.h"
 #include "core/system/machine.h"
 #include "train/bench/bench.h"
@@ -14,71 +14,109 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kWarmUp = 2;  // the second step allocates nothing new
+constexpr int64_t kWarmUp = 2;  // later steps allocate no memory
 
-Report run_train_step(const CommandLine& line) {
-  const auto repeats = line.options.get<int64_t>("repeats");
-  const ModelChoice choice = choose_model(line, line.options.get<int64_t>("batch"));
-  const Device device = device_of(line);
-  set_precision(choice.run, device);
-  AutoregressiveModel model(choice.model);
-  model.initialize(choice.seed);
-  model.move(device);
-  Optimizer optimizer(choice.optimizer, model.parameters());
-  const int64_t length = choice.model.max_length;
-  Batch batch = random_batch(choice.model, choice.batch, choice.seed);
-  const bool repeats_steps = !device.is_cpu() && choice.run.cuda_graphs;
-  if (repeats_steps) batch.tokens = batch.tokens.to(device);
-  StepGraphs graphs(device, 1);
-  int64_t number = 0;
-  const auto launches = [&] {
-    const Tensor loss =
-        model.loss(batch, {.training = true, .seed = choice.seed, .step = static_cast<uint64_t>(number)});
-    backward(loss);
-    return StepOutputs{{detach(loss)}, optimizer.apply()};
-  };
-  const auto step = [&] {
-    optimizer.prepare(choice.optimizer.lr);
-    if (repeats_steps)
-      graphs.run("", number, launches);
+// Training step of a model on a fixed batch, replayed as a CUDA graph if the config allows it.
+class TrainingStep {
+ public:
+  TrainingStep(const ModelChoice& choice, Device device)
+      : choice_(choice),
+        model_(choice.model),
+        replays_(!device.is_cpu() && choice.run.cuda_graphs),
+        batch_(random_batch(choice.model, choice.batch, choice.seed)),
+        graphs_(device, 1) {
+    model_.initialize(choice.seed);
+    model_.move(device);
+    optimizer_ = std::make_unique<Optimizer>(choice.optimizer, model_.parameters());
+    if (replays_) batch_.tokens = batch_.tokens.to(device);
+  }
+
+  void run() {
+    optimizer_->prepare(choice_.optimizer.lr);
+    if (replays_)
+      graphs_.run({}, number_, [&] { return launch(); });
     else
-      launches();
-    ++number;
-  };
+      launch();
+    ++number_;
+  }
+  const Module& model() const { return model_; }
+  bool replays() const { return replays_; }
+
+ private:
+  StepOutputs launch() {
+    const Tensor loss =
+        model_.loss(batch_, {.training = true, .seed = choice_.seed, .step = static_cast<uint64_t>(number_)});
+    backward(loss);
+    return StepOutputs{{detach(loss)}, optimizer_->apply()};
+  }
+
+  const ModelChoice& choice_;
+  AutoregressiveModel model_;
+  bool replays_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Batch batch_;
+  StepGraphs graphs_;
+  int64_t number_ = 0;
+};
+
+// Floating-point operations of a training step.
+struct StepWork {
+  double products, attention;
+};
+
+struct Timings {
+  std::vector<double> steps;           // seconds
+  std::vector<double> products_rates;  // floating-point operations per second
+  std::vector<double> shares;          // rate of the step relative to the rate of the products
+};
+
+Timings measure(TrainingStep& step, const GemmWork& products, const StepWork& work, int64_t repeats,
+                Device device) {
+  products.run();
+  Timings timings;
+  for (int64_t i = 0; i < repeats; ++i) {
+    timings.steps.push_back(seconds_of([&] { step.run(); }, device));
+    timings.products_rates.push_back(work.products / seconds_of([&] { products.run(); }, device));
+    timings.shares.push_back((work.products + work.attention) / timings.steps.back() /
+                             timings.products_rates.back());
+  }
+  return timings;
+}
+
+Report run_train_step(const BenchmarkArguments& arguments) {
+  const auto repeats = arguments.options.get<int64_t>("repeats");
+  const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
+  const Device device = arguments.device;
+  const int64_t length = choice.model.max_length;
+  set_precision(choice.run, device);
+  TrainingStep step(choice, device);
   allocator(device).reset_peak();
-  for (int64_t i = 0; i < kWarmUp; ++i) step();
+  for (int64_t i = 0; i < kWarmUp; ++i) step.run();
   const int64_t peak = allocator(device).stats().peak, resident = peak_resident_bytes();
 
   const GemmWork products(training_products(choice.model, choice.batch * length), device);
-  const double product_flops = total_flops(products.products());
-  // Forward, and twice as much for the gradients of both factors of every product.
-  const double attention = 3 * attention_flops(choice.model, length) * static_cast<double>(choice.batch);
-  const double flops = product_flops + attention;
-  products.run();
-  std::vector<double> steps, rates, shares;
-  for (int64_t i = 0; i < repeats; ++i) {
-    steps.push_back(seconds_of(step, device));
-    rates.push_back(product_flops / seconds_of([&] { products.run(); }, device));
-    shares.push_back(flops / steps.back() / rates.back());
-  }
-  const double seconds = median(steps);
+  // The gradients of both operands of a product need as many operations each as the product.
+  const StepWork work{total_flops(products.products()),
+                      3 * attention_flops(choice.model, length) * static_cast<double>(choice.batch)};
+  const Timings timings = measure(step, products, work, repeats, device);
+  const double seconds = median(timings.steps), flops = work.products + work.attention;
   return Report()
       .add("device", device.to_string())
       .add("precision", choice.run.precision)
       .add("threads", threads())
-      .add("graph", repeats_steps)
+      .add("graph", step.replays())
       .add("attention", choice.model.encoder.attention)
-      .add("parameters", parameter_count(model))
+      .add("parameters", parameter_count(step.model()))
       .add("batch", choice.batch)
       .add("length", length)
       .add("seconds_per_step", seconds)
-      .add("fastest_seconds_per_step", *std::min_element(steps.begin(), steps.end()))
+      .add("fastest_seconds_per_step", *std::min_element(timings.steps.begin(), timings.steps.end()))
       .add("tokens_per_second", static_cast<double>(choice.batch * length) / seconds)
       .add("gflop_per_step", flops / kGiga)
-      .add("gflop_of_attention", attention / kGiga)
+      .add("gflop_of_attention", work.attention / kGiga)
       .add("gflops", flops / seconds / kGiga)
-      .add("sgemm_gflops", median(rates) / kGiga)
-      .add("share_of_sgemm", median(shares))
+      .add("sgemm_gflops", median(timings.products_rates) / kGiga)
+      .add("share_of_sgemm", median(timings.shares))
       .add("peak_bytes", peak)
       .add("peak_resident_bytes", resident);
 }

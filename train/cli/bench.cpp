@@ -1,4 +1,4 @@
-// tapeformer bench: lists the benchmarks and runs one.
+// Command "tapeformer bench": lists the benchmarks or runs one of them.
 #include "train/bench/bench.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ CommandSpec list_spec() {
     names += "  " + known.name + std::string(14 - std::min<size_t>(known.name.size(), 13), ' ') +
              known.summary + "\n";
   return {.name = "bench",
-          .summary = "Measures the speed and the memory of parts of the program.",
+          .summary = "Measures the speed and memory of parts of the program.",
           .positionals = {{"NAME", "a benchmark, or \"list\""}},
           .options = {},
           .details = "Benchmarks (\"tapeformer bench NAME --help\" explains one):\n" + names};
@@ -35,15 +35,34 @@ bool is_benchmark(const std::string& name) {
                      [&](const Benchmark& known) { return known.name == name; });
 }
 
-bool takes_config(const Benchmark& chosen) {
+bool has_option(const Benchmark& chosen, const std::string& name) {
   return std::any_of(chosen.options.begin(), chosen.options.end(),
-                     [](const OptionSpec& option) { return option.name == "config"; });
+                     [&](const OptionSpec& option) { return option.name == name; });
+}
+
+// Returns the device that the benchmark measures. Throws ConfigError if it measures the CPU only and --device
+// names another device.
+Device measured_device(const Benchmark& chosen, const CommonOptions& common) {
+  if (chosen.on_devices) return use_device(common);
+  if (common.device == "auto")
+    log_info("device cpu: benchmark \"", chosen.name, "\" measures the CPU only");
+  else if (!choose_device(common.device).device.is_cpu())
+    throw ConfigError("benchmark \"" + chosen.name + "\" measures the CPU, not " + common.device);
+  return kCpu;
+}
+
+BenchmarkArguments arguments_of(const Benchmark& chosen, const CommandLine& line) {
+  return {.options = line.options,
+          .device = measured_device(chosen, line.common),
+          .overrides = overrides_of(line.common),
+          .data = {line.common.data_dir,
+                   has_option(chosen, "allow-commands") && line.options.get<bool>("allow-commands")}};
 }
 
 }  // namespace
 
 int run_bench(const Arguments& arguments) {
-  // The name of the benchmark determines its options. It may stand after options.
+  // The options depend on the benchmark, whose name may follow options.
   const auto chosen_name = std::find_if(arguments.begin(), arguments.end(), is_benchmark);
   if (chosen_name == arguments.end()) {
     const auto require = [](const std::string& name) {
@@ -62,19 +81,15 @@ int run_bench(const Arguments& arguments) {
                                    .summary = chosen.summary,
                                    .positionals = {},
                                    .options = chosen.options,
-                                   .uses_config = takes_config(chosen)},
+                                   .uses_config = has_option(chosen, "config")},
                                   rest);
   if (!line) return 0;
-  if (chosen.on_devices)
-    use_device(line->common);
-  else if (line->common.device == "auto")
-    log_info("device cpu: benchmark \"", chosen.name, "\" measures it alone");
-  else if (!device_of(*line).is_cpu())
-    throw ConfigError("benchmark \"" + chosen.name + "\" measures the CPU, not " + line->common.device);
-  if (!blas_info().shares_threads()) log_warning("OpenBLAS is not the OpenMP build; figures will be poor");
+  const BenchmarkArguments benchmark_arguments = arguments_of(chosen, *line);
+  if (!blas_info().shares_threads())
+    log_warning("OpenBLAS is not the OpenMP build, so its threads compete with the threads of Tapeformer");
   Report report;
   report.add("benchmark", chosen.name);
-  const Report figures = chosen.run(*line);
+  const Report figures = chosen.run(benchmark_arguments);
   for (const auto& [name, value] : figures.fields()) report.add(name, value);
   print_report(report, line->common);
   return 0;

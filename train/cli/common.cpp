@@ -22,16 +22,16 @@ const std::vector<OptionSpec>& common_specs() {
       {.name = "device", .default_value = std::string("auto"), .help = "auto, cpu, cuda or cuda:N"},
       {.name = "threads",
        .default_value = int64_t{0},
-       .help = "processor threads; 0: all processors",
+       .help = "CPU threads; 0: all processors",
        .min = 0,
        .max = 4096},
-      {.name = "seed", .default_value = int64_t{0}, .help = "seed of everything random", .min = 0},
+      {.name = "seed", .default_value = int64_t{0}, .help = "seed of all random numbers", .min = 0},
       {.name = "data-dir",
        .default_value = std::string(),
-       .help = "folder of the data sets, before $TAPEFORMER_DATA and ~/.local/share/tapeformer"},
+       .help = "folder of the data sets; searched before $TAPEFORMER_DATA and ~/.local/share/tapeformer"},
       {.name = "set",
        .default_value = std::vector<std::string>{},
-       .help = "table.key=value: overrides a key of the config; may be repeated"},
+       .help = "override a config key: table.key=value; may be repeated"},
       {.name = "json", .default_value = false, .help = "print one JSON object and nothing else"},
       {.name = "quiet", .default_value = false, .help = "only warnings and errors on standard error"},
   };
@@ -94,7 +94,8 @@ std::string range_text(const OptionSpec& spec) {
   return text;
 }
 
-// The text of an option in the type that its specification asks for.
+// Converts the text of an option to the type of its specification. Throws ConfigError if the text does not
+// match.
 OptionValue typed(const OptionSpec& spec, const std::string& text) {
   const auto wrong = [&](const std::string& expected) {
     return ConfigError("--" + spec.name + ": expected " + expected + ", got \"" + text + "\"");
@@ -103,7 +104,7 @@ OptionValue typed(const OptionSpec& spec, const std::string& text) {
     int64_t number = 0;
     if (!parse_number(text, number) || static_cast<double>(number) < spec.min ||
         static_cast<double>(number) > spec.max)
-      throw wrong("a whole number" + range_text(spec));
+      throw wrong("an integer" + range_text(spec));
     return number;
   }
   if (std::holds_alternative<double>(spec.default_value)) {
@@ -128,7 +129,7 @@ OptionValues values_of(const std::vector<OptionSpec>& specs, const cxxopts::Pars
     if (is_flag(spec)) {
       values.set(spec.name, parsed[spec.name].as<bool>());
     } else if (std::holds_alternative<std::vector<std::string>>(spec.default_value)) {
-      // In the library's own lists a comma separates items; here every occurrence is one item.
+      // cxxopts would split the value of an occurrence at commas.
       std::vector<std::string> items;
       for (const auto& occurrence : parsed.arguments())
         if (occurrence.key() == spec.name) items.push_back(occurrence.value());
@@ -166,7 +167,7 @@ std::string description(const CommandSpec& spec) {
   return text + "\n";
 }
 
-// Returns the words before "--" that are no option, in order. Throws ConfigError for undeclared options.
+// Returns the positional words before "--", in order. Throws ConfigError for undeclared options.
 std::vector<std::string> positional_words(const CommandSpec& spec, const cxxopts::ParseResult& parsed) {
   std::vector<std::string> names = {"help"};
   for (const auto* specs : {&spec.options, &common_specs()})
@@ -215,7 +216,7 @@ CommonOptions common_options(const CommandSpec& spec, const cxxopts::ParseResult
   common.json = values.get<bool>("json");
   common.quiet = values.get<bool>("quiet");
   if (!spec.uses_config && !common.sets.empty())
-    throw ConfigError("\"tapeformer " + spec.name + "\" reads no config, so --set has nothing to change");
+    throw ConfigError("\"tapeformer " + spec.name + "\" reads no config and does not take --set");
   return common;
 }
 
@@ -247,15 +248,18 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
     check_positionals(spec, line.positionals);
     if (line.common.quiet) set_log_level(LogLevel::warning);
     set_threads(static_cast<int>(line.common.threads));
-    choose_device(line.common.device);  // a wrong name is an error of every command
+    choose_device(line.common.device);  // throws for invalid names, also in commands that use no device
     return line;
   } catch (const cxxopts::exceptions::exception& error) {
     throw ConfigError("\"tapeformer " + spec.name + "\": " + error.what());
   }
 }
 
-std::string named_device(const CommonOptions& common) {
-  return common.device == "auto" ? "" : common.device;
+ConfigOverrides overrides_of(const CommonOptions& common) {
+  return {.sets = common.sets,
+          .device = common.device == "auto" ? "" : common.device,
+          .threads = common.threads,
+          .seed = common.seed};
 }
 
 Device use_device(const CommonOptions& common) {
@@ -270,29 +274,6 @@ void print_text(const std::string& raw) {
   const std::string text = printable(raw);
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     throw std::runtime_error(concat_text("cannot write to standard output: ", std::strerror(errno)));
-}
-
-std::vector<int64_t> index_list(const std::string& option, const std::string& text) {
-  std::vector<int64_t> list;
-  for (size_t first = 0; first <= text.size();) {
-    const size_t comma = std::min(text.find(',', first), text.size());
-    int64_t index = -1;
-    if (!parse_number(text.substr(first, comma - first), index) || index < 0)
-      throw ConfigError("--" + option + ": expected numbers of at least 0 separated by commas, got \"" +
-                        text + "\"");
-    list.push_back(index);
-    first = comma + 1;
-  }
-  return list;
-}
-
-std::string unknown_text(const std::string& kind, const std::string& word,
-                         const std::vector<std::string>& names) {
-  const std::string near = nearest_name(word, names);
-  std::string text = "unknown " + kind + " \"" + word + "\"";
-  if (!near.empty()) return text + "; did you mean \"" + near + "\"?";
-  for (size_t i = 0; i < names.size(); ++i) text += (i ? ", " : "; there are ") + names[i];
-  return text;
 }
 
 }  // namespace tapeformer

@@ -1,9 +1,10 @@
-// tapeformer reproduce: runs a table or a figure of a paper and prints ours beside the paper's.
+// Command "tapeformer reproduce": reproduces a table or a figure of a paper.
 #include "train/reproduce/reproduce.h"
 
 #include <algorithm>
 
 #include "core/errors.h"
+#include "core/system/log.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
 
@@ -12,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the folder of the configs: `named`, or share/tapeformer/configs of the installed program, or
-// `configs` in a folder above the program, or ./configs.
+// Returns the folder of the configs: `named` if it is not empty, or the first existing folder of
+// share/tapeformer/configs of the installed program, `configs` in a folder above the program, and ./configs.
 fs::path configs_folder(const fs::path& named) {
   std::error_code error;
   if (!named.empty()) {
@@ -54,22 +55,22 @@ CommandSpec reproduce_spec() {
   return {
       .name = "reproduce",
       .summary =
-          "Trains or measures what a table or a figure of a paper shows, with the paper's numbers where it "
-          "prints them.",
+          "Trains or measures what a table or a figure of a paper shows, and prints the results beside the "
+          "published numbers.",
       .positionals = {{"NAME", "a table or figure, or \"list\""}},
-      .options =
-          {{.name = "scale",
-            .default_value = std::string("smoke"),
-            .help = "smoke: sizes for two cores; paper: the paper's",
-            .choices = {"smoke", "paper"}},
-           {.name = "out",
-            .default_value = std::string(),
-            .help =
-                "where to write (default: runs/reproduce/NAME-SCALE); a second call continues its trainings"},
-           {.name = "configs",
-            .default_value = std::string(),
-            .help = "the folder of the experiments' configs (default: that of this installation)"},
-           allow_commands_option()},
+      .options = {{.name = "scale",
+                   .default_value = std::string("smoke"),
+                   .help = "smoke: sizes for two cores; paper: sizes of the paper",
+                   .choices = {"smoke", "paper"}},
+                  {.name = "out",
+                   .default_value = std::string(),
+                   .help = "output folder (default: runs/reproduce/NAME-SCALE); a repeated command continues "
+                           "trainings in "
+                           "it"},
+                  {.name = "configs",
+                   .default_value = std::string(),
+                   .help = "folder of the configs of the experiments (default: the installed configs)"},
+                  allow_commands_option()},
       .details = "Tables and figures:\n" + names + "\nSettings that --set changes:\n" + settings_help(),
       .uses_config = true};
 }
@@ -95,14 +96,15 @@ int run_reproduce(const Arguments& arguments) {
                               .configs = configs_folder(line->options.get<std::string>("configs")),
                               .out = line->options.get<std::string>("out"),
                               .device = kCpu,
-                              .common = line->common,
-                              .allow_commands = line->options.get<bool>("allow-commands")};
+                              .data = data_access(*line),
+                              .quiet = line->common.quiet,
+                              .overrides = overrides_of(line->common)};
   read_settings(chosen, options);
   options.device = use_device(line->common);
   if (options.out.empty()) options.out = fs::path("runs") / "reproduce" / (name + "-" + scale);
   std::error_code error;
   fs::create_directories(options.out, error);
-  if (error) throw std::runtime_error("cannot make " + options.out.string() + ": " + error.message());
+  if (error) throw std::runtime_error("cannot create " + options.out.string() + ": " + error.message());
   try {
     Report report;
     report.add("reproduction", name).add("scale", scale).add("out", options.out.string());
@@ -110,6 +112,9 @@ int run_reproduce(const Arguments& arguments) {
     for (const auto& [field, value] : figures.fields()) report.add(field, value);
     print_report(report, line->common);
   } catch (const StoppedBySignal&) {
+    log_info(
+        "a signal stopped the reproduction. To continue, repeat the command: it resumes the interrupted "
+        "training and does not repeat finished trainings");
     return kStoppedBySignal;
   }
   return 0;

@@ -15,25 +15,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Keeps grids of many images at a size that viewers open.
-constexpr int64_t kWidestGrid = 4000, kLargestScale = 4;
+constexpr int64_t kMaxGridPixels = 4000, kMaxScale = 4;  // width of a grid, and pixels per image pixel
 
 }  // namespace
 
 Positional run_positional() {
-  return {"RUN", "a run directory, or a checkpoint of one"};
+  return {"RUN", "a run directory or a checkpoint folder"};
 }
 
 OptionSpec checkpoint_option() {
   return {.name = "checkpoint",
           .default_value = std::string("latest"),
-          .help = "which one of a run directory: latest, best or step-…"};
-}
-
-OptionSpec allow_commands_option() {
-  return {.name = "allow-commands",
-          .default_value = false,
-          .help = "run the shell commands in wav.scp of Kaldi directories; by default they are refused"};
+          .help = "checkpoint of the run directory: latest, best or step-…"};
 }
 
 DataAccess data_access(const CommandLine& line) {
@@ -47,7 +40,7 @@ FoundRun find_run(const CommandLine& line, ConfigUse use) {
                              .sets = line.common.sets,
                              .device = device,
                              .use = use});
-  log_info("model of ", found.checkpoint.string());
+  log_info("checkpoint ", found.checkpoint.string());
   return found;
 }
 
@@ -58,8 +51,7 @@ LoadedRun load_run(const CommandLine& line, ConfigUse use) {
 std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::string& split, int64_t limit,
                                           const CommandLine& line) {
   Config config = run.config;
-  // data.eval_limit is for evaluations during training; a command takes the whole split unless told
-  // otherwise.
+  // data.eval_limit applies to evaluations during training only.
   config.data.eval_limit = limit;
   if (limit > 0) config.data.limit = limit;
   return make_split(config, split, line.common.data_dir);
@@ -68,7 +60,7 @@ std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::strin
 OptionSpec mode_option() {
   return {.name = "mode",
           .default_value = std::string("auto"),
-          .help = "recurrent: one step a token; recompute: the whole prefix again for every token",
+          .help = "recurrent: one step per token; recompute: the whole prefix for each token",
           .choices = {"auto", "recurrent", "recompute"}};
 }
 
@@ -79,12 +71,24 @@ GenerationMode generation_mode(const CommandLine& line, const AutoregressiveMode
   if (kind.capabilities.recurrent) return GenerationMode::recurrent;
   const std::string reason = unsupported_text(kind, "recurrent form", kind.capabilities.recurrent);
   if (mode == "recurrent") throw ConfigError("--mode recurrent: " + reason + "; use --mode recompute");
-  log_info(reason, "; every token runs the whole prefix again");
+  log_info(reason, "; each token recomputes the whole prefix");
   return GenerationMode::recompute;
 }
 
 std::string name_of(GenerationMode mode) {
   return mode == GenerationMode::recurrent ? "recurrent" : "recompute";
+}
+
+OptionSpec picture_option() {
+  return {.name = "out",
+          .default_value = std::string(),
+          .help = "PNG file (default: a file in the samples folder of the run)"};
+}
+
+void check_picture_name(const CommandLine& line) {
+  const fs::path path = line.options.get<std::string>("out");
+  if (!path.empty() && path.extension() != ".png")
+    throw ConfigError("--out " + path.string() + ": expected a file name that ends in .png");
 }
 
 fs::path picture_path(const LoadedRun& run, const CommandLine& line, const std::string& name) {
@@ -96,14 +100,14 @@ fs::path picture_path(const LoadedRun& run, const CommandLine& line, const std::
       if (fs::is_symlink(fs::symlink_status(entry, ignored)))
         throw std::runtime_error(
             "cannot write " + path.string() + ": " + entry.string() +
-            " is a symbolic link, and a run writes through no links; choose a file with --out");
+            " is a symbolic link, and runs do not write through links; choose a file with --out");
   }
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::error_code error;
   fs::create_directories(folder, error);
   if (error || access(folder.c_str(), W_OK) != 0)
     throw std::runtime_error("cannot write " + path.string() +
-                             ": no folder to write to; choose a file with --out");
+                             ": the folder is not writable; choose a file with --out");
   return path;
 }
 
@@ -112,8 +116,7 @@ void write_grid(const LoadedRun& run, const fs::path& path, const Tensor& images
   if (columns == 0) columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(images.size(0)))));
   GridOptions options;
   options.columns = columns;
-  options.scale =
-      std::clamp<int64_t>(kWidestGrid / std::max<int64_t>(columns * d.width, 1), 1, kLargestScale);
+  options.scale = std::clamp<int64_t>(kMaxGridPixels / std::max<int64_t>(columns * d.width, 1), 1, kMaxScale);
   write_png(path, image_grid(images, d.height, d.width, d.channels, options));
   log_info("wrote ", path.string());
 }

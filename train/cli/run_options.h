@@ -1,5 +1,5 @@
-// What the commands that use a trained model share: choosing the run, its checkpoint and the data to go with
-// it, and pictures.
+// Options of the commands that use a trained model: the run, its checkpoint and its data, and output
+// pictures.
 #pragma once
 
 #include <filesystem>
@@ -11,34 +11,37 @@
 
 namespace tapeformer {
 
-// RUN, and the option --checkpoint.
+// Return the argument RUN and the option --checkpoint.
 Positional run_positional();
 OptionSpec checkpoint_option();
 
-// Return the option --allow-commands, and the DataAccess of a command line that has this option.
-OptionSpec allow_commands_option();
+// Returns the access to data sets that a command line allows. The command must have --allow-commands.
 DataAccess data_access(const CommandLine& line);
 
-// Checks the device, then finds or loads the run that the command line names. `use` determines the keys that
-// --set may change.
+// Find or load the run in the argument RUN for the device in --device. `use` determines the keys that --set
+// may change.
 FoundRun find_run(const CommandLine& line, ConfigUse use);
 LoadedRun load_run(const CommandLine& line, ConfigUse use);
 
-// The first `limit` examples of a split (0: all), as the run's config describes the data.
+// Returns the first `limit` examples (0: all) of a split of the data set in the config of the run.
 std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::string& split, int64_t limit,
                                           const CommandLine& line);
 
-// --mode of drawing. "auto" is recurrent where the model's attention kind can be, and says so where it
-// cannot.
+// Returns the option --mode of generation.
 OptionSpec mode_option();
-// Throws ConfigError for "recurrent" with a kind that has no recurrent form.
+// Returns the mode in --mode. "auto" is recurrent if the attention kind has a recurrent form; otherwise logs
+// the reason. Throws ConfigError for "recurrent" if the kind has no recurrent form.
 GenerationMode generation_mode(const CommandLine& line, const AutoregressiveModel& model);
 std::string name_of(GenerationMode mode);
 
-// --out, or NAME-STEP.png among the run's samples. Its folder is made. Throws std::runtime_error when nothing
-// can be written there, so that this is known before any work.
+// Returns the option --out of commands that write a picture.
+OptionSpec picture_option();
+// Throws ConfigError if the file name in --out does not end in ".png". Call it before the run is loaded.
+void check_picture_name(const CommandLine& line);
+// Returns the path in --out, or NAME-STEP.png in the samples folder of the run. Creates the folder. Throws
+// std::runtime_error if the folder is not writable, so that the error comes before the generation.
 std::filesystem::path picture_path(const LoadedRun& run, const CommandLine& line, const std::string& name);
-// A grid of the images (count, bytes) uint8; 0 columns: a near square.
+// Writes a grid of images, (count, bytes) uint8. If `columns` is 0, the grid is nearly square.
 void write_grid(const LoadedRun& run, const std::filesystem::path& path, const Tensor& images,
                 int64_t columns);
 

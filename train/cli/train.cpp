@@ -1,4 +1,4 @@
-// tapeformer train: trains a model from a config file, or continues a run.
+// Command "tapeformer train": trains a model from a config file, or continues a run.
 #include <filesystem>
 
 #include "core/system/log.h"
@@ -14,18 +14,19 @@ CommandSpec train_spec() {
   return {
       .name = "train",
       .summary =
-          "Trains a model; the run directory gets the resolved config, metrics and checkpoints. SIGINT "
-          "and SIGTERM stop a training with a checkpoint and exit status 75.",
+          "Trains a model and writes the resolved config, metrics and checkpoints to a run directory. On "
+          "SIGINT "
+          "or SIGTERM, a training writes a checkpoint and ends with exit status 75.",
       .positionals = {{.name = "CONFIG", .help = "a TOML file"}},
       .options = {{.name = "run-dir",
                    .default_value = std::string(),
-                   .help = "where to write (default: runs/NAME)"},
+                   .help = "run directory (default: runs/NAME)"},
                   {.name = "resume",
                    .default_value = false,
                    .help = "continue from the last checkpoint of the run directory"},
                   {.name = "dry-run",
                    .default_value = false,
-                   .help = "check everything, run two steps, write nothing"},
+                   .help = "check config and data and run two steps, without writing files"},
                   allow_commands_option()},
       .details =
           "\"tapeformer train --help KEY\" prints the keys whose names contain KEY, or the table KEY.\n\n" +
@@ -36,9 +37,9 @@ CommandSpec train_spec() {
 
 // Loads a config. Options of the command line override its keys.
 Config load_config(const std::string& path, const CommonOptions& common) {
-  Config config = load_config(path, common.sets, attention_catalogue(), {.device = named_device(common)});
-  if (common.threads > 0) config.run.threads = common.threads;
-  if (common.seed) config.run.seed = *common.seed;
+  const ConfigOverrides overrides = overrides_of(common);
+  Config config = load_config(path, overrides.sets, attention_catalogue(), {.device = overrides.device});
+  overrides.apply(config);
   return config;
 }
 
@@ -55,7 +56,7 @@ int dry_run(Trainer& trainer, const CommonOptions& common) {
       .add("estimated_seconds", r.seconds_in_all);
   print_report(report, common);
   if (!common.json)
-    print_text("about " + duration_text(r.seconds_in_all) + " of training, evaluations not counted\n");
+    print_text("about " + duration_text(r.seconds_in_all) + " of training, without evaluations\n");
   return 0;
 }
 
@@ -89,13 +90,11 @@ int run_train(const Arguments& arguments) {
   if (result.seconds_per_epoch > 0) report.add("seconds_per_epoch", result.seconds_per_epoch);
   print_report(report, line->common);
   if (result.time_is_up)
-    log_warning(
-        "the time limit ended the run early: its model is one in the middle of the training. To go on: "
-        "tapeformer train ",
-        line->positionals.front(), " --run-dir ", trainer.run_dir().string(),
-        " --resume --set train.time_limit_minutes=0");
+    log_warning("the time limit ended the run before its last step. To continue: tapeformer train ",
+                line->positionals.front(), " --run-dir ", trainer.run_dir().string(),
+                " --resume --set train.time_limit_minutes=0");
   if (result.stop_signal)
-    log_info("stopped by a signal after writing a checkpoint; --resume continues the run");
+    log_info("a signal stopped the run after a checkpoint; to continue, repeat the command with --resume");
   return result.stop_signal ? kStoppedBySignal : 0;
 }
 

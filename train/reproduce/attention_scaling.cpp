@@ -1,7 +1,7 @@
-// Time and memory per sequence of every attention kind at doubling lengths, forward and backward:
-// "Transformers are RNNs" (Katharopoulos et al. 2020), figure 1, and "Reformer" (Kitaev et al. 2020),
-// figure 5. LSH attention uses the preset "reformer" with chunks of 64, not the baselines lsh-1 and lsh-4 of
-// the first paper.
+// Time and memory per sequence of attention kinds at doubling lengths, forward and backward: "Transformers
+// are RNNs" (Katharopoulos et al. 2020), figure 1, and "Reformer" (Kitaev et al. 2020), figure 5. The LSH
+// attention is that of Reformer, with chunks of 64. The baselines lsh-1 and lsh-4 of the first paper have
+// other chunks.
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +16,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kPatience = 20, kPaperPatience = 600;  // seconds of one pass
+constexpr double kPatience = 20, kPaperPatience = 600;  // largest number of seconds for one pass
 
 struct Curve {
   const AttentionKind* kind;
@@ -69,18 +69,31 @@ void add_theory(const std::vector<Curve>& measured, Chart& time, Chart& memory) 
 std::vector<OptionSpec> length_specs() {
   const double longest = 1 << 24;
   return {
-      {.name = "shortest", .default_value = int64_t{512}, .help = "first length", .min = 1, .max = longest},
-      {.name = "longest", .default_value = int64_t{65536}, .help = "last length", .min = 1, .max = longest},
+      {.name = "shortest",
+       .default_value = int64_t{512},
+       .help = "smallest length",
+       .min = 1,
+       .max = longest},
+      {.name = "longest",
+       .default_value = int64_t{65536},
+       .help = "largest length",
+       .min = 1,
+       .max = longest},
       {.name = "heads", .default_value = int64_t{8}, .help = "attention heads", .min = 1, .max = 4096},
-      {.name = "head_dim", .default_value = int64_t{64}, .help = "width of a head", .min = 1, .max = 4096},
+      {.name = "head_dim",
+       .default_value = int64_t{64},
+       .help = "dimensions of a head",
+       .min = 1,
+       .max = 4096},
       {.name = "repeats",
        .default_value = int64_t{3},
-       .help = "repeats; the median counts",
+       .help = "repeats for the median",
        .min = 1,
        .max = 1000},
       {.name = "patience",
        .default_value = 0.0,
-       .help = "seconds of a pass after which longer lengths are skipped; 0: 20, with --scale paper 600",
+       .help = "largest number of seconds for one pass; longer sequences are skipped; 0: 20, with --scale "
+               "paper 600",
        .min = 0}};
 }
 
@@ -113,7 +126,7 @@ Report reproduce_attention_scaling(const ReproductionOptions& options) {
                .y = {"MiB", Scale::log10},
                .series = {}};
   std::vector<Report> rows;
-  std::vector<std::vector<std::string>> csv = {{"attention", "length", "seconds", "peak_bytes"}};
+  std::vector<CsvRow> csv = {{"attention", "length", "seconds", "peak_bytes"}};
   const std::vector<Curve> measured = curves();
   for (const Curve& curve : measured) {
     log_info("measuring ", curve.name);
@@ -130,7 +143,7 @@ Report reproduce_attention_scaling(const ReproductionOptions& options) {
                          .add("seconds", sample.seconds)
                          .add("peak_bytes", sample.peak_bytes));
     }
-    // After each curve: an interrupted measurement keeps what it has.
+    // An interrupted reproduction keeps the complete curves.
     write_csv(options.out / "attention-scaling.csv", csv);
     time.series.push_back(seconds);
     memory.series.push_back(bytes);
@@ -150,7 +163,7 @@ Report reproduce_attention_scaling(const ReproductionOptions& options) {
 
 Reproduction attention_scaling_reproduction() {
   return {.name = "attention-scaling",
-          .summary = "time and memory of every attention kind at lengths 2^9 to 2^16 (both papers)",
+          .summary = "time and memory of attention kinds at lengths from 2^9 to 2^16 (both papers)",
           .run = reproduce_attention_scaling,
           .measure = length_specs()};
 }

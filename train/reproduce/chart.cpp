@@ -17,11 +17,11 @@ namespace {
 
 constexpr double kFont = 7.5, kTitleFont = 8.5, kTickFont = 6.5;
 constexpr double kLeft = 40, kRightMargin = 8, kTop = 20;
-constexpr double kPlotShare = 0.62;  // of the width: the height of the plot
+constexpr double kPlotHeight = 0.62;  // relative to the width of the chart
 constexpr double kBelowPlot = 32, kLegendRow = 11, kLegendSample = 24;
 constexpr double kMarker = 2.4;     // radius
-constexpr size_t kMaxMarkers = 12;  // of a curve
-constexpr double kWidestLine = 1.9, kNarrowestLine = 0.9;
+constexpr size_t kMaxMarkers = 12;  // per curve
+constexpr double kMaxLineWidth = 1.9, kMinLineWidth = 0.9;
 // Eight colours that people with the common kinds of colour blindness can tell apart (Okabe and Ito 2008).
 // Yellow comes last: it is faint on paper.
 constexpr std::array<const char*, 8> kColours = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
@@ -53,7 +53,7 @@ std::string text(double x, double y, const char* anchor, const std::string& cont
                      attributes, escaped(content));
 }
 
-// Returns the outline of a marker. Outlines stay visible where curves coincide.
+// Returns the outline of a marker. Outlines of coinciding points remain visible.
 std::string marker(size_t index, double x, double y, const char* colour) {
   const double r = kMarker;
   const std::string style = fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"0.9\"", colour);
@@ -84,8 +84,8 @@ const char* colour_of(size_t index) {
 // Returns the stroke of a curve. Later curves are thinner, because they are drawn on top of earlier curves.
 std::string stroke_of(const Series& series, size_t index) {
   const double width = series.expected
-                           ? kNarrowestLine
-                           : std::max(kNarrowestLine, kWidestLine - 0.25 * static_cast<double>(index));
+                           ? kMinLineWidth
+                           : std::max(kMinLineWidth, kMaxLineWidth - 0.25 * static_cast<double>(index));
   const std::string dashes = series.expected ? "1 2" : kDashes[index % kDashes.size()];
   return fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"{}", colour_of(index), width,
                      dashes.empty() ? "" : " stroke-dasharray=\"" + dashes + "\"");
@@ -102,7 +102,7 @@ class Plot {
   explicit Plot(const Chart& chart)
       : chart_(chart),
         right_(chart.width - kRightMargin),
-        bottom_(kTop + kPlotShare * chart.width),
+        bottom_(kTop + kPlotHeight * chart.width),
         x_{.first = kLeft, .last = right_},
         y_{.first = bottom_, .last = kTop} {
     size_t longest = 0;

@@ -1,8 +1,6 @@
-// Line charts for the figures of `tapeformer reproduce`: SVG, and PDF if the program rsvg-convert is
-// installed.
-//
-// Curves differ in colour, marker and dashes, so that they can be distinguished in grey print and where they
-// coincide. Plain values; any thread.
+// Line charts for the figures of `tapeformer reproduce`, as SVG and, if the program rsvg-convert is
+// installed, as PDF. Curves differ in colour, marker and dashes, so that they can be distinguished in grey
+// print.
 #pragma once
 
 #include <filesystem>
@@ -21,20 +19,20 @@ struct Axis {
 
 struct Series {
   std::string name;
-  std::vector<std::pair<double, double>> points;  // in the order of the line
-  bool expected = false;                          // a thin dotted line without markers
+  std::vector<std::pair<double, double>> points;  // (x, y), in the order of the line
+  bool expected = false;                          // draw a thin dotted line without markers
   // Half the length of the error bar of each point on the y axis, such as a standard deviation. Points have
   // no bar if the list is empty, or if the value is 0 or not finite.
   std::vector<double> errors = {};
 };
 
-inline constexpr double kColumnWidth = 252;  // a column of a page with two columns, in points of 1/72 inch
+inline constexpr double kColumnWidth = 252;  // width of a column of a two-column page, in points
 
 struct Chart {
   std::string title;
   Axis x, y;
   std::vector<Series> series;
-  double width = kColumnWidth;  // points
+  double width = kColumnWidth;  // in points of 1/72 inch
 };
 
 // Returns the chart as SVG. Leaves out points that are not finite, or not positive on a logarithmic axis. A

@@ -15,10 +15,10 @@ double transformed(Scale scale, double value);
 // Range of an axis in transformed values, and its position on the page.
 struct AxisRange {
   double low = std::numeric_limits<double>::infinity(), high = -low;
-  double first = 0, last = 0;  // points of the page
+  double first = 0, last = 0;  // positions of the ends of the axis on the page
 
   void include(double value);
-  // Adds margins, so that no line runs along a border.
+  // Adds margins, so that no point lies on the border of the plot.
   void widen();
   double position(double value) const { return first + (last - first) * (value - low) / (high - low); }
 };

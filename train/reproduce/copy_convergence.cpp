@@ -9,7 +9,7 @@
 namespace tapeformer {
 namespace {
 
-// A quarter of the paper's length and half its width. LSH attention keeps its four chunks.
+// A quarter of the length and half of the width of the paper. The number of LSH chunks stays four.
 const std::vector<std::string> kSmokeCopy = {
     "data.max_length=32", "data.batch_size=32",        "data.eval_limit=200", "model.head_dim=16",
     "model.dropout=0",    "model.attention_dropout=0", "train.steps=3000",    "model.feedforward=512",
@@ -47,7 +47,7 @@ Report reproduce_copy_convergence(const ReproductionOptions& options) {
   Chart chart{
       .title = "Copy task", .x = {"training step"}, .y = {"cross-entropy, nats", Scale::log10}, .series = {}};
   std::vector<Report> rows;
-  std::vector<std::vector<std::string>> csv = {{"attention", "step", "loss_nats"}};
+  std::vector<CsvRow> csv = {{"attention", "step", "loss_nats"}};
   for (const Training& training : trainings) {
     const std::string& kind = training.name;
     const FinishedRun run = train_run(options, training);

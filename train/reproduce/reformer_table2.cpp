@@ -1,5 +1,6 @@
-// "Reformer" (Kitaev et al. 2020), table 2: a one-layer model trained on the duplication task with one number
-// of hash rounds and evaluated with others. Full attention is LSH attention with one chunk, which is exact.
+// "Reformer" (Kitaev et al. 2020), table 2: accuracy on the duplication task of one-layer models that are
+// trained with one number of hash rounds and evaluated with other numbers. Full attention is LSH attention
+// with one chunk, which is exact.
 #include <array>
 
 #include "train/build.h"
@@ -9,11 +10,11 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kFull = 0;  // as a number of rounds
+constexpr int64_t kFull = 0;  // number of rounds that stands for full attention
 
 struct TrainedModel {
   int64_t rounds;
-  std::array<double, 5> paper;  // accuracy in percent, by kEvaluated
+  std::array<double, 5> paper;  // published accuracy in percent, in the order of kEvaluated
 };
 
 constexpr std::array<int64_t, 5> kEvaluated = {kFull, 8, 4, 2, 1};
@@ -32,13 +33,12 @@ Report reproduce_reformer_table2(const ReproductionOptions& options) {
   const auto chunk = base.attention.get<int64_t>("chunk_length");
   if (chunk < 1 || chunk >= base.data.max_length)
     throw ConfigError(concat_text("attention.chunk_length = ", chunk, ": this table needs 1 to ",
-                                  base.data.max_length - 1,
-                                  ", below data.max_length; one chunk is \"full\""));
+                                  base.data.max_length - 1, ", less than data.max_length"));
   const auto settings = [&](int64_t rounds) {
     const auto text = [](const char* key, int64_t value) {
       return "attention." + std::string(key) + "=" + std::to_string(value);
     };
-    // A chunk as long as the sequence leaves nothing to hash.
+    // A single chunk needs no hashing.
     if (rounds == kFull) return std::vector{text("chunk_length", base.data.max_length), text("buckets", 0)};
     return std::vector{text("rounds", rounds), text("chunk_length", chunk),
                        text("buckets", base.attention.get<int64_t>("buckets"))};
@@ -55,7 +55,7 @@ Report reproduce_reformer_table2(const ReproductionOptions& options) {
               .y = {"accuracy, %"},
               .series = {}};
   std::vector<Report> rows;
-  std::vector<std::vector<std::string>> csv = {
+  std::vector<CsvRow> csv = {
       {"trained", "evaluated", "accuracy_percent", "paper_percent", "steps", "seconds", "seed"}};
   for (size_t t = 0; t < kTrained.size(); ++t) {
     const TrainedModel& trained = kTrained[t];

@@ -37,10 +37,10 @@ FinishedRun train_run(const ReproductionOptions& options, const Training& traini
   run.config = config_of(options, training);
   log_info("training ", training.name, " in ", run.path);
   Trainer trainer(run.config, {.run_dir = run.path,
-                               .data_dir = options.common.data_dir,
+                               .data_dir = options.data.data_dir,
                                .resume = true,
-                               .quiet = options.common.quiet,
-                               .allow_commands = options.allow_commands});
+                               .quiet = options.quiet,
+                               .allow_commands = options.data.allow_commands});
   const TrainResult result = trainer.run();
   if (result.stop_signal) throw StoppedBySignal{};
   run.steps = result.step;
@@ -53,16 +53,16 @@ Evaluation evaluate_run(const ReproductionOptions& options, const FinishedRun& r
   FoundRun found = find_run({.path = run.path, .sets = {}, .device = options.device});
   found.config = config_of(options, run.training, settings);
   const LoadedRun loaded = load_run(found);
-  const auto test = make_split(loaded.config, "test", options.common.data_dir);
+  const auto test = make_split(loaded.config, "test", options.data.data_dir);
   const TrainConfig& train = loaded.config.train;
   const int64_t batch = train.eval_batch_size > 0 ? train.eval_batch_size : loaded.config.data.batch_size;
   return until_stopped(
       [&](const StopCheck& stop) { return evaluate(*loaded.model, *test, batch, 0, options.seed(0), stop); });
 }
 
-void write_csv(const std::filesystem::path& path, const std::vector<std::vector<std::string>>& rows) {
+void write_csv(const std::filesystem::path& path, const std::vector<CsvRow>& rows) {
   std::string text;
-  for (const auto& row : rows) {
+  for (const CsvRow& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) text += (i > 0 ? "," : "") + row[i];
     text += "\n";
   }

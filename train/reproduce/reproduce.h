@@ -1,15 +1,18 @@
-// The tables and figures of the papers, by name: each trains or measures what it needs, writes its files
-// (CSV, SVG) and reports ours, beside the paper's where the paper prints numbers. To add one: write its file,
-// declare it here, list it in reproductions() and in CMakeLists.txt.
+// Reproductions of tables and figures of papers. Each trains or measures what the table or figure shows,
+// writes files (CSV, SVG) and reports the results, beside the published numbers if there are any. To add a
+// reproduction, write its file, declare it here, and list it in reproductions() and in CMakeLists.txt.
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "train/cli/common.h"
+#include "core/device.h"
+#include "train/command_options.h"
 #include "train/config/config.h"
 #include "train/evaluate.h"
+#include "train/report.h"
 #include "train/tasks/data_access.h"
 
 namespace tapeformer {
@@ -17,18 +20,17 @@ namespace tapeformer {
 inline constexpr double kMebi = 1024.0 * 1024.0;
 
 struct ReproductionOptions {
-  bool paper = false;             // the paper's sizes; else ones that two cores manage
-  std::filesystem::path configs;  // the folder of the repository's configs
-  std::filesystem::path out;      // an existing folder; runs and files go there
-  Device device = kCpu;           // of all trainings, evaluations and measurements
-  CommonOptions common;
-  bool allow_commands = false;         // see DataAccess
-  OptionValues measure = {};           // values of Reproduction::measure
-  std::vector<std::string> sets = {};  // --set options of config keys
+  bool paper = false;             // whether to use the sizes of the paper; otherwise sizes for two cores
+  std::filesystem::path configs;  // folder of the configs of the experiments
+  std::filesystem::path out;      // existing folder for runs and files
+  Device device = kCpu;           // device of all trainings, evaluations and measurements
+  DataAccess data = {""};
+  bool quiet = false;              // no progress
+  ConfigOverrides overrides = {};  // of all configs; read_settings moves measure.* from `sets` to `measure`
+  OptionValues measure = {};       // values of Reproduction::measure
 
-  DataAccess data() const { return {common.data_dir, allow_commands}; }
   uint64_t seed(uint64_t fallback) const {
-    return static_cast<uint64_t>(common.seed.value_or(static_cast<int64_t>(fallback)));
+    return static_cast<uint64_t>(overrides.seed.value_or(static_cast<int64_t>(fallback)));
   }
 };
 
@@ -46,8 +48,9 @@ struct Reproduction {
 // Returns the config tables that trainings read, for Reproduction::config_keys.
 std::vector<std::string> training_keys();
 
+// Returns all reproductions in the order of the help.
 const std::vector<Reproduction>& reproductions();
-// Throws ConfigError with a suggestion for an unknown name.
+// Returns the reproduction with this name. Throws ConfigError, with a suggestion, if there is none.
 const Reproduction& reproduction(const std::string& name);
 
 Reproduction attention_scaling_reproduction();
@@ -56,14 +59,14 @@ Reproduction reformer_table2_reproduction();
 Reproduction speech_scaling_reproduction();
 Reproduction speech_table_reproduction();
 
-// Fills `measure` and `sets` from the --set options of the command line. Throws ConfigError for settings that
-// the reproduction does not take.
+// Fills `measure` from the settings measure.NAME in `overrides.sets` and removes these settings from the
+// list. Throws ConfigError for settings that the reproduction does not take.
 void read_settings(const Reproduction& reproduction, ReproductionOptions& options);
 
-// A training of a reproduction. Later settings ("table.key=value") override earlier ones. The order is
-// `defaults`, the command line, `fixed`.
+// A training of a reproduction. Settings ("table.key=value") are applied in the order `defaults`, command
+// line, `fixed`.
 struct Training {
-  std::string name;                   // of its folder in options.out
+  std::string name;                   // name of its folder in options.out
   std::filesystem::path config;       // path in options.configs
   std::vector<std::string> defaults;  // the command line may change them
   std::vector<std::string> fixed;     // the command line may not change them
@@ -72,24 +75,24 @@ struct Training {
 // Throws ConfigError for a setting of the command line that has no effect in any of the trainings.
 void check_settings(const ReproductionOptions& options, const std::vector<Training>& trainings);
 
-// Returns the config of a training, with further settings applied last. Ignores settings of the command line
-// for keys that have no effect in this config.
+// Returns the config of a training, with `settings` applied last. Ignores settings of the command line for
+// keys that have no effect in this config.
 Config config_of(const ReproductionOptions& options, const Training& training,
                  const std::vector<std::string>& settings = {});
 
 struct FinishedRun {
   Training training;
-  std::string path;  // its run directory
+  std::string path;  // run directory
   Config config;
   int64_t steps = 0;
-  double seconds = 0;  // of training
+  double seconds = 0;  // training time
 };
 
 // Thrown if a signal stopped a training, which wrote a checkpoint, or the evaluation of a finished run.
 struct StoppedBySignal {};
 
-// Trains in the folder options.out / training.name. Resumes the run of an earlier call, and does nothing if
-// that run is finished. Throws StoppedBySignal.
+// Trains in the folder options.out / training.name. Resumes the run of an earlier call. Does not train if the
+// run is finished. Throws StoppedBySignal.
 FinishedRun train_run(const ReproductionOptions& options, const Training& training);
 
 // Calls `compute` with a StopCheck for signals and returns its result. Throws StoppedBySignal if `compute`
@@ -104,15 +107,17 @@ auto until_stopped(F&& compute) {
   }
 }
 
-// Evaluates a finished run on its test split, with further settings ("attention.rounds=8"). Throws
+// Evaluates a finished run on its test split, with further settings such as "attention.rounds=8". Throws
 // StoppedBySignal.
 Evaluation evaluate_run(const ReproductionOptions& options, const FinishedRun& run,
                         const std::vector<std::string>& settings);
 
-// One line a row; cells hold no commas, quotes or line ends.
-void write_csv(const std::filesystem::path& path, const std::vector<std::vector<std::string>>& rows);
+using CsvRow = std::vector<std::string>;
 
-// Six digits; "" for what is not finite.
+// Writes one line per row. Cells must not contain commas, quotes or line ends.
+void write_csv(const std::filesystem::path& path, const std::vector<CsvRow>& rows);
+
+// Returns the value with six digits, or "" if it is not finite.
 std::string csv_number(double value);
 
 }  // namespace tapeformer

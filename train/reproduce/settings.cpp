@@ -1,5 +1,6 @@
-// The option --set of `tapeformer reproduce`. Every reproduction declares the settings that it takes.
+// Settings of `tapeformer reproduce --set`. Each reproduction declares the settings that it takes.
 #include <algorithm>
+#include <utility>
 
 #include "core/errors.h"
 #include "train/build.h"
@@ -63,7 +64,7 @@ std::vector<std::string> training_keys() {
 
 void read_settings(const Reproduction& reproduction, ReproductionOptions& options) {
   options.measure = OptionValues(reproduction.measure);
-  for (const std::string& set : options.common.sets) {
+  for (const std::string& set : std::exchange(options.overrides.sets, {})) {
     const Setting setting = parse_one(set);
     const std::string name = setting.name();
     if (is_measure(reproduction, setting)) {
@@ -73,11 +74,11 @@ void read_settings(const Reproduction& reproduction, ReproductionOptions& option
     } else if (name == "run.name" || contains(reproduction.own_keys, name)) {
       throw wrong(setting, "the reproduction sets " + name + " itself");
     } else {
-      // If all config tables are taken, load_config reports an unknown table and suggests the nearest one.
+      // If the reproduction takes all config tables, load_config reports an unknown table.
       const auto& taken = reproduction.config_keys;
       if (!contains(taken, name) && !contains(taken, setting.table) && !contains(taken, "train"))
         throw wrong(setting, taken_settings(reproduction, setting));
-      options.sets.push_back(set);
+      options.overrides.sets.push_back(set);
     }
   }
 }
@@ -85,20 +86,19 @@ void read_settings(const Reproduction& reproduction, ReproductionOptions& option
 Config config_of(const ReproductionOptions& options, const Training& training,
                  const std::vector<std::string>& settings) {
   std::vector<std::string> all = training.defaults;
-  for (const auto* more : {&options.sets, &training.fixed, &settings})
+  for (const auto* more : {&options.overrides.sets, &training.fixed, &settings})
     all.insert(all.end(), more->begin(), more->end());
   Config config = load_config((options.configs / training.config).string(), all, attention_catalogue(),
-                              {.unused = UnusedKeys::ignore, .device = named_device(options.common)});
+                              {.unused = UnusedKeys::ignore, .device = options.overrides.device});
   config.run.name = training.name;
-  if (options.common.seed) config.run.seed = *options.common.seed;
-  if (options.common.threads > 0) config.run.threads = options.common.threads;
+  options.overrides.apply(config);
   return config;
 }
 
 void check_settings(const ReproductionOptions& options, const std::vector<Training>& trainings) {
   std::vector<Config> configs;
   for (const Training& training : trainings) configs.push_back(config_of(options, training));
-  for (const std::string& set : options.sets) {
+  for (const std::string& set : options.overrides.sets) {
     const Setting setting = parse_one(set);
     std::vector<std::string> reasons;
     for (const Config& config : configs) {

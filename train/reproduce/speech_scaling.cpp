@@ -1,6 +1,7 @@
-// What an epoch of training on speech costs when utterances grow while the frames of the epoch stay the same:
-// the models of "Transformers are RNNs" (Katharopoulos et al. 2020), section 4.3, whose utterances have 800
-// frames on average and 2,400 at most. Features and labels are random: time does not depend on them.
+// Time and memory of training on speech by the length of utterances, with a fixed number of frames per epoch.
+// The models are those of "Transformers are RNNs" (Katharopoulos et al. 2020), section 4.3. The utterances of
+// the paper have 800 frames on average and at most 2,400. Features and labels are random, because the time
+// does not depend on their values.
 #include <algorithm>
 #include <array>
 
@@ -20,7 +21,7 @@ namespace {
 
 constexpr std::array<const char*, 4> kModels = {"bilstm", "softmax", "lsh-4", "linear"};
 constexpr int64_t kDims = 40, kPhones = 39;
-constexpr int64_t kFramesPerLabel = 8;  // people speak about 12 phones a second
+constexpr int64_t kFramesPerLabel = 8;  // about 12 phones per second
 
 struct Sizes {
   std::vector<int64_t> lengths;
@@ -36,7 +37,7 @@ std::vector<OptionSpec> epoch_specs() {
           number("longest", 0, "frames of the longest utterances; 0: 2400, with --scale paper 4800", 0),
           number("batch_frames", 0, "frames of a step; 0: 4800, with --scale paper 9600", 0),
           number("epoch_frames", 0, "frames of an epoch; 0: 9600, with --scale paper 48000", 0),
-          number("repeats", 0, "repeats; the median counts; 0: 3, with --scale paper 5", 0)};
+          number("repeats", 0, "repeats for the median; 0: 3, with --scale paper 5", 0)};
 }
 
 Sizes sizes(const ReproductionOptions& options) {
@@ -73,7 +74,7 @@ CtcBatch random_utterances(int64_t batch, int64_t frames, uint64_t seed) {
   return result;
 }
 
-// A model in training.
+// Model with its optimizer.
 class Learner {
  public:
   Learner(const Config& config, int64_t longest, Device device)
@@ -99,9 +100,7 @@ class Learner {
   double lr_ = 0;
 };
 
-Report reproduce_speech_scaling(const ReproductionOptions& options) {
-  const Sizes s = sizes(options);
-  const Device device = options.device;
+std::vector<std::unique_ptr<Learner>> make_learners(const ReproductionOptions& options, int64_t longest) {
   std::vector<Training> trainings;
   for (const std::string model : kModels)
     trainings.push_back(
@@ -110,84 +109,128 @@ Report reproduce_speech_scaling(const ReproductionOptions& options) {
   std::vector<std::unique_ptr<Learner>> learners;
   for (const Training& training : trainings) {
     const Config config = config_of(options, training);
-    learners.push_back(std::make_unique<Learner>(config, s.lengths.back(), device));
-    set_precision(config.run, device);  // the same for all
+    learners.push_back(std::make_unique<Learner>(config, longest, options.device));
+    set_precision(config.run, options.device);  // equal in all configs
   }
-  const Axis lengths{"frames of an utterance", Scale::log2};
-  Chart time{.title = concat_text("A training epoch of ", s.epoch_frames, " frames"),
-             .x = lengths,
-             .y = {"seconds", Scale::log10},
-             .series = {}};
-  Chart memory{.title = concat_text("A training step on ", s.batch_frames, " frames, memory added"),
-               .x = lengths,
-               .y = {"MiB", Scale::log10},
-               .series = {}};
-  for (const char* model : kModels) {
-    time.series.push_back({.name = model, .points = {}});
-    memory.series.push_back({.name = model, .points = {}});
+  return learners;
+}
+
+// Returns the bytes that a step allocates at its peak. The first step also allocates the optimizer state.
+int64_t added_bytes(Learner& learner, const CtcBatch& data, Device device) {
+  learner.step(data);
+  CachingAllocator& blocks = allocator(device);
+  blocks.reset_peak();
+  const int64_t before = blocks.stats().active;
+  learner.step(data);
+  return blocks.stats().peak - before;
+}
+
+// Measurements of one length, one for each model.
+struct LengthFigures {
+  int64_t length, batch;
+  std::array<double, kModels.size()> seconds;  // of an epoch
+  std::array<int64_t, kModels.size()> added_bytes;
+};
+
+LengthFigures measure_length(const ReproductionOptions& options, const Sizes& s, int64_t length,
+                             const std::vector<std::unique_ptr<Learner>>& learners) {
+  log_info("measuring utterances of ", length, " frames");
+  LengthFigures figures{.length = length, .batch = s.batch_frames / length, .seconds = {}, .added_bytes = {}};
+  CtcBatch data = random_utterances(figures.batch, length, options.seed(1));
+  data.features = data.features.to(options.device);
+  for (size_t m = 0; m < kModels.size(); ++m)
+    figures.added_bytes[m] = added_bytes(*learners[m], data, options.device);
+  // The models alternate, so that other load on the machine affects all of them.
+  std::array<std::vector<double>, kModels.size()> seconds;
+  const auto epoch = [&](Learner& learner) {
+    for (int64_t i = 0; i < s.epoch_frames / s.batch_frames; ++i) learner.step(data);
+  };
+  for (int64_t repeat = 0; repeat < s.repeats; ++repeat)
+    for (size_t m = 0; m < kModels.size(); ++m)
+      seconds[m].push_back(seconds_of([&] { epoch(*learners[m]); }, options.device));
+  for (size_t m = 0; m < kModels.size(); ++m) figures.seconds[m] = median(seconds[m]);
+  return figures;
+}
+
+// Charts, CSV and report of the measurements.
+class Results {
+ public:
+  explicit Results(const Sizes& s) : epoch_frames_(s.epoch_frames) {
+    time_.title = concat_text("A training epoch of ", s.epoch_frames, " frames");
+    memory_.title = concat_text("A training step on ", s.batch_frames, " frames, memory added");
+    for (const char* model : kModels) {
+      time_.series.push_back({.name = model, .points = {}});
+      memory_.series.push_back({.name = model, .points = {}});
+    }
   }
-  std::vector<Report> rows;
-  std::vector<std::vector<std::string>> csv = {
+
+  void add(const LengthFigures& figures, size_t m, int64_t parameters) {
+    const auto x = static_cast<double>(figures.length);
+    const double seconds = figures.seconds[m];
+    const int64_t bytes = figures.added_bytes[m];
+    time_.series[m].points.emplace_back(x, seconds);
+    memory_.series[m].points.emplace_back(x, static_cast<double>(bytes) / kMebi);
+    csv_.push_back({kModels[m], std::to_string(figures.length), std::to_string(figures.batch),
+                    csv_number(seconds), std::to_string(epoch_frames_), std::to_string(bytes)});
+    rows_.push_back(Report()
+                        .add("model", kModels[m])
+                        .add("parameters", parameters)
+                        .add("frames", figures.length)
+                        .add("batch", figures.batch)
+                        .add("seconds_per_epoch", seconds)
+                        .add("added_bytes", bytes));
+  }
+
+  void write_table(const std::filesystem::path& folder) const {
+    write_csv(folder / "speech-scaling.csv", csv_);
+  }
+  void write_charts(const std::filesystem::path& folder) const {
+    write_chart(folder / "speech-time", time_);
+    write_chart(folder / "speech-memory", memory_);
+  }
+  const std::vector<Report>& rows() const { return rows_; }
+
+ private:
+  int64_t epoch_frames_;
+  Chart time_{.title = "",
+              .x = {"frames of an utterance", Scale::log2},
+              .y = {"seconds", Scale::log10},
+              .series = {}};
+  Chart memory_{
+      .title = "", .x = {"frames of an utterance", Scale::log2}, .y = {"MiB", Scale::log10}, .series = {}};
+  std::vector<Report> rows_;
+  std::vector<CsvRow> csv_ = {
       {"model", "frames", "batch", "seconds_per_epoch", "epoch_frames", "added_bytes"}};
+};
+
+Report reproduce_speech_scaling(const ReproductionOptions& options) {
+  const Sizes s = sizes(options);
+  const auto learners = make_learners(options, s.lengths.back());
+  Results results(s);
   for (const int64_t length : s.lengths) {
-    log_info("measuring utterances of ", length, " frames");
-    const int64_t batch = s.batch_frames / length, steps = s.epoch_frames / s.batch_frames;
-    CtcBatch data = random_utterances(batch, length, options.seed(1));
-    data.features = data.features.to(device);
-    std::array<int64_t, kModels.size()> added{};
-    std::array<std::vector<double>, kModels.size()> seconds;
-    for (size_t m = 0; m < kModels.size(); ++m) {
-      learners[m]->step(data);  // the first step also allocates the optimizer state
-      CachingAllocator& blocks = allocator(device);
-      blocks.reset_peak();
-      const int64_t before = blocks.stats().active;
-      learners[m]->step(data);
-      added[m] = blocks.stats().peak - before;
-    }
-    // The models alternate, so that other load on the machine slows all of them.
-    for (int64_t repeat = 0; repeat < s.repeats; ++repeat)
-      for (size_t m = 0; m < kModels.size(); ++m)
-        seconds[m].push_back(seconds_of(
-            [&] {
-              for (int64_t i = 0; i < steps; ++i) learners[m]->step(data);
-            },
-            device));
-    for (size_t m = 0; m < kModels.size(); ++m) {
-      const double took = median(seconds[m]);
-      const auto x = static_cast<double>(length);
-      time.series[m].points.emplace_back(x, took);
-      memory.series[m].points.emplace_back(x, static_cast<double>(added[m]) / kMebi);
-      csv.push_back({kModels[m], std::to_string(length), std::to_string(batch), csv_number(took),
-                     std::to_string(s.epoch_frames), std::to_string(added[m])});
-      rows.push_back(Report()
-                         .add("model", kModels[m])
-                         .add("parameters", learners[m]->parameters())
-                         .add("frames", length)
-                         .add("batch", batch)
-                         .add("seconds_per_epoch", took)
-                         .add("added_bytes", added[m]));
-    }
-    write_csv(options.out / "speech-scaling.csv", csv);
+    const LengthFigures figures = measure_length(options, s, length, learners);
+    for (size_t m = 0; m < kModels.size(); ++m) results.add(figures, m, learners[m]->parameters());
+    results.write_table(options.out);  // an interrupted reproduction keeps the complete lengths
   }
-  write_chart(options.out / "speech-time", time);
-  write_chart(options.out / "speech-memory", memory);
+  results.write_charts(options.out);
   return Report()
-      .add("device", device.to_string())
+      .add("device", options.device.to_string())
       .add("threads", threads())
       .add("epoch_frames", s.epoch_frames)
       .add("batch_frames", s.batch_frames)
-      .add("lengths", rows);
+      .add("lengths", results.rows());
 }
 
 }  // namespace
 
 Reproduction speech_scaling_reproduction() {
-  return {.name = "speech-scaling",
-          .summary = "time of a training epoch on speech by length of utterance, for every model of table 3",
-          .run = reproduce_speech_scaling,
-          .measure = epoch_specs(),
-          .config_keys = {"model", "attention", "optimizer", "run.precision", "run.tf32"},
-          .own_keys = {"model.attention", "model.encoder", "model.max_frames"}};
+  return {
+      .name = "speech-scaling",
+      .summary = "time of a training epoch on speech by the length of utterances, for the models of table 3",
+      .run = reproduce_speech_scaling,
+      .measure = epoch_specs(),
+      .config_keys = {"model", "attention", "optimizer", "run.precision", "run.tf32"},
+      .own_keys = {"model.attention", "model.encoder", "model.max_frames"}};
 }
 
 }  // namespace tapeformer

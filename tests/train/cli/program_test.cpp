@@ -160,8 +160,8 @@ TEST_CASE("help of train shows the keys that are asked for") {
 
 TEST_CASE("values that do not fit exit with 2 and name the option") {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{"info", "--threads", "two"}, "--threads: expected a whole number"},
-      {{"info", "--threads", "-1"}, "--threads: expected a whole number of at least 0"},
+      {{"info", "--threads", "two"}, "--threads: expected an integer"},
+      {{"info", "--threads", "-1"}, "--threads: expected an integer of at least 0"},
       {{"info", "--threads", "2.5"}, "--threads"},
       {{"info", "--seed", "99999999999999999999"}, "--seed"},
       {{"info", "--threads"}, "threads"},

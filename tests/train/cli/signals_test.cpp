@@ -72,7 +72,7 @@ TEST_CASE("a training that a signal stops writes a checkpoint and exits with 75"
     Started training(dir, {"train", write_config(dir, 1000000, 8), "--run-dir", run.string()});
     CHECK(training.stop(signal, [&] { return contains(read_file(run / "metrics.jsonl"), "\"step\":3,"); }) ==
           75);
-    CHECK(contains(training.messages(), "--resume continues the run"));
+    CHECK(contains(training.messages(), "repeat the command with --resume"));
     CHECK(state_of(run)["step"] >= 3);
   }
 }

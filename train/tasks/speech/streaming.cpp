@@ -55,16 +55,6 @@ void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
 
 }  // namespace
 
-OptionSpec window_option() {
-  return {.name = "window",
-          .default_value = kTrainedWindow,
-          .help =
-              "seconds of a stream after which a new state takes over at the latest; 0: never; "
-              "-1: the length of the longest training utterance",
-          .min = kTrainedWindow,
-          .max = 86400};
-}
-
 std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, double window_seconds) {
   check_model(run);
   if (features_need_whole_utterance(run.config))

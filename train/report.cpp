@@ -1,4 +1,4 @@
-#include "train/cli/report.h"
+#include "train/report.h"
 
 #include <algorithm>
 #include <cmath>

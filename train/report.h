@@ -1,5 +1,5 @@
-// The result of a command: named values in order, printed as text for people or as one JSON object for
-// programs. A plain value.
+// Results of commands, benchmarks and reproductions: named values in order, printed as text for people or as
+// one JSON object for programs.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,11 @@ namespace tapeformer {
 
 class Report {
  public:
-  // Nothing (null), scalars, lists, and a table: one Report a row.
+  // A null value, a scalar, a list, or a table with one Report per row.
   using Value = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>,
                              std::vector<std::string>, std::vector<Report>>;
 
+  // Appends a field and returns the report.
   Report& add(std::string name, Value value);
   const std::vector<std::pair<std::string, Value>>& fields() const { return fields_; }
 
@@ -23,11 +24,11 @@ class Report {
   std::vector<std::pair<std::string, Value>> fields_;
 };
 
-// One line without its end; numbers that are not finite become null.
+// Returns one JSON object without line ends. Numbers that are not finite become null.
 std::string to_json(const Report& report);
 
-// A line "name  value" for every scalar and list, then the tables. Names ending in "bytes" are shown in KiB,
-// MiB or GiB.
+// Returns a line "name  value" for each scalar and list, followed by the tables. Values whose names end in
+// "bytes" are shown in KiB, MiB or GiB.
 std::string to_text(const Report& report);
 
 }  // namespace tapeformer

@@ -1,0 +1,57 @@
+#include "train/command_options.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/errors.h"
+#include "train/tasks/speech/streaming.h"
+
+namespace tapeformer {
+
+void ConfigOverrides::apply(Config& config) const {
+  if (threads > 0) config.run.threads = threads;
+  if (seed) config.run.seed = *seed;
+}
+
+OptionSpec allow_commands_option() {
+  return {.name = "allow-commands",
+          .default_value = false,
+          .help = "run the shell commands in wav.scp of Kaldi directories; by default they are refused"};
+}
+
+OptionSpec window_option() {
+  return {.name = "window",
+          .default_value = kTrainedWindow,
+          .help =
+              "longest time in seconds before a stream continues with a new state; 0: no limit; -1: the "
+              "length of the longest training utterance",
+          .min = kTrainedWindow,
+          .max = 86400};
+}
+
+std::vector<int64_t> index_list(const std::string& option, const std::string& text) {
+  std::vector<int64_t> list;
+  for (size_t first = 0; first <= text.size();) {
+    const size_t comma = std::min(text.find(',', first), text.size());
+    const char* const end = text.data() + comma;
+    int64_t index = -1;
+    const auto result = std::from_chars(text.data() + first, end, index);
+    if (result.ec != std::errc{} || result.ptr != end || index < 0)
+      throw ConfigError("--" + option + ": expected numbers of at least 0 separated by commas, got \"" +
+                        text + "\"");
+    list.push_back(index);
+    first = comma + 1;
+  }
+  return list;
+}
+
+std::string unknown_text(const std::string& kind, const std::string& word,
+                         const std::vector<std::string>& names) {
+  const std::string near = nearest_name(word, names);
+  std::string text = "unknown " + kind + " \"" + word + "\"";
+  if (!near.empty()) return text + "; did you mean \"" + near + "\"?";
+  for (size_t i = 0; i < names.size(); ++i) text += (i ? ", " : "; there are ") + names[i];
+  return text;
+}
+
+}  // namespace tapeformer

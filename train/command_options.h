@@ -1,0 +1,38 @@
+// Options and messages that the commands share with benchmarks and reproductions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/options.h"
+#include "train/config/config.h"
+
+namespace tapeformer {
+
+// Values from the command line that override a config.
+struct ConfigOverrides {
+  std::vector<std::string> sets = {};  // "table.key=value"
+  std::string device = {};             // run.device, unless empty
+  int64_t threads = 0;                 // run.threads, unless 0
+  std::optional<int64_t> seed = {};    // run.seed
+
+  // Replaces run.threads and run.seed. The other values must be passed to load_config.
+  void apply(Config& config) const;
+};
+
+// Returns the option --allow-commands.
+OptionSpec allow_commands_option();
+
+// Returns the option --window of programs that transcribe streams.
+OptionSpec window_option();
+
+// Parses integers of at least 0 that are separated by commas, such as "0,3,7". Throws ConfigError with the
+// name of the option for any other text.
+std::vector<int64_t> index_list(const std::string& option, const std::string& text);
+
+// Returns `unknown KIND "WORD"; did you mean "NAME"?`, or a list of all names if none is similar.
+std::string unknown_text(const std::string& kind, const std::string& word,
+                         const std::vector<std::string>& names);
+
+}  // namespace tapeformer
