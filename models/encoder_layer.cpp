@@ -112,7 +112,7 @@ struct EncoderLayer::OnTape {
     return layer.norm(branch).forward(residual, change, output_mask(branch, residual.size(-1)));
   }
   Tensor apply(Branch branch, const Tensor& x) const {
-    // The residual sum of a post-norm layer takes the compute type.
+    // norm_of_sum() takes the output of a branch in the compute type.
     const DType result = layer.form_ == ResidualForm::post_norm ? factor_dtype(x) : x.dtype();
     if (branch == Branch::attention) return layer.attention.forward(x, mask, context, layer.name_, result);
     return chunks > 1 ? chunked_feedforward(x, result)
@@ -121,7 +121,7 @@ struct EncoderLayer::OnTape {
   Tensor chunked_feedforward(const Tensor& x, DType result) const;
 };
 
-// The functions outlive this object: backward() calls them again.
+// The lambdas capture by value, because backward() calls them after this object is destroyed.
 Tensor EncoderLayer::OnTape::chunked_feedforward(const Tensor& x, DType result) const {
   const FeedForward& feedforward = layer.feedforward;
   const auto mask_from = [&feedforward, mask = hidden_mask(0)](int64_t row) {

@@ -63,7 +63,7 @@ void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampl
   if constexpr (kHasCuda)
     if (graphs && !device.is_cpu() && length > 3) {
       // Every step draws a token, and advance_tokens() ignores it in the prefix. The first step runs before
-      // the capture, because kernels must have run once.
+      // the capture, because kernels must run once before a capture.
       step(0, true);
       cuda::Graph graph(device, 1, [&] { step(1, true); });
       for (int64_t t = 1; t + 1 < length; ++t) graph.launch(t - 1);

@@ -32,12 +32,6 @@ const std::vector<std::string> kLongFunctions = {"ops/lstm.cpp",
                                                  "tests/train/config/unused_test.cpp"};
 const std::vector<std::string> kTextsWithKeys = {"core/allocator.cpp",
                                                  "core/cuda/",
-                                                 "models/attention/lsh.cpp",
-                                                 "models/attention/attention.cpp",
-                                                 "models/autoregressive_model.cpp",
-                                                 "models/layers/axial_positions.cpp",
-                                                 "models/speech/stream_decoder.cpp",
-                                                 "models/encoder.cpp",
                                                  "data/"};
 
 bool is_known(const std::vector<std::string>& files, const std::string& path) {
