@@ -1,5 +1,6 @@
 #include "data/catalogue.h"
 
+#include <algorithm>
 #include <array>
 
 #include "core/errors.h"
@@ -31,19 +32,113 @@ constexpr std::array<KnownFile, 6> kCifar10Files{{
     {"test_batch.bin", 30730000, "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"},
 }};
 
-constexpr std::array<KnownSet, 3> kSets{{
-    {"mnist", "handwritten digits, 28 x 28 grey, 60,000 train and 10,000 test", 28, 28, 1, kMnistFiles, "",
-     "download the four .gz files from https://ossci-datasets.s3.amazonaws.com/mnist/ into such a folder",
-     "https://ossci-datasets.s3.amazonaws.com/mnist"},
-    {"fashion-mnist", "articles of clothing, 28 x 28 grey, 60,000 train and 10,000 test", 28, 28, 1,
-     kFashionMnistFiles, "/usr/share/datasets/fashion-mnist",
-     "sudo apt-get install dataset-fashion-mnist (Debian and Ubuntu), or download the four .gz files from "
-     "https://github.com/zalandoresearch/fashion-mnist/tree/master/data/fashion into such a folder",
-     "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"},
-    {"cifar10", "photographs, 32 x 32 colour, 50,000 train and 10,000 test", 32, 32, 3, kCifar10Files, "",
-     "in such a folder, run: curl -L https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz | tar xz "
-     "--strip-components=1",
-     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"},
+constexpr std::array<KnownFile, 6> kAn4Files{{{"etc/an4.dic"},
+                                              {"etc/an4_train.fileids"},
+                                              {"etc/an4_train.transcription"},
+                                              {"etc/an4_test.fileids"},
+                                              {"etc/an4_test.transcription"},
+                                              {"feat"}}};
+constexpr std::array<KnownFile, 1> kSpokenDigitsFiles{{{"recordings"}}};
+constexpr std::array<KnownFile, 3> kSyntheticSpeechFiles{{{"train"}, {"valid"}, {"test"}}};
+constexpr std::array<KnownFile, 1> kCmudictFiles{{{"cmudict.dict"}}};
+
+constexpr std::string_view kCopyCorpus = "copy the corpus into such a folder";
+
+constexpr std::array<KnownSet, 12> kSets{{
+    {.name = "mnist",
+     .type = DatasetType::images,
+     .format = DatasetFormat::idx,
+     .title = "handwritten digits, 28 x 28 grey, 60,000 train and 10,000 test",
+     .height = 28,
+     .width = 28,
+     .channels = 1,
+     .files = kMnistFiles,
+     .how_to_get =
+         "download the four .gz files from https://ossci-datasets.s3.amazonaws.com/mnist/ into such a folder",
+     .url = "https://ossci-datasets.s3.amazonaws.com/mnist"},
+    {.name = "fashion-mnist",
+     .type = DatasetType::images,
+     .format = DatasetFormat::idx,
+     .title = "articles of clothing, 28 x 28 grey, 60,000 train and 10,000 test",
+     .height = 28,
+     .width = 28,
+     .channels = 1,
+     .files = kFashionMnistFiles,
+     .system_folder = "/usr/share/datasets/fashion-mnist",
+     .how_to_get =
+         "sudo apt-get install dataset-fashion-mnist (Debian and Ubuntu), or download the four .gz files "
+         "from "
+         "https://github.com/zalandoresearch/fashion-mnist/tree/master/data/fashion into such a folder",
+     .url = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"},
+    {.name = "cifar10",
+     .type = DatasetType::images,
+     .format = DatasetFormat::cifar,
+     .title = "photographs, 32 x 32 colour, 50,000 train and 10,000 test",
+     .height = 32,
+     .width = 32,
+     .channels = 3,
+     .files = kCifar10Files,
+     .how_to_get =
+         "in such a folder, run: curl -L https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz | tar xz "
+         "--strip-components=1",
+     .url = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"},
+    {.name = "copy", .type = DatasetType::sequences, .format = DatasetFormat::copy_task},
+    {.name = "duplication", .type = DatasetType::sequences, .format = DatasetFormat::duplication_task},
+    {.name = "an4",
+     .type = DatasetType::speech,
+     .format = DatasetFormat::an4,
+     .title = "CMU AN4, spelled words, features of 948 train and 130 test utterances",
+     .files = kAn4Files,
+     .how_to_get = "unpack the features of CMU AN4 (etc/ and feat/) into such a folder"},
+    {.name = "fsdd",
+     .type = DatasetType::speech,
+     .format = DatasetFormat::spoken_digits,
+     .title = "Free Spoken Digits, recordings at 8 kHz, 2,700 train and 300 test",
+     .sample_rate = 8000,
+     .labels = SpeechLabels::words,
+     .files = kSpokenDigitsFiles,
+     .how_to_get = "clone https://github.com/Jakobovski/free-spoken-digit-dataset into such a folder"},
+    {.name = "kaldi",
+     .type = DatasetType::speech,
+     .format = DatasetFormat::kaldi,
+     .sample_rate = 16000,
+     .labels = SpeechLabels::phones_or_words,
+     .train_part = "train",
+     .valid_part = "valid",
+     .test_part = "test",
+     .user_folder = true,
+     .how_to_get = kCopyCorpus},
+    {.name = "timit",
+     .type = DatasetType::speech,
+     .format = DatasetFormat::timit,
+     .sample_rate = 16000,
+     .user_folder = true,
+     .how_to_get = kCopyCorpus},
+    {.name = "librispeech",
+     .type = DatasetType::speech,
+     .format = DatasetFormat::librispeech,
+     .sample_rate = 16000,
+     .labels = SpeechLabels::words,
+     .train_part = "train-clean-100",
+     .valid_part = "dev-clean",
+     .test_part = "test-clean",
+     .how_to_get = kCopyCorpus},
+    {.name = "synthetic-speech",
+     .type = DatasetType::speech,
+     .format = DatasetFormat::kaldi,
+     .title = "sentences of a small grammar, spoken by espeak-ng",
+     .sample_rate = 16000,
+     .train_part = "train",
+     .valid_part = "valid",
+     .test_part = "test",
+     .files = kSyntheticSpeechFiles,
+     .how_to_get = "generate it with make_synthetic_speech()"},
+    {.name = "cmudict",
+     .type = DatasetType::lexicon,
+     .format = DatasetFormat::cmudict,
+     .title = "CMUdict, the phones of English words",
+     .files = kCmudictFiles,
+     .how_to_get = "download https://github.com/cmusphinx/cmudict into such a folder"},
 }};
 
 }  // namespace
@@ -52,13 +147,23 @@ std::span<const KnownSet> known_sets() {
   return kSets;
 }
 
-const KnownSet& known_set(const std::string& name) {
+std::vector<std::string> set_names(const SetFilter& filter) {
   std::vector<std::string> names;
-  for (const KnownSet& set : kSets) {
-    if (set.name == name) return set;
-    names.emplace_back(set.name);
-  }
-  throw ConfigError(unknown_name_text(name, "a data set", names));
+  for (const KnownSet& set : kSets)
+    if (!filter || filter(set)) names.emplace_back(set.name);
+  return names;
+}
+
+const KnownSet* find_set(const std::string& name) {
+  const auto found =
+      std::find_if(kSets.begin(), kSets.end(), [&](const KnownSet& set) { return set.name == name; });
+  return found == kSets.end() ? nullptr : &*found;
+}
+
+const KnownSet& known_set(const std::string& name, const SetFilter& filter, const std::string& kind) {
+  const KnownSet* const set = find_set(name);
+  if (!set || (filter && !filter(*set))) throw ConfigError(unknown_name_text(name, kind, set_names(filter)));
+  return *set;
 }
 
 std::string unknown_name_text(const std::string& name, const std::string& kind,

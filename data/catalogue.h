@@ -1,8 +1,10 @@
-// The data sets that the program knows by name: their files with sizes and checksums, and how to get them. A
-// constant table; any thread.
+// The table of data sets that Tapeformer knows by name. A row holds the type and format of a data set, its
+// sizes, its files with checksums, and its origin. A data set of a known format is one row in catalogue.cpp.
+// The table is constant, and all functions are thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,31 +12,89 @@
 
 namespace tapeformer {
 
-// A file with its published size and SHA-256. Both are of the unpacked contents, so they hold for plain and
-// gzip copies.
+// The examples of a data set.
+enum class DatasetType {
+  sequences,  // generated sequences of symbols
+  images,
+  speech,
+  lexicon,  // pronunciations of words, for data sets of speech
+};
+
+// The layout of the files of a data set. Each format has one reader.
+enum class DatasetFormat {
+  copy_task,         // no files; CopyTask (data/symbol_tasks.h)
+  duplication_task,  // no files; DuplicationTask
+  idx,               // MNIST's pairs of IDX files
+  cifar,             // CIFAR-10's binary records
+  an4,               // readers of corpora: data/speech/corpus.h
+  spoken_digits,
+  timit,
+  librispeech,
+  kaldi,
+  cmudict,
+};
+
+// The labels in the files of a speech corpus.
+enum class SpeechLabels {
+  phones,
+  words,           // a lexicon gives their phones
+  phones_or_words  // words if a lexicon is given, else phones
+};
+
+// A file of a data set, or a folder in data sets without checksums. The size and the SHA-256 apply to the
+// unpacked contents, so they hold for plain and gzip copies.
 struct KnownFile {
-  std::string_view name;  // the original name, without .gz
-  int64_t bytes;
-  std::string_view sha256;  // 64 hexadecimal digits
+  std::string_view name;  // original name, without .gz
+  int64_t bytes = 0;
+  std::string_view sha256 = {};  // 64 hexadecimal digits, or empty if the data set has no published checksums
 };
 
+// A row of the table.
 struct KnownSet {
-  std::string_view name;  // also the folder in a data directory
-  std::string_view title;
-  int64_t height, width, channels;  // of every image
-  std::span<const KnownFile> files;
-  std::string_view system_folder;  // where a Debian package puts it; may be empty
-  std::string_view how_to_get;
-  // The https URL to fetch from: a folder with the .gz files, or a .tar.gz archive that contains the files.
-  std::string_view url;
+  std::string_view name;  // also the name of its folder in a data directory
+  DatasetType type;
+  DatasetFormat format;
+  std::string_view title = {};
+
+  // Images.
+  int64_t height = 0, width = 0, channels = 0;
+
+  // Speech.
+  int64_t sample_rate = 0;  // default rate of recordings in samples per second; 0: the files hold features
+  SpeechLabels labels = SpeechLabels::phones;
+  // Default names of the folders of the parts; empty if the corpus has no such folders.
+  std::string_view train_part = {}, valid_part = {}, test_part = {};
+  bool user_folder = false;  // the user names the folder of the corpus
+
+  std::span<const KnownFile> files = {};  // required files; empty: the data set is not in listings
+  std::string_view system_folder = {};    // folder of the Debian package, or empty
+  std::string_view how_to_get = {};
+  // https URL of a folder with the .gz files or of a .tar.gz archive; empty: the data set cannot be fetched.
+  std::string_view url = {};
+
+  bool has_checksums() const { return !files.empty() && !files.front().sha256.empty(); }
+  bool has_part_folders() const { return !train_part.empty(); }
 };
 
+// Returns all rows.
 std::span<const KnownSet> known_sets();
 
-// Throws ConfigError, with a suggestion, for a name that is not in the table.
-const KnownSet& known_set(const std::string& name);
+// Selects rows of the table; an empty function selects all rows.
+using SetFilter = std::function<bool(const KnownSet&)>;
 
-// `"mnst" is not a data set; did you mean "mnist"?`, or all the names when none is near.
+// Returns the names of the selected rows, in the order of the table.
+std::vector<std::string> set_names(const SetFilter& filter = {});
+
+// Returns the row with this name, or nullptr.
+const KnownSet* find_set(const std::string& name);
+
+// Returns the selected row with this name. Throws ConfigError, with a suggestion, if there is none. `kind`
+// describes the selected rows in the error.
+const KnownSet& known_set(const std::string& name, const SetFilter& filter = {},
+                          const std::string& kind = "a data set");
+
+// Returns the text of an error: `"mnst" is not a data set; did you mean "mnist"?`. If no name is similar, the
+// text lists all names.
 std::string unknown_name_text(const std::string& name, const std::string& kind,
                               const std::vector<std::string>& names);
 

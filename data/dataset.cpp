@@ -45,19 +45,19 @@ class ImageDataset : public Dataset {
   DatasetInfo info_;
 };
 
-void check_name(const std::string& name) {
-  std::vector<std::string> names = {"copy", "duplication"};
-  for (const KnownSet& set : known_sets()) names.emplace_back(set.name);
-  if (std::find(names.begin(), names.end(), name) == names.end())
-    throw ConfigError(unknown_name_text(name, "a data set", names));
+// Returns the row of a data set of images or symbols. Throws ConfigError for other names.
+const KnownSet& token_set(const std::string& name) {
+  return known_set(name, [](const KnownSet& set) {
+    return set.type == DatasetType::images || set.type == DatasetType::sequences;
+  });
 }
 
-// The synthetic set of a name; null for the names of images.
-std::shared_ptr<const Dataset> make_symbol_task(const DatasetOptions& options) {
+// Returns the synthetic data set, or nullptr if `set` is not one.
+std::shared_ptr<const Dataset> make_symbol_task(const KnownSet& set, const DatasetOptions& options) {
   const SymbolTaskOptions task{options.split, options.max_length, options.symbols, options.limit,
                                options.seed};
-  if (options.name == "copy") return std::make_shared<CopyTask>(task);
-  if (options.name == "duplication") return std::make_shared<DuplicationTask>(task);
+  if (set.format == DatasetFormat::copy_task) return std::make_shared<CopyTask>(task);
+  if (set.format == DatasetFormat::duplication_task) return std::make_shared<DuplicationTask>(task);
   return nullptr;
 }
 
@@ -71,9 +71,8 @@ void Dataset::check_indices(std::span<const int64_t> indices) const {
 }
 
 DatasetInfo describe_dataset(const DatasetOptions& options) {
-  check_name(options.name);
-  if (const auto task = make_symbol_task(options)) return task->info();
-  const KnownSet& set = known_set(options.name);
+  const KnownSet& set = token_set(options.name);
+  if (const auto task = make_symbol_task(set, options)) return task->info();
   check_downscale(options.name, set.height, set.width, options.downscale);
   const int64_t height = set.height / options.downscale, width = set.width / options.downscale;
   return {options.name, options.split, kByteValues, height * width * set.channels - 1,
@@ -81,8 +80,7 @@ DatasetInfo describe_dataset(const DatasetOptions& options) {
 }
 
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
-  check_name(options.name);
-  if (auto task = make_symbol_task(options)) return task;
+  if (auto task = make_symbol_task(token_set(options.name), options)) return task;
   return std::make_shared<ImageDataset>(
       load_images(options.name, options.split,
                   ImageOptions{options.data_dir, options.validation, options.limit, options.downscale}));

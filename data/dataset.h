@@ -1,5 +1,5 @@
-// What a model learns from: examples by index, handed out as batches of CPU tensors. A Dataset does not
-// change after it is made, and any number of threads may ask it for batches.
+// Data sets of examples with an index, which are read as batches of CPU tensors. A Dataset is immutable and
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace tapeformer {
 
 struct DatasetInfo {
   std::string name, split;
-  int64_t vocabulary = 0;                       // tokens are 0 to vocabulary - 1
-  int64_t length = 0;                           // predictions per example: one less than its tokens
-  int64_t height = 0, width = 0, channels = 0;  // 0 when the examples are not images
+  int64_t vocabulary = 0;                       // tokens are in [0, vocabulary)
+  int64_t length = 0;                           // predictions per example: number of tokens - 1
+  int64_t height = 0, width = 0, channels = 0;  // 0 if the examples are not images
 
   bool operator==(const DatasetInfo&) const = default;
 };
@@ -29,32 +29,38 @@ class Dataset {
 
   virtual const DatasetInfo& info() const = 0;
   virtual int64_t size() const = 0;
-  // The examples of the indices, in their order: tokens (indices, length + 1), and mask and labels where the
-  // set has them. Throws ShapeError for an index outside [0, size).
+  // Returns the examples with these indices, in this order: tokens (indices, length + 1), and the mask and
+  // labels if the data set has them. Throws ShapeError if an index is outside [0, size).
   virtual Batch batch(std::span<const int64_t> indices) const = 0;
 
  protected:
+  // Throws ShapeError if an index is outside [0, size).
   void check_indices(std::span<const int64_t> indices) const;
 };
 
 struct DatasetOptions {
-  std::string name;             // "mnist", "fashion-mnist", "cifar10", "copy", "duplication"
-  std::string split = "train";  // "train", "valid", "test"
+  std::string name;             // a data set of images or sequences (data/catalogue.h)
+  std::string split = "train";  // "train", "valid" or "test"
   std::string data_dir;         // see data/directory.h
-  int64_t limit = 0;            // the first so many examples; 0: all
-  int64_t validation = 0;       // image sets: training examples held out as "valid", from the end
-  int64_t downscale = 1;        // image sets: averages blocks of k x k pixels
-  uint64_t seed = 0;            // synthetic sets
-  int64_t max_length = 128;     // synthetic sets
-  int64_t symbols = 10;         // synthetic sets
+  int64_t limit = 0;            // maximum number of examples, from the start; 0: all
+
+  // Images.
+  int64_t validation = 0;  // number of training examples to hold out as "valid", from the end
+  int64_t downscale = 1;   // side of the blocks of pixels to average
+
+  // Synthetic sequences: see SymbolTaskOptions.
+  uint64_t seed = 0;
+  int64_t max_length = 128;
+  int64_t symbols = 10;
 };
 
-// What make_dataset will say of the set, from its name and options alone: no file is read, so a model can be
-// built where the data is not. Throws ConfigError for an unknown name and a downscale that does not fit.
+// Returns the info of make_dataset(options) without reading files, so that a model can be built without its
+// training data. Throws ConfigError for an unknown name and an invalid downscale.
 DatasetInfo describe_dataset(const DatasetOptions& options);
 
-// Throws ConfigError for unknown names and options that do not fit, DataError for missing or corrupt files.
-// Image sets: tokens (batch, height * width * channels) uint8, labels (batch,) int64, no mask.
+// Returns a data set of images or of synthetic sequences. Image data sets have tokens (batch, height * width
+// * channels) uint8, labels (batch,) int64 and no mask. Throws ConfigError for unknown names and invalid
+// options, and DataError for missing or corrupt files.
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options);
 
 }  // namespace tapeformer

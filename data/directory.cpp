@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "core/errors.h"
-#include "data/files/download.h"
+#include "data/files/file.h"
 
 namespace tapeformer {
 namespace {
@@ -20,7 +20,7 @@ std::vector<fs::path> data_directories(const std::string& data_dir) {
   if (!data_dir.empty()) return {data_dir};
   std::vector<fs::path> directories;
   if (const fs::path own = from_environment("TAPEFORMER_DATA"); !own.empty()) directories.push_back(own);
-  // The XDG specification: relative paths are to be ignored.
+  // The XDG specification requires that relative paths are ignored.
   if (const fs::path xdg = from_environment("XDG_DATA_HOME"); xdg.is_absolute())
     directories.push_back(xdg / "tapeformer");
   else if (const fs::path home = from_environment("HOME"); !home.empty())
@@ -28,9 +28,21 @@ std::vector<fs::path> data_directories(const std::string& data_dir) {
   return directories;
 }
 
-bool is_file(const fs::path& path) {
+bool is_present(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
+}
+
+bool has_file_of(const KnownSet& set, const fs::path& folder) {
+  return std::any_of(set.files.begin(), set.files.end(),
+                     [&](const KnownFile& file) { return locate_file(folder, file.name).has_value(); });
+}
+
+std::string missing_set_text(const KnownSet& set, const std::vector<fs::path>& looked_in) {
+  std::string text = concat_text(set.name, ": data set not found; looked in");
+  for (const fs::path& folder : looked_in)
+    text += "\n  " + folder.string() + (is_present(folder) ? "" : " (no such folder)");
+  return concat_text(text, "\nto get it: ", set.how_to_get);
 }
 
 }  // namespace
@@ -44,36 +56,28 @@ std::vector<fs::path> candidate_folders(const KnownSet& set, const std::string& 
 
 std::optional<fs::path> locate_set(const KnownSet& set, const std::string& data_dir) {
   for (const fs::path& folder : candidate_folders(set, data_dir))
-    if (std::any_of(set.files.begin(), set.files.end(),
-                    [&](const KnownFile& file) { return locate_file(folder, file.name).has_value(); }))
-      return folder;
+    if (set.has_checksums() ? has_file_of(set, folder) : is_folder(folder)) return folder;
   return std::nullopt;
 }
 
 fs::path require_set(const KnownSet& set, const std::string& data_dir) {
   if (const auto folder = locate_set(set, data_dir)) return *folder;
-  throw DataError(missing_set_text(set, candidate_folders(set, data_dir)));
+  throw MissingSetError(set, candidate_folders(set, data_dir));
 }
 
-std::string how_to_get(const KnownSet& set) {
-  const bool fetched = can_download() && !set.url.empty();
-  return concat_text(fetched ? concat_text("tapeformer data fetch ", set.name, ", or ") : "", set.how_to_get);
-}
+MissingSetError::MissingSetError(const KnownSet& missing, const std::vector<fs::path>& looked_in)
+    : DataError(missing_set_text(missing, looked_in)), set(&missing) {}
 
-std::string missing_set_text(const KnownSet& set, const std::vector<fs::path>& looked_in) {
-  std::string text = concat_text(set.name, ": data set not found; looked in");
-  for (const fs::path& folder : looked_in) {
-    std::error_code ignored;
-    text += "\n  " + folder.string() + (fs::exists(folder, ignored) ? "" : " (no such folder)");
-  }
-  return text + "\nto get it: " + how_to_get(set);
+fs::path contents_folder(const KnownSet& set, const fs::path& folder) {
+  const bool nested = set.format == DatasetFormat::an4 && !is_folder(folder / "etc");
+  return nested && is_folder(folder / "an4/etc") ? folder / "an4" : folder;
 }
 
 std::optional<fs::path> locate_file(const fs::path& folder, std::string_view name) {
   fs::path path = folder / name;
-  if (is_file(path)) return path;
+  if (is_present(path)) return path;
   path += ".gz";
-  if (is_file(path)) return path;
+  if (is_present(path)) return path;
   return std::nullopt;
 }
 

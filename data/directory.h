@@ -1,8 +1,11 @@
-// Where data sets are. A data directory holds one folder per set with the original file names, plain or .gz;
-// it is only read. The order: the directory that the user names (then no other is looked into, so that a
-// mistyped path cannot silently train on other data), else $TAPEFORMER_DATA, $XDG_DATA_HOME/tapeformer,
-// ~/.local/share/tapeformer; last the folder of the set's Debian package. The first folder with a file of the
-// set is the set's. Reads the environment; any thread.
+// Search for data sets in data directories. A data directory contains one folder per data set, named after
+// the data set, with the original files, plain or .gz. The search order is:
+//   1. the directory that the user names; no other directory is searched, so that a mistyped path is an
+//   error;
+//   2. $TAPEFORMER_DATA;
+//   3. $XDG_DATA_HOME/tapeformer, or ~/.local/share/tapeformer;
+//   4. the folder of the Debian package of the data set.
+// Directories are only read. All functions read environment variables and are otherwise thread-safe.
 #pragma once
 
 #include <filesystem>
@@ -10,29 +13,38 @@
 #include <string>
 #include <vector>
 
+#include "core/errors.h"
 #include "data/catalogue.h"
 
 namespace tapeformer {
 
-// The folders in which the set may be, in order. `data_dir` is what the user named, or empty.
+// A data set that is in none of the candidate folders. The text lists the folders and says how to get the
+// data set.
+class MissingSetError : public DataError {
+ public:
+  MissingSetError(const KnownSet& missing, const std::vector<std::filesystem::path>& looked_in);
+  const KnownSet* set;
+};
+
+// Returns the folders in which the data set may be, in search order. `data_dir` is the directory that the
+// user names, or empty.
 std::vector<std::filesystem::path> candidate_folders(const KnownSet& set, const std::string& data_dir);
 
-// The first folder that holds a file of the set.
+// Returns the first candidate folder that contains a file of the data set. For data sets without checksums,
+// returns the first candidate that is a folder.
 std::optional<std::filesystem::path> locate_set(const KnownSet& set, const std::string& data_dir);
 
-// The same; DataError with every place looked in and how to get the set when there is none.
+// Returns the same folder. Throws MissingSetError if there is none.
 std::filesystem::path require_set(const KnownSet& set, const std::string& data_dir);
 
-// How the user gets the set: by this program where it can fetch it, and by hand.
-std::string how_to_get(const KnownSet& set);
+// Returns the folder that contains the files of the data set: `folder`, or its subfolder an4 if the archive
+// of AN4 was unpacked in `folder`.
+std::filesystem::path contents_folder(const KnownSet& set, const std::filesystem::path& folder);
 
-// What that error says.
-std::string missing_set_text(const KnownSet& set, const std::vector<std::filesystem::path>& looked_in);
-
-// folder/name, or else folder/name.gz, if it exists.
+// Returns folder/name, or folder/name.gz if only that file exists.
 std::optional<std::filesystem::path> locate_file(const std::filesystem::path& folder, std::string_view name);
 
-// The same; DataError with both names when neither exists.
+// Returns the same path. Throws DataError if neither file exists.
 std::filesystem::path require_file(const std::filesystem::path& folder, std::string_view name);
 
 }  // namespace tapeformer

@@ -39,12 +39,12 @@ Faults shown_faults(const Faults& faults, const FaultLimits& limits) {
       kinds.emplace_back();
       counts.push_back(0);
     }
-    if (++counts[place->second] <= limits.of_a_kind) kinds[place->second].push_back(fault);
+    if (++counts[place->second] <= limits.per_kind) kinds[place->second].push_back(fault);
   }
   Faults shown;
   int64_t covered = 0;  // faults of the shown kinds
   for (size_t kind = 0; kind < kinds.size(); ++kind) {
-    if (static_cast<int64_t>(shown.size()) >= limits.in_all) break;
+    if (static_cast<int64_t>(shown.size()) >= limits.total) break;
     shown.insert(shown.end(), kinds[kind].begin(), kinds[kind].end());
     const int64_t more = counts[kind] - static_cast<int64_t>(kinds[kind].size());
     if (more > 0) shown.push_back(concat_text("… and ", more, " more of this kind"));

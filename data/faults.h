@@ -1,5 +1,5 @@
-// Messages about faults of data, each with its file and line, and their summaries. All functions are
-// thread-safe.
+// Messages about faults of data, with the file and line of each fault, and summaries of messages. All
+// functions are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace tapeformer {
 
-// Messages of faults. Readers of corpora throw at the first fault. If they get a list, they append every
-// fault to the list and continue.
+// Messages about faults. Readers of corpora throw at the first fault. If the caller passes a list, they
+// append all faults to it instead.
 using Faults = std::vector<std::string>;
 
-// Calls f(). If `faults` is given, appends the message of a DataError to it instead of throwing.
+// Calls f(). If `faults` is not null, appends the message of a DataError to it instead of throwing.
 template <class F>
 void collect_fault(Faults* faults, F&& f) {
   if (!faults) return f();
@@ -26,19 +26,19 @@ void collect_fault(Faults* faults, F&& f) {
 }
 
 struct FaultLimits {
-  int64_t of_a_kind = 5;  // faults of each kind
-  int64_t in_all = 50;    // faults in all
+  int64_t per_kind = 5;  // faults of each kind
+  int64_t total = 50;    // all faults
 };
 
-// Returns the kind of a fault: its text without paths, quoted names and numbers. Two recordings with wrong
-// rates have faults of the same kind.
+// Returns the kind of a fault: its text without paths, quoted names and numbers. Two faults about wrong
+// sample rates, for example, have the same kind.
 std::string fault_kind(const std::string& fault);
 
-// Returns the first faults of every kind, grouped by kind. A line "… and N more of this kind" follows a kind
-// with further faults. A line "… and N more" counts the faults beyond `in_all`.
+// Returns the first faults of every kind, grouped by kind. If a kind has further faults, adds the line "… and
+// N more of this kind". If kinds are left out, adds the line "… and N more".
 Faults shown_faults(const Faults& faults, const FaultLimits& limits = {});
 
-// Returns the first names and the number of the remaining names: "one two three … and 9 more".
+// Returns the first `max_names` names and the number of remaining names: "one two three … and 9 more".
 std::string short_list(const std::vector<std::string>& names, size_t max_names = 20);
 
 // Returns shown_faults() joined by newlines.

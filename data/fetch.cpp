@@ -18,22 +18,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// gzip makes bytes that it cannot pack a little longer.
+// Maximum size by which gzip increases incompressible data.
 constexpr int64_t kGzipSlack = 1 << 20;
-// Maximum size of the other contents of an archive: headers, a licence, files that are not needed.
+// Maximum size of the other contents of an archive, such as headers and a licence.
 constexpr int64_t kArchiveSlack = int64_t{1} << 28;
 
-// A file that goes at the end of the scope unless it was renamed before.
-struct Part {
+// A temporary file that is removed at the end of the scope, unless it was renamed.
+struct TemporaryFile {
   fs::path path;
-  ~Part() {
+  ~TemporaryFile() {
     std::error_code ignored;
     fs::remove(path, ignored);
   }
 };
 
-// Replaces what an earlier fetch left, and follows no link.
-File create_part(const fs::path& path) {
+// Creates the file. Replaces a file of an interrupted download, and follows no links.
+File create_file(const fs::path& path) {
   std::error_code ignored;
   fs::remove(path, ignored);
   return File(path.string(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
@@ -42,10 +42,10 @@ File create_part(const fs::path& path) {
 fs::path target_folder(const KnownSet& set, const std::string& data_dir) {
   fs::path folder = candidate_folders(set, data_dir).front();
   if (folder == set.system_folder)
-    throw DataError("no data directory to fetch into; name one with --data-dir or TAPEFORMER_DATA");
+    throw DataError("no data directory to fetch into; set TAPEFORMER_DATA or name one");
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw std::runtime_error("cannot make " + folder.string() + ": " + error.message());
+  if (error) throw std::runtime_error("cannot create the folder " + folder.string() + ": " + error.message());
   return folder;
 }
 
@@ -57,9 +57,9 @@ bool is_archive(const std::string& source) {
   return source.ends_with(".tar.gz") || source.ends_with(".tgz");
 }
 
-// Copies a file from a path or a URL to `target`. Returns false if there is no such file.
-bool get(const std::string& source, const fs::path& target, int64_t max_bytes) {
-  File file = create_part(target);
+// Copies a file from a path or URL to `target`. Returns false if the file does not exist.
+bool copy_file(const std::string& source, const fs::path& target, int64_t max_bytes) {
+  File file = create_file(target);
   if (is_url(source) && !source.starts_with("file://")) {
     if (!download(source, file, max_bytes)) return false;
   } else {
@@ -86,45 +86,46 @@ void check_published(const KnownFile& file, const fs::path& path, const std::str
   throw DataError(origin + ": expected " + expected.to_string() + ", found " + problem);
 }
 
-bool is_packed(const fs::path& path) {
+bool is_gzip(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return file.get() == 0x1F && file.get() == 0x8B;
 }
 
-// Verifies the file in `part` and renames it to its final name.
-void keep_file(const KnownFile& file, const fs::path& folder, const Part& part, const std::string& origin) {
+// Verifies a temporary file and renames it to its final name.
+void keep_file(const KnownFile& file, const fs::path& folder, const TemporaryFile& part,
+               const std::string& origin) {
   check_published(file, part.path, origin);
-  const bool packed = is_packed(part.path);
+  const bool packed = is_gzip(part.path);
   rename_path(part.path.string(), (folder / (std::string(file.name) + (packed ? ".gz" : ""))).string());
-  // An older plain file would be found before the packed one.
+  // Removes an older plain file, which would take precedence over the .gz file.
   std::error_code ignored;
   if (packed) fs::remove(folder / file.name, ignored);
 }
 
 void fetch_file(const KnownFile& file, const fs::path& folder, const std::string& source) {
   const std::string place = source + "/" + std::string(file.name);
-  const Part part{folder / (std::string(file.name) + ".part")};
+  const TemporaryFile part{folder / (std::string(file.name) + ".part")};
   for (const std::string& origin : {place + ".gz", place}) {
     log_info("fetching ", origin);
-    if (get(origin, part.path, file.bytes + kGzipSlack)) return keep_file(file, folder, part, origin);
+    if (copy_file(origin, part.path, file.bytes + kGzipSlack)) return keep_file(file, folder, part, origin);
   }
   throw DataError(place + ": no such file, neither with .gz nor without");
 }
 
 void unpack_member(TarReader& archive, const fs::path& path) {
-  File file = create_part(path);
-  Bytes piece(size_t{1} << 16);
-  while (const size_t count = archive.read(piece.data(), piece.size())) file.write(piece.data(), count);
+  File file = create_file(path);
+  Bytes buffer(size_t{1} << 16);
+  while (const size_t count = archive.read(buffer.data(), buffer.size())) file.write(buffer.data(), count);
   file.sync();
 }
 
-// Unpacks only the wanted files of the archive. Checks the size of each file before it is written.
+// Unpacks the wanted files of an archive. Checks the size of each file before writing it.
 void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const std::string& source) {
   int64_t max_bytes = kArchiveSlack;
   for (const KnownFile& file : wanted) max_bytes += file.bytes;
-  const Part archive{folder / "archive.part"};
+  const TemporaryFile archive{folder / "archive.part"};
   log_info("fetching ", source);
-  if (!get(source, archive.path, max_bytes)) throw DataError(source + ": no such file");
+  if (!copy_file(source, archive.path, max_bytes)) throw DataError(source + ": no such file");
   TarReader reader(archive.path, max_bytes);
   while (const auto member = wanted.empty() ? std::nullopt : reader.next()) {
     const auto file = std::find_if(wanted.begin(), wanted.end(),
@@ -133,7 +134,7 @@ void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const 
     const std::string origin = source + ", " + member->name;
     if (member->bytes != file->bytes)
       throw DataError(concat_text(origin, ": expected ", file->bytes, " bytes, found ", member->bytes));
-    const Part part{folder / (member->name + ".part")};
+    const TemporaryFile part{folder / (member->name + ".part")};
     unpack_member(reader, part.path);
     keep_file(*file, folder, part, origin);
     wanted.erase(file);
@@ -144,7 +145,8 @@ void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const 
 }  // namespace
 
 SetReport fetch_set(const std::string& name, const std::string& data_dir, const std::string& from) {
-  const KnownSet& set = known_set(name);
+  const KnownSet& set = known_set(
+      name, [](const KnownSet& one) { return !one.url.empty(); }, "a data set that can be fetched");
   std::string source = from.empty() ? std::string(set.url) : from;
   while (source.size() > 1 && source.ends_with('/')) source.pop_back();
   if (from.empty() && !can_download())

@@ -1,20 +1,19 @@
-// Fetching of known data sets into the data directory. A file gets its final name only if its unpacked
-// contents have the published size and SHA-256. Existing files that verify are kept, other files are
-// replaced. Call from one thread per data directory.
+// Downloading of data sets into a data directory. A file gets its final name only if its unpacked contents
+// have the published size and SHA-256. Existing files with these contents are kept, and other files are
+// replaced. At most one thread may fetch into a data directory.
 #pragma once
 
 #include "data/verify.h"
 
 namespace tapeformer {
 
-// Fetches the files of the set `name` that are missing or damaged, and returns the verified report. `from` is
-// a folder with the original files, plain or .gz, or a .tar.gz archive: a path, a file:// URL or an https://
-// URL (http:// only of this machine). If `from` is empty, the published source is used. The files are written
-// to NAME/ in `data_dir`, or in the first data directory if `data_dir` is empty.
+// Fetches the missing or damaged files of a data set, and returns the verified report. `from` is a folder
+// with the original files, plain or .gz, or a .tar.gz archive: a path, a file:// URL or an https:// URL
+// (http:// for this machine only). If `from` is empty, uses the published source. The files are written to
+// the folder of the data set in `data_dir`, or in the first data directory if `data_dir` is empty.
 //
 // Throws ConfigError for an unknown name or an unsupported URL. Throws DataError if files cannot be fetched
-// or their contents differ from the published ones. Throws FileError or std::runtime_error if files cannot be
-// written.
+// or differ from the published files. Throws FileError or std::runtime_error if files cannot be written.
 SetReport fetch_set(const std::string& name, const std::string& data_dir, const std::string& from = "");
 
 }  // namespace tapeformer

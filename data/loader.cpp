@@ -23,7 +23,7 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
   if (size < 1) throw ConfigError(concat_text(set, " has no examples"));
   if (options_.last == LastBatch::drop && batch > size)
     throw ConfigError(concat_text("batch size ", batch, " is larger than the ", size, " examples of ", set,
-                                  "; lower data.batch_size or raise data.limit"));
+                                  "; lower the batch size or raise the limit on examples"));
   batches_per_epoch_ = size / batch + (options_.last == LastBatch::keep && size % batch != 0);
 }
 

@@ -1,8 +1,8 @@
-// The order of training: which examples make up batch number `step`. Everything is a pure function of (data
-// set, options, step), so a run resumes exactly from its step alone. A Prefetcher makes the batches of coming
-// steps on a thread of its own.
+// Batches of a data set in the order of training. The examples of a batch depend only on the data set, the
+// options and the step, so a run resumes exactly from its step. A Prefetcher prepares batches in a separate
+// thread.
 //
-// Errors: ConfigError for a batch size below 1 or, in training, above the size of the set.
+// Throws ConfigError if the batch size is below 1 or, with LastBatch::drop, above the size of the data set.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@
 
 namespace tapeformer {
 
-// What remains of an epoch when the batch size does not divide the set. Training drops it, so that every step
-// has the same shape; it is a different remainder in every shuffled epoch. Evaluation keeps it.
+// Treatment of the last, smaller batch of an epoch. Training drops it, so that all steps have the same shape.
+// With shuffling, other examples are dropped in every epoch. Evaluation keeps it.
 enum class LastBatch { drop, keep };
 
 struct LoaderOptions {
   int64_t batch_size = 1;
-  bool shuffle = true;  // a new order in every epoch, from the seed
+  bool shuffle = true;  // a new order in every epoch, which depends on the seed
   uint64_t seed = 0;
   LastBatch last = LastBatch::drop;
 };
 
-// The order of an epoch: a uniformly random permutation of 0 .. count - 1, by Fisher and Yates.
+// Returns the order of an epoch: a uniformly random permutation of 0 .. count - 1 (Fisher-Yates).
 std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t count);
 
-// Threads: any number may ask at the same time.
+// Maps steps to batches. Thread-safe.
 class Loader {
  public:
   Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options);
@@ -39,7 +39,8 @@ class Loader {
   const LoaderOptions& options() const { return options_; }
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
 
-  // Steps count from 0 through all epochs; step / batches_per_epoch() is the epoch.
+  // Returns the indices of the examples of a step. Steps are counted from 0 over all epochs. The epoch of a
+  // step is step / batches_per_epoch().
   std::vector<int64_t> indices_at(int64_t step) const;
   Batch batch_at(int64_t step) const { return dataset_->batch(indices_at(step)); }
 
@@ -50,12 +51,12 @@ class Loader {
   std::shared_ptr<const Dataset> dataset_;
   LoaderOptions options_;
   int64_t batches_per_epoch_;
-  mutable std::mutex mutex_;  // guards the order kept from the last call
-  mutable int64_t kept_epoch_ = -1;
+  mutable std::mutex mutex_;         // guards kept_epoch_ and kept_order_
+  mutable int64_t kept_epoch_ = -1;  // epoch of kept_order_
   mutable Order kept_order_;
 };
 
-// The batches of a loader, made ahead.
+// The batches of a loader, prepared in a separate thread.
 class Prefetcher : public Prefetch<Batch> {
  public:
   explicit Prefetcher(const std::shared_ptr<const Loader>& loader, int64_t first = 0,

@@ -1,4 +1,4 @@
-// Makes what coming steps need ahead of them, on a thread of its own.
+// Preparation of the items of future steps in a separate thread.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace tapeformer {
 
-// Makes the items of steps [first, last) ahead, at most `depth` of them. The destructor stops the thread, at
-// most one item later. `make` is called from that thread alone. One consumer thread.
+// Calls make(step) for the steps [first, last) in a separate thread, and keeps at most `depth` unused items.
+// The destructor waits for the current call of `make` and stops the thread. Only one thread may call next().
 template <class T>
 class Prefetch {
  public:
@@ -29,8 +29,8 @@ class Prefetch {
   Prefetch& operator=(const Prefetch&) = delete;
   ~Prefetch() = default;
 
-  // The item of the next step; nothing after the last. An exception of the thread comes out here, after the
-  // items before it, and again at every later call.
+  // Returns the item of the next step, or std::nullopt after the last step. If `make` throws, all calls after
+  // the last complete item throw the same exception.
   std::optional<T> next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !ready_.empty() || done_; });
@@ -71,12 +71,12 @@ class Prefetch {
 
   std::function<T(int64_t)> make_;
   size_t depth_;
-  std::mutex mutex_;  // guards the three below
+  std::mutex mutex_;  // guards ready_, failure_ and done_
   std::deque<T> ready_;
   std::exception_ptr failure_;
   bool done_ = false;
   std::condition_variable_any changed_;
-  std::jthread thread_;  // last: it stops before the rest goes
+  std::jthread thread_;  // declared last, so that it is destroyed first
 };
 
 }  // namespace tapeformer

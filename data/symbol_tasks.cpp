@@ -38,9 +38,9 @@ Batch SymbolTask::batch(std::span<const int64_t> indices) const {
 }
 
 void CopyTask::write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const {
-  const int64_t shortest = info().length / 4, longest = (info().length - 1) / 2 - 1;
-  const auto choices = static_cast<uint64_t>(longest - shortest + 1);
-  const auto n = shortest + static_cast<int64_t>(stream.below(0, choices));
+  const int64_t min_symbols = info().length / 4, max_symbols = (info().length - 1) / 2 - 1;
+  const auto choices = static_cast<uint64_t>(max_symbols - min_symbols + 1);
+  const auto n = min_symbols + static_cast<int64_t>(stream.below(0, choices));
   for (int64_t i = 0; i < n; ++i) tokens[i] = tokens[n + 1 + i] = static_cast<int64_t>(symbol(stream, 1 + i));
   std::fill(mask + n - 1, mask + 2 * n, uint8_t{1});
 }

@@ -9,7 +9,7 @@
 namespace tapeformer {
 namespace {
 
-// Where the file is, if anywhere; what is in it is not looked at.
+// Returns a report on the presence of a file, without reading its contents.
 FileReport find_file(const KnownFile& known, const std::optional<std::filesystem::path>& folder) {
   FileReport file;
   file.name = known.name;
@@ -22,9 +22,8 @@ FileReport find_file(const KnownFile& known, const std::optional<std::filesystem
 
 SetReport report_of(const KnownSet& set, const std::string& data_dir) {
   SetReport report;
+  report.set = &set;
   report.name = set.name;
-  report.title = set.title;
-  report.how_to_get = how_to_get(set);
   report.looked_in = candidate_folders(set, data_dir);
   report.folder = locate_set(set, data_dir);
   return report;
@@ -40,9 +39,11 @@ bool SetReport::good() const {
 std::vector<SetReport> list_sets(const std::string& data_dir) {
   std::vector<SetReport> reports;
   for (const KnownSet& set : known_sets()) {
+    if (set.files.empty()) continue;
     reports.push_back(report_of(set, data_dir));
-    for (const KnownFile& file : set.files)
-      reports.back().files.push_back(find_file(file, reports.back().folder));
+    SetReport& report = reports.back();
+    const auto folder = report.folder ? std::optional(contents_folder(set, *report.folder)) : std::nullopt;
+    for (const KnownFile& file : set.files) report.files.push_back(find_file(file, folder));
   }
   return reports;
 }
@@ -65,7 +66,7 @@ FileReport verify_file(const KnownFile& known, const std::optional<std::filesyst
 }
 
 SetReport verify_set(const std::string& name, const std::string& data_dir) {
-  const KnownSet& set = known_set(name);
+  const KnownSet& set = known_set(name, &KnownSet::has_checksums, "a data set with published checksums");
   SetReport report = report_of(set, data_dir);
   for (const KnownFile& file : set.files) report.files.push_back(verify_file(file, report.folder));
   return report;
@@ -73,11 +74,11 @@ SetReport verify_set(const std::string& name, const std::string& data_dir) {
 
 void require_good(const SetReport& report) {
   if (report.good()) return;
-  if (!report.folder) throw DataError(missing_set_text(known_set(report.name), report.looked_in));
+  if (!report.folder) throw MissingSetError(*report.set, report.looked_in);
   std::string text = report.name + ": not as published, in " + report.folder->string();
   for (const FileReport& file : report.files)
     if (!file.problem.empty()) text += "\n  " + file.problem;
-  throw DataError(concat_text(text, "\nto get it: ", report.how_to_get));
+  throw DataError(concat_text(text, "\nto get it: ", report.set->how_to_get));
 }
 
 }  // namespace tapeformer

@@ -1,5 +1,5 @@
-// What the user can ask of the data directory: which sets are there, and whether their files are the ones
-// that were published. Reads files only; any thread.
+// Reports on data sets: presence of their files, and comparison with the published sizes and checksums. All
+// functions only read files and are thread-safe.
 #pragma once
 
 #include <filesystem>
@@ -12,34 +12,37 @@
 namespace tapeformer {
 
 struct FileReport {
-  std::string name;            // the original name
-  std::filesystem::path path;  // the plain or .gz file; empty: missing
-  int64_t expected_bytes = 0;  // of the unpacked contents
+  std::string name;            // original name
+  std::filesystem::path path;  // plain or .gz file; empty if the file is missing
+  int64_t expected_bytes = 0;  // size of the unpacked contents
   std::string expected_sha256;
-  int64_t bytes = 0;  // of the found file; 0 in reports of list_sets
+  int64_t bytes = 0;  // size of the file that was found; 0 in reports of list_sets
   std::string sha256;
-  std::string problem;  // empty: no problem was found
+  std::string problem;  // empty if there is none
 };
 
 struct SetReport {
-  std::string name, title, how_to_get;
+  const KnownSet* set = nullptr;
+  std::string name;
   std::vector<std::filesystem::path> looked_in;
-  std::optional<std::filesystem::path> folder;  // nothing: not found
+  std::optional<std::filesystem::path> folder;  // std::nullopt if the data set was not found
   std::vector<FileReport> files;
-  bool good() const;  // found, and no file has a problem
+  // Returns whether the data set was found and no file has a problem.
+  bool good() const;
 };
 
-// Every known set: presence only, no contents are read.
+// Returns a report on every data set with files. Checks only whether the files exist.
 std::vector<SetReport> list_sets(const std::string& data_dir);
 
-// One file of a set, in its folder.
+// Compares a file in `folder` with the published size and checksum.
 FileReport verify_file(const KnownFile& file, const std::optional<std::filesystem::path>& folder);
 
-// One set: every byte is read and compared with the known size and checksum. Unreadable and corrupt files are
-// problems in the report. Throws ConfigError for an unknown name.
+// Compares every file of a data set with the published sizes and checksums. Problems of files are in the
+// report. Throws ConfigError if the name is unknown or the data set has no published checksums.
 SetReport verify_set(const std::string& name, const std::string& data_dir);
 
-// Throws DataError with every problem of the set, or where it was looked for, unless the report is good.
+// Throws if the report is not good: MissingSetError if the data set was not found, else DataError with the
+// problems of all files.
 void require_good(const SetReport& report);
 
 }  // namespace tapeformer

@@ -5,6 +5,7 @@
 #include "core/cuda/backend.h"
 #include "core/system/log.h"
 #include "core/threads.h"
+#include "data/catalogue.h"
 
 namespace tapeformer {
 namespace {
@@ -98,7 +99,8 @@ EncoderOptions encoder_options(const Config& config) {
   options.attention = m.attention;
   options.attention_options = config.attention;
   options.dropout = m.dropout;
-  options.attention_dropout = m.attention_dropout;
+  const bool drops_weights{attention_kind(m.attention).capabilities.weight_dropout};
+  options.attention_dropout = drops_weights ? m.attention_dropout : 0;
   options.pre_norm = m.norm == "pre";
   options.activation = m.activation == "gelu" ? Activation::gelu : Activation::relu;
   options.recompute = m.recompute;
@@ -125,6 +127,9 @@ DatasetInfo describe_data(const Config& config) {
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const std::string& data_dir) {
   const DatasetOptions options = dataset_options(config, split, data_dir);
+  if (split == "valid" && options.validation == 0 && known_set(options.name).type == DatasetType::images)
+    throw ConfigError(options.name +
+                      ": no validation split; hold out the last training examples with data.validation");
   auto dataset = make_dataset(options);
   const DatasetInfo expected = describe_dataset(options), &found = dataset->info();
   if (!(found == expected))

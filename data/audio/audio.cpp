@@ -17,11 +17,11 @@ namespace tapeformer {
 namespace {
 
 constexpr size_t kHeaderBytes = 4096;
-constexpr size_t kMostOggPage = 65307;  // bytes
+constexpr size_t kMaxOggPageBytes = 65307;
 constexpr sf_count_t kBlockFrames = 1 << 16;
-constexpr int64_t kBlocksPerSecond = 50;  // of a stream
-// Programs that write a WAV to a pipe do not know its length and announce about 2 GiB or more of it.
-constexpr int64_t kUnknownFrames = int64_t{1} << 26;  // of up to 32 bytes
+constexpr int64_t kBlocksPerSecond = 50;  // of an AudioStream
+// Programs that write a WAV to a pipe do not know its length and write a length of about 2 GiB or more.
+constexpr int64_t kUnknownFrames = int64_t{1} << 26;  // frames of up to 32 bytes
 constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;
 
 using Sound = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
@@ -44,7 +44,7 @@ Bytes first_bytes(const std::filesystem::path& path) {
   return bytes;
 }
 
-// The value of a line "name -type value" of a SPHERE header, or "".
+// Returns the value of a line "name -type value" of a SPHERE header, or "".
 std::string sphere_field(std::string_view header, const std::string& name) {
   size_t at = header.find("\n" + name + " -");
   if (at == std::string_view::npos) return "";
@@ -58,7 +58,8 @@ int64_t sphere_number(std::string_view header, const std::string& name) {
   return std::strtoll(sphere_field(header, name).c_str(), nullptr, 10);
 }
 
-// Returns the size of a SPHERE file in its header. 0: the header has no size. -1: the size is invalid.
+// Returns the size in bytes of a SPHERE file according to its header, 0 if the header has no size, or -1 if
+// the size is invalid.
 int64_t sphere_bytes(std::string_view header) {
   const int64_t count = sphere_number(header, "sample_count");
   const int64_t size = sphere_number(header, "sample_n_bytes");
@@ -73,10 +74,10 @@ int64_t sphere_bytes(std::string_view header) {
   return count > 0 ? total : 0;
 }
 
-// Returns the size of a WAV or SPHERE file according to its header. libsndfile does not report that such a
-// file is truncated. 0: the header has no size, for example because a WAV was written to a pipe and has a
-// data size of 0 or 0xFFFFFFFF. -1: the size is invalid.
-int64_t announced_bytes(const Bytes& bytes) {
+// Returns the size in bytes of a WAV or SPHERE file according to its header, because libsndfile does not
+// report truncated files of these types. Returns 0 if the header has no size: a WAV that was written to a
+// pipe has a data size of 0 or 0xFFFFFFFF. Returns -1 if the size is invalid.
+int64_t bytes_in_header(const Bytes& bytes) {
   const std::string_view header = as_text(bytes, bytes.size());
   if (header.starts_with("NIST_1A")) return sphere_bytes(header);
   if (!header.starts_with("RIFF") || bytes.size() < 12) return 0;
@@ -89,10 +90,11 @@ int64_t announced_bytes(const Bytes& bytes) {
   return 0;
 }
 
-// The last page of a complete Ogg stream says that it is the last; a decoder does not miss it.
+// Returns whether the file ends with a page that is marked as the last page. Decoders do not report that it
+// is missing.
 bool ogg_ends(const std::filesystem::path& path) {
   const File file(path.string(), O_RDONLY);
-  Bytes bytes(std::min(file.size(), kMostOggPage));
+  Bytes bytes(std::min(file.size(), kMaxOggPageBytes));
   file.read_at(bytes.data(), bytes.size(), file.size() - bytes.size());
   const std::string_view text = as_text(bytes, bytes.size());
   const size_t page = text.rfind("OggS");
@@ -102,17 +104,17 @@ bool ogg_ends(const std::filesystem::path& path) {
 void check_length(const std::filesystem::path& path, const Bytes& header) {
   const int64_t found = file_bytes(path);
   if (found == 0) throw DataError(path.string() + ": is empty");
-  const int64_t expected = announced_bytes(header);
+  const int64_t expected = bytes_in_header(header);
   if (expected < 0 || expected > found)
-    throw DataError(concat_text(path.string(), ": truncated: the header announces ",
-                                expected < 0 ? "far more than a file can hold" : std::to_string(expected),
+    throw DataError(concat_text(path.string(), ": truncated: the header says ",
+                                expected < 0 ? "more than a file can contain" : std::to_string(expected),
                                 " bytes, found ", found));
   if (as_text(header, header.size()).starts_with("OggS") && !ogg_ends(path))
     throw DataError(path.string() + ": truncated: the Ogg stream has no last page");
 }
 
-// Those whose early end shows, here or to libsndfile.
-bool known_container(std::string_view header, int format) {
+// Returns whether truncated files of this container are detected, by check_length or by libsndfile.
+bool detects_truncation(std::string_view header, int format) {
   switch (format & SF_FORMAT_TYPEMASK) {
     case SF_FORMAT_WAV:
     case SF_FORMAT_WAVEX:
@@ -164,10 +166,10 @@ Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOp
   check_length(path, header);
   Sound file(sf_open(path.c_str(), SFM_READ, &info), sf_close);
   if (!file) throw DataError(path.string() + ": not a readable audio file: " + sf_strerror(nullptr));
-  if (!known_container(text, info.format))
+  if (!detects_truncation(text, info.format))
     throw DataError(path.string() +
-                    ": expected WAV, FLAC, Ogg or SPHERE, found another kind of audio file, of which "
-                    "nobody could tell whether it ends early; convert it first");
+                    ": expected WAV, FLAC, Ogg or SPHERE, found a container in which truncation "
+                    "cannot be detected; convert it first");
   check_format(path.string(), info);
   if (info.frames != SF_COUNT_MAX) return file;
   const int64_t length = samples_in(options.max_seconds, info.samplerate);
@@ -200,7 +202,7 @@ Sound open_pipe(const AudioPipe& pipe, int64_t rate, SF_INFO& info) {
 struct AudioStream::Source {
   Sound sound{nullptr, sf_close};
   SF_INFO info{};
-  bool endless = false;  // nobody knows how long it is
+  bool endless = false;  // the length is unknown
 };
 
 AudioStream::AudioStream(const std::filesystem::path& path, const AudioOptions& options)
@@ -224,22 +226,22 @@ void AudioStream::start() {
   if (info.frames <= 0) throw DataError(name_ + ": holds no samples");
   if (info.channels > 1 && !options_.channel)
     throw DataError(
-        concat_text(name_, ": has ", info.channels, " channels, expected 1; data.channel chooses one"));
+        concat_text(name_, ": has ", info.channels, " channels, expected 1; the option channel chooses one"));
   const int64_t channel = options_.channel.value_or(0);
   if (channel < 0 || channel >= info.channels)
     throw DataError(concat_text(name_, ": has no channel ", channel, ", found ", info.channels, " channels"));
   if (options_.rate > 0 && options_.rate != info.samplerate && !options_.resample)
     throw DataError(concat_text(name_, ": expected ", options_.rate, " samples per second, found ",
-                                info.samplerate, "; data.resample = true converts it"));
-  at_ = options_.first;
+                                info.samplerate, "; the option resample converts it"));
+  position_ = options_.first;
   last_ = options_.last.value_or(info.frames);
-  if (at_ < 0 || at_ >= last_ || last_ > info.frames)
-    throw DataError(
-        concat_text(name_, ": samples ", options_.first, " to ", last_, " were asked for, of ", info.frames));
-  if (!source_->endless) check_limit(last_ - at_);  // before anything is decoded
-  if (at_ > 0 && sf_seek(source_->sound.get(), at_, SEEK_SET) != at_)
-    throw DataError(
-        concat_text(name_, ": sample ", at_, " cannot be reached: ", sf_strerror(source_->sound.get())));
+  if (position_ < 0 || position_ >= last_ || last_ > info.frames)
+    throw DataError(concat_text(name_, ": samples ", options_.first, " to ", last_,
+                                " are out of range, the recording has ", info.frames));
+  if (!source_->endless) check_limit(last_ - position_);  // throws before decoding
+  if (position_ > 0 && sf_seek(source_->sound.get(), position_, SEEK_SET) != position_)
+    throw DataError(concat_text(name_, ": sample ", position_,
+                                " cannot be reached: ", sf_strerror(source_->sound.get())));
   rate_ = options_.rate > 0 ? options_.rate : info.samplerate;
   resampler_.emplace(info.samplerate, rate_);
   frames_.resize(static_cast<size_t>(std::max<int64_t>(1, info.samplerate / kBlocksPerSecond)) *
@@ -250,26 +252,26 @@ void AudioStream::check_limit(int64_t samples) const {
   const int64_t rate = source_->info.samplerate;
   if (samples > samples_in(options_.max_seconds, rate))
     throw DataError(
-        concat_text(name_, ": is longer than the limit of ", options_.max_seconds, " s (data.max_seconds)"));
+        concat_text(name_, ": is longer than the limit of ", options_.max_seconds, " s (max_seconds)"));
 }
 
 std::span<const float> AudioStream::next() {
   const auto channels = static_cast<size_t>(source_->info.channels);
   samples_.clear();
   while (samples_.empty() && !ended_) {
-    const int64_t wanted = std::min(static_cast<int64_t>(frames_.size() / channels), last_ - at_);
+    const int64_t wanted = std::min(static_cast<int64_t>(frames_.size() / channels), last_ - position_);
     const sf_count_t got = sf_readf_float(source_->sound.get(), frames_.data(), wanted);
-    at_ += got;
-    check_limit(at_ - options_.first);
+    position_ += got;
+    check_limit(position_ - options_.first);
     if (got < wanted && (!source_->endless || sf_error(source_->sound.get()) != SF_ERR_NO_ERROR))
       throw DataError(
-          concat_text(name_, ": truncated or corrupt: expected ", last_, " samples, found ", at_));
+          concat_text(name_, ": truncated or corrupt: expected ", last_, " samples, found ", position_));
     if (got > 0 && channels > 1) {
       const auto channel = static_cast<size_t>(options_.channel.value_or(0));
       for (size_t i = 0; i < static_cast<size_t>(got); ++i) frames_[i] = frames_[i * channels + channel];
     }
     resampler_->push({frames_.data(), static_cast<size_t>(got)}, samples_);
-    ended_ = got < wanted || at_ == last_;
+    ended_ = got < wanted || position_ == last_;
     if (ended_) resampler_->finish(samples_);
   }
   return samples_;

@@ -1,9 +1,10 @@
-// Recordings as float samples: WAV, FLAC, Ogg and NIST SPHERE, told by their contents and not by their name.
-// Any thread.
+// Readers of recordings in WAV, FLAC, Ogg and NIST SPHERE files. The format is detected by the contents, not
+// by the name. All functions are thread-safe.
 //
-// Throws DataError with the name of the file if the file is missing, is not audio, has an unsupported
-// container, is shorten-compressed SPHERE, is shorter than its header says, has no samples, has several
-// channels but none is chosen, has a rate other than the requested one, or is longer than the limit.
+// Throws DataError with the path if the file is missing, is not audio, has an unsupported container, is
+// shorten-compressed SPHERE, or is shorter than its header says. Also throws DataError if the recording has
+// no samples, has several channels but none is chosen, has another rate than the requested rate, or exceeds
+// the maximum length.
 #pragma once
 
 #include <cstdint>
@@ -30,32 +31,32 @@ struct Audio {
 };
 
 struct AudioOptions {
-  std::optional<int64_t> channel = {};  // counted from 0; without it a file of several channels is refused
-  int64_t rate = 0;                     // the wanted rate; 0: the file's own
-  bool resample = false;                // a file of another rate is resampled; else refused
-  int64_t first = 0;                    // samples [first, last) of the file, counted at its own rate
-  std::optional<int64_t> last = {};     // without it: to the end of the file
-  double max_seconds = 0;               // limit of the length, counted from `first`; 0: no limit
+  std::optional<int64_t> channel = {};  // from 0; required for recordings with several channels
+  int64_t rate = 0;                     // requested samples per second; 0: the rate of the file
+  bool resample = false;                // converts recordings of another rate; otherwise they are errors
+  int64_t first = 0;                    // first sample to read, at the rate of the file
+  std::optional<int64_t> last = {};     // end of the samples to read; std::nullopt: end of the file
+  double max_seconds = 0;               // maximum length after `first`; 0: no limit
 };
 
 // Returns the contents of the header. If the header does not contain the length (FLAC that was written to a
 // pipe), counts the samples. If `max_seconds` is above 0, counting stops after `max_seconds`.
 AudioInfo read_audio_info(const std::filesystem::path& path, double max_seconds = 0);
 
-// Returns the samples. Throws DataError for a recording longer than options.max_seconds, at the latest when
-// decoding reaches the limit. Memory is therefore bounded, even if the header is wrong.
+// Returns the samples of a recording. Throws DataError if it is longer than options.max_seconds. Decoding
+// stops at this limit, so memory is bounded even if the header is wrong.
 Audio read_audio(const std::filesystem::path& path, const AudioOptions& options = {});
 
-// A descriptor that audio comes from, which is not closed: a WAV stream, also one whose header does not know
-// its length, or samples without a header.
+// A file descriptor that provides audio: a WAV stream, whose header may lack the length, or samples without a
+// header. The descriptor is not closed.
 struct AudioPipe {
   int descriptor = 0;
   bool raw = false;  // little-endian 16-bit samples of one channel at AudioOptions::rate
   std::string name = "standard input";
 };
 
-// What read_audio reads, in blocks of a fiftieth of a second: memory does not grow with the length. One
-// thread.
+// Reader of a recording in blocks of 20 ms, so that memory does not grow with the length. Returns the same
+// samples as read_audio. Not thread-safe.
 class AudioStream {
  public:
   AudioStream(const std::filesystem::path& path, const AudioOptions& options);
@@ -63,7 +64,8 @@ class AudioStream {
   ~AudioStream();
 
   int64_t rate() const { return rate_; }
-  // The next samples, valid until the next call; none at the end. Waits for those of a pipe.
+  // Returns the next samples, which are valid until the next call, or no samples at the end. Waits for the
+  // samples of a pipe.
   std::span<const float> next();
 
  private:
@@ -75,15 +77,17 @@ class AudioStream {
   AudioOptions options_;
   std::unique_ptr<Source> source_;
   std::optional<Resampler> resampler_;
-  std::vector<float> frames_, samples_;  // as they are in the file; of one channel at the wanted rate
-  int64_t rate_ = 0, at_ = 0, last_ = 0;
+  std::vector<float> frames_;   // block of the file, with all channels
+  std::vector<float> samples_;  // one channel at the requested rate
+  int64_t rate_ = 0, position_ = 0, last_ = 0;
   bool ended_ = false;
 };
 
-// Mono WAV of 16 bits; samples beyond [-1, 1) are clipped. Throws DataError when it cannot be written.
+// Writes a WAV file with one channel of 16-bit samples. Clips samples to [-1, 1). Throws DataError if the
+// file cannot be written.
 void write_wav(const std::filesystem::path& path, std::span<const float> samples, int64_t rate);
 
-// Whether all samples are equal: a dead microphone or an emptied file.
+// Returns whether all samples are equal, as in recordings of a disconnected microphone.
 bool is_silent(std::span<const float> samples);
 
 }  // namespace tapeformer

@@ -23,7 +23,7 @@ double mel(double hz) {
   return 1127 * std::log1p(hz / 700);
 }
 
-// A triangle over the power spectrum: weights of bins [first, first + weights.size()).
+// A triangular filter over the power spectrum, with weights for the lines [first, first + weights.size()).
 struct Triangle {
   int64_t first = 0;
   std::vector<float> weights;
@@ -41,7 +41,7 @@ std::vector<Triangle> mel_triangles(const FilterbankOptions& options, int64_t pa
   for (size_t bin = 0; bin < triangles.size(); ++bin) {
     const double left = low + static_cast<double>(bin) * step, center = left + step, right = center + step;
     Triangle& triangle = triangles[bin];
-    for (int64_t k = 0; k < padded / 2; ++k) {  // the bin at half the rate belongs to no triangle
+    for (int64_t k = 0; k < padded / 2; ++k) {  // the line at half the rate belongs to no filter
       const double at = mel(width * static_cast<double>(k));
       if (at <= left || at >= right) continue;
       if (triangle.weights.empty()) triangle.first = k;
@@ -69,7 +69,7 @@ void check_options(const FilterbankOptions& options) {
           options.preemphasis);
 }
 
-// Whether every triangle has a line of the spectrum between its ends.
+// Returns whether every filter contains a line of the spectrum.
 bool all_filled(const FilterbankOptions& options, int64_t padded, int64_t bins) {
   const double low = mel(options.low_hz),
                step = (mel(high_edge(options)) - low) / static_cast<double>(bins + 1);
@@ -83,14 +83,14 @@ bool all_filled(const FilterbankOptions& options, int64_t padded, int64_t bins) 
   return true;
 }
 
-// A filter without a line of the spectrum would always give the floor.
+// Throws ConfigError if a filter contains no line of the spectrum, because its output would be constant.
 void check_bins(const FilterbankOptions& options, int64_t padded) {
   if (all_filled(options, padded, options.bins)) return;
-  int64_t most = std::min(options.bins - 1, padded);
-  while (most > 0 && !all_filled(options, padded, most)) --most;
-  throw ConfigError(concat_text("filterbank: num_mel_bins = ", options.bins, " is more than the ", padded / 2,
+  int64_t max_bins = std::min(options.bins - 1, padded);
+  while (max_bins > 0 && !all_filled(options, padded, max_bins)) --max_bins;
+  throw ConfigError(concat_text("filterbank: ", options.bins, " mel bins are more than the ", padded / 2,
                                 " lines of the spectrum at ", options.rate,
-                                " samples per second tell apart; expected at most ", most));
+                                " samples per second tell apart; expected at most ", max_bins));
 }
 
 int64_t samples_of(double milliseconds, int64_t rate) {
@@ -103,7 +103,7 @@ int64_t power_of_two(int64_t at_least) {
   return result;
 }
 
-// Adds normal noise; four numbers share a block of the stream, two by two by the Box–Muller transform.
+// Adds Gaussian noise with the Box-Muller transform. Each block of the random stream gives four values.
 void add_noise(float* frame, int64_t length, float scale, const RandomStream& noise, int64_t index) {
   constexpr float kUnit = 0x1p-32f, kAngle = 6.2831853f * 0x1p-32f;
   const int64_t blocks = (length + 3) / 4;
@@ -130,12 +130,12 @@ int64_t FilterbankOptions::frame_shift() const {
   return samples_of(shift_ms, rate);
 }
 
-// The transform of N real numbers is one of N / 2 complex ones, whose spectrum Z then separates into
-// X[k] = (Z[k] + Z*[N/2-k]) / 2 - i w^k (Z[k] - Z*[N/2-k]) / 2, w = exp(-2 pi i / N).
+// The Fourier transform of N real numbers is computed from a complex transform Z of size N / 2:
+// X[k] = (Z[k] + Z*[N/2-k]) / 2 - i w^k (Z[k] - Z*[N/2-k]) / 2, where w = exp(-2 pi i / N).
 struct Filterbank::Tables {
   int64_t length, shift, padded;
   std::vector<float> window;          // (length)
-  std::vector<float> cosines, sines;  // (padded / 2) of 2 pi k / padded
+  std::vector<float> cosines, sines;  // (padded / 2), of the angles 2 pi k / padded
   std::vector<Triangle> triangles;    // (bins)
   std::unique_ptr<kiss_fft_state, FreeTransform> transform;
 
@@ -156,7 +156,7 @@ struct Filterbank::Tables {
     }
   }
 
-  // frame (padded) becomes packed pairs of samples; power (padded / 2) of the spectrum.
+  // Computes the power spectrum (padded / 2) of a frame (padded). `spectrum` is workspace (padded / 2).
   void power_spectrum(const float* frame, kiss_fft_cpx* spectrum, float* power) const {
     kiss_fft(transform.get(), reinterpret_cast<const kiss_fft_cpx*>(frame), spectrum);
     const int64_t half = padded / 2;
@@ -168,8 +168,8 @@ struct Filterbank::Tables {
 #pragma omp simd
     for (int64_t k = 1; k < half; ++k) {
       const float ar = z[2 * k], ai = z[2 * k + 1], br = z[2 * (half - k)], bi = -z[2 * (half - k) + 1];
-      const float er = 0.5f * (ar + br), ei = 0.5f * (ai + bi);        // of the even samples
-      const float odd_r = 0.5f * (ai - bi), odd_i = 0.5f * (br - ar);  // of the odd ones
+      const float er = 0.5f * (ar + br), ei = 0.5f * (ai + bi);        // even samples
+      const float odd_r = 0.5f * (ai - bi), odd_i = 0.5f * (br - ar);  // odd samples
       const float re = er + cosine[k] * odd_r + sine[k] * odd_i;
       const float im = ei + cosine[k] * odd_i - sine[k] * odd_r;
       power[k] = re * re + im * im;
@@ -193,8 +193,8 @@ int64_t Filterbank::frames(int64_t samples) const {
 
 namespace {
 
-// Samples of a frame in 16-bit units; outside of the signal, samples [0, count), it is mirrored at its ends,
-// as often as needed. samples[0] is number `first` of the signal.
+// Copies the samples of a frame, scaled to 16-bit units. The signal, samples [0, count), is mirrored at its
+// ends as often as needed. `samples` points to sample `first`.
 void extract(const float* samples, int64_t first, int64_t count, int64_t start, int64_t length,
              float* frame) {
   if (start >= 0 && start + length <= count) {
@@ -289,7 +289,7 @@ Tensor FilterbankStream::take(int64_t end) {
   const Tensor result =
       filterbank_.frames_of({held_.data(), first_, samples()}, next_, std::max(next_, end), noise_);
   next_ = std::max(next_, end);
-  // The last frames may be mirrored at the end, wherever that comes.
+  // Keeps the samples that frames at the end of the signal mirror.
   const int64_t kept =
       std::min(filterbank_.start_of(next_), samples() - 2 * filterbank_.options().frame_length());
   if (const int64_t drop = std::max<int64_t>(0, kept - first_); drop > 0) {

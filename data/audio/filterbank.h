@@ -1,7 +1,6 @@
-// Features of speech as Kaldi computes them (Povey et al. 2011, "The Kaldi speech recognition toolkit"):
-// log-mel filterbanks, as contiguous float32 CPU tensors (frames, dims).
+// Log-mel filterbank features as in Kaldi (Povey et al. 2011, "The Kaldi speech recognition toolkit").
 //
-// Errors: ConfigError for options that make no sense.
+// Throws ConfigError for invalid options.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +17,16 @@ namespace tapeformer {
 struct FilterbankOptions {
   int64_t rate = 16000;  // samples per second
   double frame_ms = 25;  // length of a frame
-  double shift_ms = 10;  // from one frame to the next
+  double shift_ms = 10;  // distance between the starts of frames
   int64_t bins = 40;     // mel triangles
   double low_hz = 20;    // lower edge of the first triangle
-  double high_hz = 0;    // upper edge of the last; 0 or less: so far above (below) half the rate
+  double high_hz = 0;    // upper edge of the last triangle; 0 or negative: added to half the rate
   double preemphasis = 0.97;
   double dither = 0;  // standard deviation of noise, in units of 16-bit samples
-  bool snip_edges =
-      true;             // frames lie inside of the signal; else their centres do, and its ends are mirrored
-  bool energy = false;  // the log energy of the raw frame goes before the bins
+  // true: frames lie inside the signal. false: the centres of frames do, and the signal is mirrored at its
+  // ends.
+  bool snip_edges = true;
+  bool energy = false;  // adds the log energy of the raw frame before the bins
 
   int64_t frame_length() const;  // in samples
   int64_t frame_shift() const;
@@ -34,7 +34,7 @@ struct FilterbankOptions {
   bool operator==(const FilterbankOptions&) const = default;
 };
 
-// Made once for its options; any number of threads may use it.
+// Computes log-mel filterbank features. Thread-safe.
 class Filterbank {
  public:
   explicit Filterbank(const FilterbankOptions& options);
@@ -43,48 +43,51 @@ class Filterbank {
   ~Filterbank();
 
   const FilterbankOptions& options() const { return options_; }
-  // 0 when the signal is shorter than a frame (with snip_edges) or empty.
+  // Returns the number of frames of a signal. Returns 0 for an empty signal and, with snip_edges, for a
+  // signal that is shorter than a frame.
   int64_t frames(int64_t samples) const;
-  // (frames, dims) of samples in [-1, 1). Noise is drawn from the stream, number frame * frame length +
-  // sample.
+  // Returns the features of samples in [-1, 1), (frames, dims) float32 on the CPU. With dither, sample s of
+  // frame t uses random number t * frame_length() + s of the stream.
   Tensor compute(std::span<const float> samples, const RandomStream& noise = {}) const;
 
  private:
   friend class FilterbankStream;
   struct Tables;
-  // Samples [first, count) of a signal; those before are not needed any more.
+  // Samples [first, count) of a signal. `samples` points to sample `first`.
   struct Signal {
     const float* samples;
     int64_t first, count;
   };
-  int64_t start_of(int64_t frame) const;  // its first sample; negative where it is mirrored
+  // Returns the first sample of a frame, which is negative if the frame begins before the signal.
+  int64_t start_of(int64_t frame) const;
   Tensor frames_of(const Signal& signal, int64_t begin, int64_t end, const RandomStream& noise) const;
 
   FilterbankOptions options_;
   std::unique_ptr<const Tables> tables_;
 };
 
-// The frames of Filterbank::compute, to the bit, of a signal that comes in pieces. It holds about two frames
-// of samples. One thread.
+// Computes the frames of a signal that arrives in pieces, bit-identical to Filterbank::compute. Keeps about
+// two frames of samples. Not thread-safe.
 class FilterbankStream {
  public:
   // The filterbank must outlive the stream.
   explicit FilterbankStream(const Filterbank& filterbank, const RandomStream& noise = {});
 
-  // The frames that these samples complete, (frames, dims); often none.
+  // Appends samples and returns the frames that they complete, (frames, dims), often none.
   Tensor push(std::span<const float> samples);
-  // The last frames, once no more samples come.
+  // Returns the remaining frames after the last samples.
   Tensor finish();
-  int64_t samples() const { return first_ + static_cast<int64_t>(held_.size()); }  // so far
+  // Returns the number of samples so far.
+  int64_t samples() const { return first_ + static_cast<int64_t>(held_.size()); }
 
  private:
   Tensor take(int64_t end);
 
   const Filterbank& filterbank_;
   RandomStream noise_;
-  std::vector<float> held_;  // samples from number first_ on
+  std::vector<float> held_;  // samples from index first_
   int64_t first_ = 0;
-  int64_t next_ = 0;  // frame
+  int64_t next_ = 0;  // index of the next frame
 };
 
 }  // namespace tapeformer

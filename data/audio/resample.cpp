@@ -33,7 +33,7 @@ Resampler::~Resampler() = default;
 Resampler::Resampler(Resampler&&) noexcept = default;
 
 void Resampler::push(std::span<const float> samples, std::vector<float>& out) {
-  taken_ += static_cast<int64_t>(samples.size());
+  input_count_ += static_cast<int64_t>(samples.size());
   if (state_)
     convert(samples, false, out);
   else
@@ -41,12 +41,12 @@ void Resampler::push(std::span<const float> samples, std::vector<float>& out) {
 }
 
 void Resampler::finish(std::vector<float>& out) {
-  if (!state_ || taken_ == 0) return;
+  if (!state_ || input_count_ == 0) return;
   convert({}, true, out);
-  // The converter may end a few samples early or late; the signal has ended there.
+  // The converter may return a few samples too many or too few.
   const double ratio = static_cast<double>(to_) / static_cast<double>(from_);
-  const int64_t count = std::max<int64_t>(1, std::llround(static_cast<double>(taken_) * ratio));
-  const int64_t size = static_cast<int64_t>(out.size()) + count - given_;
+  const int64_t count = std::max<int64_t>(1, std::llround(static_cast<double>(input_count_) * ratio));
+  const int64_t size = static_cast<int64_t>(out.size()) + count - output_count_;
   out.resize(static_cast<size_t>(std::max<int64_t>(0, size)), 0.0f);
 }
 
@@ -54,8 +54,8 @@ void Resampler::convert(std::span<const float> samples, bool last, std::vector<f
   SRC_DATA data{};
   data.src_ratio = static_cast<double>(to_) / static_cast<double>(from_);
   data.end_of_input = last;
-  const float none = 0;
-  data.data_in = samples.empty() ? &none : samples.data();
+  const float unused = 0;  // data_in must not be null
+  data.data_in = samples.empty() ? &unused : samples.data();
   data.input_frames = static_cast<long>(samples.size());
   data.data_out = state_->block.data();
   data.output_frames = static_cast<long>(state_->block.size());
@@ -63,7 +63,7 @@ void Resampler::convert(std::span<const float> samples, bool last, std::vector<f
     if (const int error = src_process(state_->converter.get(), &data))
       throw DataError(concat_text("cannot resample from ", from_, " to ", to_, ": ", src_strerror(error)));
     out.insert(out.end(), state_->block.begin(), state_->block.begin() + data.output_frames_gen);
-    given_ += data.output_frames_gen;
+    output_count_ += data.output_frames_gen;
     data.data_in += data.input_frames_used;
     data.input_frames -= data.input_frames_used;
   } while (data.input_frames > 0 || data.output_frames_gen == data.output_frames);

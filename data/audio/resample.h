@@ -1,7 +1,7 @@
-// Samples at another rate, by band-limited interpolation (libsamplerate). Any thread, one at a time for each
-// Resampler.
+// Conversion of sample rates by band-limited interpolation (libsamplerate). resample() is thread-safe; a
+// Resampler is not.
 //
-// Errors: DataError for rates that cannot be.
+// Throws DataError for unsupported rates.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,20 @@
 
 namespace tapeformer {
 
-// round(samples * to / from) samples, at least one where there was one.
+// Returns the signal at the rate `to`, with round(samples * to / from) samples, and at least one sample for a
+// signal that is not empty.
 std::vector<float> resample(std::span<const float> samples, int64_t from, int64_t to);
 
-// The samples of resample(), of a signal that comes in pieces.
+// Converts a signal that arrives in pieces. Returns the same samples as resample().
 class Resampler {
  public:
   Resampler(int64_t from, int64_t to);
   ~Resampler();
   Resampler(Resampler&&) noexcept;
 
-  // Appends what these samples complete.
+  // Appends the output samples that these input samples complete.
   void push(std::span<const float> samples, std::vector<float>& out);
-  // Appends the last samples, once no more come.
+  // Appends the remaining output samples after the last input samples.
   void finish(std::vector<float>& out);
 
  private:
@@ -31,7 +32,7 @@ class Resampler {
   void convert(std::span<const float> samples, bool last, std::vector<float>& out);
 
   int64_t from_, to_;
-  int64_t taken_ = 0, given_ = 0;
+  int64_t input_count_ = 0, output_count_ = 0;
   std::unique_ptr<State> state_;
 };
 

@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kPart = size_t{1} << 20;  // bytes that one thread reads at a time; fits its cache
+constexpr size_t kPartBytes = size_t{1} << 20;  // one read of a thread; fits its cache
 
 }  // namespace
 
@@ -33,10 +33,10 @@ Checksum checksum_of(std::string_view text) {
 }
 
 Checksum read_with_checksum(const File& file, void* data, size_t size, size_t offset) {
-  std::vector<Checksum> parts((size + kPart - 1) / kPart);
+  std::vector<Checksum> parts((size + kPartBytes - 1) / kPartBytes);
   parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const size_t begin = static_cast<size_t>(i) * kPart, length = std::min(kPart, size - begin);
+      const size_t begin = static_cast<size_t>(i) * kPartBytes, length = std::min(kPartBytes, size - begin);
       char* const part = static_cast<char*>(data) + begin;
       file.read_at(part, length, offset + begin);
       parts[static_cast<size_t>(i)].append(part, length);

@@ -1,5 +1,5 @@
-// CRC-32 checksums as in zlib and gzip. They detect damage of files, not forgery. All functions are
-// thread-safe.
+// CRC-32 checksums, as in zlib and gzip. They detect damaged files, but not manipulated files. All functions
+// are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,22 @@
 
 namespace tapeformer {
 
-// The size and the CRC-32 of a sequence of bytes.
+// Size and CRC-32 of a sequence of bytes.
 struct Checksum {
   uint64_t bytes = 0;
   uint32_t crc32 = 0;
 
   // Appends bytes to the sequence.
   void append(const void* data, size_t size);
-  // Appends a sequence, given by its checksum.
+  // Appends the sequence of bytes that `next` describes.
   void append(const Checksum& next);
   bool operator==(const Checksum&) const = default;
 };
 
+// Returns the checksum of a text.
 Checksum checksum_of(std::string_view text);
 
-// Reads a range of a file into memory, in parallel, and returns the checksum of the range. Throws FileError.
+// Reads `size` bytes at `offset` of a file in parallel, and returns their checksum. Throws FileError.
 Checksum read_with_checksum(const File& file, void* data, size_t size, size_t offset);
 
 // Returns the CRC-32 as eight hexadecimal digits.

@@ -27,8 +27,8 @@ extern char** environ;
 namespace tapeformer {
 namespace {
 
-// Process ids of the running programs, each the leader of a process group; 0: a free slot. If all slots are
-// taken, a program is not listed.
+// Process ids of the running programs, each the leader of a process group. 0: a free slot. If all slots are
+// in use, a program is not registered.
 std::array<std::atomic<pid_t>, 256> running;
 
 class RunningProgram {
@@ -48,9 +48,8 @@ class RunningProgram {
   pid_t process_;
 };
 
-// Reads what a process, the first of its own group, prints into a pipe, writes it to a file and returns the
-// status of the process. Beyond the limits it ends the group and throws. Where this program ends first, the
-// pipe is gone, and with it the process as soon as it prints more.
+// Copies the output of a process from `pipe` to `file` and returns the status of the process. If the output
+// or the time exceeds a limit, kills the process group and throws.
 int read_within(pid_t child, int pipe, int file, const CommandLimits& limits, const std::string& command) {
   const auto start = std::chrono::steady_clock::now();
   const auto milliseconds_left = [&] {
@@ -73,17 +72,17 @@ int read_within(pid_t child, int pipe, int file, const CommandLimits& limits, co
     printed += got;
     if (printed > limits.bytes) give_up(concat_text("printed more than ", limits.bytes, " bytes"));
     if (write(file, block.data(), static_cast<size_t>(got)) != got)
-      give_up(concat_text("printed what does not fit into memory (", std::strerror(errno), ")"));
+      give_up(concat_text("printed more than fits into memory (", std::strerror(errno), ")"));
   }
-  constexpr int kLookMilliseconds = 10;
+  constexpr int kPollMilliseconds = 10;
   int status = 0;
   for (pid_t ended = 0; ended != child;) {
     ended = waitpid(child, &status, WNOHANG);
     if (ended < 0 && errno != EINTR)
-      throw DataError(concat_text("\"", command, "\": how it ended is unknown: ", std::strerror(errno)));
+      throw DataError(concat_text("\"", command, "\": its exit status is unknown: ", std::strerror(errno)));
     if (ended == child) break;
     if (milliseconds_left() == 0) give_up(too_long);
-    poll(nullptr, 0, kLookMilliseconds);
+    poll(nullptr, 0, kPollMilliseconds);
   }
   return status;
 }
@@ -109,7 +108,7 @@ CommandOutput::CommandOutput(const Words& command, const CommandLimits& limits)
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, to->number(), STDOUT_FILENO);
-  // A group of its own, so that a pipeline ends as a whole.
+  // The process gets its own process group, so that all programs of a pipeline can be killed.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
@@ -118,8 +117,8 @@ CommandOutput::CommandOutput(const Words& command, const CommandLimits& limits)
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) throw DataError(concat_text("cannot run ", command[0], ": ", std::strerror(error)));
-  const RunningProgram listed(child);
-  to.reset();  // so that the pipe ends with the command
+  const RunningProgram registered(child);
+  to.reset();  // closes the write end, so that the pipe ends when the command exits
   const int status = read_within(child, from.number(), file_.number(), limits, join_words(command));
   if (WIFSIGNALED(status))
     throw DataError(concat_text("\"", join_words(command), "\" was ended by signal ", WTERMSIG(status)));

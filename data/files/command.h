@@ -1,6 +1,7 @@
-// Runs other programs and reads their output. They share standard error and get no input. Thread-safe.
+// Functions that run other programs and read their output. A program shares standard error and has an empty
+// standard input. All functions are thread-safe.
 //
-// Throws DataError with the command if it cannot be run, ends with a status other than 0, or exceeds the
+// Throws DataError with the command if it cannot be run, exits with a status other than 0, or exceeds the
 // limits.
 #pragma once
 
@@ -14,10 +15,10 @@ namespace tapeformer {
 
 struct CommandLimits {
   double seconds = 300;
-  int64_t bytes = int64_t{1} << 30;  // four hours of a recording at 16 kHz, and more
+  int64_t bytes = int64_t{1} << 30;  // more than four hours of recording at 16 kHz
 };
 
-// A file's descriptor, closed at the end.
+// Owner of a file descriptor.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -30,17 +31,18 @@ class Descriptor {
   int number_;
 };
 
-// Kills all running programs and their children. Async-signal-safe, for use before the process ends.
+// Kills all running programs and their child processes. Async-signal-safe. Call it before the process exits.
 void end_running_commands() noexcept;
 
-// The standard output of a program, as a file in memory that this object owns.
+// The standard output of a program, in a memory file that this object owns.
 class CommandOutput {
  public:
-  // The program and its arguments; no shell looks at them.
+  // Runs a program with arguments, without a shell.
   explicit CommandOutput(const Words& command, const CommandLimits& limits = {});
-  // A line for /bin/sh.
+  // Runs a command line with /bin/sh.
   explicit CommandOutput(const std::string& shell_line, const CommandLimits& limits = {});
 
+  // Returns a path that opens the output as a file.
   std::filesystem::path path() const;
   std::string text() const;
 

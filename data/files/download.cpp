@@ -26,16 +26,17 @@ struct Sink {
   size_t max_bytes;
   size_t bytes = 0;
   Clock::time_point last_report = Clock::now();
-  bool too_long = false;
+  bool too_large = false;
   std::exception_ptr failure = {};
 };
 
-// Called by C code: nothing may be thrown. Taking fewer bytes than offered ends the transfer.
-size_t take(const char* data, size_t size, size_t count, void* user) noexcept {
+// Writes received bytes to the sink. libcurl calls this function from C code, so it must not throw. A result
+// below `size` * `count` cancels the transfer.
+size_t write_received(const char* data, size_t size, size_t count, void* user) noexcept {
   constexpr std::chrono::seconds kReportInterval{10};
   auto& sink = *static_cast<Sink*>(user);
-  sink.too_long = size * count > sink.max_bytes - sink.bytes;
-  if (sink.too_long) return 0;
+  sink.too_large = size * count > sink.max_bytes - sink.bytes;
+  if (sink.too_large) return 0;
   try {
     sink.file.write(data, size * count);
     sink.bytes += size * count;
@@ -57,7 +58,8 @@ std::string url_part(CURLU* parsed, CURLUPart part) {
   return owned.get();
 }
 
-// Returns false for https://, true for http:// of this machine. Throws ConfigError for all other URLs.
+// Returns whether the URL is an http:// URL of this machine, and false for https:// URLs. Throws ConfigError
+// for all other URLs.
 bool is_local(const std::string& url) {
   const std::unique_ptr<CURLU, void (*)(CURLU*)> parsed(curl_url(), curl_url_cleanup);
   if (!parsed || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
@@ -81,7 +83,7 @@ CURLcode transfer(CURL* handle, const std::string& url, Sink& sink) {
 #endif
   if (local) curl_easy_setopt(handle, CURLOPT_PROXY, "");
   curl_easy_setopt(handle, CURLOPT_URL, url.c_str());
-  curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, take);
+  curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, write_received);
   curl_easy_setopt(handle, CURLOPT_WRITEDATA, &sink);
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 1L);
   curl_easy_setopt(handle, CURLOPT_MAXREDIRS, 10L);
@@ -108,9 +110,9 @@ bool download(const std::string& url, File& file, int64_t max_bytes) {
   if (sink.failure) std::rethrow_exception(sink.failure);
   long response = 0;
   curl_easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &response);
-  // 403: what object stores answer for names that they do not have.
+  // Object stores return 403 for files that do not exist.
   if (status == CURLE_HTTP_RETURNED_ERROR && (response == 404 || response == 403)) return false;
-  if (sink.too_long)
+  if (sink.too_large)
     throw DataError(concat_text(url, ": expected at most ", max_bytes, " bytes, found more"));
   if (status == CURLE_HTTP_RETURNED_ERROR)
     throw DataError(concat_text(url, ": cannot be downloaded: the server answers ", response));

@@ -1,4 +1,4 @@
-// Downloads of files with libcurl, an optional dependency. All functions are thread-safe.
+// Downloads with libcurl, an optional dependency. All functions are thread-safe.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@ namespace tapeformer {
 // Returns whether the program was built with libcurl.
 bool can_download();
 
-// Downloads an https:// URL and appends the contents to `file`. Returns false if the server has no such file.
-// Redirections to other protocols are refused, and the server's certificate is verified. http:// is accepted
-// only for localhost, 127.0.0.1 and [::1]. Uses the proxy from the environment variables of libcurl.
+// Downloads an https:// URL and appends the contents to `file`. Returns false if the server does not have the
+// file. Redirections to other protocols are refused, and the certificate of the server is verified. http://
+// is accepted only for localhost, 127.0.0.1 and [::1]. The environment variables of libcurl can set a proxy.
 //
-// Throws ConfigError for unsupported URLs and FileError if `file` cannot be written. Throws DataError with
-// the URL and the reason for all other failures: more than `max_bytes`, a truncated transfer, a build without
-// libcurl.
+// Throws ConfigError for unsupported URLs, and FileError if `file` cannot be written. Throws DataError with
+// the URL and the reason for all other failures: more than `max_bytes`, a truncated transfer, or a build
+// without libcurl.
 bool download(const std::string& url, File& file, int64_t max_bytes);
 
 }  // namespace tapeformer

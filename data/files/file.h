@@ -1,4 +1,4 @@
-// Whole files as bytes, of at most an expected size. No state; any thread.
+// Functions for files and folders. All functions are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ namespace tapeformer {
 
 using Bytes = std::vector<uint8_t>;
 
-// The first `size` bytes as the text that core/system/files.h writes.
+// Returns the first `size` bytes as text, for example for write() and replace_file() of core/system/files.h.
 inline std::string_view as_text(const Bytes& bytes, size_t size) {
   return {reinterpret_cast<const char*>(bytes.data()), size};
 }
 
-// The contents of a regular file as they are (data/files/gzip.h unpacks). Throws DataError, naming the file,
-// when it is missing, cannot be read or holds more than max_bytes.
+// Returns the contents of a regular file, without unpacking them. Throws DataError with the path if the file
+// is missing, cannot be read or contains more than `max_bytes`.
 Bytes read_bytes(const std::filesystem::path& path, int64_t max_bytes);
 
 // Returns whether the path is a folder or a link to a folder. Returns false for invalid paths, such as names
@@ -28,13 +28,14 @@ bool has_entry(const std::filesystem::path& path);
 
 // Returns the entries of a folder, sorted. Throws DataError with the path if the folder cannot be read.
 std::vector<std::filesystem::directory_entry> folder_entries(const std::filesystem::path& folder);
-// Returns the entries of a folder and of all folders below it, sorted. Throws DataError likewise.
+// Returns the entries of a folder and of all folders below it, sorted. Throws DataError with the path if a
+// folder cannot be read.
 std::vector<std::filesystem::directory_entry> entries_below(const std::filesystem::path& folder);
 
 // Returns the size of a file. Throws DataError with the path if the file has no size.
 int64_t file_bytes(const std::filesystem::path& path);
 
-// Throws DataError, naming the file, when it is missing or no regular file.
+// Throws DataError with the path if the file is missing or is not a regular file.
 void require_regular_file(const std::filesystem::path& path);
 
 }  // namespace tapeformer

@@ -14,14 +14,14 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{1} << 16;
+constexpr size_t kBufferBytes = size_t{1} << 16;
 
 }  // namespace
 
 class UnpackedFile::Reader {
  public:
   explicit Reader(const std::filesystem::path& path) : name_(path.string()) {
-    require_regular_file(path);  // before it is opened: a pipe would wait for a writer
+    require_regular_file(path);  // opening a pipe would wait for a writer
     file_.open(path, std::ios::binary);
     if (!file_) throw DataError(name_ + ": cannot be opened: " + std::strerror(errno));
     fill();
@@ -37,8 +37,8 @@ class UnpackedFile::Reader {
   size_t read(uint8_t* out, size_t count) {
     size_t done = 0;
     while (done < count && !ended_) {
-      const size_t piece = std::min(count - done, kPieceBytes);
-      done += packed_ ? inflate_some(out + done, piece) : copy_some(out + done, piece);
+      const size_t wanted = std::min(count - done, kBufferBytes);
+      done += packed_ ? inflate_some(out + done, wanted) : copy_some(out + done, wanted);
     }
     return done;
   }
@@ -48,7 +48,7 @@ class UnpackedFile::Reader {
     return stream_.avail_in >= 2 && stream_.next_in[0] == 0x1F && stream_.next_in[1] == 0x8B;
   }
 
-  // Tops the input up; keeps what is left of it.
+  // Fills the input buffer and keeps its unread bytes.
   void fill() {
     if (stream_.avail_in > 0) std::memmove(input_.data(), stream_.next_in, stream_.avail_in);
     file_.read(reinterpret_cast<char*>(input_.data() + stream_.avail_in),
@@ -86,19 +86,19 @@ class UnpackedFile::Reader {
     return made;
   }
 
-  // A gzip file may be several streams one after the other.
+  // A gzip file may consist of several concatenated streams.
   void finish_member() {
     fill();
     ended_ = stream_.avail_in == 0;
     if (ended_) return;
     if (!at_magic())
-      throw DataError(name_ + ": something else follows the gzip data; expected the end of the file");
+      throw DataError(name_ + ": other data follows the gzip data; expected the end of the file");
     inflateReset(&stream_);
   }
 
   std::string name_;
   std::ifstream file_;
-  std::array<uint8_t, kPieceBytes> input_;
+  std::array<uint8_t, kBufferBytes> input_;
   z_stream stream_{};
   bool packed_ = false;
   bool ended_ = false;
@@ -125,7 +125,7 @@ Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes) {
     if (filled == bound)
       throw DataError(
           concat_text(path.string(), ": expected at most ", max_bytes, " unpacked bytes, found more"));
-    bytes.resize(std::min(std::max(2 * filled, kPieceBytes), bound));
+    bytes.resize(std::min(std::max(2 * filled, kBufferBytes), bound));
     filled += reader.read(bytes.data() + filled, bytes.size() - filled);
   }
   bytes.resize(filled);
@@ -144,11 +144,11 @@ Digest digest_unpacked(const std::filesystem::path& path) {
   const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> hash(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   if (!hash || EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) != 1)
     throw std::runtime_error("OpenSSL cannot compute SHA-256");
-  Bytes piece(kPieceBytes);
+  Bytes buffer(kBufferBytes);
   Digest digest;
-  while (const size_t count = reader.read(piece.data(), piece.size())) {
+  while (const size_t count = reader.read(buffer.data(), buffer.size())) {
     digest.bytes += static_cast<int64_t>(count);
-    EVP_DigestUpdate(hash.get(), piece.data(), count);
+    EVP_DigestUpdate(hash.get(), buffer.data(), count);
   }
   std::array<uint8_t, EVP_MAX_MD_SIZE> sum;
   unsigned size = 0;

@@ -1,7 +1,8 @@
-// Files that may be packed with gzip, told by their first bytes and not by their name. No state; any thread.
+// Readers of files that may be compressed with gzip. The format is detected by the first bytes, not by the
+// name. All functions are thread-safe.
 //
-// Errors: DataError names the file and says what was expected, for a missing file, a gzip stream that ends
-// early, is corrupt or is followed by something else, and for contents beyond the bound.
+// Throws DataError with the path if the file is missing or too large, or if its gzip data is truncated,
+// corrupt or followed by other data.
 #pragma once
 
 #include <memory>
@@ -11,13 +12,13 @@
 
 namespace tapeformer {
 
-// A reader of the unpacked contents of a plain or gzip file. One thread.
+// A reader of the unpacked contents of a plain or gzip file. Not thread-safe.
 class UnpackedFile {
  public:
   explicit UnpackedFile(const std::filesystem::path& path);
   ~UnpackedFile();
 
-  // Reads up to `count` bytes; returns less only at the end.
+  // Reads up to `count` bytes. Returns less only at the end of the contents.
   size_t read(uint8_t* out, size_t count);
 
  private:
@@ -25,13 +26,14 @@ class UnpackedFile {
   std::unique_ptr<Reader> reader_;
 };
 
-// The unpacked contents, at most max_bytes of them: a small file cannot make the program allocate more.
+// Returns the unpacked contents. Throws DataError if they have more than `max_bytes`, so that a small file
+// cannot use unlimited memory.
 Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes);
 
-// The first `count` unpacked bytes, fewer when the file is shorter.
+// Returns the first `count` unpacked bytes, or all bytes if the file has fewer.
 Bytes read_unpacked_prefix(const std::filesystem::path& path, int64_t count);
 
-// The size and SHA-256 of the unpacked contents of a file.
+// Size and SHA-256 of the unpacked contents of a file.
 struct Digest {
   int64_t bytes = 0;
   std::string sha256;  // 64 hexadecimal digits

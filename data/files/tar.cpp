@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-// A header is one block with fields at fixed offsets.
+// A header is one block with fields at fixed offsets, in bytes.
 constexpr size_t kBlock = 512;
 struct Field {
   size_t offset, size;
@@ -24,7 +24,7 @@ std::string text_field(const Block& block, const Field& field) {
   return {first, std::find(first, last, 0)};
 }
 
-// Returns the octal number of a field, or -1 for other text.
+// Returns the octal number in a field, or -1 if the field contains other text.
 int64_t number_field(const Block& block, const Field& field) {
   int64_t number = 0;
   bool any = false;
@@ -52,7 +52,7 @@ TarReader::TarReader(const std::filesystem::path& archive, int64_t max_bytes)
 
 bool TarReader::read_block(uint8_t* out) {
   left_ -= kBlock;
-  if (left_ < 0) throw DataError(archive_ + ": holds more than was expected");
+  if (left_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
   const size_t got = file_.read(out, kBlock);
   if (got != 0 && got != kBlock) throw DataError(archive_ + ": the tar archive ends early");
   return got == kBlock;
@@ -60,7 +60,7 @@ bool TarReader::read_block(uint8_t* out) {
 
 void TarReader::skip(int64_t bytes) {
   left_ -= bytes;
-  if (left_ < 0) throw DataError(archive_ + ": holds more than was expected");
+  if (left_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
   std::array<uint8_t, 1 << 14> ignored;
   while (bytes > 0) {
     const auto wanted = std::min<int64_t>(bytes, ignored.size());
@@ -92,7 +92,7 @@ size_t TarReader::read(uint8_t* out, size_t count) {
   if (file_.read(out, wanted) != wanted) throw DataError(archive_ + ": the tar archive ends early");
   content_ -= static_cast<int64_t>(wanted);
   left_ -= static_cast<int64_t>(wanted);
-  if (left_ < 0) throw DataError(archive_ + ": holds more than was expected");
+  if (left_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
   return wanted;
 }
 

@@ -1,8 +1,9 @@
-// Reading of tar archives (POSIX ustar), plain or gzip. Only regular files are returned; links, folders and
-// devices are skipped. The name of a file is the last part of its path, so that an archive cannot choose a
-// folder. One thread.
+// Reader of tar archives (POSIX ustar), plain or gzip. Returns only regular files and skips links, folders
+// and devices. The name of a file is the last component of its path, so that an archive cannot choose a
+// folder. Not thread-safe.
 //
-// Throws DataError with the archive's name if it is not a tar archive, is damaged, truncated or too large.
+// Throws DataError with the path of the archive if it is not a tar archive, is damaged or truncated, or is
+// too large.
 #pragma once
 
 #include <optional>
@@ -12,7 +13,7 @@
 namespace tapeformer {
 
 struct TarMember {
-  std::string name;  // without folders
+  std::string name;  // last component of the path
   int64_t bytes = 0;
 };
 
@@ -21,9 +22,9 @@ class TarReader {
   // Throws DataError if the unpacked archive exceeds `max_bytes`.
   TarReader(const std::filesystem::path& archive, int64_t max_bytes);
 
-  // Returns the next regular file, or nullopt at the end. Skips the unread rest of the previous file.
+  // Returns the next regular file, or std::nullopt at the end. Skips unread bytes of the previous file.
   std::optional<TarMember> next();
-  // Reads up to `count` bytes of the current file; returns less only at its end.
+  // Reads up to `count` bytes of the current file. Returns less only at its end.
   size_t read(uint8_t* out, size_t count);
 
  private:

@@ -1,4 +1,5 @@
-// Text files line by line, for tables of words; every fault is named with its file and line. No state.
+// Readers of text files and functions for UTF-8 text. Errors contain the file and line. All functions are
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -26,23 +27,23 @@ std::vector<TextLine> read_lines(const std::filesystem::path& path);
 // Returns the offset of the first byte that is not valid UTF-8 (RFC 3629), or npos.
 size_t find_invalid_utf8(std::string_view text);
 
-// Throws DataError with `place` if the text is not UTF-8, because checkpoints and reports store names as
-// UTF-8.
+// Throws DataError with `place` if the text is not UTF-8. Checkpoints and reports store names as UTF-8.
 void require_utf8(std::string_view text, const std::string& place);
 
-// The parts between spaces and tabs.
+// Returns the words of a text, which spaces and tabs separate.
 std::vector<std::string> split_words(const std::string& text);
-// The words with a space between them.
+// Returns the words, separated by one space.
 std::string join_words(const std::vector<std::string>& words);
 
-// ASCII letters in lower case.
+// Converts ASCII letters to lower case.
 std::string lower_case(std::string text);
 
 // Converts a UTF-8 text to lower case, according to the C library's Unicode tables. If the text is not valid
 // UTF-8, converts only ASCII letters.
 std::string lower_case_utf8(const std::string& text);
 
-// The whole text as a number. Throws DataError through the line when it is none.
+// Converts the whole text to a number. Throws DataError with the place of the line if the text is not a
+// finite number.
 double parse_number(const std::string& text, const TextLine& line);
 
 }  // namespace tapeformer

@@ -40,8 +40,8 @@ Shape parse_header(std::span<const uint8_t> bytes, int rank, const std::string& 
   return shape;
 }
 
-// The product of the sizes, or -1 when it is beyond any file.
-int64_t announced_bytes(const Shape& shape) {
+// Returns the product of the sizes, or -1 if it overflows.
+int64_t payload_bytes(const Shape& shape) {
   int64_t product = 1;
   for (const int64_t size : shape)
     if (__builtin_mul_overflow(product, size, &product)) return -1;
@@ -61,10 +61,10 @@ Tensor read_idx(const std::filesystem::path& path, int rank) {
 Tensor parse_idx(std::span<const uint8_t> bytes, int rank, const std::string& name) {
   const Shape shape = parse_header(bytes, rank, name);
   const auto payload = bytes.subspan(static_cast<size_t>(header_bytes(rank)));
-  const int64_t announced = announced_bytes(shape);
-  if (announced != static_cast<int64_t>(payload.size()))
-    throw DataError(concat_text(name, ": the header announces ", shape.to_string(), ", expected ",
-                                announced < 0 ? "far more" : std::to_string(announced),
+  const int64_t expected = payload_bytes(shape);
+  if (expected != static_cast<int64_t>(payload.size()))
+    throw DataError(concat_text(name, ": the header contains the sizes ", shape.to_string(), ", expected ",
+                                expected < 0 ? "far more" : std::to_string(expected),
                                 " bytes after it, found ", payload.size()));
   Tensor tensor = Tensor::empty(shape, DType::uint8);
   if (!payload.empty()) std::memcpy(tensor.raw(), payload.data(), payload.size());

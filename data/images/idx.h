@@ -1,9 +1,9 @@
-// The IDX format of the MNIST family: two zero bytes, a type byte (0x08, unsigned bytes: the only one read
-// here), the number of dimensions, each size as a big-endian 32-bit number, then the values. Plain or packed
-// with gzip. No state; any thread.
+// Reader of the IDX format of MNIST, plain or compressed with gzip. An IDX file contains two zero bytes, a
+// type byte, the number of dimensions, each size as a big-endian 32-bit number, and the values. Only the type
+// 0x08, unsigned bytes, is supported. All functions are thread-safe.
 //
-// Errors: DataError names the file and what was expected, for a wrong magic number and for sizes that do not
-// agree with the bytes that are there. Memory is only taken for bytes that are there.
+// Throws DataError with the path for a wrong magic number, and if the sizes do not match the number of bytes
+// in the file. The allocated memory does not depend on sizes in the header.
 #pragma once
 
 #include <span>
@@ -14,13 +14,13 @@
 
 namespace tapeformer {
 
-// The sizes that the header of a file with `rank` dimensions announces; the payload is not read.
+// Returns the sizes in the header of a file with `rank` dimensions.
 Shape read_idx_shape(const std::filesystem::path& path, int rank);
 
-// The whole file as a uint8 tensor of `rank` dimensions.
+// Returns the values of a file with `rank` dimensions as a uint8 tensor.
 Tensor read_idx(const std::filesystem::path& path, int rank);
 
-// The same from memory; `name` is what errors call it.
+// Returns the values of an IDX file in memory. Errors contain `name`.
 Tensor parse_idx(std::span<const uint8_t> bytes, int rank, const std::string& name);
 
 }  // namespace tapeformer

@@ -28,8 +28,8 @@ class IdxImageFiles : public ImageFiles {
     const Shape& train = train_.shape;
     const Shape& test = test_.shape;
     if (train[1] < 1 || train[2] < 1)
-      throw DataError(concat_text(train_.images.string(), ": the header announces ", train.to_string(),
-                                  ", expected images of at least 1 x 1"));
+      throw DataError(concat_text(train_.images.string(), ": the header contains the sizes ",
+                                  train.to_string(), ", expected images of at least 1 x 1"));
     if (train[1] != test[1] || train[2] != test[2])
       throw DataError(concat_text(test_.images.string(), ": images of ", test[1], " x ", test[2],
                                   ", expected ", train[1], " x ", train[2], " as in ",
@@ -78,8 +78,8 @@ class IdxImageFiles : public ImageFiles {
   Pair train_, test_;
 };
 
-// Records of one label byte and three planes of 32 x 32, red, green and blue; 10,000 in a file, which is all
-// that there is to check a size against.
+// Records of one label byte and three planes of 32 x 32 bytes: red, green and blue. Every file has 10,000
+// records.
 class CifarImageFiles : public ImageFiles {
  public:
   explicit CifarImageFiles(const fs::path& folder) {
@@ -117,7 +117,7 @@ class CifarImageFiles : public ImageFiles {
     return part == ImagePart::train ? train_ : test_;
   }
 
-  // Records [begin, end) of a file go to rows from `row` on.
+  // Reads the records [begin, end) of a file into the rows of `out` from `row`.
   static void read_file(const fs::path& path, int64_t begin, int64_t end, int64_t row,
                         const LabelledPixels& out) {
     const int64_t expected = kRecordsPerFile * kRecordBytes;
@@ -149,7 +149,8 @@ class CifarImageFiles : public ImageFiles {
 }  // namespace
 
 std::unique_ptr<const ImageFiles> open_image_files(const KnownSet& set, const fs::path& folder) {
-  if (set.name == "cifar10") return std::make_unique<CifarImageFiles>(folder);
+  if (set.format == DatasetFormat::cifar) return std::make_unique<CifarImageFiles>(folder);
+  check(set.format == DatasetFormat::idx, "open_image_files", set.name, " is not a data set of images");
   return std::make_unique<IdxImageFiles>(folder);
 }
 

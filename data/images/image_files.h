@@ -1,7 +1,7 @@
-// The two file layouts of image sets behind one interface: IDX pairs (the MNIST family) and the binary
-// CIFAR-10 records. An ImageFiles describes files on disk and holds no image; any thread.
+// Readers of the files of image data sets: pairs of IDX files (MNIST) and binary records (CIFAR-10). An
+// ImageFiles object contains paths and sizes, but no images, and is thread-safe.
 //
-// Errors: DataError names the file and what was expected.
+// Throws DataError with the path for missing or corrupt files.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,15 @@ class ImageFiles {
   ImageFiles& operator=(const ImageFiles&) = delete;
   virtual ~ImageFiles() = default;
 
+  // Returns the number of images of a part.
   virtual int64_t count(ImagePart part) const = 0;
-  // Images [first, last) of a part.
+  // Returns the images [first, last) of a part.
   virtual LabelledPixels read(ImagePart part, int64_t first, int64_t last) const = 0;
 
   int64_t height = 0, width = 0, channels = 0;
 };
 
-// Reads the headers only.
+// Opens the files of a data set in `folder`. Reads only headers.
 std::unique_ptr<const ImageFiles> open_image_files(const KnownSet& set, const std::filesystem::path& folder);
 
 }  // namespace tapeformer

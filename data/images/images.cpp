@@ -20,7 +20,7 @@ std::string with_commas(int64_t number) {
   return text;
 }
 
-// The examples [first, last) of a part of the files that are the split.
+// Examples [first, last) of a part of the files.
 struct SplitRange {
   ImagePart part = ImagePart::train;
   int64_t first = 0, last = 0;
@@ -32,7 +32,7 @@ SplitRange range_of(const std::string& name, const std::string& split, int64_t t
     throw ConfigError(concat_text(name, ": limit (", options.limit, ") and validation (", options.validation,
                                   ") must not be negative"));
   if (options.validation > 0 && options.validation >= train)
-    throw ConfigError(concat_text(name, ": ", options.validation, " validation examples leave nothing of ",
+    throw ConfigError(concat_text(name, ": ", options.validation, " validation examples leave none of the ",
                                   with_commas(train), " training examples"));
   SplitRange range;
   if (split == "train")
@@ -44,8 +44,7 @@ SplitRange range_of(const std::string& name, const std::string& split, int64_t t
   else
     throw ConfigError(unknown_name_text(split, "a split", {"train", "valid", "test"}));
   if (split == "valid" && options.validation == 0)
-    throw ConfigError(name +
-                      ": no validation split; hold out the last training examples with data.validation");
+    throw ConfigError(name + ": no validation split, because the number of held-out examples is 0");
   if (options.limit > 0) range.last = std::min(range.last, range.first + options.limit);
   return range;
 }
@@ -65,7 +64,8 @@ std::string split_summary(const std::string& name, int64_t train, int64_t valid,
 }
 
 ImageSet load_images(const std::string& name, const std::string& split, const ImageOptions& options) {
-  const KnownSet& known = known_set(name);
+  const KnownSet& known = known_set(
+      name, [](const KnownSet& set) { return set.type == DatasetType::images; }, "a data set of images");
   const std::filesystem::path folder = require_set(known, options.data_dir);
   const auto files = open_image_files(known, folder);
   const int64_t train = files->count(ImagePart::train), test = files->count(ImagePart::test);
@@ -107,7 +107,7 @@ Tensor downscale_images(const Tensor& pixels, int64_t height, int64_t width, int
     return static_cast<uint8_t>((sum + k * k / 2) / (k * k));
   };
   parallel_for(pixels.size(0) * rows, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row)  // rows of all images, one after the other
+    for (int64_t row = begin; row < end; ++row)  // a row of one of the images
       for (int64_t i = 0; i < columns * channels; ++i) {
         const int64_t column = i / channels, channel = i % channels;
         target[row * columns * channels + i] =

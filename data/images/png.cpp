@@ -16,7 +16,7 @@ constexpr int64_t kMaxSide = 1 << 20;
 constexpr int64_t kMaxPixels = int64_t{1} << 28;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 
-// The simplified interface of libpng: it reports errors by value, so no longjmp crosses C++ frames.
+// Owner of an image of the simplified interface of libpng, which returns errors instead of calling longjmp.
 class PngControl {
  public:
   PngControl() {
@@ -81,7 +81,7 @@ Tensor image_grid(const Tensor& images, int64_t height, int64_t width, int64_t c
   const int64_t count = images.size(0), scale = options.scale, gap = options.gap;
   check(count >= 1, "image_grid", "no images");
   check(scale >= 1 && gap >= 0 && options.columns >= 0, "image_grid", "scale ", scale, ", gap ", gap,
-        " and columns ", options.columns, " must not be negative, scale not 0");
+        " and columns ", options.columns, " must not be negative, and scale must not be 0");
   const int64_t columns =
       options.columns ? options.columns : static_cast<int64_t>(std::ceil(std::sqrt(double(count))));
   const int64_t rows = (count + columns - 1) / columns;

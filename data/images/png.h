@@ -1,8 +1,7 @@
-// PNG files of images and image grids, grey (1 channel) or RGB (3). Written whole or not at all
-// (data/files/file.h). No state; any thread.
+// PNG files of images and image grids, grey (1 channel) or RGB (3 channels). All functions are thread-safe.
 //
-// Errors: ShapeError for tensors that are no images; std::runtime_error with the path for what cannot be
-// written; DataError with the path for what is no PNG.
+// Throws ShapeError if a tensor is not an image, and std::runtime_error with the path if a file cannot be
+// written. Throws DataError with the path if a file is not a PNG image.
 #pragma once
 
 #include <filesystem>
@@ -11,21 +10,22 @@
 
 namespace tapeformer {
 
-// image: (height, width, channels) uint8.
+// Writes an image, (height, width, channels) uint8. The file appears complete or not at all.
 void write_png(const std::filesystem::path& path, const Tensor& image);
 
-// (height, width, channels) uint8; any PNG becomes grey or RGB of 8 bits, without transparency.
+// Reads an image, (height, width, channels) uint8. Any PNG is converted to grey or RGB with 8 bits and no
+// transparency.
 Tensor read_png(const std::filesystem::path& path);
 
 struct GridOptions {
-  int64_t columns = 0;  // 0: a near square
-  int64_t scale = 4;    // each pixel becomes scale x scale
-  int64_t gap = 2;      // pixels between images and around them
+  int64_t columns = 0;  // 0: about as many as rows
+  int64_t scale = 4;    // side of the square for each pixel
+  int64_t gap = 2;      // pixels between and around images
   uint8_t background = 128;
 };
 
-// The images (count, height * width * channels) uint8, row by row from the top left, as one image
-// (rows, columns, channels) uint8.
+// Arranges images, (count, height * width * channels) uint8, in rows from the top left. Returns one image,
+// (height, width, channels) uint8.
 Tensor image_grid(const Tensor& images, int64_t height, int64_t width, int64_t channels,
                   const GridOptions& options = {});
 

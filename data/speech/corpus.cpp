@@ -20,7 +20,7 @@ constexpr std::array<const char*, 10> kDigits = {"zero", "one", "two",   "three"
                                                  "five", "six", "seven", "eight", "nine"};
 constexpr int64_t kDigitTestRecordings = 5;
 
-// The core test set of TIMIT: two men and a woman of each dialect region.
+// Speakers of the core test set of TIMIT: two men and a woman of each dialect region.
 constexpr std::array<const char*, 24> kTimitCore = {
     "dab0", "wbt0", "elc0", "tas1", "wew0", "pas0", "jmp0", "lnt0", "pkt0", "lll0", "tls0", "jlm0",
     "bpm0", "klt0", "nlp0", "cmj0", "jdh0", "mgd0", "grt0", "njm0", "dhc0", "jln0", "pam0", "mld0"};
@@ -30,7 +30,7 @@ void require_split(const std::string& set, const std::string& split) {
     throw ConfigError(set + " has the splits train and test, not \"" + split + "\"");
 }
 
-// Every file below a folder with an extension (lower case), sorted by its path.
+// Returns all files below a folder with an extension (in lower case), sorted by path.
 std::vector<fs::path> files_below(const fs::path& folder, const std::string& extension) {
   if (!is_folder(folder)) throw DataError(folder.string() + ": no such folder");
   std::vector<fs::path> files;
@@ -42,10 +42,10 @@ std::vector<fs::path> files_below(const fs::path& folder, const std::string& ext
   return files;
 }
 
-// Recordings and errors are told apart by the id.
-class KnownIds {
+// Detector of duplicate ids. Ids identify utterances in results and errors.
+class UniqueIds {
  public:
-  // `place` is "path:line". Throws DataError for an id that was there before.
+  // Adds an id. `place` is "path:line". Throws DataError if the id is a duplicate.
   void add(const std::string& id, const std::string& place) {
     if (const auto [old, added] = places_.try_emplace(id, place); !added)
       throw DataError(place + ": \"" + id + "\" is a duplicate of " + old->second);
@@ -73,8 +73,8 @@ Words timit_labels(const fs::path& path, PhoneSet set, Faults* faults) {
   return phones;
 }
 
-// The first of the names that exists; TIMIT discs differ in case.
-fs::path either(const fs::path& folder, const std::string& name) {
+// Returns the path of a file whose name is in upper or lower case.
+fs::path path_in_any_case(const fs::path& folder, const std::string& name) {
   std::string upper = name;
   std::transform(upper.begin(), upper.end(), upper.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
@@ -107,7 +107,7 @@ PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownW
 
 namespace {
 
-// A line of the ids of AN4 and the same of the transcripts: "<s> WORDS </s> (id)".
+// Returns the utterance of a line of the list of ids and the line "<s> WORDS </s> (id)" of the transcripts.
 Utterance an4_utterance(const fs::path& folder, const TextLine& id, const TextLine& text) {
   const fs::path name = id.text;
   Utterance utterance;
@@ -152,12 +152,12 @@ Corpus read_an4(const fs::path& folder, const std::string& split, Faults* faults
   const auto texts = read_lines(text_path);
   const Lexicon lexicon = Lexicon::read(folder / "etc" / "an4.dic", faults);
   Corpus corpus{"an4 " + split, {}};
-  KnownIds ids_seen;
+  UniqueIds unique_ids;
   for (size_t i = 0; i < ids.size(); ++i)
     collect_fault(faults, [&] {
       if (i >= texts.size()) ids[i].fail("has no line in " + text_path.string());
       Utterance utterance = an4_utterance(folder, ids[i], texts[i]);
-      ids_seen.add(utterance.id, ids[i].place());
+      unique_ids.add(utterance.id, ids[i].place());
       if (faults) {
         std::set<std::string> unknown;
         utterance.phones = lexicon.pronounce(utterance.words, unknown);
@@ -189,8 +189,8 @@ Corpus read_spoken_digits(const fs::path& folder, const std::string& split, Faul
 Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set, Faults* faults) {
   require_split("timit", split);
   Corpus corpus{"timit " + split, {}};
-  KnownIds ids_seen;
-  for (const fs::path& path : files_below(either(folder, split), ".phn")) {
+  UniqueIds unique_ids;
+  for (const fs::path& path : files_below(path_in_any_case(folder, split), ".phn")) {
     const std::string sentence = lower_case(path.stem().string());
     const std::string speaker = lower_case(path.parent_path().filename().string());
     if (sentence.starts_with("sa")) continue;
@@ -201,10 +201,10 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
     utterance.id = speaker + "_" + sentence;
     utterance.place = path.string();
     utterance.speaker = speaker;
-    utterance.path = either(path.parent_path(), path.stem().string() + ".wav");
+    utterance.path = path_in_any_case(path.parent_path(), path.stem().string() + ".wav");
     collect_fault(faults, [&] {
       require_utf8(utterance.id, path.string());
-      ids_seen.add(utterance.id, path.string() + ":1");
+      unique_ids.add(utterance.id, path.string() + ":1");
     });
     try {
       utterance.phones = timit_labels(path, set, faults);
@@ -218,7 +218,7 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
 
 Corpus read_librispeech(const fs::path& folder, const std::string& split, Faults* faults) {
   Corpus corpus{"librispeech " + split, {}};
-  KnownIds ids_seen;
+  UniqueIds unique_ids;
   for (const fs::path& path : files_below(folder / split, ".txt")) {
     if (!path.filename().string().ends_with(".trans.txt")) continue;
     for (const TextLine& line : read_lines(path))
@@ -229,7 +229,7 @@ Corpus read_librispeech(const fs::path& folder, const std::string& split, Faults
         if (words.size() == 1) utterance.fault = line.place() + ": an empty transcript";
         utterance.id = words[0];
         utterance.place = line.place();
-        ids_seen.add(utterance.id, line.place());
+        unique_ids.add(utterance.id, line.place());
         utterance.speaker = words[0].substr(0, words[0].find('-'));
         utterance.path = path.parent_path() / (words[0] + ".flac");
         utterance.words.assign(words.begin() + 1, words.end());
@@ -248,9 +248,9 @@ Tensor read_mfc(const fs::path& path, int64_t dims) {
   const int64_t count = bytes.size() < 4 ? -1 : word(0);
   const auto found = static_cast<int64_t>(bytes.size()) - 4;
   if (count <= 0 || count * 4 != found || count % dims != 0)
-    throw DataError(concat_text(path.string(), ": expected a count of values, a multiple of ", dims,
-                                ", and so many big-endian floats, found a count of ", count, " and ",
-                                std::max<int64_t>(found, 0), " bytes after it"));
+    throw DataError(concat_text(path.string(), ": expected a number of values, which is a multiple of ", dims,
+                                ", followed by as many big-endian floats, found the number ", count, " and ",
+                                std::max<int64_t>(found, 0), " further bytes"));
   const Tensor features = Tensor::empty({count / dims, dims});
   for (int64_t i = 0; i < count; ++i)
     features.data<float>()[i] = std::bit_cast<float>(word(4 + 4 * static_cast<size_t>(i)));

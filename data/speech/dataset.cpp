@@ -25,8 +25,8 @@ double SpeechBatch::padding() const {
 
 namespace {
 
-// What options.limit leaves of a corpus, and which of it are the chosen ones: the others are further
-// utterances of their speakers, where these are normalised by.
+// Returns the utterances that options.limit selects and a flag for each utterance. If features are normalised
+// by speaker, also returns the other utterances of these speakers, with the flag false.
 std::pair<Corpus, std::vector<bool>> limited(const Corpus& corpus, const SpeechOptions& options) {
   const size_t count = corpus.utterances.size(), limit = static_cast<size_t>(options.limit);
   if (limit == 0 || limit >= count) return {corpus, std::vector<bool>(count, true)};
@@ -82,22 +82,22 @@ void SpeechDataset::choose_items(const Corpus& corpus, const std::vector<bool>& 
   Faults unusable;
   for (int64_t i = 0; i < store_->size(); ++i) {
     const Utterance& utterance = corpus.utterances[static_cast<size_t>(i)];
-    const bool counts = chosen[static_cast<size_t>(i)];
+    const bool selected = chosen[static_cast<size_t>(i)];
     try {
-      Item item = make_item(utterance, i, counts);
+      Item item = make_item(utterance, i, selected);
       const bool unseen = item.labels.empty();
-      if (counts && unseen)
+      if (selected && unseen)
         for (const std::string& phone : utterance.phones)
           if (!phones_.contains(phone)) report_.unseen_phones.insert(phone);
-      if (counts && !unseen && !item.has_loss) report_.too_short.push_back(utterance.id);
+      if (selected && !unseen && !item.has_loss) report_.too_short.push_back(utterance.id);
       if (!item.has_loss && options_.use == SpeechUse::training) continue;
       items_.push_back(std::move(item));
-      if (!counts) continue;
+      if (!selected) continue;
       ++report_.utterances;
       report_.frames += store_->frames(i);
       report_.labels += static_cast<int64_t>(utterance.phones.size());
     } catch (const DataError& error) {
-      if (!counts) continue;
+      if (!selected) continue;
       report_.bad.push_back(utterance.id + ": " + error.what());
       if (options_.refuse_bad) throw DataError(corpus.name + ": " + report_.bad.back());
       unusable.push_back(report_.bad.back());
@@ -109,7 +109,7 @@ void SpeechDataset::choose_items(const Corpus& corpus, const std::vector<bool>& 
                 " utterances shorter than their labels");
 }
 
-// In the order of the utterances: sums of floats depend on it.
+// Adds features in the order of the utterances, because sums of floats depend on the order.
 void SpeechDataset::gather_statistics(const std::string& corpus_name) {
   if (options_.normalization == Normalization::global && options_.global) {
     global_ = *options_.global;
@@ -120,13 +120,13 @@ void SpeechDataset::gather_statistics(const std::string& corpus_name) {
     statistics_ = {global_};
   } else if (options_.normalization == Normalization::global ||
              options_.normalization == Normalization::speaker) {
-    std::map<std::string, int64_t> places;
+    std::map<std::string, int64_t> indices;
     for (Item& item : items_) {
       const std::string group =
           options_.normalization == Normalization::speaker ? item.utterance.speaker : "";
-      const auto [place, added] = places.emplace(group, static_cast<int64_t>(statistics_.size()));
+      const auto [index, added] = indices.emplace(group, static_cast<int64_t>(statistics_.size()));
       if (added) statistics_.emplace_back();
-      item.statistics = place->second;
+      item.statistics = index->second;
       statistics_[static_cast<size_t>(item.statistics)].add(store_->features(item.stored));
     }
     if (options_.normalization == Normalization::global) global_ = statistics_.front();
@@ -141,8 +141,8 @@ std::vector<int64_t> SpeechDataset::all_frames() const {
 
 Tensor SpeechDataset::features(int64_t i, int64_t epoch) const {
   check(i >= 0 && i < size(), "speech", "utterance ", i, " of ", size());
-  const bool other_noise = epoch > 0 && filterbank_ && item(i).utterance.source == SpeechSource::audio;
-  const Tensor features = other_noise
+  const bool new_noise = epoch > 0 && filterbank_ && item(i).utterance.source == SpeechSource::audio;
+  const Tensor features = new_noise
                               ? compute_features(item(i).utterance, options_.features, *filterbank_, epoch)
                               : store_->features(item(i).stored);
   if (options_.normalization == Normalization::utterance) {
@@ -170,7 +170,7 @@ SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAug
   batch.labels = Tensor::full({count, longest_labels}, PhoneTable::kBlank, DType::int64);
   batch.label_lengths = Tensor::empty({count}, DType::int64);
   batch.indices.assign(indices.begin(), indices.end());
-  // Steps of the stream are shared out among utterances, so that no two masks of an epoch are alike.
+  // Every utterance uses a separate part of the stream, so that all masks of an epoch differ.
   for (int64_t b = 0; b < count; ++b) {
     const int64_t i = indices[static_cast<size_t>(b)];
     const Tensor one = features(i, epoch);
@@ -196,7 +196,8 @@ std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
   std::vector<int64_t> order(frames.size());
   std::iota(order.begin(), order.end(), 0);
   if (options.shuffle) order = epoch_order(options.seed, epoch, count);
-  // Lengths within about a twentieth of each other count as equal, so that neighbours change with the epoch.
+  // Lengths that differ by less than about 5 % have equal ranks, so that the neighbours of an utterance
+  // change between epochs.
   const auto rank = [&](int64_t i) {
     const int64_t length = frames[static_cast<size_t>(i)];
     return options.shuffle
@@ -207,13 +208,13 @@ std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
   std::vector<std::vector<int64_t>> batches;
   int64_t longest = 0;
   for (const int64_t i : order) {
-    const int64_t with = std::max(longest, frames[static_cast<size_t>(i)]);
+    const int64_t new_longest = std::max(longest, frames[static_cast<size_t>(i)]);
     const int64_t filled = batches.empty() ? 0 : static_cast<int64_t>(batches.back().size());
-    const bool fits = filled > 0 && with * (filled + 1) <= options.max_frames &&
+    const bool fits = filled > 0 && new_longest * (filled + 1) <= options.max_frames &&
                       (options.max_batch == 0 || filled < options.max_batch);
     if (!fits) batches.emplace_back();
     batches.back().push_back(i);
-    longest = fits ? with : frames[static_cast<size_t>(i)];
+    longest = fits ? new_longest : frames[static_cast<size_t>(i)];
   }
   if (!options.shuffle) return batches;
   std::vector<std::vector<int64_t>> shuffled;

@@ -1,9 +1,9 @@
-// Speech as batches for CTC: features of utterances and the numbers of their phones. A batch is a pure
-// function of (corpus, options, indices, step), whatever the number of threads.
+// Data sets of speech for CTC: features of utterances and the numbers of their phones. A batch depends only
+// on the corpus, the options, the indices and the random stream, not on the number of threads.
 //
-// Utterances without usable audio or labels are left out; the report contains their ids and faults. Throws
-// DataError if no utterance is left, or at the first fault if options.refuse_bad is true. Throws ConfigError
-// for invalid options.
+// Utterances without usable recordings or labels are left out, and the report contains their ids and faults.
+// Throws DataError if no utterance is left, or at the first fault if options.refuse_bad is true. Throws
+// ConfigError for invalid options.
 #pragma once
 
 #include <memory>
@@ -20,9 +20,8 @@
 
 namespace tapeformer {
 
-// The use of a data set. In training, utterances whose labels CTC cannot align with the frames are left out.
-// In scoring, all utterances with labels are kept, even if they are too short or have phones that the table
-// lacks.
+// Use of a data set. For training, utterances whose labels CTC cannot align with the frames are left out. For
+// scoring, all utterances with labels are kept.
 enum class SpeechUse { training, scoring };
 
 enum class Normalization { none, utterance, speaker, global };
@@ -31,30 +30,35 @@ struct SpeechOptions {
   FeatureOptions features;
   Normalization normalization = Normalization::utterance;
   bool normalize_variance = true;
-  std::optional<FeatureStatistics> global = {};  // of the training set, for the others; else the set's own
-  int64_t delta_order = 0;                       // 2 triples the dimensions
-  int64_t subsampling = 1;                       // frames in a step of the model
-  bool refuse_bad = false;                       // the first unusable utterance ends the run
+  // Statistics of the training set for Normalization::global; std::nullopt: computed from this data set.
+  std::optional<FeatureStatistics> global = {};
+  int64_t delta_order = 0;  // highest order of the derivatives in the features
+  int64_t subsampling = 1;  // frames per step of the model
+  bool refuse_bad = false;  // throws at the first unusable utterance
   SpeechUse use = SpeechUse::training;
-  int64_t limit = 0;  // utterances, spread evenly over the corpus; 0: all. Statistics of speakers are of all
+  // Maximum number of utterances, spread evenly over the corpus; 0: all. Statistics of a speaker always use
+  // all utterances of the speaker.
+  int64_t limit = 0;
 };
 
 struct SpeechBatch {
-  Tensor features;       // (batch, frames, dims) float32, 0 beyond the length
-  Tensor lengths;        // (batch,) int64 frames
-  Tensor labels;         // (batch, longest) int64, PhoneTable::kBlank beyond the length
+  Tensor features;       // (batch, frames, dims) float32; padding is 0
+  Tensor lengths;        // (batch,) int64, in frames
+  Tensor labels;         // (batch, max_label_length) int64; padding is PhoneTable::kBlank
   Tensor label_lengths;  // (batch,) int64
   std::vector<int64_t> indices;
 
-  double padding() const;  // the share of frames that are padding
+  // Returns the share of frames that are padding.
+  double padding() const;
 };
 
 struct SpeechReport {
-  int64_t utterances = 0, frames = 0, labels = 0;  // usable
+  int64_t utterances = 0, frames = 0, labels = 0;  // numbers of usable utterances, frames and labels
   std::vector<std::string> bad;                    // "id: fault"
-  // Ids with fewer steps than labels and blanks between equal labels: left out of training, kept in scoring.
+  // Ids of utterances with fewer steps than CTC needs for the labels. They are left out of training and kept
+  // in scoring.
   std::vector<std::string> too_short;
-  std::set<std::string> unseen_phones;  // phones of references in scoring that the table lacks
+  std::set<std::string> unseen_phones;  // phones of references that the table lacks, in scoring
 };
 
 class SpeechDataset {
@@ -64,26 +68,25 @@ class SpeechDataset {
   const SpeechReport& report() const { return report_; }
   const PhoneTable& phones() const { return phones_; }
   const SpeechOptions& options() const { return options_; }
-  const FeatureStatistics& global_statistics() const {
-    return global_;
-  }  // for Normalization::global, else empty
+  // Returns the statistics for Normalization::global, else empty statistics.
+  const FeatureStatistics& global_statistics() const { return global_; }
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
   int64_t dims() const { return store_->dims() * (options_.delta_order + 1); }
   int64_t frames(int64_t i) const { return store_->frames(item(i).stored); }
   std::vector<int64_t> all_frames() const;
   const Utterance& utterance(int64_t i) const { return item(i).utterance; }
-  // Returns the numbers of the utterance's phones. Empty if the table lacks a phone.
+  // Returns the numbers of the phones of the utterance, or an empty list if the table lacks a phone.
   const std::vector<int64_t>& labels(int64_t i) const { return item(i).labels; }
   // Returns the phones of the utterance, including phones that the table lacks.
   const Words& reference(int64_t i) const { return item(i).utterance.phones; }
   // Returns whether CTC can align the labels with the frames. Always true in training.
   bool has_loss(int64_t i) const { return item(i).has_loss; }
-  // Normalised, with deltas: (frames, dims). Dither is other noise in every epoch, so that with it recordings
-  // are read again in all epochs but the first; statistics are those of the first.
+  // Returns the normalised features with deltas, (frames, dims). Dither differs between epochs, so epochs
+  // after the first compute the features again if dither is on. Statistics are those of the first epoch.
   Tensor features(int64_t i, int64_t epoch = 0) const;
 
-  // Without an augmentation the features are as they are; `stream` is that of the training step, of which
-  // every utterance takes a part of its own.
+  // Returns a batch. If `augment` is not null, applies SpecAugment with random numbers from `stream`, which
+  // is the stream of the training step.
   SpeechBatch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
                     const RandomStream& stream = {}, int64_t epoch = 0) const;
 
@@ -91,8 +94,8 @@ class SpeechDataset {
   struct Item {
     Utterance utterance;
     std::vector<int64_t> labels;
-    int64_t stored, statistics;  // places in the store and in statistics_
-    bool chosen;                 // else it is there for the statistics of its speaker
+    int64_t stored, statistics;  // indices in the store and in statistics_
+    bool chosen;                 // false: only used for the statistics of its speaker
     bool has_loss;
   };
   const Item& item(int64_t i) const { return items_[static_cast<size_t>(i)]; }
@@ -103,26 +106,28 @@ class SpeechDataset {
   PhoneTable phones_;
   SpeechOptions options_;
   std::shared_ptr<const FeatureStore> store_;
-  std::optional<Filterbank> filterbank_;  // where there is dither
+  std::optional<Filterbank> filterbank_;  // for dither
   std::vector<Item> items_;
-  std::vector<FeatureStatistics> statistics_;  // per speaker, or one
+  std::vector<FeatureStatistics> statistics_;  // one per speaker, or one for all
   FeatureStatistics global_;
   SpeechReport report_;
 };
 
 struct BatchPlanOptions {
-  int64_t max_frames = 20000;  // of a batch, padding counted; a longer utterance is a batch of its own
-  int64_t max_batch = 0;       // utterances; 0: any number
-  bool shuffle = true;         // by seed and epoch; else from short to long
+  int64_t max_frames =
+      20000;              // maximum frames of a batch with padding; longer utterances form single batches
+  int64_t max_batch = 0;  // maximum utterances of a batch; 0: no limit
+  bool shuffle = true;    // random order by seed and epoch; false: increasing length
   uint64_t seed = 0;
 };
 
-// The batches of an epoch, every utterance in one. Utterances of about the same length come together; which
-// of them, and the order of batches, is random.
+// Returns the batches of an epoch, as indices into `frames`. Every utterance is in one batch. Utterances in a
+// batch have similar lengths. With shuffling, the choice among similar lengths and the order of the batches
+// are random.
 std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
                                                const BatchPlanOptions& options, int64_t epoch);
 
-// The share of padding among the frames of all batches.
+// Returns the share of padding in all frames of the batches.
 double padding_share(std::span<const int64_t> frames, const std::vector<std::vector<int64_t>>& batches);
 
 }  // namespace tapeformer

@@ -23,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kMagic[] = "tapeformer features 3\n";  // change the number with the layout or the arithmetic
-constexpr double kOvershoot = 0.1;                    // seconds that a segment may end after its recording
+constexpr char kMagic[] = "tapeformer features 3\n";  // the number changes with the layout and the arithmetic
+constexpr double kOvershoot = 0.1;                    // seconds by which a segment may exceed its recording
 
 uint64_t hash(const std::string& text, uint64_t start) {  // FNV-1a
   for (const unsigned char c : text) start = (start ^ c) * 0x100000001B3u;
@@ -111,9 +111,9 @@ Tensor checked(const Utterance& utterance, Tensor features) {
   return features;
 }
 
-// Whether a fault may be gone without a change of the file: what a command prints depends on more than its
-// line, and permissions are not part of the key.
-bool may_pass(const Utterance& utterance) {
+// Returns whether a fault may disappear although the files do not change: the output of a command can vary,
+// and permissions are not part of the cache key.
+bool may_be_transient(const Utterance& utterance) {
   return !utterance.command.empty() || (access(utterance.path.c_str(), R_OK) != 0 && errno != ENOENT);
 }
 
@@ -140,7 +140,7 @@ File create_unfinished(const std::string& path) {
 bool is_unfinished_cache(const std::string& name) {
   const size_t end = name.find(std::string(kSuffix) + ".");
   if (end == std::string::npos) return false;
-  return is_temporary_name(name) || name.ends_with(".tmp");  // .tmp: names in older caches
+  return is_temporary_name(name) || name.ends_with(".tmp");  // .tmp: older versions
 }
 
 // Removes unfinished files that no process has open. Ignores folders without write permission.
@@ -214,7 +214,9 @@ void FeatureStore::use_cache(const Corpus& corpus, const FeatureOptions& options
   const auto count = static_cast<int64_t>(corpus.utterances.size());
   std::error_code error;
   fs::create_directories(options.cache_folder, error);
-  if (error) throw ConfigError("data.feature_cache: " + options.cache_folder + ": " + error.message());
+  if (error)
+    throw ConfigError(options.cache_folder +
+                      ": cannot create this folder for the feature cache: " + error.message());
   remove_leftovers(options.cache_folder);
   const std::string path = (fs::path(options.cache_folder) / (cache_key(corpus, options) + kSuffix)).string();
   from_cache_ = open_cache(path, count);
@@ -226,7 +228,7 @@ void FeatureStore::use_cache(const Corpus& corpus, const FeatureOptions& options
     compute(corpus, options, &file);
     file.sync();
     const bool keep =
-        std::none_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.passing; });
+        std::none_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.transient; });
     if (keep) rename_path(file.path(), path);
     const bool good = open_cache(keep ? path : file.path(), count);
     if (!keep) fs::remove(file.path());  // the open file stays readable
@@ -257,10 +259,10 @@ void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, 
           tensors[static_cast<size_t>(i)] = features;
         } catch (const DataError& error) {
           entry.error = error.what();
-          entry.passing = may_pass(corpus.utterances[static_cast<size_t>(first + i)]);
+          entry.transient = may_be_transient(corpus.utterances[static_cast<size_t>(first + i)]);
         } catch (const std::runtime_error& error) {
           entry.error = error.what();
-          entry.passing = true;
+          entry.transient = true;
         }
       }
     });

@@ -1,10 +1,10 @@
-// The features of a corpus, computed once: held in memory, or in one file of a cache folder whose name is a
-// hash of everything that they depend on, with the dither of epoch 0. What normalises or augments them comes
-// later and is not part of it.
+// Store of the features of a corpus, which are computed once with the dither of epoch 0. The features are in
+// memory or in a file of a cache folder. The name of the file is a hash of all options and input files. The
+// store contains features before normalisation and augmentation.
 //
-// A recording or feature file that cannot be used does not throw; error() returns the reason for its
-// utterance. A cache stores these reasons. If a command or the system failed, no cache is written. The file
-// ends with a checksum. If the file is damaged, a warning is logged and the features are computed again.
+// Unusable recordings and feature files do not throw; error() returns the reason for each utterance. A cache
+// contains these reasons. If a command or the system fails, no cache is written. The file ends with a
+// checksum. If the file is damaged, a warning is logged and the features are computed again.
 #pragma once
 
 #include <memory>
@@ -21,13 +21,13 @@
 namespace tapeformer {
 
 struct FeatureOptions {
-  FilterbankOptions filterbank;         // for audio
-  bool resample = false;                // recordings of another rate; else they are refused
-  std::optional<int64_t> channel = {};  // of recordings that have several
-  int64_t mfc_dims = 13;                // for .mfc files
+  FilterbankOptions filterbank;         // features of recordings
+  bool resample = false;                // converts recordings of another rate; otherwise they are errors
+  std::optional<int64_t> channel = {};  // required for recordings with several channels
+  int64_t mfc_dims = 13;                // dimensions of the features in .mfc files
   double max_seconds = 3600;            // maximum length of a recording or segment; 0: no limit
-  uint64_t seed = 0;                    // of dither
-  std::string cache_folder;             // empty: in memory
+  uint64_t seed = 0;                    // seed of dither
+  std::string cache_folder;             // empty: features are kept in memory
 
   // Returns the options for reading recordings.
   AudioOptions audio() const {
@@ -37,35 +37,35 @@ struct FeatureOptions {
 };
 
 // Returns the features of one utterance, (frames, dims) float32. Dither depends on the seed, the id and the
-// epoch. A command is run at every call. Recordings are decoded in blocks, so that they do not have to fit
-// into memory. Throws DataError if the recording cannot be read, is silent or is shorter than a frame.
+// epoch. Commands are run at every call. Recordings are decoded in blocks, so they do not have to fit into
+// memory. Throws DataError if the recording cannot be read, is silent or is shorter than a frame.
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
                         const Filterbank& filterbank, int64_t epoch = 0);
 
-// The name under which a cache keeps these features: changes with every option, and with the path, size and
-// time of change of every file.
+// Returns the name of the cache of these features. The name depends on all options, and on the path, size and
+// modification time of all files.
 std::string cache_key(const Corpus& corpus, const FeatureOptions& options);
 
-// Does not change after it is made; any thread may read. Making it uses the pool of threads.
+// Immutable after construction, which uses the thread pool. Thread-safe.
 class FeatureStore {
  public:
   FeatureStore(const Corpus& corpus, const FeatureOptions& options);
 
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
-  int64_t frames(int64_t i) const {
-    return entries_[static_cast<size_t>(i)].frames;
-  }  // 0 where there is an error
+  // Returns the number of frames, or 0 if the utterance has an error.
+  int64_t frames(int64_t i) const { return entries_[static_cast<size_t>(i)].frames; }
   int64_t dims() const { return dims_; }
   const std::string& error(int64_t i) const { return entries_[static_cast<size_t>(i)].error; }
   bool from_cache() const { return from_cache_; }
-  // A fresh tensor (frames, dims).
+  // Returns the features of an utterance as a new tensor, (frames, dims). Throws DataError if the utterance
+  // has an error.
   Tensor features(int64_t i) const;
 
  private:
   struct Entry {
     int64_t frames = 0, dims = 0, offset = 0;
     std::string error;
-    bool passing = false;  // the error may be gone at another time
+    bool transient = false;  // the error may disappear although the files do not change
   };
   void compute(const Corpus& corpus, const FeatureOptions& options, File* file);
   void use_cache(const Corpus& corpus, const FeatureOptions& options);

@@ -11,8 +11,8 @@ void check_features(const char* op, const Tensor& features) {
         "expected contiguous float32 (frames, dims), found ", features.shape());
 }
 
-// Coefficients of the derivative of an order over frames -order * window .. order * window: the filter of the
-// first order, convolved with itself.
+// Returns the coefficients of a derivative for the frames -order * window .. order * window: the filter of
+// the first derivative, convolved with itself `order` - 1 times.
 std::vector<float> delta_filter(int64_t order, int64_t window) {
   std::vector<double> filter = {1};
   double norm = 0;
@@ -29,22 +29,22 @@ std::vector<float> delta_filter(int64_t order, int64_t window) {
 
 using DeltaFilters = std::vector<std::vector<float>>;
 
-// Of the features themselves and of their derivatives up to `order`.
+// Returns the filters of the features and of their derivatives up to `order`.
 DeltaFilters delta_filters(int64_t order, int64_t window) {
   check(order >= 0 && order <= 10 && window >= 1 && window <= 1000, "add_deltas", "order ", order,
-        " and window ", window, " are not useful");
+        " and window ", window, " are out of range");
   DeltaFilters filters;
   for (int64_t o = 0; o <= order; ++o) filters.push_back(delta_filter(o, window));
   return filters;
 }
 
-// Frames [first, count); those before are not needed any more.
+// Frames [first, count) of a signal. `values` points to frame `first`.
 struct Frames {
   const float* values;
   int64_t first, count, dims;
 };
 
-// Frames [begin, end) with their derivatives.
+// Returns the frames [begin, end) with their derivatives.
 Tensor deltas_of(const Frames& frames, int64_t begin, int64_t end, const DeltaFilters& filters) {
   const int64_t dims = frames.dims, width = dims * static_cast<int64_t>(filters.size());
   const Tensor result = Tensor::zeros({end - begin, width});
@@ -68,11 +68,12 @@ struct Range {
   int64_t first, last;
 };
 
-// A mask of uniform width 0 .. widest and uniform place, from numbers 2 * i and 2 * i + 1 of the stream.
-Range random_range(const RandomStream& stream, int64_t i, int64_t widest, int64_t size) {
-  widest = std::min(widest, size);
+// Returns a range of uniformly distributed width in [0, max_width] and position, from the random numbers 2 *
+// i and 2 * i + 1.
+Range random_range(const RandomStream& stream, int64_t i, int64_t max_width, int64_t size) {
+  max_width = std::min(max_width, size);
   const auto number = static_cast<uint64_t>(2 * i);
-  const auto width = static_cast<int64_t>(stream.below(number, static_cast<uint64_t>(widest + 1)));
+  const auto width = static_cast<int64_t>(stream.below(number, static_cast<uint64_t>(max_width + 1)));
   const auto first = static_cast<int64_t>(stream.below(number + 1, static_cast<uint64_t>(size - width + 1)));
   return {first, first + width};
 }
@@ -143,13 +144,13 @@ void normalize(const Tensor& features, const FeatureStatistics& statistics, bool
   const auto dims = static_cast<size_t>(features.size(1));
   check(statistics.sums.size() == dims && statistics.frames > 0, "normalize", "statistics of ",
         statistics.sums.size(), " dims and ", statistics.frames, " frames for features ", features.shape());
-  constexpr double kSmallestVariance = 1e-10;
+  constexpr double kMinVariance = 1e-10;
   std::vector<float> means(dims), scales(dims, 1.0f);
   for (size_t d = 0; d < dims; ++d) {
     const double mean = statistics.sums[d] / statistics.frames;
     const double spread = statistics.squares[d] / statistics.frames - mean * mean;
     means[d] = static_cast<float>(mean);
-    if (variance) scales[d] = spread < kSmallestVariance ? 0.0f : static_cast<float>(1 / std::sqrt(spread));
+    if (variance) scales[d] = spread < kMinVariance ? 0.0f : static_cast<float>(1 / std::sqrt(spread));
   }
   float* row = features.data<float>();
   for (int64_t t = 0; t < features.size(0); ++t, row += dims)
@@ -181,10 +182,10 @@ void spec_augment(const Tensor& features, const SpecAugmentOptions& options, con
       for (int64_t d = 0; d < dims; d += bins)
         std::fill(values + t * dims + d + range.first, values + t * dims + d + range.last, 0.0f);
   }
-  const auto widest =
+  const auto max_width =
       std::min(options.time_width, static_cast<int64_t>(options.time_share * static_cast<double>(frames)));
   for (int64_t mask = 0; mask < options.time_masks; ++mask) {
-    const Range range = random_range(stream, drawn++, widest, frames);
+    const Range range = random_range(stream, drawn++, max_width, frames);
     std::fill(values + range.first * dims, values + range.last * dims, 0.0f);
   }
 }

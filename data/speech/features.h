@@ -1,7 +1,7 @@
-// What is done to features of speech, contiguous float32 CPU tensors (frames, dims): deltas, normalisation of
-// mean and variance, and SpecAugment (Park et al. 2019). Pure functions; any thread.
+// Processing of features of speech, which are contiguous float32 CPU tensors (frames, dims): deltas,
+// normalisation of mean and variance, and SpecAugment (Park et al. 2019). All functions are thread-safe.
 //
-// Errors: ShapeError for tensors that do not fit.
+// Throws ShapeError for other tensors and mismatched shapes.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,28 @@
 
 namespace tapeformer {
 
-// The features with their time derivatives up to `order` appended: (frames, dims * (order + 1)). A derivative
-// is the slope of a line through 2 * window + 1 frames; beyond the ends the first and last frame are
-// repeated.
+// Returns the features with their time derivatives up to `order`, (frames, dims * (order + 1)). A derivative
+// is the slope of a line through 2 * window + 1 frames. The first and last frame are repeated at the ends.
 Tensor add_deltas(const Tensor& features, int64_t order = 2, int64_t window = 2);
 
-// The frames of add_deltas, to the bit, of features that come in pieces: frame t when frame t + order *
-// window is there. One thread.
+// Computes the deltas of features that arrive in pieces, bit-identical to add_deltas. Frame t is complete
+// after frame t + order * window. Not thread-safe.
 class DeltaStream {
  public:
   explicit DeltaStream(int64_t order, int64_t window = 2);
 
-  // The frames that these complete, perhaps none; with the last ones all that are left.
+  // Appends features and returns the frames that they complete, if any. If `last` is true, returns all
+  // remaining frames.
   Tensor push(const Tensor& features, bool last = false);
 
  private:
-  std::vector<std::vector<float>> filters_;  // by order
-  std::vector<float> held_;                  // frames from number first_ on
+  std::vector<std::vector<float>> filters_;  // one per order
+  std::vector<float> held_;                  // frames from index first_
   int64_t dims_ = 0, first_ = 0, next_ = 0;
 };
 
-// Sums over frames, from which mean and variance follow. Kept in float64: sums of a corpus are long.
+// Sums over frames, which determine mean and variance. They are float64 because the sums of a corpus have
+// many terms.
 struct FeatureStatistics {
   double frames = 0;
   std::vector<double> sums, squares;  // (dims)
@@ -42,22 +43,24 @@ struct FeatureStatistics {
   bool operator==(const FeatureStatistics&) const = default;
 };
 
-// Subtracts the mean and, if wanted, divides by the standard deviation, in place. The statistics are those of
-// the utterance itself, its speaker or the training set. A constant dimension becomes 0.
+// Subtracts the mean and, if `variance` is true, divides by the standard deviation, in place. The statistics
+// are those of the utterance, its speaker or the training set. A constant dimension becomes 0.
 void normalize(const Tensor& features, const FeatureStatistics& statistics, bool variance);
 
-// The first frame with a value that is not finite, which would spread over a whole model; -1: none.
+// Returns the first frame with a value that is not finite, or -1 if there is none.
 int64_t find_not_finite(const Tensor& features);
 
 struct SpecAugmentOptions {
-  int64_t frequency_masks = 2, frequency_width = 27;  // each of 0 to frequency_width bins
-  int64_t time_masks = 2, time_width = 100;           // each of 0 to time_width frames ...
-  double time_share = 1;                              // ... and at most this share of the utterance
+  int64_t frequency_masks = 2;
+  int64_t frequency_width = 27;  // maximum bins of a mask
+  int64_t time_masks = 2;
+  int64_t time_width = 100;  // maximum frames of a mask
+  double time_share = 1;     // maximum share of the utterance in a mask
   bool operator==(const SpecAugmentOptions&) const = default;
 };
 
-// Sets bands of bins and stretches of frames to 0, the mean of normalised features, in place. Deltas are
-// masked with their bin: `bins` is the number of static dimensions, 0 for all.
+// Sets random bands of bins and spans of frames to 0, the mean of normalised features, in place. Deltas are
+// masked together with their bin: `bins` is the number of static dimensions, 0 for all dimensions.
 void spec_augment(const Tensor& features, const SpecAugmentOptions& options, const RandomStream& stream,
                   int64_t bins = 0);
 

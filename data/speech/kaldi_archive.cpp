@@ -14,17 +14,20 @@
 namespace tapeformer {
 namespace {
 
-// Reads on from a place of the file; what lies beyond its end is an error.
+// Sequential reader of a file. Throws DataError at the end of the file.
 class Cursor {
  public:
-  Cursor(const File& file, int64_t at, std::string place)
-      : file_(file), at_(at), size_(static_cast<int64_t>(file.size())), place_(std::move(place)) {}
+  Cursor(const File& file, int64_t position, std::string place)
+      : file_(file),
+        position_(position),
+        size_(static_cast<int64_t>(file.size())),
+        place_(std::move(place)) {}
 
-  int64_t left() const { return size_ - at_; }
+  int64_t left() const { return size_ - position_; }
   void read(void* target, int64_t bytes) {
     if (bytes > left()) fail(concat_text("outside of the file of ", size_, " bytes"));
-    file_.read_at(target, static_cast<size_t>(bytes), static_cast<size_t>(at_));
-    at_ += bytes;
+    file_.read_at(target, static_cast<size_t>(bytes), static_cast<size_t>(position_));
+    position_ += bytes;
   }
   template <class T>
   T value() {
@@ -32,36 +35,37 @@ class Cursor {
     read(&result, sizeof(result));
     return result;
   }
-  // The letters before the next space.
+  // Returns the characters before the next space.
   std::string token() {
-    constexpr size_t kLongest = 8;
+    constexpr size_t kMaxLength = 8;
     std::string text;
     for (char letter = value<char>(); letter != ' '; letter = value<char>()) {
       text += letter;
-      if (text.size() > kLongest) fail("expected a matrix");
+      if (text.size() > kMaxLength) fail("expected a matrix");
     }
     return text;
   }
   [[noreturn]] void fail(const std::string& message) const { throw DataError(place_ + ": " + message); }
 
-  // Throws where the file cannot hold rows * columns values and `more` bytes: sizes may be any garbage.
-  void require(int64_t rows, int64_t columns, int64_t value_bytes, int64_t more = 0) const {
+  // Throws DataError if the rest of the file is shorter than rows * columns values and `extra` bytes. Sizes
+  // in a damaged file can be arbitrary.
+  void require(int64_t rows, int64_t columns, int64_t value_bytes, int64_t extra = 0) const {
     int64_t bytes = 0;
     if (rows < 0 || columns < 0 || __builtin_mul_overflow(rows * columns, value_bytes, &bytes) ||
-        __builtin_add_overflow(bytes, more, &bytes) || bytes > left())
+        __builtin_add_overflow(bytes, extra, &bytes) || bytes > left())
       fail(concat_text("truncated: a matrix of ", rows, " x ", columns, " does not fit into ", size_,
                        " bytes"));
   }
 
  private:
   const File& file_;
-  int64_t at_;
+  int64_t position_;
   const int64_t size_;
   const std::string place_;
 };
 
 Tensor read_plain(Cursor& cursor, DType dtype) {
-  // Every size follows a byte that says how many it has.
+  // A byte with the number of bytes of a size precedes every size.
   const auto size = [&] {
     if (cursor.value<char>() != 4) cursor.fail("expected sizes of 4 bytes");
     return int64_t{cursor.value<int32_t>()};
@@ -73,8 +77,8 @@ Tensor read_plain(Cursor& cursor, DType dtype) {
   return matrix.to(DType::float32);
 }
 
-// 8 bits as a value: a quarter of the codes lies below the first quartile of the column, half between the
-// quartiles.
+// Decodes 8 bits: 0 to 64 are between the minimum and the first quartile of the column, 65 to 192 between the
+// quartiles, and the rest between the third quartile and the maximum.
 float between_percentiles(uint8_t code, const float (&percentile)[4]) {
   const auto c = static_cast<float>(code);
   if (code <= 64) return percentile[0] + (percentile[1] - percentile[0]) * c / 64;
@@ -83,7 +87,7 @@ float between_percentiles(uint8_t code, const float (&percentile)[4]) {
 }
 
 Tensor read_compressed(Cursor& cursor, const std::string& kind) {
-  const auto least = cursor.value<float>(), range = cursor.value<float>();
+  const auto minimum = cursor.value<float>(), range = cursor.value<float>();
   const int64_t rows = cursor.value<int32_t>(), columns = cursor.value<int32_t>();
   const bool wide = kind == "CM2", by_column = kind == "CM";
   cursor.require(rows, columns, wide ? 2 : 1, by_column ? 8 * columns : 0);
@@ -93,7 +97,7 @@ Tensor read_compressed(Cursor& cursor, const std::string& kind) {
   if (wide) {
     std::vector<uint16_t> codes(static_cast<size_t>(count));
     cursor.read(codes.data(), 2 * count);
-    for (const uint16_t code : codes) *out++ = least + range * static_cast<float>(code) / 65535;
+    for (const uint16_t code : codes) *out++ = minimum + range * static_cast<float>(code) / 65535;
     return matrix;
   }
   std::vector<uint16_t> headers(by_column ? static_cast<size_t>(4 * columns) : 0);
@@ -101,13 +105,13 @@ Tensor read_compressed(Cursor& cursor, const std::string& kind) {
   std::vector<uint8_t> codes(static_cast<size_t>(count));
   cursor.read(codes.data(), count);
   if (!by_column) {
-    for (const uint8_t code : codes) *out++ = least + range * static_cast<float>(code) / 255;
+    for (const uint8_t code : codes) *out++ = minimum + range * static_cast<float>(code) / 255;
     return matrix;
   }
   for (int64_t c = 0; c < columns; ++c) {
     float percentile[4];
     for (size_t i = 0; i < 4; ++i)
-      percentile[i] = least + range * static_cast<float>(headers[4 * static_cast<size_t>(c) + i]) / 65535;
+      percentile[i] = minimum + range * static_cast<float>(headers[4 * static_cast<size_t>(c) + i]) / 65535;
     for (int64_t r = 0; r < rows; ++r)
       out[r * columns + c] = between_percentiles(codes[static_cast<size_t>(c * rows + r)], percentile);
   }

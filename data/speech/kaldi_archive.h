@@ -1,4 +1,4 @@
-// Matrices in binary archives of Kaldi (.ark), as feats.scp names them.
+// Reader of matrices in binary archives of Kaldi (.ark).
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,10 @@
 
 namespace tapeformer {
 
-// The matrix at an offset, as float32 (rows, columns): FM (float32), DM (float64), and the compressed CM (8
-// bits between percentiles of the column), CM2 (16 bits) and CM3 (8 bits, both between the least and the
-// greatest value of the matrix). Throws DataError, naming file, offset and fault.
+// Returns the matrix at a byte offset of an archive, as float32 (rows, columns). Supports FM (float32), DM
+// (float64) and the compressed types CM (8 bits, relative to percentiles of the column), CM2 (16 bits) and
+// CM3 (8 bits, both relative to the range of the matrix). Throws DataError with the file, the offset and the
+// fault.
 Tensor read_ark_matrix(const std::filesystem::path& path, int64_t offset);
 
 }  // namespace tapeformer

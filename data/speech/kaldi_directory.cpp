@@ -20,11 +20,10 @@ struct Entry {
 };
 using Table = std::map<std::string, Entry>;
 
-// A fault of one utterance leaves the lists usable: it is that of its sound or labels, and those who need
-// these find it again.
+// A fault. The lists stay usable if only single utterances have faults.
 struct Problem {
   std::string text;
-  bool of_utterance = false;
+  bool in_utterance = false;
 };
 using Problems = std::vector<Problem>;
 
@@ -37,12 +36,12 @@ void report_utterance(Problems& problems, const TextLine& line, const std::strin
 }
 
 bool usable(const Problems& problems) {
-  return std::all_of(problems.begin(), problems.end(), [](const Problem& p) { return p.of_utterance; });
+  return std::all_of(problems.begin(), problems.end(), [](const Problem& p) { return p.in_utterance; });
 }
 
-// The table of phones gives this name to the blank of CTC.
+// Name of the blank of CTC in PhoneTable.
 constexpr char kBlankName[] = "<blank>";
-constexpr char kBlankFault[] = "\"<blank>\" is the blank of CTC and no name for a phone";
+constexpr char kBlankFault[] = "\"<blank>\" is the blank of CTC and cannot be the name of a phone";
 
 bool has_blank(const Words& words) {
   return std::find(words.begin(), words.end(), kBlankName) != words.end();
@@ -69,19 +68,19 @@ Table read_table(const fs::path& path, Problems& problems) {
   return table;
 }
 
-// Also false for what cannot be looked at: a loop of links, a folder without permission.
-bool is_there(const fs::path& path) {
+// Returns whether the path exists. Returns false if it cannot be accessed.
+bool exists_at(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
 }
 
 fs::path resolve(const fs::path& folder, const std::string& name) {
   const fs::path path = name;
-  return path.is_absolute() || is_there(path) ? path : folder / path;
+  return path.is_absolute() || exists_at(path) ? path : folder / path;
 }
 
-// "path.ark:offset"
-void place_of_matrix(const fs::path& folder, const Entry& entry, Utterance& utterance, Problems& problems) {
+// Sets the path and offset of a matrix from an entry "id path.ark:offset".
+void set_matrix(const fs::path& folder, const Entry& entry, Utterance& utterance, Problems& problems) {
   const std::string text = entry.values.size() == 1 ? entry.values[0] : "";
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon + 1 == text.size() || text.size() - colon > 18 ||
@@ -102,7 +101,7 @@ void place_of_matrix(const fs::path& folder, const Entry& entry, Utterance& utte
                                  " with ", size, " bytes"));
 }
 
-// A file, or a command that prints one.
+// Path of a recording, or command that prints a recording.
 struct Recording {
   fs::path path;
   std::string command;
@@ -124,19 +123,20 @@ std::string command_of(const std::string& line) {
 Recording recording_of(const fs::path& folder, const Entry& entry, bool allow_commands, Problems& problems) {
   if (!entry.values.empty() && entry.values.back().ends_with('|')) {
     if (allow_commands) return {{}, command_of(entry.line.text)};
-    report(problems, entry.line, "a command instead of a file; commands are run only with --allow-commands");
+    report(problems, entry.line,
+           "a command instead of a file; commands are run only if allow_commands is set");
     return {};
   }
   const fs::path path = resolve(folder, after_id(entry.line.text));
-  if (entry.values.empty() || (entry.values.size() > 1 && !is_there(path))) {
+  if (entry.values.empty() || (entry.values.size() > 1 && !exists_at(path))) {
     report(problems, entry.line, "expected \"id path\"");
     return {};
   }
-  if (!is_there(path)) report_utterance(problems, entry.line, path.string() + ": no such file");
+  if (!exists_at(path)) report_utterance(problems, entry.line, path.string() + ": no such file");
   return {path, ""};
 }
 
-// The utterances of wav.scp, cut by `segments` where that is.
+// Returns the recordings of wav.scp, or the segments of `segments` if this list exists.
 std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, Problems& problems) {
   std::vector<Utterance> utterances;
   const Table files = read_table(folder / "wav.scp", problems);
@@ -165,7 +165,7 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
       utterance.command = file->second.command;
       utterance.begin = parse_number(entry.values[1], entry.line);
       utterance.end = parse_number(entry.values[2], entry.line);
-      if (*utterance.end == -1) utterance.end.reset();  // Kaldi's word for the end of the recording
+      if (*utterance.end == -1) utterance.end.reset();  // -1 is the end of the recording
       if (utterance.begin < 0 || (utterance.end && *utterance.end <= utterance.begin))
         entry.line.fail("expected 0 <= start < end");
       utterances.push_back(std::move(utterance));
@@ -184,7 +184,7 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
       Utterance utterance;
       utterance.id = id;
       utterance.place = entry.line.place();
-      place_of_matrix(folder, entry, utterance, problems);
+      set_matrix(folder, entry, utterance, problems);
       corpus.utterances.push_back(std::move(utterance));
     }
   } else {
@@ -215,14 +215,15 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
   }
   for (const Table& table : {texts, speakers})
     for (const auto& [id, entry] : table)
-      if (!known.contains(id)) report(problems, entry.line, "\"" + id + "\" has neither sound nor features");
+      if (!known.contains(id))
+        report(problems, entry.line, "\"" + id + "\" has neither a recording nor features");
   return corpus;
 }
 
-// Adds the faults of recordings and matrices. The check of the lists has reported missing files.
+// Adds faults of recordings and matrices. Skips missing files, which the check of the lists reports.
 void check_contents(const Corpus& corpus, ContentCheck& check_one, Problems& problems) {
   for (const Utterance& utterance : corpus.utterances) try {
-      if (utterance.command.empty() && !is_there(utterance.path)) continue;
+      if (utterance.command.empty() && !exists_at(utterance.path)) continue;
       if (utterance.source == SpeechSource::ark && utterance.offset >= file_bytes(utterance.path)) continue;
       for (const std::string& fault : check_one(utterance))
         problems.push_back({utterance.place + ": " + fault, true});

@@ -1,5 +1,5 @@
-// Data directories of Kaldi: wav.scp, segments, text, utt2spk or feats.scp, each "id value …" sorted by the
-// bytes of the ids.
+// Data directories of Kaldi with the lists wav.scp, segments, text and utt2spk, or feats.scp. Lines are "id
+// value …", sorted by the bytes of the ids.
 //
 // Throws DataError with the file and line of every fault.
 #pragma once
@@ -12,25 +12,25 @@
 
 namespace tapeformer {
 
-// Reads a data directory. Relative paths are resolved in the current directory, as in Kaldi, else in
-// `folder`. If feats.scp exists, wav.scp is not read. Commands ("id command |") are refused unless
-// `allow_commands` is true, so that a list cannot run programs by itself. The contents of `text` are words;
-// take_words_as_phones makes them labels. Faults of single utterances (a missing file, an offset outside of
-// the archive, an empty transcript) do not throw; SpeechDataset reports them and leaves the utterances out.
+// Reads a data directory. Relative paths are resolved in the current directory, as in Kaldi, and then in
+// `folder`. If feats.scp exists, wav.scp is not read. Commands ("id command |") are errors unless
+// `allow_commands` is true. The contents of `text` are words; take_words_as_phones converts them to labels.
+// Faults of single utterances, such as a missing file, an invalid offset or an empty transcript, do not
+// throw; SpeechDataset reports them.
 Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_commands = false);
 
 // Returns all faults of the directory, including commands and faults of single utterances. If `contents` is
-// true and the lists are consistent, computes the features of every utterance, too.
+// true and the lists are consistent, also computes the features of all utterances.
 Faults kaldi_problems(const std::filesystem::path& folder, bool contents = true, bool allow_commands = false);
 
-// Returns the same faults, with a check of the contents that several directories share.
+// Returns the same faults. Several directories can share the check of the contents.
 class ContentCheck;
 Faults kaldi_problems(const std::filesystem::path& folder, ContentCheck& check_one, bool allow_commands);
 
-// Uses the words as phones, for directories whose text contains phones.
+// Moves the words to the phones, for directories whose text consists of phones.
 void take_words_as_phones(Corpus& corpus);
 
-// Writes wav.scp, text and utt2spk, sorted.
+// Writes the lists wav.scp, text and utt2spk, sorted.
 void write_kaldi_directory(const std::filesystem::path& folder, const Corpus& corpus);
 
 }  // namespace tapeformer

@@ -13,8 +13,8 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// A vowel of CMUdict with its stress. Digits of other alphabets are part of the phone: those of espeak-ng
-// ("@2"), or tones.
+// Returns the phone without the stress of a vowel of CMUdict. Keeps digits of other alphabets, which are
+// phonemes of espeak-ng ("@2") or tones.
 bool is_stressed(const std::string& phone) {
   static constexpr std::array<const char*, 15> kVowels = {"AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER",
                                                           "EY", "IH", "IY", "OW", "OY", "UH", "UW"};
@@ -22,7 +22,7 @@ bool is_stressed(const std::string& phone) {
          std::find(kVowels.begin(), kVowels.end(), phone.substr(0, 2)) != kVowels.end();
 }
 
-// "read(2)" is another pronunciation of "read".
+// Returns the word without the number of an alternative pronunciation: "read" for "read(2)".
 std::string without_variant(const std::string& word) {
   const size_t open = word.rfind('(');
   if (open == std::string::npos || open == 0 || !word.ends_with(')') || open + 2 == word.size()) return word;

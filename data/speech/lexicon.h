@@ -1,7 +1,6 @@
-// A pronouncing dictionary: from words to phones. Reads the format of CMUdict, one entry per line, "word
-// PHONE PHONE …", with alternatives as "word(2)", comments after " #" or on lines that begin with ";;;", and
-// stress as 0, 1 or 2 at the end of a vowel in capital letters (AH0). Words are compared without regard to
-// case.
+// Lexica: pronunciations of words. The format is the format of CMUdict: one entry "word PHONE PHONE …" per
+// line, with alternatives as "word(2)" and comments after " #" or on lines that begin with ";;;". A digit 0,
+// 1 or 2 at the end of a vowel in capital letters (AH0) is its stress. Words are case-insensitive.
 #pragma once
 
 #include <filesystem>
@@ -16,24 +15,24 @@ namespace tapeformer {
 
 class Lexicon {
  public:
-  // Stress is removed, and nothing else: "a5" of another alphabet keeps its digit. Of several pronunciations
-  // the first in the file counts. Throws DataError with file and line for an entry without phones, and for a
-  // phone that is none of `phones`, where these are given. With a list of faults it adds them all and goes
-  // on.
+  // Reads a lexicon. Removes the stress of vowels in capital letters. If a word has several pronunciations,
+  // uses the first. Throws DataError with the file and line for an entry without phones and, if `phones` is
+  // given, for a phone that is not in `phones`. If `faults` is given, appends all faults to it instead.
   static Lexicon read(const std::filesystem::path& path, std::vector<std::string>* faults = nullptr,
                       const std::set<std::string>* phones = nullptr);
 
-  void add(const std::string& word, const Words& phones);  // kept only if the word is new
+  void add(const std::string& word, const Words& phones);  // keeps an existing entry
   void add(const Lexicon& other);                          // keeps existing entries
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
-  const Words* find(const std::string& word) const;  // nullptr: unknown
-  std::set<std::string> phones() const;              // of all words
+  const Words* find(const std::string& word) const;  // nullptr if the word is unknown
+  std::set<std::string> phones() const;              // phones of all words
 
-  // The phones of the words in their order. Words that are not known go into `unknown` and have no phones.
+  // Returns the phones of the words, in order. Inserts words that the lexicon lacks into `unknown`; they have
+  // no phones.
   Words pronounce(const Words& words, std::set<std::string>& unknown) const;
 
  private:
-  std::map<std::string, Words> entries_;  // by the word in lower case
+  std::map<std::string, Words> entries_;  // key: the word in lower case
 };
 
 }  // namespace tapeformer

@@ -13,7 +13,7 @@ namespace tapeformer {
 std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypothesis,
                                        const ErrorWeights& weights) {
   const size_t rows = reference.size() + 1, columns = hypothesis.size() + 1;
-  std::vector<int64_t> cost(rows * columns);  // (rows, columns): of the first r and h phones
+  std::vector<int64_t> cost(rows * columns);  // (rows, columns): cost of the first r and h phones
   const auto at = [&](size_t r, size_t h) -> int64_t& { return cost[r * columns + h]; };
   const auto pair_cost = [&](size_t r, size_t h) {
     return at(r - 1, h - 1) + (reference[r - 1] != hypothesis[h - 1] ? weights.substitution : 0);
@@ -45,14 +45,14 @@ double PhoneScore::error_rate() const {
   return 100 * static_cast<double>(errors()) / static_cast<double>(reference);
 }
 
-void PhoneScore::add(const Words& said, const Words& heard) {
+void PhoneScore::add(const Words& reference_phones, const Words& hypothesis_phones) {
   const int64_t before = errors();
-  for (const AlignedPhone& pair : align_phones(said, heard)) {
+  for (const AlignedPhone& pair : align_phones(reference_phones, hypothesis_phones)) {
     if (pair.reference == pair.hypothesis) continue;
     ++(pair.reference.empty() ? insertions : pair.hypothesis.empty() ? deletions : substitutions);
     ++confusions[{pair.reference, pair.hypothesis}];
   }
-  reference += static_cast<int64_t>(said.size());
+  reference += static_cast<int64_t>(reference_phones.size());
   ++utterances;
   wrong += errors() > before;
 }
@@ -74,7 +74,7 @@ std::string PhoneScore::line() const {
   return text.str();
 }
 
-std::vector<std::pair<std::string, int64_t>> PhoneScore::worst(size_t count) const {
+std::vector<std::pair<std::string, int64_t>> PhoneScore::most_frequent_errors(size_t count) const {
   std::vector<std::pair<std::string, int64_t>> result;
   for (const auto& [pair, times] : confusions)
     result.emplace_back((pair.first.empty() ? "(inserted)" : pair.first) + " -> " +
@@ -99,7 +99,8 @@ std::string alignment_text(const std::vector<AlignedPhone>& alignment) {
 
 namespace {
 
-// sclite reads some characters as marks: "@" is no word at all, "{ a / b }" a choice, ";;" a comment.
+// Escapes characters with a meaning in sclite: "@" is the empty word, "{ a / b }" an alternative, and ";;" a
+// comment.
 std::string trn_word(const std::string& phone) {
   constexpr std::string_view kMarks = "@{}/()<>;*%=&\"\\";
   constexpr std::string_view kDigits = "0123456789abcdef";

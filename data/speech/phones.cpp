@@ -9,7 +9,7 @@
 namespace tapeformer {
 namespace {
 
-// The 61 phones with what each becomes among 48 and 39.
+// The 61 phones of TIMIT with their phones in the sets of 48 and 39.
 struct Folding {
   std::string_view phone, to48, to39;
 };
@@ -73,7 +73,7 @@ Words PhoneTable::phones(const std::vector<int64_t>& numbers) const {
   return result;
 }
 
-PhoneTable table_of(const std::vector<Words>& sequences) {
+PhoneTable make_phone_table(const std::vector<Words>& sequences) {
   std::set<std::string> phones;
   for (const Words& sequence : sequences) phones.insert(sequence.begin(), sequence.end());
   return PhoneTable({phones.begin(), phones.end()});
@@ -105,7 +105,7 @@ Words timit_phones(PhoneSet set) {
 }
 
 std::string fold_timit(const std::string& phone, PhoneSet set) {
-  // Names that exist only among the 48.
+  // These names exist only in the set of 48 phones.
   if (set != PhoneSet::timit61 && (phone == "cl" || phone == "vcl" || phone == "sil"))
     return set == PhoneSet::timit48 ? phone : "sil";
   for (const Folding& row : kTimit)

@@ -1,5 +1,6 @@
-// Phones, the labels of speech: tables of their names, and TIMIT's folding of 61 phones to 48 for training
-// and 39 for scoring (Lee and Hon 1989, "Speaker-independent phone recognition using hidden Markov models").
+// Phones, the labels of speech: tables of their names, and the mapping of the 61 phones of TIMIT to 48 phones
+// for training and 39 for scoring (Lee and Hon 1989, "Speaker-independent phone recognition using hidden
+// Markov models").
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,7 @@ namespace tapeformer {
 
 using Words = std::vector<std::string>;
 
-// Names and their numbers. Number 0 is the blank of CTC, which no text holds; phones follow in the order
-// given.
+// Names of phones and their numbers. Number 0 is the blank of CTC. The phones follow in the given order.
 class PhoneTable {
  public:
   PhoneTable() = default;
@@ -22,13 +22,13 @@ class PhoneTable {
   explicit PhoneTable(const Words& phones);
 
   static constexpr int64_t kBlank = 0;
-  int64_t classes() const { return static_cast<int64_t>(names_.size()); }  // with the blank
-  const Words& names() const { return names_; }  // by number; the first is "<blank>"
+  int64_t classes() const { return static_cast<int64_t>(names_.size()); }  // including the blank
+  const Words& names() const { return names_; }  // indexed by number; the first is "<blank>"
   bool contains(const std::string& phone) const { return numbers_.contains(phone); }
-  // Throws DataError for a phone that is not in the table.
+  // Returns the number of a phone. Throws DataError if the table does not contain it.
   int64_t number(const std::string& phone) const;
   std::vector<int64_t> numbers(const Words& phones) const;
-  // Throws DataError for a number outside of the table.
+  // Returns the phones with these numbers. Throws DataError for a number outside of the table.
   Words phones(const std::vector<int64_t>& numbers) const;
 
  private:
@@ -36,21 +36,22 @@ class PhoneTable {
   std::map<std::string, int64_t> numbers_;
 };
 
-// Every phone that occurs in the sequences, sorted.
-PhoneTable table_of(const std::vector<Words>& sequences);
+// Returns a table of all phones in the sequences, sorted.
+PhoneTable make_phone_table(const std::vector<Words>& sequences);
 
-// One phone per line; lines "phone number", as of Kaldi's phones.txt, must be in order from <eps> or <blank>
-// 0.
+// Reads a table with one phone per line, or with lines "phone number" as in phones.txt of Kaldi. Numbers must
+// be consecutive and begin with <eps> or <blank> as 0.
 PhoneTable read_phones(const std::filesystem::path& path);
 
 enum class PhoneSet { timit61, timit48, timit39 };
 
-// The phones of a set, sorted; 61 of TIMIT with q and h#.
+// Returns the phones of a set, sorted. The set of 61 phones contains q and h#.
 Words timit_phones(PhoneSet set);
 
-// A phone of TIMIT's 61 (or of 48) in another set; "" for q, which is deleted. Throws DataError for a name
-// that is no phone of TIMIT.
+// Maps a phone of the 61 or 48 phones of TIMIT to another set. Returns "" for q, which has no phone in the
+// smaller sets. Throws DataError if the name is not a phone of TIMIT.
 std::string fold_timit(const std::string& phone, PhoneSet set);
+// Maps all phones, and leaves out q.
 Words fold_timit(const Words& phones, PhoneSet set);
 
 }  // namespace tapeformer

@@ -23,7 +23,8 @@ constexpr std::array<const char*, 3> kParts = {"train", "valid", "test"};
 constexpr char kUnfinishedParts[] = ".unfinished";
 constexpr char kUnknownWords[] = "unknown-words.txt", kProposals[] = "proposed-lexicon.txt";
 constexpr char kProposalsHeading[] =
-    ";;; Proposed by espeak-ng. Review every line, then prepare again with this file as another --lexicon.\n";
+    ";;; Proposed by espeak-ng. Review every line, then prepare again with this file as an additional "
+    "lexicon.\n";
 
 bool is_recording(const fs::path& path) {
   constexpr std::array<const char*, 6> kExtensions = {".wav", ".flac", ".ogg", ".oga", ".sph", ".nist"};
@@ -165,7 +166,7 @@ void add_utterance(const Transcript& transcript, const std::string& rule, Prepar
       as_word(transcript.speaker.empty() ? speaker_by_name(p.recordings, i, rule) : transcript.speaker);
   utterance.id = p.recordings.id(i);
   require_utf8(utterance.id, p.recordings.path(i).string());
-  // Kaldi expects the speaker as a prefix of the id, so that both sort alike.
+  // Kaldi requires that the sort orders of ids and speakers match, so the speaker becomes a prefix of the id.
   if (!utterance.speaker.empty() && !utterance.id.starts_with(utterance.speaker))
     utterance.id = utterance.speaker + "-" + utterance.id;
   if (utterance.speaker.empty()) utterance.speaker = utterance.id;
@@ -175,7 +176,7 @@ void add_utterance(const Transcript& transcript, const std::string& rule, Prepar
   p.corpus.utterances.push_back(std::move(utterance));
 }
 
-// Removes utterances whose id is taken: paths that differ only in a blank or the extension have equal ids.
+// Removes utterances with duplicate ids. Paths that differ only in a blank or the extension have equal ids.
 void drop_equal_ids(Preparation& p) {
   std::map<std::string, std::string> places;
   std::erase_if(p.corpus.utterances, [&](const Utterance& utterance) {

@@ -25,23 +25,23 @@ struct PrepareOptions {
   // "prefix": the file name up to the first - or _. "none": every utterance has its own speaker. "auto":
   // "folder" if there are several folders, else "none".
   std::string speakers = "auto";
-  std::string split =
-      "auto";  // unit of the split: "speaker", "utterance"; "auto": speaker if there are >= 10
+  // Unit that the split does not divide: "speaker" or "utterance"; "auto": speaker if there are at least 10.
+  std::string split = "auto";
   double valid = 0.1, test = 0.1;     // shares of the utterances
-  uint64_t seed = 0;                  // of the split
-  bool propose = false;               // write pronunciations of unknown words
+  uint64_t seed = 0;                  // seed of the split
+  bool propose = false;               // writes pronunciations of unknown words
   std::string program = "espeak-ng";  // program that proposes pronunciations
 };
 
 struct UnknownWord {
   std::string word;
-  std::string place;  // of the first occurrence
+  std::string place;  // place of the first occurrence
   int64_t count = 0;
 };
 
 struct PrepareReport {
-  int64_t recordings = 0, transcripts = 0;  // found
-  int64_t train = 0, valid = 0, test = 0;   // utterances written
+  int64_t recordings = 0, transcripts = 0;  // numbers of recordings and transcripts
+  int64_t train = 0, valid = 0, test = 0;   // numbers of written utterances
   int64_t speakers = 0;
   int64_t with_unknown_words = 0;    // utterances left out because of unknown words
   int64_t without_transcript = 0;    // recordings without a transcript

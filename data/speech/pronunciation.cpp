@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns the phones of CMUdict for espeak-ng's phoneme mnemonics of the voice en-us.
+// Returns a map from the phonemes of the voice en-us of espeak-ng to the phones of CMUdict.
 const std::map<std::string, std::string>& espeak_phonemes() {
   static const std::map<std::string, std::string> table = {
       {"a", "AE"},     {"aa", "AE"},    {"a#", "AH"},     {"A:", "AA"},     {"A@", "AA R"},   {"A~", "AA N"},
@@ -41,7 +41,7 @@ std::optional<Words> arpabet_of_espeak(const Words& phonemes) {
       mapped = static_cast<char>(std::toupper(static_cast<unsigned char>(phoneme[0])));
     if (mapped.empty()) return std::nullopt;
     for (const std::string& phone : split_words(mapped)) {
-      const bool same_r = phone == "R" && !phones.empty() && phones.back() == "R";  // "A@ r" is one R
+      const bool same_r = phone == "R" && !phones.empty() && phones.back() == "R";  // "A@ r" contains one R
       if (!same_r) phones.push_back(phone);
     }
   }
@@ -49,7 +49,7 @@ std::optional<Words> arpabet_of_espeak(const Words& phonemes) {
 }
 
 std::optional<Words> propose_pronunciation(const std::string& word, const std::string& program) {
-  // "--": a word may begin with a dash.
+  // "--" separates options from words that begin with a dash.
   const CommandOutput spoken(Words{program, "-q", "-v", "en-us", "-x", "--sep=_", "--", word});
   const auto phones = arpabet_of_espeak(parse_espeak_phonemes(spoken.text()));
   return phones && !phones->empty() ? phones : std::nullopt;

@@ -20,10 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kSpokenEnding[] = ".espeak.wav";  // of what the program speaks, without noise
-constexpr char kUnfinished[] = ".unfinished";    // a folder in that of the corpus
+constexpr char kSpokenSuffix[] = ".espeak.wav";  // output of espeak-ng, without noise
+constexpr char kUnfinished[] = ".unfinished";    // folder for data of an unfinished run
 
-// A sentence takes one word of each list, in order.
+// A sentence contains one entry of each list, in order.
 const std::vector<Words> kGrammar = {
     {"the", "a", "every", "that", "this", "some", "no", "our"},
     {"old", "young", "quiet", "clever", "hungry", "busy", "gentle", "strange", "happy", "careful"},
@@ -49,7 +49,7 @@ void add_noise(std::vector<float>& samples, double decibels, const RandomStream&
   for (size_t i = 0; i < samples.size(); ++i) samples[i] += static_cast<float>(scale * stream.normal(i));
 }
 
-// Speaks one sentence into folder/wav/ID.wav.
+// Writes a spoken sentence to folder/wav/ID.wav.
 Utterance speak(const fs::path& folder, const std::string& split, int64_t number, const Words& words,
                 const SyntheticSpeechOptions& options) {
   const RandomStream stream(options.seed, "synthetic " + split, static_cast<uint64_t>(number));
@@ -62,7 +62,7 @@ Utterance speak(const fs::path& folder, const std::string& split, int64_t number
   utterance.id = utterance.speaker + "-" + digits;
   utterance.words = words;
   utterance.path = fs::path("wav") / (utterance.id + ".wav");
-  const fs::path spoken = folder / "wav" / (utterance.id + kSpokenEnding);
+  const fs::path spoken = folder / "wav" / (utterance.id + kSpokenSuffix);
   utterance.phones = parse_espeak_phonemes(printed_by(
       {options.program, "-v", voice, "-s", std::to_string(120 + stream.below(1, 81)), "-p",
        std::to_string(25 + stream.below(2, 51)), "-x", "--sep=_", "-w", spoken.string(), join_words(words)}));
@@ -127,7 +127,7 @@ Words parse_espeak_phonemes(const std::string& text) {
   std::replace(spaced.begin(), spaced.end(), '_', ' ');
   std::erase_if(spaced, [](char c) { return std::strchr("',;%=|", c) && c != '\0'; });
   Words phones = split_words(spaced);
-  // A lone colon is a pause; parentheses name another language.
+  // A colon is a pause, and parentheses name another language.
   std::erase_if(phones, [](const std::string& phone) { return phone == ":" || phone[0] == '('; });
   return phones;
 }
@@ -138,7 +138,8 @@ void make_synthetic_speech(const fs::path& folder, const SyntheticSpeechOptions&
     throw ConfigError(
         "synthetic-speech: expected at least 1 sentence for training, none negative, a rate of at "
         "least 1000, and noise from loud to quiet");
-  // What is there already stays until all of the new is; what an interrupted run left goes.
+  // Existing directories are replaced only after all data is generated. The data of an interrupted run is
+  // removed.
   const fs::path unfinished = folder / kUnfinished;
   fs::remove_all(unfinished);
   std::vector<std::string> made;

@@ -1,8 +1,8 @@
-// A corpus of machine speech: sentences of a small grammar, spoken by espeak-ng, which runs as a program of
-// its own, with noise added. It shows that a model learns; a phone error rate on it says nothing about
-// people's speech.
+// Generator of a corpus of synthetic speech: sentences of a small grammar, which espeak-ng speaks as a
+// separate program, with added noise. The corpus tests training; a phone error rate on it is not comparable
+// with human speech.
 //
-// Errors: ConfigError for options that make no sense; DataError when espeak-ng is missing or fails.
+// Throws ConfigError for invalid options. Throws DataError if espeak-ng is missing or fails.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,30 @@
 
 namespace tapeformer {
 
+// Name of the corpus in the table of data sets.
+inline constexpr char kSyntheticSpeech[] = "synthetic-speech";
+
 struct SyntheticSpeechOptions {
-  int64_t train = 600, valid = 60, test = 60;  // sentences
+  int64_t train = 600, valid = 60, test = 60;  // numbers of sentences
   uint64_t seed = 0;
   int64_t rate = 16000;
-  double quietest_noise_db = 40, loudest_noise_db = 15;  // signal to noise, uniform between them
+  double quietest_noise_db = 40, loudest_noise_db = 15;  // range of the signal-to-noise ratio
   std::string program = "espeak-ng";
 };
 
-// The voices of a split, no two splits have one in common.
+// Returns the voices of a split. The splits have no voice in common.
 Words synthetic_voices(const std::string& split);
 
-// `count` different sentences, without those that smaller numbers of `first` gave: splits take ranges of one
-// list.
+// Returns `count` different sentences of a fixed list, beginning with number `first`.
 std::vector<Words> synthetic_sentences(uint64_t seed, int64_t first, int64_t count);
 
-// espeak-ng's phonemes ("s_'E_v_@_n 'oU_l_d") without marks of stress and joining.
+// Converts the output of espeak-ng ("s_'E_v_@_n 'oU_l_d") to phonemes without marks of stress and joining.
 Words parse_espeak_phonemes(const std::string& text);
 
-// Replaces folder/{train,valid,test} when all is made; until then it is in folder/.unfinished. These are
-// Kaldi data directories whose text is phones, with the words in a file beside. The same options write the
-// same files, however many threads run. Uses the pool of threads.
+// Writes the Kaldi data directories train, valid and test to `folder`. Their text consists of phones, and the
+// file `words` contains the words. The directories are replaced only after all data is generated in
+// folder/.unfinished. The files depend only on the options, not on the number of threads. Uses the thread
+// pool.
 void make_synthetic_speech(const std::filesystem::path& folder, const SyntheticSpeechOptions& options);
 
 }  // namespace tapeformer

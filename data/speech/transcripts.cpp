@@ -44,7 +44,7 @@ char separator_of(const fs::path& path, const std::string& first_line) {
   const std::string extension = lower_case(path.extension().string());
   const bool bars = first_line.find('|') != std::string::npos;
   if (extension == ".tsv" || first_line.find('\t') != std::string::npos) return '\t';
-  // LJSpeech's metadata.csv has bars, and commas in its texts.
+  // metadata.csv of LJSpeech has bars as separators, and commas in its texts.
   if (extension == ".csv") return bars && first_line.find('|') < first_line.find(',') ? '|' : ',';
   return bars ? '|' : '\0';
 }
@@ -178,7 +178,7 @@ std::string plain_marks(std::string text) {
   struct Mark {
     const char *mark, *plain;
   };
-  // Quotes, dashes, dots, blanks; marks of no width are removed.
+  // Quotes, dashes, dots and blanks. Characters without width are removed.
   constexpr std::array<Mark, 30> kMarks = {
       {{"‘", "'"},      {"’", "'"},     {"ʼ", "'"},     {"′", "'"},      {"“", " "},      {"”", " "},
        {"„", " "},      {"«", " "},     {"»", " "},     {"‹", " "},      {"›", " "},      {"‐", "-"},

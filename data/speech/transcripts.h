@@ -16,7 +16,7 @@ namespace tapeformer {
 struct Transcript {
   std::string recording;  // id, file name or path, unchanged
   std::string text;
-  std::string speaker;  // "": unknown
+  std::string speaker;  // "" if it is unknown
   std::string place;    // "file:line"
 };
 

@@ -11,20 +11,22 @@
 #include "data/files/file.h"
 #include "data/files/text_lines.h"
 #include "data/speech/kaldi_directory.h"
-#include "data/speech/sets.h"
+#include "data/speech/read_corpus.h"
 
 namespace tapeformer {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Of CMUdict, without stress.
+constexpr std::string_view kLexiconLayout = "lexicon";  // a file
+
+// The phones of CMUdict, without stress.
 const std::set<std::string> kCmudictPhones = {"AA", "AE", "AH", "AO", "AW", "AY", "B",  "CH", "D",  "DH",
                                               "EH", "ER", "EY", "F",  "G",  "HH", "IH", "IY", "JH", "K",
                                               "L",  "M",  "N",  "NG", "OW", "OY", "P",  "R",  "S",  "SH",
                                               "T",  "TH", "UH", "UW", "V",  "W",  "Y",  "Z",  "ZH"};
 
-// Runs f, which adds faults; what it throws is one too.
+// Runs f, which appends faults, and appends its exception as a fault.
 template <class F>
 void collect(Faults& faults, F&& f) {
   try {
@@ -34,7 +36,7 @@ void collect(Faults& faults, F&& f) {
   }
 }
 
-// A fault of an utterance, by the list or file that names it.
+// Appends a fault, with the place of the utterance.
 void add_fault(Faults& faults, const Utterance& utterance, const std::string& text) {
   faults.push_back(text.starts_with(utterance.place) ? text : utterance.place + ": " + text);
 }
@@ -46,14 +48,14 @@ void check_utterances(const Corpus& corpus, ContentCheck& check_one, Faults& fau
   }
 }
 
-// Phones come in order and end where the recording does; a tenth of a second more is let pass. What the
-// labels and the recording lack by themselves is named elsewhere.
+// Checks that phones are in order and end within the recording, with a tolerance of 0.1 s. Other checks
+// report unreadable recordings and invalid lines.
 void check_timit_times(const Utterance& utterance, Faults& faults) {
   AudioInfo info;
   try {
     info = read_audio_info(utterance.path);
   } catch (const DataError&) {
-    return;  // a fault of its own
+    return;  // reported by another check
   }
   double before = 0;
   for (const TextLine& line : read_lines(utterance.place)) try {
@@ -64,11 +66,11 @@ void check_timit_times(const Utterance& utterance, Faults& faults) {
       if (end > static_cast<double>(info.samples + info.rate / 10))
         faults.push_back(concat_text(line.place(), ": ends at sample ", end, " of ", info.samples));
       before = begin;
-    } catch (const DataError&) {  // not a number, which reading the labels has said
+    } catch (const DataError&) {  // reported by the reader of labels
     }
 }
 
-// FLAC files that no transcript names.
+// Reports FLAC files that no transcript names.
 void check_librispeech_files(const fs::path& folder, const Corpus& corpus, Faults& faults) {
   std::set<fs::path> named;
   for (const Utterance& utterance : corpus.utterances) named.insert(utterance.path);
@@ -102,11 +104,16 @@ void verify_librispeech(const fs::path& folder, const SpeechChecks& checks, Faul
     });
 }
 
-template <class Read>
-void verify_splits(const SpeechChecks& checks, Faults& faults, Read&& read) {
+// Verifies the parts "train" and "test" of a corpus without part folders.
+void verify_splits(const KnownSet& set, const fs::path& folder, const SpeechChecks& checks, Faults& faults) {
   ContentCheck check_one(checks);
-  for (const std::string split : {"train", "test"})
-    collect(faults, [&] { check_utterances(read(split), check_one, faults); });
+  for (const std::string part : {"train", "test"})
+    collect(faults, [&] {
+      const Corpus corpus = read_corpus(set, folder, part, {}, &faults);
+      if (set.format == DatasetFormat::timit)
+        for (const Utterance& utterance : corpus.utterances) check_timit_times(utterance, faults);
+      check_utterances(corpus, check_one, faults);
+    });
 }
 
 void verify_kaldi(const fs::path& folder, const SpeechChecks& checks, Faults& faults) {
@@ -124,14 +131,24 @@ void verify_kaldi(const fs::path& folder, const SpeechChecks& checks, Faults& fa
   }
 }
 
-void verify_synthetic(const fs::path& folder, SpeechChecks checks, Faults& faults) {
-  if (checks.parts.empty()) checks.parts = {"train", "valid", "test"};
-  verify_kaldi(folder, checks, faults);
-}
-
 void verify_lexicon(const fs::path& path, bool cmudict, Faults& faults) {
   const Lexicon lexicon = Lexicon::read(path, &faults, cmudict ? &kCmudictPhones : nullptr);
   if (lexicon.size() == 0) throw DataError(path.string() + ": holds no words");
+}
+
+void verify_set_contents(const KnownSet& set, const fs::path& path, SpeechChecks checks, Faults& faults) {
+  switch (set.format) {
+    case DatasetFormat::kaldi:
+      if (checks.parts.empty())
+        for (const KnownFile& part : set.files) checks.parts.emplace_back(part.name);
+      return verify_kaldi(path, checks, faults);
+    case DatasetFormat::librispeech:
+      return verify_librispeech(path, checks, faults);
+    case DatasetFormat::cmudict:
+      return verify_lexicon(path / set.files.front().name, true, faults);
+    default:
+      return verify_splits(set, path, checks, faults);
+  }
 }
 
 }  // namespace
@@ -168,7 +185,8 @@ Words ContentCheck::check_words(const Utterance& utterance) const {
 
 void ContentCheck::check_lengths(const Words& phones, int64_t frames) const {
   if (checks_.max_frames > 0 && frames > checks_.max_frames)
-    throw DataError(concat_text(frames, " frames are more than model.max_frames = ", checks_.max_frames));
+    throw DataError(
+        concat_text(frames, " frames are more than the maximum of the model, ", checks_.max_frames));
   if (checks_.subsampling == 0) return;
   auto needed = static_cast<int64_t>(phones.size());
   for (size_t i = 1; i < phones.size(); ++i) needed += phones[i] == phones[i - 1];
@@ -221,39 +239,25 @@ int64_t ContentCheck::check_recording(const Utterance& utterance) {
 }
 
 std::vector<std::string> speech_layouts() {
-  return {"kaldi", "synthetic-speech", "an4", "fsdd", "timit", "librispeech", "cmudict", "lexicon"};
+  std::vector<std::string> layouts = set_names([](const KnownSet& set) {
+    return set.type == DatasetType::speech || set.type == DatasetType::lexicon;
+  });
+  layouts.emplace_back(kLexiconLayout);
+  return layouts;
 }
 
 Faults speech_problems(const std::string& layout, const fs::path& path, const SpeechChecks& checks) {
+  const auto layouts = speech_layouts();
+  if (std::find(layouts.begin(), layouts.end(), layout) == layouts.end())
+    throw ConfigError(unknown_name_text(layout, "a layout", layouts));
   Faults faults;
   collect(faults, [&] {
-    if (layout == "kaldi") {
-      verify_kaldi(path, checks, faults);
-    } else if (layout == "an4") {
-      verify_splits(checks, faults,
-                    [&](const std::string& split) { return read_an4(an4_folder(path), split, &faults); });
-    } else if (layout == "fsdd") {
-      verify_splits(checks, faults,
-                    [&](const std::string& split) { return read_spoken_digits(path, split, &faults); });
-    } else if (layout == "timit") {
-      verify_splits(checks, faults, [&](const std::string& split) {
-        const Corpus corpus = read_timit(path, split, PhoneSet::timit48, &faults);
-        for (const Utterance& utterance : corpus.utterances) check_timit_times(utterance, faults);
-        return corpus;
-      });
-    } else if (layout == "librispeech") {
-      verify_librispeech(path, checks, faults);
-    } else if (layout == "synthetic-speech") {
-      verify_synthetic(path, checks, faults);
-    } else if (layout == "cmudict") {
-      verify_lexicon(path / "cmudict.dict", true, faults);
-    } else if (layout == "lexicon") {
+    if (layout == kLexiconLayout)
       verify_lexicon(path, false, faults);
-    } else {
-      throw ConfigError(unknown_name_text(layout, "a layout", speech_layouts()));
-    }
+    else
+      verify_set_contents(known_set(layout), path, checks, faults);
   });
-  // Splits share files.
+  // The parts of a corpus share files.
   Faults once;
   std::set<std::string> seen;
   for (std::string& fault : faults)

@@ -1,5 +1,5 @@
-// What is wrong with a corpus of speech: every fault with the file and, in a list, the line. Reads
-// everything; any thread.
+// Checks of corpora of speech, which read all files and report every fault with its file and line. All
+// functions are thread-safe.
 #pragma once
 
 #include <filesystem>
@@ -13,16 +13,16 @@
 
 namespace tapeformer {
 
-// The layouts that speech_problems knows: kaldi, synthetic-speech, an4, fsdd, timit, librispeech, cmudict (a
-// folder with cmudict.dict) and lexicon (a file).
+// Returns the layouts that speech_problems supports: the data sets of speech, the lexica, and "lexicon",
+// which is the file of a lexicon.
 std::vector<std::string> speech_layouts();
 
 // Options of the checks. The defaults check the corpus alone; other values also check how training uses it.
 struct SpeechChecks {
   FeatureOptions features;
-  bool any_rate = true;                    // true: the first recording sets the rate; false: `features` do
+  bool any_rate = true;  // true: the first recording sets the rate; false: `features` sets it
   std::shared_ptr<const Lexicon> lexicon;  // unknown words are faults; null: words are not checked
-  bool words_are_phones = false;           // without a lexicon, words are labels
+  bool words_are_phones = false;           // words are labels if there is no lexicon
   int64_t subsampling = 0;                 // frames per step, to check that CTC can align labels; 0: no check
   int64_t max_frames = 0;                  // maximum frames of an utterance; 0: no limit
   bool allow_commands = false;             // run commands of wav.scp; false: commands are faults
@@ -47,7 +47,8 @@ class ContentCheck {
   Faults operator()(const Utterance& utterance);
 
  private:
-  int64_t check_sound(const Utterance& utterance);  // returns the frames
+  // Check the recording or features, and return the number of frames.
+  int64_t check_sound(const Utterance& utterance);
   int64_t check_recording(const Utterance& utterance);
   Words check_words(const Utterance& utterance) const;
   void check_lengths(const Words& phones, int64_t frames) const;

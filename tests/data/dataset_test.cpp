@@ -7,7 +7,7 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("an image set as a data set") {
+TEST_CASE("make_dataset returns a data set of images") {
   const TempDir dir;
   write_tiny_mnist(dir / "mnist", 25, 7);
   DatasetOptions options;
@@ -39,7 +39,7 @@ TEST_CASE("an image set as a data set") {
   CHECK_THROWS_AS(dataset->batch(std::vector<int64_t>{-1}), ShapeError);
 }
 
-TEST_CASE("the copy task as a data set") {
+TEST_CASE("make_dataset returns the copy task") {
   DatasetOptions options;
   options.name = "copy";
   CHECK(make_dataset(options)->size() == 640000);
@@ -64,7 +64,7 @@ TEST_CASE("an unknown data set is a config error with a suggestion") {
                        ConfigError);
 }
 
-TEST_CASE("a data set is described without its files") {
+TEST_CASE("describe_dataset reads no files") {
   DatasetOptions options;
   options.data_dir = "/nonexistent";
   options.downscale = 2;
@@ -84,7 +84,7 @@ TEST_CASE("a data set is described without its files") {
   CHECK(contains(message_of<ConfigError>([&] { describe_dataset(options); }), "did you mean \"copy\""));
 }
 
-TEST_CASE("the description agrees with the files") {
+TEST_CASE("describe_dataset and the files agree") {
   DatasetOptions options;
   options.name = "fashion-mnist";
   options.split = "test";

@@ -14,7 +14,7 @@ using Paths = std::vector<std::filesystem::path>;
 
 }  // namespace
 
-TEST_CASE("the order of data directories") {
+TEST_CASE("data directories are searched in the documented order") {
   const KnownSet& mnist = known_set("mnist");
   const ScopedVariable own("TAPEFORMER_DATA", "/own"), xdg("XDG_DATA_HOME", "/xdg"), home("HOME", "/home/me");
   CHECK(candidate_folders(mnist, "") == Paths{"/own/mnist", "/xdg/tapeformer/mnist"});
@@ -27,7 +27,7 @@ TEST_CASE("the order of data directories") {
   }
 }
 
-TEST_CASE("the first folder with a file of the set is taken, and an empty one is passed over") {
+TEST_CASE("the first folder with a file of the data set is used, and an empty folder is skipped") {
   const TempDir dir;
   const ScopedVariable own("TAPEFORMER_DATA", (dir / "own").string());
   const ScopedVariable xdg("XDG_DATA_HOME", (dir / "xdg").string());
@@ -37,11 +37,11 @@ TEST_CASE("the first folder with a file of the set is taken, and an empty one is
   CHECK(require_set(known_set("mnist"), "") == dir / "xdg" / "tapeformer" / "mnist");
   write_tiny_mnist(dir / "own" / "mnist", 1, 1);
   CHECK(require_set(known_set("mnist"), "") == dir / "own" / "mnist");
-  // A directory that the user named is not second-guessed.
+  // If the user names a directory, no other directory is searched.
   CHECK(locate_set(known_set("mnist"), (dir / "elsewhere").string()) == std::nullopt);
 }
 
-TEST_CASE("a missing set is a data error with every place looked in and how to get it") {
+TEST_CASE("a missing data set is a data error with the searched folders and its origin") {
   const TempDir dir;
   const ScopedVariable own("TAPEFORMER_DATA", (dir / "own").string());
   const ScopedVariable xdg("XDG_DATA_HOME", (dir / "xdg").string());
@@ -51,12 +51,13 @@ TEST_CASE("a missing set is a data error with every place looked in and how to g
                  "cifar10: data set not found; looked in\n  " + (dir / "own/cifar10").string() + "\n"));
   CHECK(contains(message, (dir / "xdg/tapeformer/cifar10").string() + " (no such folder)\n"));
   CHECK(contains(message, "in such a folder, run: curl -L https://www.cs.toronto.edu"));
-  for (const KnownSet& set : known_sets()) CHECK(!set.how_to_get.empty());
+  for (const KnownSet& set : known_sets())
+    CHECK(set.how_to_get.empty() == (set.type == DatasetType::sequences));
   CHECK(
       contains(std::string(known_set("fashion-mnist").how_to_get), "apt-get install dataset-fashion-mnist"));
 }
 
-TEST_CASE("files are found unpacked or as .gz, and a missing one is named") {
+TEST_CASE("plain and .gz files are found, and a missing file is an error with its name") {
   const TempDir dir;
   write_file(dir / "a.gz", std::string("x"));
   CHECK(require_file(dir.path(), "a") == dir / "a.gz");
@@ -66,9 +67,11 @@ TEST_CASE("files are found unpacked or as .gz, and a missing one is named") {
         (dir / "b").string() + ": no such file, neither plain nor as b.gz");
 }
 
-TEST_CASE("an unknown set is a config error with a suggestion") {
+TEST_CASE("an unknown data set is a config error with a suggestion") {
   CHECK(message_of<ConfigError>([] { known_set("fashion_mnist"); }) ==
         "\"fashion_mnist\" is not a data set; did you mean \"fashion-mnist\"?");
-  CHECK(message_of<ConfigError>([] { known_set("zzzzzzzzzzzz"); }) ==
-        "\"zzzzzzzzzzzz\" is not a data set; there are mnist, fashion-mnist, cifar10");
+  CHECK(
+      message_of<ConfigError>([] { known_set("zzzzzzzzzzzz"); }) ==
+      "\"zzzzzzzzzzzz\" is not a data set; there are mnist, fashion-mnist, cifar10, copy, duplication, an4, "
+      "fsdd, kaldi, timit, librispeech, synthetic-speech, cmudict");
 }

@@ -11,14 +11,15 @@ using namespace tapeformer;
 using namespace tapeformer::test;
 
 TEST_CASE(
-    "a hundred equal faults filled the screen: a few of each kind are shown, and how many more there are") {
+    "a hundred equal faults filled the screen: a few faults of each kind and the number of the others are "
+    "shown") {
   Faults faults;
   for (int i = 0; i < 100; ++i) {
     faults.push_back(
         concat_text("u", i, ": /x/u", i, ".wav: expected 16000 samples per second, found 22050"));
     if (i == 50) faults.push_back("list:7: an empty transcript");
   }
-  const Faults shown = shown_faults(faults, {.of_a_kind = 3, .in_all = 50});
+  const Faults shown = shown_faults(faults, {.per_kind = 3, .total = 50});
   REQUIRE(shown.size() == 5);
   CHECK(shown[0] == faults[0]);
   CHECK(shown[2] == faults[2]);
@@ -31,11 +32,11 @@ TEST_CASE(
   CHECK(fault_text({"a", "b"}) == "a\nb");
 }
 
-TEST_CASE("many kinds of faults are capped in all") {
+TEST_CASE("the total number of shown faults is limited") {
   Faults faults;
   for (char a = 'a'; a <= 'z'; ++a)
     for (char b = 'a'; b <= 'z'; ++b) faults.push_back(std::string("fault ") + a + b);
-  const Faults shown = shown_faults(faults, {.of_a_kind = 3, .in_all = 20});
+  const Faults shown = shown_faults(faults, {.per_kind = 3, .total = 20});
   REQUIRE(shown.size() == 21);
   CHECK(shown.back() == "… and 656 more");
 }

@@ -13,7 +13,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Example i is the token i; asking for example `bad` fails.
+// A data set in which example i is the token i. Reading the example `bad` throws.
 class Counting : public Dataset {
  public:
   explicit Counting(int64_t size, int64_t bad = -1) : size_(size), bad_(bad) {
@@ -52,7 +52,7 @@ std::vector<int64_t> epoch_of(const Loader& loader, int64_t epoch) {
 
 }  // namespace
 
-TEST_CASE("training drops the rest of an epoch, evaluation keeps it") {
+TEST_CASE("training drops the last smaller batch of an epoch, and evaluation keeps it") {
   const Loader drop = counting_loader(10, {.batch_size = 4, .shuffle = false});
   CHECK(drop.batches_per_epoch() == 2);
   CHECK(drop.indices_at(1) == std::vector<int64_t>{4, 5, 6, 7});
@@ -62,12 +62,12 @@ TEST_CASE("training drops the rest of an epoch, evaluation keeps it") {
   CHECK(keep.indices_at(2) == std::vector<int64_t>{8, 9});
   CHECK(keep.indices_at(3) == std::vector<int64_t>{0, 1, 2, 3});
   CHECK(keep.batch_at(2).tokens.to_vector() == std::vector<double>{8, 9});
-  // Exactly divisible: both alike.
+  // The size is a multiple of the batch size, so both modes are equal.
   CHECK(counting_loader(8, {.batch_size = 4}).batches_per_epoch() == 2);
   CHECK(counting_loader(8, {.batch_size = 4, .last = LastBatch::keep}).batches_per_epoch() == 2);
 }
 
-TEST_CASE("a shuffled epoch visits every example once, in an order of its own") {
+TEST_CASE("a shuffled epoch visits every example once, in another order in every epoch") {
   const Loader loader = counting_loader(100, {.batch_size = 7, .seed = 3, .last = LastBatch::keep});
   std::set<std::vector<int64_t>> orders;
   for (int64_t epoch = 0; epoch < 20; ++epoch) {
@@ -87,7 +87,7 @@ TEST_CASE("every permutation is equally likely") {
   for (const auto& [order, times] : count) CHECK(std::abs(times - 1000) < 160);  // 5 sigma
 }
 
-TEST_CASE("a batch is a pure function of its step, whatever was asked before") {
+TEST_CASE("a batch depends on its step only, not on earlier calls") {
   const LoaderOptions options{.batch_size = 6, .seed = 9};
   const Loader straight = counting_loader(50, options);
   std::vector<std::vector<int64_t>> expected;
@@ -97,7 +97,7 @@ TEST_CASE("a batch is a pure function of its step, whatever was asked before") {
     CHECK(resumed.indices_at(step) == expected[size_t(step)]);
 }
 
-TEST_CASE("threads that share a loader get the right batches") {
+TEST_CASE("threads that share a loader get the expected batches") {
   const Loader loader = counting_loader(50, {.batch_size = 6, .seed = 9});
   std::vector<std::vector<int64_t>> expected;
   for (int64_t step = 0; step < 400; ++step) expected.push_back(loader.indices_at(step));
@@ -115,7 +115,7 @@ TEST_CASE("threads that share a loader get the right batches") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("batches of one, and sets no larger than a batch") {
+TEST_CASE("batches of one example, and data sets of at most one batch") {
   const Loader one = counting_loader(3, {.batch_size = 1, .shuffle = false});
   CHECK(one.batches_per_epoch() == 3);
   CHECK(one.batch_at(5).tokens.to_vector() == std::vector<double>{2});
@@ -127,13 +127,13 @@ TEST_CASE("batches of one, and sets no larger than a batch") {
     return message_of<ConfigError>([&] { counting_loader(size, {.batch_size = batch, .last = last}); });
   };
   CHECK(error(3, 4, LastBatch::drop) ==
-        "batch size 4 is larger than the 3 examples of counting train; lower data.batch_size or raise "
-        "data.limit");
+        "batch size 4 is larger than the 3 examples of counting train; lower the batch size or raise the "
+        "limit on examples");
   CHECK(error(3, 0, LastBatch::keep) == "batch size 0, expected at least 1");
   CHECK(error(0, 1, LastBatch::keep) == "counting train has no examples");
 }
 
-TEST_CASE("a prefetcher gives the batches of the loader from any step, and then nothing") {
+TEST_CASE("a prefetcher returns the batches of the loader from any first step to the last step") {
   const auto loader =
       std::make_shared<Loader>(std::make_shared<Counting>(50), LoaderOptions{.batch_size = 6, .seed = 2});
   for (const size_t depth : {0, 1, 3}) {
@@ -145,7 +145,7 @@ TEST_CASE("a prefetcher gives the batches of the loader from any step, and then 
   }
 }
 
-TEST_CASE("a prefetcher stays within its depth and stops when dropped") {
+TEST_CASE("a prefetcher keeps at most `depth` batches and stops when it is destroyed") {
   const auto dataset = std::make_shared<Counting>(50);
   const auto loader = std::make_shared<Loader>(dataset, LoaderOptions{.batch_size = 5});
   {
@@ -155,11 +155,11 @@ TEST_CASE("a prefetcher stays within its depth and stops when dropped") {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     CHECK(dataset->batches == 13);
   }
-  for (int i = 0; i < 200; ++i) Prefetcher prefetcher(loader);  // dropped at once, without an end
+  for (int i = 0; i < 200; ++i) Prefetcher prefetcher(loader);  // destroyed immediately, without a last step
   CHECK(loader.use_count() == 1);
 }
 
-TEST_CASE("an exception of the thread reaches the consumer after the batches before it") {
+TEST_CASE("an exception of the thread is thrown after the complete batches") {
   const auto loader = std::make_shared<Loader>(std::make_shared<Counting>(50, 13),
                                                LoaderOptions{.batch_size = 5, .shuffle = false});
   Prefetcher prefetcher(loader);

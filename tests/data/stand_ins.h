@@ -1,5 +1,5 @@
-// Generated data sets with the layouts and counts of the real data sets. They replace the real data sets
-// where these are not installed.
+// Generated data sets with the layouts and counts of the real data sets, for machines without the real data
+// sets.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace tapeformer::test {
 
-// The phones of CMUdict, vowels with stress.
+// The phones of CMUdict, with stress.
 inline const Words& cmudict_vowels() {
   static const Words vowels = {"AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER",
                                "EY", "IH", "IY", "OW", "OY", "UH", "UW"};
@@ -92,8 +92,8 @@ inline Bytes random_mfc(int frames, uint64_t seed) {
   return bytes;
 }
 
-// Writes a set in the layout of AN4, with 948 / part train and 130 / part test utterances of 74 and 10
-// speakers, who spell letters.
+// Writes a corpus in the layout of AN4 with 948 / part train and 130 / part test utterances. The speakers, 74
+// and 10, spell letters.
 inline void write_stand_in_an4(const std::filesystem::path& folder, int part = 1) {
   const Words letters = {"A", "B", "F", "I", "O", "R"};
   write_file(folder / "etc/an4.dic",

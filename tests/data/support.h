@@ -1,4 +1,4 @@
-// Small data files made by the tests.
+// Small data files for tests.
 #pragma once
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 namespace tapeformer::test {
 
-// gzip of the bytes, as gzip(1) would write it.
+// Returns the bytes in gzip format.
 inline Bytes gzipped(const Bytes& bytes) {
   z_stream stream{};
   if (deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK)
@@ -31,7 +31,7 @@ inline Bytes gzipped(const Bytes& bytes) {
   return packed;
 }
 
-// An IDX file: the given header and as many payload bytes as wanted, value i being i * 7 modulo 251.
+// Returns an IDX file with a header and any number of payload bytes. Byte i of the payload is i * 7 % 251.
 inline Bytes idx_bytes(uint32_t magic, const std::vector<uint32_t>& sizes, size_t payload) {
   Bytes bytes;
   const auto append = [&](uint32_t word) {
@@ -43,7 +43,7 @@ inline Bytes idx_bytes(uint32_t magic, const std::vector<uint32_t>& sizes, size_
   return bytes;
 }
 
-// Four files of the MNIST layout, with `train` and `test` images of height x width; label i is i modulo 10.
+// Writes the four files of MNIST with `train` and `test` images of height x width. Label i is i % 10.
 inline void write_tiny_mnist(const std::filesystem::path& folder, uint32_t train, uint32_t test,
                              uint32_t height = 4, uint32_t width = 6) {
   for (const auto& [prefix, count] : {std::pair{"train", train}, std::pair{"t10k", test}}) {
@@ -56,7 +56,7 @@ inline void write_tiny_mnist(const std::filesystem::path& folder, uint32_t train
   }
 }
 
-// An environment variable set (or unset, without a value) while this lives.
+// Sets an environment variable, or removes it without a value, and restores it in the destructor.
 class ScopedVariable {
  public:
   ScopedVariable(const char* name, const std::optional<std::string>& value) : name_(name) {
@@ -78,7 +78,7 @@ class ScopedVariable {
   std::optional<std::string> old_;
 };
 
-// Whether the real set is under $TAPEFORMER_DATA; tests that need it are skipped without.
+// Returns whether the real data set is in $TAPEFORMER_DATA. Tests that need it are skipped otherwise.
 inline bool have_real(const std::string& set) {
   const char* directory = std::getenv("TAPEFORMER_DATA");
   return directory && std::filesystem::exists(std::filesystem::path(directory) / set);

@@ -27,7 +27,7 @@ std::vector<double> tokens_of(const SymbolTaskOptions& options, int64_t index) {
 
 }  // namespace
 
-TEST_CASE("an example is s 0 s 0 .. with the mask on the separator and the copy") {
+TEST_CASE("a copy example is s 0 s 0 .., and the mask selects the separator and the copy") {
   const CopyTask task({});
   constexpr int64_t kCount = 2000, kLength = 128;
   const Batch batch = task.batch(first_indices(kCount));
@@ -47,7 +47,7 @@ TEST_CASE("an example is s 0 s 0 .. with the mask on the separator and the copy"
     for (int64_t t = 0; t <= kLength; ++t) {
       const uint8_t expected = t < n ? tokens[t] : t > n && t <= 2 * n ? tokens[t - n - 1] : 0;
       right = right && tokens[t] == expected && tokens[t] <= 10;
-      // Position t predicts token t + 1: the separator is token n, the copy tokens n + 1 to 2n.
+      // Position t predicts token t + 1. Token n is the separator, and tokens n + 1 to 2n are the copy.
       if (t < kLength) right = right && mask[t] == (t + 1 >= n && t + 1 <= 2 * n);
       if (t < n) ++symbols[tokens[t]];
     }
@@ -70,14 +70,14 @@ TEST_CASE("an example depends on seed, split and index only") {
       tokens_of(train, 7), tokens_of(train, 8), tokens_of({.seed = 6}, 7),
       tokens_of({.split = "valid", .seed = 5}, 7), tokens_of({.split = "test", .seed = 5}, 7)};
   CHECK(different.size() == 5);
-  // The order and size of the batch and the size of the set do not matter.
+  // An example does not depend on the batch or on the size of the data set.
   const CopyTask task({.count = 10, .seed = 5});
   const Batch batch = task.batch(std::vector<int64_t>{3, 7, 3});
   CHECK(batch.tokens.view({129}, {1}, 129).to_vector() == tokens_of(train, 7));
   CHECK(batch.tokens.view({129}, {1}, 258).to_vector() == tokens_of(train, 3));
 }
 
-TEST_CASE("other lengths and vocabularies") {
+TEST_CASE("the copy task supports other lengths and vocabularies") {
   for (const int64_t max_length : {8, 9, 10, 31, 33, 1000}) {
     CAPTURE(max_length);
     const Batch batch = CopyTask({.max_length = max_length, .symbols = 300}).batch(first_indices(50));
@@ -93,7 +93,7 @@ TEST_CASE("other lengths and vocabularies") {
   }
 }
 
-TEST_CASE("copy task: lengths for an odd max_length match the authors' code") {
+TEST_CASE("lengths of the copy task for an odd max_length match the code of the authors") {
   for (const int64_t max_length : {9, 31, 32}) {
     CAPTURE(max_length);
     const Batch batch = CopyTask({.max_length = max_length}).batch(first_indices(500));
@@ -106,7 +106,7 @@ TEST_CASE("copy task: lengths for an odd max_length match the authors' code") {
   }
 }
 
-TEST_CASE("copy options out of range are config errors") {
+TEST_CASE("options of the copy task that are out of range are config errors") {
   const auto error = [](const SymbolTaskOptions& options) {
     return message_of<ConfigError>([&] { CopyTask task(options); });
   };
@@ -116,7 +116,7 @@ TEST_CASE("copy options out of range are config errors") {
   CHECK(error({.split = "trian"}) == "\"trian\" is not a split; did you mean \"train\"?");
 }
 
-TEST_CASE("a duplication example is 0 w 0 w 0 with the mask on the second w") {
+TEST_CASE("a duplication example is 0 w 0 w 0, and the mask selects the second w") {
   constexpr int64_t kCount = 500, kLength = 32, kSymbols = 127;
   const DuplicationTask task({.max_length = kLength, .symbols = kSymbols});
   CHECK(task.info().vocabulary == kSymbols + 1);
@@ -133,7 +133,7 @@ TEST_CASE("a duplication example is 0 w 0 w 0 with the mask on the second w") {
       right = right && tokens[t] >= 1 && tokens[t] <= kSymbols && tokens[16 + t] == tokens[t];
       seen.insert(tokens[t]);
     }
-    // Position t predicts token t + 1; the second w is tokens 17 to 31.
+    // Position t predicts token t + 1. The second w is in the tokens 17 to 31.
     for (int64_t t = 0; t < kLength; ++t) right = right && mask[t] == (t + 1 >= 17 && t + 1 <= 31);
   }
   CHECK(right);

@@ -11,12 +11,12 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("list says of every set where it is, or where it was looked for") {
+TEST_CASE("list reports the folder of every data set, or the searched folders") {
   const TempDir dir;
   write_tiny_mnist(dir / "mnist", 2, 2);
   std::filesystem::remove(dir / "mnist" / "t10k-labels-idx1-ubyte");
   const std::vector<SetReport> reports = list_sets(dir.path().string());
-  REQUIRE(reports.size() == known_sets().size());
+  REQUIRE(reports.size() == set_names([](const KnownSet& set) { return !set.files.empty(); }).size());
   for (const SetReport& report : reports) {
     CAPTURE(report.name);
     CHECK(report.looked_in.front() == dir / report.name);
@@ -34,7 +34,7 @@ TEST_CASE("list says of every set where it is, or where it was looked for") {
   }
 }
 
-TEST_CASE("verify finds what differs, is corrupt or is missing, and names each file") {
+TEST_CASE("verify reports files that differ, are corrupt or are missing") {
   const TempDir dir;
   const auto folder = dir / "mnist";
   write_tiny_mnist(folder, 2, 2);
@@ -54,7 +54,7 @@ TEST_CASE("verify finds what differs, is corrupt or is missing, and names each f
   CHECK(contains(message, "t10k-labels-idx1-ubyte: missing"));
 }
 
-TEST_CASE("verify of a set that is nowhere, and of one that nobody knows") {
+TEST_CASE("verify of missing and unknown data sets") {
   const TempDir dir;
   const SetReport report = verify_set("cifar10", dir.path().string());
   CHECK(contains(message_of<DataError>([&] { require_good(report); }),
@@ -62,12 +62,12 @@ TEST_CASE("verify of a set that is nowhere, and of one that nobody knows") {
   CHECK_THROWS_AS(verify_set("cifar11", ""), ConfigError);
 }
 
-TEST_CASE("the Debian package's Fashion-MNIST verifies; one changed byte does not") {
+TEST_CASE("Fashion-MNIST of the Debian package verifies, and a changed byte does not") {
   const TempDir dir;
   const SetReport package = verify_set("fashion-mnist", dir.path().string());
   CHECK(package.good());
   CHECK_NOTHROW(require_good(package));
-  // Unpacked copies are as good.
+  // Unpacked copies verify, too.
   for (const FileReport& file : package.files) {
     Bytes bytes = read_unpacked(file.path, 1 << 30);
     write_file(dir / "fashion-mnist" / file.name, bytes);
@@ -96,7 +96,7 @@ std::string sha256sum(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("generated MNIST and CIFAR-10 have the published sizes and other checksums, of every byte") {
+TEST_CASE("generated MNIST and CIFAR-10 have the published sizes and other checksums") {
   const TempDir dir;
   write_stand_in_mnist(dir / "mnist");
   write_stand_in_cifar10(dir / "cifar10");

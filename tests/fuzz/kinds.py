@@ -30,7 +30,7 @@ def files_under(folder):
 
 def mutate_file(rng, path, others=()):
     other = rng.choice([*others, path])
-    other = other.read_bytes() if other.is_file() else b""  # an earlier change may have removed it
+    other = other.read_bytes() if other.is_file() else b""  # a previous change may have removed it
     mutate = mutate_text if path.suffix in TEXT_SUFFIXES and rng.random() < 0.9 else mutate_bytes
     path.write_bytes(mutate(rng, path.read_bytes(), other))
 
@@ -182,7 +182,7 @@ def caches(rng, base, folder):
     changed = change(rng, files_under(folder / "cache"))
     broken = any(path.is_symlink() or not path.is_file() for path in changed)
     arguments = rng.choice([["train", "configs/cached.toml", "--run-dir", "run"], ["eval", "runs/cached"]])
-    return Case(arguments, {0, 1} if broken else {0}, files=changed)  # 1: it cannot be replaced
+    return Case(arguments, {0, 1} if broken else {0}, files=changed)  # 1: the cache file cannot be replaced
 
 
 COMMANDS = ["train", "eval", "generate", "complete", "transcribe", "bench", "reproduce", "data", "info", "report",

@@ -1,4 +1,4 @@
-"""Runs the program with limits of time and memory, and checks the requirements on every run."""
+"""Functions that run the program with limits on time and memory, and check the outcome of every run."""
 
 import dataclasses
 import json

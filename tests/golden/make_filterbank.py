@@ -1,4 +1,4 @@
-"""Writes filterbank_*.f32 next to this script: log-mel filterbanks by kaldi-native-fbank for tests/data/audio/filterbank_test.cpp.
+"""Writes filterbank_*.f32 to this folder: log-mel filterbanks of kaldi-native-fbank for tests/data/audio/filterbank_test.cpp.
 
     python make_filterbank.py [FSDD]
 
@@ -6,7 +6,7 @@ filterbank_8k.wav is a synthetic voice: harmonics with a gliding pitch, rising a
 filterbank_16k.wav is speech of espeak-ng, resampled from 22,050 Hz by cutting its spectrum at 8 kHz, with faint noise. Its
 sibilants fill the band up to 8 kHz. The script writes this file only if it does not exist, because the speech depends on
 the version of espeak-ng. If FSDD, the folder of the Free Spoken Digits, is given, the script also writes the features of
-its recording 7_jackson_0.wav. The .f32 files hold float32 in little-endian order, frame by frame.
+its recording 7_jackson_0.wav. The .f32 files contain little-endian float32 values, frame by frame.
 """
 
 import subprocess

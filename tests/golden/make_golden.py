@@ -1,7 +1,7 @@
-"""Writes the golden files beside it: float64 values and gradients from PyTorch for the C++ tests to compare with.
+"""Writes the golden files of this folder: float64 values and gradients of PyTorch, with which C++ tests compare.
 
-README.md lists the files and their keys. Run it with the Python of tests/bench/peers/setup.sh; the files are in the
-tree, so that only somebody who adds a sample needs to.
+README.md lists the files and their keys. Run this script with the Python of tests/bench/peers/setup.sh. The repository
+contains the files, so the script is only needed to add cases.
 """
 
 import sys
@@ -41,21 +41,20 @@ def write(name: str, tensors: dict[str, Tensor]) -> None:
 
 
 def mixture_branches(parameters: Tensor, y: Tensor) -> Tensor:
-    """Which formula serves each component: 0 low edge, 1 high edge, 2 difference of sigmoids, 3 density."""
+    """Returns the formula of each component: 0 low edge, 1 high edge, 2 difference of sigmoids, 3 density."""
     _, means, log_scales = parameters.chunk(3, -1)
     inverse = torch.exp(-log_scales.clamp(min=MIN_LOG_SCALE))
     centered = y.unsqueeze(-1) - means
     delta = torch.sigmoid(inverse * (centered + 1 / 255)) - torch.sigmoid(inverse * (centered - 1 / 255))
-    assert ((delta / TINY_CDF - 1).abs() > 1e-2).all(), "too near to where the formula changes"
-    assert ((log_scales - MIN_LOG_SCALE).abs() > 1e-2).all(), "too near to the clamp"
+    assert ((delta / TINY_CDF - 1).abs() > 1e-2).all(), "too close to a change of the formula"
+    assert ((log_scales - MIN_LOG_SCALE).abs() > 1e-2).all(), "too close to the clamp"
     inside = torch.where(delta > TINY_CDF, 2, 3)
     low, high = (y < -0.999).unsqueeze(-1), (y > 0.999).unsqueeze(-1)
     return torch.where(low, 0, torch.where(high, 1, inside)).to(torch.int32)
 
 
 def mixture_case(parameters: Tensor, values: Tensor) -> dict[str, Tensor]:
-    """The loss of bytes `values` (n,) under parameters (n, 3 K), with the gradients of
-    sum(cotangent * nll) and of the mean."""
+    """Returns the loss of bytes `values` (n,) for parameters (n, 3 K), with gradients of sum(cotangent * nll) and of the mean."""
     parameters = parameters.clone().requires_grad_()
     y = values.double() / 255 * 2 - 1
     nll = mixture_of_logistics_nll(parameters, y)
@@ -77,22 +76,22 @@ def mixture_case(parameters: Tensor, values: Tensor) -> dict[str, Tensor]:
 
 
 def mixture() -> None:
-    """(a) The mixture of logistics: rows made for each branch (3 components), random ones (10), and a single one."""
-    rows = [  # byte, then logits, means, log-scales of three components
+    """Writes the mixture of logistics: rows for each branch (3 components), random rows (10 components), and one component."""
+    rows = [  # byte; logits, means and log-scales of three components
         (128, (0.3, -0.2, 0.1), (0.1, -0.4, 0.6), (-1.0, -2.0, -0.5)),  # ordinary
         (77, (1.0, 0.0, -1.0), (-0.4, -0.39, 0.2), (-3.0, -4.5, -1.5)),
-        (0, (0.5, 0.2, -0.7), (-0.9, 0.3, -1.4), (-2.0, -1.0, -3.0)),  # low edge, near, far and beyond
-        (0, (0.0, 0.0, 0.0), (0.9, 1.5, 0.5), (-5.0, -6.5, -8.0)),  # low edge in the far tail, one clamped
-        (255, (0.1, 0.4, -0.3), (0.9, -0.3, 1.4), (-2.0, -1.0, -3.0)),  # high edge likewise
+        (0, (0.5, 0.2, -0.7), (-0.9, 0.3, -1.4), (-2.0, -1.0, -3.0)),  # low edge: near, far and outside
+        (0, (0.0, 0.0, 0.0), (0.9, 1.5, 0.5), (-5.0, -6.5, -8.0)),  # low edge, far tail, one component clamped
+        (255, (0.1, 0.4, -0.3), (0.9, -0.3, 1.4), (-2.0, -1.0, -3.0)),  # high edge: near, far and outside
         (255, (0.0, 0.5, 0.0), (-0.9, -1.5, -0.5), (-5.0, -6.5, -8.0)),
-        (1, (0.2, 0.1, 0.0), (-1.0, -0.99, 0.0), (-3.0, -5.0, -2.0)),  # beside the edges
+        (1, (0.2, 0.1, 0.0), (-1.0, -0.99, 0.0), (-3.0, -5.0, -2.0)),  # next to the edges
         (254, (0.2, 0.1, 0.0), (1.0, 0.99, 0.0), (-3.0, -5.0, -2.0)),
-        (60, (0.0, 0.3, 0.6), (0.5, -1.0, 1.2), (-4.0, -4.0, -5.0)),  # tiny difference: density in the far tail
-        (200, (0.0, -0.3, 0.6), (0.57, 0.2, -0.8), (-3.0, -3.8, -4.2)),  # one component near, the others tiny
+        (60, (0.0, 0.3, 0.6), (0.5, -1.0, 1.2), (-4.0, -4.0, -5.0)),  # tiny difference, density in the far tail
+        (200, (0.0, -0.3, 0.6), (0.57, 0.2, -0.8), (-3.0, -3.8, -4.2)),  # one component near, tiny differences in the others
         (90, (0.4, 0.0, -0.4), (-0.294, -0.29, -0.3), (-8.0, -7.5, -20.0)),  # clamped, near
         (90, (0.4, 0.0, -0.4), (0.3, -0.2, -0.35), (-8.0, -9.0, -7.5)),  # clamped and tiny
-        (140, (0.0, 1.0, 2.0), (0.1, 0.0, -0.1), (6.0, 12.0, 3.0)),  # scales so wide that the difference is tiny
-        (140, (40.0, -40.0, 0.0), (0.1, 0.0, -0.1), (-2.0, -3.0, -1.0)),  # one component takes all the weight
+        (140, (0.0, 1.0, 2.0), (0.1, 0.0, -0.1), (6.0, 12.0, 3.0)),  # large scales, tiny differences
+        (140, (40.0, -40.0, 0.0), (0.1, 0.0, -0.1), (-2.0, -3.0, -1.0)),  # one component has all the weight
     ]
     values = torch.tensor([row[0] for row in rows], dtype=torch.uint8)
     parameters = torch.tensor([sum(row[1:], ()) for row in rows], dtype=torch.float64)
@@ -109,7 +108,7 @@ def mixture() -> None:
 
 
 def trajectory(make_optimizer, start: list[Tensor], gradients: list[Tensor], clip: float = 0.0) -> list[Tensor]:
-    """Parameters (steps + 1, ...) before and after each step under the given gradients (steps, ...)."""
+    """Returns the parameters (steps + 1, ...) before and after each step with the given gradients (steps, ...)."""
     parameters = [p.clone().requires_grad_() for p in start]
     optimizer = make_optimizer(parameters)
     history = [[p.detach().clone()] for p in parameters]
@@ -125,7 +124,7 @@ def trajectory(make_optimizer, start: list[Tensor], gradients: list[Tensor], cli
 
 
 def optimizers() -> None:
-    """(b) Twelve steps of each optimizer on a matrix and a vector, under gradients of norms on both sides of 1."""
+    """Writes twelve steps of each optimizer on a matrix and a vector, with gradient norms below and above 1."""
     start = [torch.randn(3, 4, dtype=torch.float64), torch.randn(5, dtype=torch.float64)]
     scale = torch.tensor([0.05, 3.0, 0.4, 1.0, 0.01, 8.0, 0.2, 0.6, 2.0, 0.1, 0.3, 1.5], dtype=torch.float64)
     gradients = [torch.randn(OPTIMIZER_STEPS, *p.shape, dtype=torch.float64) for p in start]
@@ -155,11 +154,11 @@ def tiny_model(**fields) -> ImageModel:
 
 
 def model() -> None:
-    """(c) A model of two layers: one set of weights, and the loss and all gradients of three models that share it."""
+    """Writes the weights of a model of two layers, and the loss and all gradients of three models with these weights."""
     first = tiny_model()
     with torch.no_grad():
         for name, parameter in first.named_parameters():
-            if "norm" in name:  # not ones and zeros, which would hide a mistake
+            if "norm" in name:  # ones and zeros would hide errors
                 parameter += 0.2 * torch.randn_like(parameter)
     weights = first.state_dict()
     write("model_weights", weights)
@@ -192,7 +191,7 @@ def model() -> None:
 
 
 def training_losses(variant: ImageModel, images: Tensor) -> Tensor:
-    """The loss before each of the first steps of RAdam on one batch."""
+    """Returns the loss before each of the first steps of RAdam on one batch."""
     optimizer = RAdam(variant.parameters(), lr=1e-2, weight_decay=0.01)
     losses = []
     for _ in range(TRAINING_STEPS):
@@ -206,7 +205,7 @@ def training_losses(variant: ImageModel, images: Tensor) -> Tensor:
 
 
 def sample(function, *inputs: Tensor) -> dict[str, Tensor]:
-    """An output, a random cotangent and the gradient of every input: x0, x1, ..., y, gy, gx0, gx1, ..."""
+    """Returns inputs, output, a random cotangent and the gradients of the inputs: x0, x1, ..., y, gy, gx0, gx1, ..."""
     inputs = [x.clone().requires_grad_() for x in inputs]
     y = function(*inputs)
     cotangent = torch.randn_like(y)
@@ -218,11 +217,11 @@ def sample(function, *inputs: Tensor) -> dict[str, Tensor]:
 
 
 def functions() -> None:
-    """(d) Single functions."""
+    """Writes single functions."""
     line = torch.cat((torch.linspace(-6, 6, 24, dtype=torch.float64), torch.tensor([-30.0, 30.0], dtype=torch.float64)))
     rows = torch.randn(4, 7, dtype=torch.float64) * 2
     weight, bias = torch.randn(2, 7, dtype=torch.float64)
-    far = torch.cat((rows, rows[:1] + 1000, rows[:1] - 1000))  # overflows where the maximum is not taken off
+    far = torch.cat((rows, rows[:1] + 1000, rows[:1] - 1000))  # overflows unless the maximum is subtracted
     labels = torch.tensor([0, 6, 3, 3, 1, 2])
     cases = {
         "gelu_erf": sample(F.gelu, line),

@@ -6,12 +6,12 @@
 #include "data/dataset.h"
 #include "data/directory.h"
 #include "data/fetch.h"
-#include "data/speech/sets.h"
 #include "data/speech/synthetic.h"
 #include "data/speech/verify.h"
 #include "data/verify.h"
 #include "train/cli/commands.h"
 #include "train/cli/data_actions.h"
+#include "train/cli/data_advice.h"
 #include "train/cli/run_options.h"
 
 namespace tapeformer {
@@ -26,17 +26,6 @@ void require_names(const std::vector<std::string>& names, const std::string& act
   if (names.empty()) throw ConfigError("\"tapeformer data " + action + "\" needs the NAME of a data set");
 }
 
-// Returns a row of "data list": `files` of `of` files exist.
-Report list_row(const std::string& name, int64_t files, int64_t of, const std::optional<fs::path>& folder,
-                const std::string& title) {
-  return Report()
-      .add("name", name)
-      .add("files", files)
-      .add("of", of)
-      .add("folder", folder ? folder->string() : "not found")
-      .add("title", title);
-}
-
 void list_action(const std::vector<std::string>& names, const CommandLine& line) {
   std::vector<std::string> known;
   std::vector<Report> rows;
@@ -44,21 +33,21 @@ void list_action(const std::vector<std::string>& names, const CommandLine& line)
     known.push_back(name);
     return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
   };
-  const auto say_how = [&](const std::string& name, bool missing, const std::string& how) {
-    if (!line.common.json && missing) log_info(name, " is not here; to get it: ", how);
-  };
-  for (const SetReport& set : list_sets(line.common.data_dir)) {
-    if (!wanted(set.name)) continue;
-    const auto total = static_cast<int64_t>(set.files.size());
-    const auto missing =
-        std::count_if(set.files.begin(), set.files.end(), [](const auto& file) { return file.path.empty(); });
-    rows.push_back(list_row(set.name, total - missing, total, set.folder, set.title));
-    say_how(set.name, missing == total, set.how_to_get);
-  }
-  for (const SpeechSetReport& set : list_speech_sets(line.common.data_dir)) {
-    if (!wanted(set.name)) continue;
-    rows.push_back(list_row(set.name, set.files - set.missing, set.files, set.folder, set.title));
-    say_how(set.name, set.missing == set.files, set.how_to_get);
+  for (const SetReport& report : list_sets(line.common.data_dir)) {
+    if (!wanted(report.name)) continue;
+    const KnownSet& set = *report.set;
+    const auto total = static_cast<int64_t>(report.files.size());
+    const auto missing = std::count_if(report.files.begin(), report.files.end(),
+                                       [](const auto& file) { return file.path.empty(); });
+    rows.push_back(Report()
+                       .add("name", report.name)
+                       .add("files", total - missing)
+                       .add("of", total)
+                       .add("folder", report.folder ? report.folder->string() : "not found")
+                       .add("title", std::string(set.title)));
+    const std::string advice = data_advice(set);
+    if (!line.common.json && missing == total)
+      log_info(set.name, " was not found; to get it: ", set.how_to_get, advice.empty() ? "" : ", ", advice);
   }
   for (const std::string& name : names)
     if (std::find(known.begin(), known.end(), name) == known.end())
@@ -80,18 +69,17 @@ void fetch_action(const std::vector<std::string>& names, const CommandLine& line
   print_report(Report().add("sets", rows), line.common);
 }
 
-// Into the first data directory, like what is fetched.
+// Writes to the first data directory, like "data fetch".
 void prepare_synthetic_speech(const CommandLine& line) {
-  KnownSet set{};
-  set.name = "synthetic-speech";
-  const std::filesystem::path folder = candidate_folders(set, line.common.data_dir).front();
+  const std::filesystem::path folder =
+      candidate_folders(known_set(kSyntheticSpeech), line.common.data_dir).front();
   SyntheticSpeechOptions options;
   options.train = line.options.get<int64_t>("sentences");
   options.valid = options.test = std::max<int64_t>(1, options.train / 10);
   options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
   make_synthetic_speech(folder, options);
   print_report(Report()
-                   .add("name", "synthetic-speech")
+                   .add("name", kSyntheticSpeech)
                    .add("folder", folder.string())
                    .add("train", options.train)
                    .add("valid", options.valid)
@@ -102,12 +90,14 @@ void prepare_synthetic_speech(const CommandLine& line) {
 // Image files are used as they are, so preparing a set means reading all of it once, as training will.
 void prepare_action(const std::vector<std::string>& names, const CommandLine& line) {
   require_names(names, "prepare");
-  if (names == std::vector<std::string>{"synthetic-speech"}) return prepare_synthetic_speech(line);
+  if (names == std::vector<std::string>{kSyntheticSpeech}) return prepare_synthetic_speech(line);
   if (names == std::vector<std::string>{"kaldi"}) return prepare_kaldi(line);
   std::vector<Report> rows;
   for (const std::string& name : names)
     for (const std::string split : {"train", "test"}) {
-      known_set(name);
+      known_set(
+          name, [](const KnownSet& set) { return set.type == DatasetType::images; },
+          "a data set that can be prepared");
       DatasetOptions options;
       options.name = name;
       options.split = split;
@@ -161,21 +151,38 @@ void check_options(const CommandLine& line) {
                         "\" and has no effect on \"tapeformer data " + action + "\"");
 }
 
-constexpr char kDetails[] =
-    "list     prints every known set with the number of its files that exist and their folder\n"
-    "verify   compares size and SHA-256 of every file with the published ones; exit status 3 if a file\n"
-    "         is wrong. For speech: prints every fault, by file and line, that training would refuse or\n"
-    "         leave out. NAME is an4, fsdd, synthetic-speech or cmudict; a layout and a folder, such as\n"
-    "         kaldi data/train, or kaldi data with the parts below it; or a CONFIG.toml.\n"
-    "         --set data.sample_rate=8000, --set data.lexicon=FILE and other keys work as in training.\n"
-    "fetch    downloads missing files over https into the first data directory; size and SHA-256 of\n"
-    "         every file must be the published ones\n"
-    "prepare  reads the whole set once, as training does. synthetic-speech: espeak-ng speaks sentences.\n"
-    "         kaldi: makes a corpus from recordings and transcripts (--audio, --transcripts, --lexicon,\n"
-    "         --out); words follow the lexicon, and parts have given shares\n\n"
-    "Data directories, in order: --data-dir, $TAPEFORMER_DATA, $XDG_DATA_HOME/tapeformer\n"
-    "(~/.local/share/tapeformer), each with one folder per set; then the folder of the set's\n"
-    "Debian package. TIMIT, LibriSpeech and Kaldi corpora lie where data.path names them.";
+// Returns the names of the data sets whose contents "data verify" checks.
+std::string checked_sets() {
+  const auto names =
+      set_names([](const KnownSet& set) { return !set.files.empty() && !set.has_checksums(); });
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i];
+  return text;
+}
+
+std::string details() {
+  return "list     prints every known set with the number of its files that exist and their folder\n"
+         "verify   compares size and SHA-256 of every file with the published ones; exit status 3 if a file\n"
+         "         is wrong. For speech: prints every fault, by file and line, that training would refuse "
+         "or\n"
+         "         leave out. NAME is " +
+         checked_sets() +
+         ";\n"
+         "         a layout and a folder, such as kaldi data/train, or kaldi data with the parts below it; "
+         "or a CONFIG.toml.\n"
+         "         --set data.sample_rate=8000, --set data.lexicon=FILE and other keys work as in training.\n"
+         "fetch    downloads missing files over https into the first data directory; size and SHA-256 of\n"
+         "         every file must be the published ones\n"
+         "prepare  reads the whole set once, as training does. synthetic-speech: espeak-ng speaks "
+         "sentences.\n"
+         "         kaldi: makes a corpus from recordings and transcripts (--audio, --transcripts, "
+         "--lexicon,\n"
+         "         --out); words follow the lexicon, and parts have given shares\n\n"
+         "Data directories, in order: --data-dir, $TAPEFORMER_DATA, $XDG_DATA_HOME/tapeformer\n"
+         "(~/.local/share/tapeformer), each with one folder per set; then the folder of the set's\n"
+         "Debian package. TIMIT, LibriSpeech and Kaldi corpora lie where data.path names them.";
+}
 
 }  // namespace
 
@@ -188,7 +195,7 @@ int run_data(const Arguments& arguments) {
                         "data sets (list, verify: all by default); verify also takes folders and configs",
                         false, true}},
        .options = data_options(),
-       .details = kDetails,
+       .details = details(),
        .uses_config = true},
       arguments);
   if (!line) return 0;

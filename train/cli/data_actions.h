@@ -15,7 +15,4 @@ void verify_data(const std::vector<std::string>& names, const CommandLine& line)
 std::vector<OptionSpec> prepare_kaldi_options();
 void prepare_kaldi(const CommandLine& line);
 
-// Returns whether `name` is one of speech_sets().
-bool is_speech_set(const std::string& name);
-
 }  // namespace tapeformer

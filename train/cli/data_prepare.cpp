@@ -4,7 +4,7 @@
 #include "core/errors.h"
 #include "core/system/log.h"
 #include "data/speech/prepare.h"
-#include "data/speech/sets.h"
+#include "data/speech/read_corpus.h"
 #include "train/cli/data_actions.h"
 
 namespace tapeformer {
@@ -26,8 +26,7 @@ PrepareOptions options_of(const CommandLine& line) {
   options.transcripts = transcripts.empty() ? options.audio : fs::path(transcripts);
   for (const std::string& path : line.options.get<std::vector<std::string>>("lexicon"))
     options.lexicons.emplace_back(path);
-  if (options.lexicons.empty())
-    options.lexicons = {speech_set_folder("cmudict", line.common.data_dir) / "cmudict.dict"};
+  if (options.lexicons.empty()) options.lexicons = {cmudict_path(line.common.data_dir)};
   options.columns = {line.options.get<std::string>("audio-column"),
                      line.options.get<std::string>("text-column"),
                      line.options.get<std::string>("speaker-column")};

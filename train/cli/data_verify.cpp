@@ -4,11 +4,12 @@
 #include <filesystem>
 
 #include "core/errors.h"
+#include "data/directory.h"
 #include "data/files/file.h"
-#include "data/speech/sets.h"
 #include "data/verify.h"
 #include "train/build.h"
 #include "train/cli/data_actions.h"
+#include "train/cli/data_advice.h"
 #include "train/cli/run_options.h"
 #include "train/tasks/speech/verify.h"
 
@@ -22,8 +23,14 @@ struct Verified {
   Faults problems;  // of all sets, after shown_faults
 };
 
+// Returns the data set with this name if it has files without published checksums, else nullptr.
+const KnownSet* unpublished_set(const std::string& name) {
+  const KnownSet* const set = find_set(name);
+  return set && !set->files.empty() && !set->has_checksums() ? set : nullptr;
+}
+
 bool is_path(const std::string& name) {
-  return name.find('/') != std::string::npos || (!is_speech_set(name) && has_entry(name));
+  return name.find('/') != std::string::npos || (!unpublished_set(name) && has_entry(name));
 }
 
 bool is_config(const std::string& name) {
@@ -37,7 +44,17 @@ bool is_layout(const std::string& name) {
 }
 
 bool is_lexicon(const std::string& layout) {
-  return layout == "lexicon" || layout == "cmudict";
+  const KnownSet* const set = find_set(layout);
+  return !set || set->type == DatasetType::lexicon;
+}
+
+// Returns the data set for the config keys of a layout. A lexicon has the keys of a corpus of words.
+std::string dataset_of(const std::string& layout) {
+  if (!is_lexicon(layout)) return layout;
+  return set_names([](const KnownSet& set) {
+           return set.type == DatasetType::speech && set.labels == SpeechLabels::words;
+         })
+      .front();
 }
 
 // Returns the default config of a data set, changed by --set.
@@ -66,8 +83,7 @@ void add_speech(const std::string& name, const Faults& faults, const CommandLine
 
 void verify_folder(const std::string& name, const std::string& layout, const fs::path& folder,
                    const CommandLine& line, Verified& verified) {
-  const std::string dataset = is_lexicon(layout) ? "fsdd" : layout;
-  const Config config = config_of(dataset, line);  // throws for wrong keys, also for a lexicon
+  const Config config = config_of(dataset_of(layout), line);  // throws for wrong keys, also for a lexicon
   add_speech(name,
              is_lexicon(layout) ? speech_problems(layout, folder)
                                 : speech_folder_problems(config, folder, data_access(line)),
@@ -85,6 +101,8 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
                                  .add("path", file.path.string()));
   try {
     require_good(set);
+  } catch (const MissingSetError& error) {
+    verified.problems.push_back(text_with_advice(error));
   } catch (const DataError& error) {
     verified.problems.push_back(error.what());
   }
@@ -107,8 +125,6 @@ std::vector<std::string> sets_found(const CommandLine& line) {
   std::vector<std::string> names;
   for (const SetReport& set : list_sets(line.common.data_dir))
     if (set.folder) names.push_back(set.name);
-  for (const SpeechSetReport& set : list_speech_sets(line.common.data_dir))
-    if (set.folder) names.push_back(set.name);
   if (names.empty()) throw DataError("no data set was found; \"tapeformer data list\" says how to get them");
   return names;
 }
@@ -117,21 +133,15 @@ void verify_one(const std::string& name, const std::string& layout, const Comman
                 Verified& verified) {
   if (is_config(name)) return verify_config(name, line, verified);
   if (is_path(name)) return verify_folder(name, layout, name, line, verified);
-  if (is_speech_set(name))
-    return verify_folder(name, name, speech_set_folder(name, line.common.data_dir), line, verified);
-  std::vector<std::string> known = speech_sets();
-  for (const SetReport& set : list_sets(line.common.data_dir)) known.push_back(set.name);
+  if (const KnownSet* const set = unpublished_set(name))
+    return verify_folder(name, name, require_set(*set, line.common.data_dir), line, verified);
+  const auto known = set_names([](const KnownSet& set) { return !set.files.empty(); });
   if (std::find(known.begin(), known.end(), name) == known.end())
     throw ConfigError(unknown_text("data set, folder or config", name, known));
   verify_published(name, line, verified);
 }
 
 }  // namespace
-
-bool is_speech_set(const std::string& name) {
-  const auto sets = speech_sets();
-  return std::find(sets.begin(), sets.end(), name) != sets.end();
-}
 
 void verify_data(const std::vector<std::string>& names, const CommandLine& line) {
   const std::vector<std::string> wanted = names.empty() ? sets_found(line) : names;

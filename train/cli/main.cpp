@@ -11,6 +11,7 @@
 #include "core/system/log.h"
 #include "core/system/machine.h"
 #include "train/cli/commands.h"
+#include "train/cli/data_advice.h"
 #include "train/signals.h"
 
 namespace {
@@ -87,6 +88,8 @@ int guarded(const std::string& name, const Arguments& arguments) {
     return run(name, arguments);
   } catch (const ConfigError& error) {
     return report(error.what(), kUsage);
+  } catch (const MissingSetError& error) {
+    return report(text_with_advice(error).c_str(), kBadData);
   } catch (const DataError& error) {
     return report(error.what(), kBadData);
   } catch (const CheckpointWriteError& error) {

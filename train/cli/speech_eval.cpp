@@ -87,7 +87,7 @@ int evaluate_speech(const FoundRun& found, const CommandLine& line) {
   report.add("beam", options.beam).add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
   if (const int64_t count = line.options.get<int64_t>("confusions"); count > 0) {
     std::vector<Report> rows;
-    for (const auto& [error, times] : result.score.worst(static_cast<size_t>(count)))
+    for (const auto& [error, times] : result.score.most_frequent_errors(static_cast<size_t>(count)))
       rows.push_back(Report().add("error", error).add("times", times));
     report.add("confusions", rows);
   }

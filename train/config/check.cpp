@@ -1,9 +1,9 @@
 #include "train/config/check.h"
 
 #include <algorithm>
-#include <array>
 
 #include "core/errors.h"
+#include "data/catalogue.h"
 #include "train/config/value.h"
 
 namespace tapeformer {
@@ -11,16 +11,27 @@ namespace {
 
 using Require = std::function<void(bool, const std::string&, const std::string&)>;
 
-bool is_speech_set(const std::string& name) {
-  constexpr std::array<const char*, 6> kNames = {"an4",   "fsdd",        "kaldi",
-                                                 "timit", "librispeech", "synthetic-speech"};
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+// Returns the model.type of a data set.
+std::string model_type(const KnownSet& set) {
+  if (set.type == DatasetType::sequences) return "sequence";
+  return set.type == DatasetType::speech ? "speech" : "image";
 }
 
-void check_speech(const Config& config, const Require& require) {
+void check_data(const Config& config, const KnownSet& set, const Require& require) {
   const DataConfig& data = config.data;
-  require(data.path != "" || (data.dataset != "kaldi" && data.dataset != "timit"), "data.path",
-          "data set " + quoted(data.dataset) + " needs the folder of the corpus");
+  const bool images = set.type == DatasetType::images;
+  const std::string type = model_type(set), name = quoted(data.dataset);
+  require(config.model.type == type, "model.type",
+          "data set " + name + " needs type " + quoted(type) + ", got " + quoted(config.model.type));
+  require(!images || (set.height % data.downscale == 0 && set.width % data.downscale == 0), "data.downscale",
+          concat_text(data.downscale, " does not divide images of ", set.height, " x ", set.width));
+  require(set.format != DatasetFormat::duplication_task || data.max_length % 2 == 0, "data.max_length",
+          concat_text("the duplication task has two equal halves, expected an even number, got ",
+                      data.max_length));
+  require(images || config.model.positions != "grid", "model.positions",
+          "\"grid\" needs a data set of images");
+  require(!data.path.empty() || !set.user_folder, "data.path",
+          "data set " + name + " needs the folder of the corpus");
 }
 
 }  // namespace
@@ -38,21 +49,7 @@ void check_config(const Config& config, const AttentionCatalogue& catalogue,
   require(train.steps > 0 || train.epochs > 0, "train.steps",
           "neither train.steps nor train.epochs is set, expected one above 0");
 
-  const bool symbols = data.dataset == "copy" || data.dataset == "duplication";
-  const bool speech = is_speech_set(data.dataset);
-  const std::string type = symbols ? "sequence" : speech ? "speech" : "image";
-  require(model.type == type, "model.type",
-          "data set " + quoted(data.dataset) + " needs type " + quoted(type) + ", got " + quoted(model.type));
-  const int64_t side = data.dataset == "cifar10" ? 32 : 28;
-  require(symbols || speech || side % data.downscale == 0, "data.downscale",
-          concat_text(data.downscale, " does not divide images of ", side, " x ", side));
-  require(data.dataset != "duplication" || data.max_length % 2 == 0, "data.max_length",
-          concat_text("the duplication task has two equal halves, expected an even number, got ",
-                      data.max_length));
-  require((!symbols && !speech) || model.positions != "grid", "model.positions",
-          "\"grid\" needs a data set of images");
-
-  if (speech) check_speech(config, require);
+  if (const KnownSet* const set = find_set(data.dataset)) check_data(config, *set, require);
 
   if (catalogue.model_problems)
     for (const auto& [key, problem] : catalogue.model_problems(config)) require(false, key, problem);

@@ -5,6 +5,8 @@
 #include <optional>
 #include <type_traits>
 
+#include "core/errors.h"
+#include "data/catalogue.h"
 #include "train/config/value.h"
 
 namespace tapeformer {
@@ -44,7 +46,7 @@ class TableSchema {
   }
 
   template <class T>
-  SchemaKey& add(const char* name, T Section::*member, const char* help) {
+  SchemaKey& add(const char* name, T Section::*member, const std::string& help) {
     SchemaKey key;
     key.table = table_;
     key.scope = scope_.value();  // throws if keys_of was not called
@@ -80,6 +82,23 @@ std::string device_problem(const OptionValue& value) {
   return digits ? "" : "expected \"auto\", \"cpu\", \"cuda\" or \"cuda:N\", got " + quoted(device);
 }
 
+// Returns the default of a key for the data sets of speech, and the data sets with another default:
+// "16000 (fsdd: 8000)".
+template <class T>
+std::string defaults_text(T KnownSet::*member) {
+  std::vector<T> values;
+  for (const KnownSet& set : known_sets())
+    if (set.*member != T{}) values.push_back(set.*member);
+  const T usual = *std::max_element(values.begin(), values.end(), [&](const T& a, const T& b) {
+    return std::count(values.begin(), values.end(), a) < std::count(values.begin(), values.end(), b);
+  });
+  std::string others;
+  for (const KnownSet& set : known_sets())
+    if (set.*member != T{} && set.*member != usual)
+      others += concat_text(others.empty() ? "" : ", ", set.name, ": ", set.*member);
+  return concat_text(usual, others.empty() ? "" : concat_text(" (", others, ")"));
+}
+
 // The name becomes a folder under runs/.
 std::string name_problem(const OptionValue& value) {
   const auto& name = std::get<std::string>(value);
@@ -113,9 +132,9 @@ void add_run(std::vector<SchemaKey>& keys) {
 void add_data(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
   table.keys_of(scope::every_config(), KeyRole::model);
-  table.add("dataset", &DataConfig::dataset, "data set")
-      .one_of({"mnist", "fashion-mnist", "cifar10", "copy", "duplication", "an4", "fsdd", "kaldi", "timit",
-               "librispeech", "synthetic-speech"});
+  table.add("dataset", &DataConfig::dataset, "data set").one_of(set_names([](const KnownSet& set) {
+    return set.type != DatasetType::lexicon;
+  }));
   table.keys_of(scope::every_config(), KeyRole::data);
   table.add("batch_size", &DataConfig::batch_size, "sequences per batch").range(1, kLargestSize);
   table.keys_of(scope::every_config(), KeyRole::training);
@@ -144,11 +163,11 @@ void add_speech_data(std::vector<SchemaKey>& keys) {
       .range(1, 1e9);
   table.keys_of(scope::parts(), KeyRole::data);
   table.add("train_part", &DataConfig::train_part,
-            "folder of the training part in data.path; empty: train (librispeech: train-clean-100)");
+            "folder of the training part in data.path; empty: " + defaults_text(&KnownSet::train_part));
   table.add("valid_part", &DataConfig::valid_part,
-            "folder of the part that training evaluates on; empty: valid (librispeech: dev-clean)");
+            "folder of the part that training evaluates on; empty: " + defaults_text(&KnownSet::valid_part));
   table.add("test_part", &DataConfig::test_part,
-            "folder of the test part; empty: test (librispeech: test-clean)");
+            "folder of the test part; empty: " + defaults_text(&KnownSet::test_part));
   table.keys_of(scope::lexicon(), KeyRole::data);
   table.add("lexicon", &DataConfig::lexicon,
             "file with the phones of words; empty: CMUdict in the data directories, for kaldi none, as "
@@ -169,7 +188,9 @@ void add_speech_data(std::vector<SchemaKey>& keys) {
 void add_speech_features(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
   table.keys_of(scope::recordings(), KeyRole::features);
-  table.add("sample_rate", &DataConfig::sample_rate, "samples per second; 0: 16000, fsdd 8000")
+  table
+      .add("sample_rate", &DataConfig::sample_rate,
+           "samples per second; 0: " + defaults_text(&KnownSet::sample_rate))
       .range(0, 192000);
   table.add("resample", &DataConfig::resample,
             "convert recordings of another rate; by default they are refused");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/catalogue.h"
 #include "train/config/value.h"
 
 namespace tapeformer::scope {
@@ -21,8 +22,20 @@ std::string listed(const Names& names) {
   return text;
 }
 
-KeyScope of_sets(const Names& sets, const std::string& owner) {
-  return {{owner, "data.dataset", [sets](const Config& c) { return contains(sets, c.data.dataset); }}};
+// Returns the scope of the selected data sets. Without `owner`, errors list their names.
+KeyScope of_sets(const SetFilter& filter, std::string owner = "") {
+  if (owner.empty()) {
+    const Names names = set_names(filter);
+    owner = (names.size() > 1 ? "the data sets " : "the data set ") + listed(names);
+  }
+  return {{owner, "data.dataset", [filter](const Config& c) {
+             const KnownSet* const set = find_set(c.data.dataset);
+             return set && filter(*set);
+           }}};
+}
+
+bool is_speech(const KnownSet& set) {
+  return set.type == DatasetType::speech;
 }
 
 KeyScope of_types(const Names& types) {
@@ -47,46 +60,46 @@ KeyScope both(KeyScope a, const KeyScope& b) {
 }
 
 KeyScope images() {
-  return of_sets({"mnist", "fashion-mnist", "cifar10"}, "data sets of images");
+  return of_sets([](const KnownSet& set) { return set.type == DatasetType::images; }, "data sets of images");
 }
 
 KeyScope symbols() {
-  return of_sets({"copy", "duplication"}, "the data sets \"copy\" and \"duplication\"");
+  return of_sets([](const KnownSet& set) { return set.type == DatasetType::sequences; });
 }
 
 KeyScope images_or_speech() {
-  return {{"data sets of images and speech", "data.dataset", [](const Config& c) {
-             return !contains({"copy", "duplication"}, c.data.dataset);
-           }}};
+  return of_sets([](const KnownSet& set) { return set.type != DatasetType::sequences; },
+                 "data sets of images and speech");
 }
 
 KeyScope speech() {
-  return of_sets({"an4", "fsdd", "kaldi", "timit", "librispeech", "synthetic-speech"}, "data sets of speech");
+  return of_sets(is_speech, "data sets of speech");
 }
 
 KeyScope recordings() {
-  return of_sets({"fsdd", "kaldi", "timit", "librispeech", "synthetic-speech"}, "data sets of recordings");
+  return of_sets([](const KnownSet& set) { return is_speech(set) && set.sample_rate > 0; },
+                 "data sets of recordings");
 }
 
 KeyScope parts() {
-  const Names sets = {"kaldi", "librispeech", "synthetic-speech"};
-  return of_sets(sets, "the data sets " + listed(sets));
+  return of_sets([](const KnownSet& set) { return is_speech(set) && set.has_part_folders(); });
 }
 
 KeyScope lexicon() {
-  const Names sets = {"fsdd", "kaldi", "librispeech"};
-  return of_sets(sets, "the data sets " + listed(sets));
+  return of_sets([](const KnownSet& set) { return is_speech(set) && set.labels != SpeechLabels::phones; });
 }
 
 // Without data.lexicon, the text of a Kaldi directory consists of phones.
 KeyScope unknown_words() {
   return both(lexicon(), {{"transcripts with a lexicon", "data.lexicon", [](const Config& c) {
-                             return c.data.dataset != "kaldi" || !c.data.lexicon.empty();
+                             const KnownSet* const set = find_set(c.data.dataset);
+                             return !set || set->labels != SpeechLabels::phones_or_words ||
+                                    !c.data.lexicon.empty();
                            }}});
 }
 
 KeyScope timit() {
-  return of_sets({"timit"}, "the data set \"timit\"");
+  return of_sets([](const KnownSet& set) { return set.format == DatasetFormat::timit; });
 }
 
 KeyScope normalised_features() {

@@ -1,4 +1,4 @@
-"""CTC loss with its gradient: log_softmax and torch.nn.functional.ctc_loss on random logits and labels."""
+"""Benchmark of the CTC loss and its gradient: log_softmax and torch.nn.functional.ctc_loss on random data."""
 
 import argparse
 
@@ -21,7 +21,7 @@ def main() -> None:
     torch = measure.prepare(options)
     import torch.nn.functional as F
 
-    # Frames first, as ctc_loss wants them: a transposition would count against PyTorch.
+    # Frames are the first dimension, as in ctc_loss, so the time contains no transposition.
     logits = torch.randn(options.frames, options.batch, options.classes, requires_grad=True)
     labels = torch.randint(1, options.classes, (options.batch, options.labels))
     frames = torch.full((options.batch,), options.frames)

@@ -1,5 +1,4 @@
-"""Bits/dim of a Tapeformer checkpoint, computed without Tapeformer: stock safetensors, PyTorch, and the model written
-from the paper. Prints one JSON object: nats_per_dim, bits_per_dim, examples.
+"""Evaluation of a Tapeformer checkpoint without Tapeformer, with safetensors, PyTorch and the model of model.py. Prints one JSON object: nats_per_dim, bits_per_dim, examples.
 """
 
 import argparse
@@ -42,7 +41,7 @@ def parse() -> argparse.Namespace:
 
 
 def read_images(path: Path) -> np.ndarray:
-    """Bytes (images, height, width) or (images, height, width, channels)."""
+    """Returns bytes (images, height, width) or (images, height, width, channels)."""
     if path.suffix == ".npy":
         return np.load(path)
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -57,7 +56,7 @@ def read_images(path: Path) -> np.ndarray:
 
 
 def downscale(images: np.ndarray, side: int) -> np.ndarray:
-    """(n, h, w, ...) -> (n, h / side, w / side, ...): means of blocks, rounded half up."""
+    """Averages blocks, rounding halves up: (n, h, w, ...) -> (n, h / side, w / side, ...)."""
     count, height, width, *rest = images.shape
     blocks = images.reshape(count, height // side, side, width // side, side, *rest)
     area = side * side
@@ -65,7 +64,7 @@ def downscale(images: np.ndarray, side: int) -> np.ndarray:
 
 
 def load_model(folder: Path, grid: tuple[int, int, int], form: str, dtype: torch.dtype) -> ImageModel:
-    """The model that config.toml describes, with the weights of model.safetensors, in `dtype`."""
+    """Returns the model of config.toml with the weights of model.safetensors, in `dtype`."""
     table = tomllib.loads((folder / "config.toml").read_text())["model"]
     if table.get("type", "image") != "image":
         raise SystemExit(f"{folder}: model.type is {table['type']!r}, only image models are read here")
@@ -81,7 +80,7 @@ def load_model(folder: Path, grid: tuple[int, int, int], form: str, dtype: torch
 
 @torch.inference_mode()
 def nats_per_dim(model: ImageModel, images: torch.Tensor, batch: int) -> float:
-    """Mean negative log-likelihood of every byte but the first of each image (section 1b: sample-weighted)."""
+    """Returns the mean negative log-likelihood of all bytes except the first byte of each image."""
     total = 0.0
     for part in images.split(batch):
         target = part[:, 1:].to(model.predictor.weight.dtype) / 255 * 2 - 1

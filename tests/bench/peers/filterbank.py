@@ -1,5 +1,6 @@
-"""Log-mel filterbanks of noise on one thread, by the PyPI package kaldi-native-fbank (`DIR/bin/pip install
-kaldi-native-fbank numpy` first). Handing the samples over is not timed.
+"""Benchmark of log-mel filterbanks of noise on one thread with the PyPI package kaldi-native-fbank.
+
+Requires `DIR/bin/pip install kaldi-native-fbank numpy`. The time does not include passing the samples.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Drawing images with the recurrent form of the linear model: a byte at a time, states of constant size."""
+"""Benchmark of generating images with the recurrent form of the linear model: a byte at a time, with a fixed-size state."""
 
 import argparse
 

@@ -1,7 +1,7 @@
-"""What the benchmarks of attention alone share: a process for each length, and the time and peak of one.
+"""Shared code of the benchmarks of attention, which measure each length in a separate process.
 
-Each length runs in a process of its own, so that a peak is that length's: what is resident at most (on a device:
-allocated), inputs and gradients included, above what the process held without them.
+The peak is the maximum resident memory (on a device: allocated memory) with inputs and gradients, minus the memory of
+the process without them.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import measure
 
 
 def add_options(parser: argparse.ArgumentParser, head_dim: int) -> None:
-    parser.add_argument("--from", dest="first", type=int, default=9, help="the shortest length is 2 to this")
+    parser.add_argument("--from", dest="first", type=int, default=9, help="shortest length, as a power of 2")
     parser.add_argument("--to", dest="last", type=int, default=16)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=head_dim)
@@ -26,10 +26,10 @@ def add_options(parser: argparse.ArgumentParser, head_dim: int) -> None:
 def report_one(
     prepare_run: Callable[[], Callable[[], object]], batch: int, length: int, repeats: int, baseline: int, **fields
 ) -> None:
-    """Times the call that prepare_run() makes, whose inputs it holds; baseline: measure.current() without them."""
+    """Measures the function that prepare_run() returns, which holds its inputs. `baseline` is measure.current() without them."""
     run = prepare_run()
     measure.times(run, 0, warmup=1)
-    measure.forget_peak()
+    measure.reset_peak()
     seconds = measure.median(measure.times(run, repeats, warmup=0))
     peak = measure.recent_peak() - baseline
     tokens = batch * length
@@ -45,7 +45,7 @@ def report_one(
 
 
 def run_each(benchmark: str, options: argparse.Namespace, cases: list[list[str]]) -> None:
-    """Runs this program once for each case, with --one and the case's words; prints one JSON object with all results."""
+    """Runs this program with --one for each case, and prints one JSON object with all results."""
     results = []
     for words in cases:
         command = [sys.executable, *sys.argv, "--one", *words]

@@ -1,12 +1,11 @@
-"""LSH attention alone, forward and backward, at growing lengths, by the PyPI package reformer-pytorch.
+"""Benchmark of LSH attention, forward and backward, by length, with the PyPI package reformer-pytorch.
 
-Its options are those of reformer_pytorch.LSHAttention as it comes: keys of other buckets in a chunk are seen, a key met
-twice counts twice, the first chunk looks back at the last one, scores over the root of the dimension, length /
-bucket_size buckets. The same with this tree:
+Uses the defaults of reformer_pytorch.LSHAttention: attention across buckets within a chunk, no correction of duplicate
+keys, the first chunk attends to the last, scores divided by sqrt(dim), and length / bucket_size buckets. The equivalent
+command of Tapeformer:
   tapeformer bench lsh-attention --wrap global --duplicates none --across_buckets yes --scale rsqrt_dim --shortest N
     --longest N --buckets N/64
-Prints one JSON object with a list of results (lengths.py). Needs `pip install reformer-pytorch` in the virtual
-environment of setup.sh.
+Prints one JSON object with a list of results (lengths.py). Requires `DIR/bin/pip install reformer-pytorch`.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""A stack of LSTM layers, forward and backward, and forward alone: torch.nn.LSTM.
+"""Benchmark of torch.nn.LSTM: a stack of layers, forward and backward, and forward only.
 
-PyTorch has two ways: sequences of one length as a padded tensor, which oneDNN may take, and packed sequences, which it
-needs for different lengths. Both are measured here, on the same frames.
+Measures both inputs of PyTorch on the same frames: padded tensors for sequences of equal lengths, which oneDNN supports,
+and packed sequences for different lengths.
 """
 
 import argparse

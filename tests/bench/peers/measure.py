@@ -1,4 +1,4 @@
-"""What the benchmarks share: machine, threads, precision, time, memory and one JSON object on standard output."""
+"""Shared code of the benchmarks: device, threads, precision, time, memory and the JSON output."""
 
 import argparse
 import ctypes
@@ -11,11 +11,11 @@ import sys
 import time
 from collections.abc import Callable
 
-# glibc gives large blocks back to the kernel when they are freed, and PyTorch on the CPU has no cache above malloc, so
-# that every large tensor is paid for again with page faults. These settings keep the memory, in huge pages.
+# glibc returns large freed blocks to the kernel, and PyTorch on the CPU has no cache above malloc, so every large tensor
+# causes page faults again. These settings keep freed memory in huge pages.
 KEEP_MEMORY = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592:glibc.malloc.hugetlb=1"
 
-cuda = None  # torch.cuda, where a device is measured; set by prepare
+cuda = None  # torch.cuda if a device is measured; set by prepare
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
@@ -31,9 +31,10 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
 
 
 def prepare(options: argparse.Namespace):
-    """Sets allocator, threads, seed, the machine of new tensors and the precision of products in float32, and returns
-    torch. The allocator is chosen at the start of a process, so with --malloc keep the program starts itself once more.
-    Must be called before torch is imported by anyone else.
+    """Sets allocator, threads, seed, default device and precision of float32 products, and returns torch.
+
+    The allocator is set at the start of a process, so --malloc keep restarts the program. Must be called before the first
+    import of torch.
     """
     if options.malloc == "keep" and "glibc.malloc" not in os.environ.get("GLIBC_TUNABLES", ""):
         os.environ["GLIBC_TUNABLES"] = KEEP_MEMORY
@@ -52,19 +53,19 @@ def prepare(options: argparse.Namespace):
 
 
 def mixed_precision(options: argparse.Namespace):
-    """The context in which losses are computed."""
+    """Returns the context for computing losses."""
     import torch
 
     return torch.autocast(options.device, torch.bfloat16, enabled=options.precision == "bfloat16")
 
 
 def peak_rss() -> int:
-    """Peak resident bytes of the process since it began."""
+    """Returns the peak resident bytes of the process since its start."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def forget_peak() -> None:
-    """Lets recent_peak count from here on, so that compilation and set-up are not in it."""
+def reset_peak() -> None:
+    """Resets recent_peak, for example after compilation and setup."""
     if cuda:
         cuda.reset_peak_memory_stats()
         return
@@ -73,7 +74,7 @@ def forget_peak() -> None:
 
 
 def recent_peak() -> int:
-    """Peak bytes since forget_peak: those of tensors on a device, else resident ones."""
+    """Returns the peak bytes since reset_peak: allocated by tensors on a device, else resident."""
     if cuda:
         return cuda.max_memory_allocated()
     with open("/proc/self/status") as file:
@@ -82,7 +83,7 @@ def recent_peak() -> int:
 
 
 def current() -> int:
-    """Bytes now, after freed memory went back to the system; of the same kind as recent_peak."""
+    """Returns the current bytes, after freed memory is returned to the system. Comparable with recent_peak."""
     gc.collect()
     if cuda:
         return cuda.memory_allocated()
@@ -92,7 +93,7 @@ def current() -> int:
 
 
 def times(action: Callable[[], object], repeats: int, warmup: int) -> list[float]:
-    """Seconds of each of `repeats` calls after `warmup` unmeasured ones, the device's work included."""
+    """Returns the seconds of `repeats` calls after `warmup` calls. Waits for the device after each call."""
     wait = cuda.synchronize if cuda else lambda: None
     for _ in range(warmup):
         action()

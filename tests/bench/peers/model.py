@@ -1,8 +1,7 @@
-"""The image model of "Transformers are RNNs" (arXiv 2006.16236) in PyTorch: the yardstick of the benchmarks and an
-independent reading of a checkpoint.
+"""The image model of "Transformers are RNNs" (arXiv 2006.16236) in PyTorch, for benchmarks and evaluation of checkpoints.
 
-An encoder of causal self-attention layers over byte values, with a head of discretised logistic mixtures. Parameter
-names are those of Tapeformer's checkpoints. Everything runs in float32 and in float64.
+An encoder of causal self-attention layers over byte values, with a head of discretised logistic mixtures. Parameters
+have the names of Tapeformer checkpoints. Supports float32 and float64.
 
 Shapes: B batch, L length, H heads, D head_dim, C chunk, N chunks, K mixtures.
 """
@@ -22,14 +21,14 @@ TINY_CDF = 1e-5
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What shapes the model; the defaults are the paper's MNIST model."""
+    """Sizes and options of the model. The defaults are the MNIST model of the paper."""
 
     layers: int = 8
     heads: int = 8
     head_dim: int = 32
     feedforward: int = 1024
     mixtures: int = 10
-    value_dim: int = 0  # 0: half of d_model; the positions fill the rest
+    value_dim: int = 0  # 0: half of d_model; positions use the other half
     attention: str = "linear"  # linear | softmax
     form: str = "chunked"  # of linear attention: chunked | quadratic
     chunk: int = 64
@@ -59,9 +58,9 @@ class ModelConfig:
 
 
 class FeatureMap(torch.autograd.Function):
-    """phi(x) = elu(x) + 1 (eq. 7), that is x + 1 above zero and exp(x) below, without the cancellation of e^x - 1 + 1.
+    """phi(x) = elu(x) + 1 (eq. 7), computed as x + 1 above zero and exp(x) below, without the cancellation in e^x - 1 + 1.
 
-    Its derivative is 1 above zero and exp(x) below, which is min(phi(x), 1): only the result is kept.
+    The derivative is min(phi(x), 1), so only the result is saved.
     """
 
     @staticmethod
@@ -77,8 +76,8 @@ class FeatureMap(torch.autograd.Function):
 
 
 class Relu(torch.autograd.Function):
-    """relu with its gradient from its result. torch.relu's own makes torch.compile keep a mask of bytes beside the
-    result, and writing that mask costs more with AVX2 than everything else that is not a matrix product.
+    """relu whose gradient uses its result. With torch.relu, torch.compile saves a mask of bytes, and writing this mask with
+    AVX2 takes longer than all other operations except matrix products.
     """
 
     @staticmethod
@@ -98,18 +97,19 @@ relu = Relu.apply
 
 
 def linear_attention_quadratic(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal linear attention by its definition (eq. 8), holding the L x L matrix. q, k, v: (B, H, L, D)."""
+    """Causal linear attention by its definition (eq. 8), with the L x L matrix. q, k, v: (B, H, L, D)."""
     scores = torch.tril(feature_map(q) @ feature_map(k).transpose(-1, -2))
     return (scores @ v) / (scores.sum(-1, keepdim=True) + NORMALIZER_EPS)
 
 
 def linear_attention_chunked(q: Tensor, k: Tensor, v: Tensor, chunk: int) -> Tensor:
-    """The same sums (eq. 9 to 12) chunk by chunk: what a chunk adds to the state is one product k^T v, the state before
-    a chunk is a cumulative sum over chunks, and only C x C scores exist. q, k, v: (B, H, L, D), any L.
+    """Causal linear attention in chunks (eq. 9 to 12). q, k, v: (B, H, L, D), any L.
+
+    A chunk adds k^T v to the state. The state before a chunk is a cumulative sum over chunks, and scores are C x C.
     """
     batch, heads, length, dim = q.shape
     pad = -length % chunk
-    if pad:  # rows behind the end: no earlier position sees them, and they are cut off below
+    if pad:  # padding after the end does not affect earlier positions
         q, k, v = (F.pad(x, (0, 0, 0, pad)) for x in (q, k, v))
     q, k, v = (x.reshape(batch, heads, -1, chunk, dim) for x in (q, k, v))  # (B, H, N, C, D)
     q, k = feature_map(q), feature_map(k)
@@ -182,15 +182,17 @@ class EncoderLayer(nn.Module):
 
 
 def sinusoidal_positions(length: int, width: int) -> Tensor:
-    """pe[p, 2i] = sin(p / 10000^(2i / width)), pe[p, 2i + 1] = cos(of the same); (length, width), float64."""
+    """pe[p, 2i] = sin(p / 10000^(2i / width)), pe[p, 2i + 1] = cos of the same angle; (length, width) float64."""
     even = torch.arange(0, width, 2, dtype=torch.float64)
     angle = torch.arange(length, dtype=torch.float64)[:, None] / 10000 ** (even / width)
     return torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :width]
 
 
 def grid_positions(grid: tuple[int, int, int], length: int, width: int) -> Tensor:
-    """(length, width), float64: sinusoids with base 100 of the row, the column and, for colour, the channel of the byte that
-    is predicted next, each in its share of the features."""
+    """Returns sinusoids with base 100 of the row, the column and, for colour, the channel of the next byte.
+
+    Each coordinate has an equal share of the features: (length, width) float64.
+    """
     height, columns, channels = grid
     following = torch.arange(1, length + 1)
     pixel = following // channels
@@ -205,7 +207,7 @@ def grid_positions(grid: tuple[int, int, int], length: int, width: int) -> Tenso
 
 
 class ImageModel(nn.Module):
-    """Bytes (B, L) to mixture parameters (B, L, 3 K): at position i, those of the distribution of byte i + 1."""
+    """Maps bytes (B, L) to mixture parameters (B, L, 3 K). Position i has the distribution of byte i + 1."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -224,13 +226,13 @@ class ImageModel(nn.Module):
         self.positions_exact = positions
 
     def _apply(self, fn, recurse=True):
-        """After a change of dtype the positions are rounded anew from float64, not from their float32 form."""
+        """Rounds the positions from float64 after a change of dtype."""
         super()._apply(fn, recurse)
         self.positions = self.positions_exact.to(self.predictor.weight)
         return self
 
     def embed(self, values: Tensor) -> Tensor:
-        """Concatenates, not adds, the embedded byte and the position."""
+        """Returns the concatenation of the embedded byte and the position."""
         values = self.value_embedding(values)
         positions = self.positions[: values.shape[1]].expand(values.shape[0], -1, -1)
         return torch.cat((values, positions), -1)
@@ -242,17 +244,17 @@ class ImageModel(nn.Module):
         return self.predictor(self.norm(x))
 
     def loss(self, images: Tensor) -> Tensor:
-        """Nats per modelled byte of raw images (B, L + 1): the first byte is given, never modelled."""
+        """Returns the nats per modelled byte of images (B, L + 1). The first byte is given and not modelled."""
         images = images.long()
         target = images[:, 1:].to(self.predictor.weight.dtype) / 255 * 2 - 1
         return mixture_of_logistics_loss(self(images[:, :-1]), target)
 
 
 def mixture_of_logistics_nll(parameters: Tensor, y: Tensor) -> Tensor:
-    """Negative log-likelihood of each y (...) in [-1, 1] under (..., 3 K) = K logits, K means, K log-scales.
+    """Returns the negative log-likelihood of y (...) in [-1, 1] for (..., 3 K) = K logits, K means, K log-scales.
 
-    -log sum_k pi_k [sigmoid((y + 1/255 - mu) / s) - sigmoid((y - 1/255 - mu) / s)]; at the edges of the range the
-    outer tail belongs to the edge; where the difference is tiny, the density in the middle times the width 1/127.5.
+    -log sum_k pi_k [sigmoid((y + 1/255 - mu) / s) - sigmoid((y - 1/255 - mu) / s)]. At the edges of the range, the
+    outer tail is added. If the difference is tiny, it is replaced by the density times the width 1/127.5.
     """
     logits, means, log_scales = parameters.chunk(3, -1)
     log_scales = log_scales.clamp(min=MIN_LOG_SCALE)
@@ -265,22 +267,24 @@ def mixture_of_logistics_nll(parameters: Tensor, y: Tensor) -> Tensor:
     delta = torch.sigmoid(upper) - torch.sigmoid(lower)
 
     tiny = middle - log_scales - 2 * F.softplus(middle) - math.log(127.5)
-    # The clamp keeps the logarithm of a branch that is not taken finite.
+    # The clamp keeps the logarithm finite in the branch that torch.where does not select.
     inside = torch.where(delta > TINY_CDF, torch.log(delta.clamp(min=1e-12)), tiny)
     log_probability = torch.where(y < -0.999, F.logsigmoid(upper), torch.where(y > 0.999, F.logsigmoid(-lower), inside))
     return -torch.logsumexp(log_probability + F.log_softmax(logits, -1), -1)
 
 
 def mixture_of_logistics_loss(parameters: Tensor, y: Tensor) -> Tensor:
-    """Mean over batch and length, in nats per modelled byte; divided by ln 2, bits/dim."""
+    """Returns the mean over batch and length in nats per modelled byte. Divide by ln 2 for bits/dim."""
     return mixture_of_logistics_nll(parameters, y).mean()
 
 
 def sample_mixture_of_logistics(parameters: Tensor) -> Tensor:
-    """Draws bytes (...) from (..., 3 K): k ~ softmax(logits), v = mu + s (log u - log(1 - u)), with the sampler's
-    scale s = elu(log_scale) + 1.0001."""
+    """Samples bytes (...) from (..., 3 K): k ~ softmax(logits), v = mu + s (log u - log(1 - u)).
+
+    The scale is s = elu(log_scale) + 1.0001, as in the released code.
+    """
     logits, means, log_scales = parameters.chunk(3, -1)
-    # Gumbel-max: the argmax of logits + Gumbel noise is a draw from softmax(logits).
+    # Gumbel-max: the argmax of logits + Gumbel noise is a sample of softmax(logits).
     noise = -torch.log(torch.empty_like(logits).exponential_().clamp_(min=1e-30))
     chosen = (logits + noise).argmax(-1, keepdim=True)
     mean = means.gather(-1, chosen).squeeze(-1)
@@ -291,9 +295,9 @@ def sample_mixture_of_logistics(parameters: Tensor) -> Tensor:
 
 
 class RecurrentModel:
-    """The linear model as an RNN (eq. 16 to 20): one byte in, the mixture parameters of the next byte out.
+    """The linear model as an RNN (eq. 16 to 20), which maps one byte to the mixture parameters of the next byte.
 
-    The state of a layer is s (B, H, D, D) and z (B, H, D), updated in place before it is read.
+    The state of a layer is s (B, H, D, D) and z (B, H, D). A step updates the state in place before it reads it.
     """
 
     def __init__(self, model: ImageModel, batch: int):
@@ -320,7 +324,7 @@ class RecurrentModel:
         return model.predictor(model.norm(x))
 
     def layer_step(self, layer: EncoderLayer, x: Tensor, s: Tensor, z: Tensor) -> Tensor:
-        """One encoder layer on one position x (B, d_model)."""
+        """Runs one encoder layer on one position x (B, d_model)."""
         if layer.pre_norm:
             x = x + self.attention_step(layer.attention, layer.norm1(x), s, z)
             return x + layer.feedforward(layer.norm2(x))

@@ -1,4 +1,4 @@
-"""RAdam (arXiv 1908.03265) in the variant of the paper's experiments, and clipping tensor by tensor."""
+"""RAdam (arXiv 1908.03265) in the variant of the experiments of the paper, and clipping per tensor."""
 
 import math
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def clip_per_tensor(parameters: list[Tensor], max_norm: float) -> None:
-    """Scales every gradient by itself to a Euclidean norm of at most max_norm: g *= min(1, max_norm / (|g| + 1e-6))."""
+    """Scales each gradient to a Euclidean norm of at most max_norm: g *= min(1, max_norm / (|g| + 1e-6))."""
     gradients = [p.grad for p in parameters]
     factors = torch._foreach_norm(gradients)
     torch._foreach_add_(factors, 1e-6)
@@ -38,7 +38,7 @@ class RAdam:
             p.grad = None
 
     def step_size(self) -> tuple[float, bool]:
-        """The factor of lr at the present step, and whether the step is rectified (divided by sqrt(v) + eps)."""
+        """Returns the factor of lr in this step, and whether the step is rectified (divided by sqrt(v) + eps)."""
         beta1, beta2 = self.betas
         t = self.steps
         power = beta2**t

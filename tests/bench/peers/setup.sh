@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# setup.sh DIR: a virtual environment in DIR with the current PyTorch release from PyPI, for use on the CPU. Safe to
-# run again. PyPI's Linux wheel is the CUDA build, and `import torch` links CUDA libraries even where there is no GPU.
-# What the system already has (a CUDA toolkit known to ldconfig) is used; for every other library that the import
-# misses, the one NVIDIA wheel that holds it is installed, nothing more (no Triton, no cuSOLVER, no drivers).
+# setup.sh DIR: creates a virtual environment in DIR with the current PyTorch release from PyPI, for the CPU. It can be
+# run repeatedly. The Linux wheel of PyPI is the CUDA build, and `import torch` needs CUDA libraries even without a GPU.
+# The script uses libraries of an installed CUDA toolkit. For every other library that the import needs, it installs only
+# the NVIDIA wheel that contains it, without Triton, cuSOLVER and drivers.
 set -euo pipefail
 [ $# -eq 1 ] || { echo "usage: setup.sh DIR" >&2; exit 2; }
 python=${PYTHON:-python3}
@@ -13,8 +13,8 @@ pip=("$1/bin/python" -m pip --disable-pip-version-check install --quiet)
 "${pip[@]}" filelock "typing-extensions>=4.13" "setuptools>=77" "sympy>=1.13.3" networkx jinja2 fsspec numpy safetensors \
   2> >(grep -v -e "^torch .* requires" -e "dependency resolver" >&2)
 
-# The wheel that provides what an ImportError names: a missing file ("libnccl.so.2: cannot open") or, where the
-# system's copy is too old, a missing symbol ("undefined symbol: ncclCommResume").
+# Prints the wheel for an ImportError, which names a missing file ("libnccl.so.2: cannot open") or, if the library of the
+# system is too old, a missing symbol ("undefined symbol: ncclCommResume").
 wheel_of() {
   case "$1" in
     *libcublas*|*"symbol: cublas"*) echo nvidia-cublas ;;
@@ -32,7 +32,7 @@ wheel_of() {
   esac
 }
 
-# The version that this torch asks for, where its metadata pins one.
+# The version in the metadata of torch, if there is one.
 pinned() {
   "$1/bin/python" - "$2" <<'PY'
 import sys

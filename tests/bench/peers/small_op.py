@@ -1,4 +1,4 @@
-"""What one small operation costs: an addition of 16 elements, recorded and run, and then swept back."""
+"""Benchmark of a small operation: an addition of 16 elements, forward with recording, and backward."""
 
 import argparse
 import time
@@ -9,7 +9,7 @@ import measure
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--elements", type=int, default=16)
-    parser.add_argument("--chain", type=int, default=1000, help="additions in a row before the sweep")
+    parser.add_argument("--chain", type=int, default=1000, help="number of additions before backward")
     parser.add_argument("--repeats", type=int, default=200)
     measure.add_common_options(parser)
     parser.set_defaults(threads=1)

@@ -24,7 +24,7 @@ std::vector<float> tone(int64_t count, double frequency, double rate) {
   return samples;
 }
 
-// Frames of `channels` interleaved samples.
+// Returns frames of `channels` interleaved samples.
 void write_sound(const std::filesystem::path& path, int format, const std::vector<float>& samples, int rate,
                  int channels = 1) {
   SF_INFO info{};
@@ -62,7 +62,7 @@ constexpr Container kContainers[] = {{"a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16}
 
 }  // namespace
 
-TEST_CASE("WAV, FLAC, Ogg and SPHERE give the samples that were written") {
+TEST_CASE("WAV, FLAC, Ogg and SPHERE files give the written samples") {
   const TempDir dir;
   const auto samples = tone(16000, 440, 16000);
   const std::vector<std::tuple<std::string, int, double>> formats = {
@@ -83,7 +83,7 @@ TEST_CASE("WAV, FLAC, Ogg and SPHERE give the samples that were written") {
   }
 }
 
-TEST_CASE("a range of samples is that part of the file") {
+TEST_CASE("a range of samples is read") {
   const TempDir dir;
   const auto samples = tone(200000, 300, 16000);
   write_sound(dir / "a.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, samples, 16000);
@@ -92,12 +92,12 @@ TEST_CASE("a range of samples is that part of the file") {
   REQUIRE(part.samples.size() == 80002);
   CHECK(std::equal(part.samples.begin(), part.samples.end(), whole.samples.begin() + 70001));
   CHECK(contains(decoding_error(dir / "a.flac", {.first = 5, .last = 200001}),
-                 "a.flac: samples 5 to 200001 were asked for, of 200000"));
+                 "a.flac: samples 5 to 200001 are out of range, the recording has 200000"));
   CHECK(contains(decoding_error(dir / "a.flac", {.first = 5, .last = 5}), "samples 5 to 5"));
   CHECK(contains(decoding_error(dir / "a.flac", {.first = -1}), "samples -1 to"));
 }
 
-TEST_CASE("files that end early are errors in every format") {
+TEST_CASE("truncated files are errors in every format") {
   const TempDir dir;
   const auto samples = tone(30000, 440, 16000);
   for (const auto& [name, format] : kContainers) {
@@ -109,7 +109,7 @@ TEST_CASE("files that end early are errors in every format") {
   }
 }
 
-TEST_CASE("a WAV that was written to a pipe announces no size and is read to its end") {
+TEST_CASE("a WAV that was written to a pipe has no size and is read to its end") {
   const TempDir dir;
   write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, tone(1000, 440, 16000), 16000);
   std::string bytes = read_file(dir / "a.wav");
@@ -120,7 +120,7 @@ TEST_CASE("a WAV that was written to a pipe announces no size and is read to its
   CHECK(read_audio(dir / "a.wav").samples.size() == 1000);
 }
 
-TEST_CASE("containers whose early end would not show are refused") {
+TEST_CASE("containers in which truncation cannot be detected are errors") {
   const TempDir dir;
   for (const auto& [name, format] : {std::pair{"a.aiff", SF_FORMAT_AIFF | SF_FORMAT_PCM_16},
                                      {"b.au", SF_FORMAT_AU | SF_FORMAT_PCM_16},
@@ -133,13 +133,13 @@ TEST_CASE("containers whose early end would not show are refused") {
   }
 }
 
-TEST_CASE("a FLAC that was written to a pipe announces no samples and is read to its end") {
+TEST_CASE("a FLAC that was written to a pipe has no number of samples and is read to its end") {
   const TempDir dir;
   const auto path = dir / "a.flac";
   write_sound(path, SF_FORMAT_FLAC | SF_FORMAT_PCM_16, tone(100000, 440, 16000), 16000);
   const Audio whole = read_audio(path);
   std::string bytes = read_file(path);
-  // After "fLaC" and the block's header, 13 bytes; then 36 bits of the number of samples end at byte 26.
+  // The number of samples has 36 bits, which end at byte 26 of the file.
   bytes[21] = static_cast<char>(bytes[21] & 0xF0);
   for (size_t i = 22; i < 26; ++i) bytes[i] = 0;
   write_file(path, bytes);
@@ -150,7 +150,7 @@ TEST_CASE("a FLAC that was written to a pipe announces no samples and is read to
   CHECK(std::equal(part.samples.begin(), part.samples.end(), whole.samples.begin() + 30001));
 }
 
-TEST_CASE("files that are no audio are named with the fault") {
+TEST_CASE("files that are not audio are errors with the path and the fault") {
   const TempDir dir;
   CHECK(contains(decoding_error(dir / "none.wav"), "none.wav: no such file"));
   write_file(dir / "empty.wav", std::string());
@@ -167,7 +167,7 @@ TEST_CASE("files that are no audio are named with the fault") {
   CHECK(contains(decoding_error(dir / "short.sph"), "short.sph: SPHERE compressed with shorten"));
 }
 
-TEST_CASE("several channels are refused unless one is chosen") {
+TEST_CASE("several channels are an error unless one is chosen") {
   const TempDir dir;
   std::vector<float> both;
   for (int i = 0; i < 500; ++i) {
@@ -180,7 +180,7 @@ TEST_CASE("several channels are refused unless one is chosen") {
   CHECK(contains(decoding_error(dir / "a.wav", {.channel = 2}), "has no channel 2"));
 }
 
-TEST_CASE("another rate is refused unless resampling is asked for, and resampling keeps the tone") {
+TEST_CASE("another rate is an error unless resampling is on, and resampling keeps the pitch") {
   const TempDir dir;
   write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_FLOAT, tone(22050, 440, 22050), 22050);
   CHECK(contains(decoding_error(dir / "a.wav", {.rate = 16000}),
@@ -195,7 +195,7 @@ TEST_CASE("another rate is refused unless resampling is asked for, and resamplin
                  "cannot resample"));
 }
 
-TEST_CASE("resampling in pieces gives what it gives of the whole") {
+TEST_CASE("resampling in pieces gives the same samples") {
   const auto samples = tone(5003, 440, 22050);
   for (const auto& [from, to] : {std::pair{22050, 16000}, {8000, 16000}, {16000, 8000}, {8000, 8000}}) {
     const auto whole = resample(samples, from, to);
@@ -211,7 +211,7 @@ TEST_CASE("resampling in pieces gives what it gives of the whole") {
   }
 }
 
-TEST_CASE("a stream of blocks is what is read at once") {
+TEST_CASE("a stream of blocks has the samples of read_audio") {
   const TempDir dir;
   const auto samples = tone(30001, 440, 16000);
   write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, samples, 16000);
@@ -271,14 +271,14 @@ TEST_CASE("a small FLAC of ten hours took gigabytes: decoding stops at the limit
   CHECK(contains(decoding_error(path, {.first = 16000, .max_seconds = 30}), expected));
   CHECK(read_audio(path, {.last = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
   CHECK(read_audio_info(path, 30).samples < 16000 * 40);
-  // The limit also holds if the header announces fewer samples than the file contains.
+  // The limit also holds if the header contains fewer samples than the file contains.
   bytes[25] = 100;
   write_file(path, bytes);
   CHECK(read_audio(path, {.max_seconds = 30}).samples.size() == 100);
   CHECK(peak_kilobytes() - before < 64 << 10);
 }
 
-TEST_CASE("the length limit is exact to the sample and holds in every container") {
+TEST_CASE("the length limit is exact to the sample in every container") {
   const TempDir dir;
   const auto samples = tone(16001, 440, 16000);
   for (const auto& [name, format] : kContainers) {
@@ -290,7 +290,7 @@ TEST_CASE("the length limit is exact to the sample and holds in every container"
   }
 }
 
-TEST_CASE("impossible sizes in a SPHERE header are refused without overflow") {
+TEST_CASE("invalid sizes in a SPHERE header are errors without overflow") {
   const TempDir dir;
   write_sound(dir / "a.sph", kSphere, tone(1000, 440, 16000), 16000);
   const std::string bytes = read_file(dir / "a.sph");
@@ -303,11 +303,11 @@ TEST_CASE("impossible sizes in a SPHERE header are refused without overflow") {
     header.replace(at, end - at, "sample_count -i " + count);
     header.resize(1024, ' ');
     write_file(dir / "b.sph", header + bytes.substr(1024));
-    CHECK(contains(decoding_error(dir / "b.sph"), "the header announces far more than a file can hold"));
+    CHECK(contains(decoding_error(dir / "b.sph"), "the header says more than a file can contain"));
   }
 }
 
-TEST_CASE("impossible rates and numbers of channels are refused before memory is allocated") {
+TEST_CASE("invalid rates and numbers of channels are errors before memory is allocated") {
   const TempDir dir;
   write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, tone(1000, 440, 16000), 16000);
   std::string bytes = read_file(dir / "a.wav");
@@ -319,7 +319,7 @@ TEST_CASE("impossible rates and numbers of channels are refused before memory is
 
 namespace {
 
-// What comes out of a pipe that holds these bytes.
+// Returns the samples of a pipe that contains these bytes.
 std::vector<float> piped(const std::string& bytes, bool raw, const AudioOptions& options = {}) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -339,7 +339,7 @@ std::string piping_error(const std::string& bytes, bool raw, const AudioOptions&
 
 }  // namespace
 
-TEST_CASE("a pipe gives the samples of a WAV, whatever length it announces, or of raw words") {
+TEST_CASE("a pipe gives the samples of a WAV with any length in its header, or raw samples") {
   const TempDir dir;
   const auto samples = tone(20000, 440, 16000);
   write_sound(dir / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, samples, 16000);
@@ -368,7 +368,7 @@ TEST_CASE("a pipe gives the samples of a WAV, whatever length it announces, or o
   CHECK(piped(read_file(dir / "b.wav"), false, {.channel = 1}) == std::vector<float>(500, -0.5f));
 }
 
-TEST_CASE("written WAV files are read back to 16 bits, clipped") {
+TEST_CASE("write_wav rounds samples to 16 bits and clips them") {
   const TempDir dir;
   write_wav(dir / "a.wav", std::vector<float>{0, 0.5f, -1, 2, -3}, 8000);
   CHECK(read_audio(dir / "a.wav").samples == std::vector<float>{0, 0.5f, -1, 32767.0f / 32768, -1});

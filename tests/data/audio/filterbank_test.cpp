@@ -19,7 +19,7 @@ namespace {
 
 const std::string kGolden = SOURCE_DIR "/tests/golden/filterbank_";
 
-// The values that kaldi-native-fbank computed (make_filterbank.py).
+// Returns the reference values of kaldi-native-fbank (make_filterbank.py).
 Tensor golden(const std::string& name, int64_t dims) {
   const std::string bytes = read_file(kGolden + name + ".f32");
   std::vector<float> values(bytes.size() / sizeof(float));
@@ -31,7 +31,7 @@ std::vector<float> recording() {
   return read_audio(kGolden + "8k.wav").samples;
 }
 
-// Synthetic speech with sibilants up to 8 kHz.
+// Returns synthetic speech with sibilants up to 8 kHz.
 std::vector<float> wide_recording() {
   const Audio audio = read_audio(kGolden + "16k.wav");
   REQUIRE(audio.rate == 16000);
@@ -53,22 +53,23 @@ std::string options_error(const FilterbankOptions& options) {
 
 }  // namespace
 
-TEST_CASE("filterbanks of a voice-like signal at 8 kHz are kaldi-native-fbank's") {
+TEST_CASE("filterbanks of a voice-like signal at 8 kHz match kaldi-native-fbank") {
   CHECK(max_difference(Filterbank({.rate = 8000}).compute(recording()), golden("8k", 40)) < 1e-3);
-  // The comparison can fail: another pre-emphasis is far outside.
+  // Negative control: another pre-emphasis is outside the tolerance.
   CHECK(max_difference(Filterbank({.rate = 8000, .preemphasis = 0.9}).compute(recording()),
                        golden("8k", 40)) > 0.1);
 }
 
 TEST_CASE(
-    "the 16 kHz recording was 8 kHz with samples doubled: filterbanks of speech at 16 kHz are the same") {
+    "the 16 kHz recording was 8 kHz with doubled samples: filterbanks of 16 kHz speech match "
+    "kaldi-native-fbank") {
   const auto wide = wide_recording();
   size_t repeated = 0;
   for (size_t i = 0; i + 1 < wide.size(); i += 2) repeated += wide[i] == wide[i + 1];
   CHECK(repeated < wide.size() / 8);
   const Tensor features = every_second_frame(Filterbank({}).compute(wide));
   CHECK(max_difference(features, golden("16k", 40)) < 1e-3);
-  // The energy of a sibilant is above 4 kHz (bins 31 to 39), so the comparison covers the upper filters.
+  // The energy of a sibilant is above 4 kHz, in bins 31 to 39, so the comparison covers the upper filters.
   double hiss = -100;
   for (int64_t t = 0; t < features.size(0); ++t) {
     const float* row = features.data<float>() + t * 40;
@@ -81,7 +82,7 @@ TEST_CASE(
   CHECK(max_difference(edges.compute({wide.data(), 4000}), golden("16k_edges", 24)) < 1e-3);
 }
 
-TEST_CASE("filterbanks of a person's recording are kaldi-native-fbank's") {
+TEST_CASE("filterbanks of a human voice match kaldi-native-fbank") {
   if (!have_real("fsdd")) {
     MESSAGE("skipped: no fsdd in $TAPEFORMER_DATA; the recordings above are machine speech and a buzz");
     return;
@@ -91,7 +92,7 @@ TEST_CASE("filterbanks of a person's recording are kaldi-native-fbank's") {
                        golden("digit_8k", 40)) < 1e-3);
 }
 
-TEST_CASE("the number of frames follows the edges") {
+TEST_CASE("the number of frames depends on snip_edges") {
   const Filterbank inside({}), centred({.snip_edges = false});
   for (const auto& [samples, frames] :
        {std::pair<int64_t, int64_t>{0, 0}, {399, 0}, {400, 1}, {559, 1}, {560, 2}}) {
@@ -103,12 +104,12 @@ TEST_CASE("the number of frames follows the edges") {
   CHECK(centred.compute(noise(80)).shape() == Shape({1, 40}));  // mirrored several times
 }
 
-TEST_CASE("silence is the floor, not minus infinity") {
+TEST_CASE("features of silence are the floor, not minus infinity") {
   const Tensor features = Filterbank({}).compute(std::vector<float>(1000, 0.0f));
   for (const double value : features.to_vector()) CHECK(value == doctest::Approx(std::log(1.1920929e-07)));
 }
 
-TEST_CASE("dither is a function of its stream, and about as loud as asked") {
+TEST_CASE("dither depends on the stream and has the requested standard deviation") {
   const Filterbank bank({.dither = 2, .energy = true});
   const std::vector<float> silence(16000, 0.0f);
   const RandomStream stream(5, "dither", 1);
@@ -120,7 +121,7 @@ TEST_CASE("dither is a function of its stream, and about as loud as asked") {
   CHECK(energy / static_cast<double>(features.size(0)) == doctest::Approx(399 * 4).epsilon(0.02));
 }
 
-TEST_CASE("options that make no sense are refused") {
+TEST_CASE("invalid options are errors") {
   CHECK(contains(options_error({.rate = 0}), "positive rate"));
   CHECK(contains(options_error({.frame_ms = 0}), "fewer than 2 samples"));
   CHECK(contains(options_error({.shift_ms = 0}), "shift"));
@@ -129,10 +130,10 @@ TEST_CASE("options that make no sense are refused") {
   CHECK(contains(options_error({.dither = -1}), "dither"));
 }
 
-TEST_CASE("filterbanks are far faster than real time") {
+TEST_CASE("filterbanks are at least 200 times faster than real time") {
   const Filterbank bank({});
   const auto samples = noise(16000 * 60);
-  // Time of this thread, which other work on the machine does not lengthen much.
+  // The CPU time of this thread depends little on other processes.
   const auto seconds = [] {
     timespec now{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -146,18 +147,18 @@ TEST_CASE("filterbanks are far faster than real time") {
   }
   MESSAGE("filterbanks: " << best << " times real time on one core");
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
-  CHECK(best > 200);  // 1,000 on an idle machine; tests share theirs
+  CHECK(best > 200);  // about 1,000 on an idle machine
 #endif
 }
 
-TEST_CASE("filters that no line of the spectrum falls into are refused, with the largest number that works") {
+TEST_CASE("filters without a line of the spectrum are errors with the maximum number of filters") {
   const std::string message = options_error({.rate = 8000, .bins = 200});
-  CHECK(contains(message, "num_mel_bins = 200"));
+  CHECK(contains(message, "200 mel bins"));
   const int64_t most = std::stoll(message.substr(message.rfind(' ') + 1));
   CHECK(most >= 40);
   CHECK(options_error({.rate = 8000, .bins = most + 1}) != "");
   const Tensor features = Filterbank({.rate = 8000, .bins = most}).compute(recording());
-  // No bin stays at the floor.
+  // All bins are above the floor.
   for (int64_t bin = 0; bin < most; ++bin) {
     float highest = -100;
     for (int64_t t = 0; t < features.size(0); ++t)
@@ -166,7 +167,7 @@ TEST_CASE("filters that no line of the spectrum falls into are refused, with the
   }
 }
 
-TEST_CASE("samples that come in pieces give the frames of the whole signal, to the bit") {
+TEST_CASE("samples in pieces give bit-identical frames") {
   for (const bool snip : {true, false})
     for (const FilterbankOptions& options :
          {FilterbankOptions{.rate = 8000, .dither = 1, .snip_edges = snip, .energy = true},
@@ -196,7 +197,7 @@ TEST_CASE("samples that come in pieces give the frames of the whole signal, to t
     }
 }
 
-TEST_CASE("a frame is there as soon as its samples are") {
+TEST_CASE("a frame is returned as soon as its samples are complete") {
   const Filterbank bank({.rate = 8000});
   FilterbankStream pieces(bank);
   const auto samples = noise(280);

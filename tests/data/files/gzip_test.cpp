@@ -24,7 +24,7 @@ std::string unpacking_error(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("read_unpacked gives the same bytes from a plain and a gzip file, whatever their names") {
+TEST_CASE("read_unpacked returns the same bytes for a plain and a gzip file with any name") {
   const TempDir dir;
   for (const size_t count : {0, 1, 2, 1000, 65535, 65536, 65537, 300001}) {
     CAPTURE(count);
@@ -36,7 +36,7 @@ TEST_CASE("read_unpacked gives the same bytes from a plain and a gzip file, what
   }
 }
 
-TEST_CASE("a gzip file of several streams is read to its end") {
+TEST_CASE("a gzip file of several streams is read completely") {
   const TempDir dir;
   Bytes packed = gzipped(random_bytes(1000));
   const Bytes second = gzipped(random_bytes(500));
@@ -45,7 +45,7 @@ TEST_CASE("a gzip file of several streams is read to its end") {
   CHECK(read_unpacked(dir / "two.gz", 1 << 20).size() == 1500);
 }
 
-TEST_CASE("a gzip file cut at any byte is an error that names it") {
+TEST_CASE("a gzip file that is truncated at any byte is an error with the path") {
   const TempDir dir;
   const Bytes packed = gzipped(random_bytes(300));
   for (size_t cut = 2; cut < packed.size(); ++cut) {
@@ -71,10 +71,11 @@ TEST_CASE("corrupt gzip data and bytes after it are errors") {
   Bytes longer = packed;
   longer.push_back('x');
   write_file(dir / "longer.gz", longer);
-  CHECK(contains(unpacking_error(dir / "longer.gz"), "something else follows"));
+  CHECK(contains(unpacking_error(dir / "longer.gz"), "other data follows"));
 }
 
-TEST_CASE("contents beyond the bound are refused, packed or not; contents of its size are not") {
+TEST_CASE(
+    "contents above the maximum size are errors, plain and gzip; contents of the maximum size are read") {
   const TempDir dir;
   const Bytes bytes(100000, 0);
   write_file(dir / "plain", bytes);
@@ -92,13 +93,13 @@ TEST_CASE("missing files and directories are data errors with the path") {
   CHECK(unpacking_error(dir.path()) == dir.path().string() + ": is not a regular file");
 }
 
-TEST_CASE("a pipe in place of a file is an error, not a wait") {
+TEST_CASE("a pipe instead of a file is an error and does not block") {
   const TempDir dir;
   REQUIRE(mkfifo((dir / "pipe.gz").c_str(), 0600) == 0);
   CHECK(contains(unpacking_error(dir / "pipe.gz"), "is not a regular file"));
 }
 
-TEST_CASE("prefix and digest of plain and packed files") {
+TEST_CASE("prefix and digest are those of the unpacked contents") {
   const TempDir dir;
   const Bytes bytes = {'1', '2', '3', '4', '5', '6', '7', '8', '9'};
   write_file(dir / "plain", bytes);
@@ -107,6 +108,6 @@ TEST_CASE("prefix and digest of plain and packed files") {
     CHECK(read_unpacked_prefix(dir / name, 4) == Bytes{'1', '2', '3', '4'});
     CHECK(read_unpacked_prefix(dir / name, 40) == bytes);
     CHECK(digest_unpacked(dir / name) ==
-          Digest{9, "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"});  // by sha256sum
+          Digest{9, "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"});  // from sha256sum
   }
 }

@@ -21,13 +21,14 @@ TEST_CASE("find_invalid_utf8 returns the offset of the first invalid byte") {
   for (const std::string good : {"", "plain", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xED\x9F\xBF",
                                  "\xEE\x80\x80", "\xF4\x8F\xBF\xBF", "\xC2\x80"})
     CHECK(find_invalid_utf8(good) == kNone);
-  // A lone byte, overlong forms, surrogates, too large, cut short.
+  // A continuation byte alone, overlong forms, surrogates, code points that are too large, truncated
+  // sequences.
   for (const std::string bad : {"\x80", "\xE9", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF",
                                 "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF", "\xE2\x82", "\xC3", "\xC3g"})
     CHECK(find_invalid_utf8("ab" + bad) == 2);
 }
 
-TEST_CASE("text that is not UTF-8 failed at the first checkpoint: it is refused with its file and line") {
+TEST_CASE("text that is not UTF-8 failed at the first checkpoint: it is an error with its file and line") {
   const TempDir dir;
   write_file(dir / "list", "a good line\n" + kLatin1 + " b\n");
   const std::string expected =

@@ -15,7 +15,7 @@ std::string parsing_error(const Bytes& bytes, int rank) {
 
 }  // namespace
 
-TEST_CASE("read_idx reads images and labels, plain and packed") {
+TEST_CASE("read_idx reads images and labels, plain and gzip") {
   const TempDir dir;
   const Bytes images = idx_bytes(0x803, {3, 4, 5}, 60);
   write_file(dir / "images", images);
@@ -31,7 +31,7 @@ TEST_CASE("read_idx reads images and labels, plain and packed") {
   CHECK(parse_idx(idx_bytes(0x803, {0, 28, 28}, 0), 3, "nothing").numel() == 0);
 }
 
-TEST_CASE("a wrong magic number names the file, what was expected and what was found") {
+TEST_CASE("the error of a wrong magic number contains the file, the expected and the found number") {
   CHECK(
       parsing_error(idx_bytes(0x801, {6}, 6), 3) ==
       "the-file: expected the IDX magic number 0x00000803 (unsigned bytes, dimensions: 3), found 0x00000801");
@@ -39,7 +39,7 @@ TEST_CASE("a wrong magic number names the file, what was expected and what was f
   CHECK(contains(parsing_error({'<', 'h', 't', 'm', 'l'}, 3), "found 0x3c68746d"));
 }
 
-TEST_CASE("an IDX file cut at any byte is an error, and so is a longer one") {
+TEST_CASE("an IDX file that is truncated at any byte or too long is an error") {
   const Bytes whole = idx_bytes(0x803, {2, 3, 3}, 18);
   for (size_t cut = 0; cut < whole.size(); ++cut) {
     CAPTURE(cut);
@@ -49,10 +49,10 @@ TEST_CASE("an IDX file cut at any byte is an error, and so is a longer one") {
     CHECK(contains(message, "expected"));
   }
   CHECK(parsing_error(idx_bytes(0x803, {2, 3, 3}, 19), 3) ==
-        "the-file: the header announces (2, 3, 3), expected 18 bytes after it, found 19");
+        "the-file: the header contains the sizes (2, 3, 3), expected 18 bytes after it, found 19");
 }
 
-TEST_CASE("absurd sizes are refused before any memory is taken") {
+TEST_CASE("invalid sizes are errors before memory is allocated") {
   CHECK(contains(parsing_error(idx_bytes(0x803, {0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 100), 3),
                  "expected far more bytes after it, found 100"));
   CHECK(contains(parsing_error(idx_bytes(0x803, {0xFFFFFFFF, 28, 28}, 100), 3),

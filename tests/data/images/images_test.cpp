@@ -17,7 +17,7 @@ std::string cifar_name(int batch) {
   return batch > 5 ? "test_batch.bin" : "data_batch_" + std::to_string(batch) + ".bin";
 }
 
-// Six files of the right size, all zero (and sparse on disk) but for the given record of the third batch.
+// Writes six sparse files of the right size. All bytes are 0 except one record of the third batch.
 void write_sparse_cifar(const std::filesystem::path& folder, int64_t record, const Bytes& contents) {
   for (int batch = 1; batch <= 6; ++batch) {
     write_file(folder / cifar_name(batch), Bytes{});
@@ -38,14 +38,14 @@ uint8_t pixel(const ImageSet& set, int64_t i, int64_t position) {
   return set.pixels.data<uint8_t>()[i * set.pixels.size(1) + position];
 }
 
-// What loading a split says when it fails as data.
+// Returns the message of the DataError of loading a split.
 std::string loading_error(const TempDir& dir, const std::string& name, const std::string& split = "train") {
   return message_of<DataError>([&] { load_images(name, split, in(dir)); });
 }
 
 }  // namespace
 
-TEST_CASE("train, valid and test are the right examples, and limit takes the first of a split") {
+TEST_CASE("train, valid and test contain the expected examples, and limit selects the first of a split") {
   const TempDir dir;
   write_tiny_mnist(dir / "mnist", 25, 7);
   ImageOptions options = in(dir);
@@ -73,13 +73,13 @@ TEST_CASE("train, valid and test are the right examples, and limit takes the fir
   CHECK(load_images("mnist", "valid", options).pixels.shape() == Shape{5, 24});
 }
 
-TEST_CASE("split sizes are said with the held-out examples") {
+TEST_CASE("the summary of the splits contains the held-out examples") {
   CHECK(split_summary("mnist", 55000, 5000, 10000) ==
         "mnist: 55,000 train, 5,000 valid (the last of train), 10,000 test");
   CHECK(split_summary("tiny", 999, 0, 1000000) == "tiny: 999 train, 1,000,000 test");
 }
 
-TEST_CASE("options that do not fit the set are config errors") {
+TEST_CASE("invalid options for a data set are config errors") {
   const TempDir dir;
   write_tiny_mnist(dir / "mnist", 25, 7);
   const auto error = [&](const std::string& split, int64_t validation, int64_t downscale) {
@@ -89,25 +89,26 @@ TEST_CASE("options that do not fit the set are config errors") {
     return message_of<ConfigError>([&] { load_images("mnist", split, options); });
   };
   CHECK(contains(error("valid", 0, 1), "mnist: no validation split"));
-  CHECK(contains(error("train", 25, 1), "25 validation examples leave nothing of 25 training examples"));
+  CHECK(contains(error("train", 25, 1), "25 validation examples leave none of the 25 training examples"));
   CHECK(contains(error("tset", 0, 1), "did you mean \"test\"?"));
   CHECK(contains(error("train", 0, 4), "images of 4 x 6 cannot be averaged over blocks of 4 x 4"));
   CHECK(contains(error("train", 0, 0), "blocks of 0 x 0"));
   CHECK(error("train", 24, 2).empty());
 }
 
-TEST_CASE("averages of blocks round halves up, channel by channel") {
-  // One image of 2 x 4 with two channels; the blocks' sums of channel 0 are 2 and 6, of channel 1 1020 and 1.
+TEST_CASE("averages of blocks are computed per channel and round halves up") {
+  // One image of 2 x 4 with two channels. The sums of the blocks are 2 and 6 in channel 0, and 1020 and 1 in
+  // channel 1.
   const Tensor pixels =
       Tensor::from<uint8_t>({0, 255, 1, 255, 5, 0, 1, 0, 1, 255, 0, 255, 0, 1, 0, 0}, {1, 16});
   const Tensor out = downscale_images(pixels, 2, 4, 2, 2);
   CHECK(out.to_vector() == std::vector<double>{1, 255, 2, 0});
-  // Blocks of three: 4 / 9 rounds down, 5 / 9 up.
+  // Blocks of 3 x 3: 4 / 9 is rounded down, and 5 / 9 is rounded up.
   CHECK(downscale_images(Tensor::from<uint8_t>({4, 0, 0, 0, 0, 0, 0, 0, 0}, {1, 9}), 3, 3, 1, 3).item() == 0);
   CHECK(downscale_images(Tensor::from<uint8_t>({5, 0, 0, 0, 0, 0, 0, 0, 0}, {1, 9}), 3, 3, 1, 3).item() == 1);
 }
 
-TEST_CASE("IDX pairs that disagree name the file and what was expected") {
+TEST_CASE("mismatched IDX files are errors with the file and the expected contents") {
   const TempDir dir;
   const auto folder = dir / "mnist";
   write_tiny_mnist(folder, 25, 7);
@@ -132,7 +133,7 @@ TEST_CASE("IDX pairs that disagree name the file and what was expected") {
   CHECK(contains(loading_error(dir, "mnist"), "t10k-images-idx3-ubyte.gz: images of 4 x 5, expected 4 x 6"));
 }
 
-TEST_CASE("truncated, corrupt and empty image files are data errors that name them") {
+TEST_CASE("truncated, corrupt and empty image files are data errors with the path") {
   const TempDir dir;
   const auto images = dir / "mnist" / "train-images-idx3-ubyte.gz";
   write_tiny_mnist(dir / "mnist", 25, 7);
@@ -141,21 +142,21 @@ TEST_CASE("truncated, corrupt and empty image files are data errors that name th
   CHECK(contains(loading_error(dir, "mnist"), images.string() + ": the gzip data ends early"));
   write_file(images, idx_bytes(0x803, {25, 4, 6}, 599));
   CHECK(contains(loading_error(dir, "mnist"),
-                 images.string() + ": the header announces (25, 4, 6), expected 600"));
+                 images.string() + ": the header contains the sizes (25, 4, 6), expected 600"));
   write_file(images, idx_bytes(0x802, {25, 4, 6}, 600));
   CHECK(contains(loading_error(dir, "mnist"), images.string() + ": expected the IDX magic number"));
   write_tiny_mnist(dir / "mnist", 0, 0);
   CHECK(contains(loading_error(dir, "mnist"), "mnist has no train examples"));
 }
 
-TEST_CASE("CIFAR-10 planes become r g b per pixel, across batch files") {
+TEST_CASE("planes of CIFAR-10 are interleaved by pixel, across batch files") {
   const TempDir dir;
   Bytes record(kCifarRecord);
   record[0] = 9;
   for (size_t i = 1; i < record.size(); ++i) record[i] = static_cast<uint8_t>(i % 253);
   write_sparse_cifar(dir / "cifar10", 17, record);
   ImageOptions options = in(dir);
-  options.validation = 29983;  // example 20,017 of 50,000 becomes the first of valid
+  options.validation = 29983;  // example 20,017 of 50,000 is the first of valid
   options.limit = 2;
   const ImageSet set = load_images("cifar10", "valid", options);
   CHECK(set.pixels.shape() == Shape{2, 3072});
@@ -166,19 +167,19 @@ TEST_CASE("CIFAR-10 planes become r g b per pixel, across batch files") {
       CHECK(pixel(set, 0, 3 * position + channel) == (1 + channel * 1024 + position) % 253);
 
   options = in(dir);
-  options.limit = 20018;  // the first two batches and a bit
+  options.limit = 20018;  // the first two batches and 18 examples
   const ImageSet train = load_images("cifar10", "train", options);
   CHECK(train.labels.data<int64_t>()[20016] == 0);
   CHECK(train.labels.data<int64_t>()[20017] == 9);
   CHECK(pixel(train, 20017, 3071) == 3072 % 253);
 }
 
-TEST_CASE("CIFAR-10 files of a wrong size and impossible labels are data errors") {
+TEST_CASE("CIFAR-10 files with a wrong size or invalid labels are data errors") {
   const TempDir dir;
   write_sparse_cifar(dir / "cifar10", 4, Bytes{10});
   CHECK(loading_error(dir, "cifar10") ==
         (dir / "cifar10/data_batch_3.bin").string() + ": label 10 of example 4, expected 0 to 9");
-  // Cut at a record, so that only the number of records is wrong.
+  // The file ends after a complete record, so only the number of records is wrong.
   std::filesystem::resize_file(dir / "cifar10/test_batch.bin", 9999 * kCifarRecord);
   CHECK(loading_error(dir, "cifar10", "test") ==
         (dir / "cifar10/test_batch.bin").string() +
@@ -187,7 +188,7 @@ TEST_CASE("CIFAR-10 files of a wrong size and impossible labels are data errors"
   CHECK(contains(loading_error(dir, "cifar10", "test"), "test_batch.bin: expected at most 30730000"));
 }
 
-TEST_CASE("Fashion-MNIST of the Debian package") {
+TEST_CASE("Fashion-MNIST of the Debian package is loaded") {
   const TempDir empty;
   ImageOptions options = in(empty);
   options.downscale = 2;
@@ -217,7 +218,7 @@ void check_cifar10(const ImageOptions& options) {
   std::array<int64_t, 10> count{};
   for (int64_t i = 0; i < 50000; ++i) ++count[static_cast<size_t>(train.labels.data<int64_t>()[i])];
   for (const int64_t of_class : count) CHECK(of_class == 5000);
-  // The first image, a frog: its first pixel is (59, 62, 63).
+  // The first pixel of the first image is (59, 62, 63).
   CHECK(train.labels.data<int64_t>()[0] == 6);
   CHECK(pixel(train, 0, 0) == 59);
   CHECK(pixel(train, 0, 1) == 62);
@@ -226,7 +227,7 @@ void check_cifar10(const ImageOptions& options) {
 
 }  // namespace
 
-TEST_CASE("MNIST and CIFAR-10 at their full sizes, generated") {
+TEST_CASE("generated MNIST and CIFAR-10 of full size are loaded") {
   const TempDir dir;
   write_stand_in_mnist(dir / "mnist");
   write_stand_in_cifar10(dir / "cifar10");
@@ -234,7 +235,7 @@ TEST_CASE("MNIST and CIFAR-10 at their full sizes, generated") {
   check_cifar10(in(dir));
 }
 
-TEST_CASE("real MNIST") {
+TEST_CASE("the real MNIST is loaded") {
   if (!have_real("mnist")) {
     MESSAGE("skipped: no mnist in $TAPEFORMER_DATA");
     return;
@@ -242,7 +243,7 @@ TEST_CASE("real MNIST") {
   check_mnist({});
 }
 
-TEST_CASE("real CIFAR-10") {
+TEST_CASE("the real CIFAR-10 is loaded") {
   if (!have_real("cifar10")) {
     MESSAGE("skipped: no cifar10 in $TAPEFORMER_DATA");
     return;

@@ -18,7 +18,7 @@ Tensor pattern(const Shape& shape) {
 
 }  // namespace
 
-TEST_CASE("grey and RGB images survive writing and reading") {
+TEST_CASE("grey and RGB images are unchanged after writing and reading") {
   const TempDir dir;
   for (const Shape& shape : {Shape{1, 1, 1}, Shape{5, 7, 1}, Shape{1, 1, 3}, Shape{31, 33, 3}}) {
     CAPTURE(shape.to_string());
@@ -31,8 +31,8 @@ TEST_CASE("grey and RGB images survive writing and reading") {
   }
 }
 
-TEST_CASE("a grid places, magnifies and separates its images") {
-  // Three images of 1 x 2 with scale 2 and gap 1 in two columns: 2 rows of height 2.
+TEST_CASE("a grid arranges, scales and separates its images") {
+  // Three images of 1 x 2 with scale 2 and gap 1 in two columns form 2 rows of height 2.
   const Tensor images = Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2});
   const Tensor grid = image_grid(images, 1, 2, 1, {.columns = 2, .scale = 2, .gap = 1, .background = 9});
   CHECK(grid.shape() == Shape{7, 11, 1});
@@ -49,7 +49,7 @@ TEST_CASE("a grid places, magnifies and separates its images") {
   CHECK(image_grid(pattern({10, 196}), 14, 14, 1).shape() == Shape{3 * 58 + 2, 4 * 58 + 2, 1});
 }
 
-TEST_CASE("what is no image is refused with its shape") {
+TEST_CASE("tensors that are not images are errors with the shape") {
   const TempDir dir;
   CHECK_THROWS_WITH_AS(write_png(dir / "x.png", pattern({4, 4, 2})),
                        "write_png: needs contiguous uint8 (height, width, 1 or 3), not (4, 4, 2) uint8",
@@ -64,7 +64,7 @@ TEST_CASE("what is no image is refused with its shape") {
   CHECK(!std::filesystem::exists(dir / "x.png"));
 }
 
-TEST_CASE("a PNG that cannot be written or read names its path") {
+TEST_CASE("errors of writing and reading a PNG contain the path") {
   const TempDir dir;
   const auto path = dir / "none" / "grid.png";
   CHECK(contains(message_of<std::runtime_error>([&] {
@@ -73,7 +73,7 @@ TEST_CASE("a PNG that cannot be written or read names its path") {
                  "cannot write " + path.string()));
   write_png(dir / "image.png", pattern({9, 9, 3}));
   const std::string whole = read_file(dir / "image.png");
-  for (size_t cut = 0; cut < whole.size() - 12; ++cut) {  // the last 12 bytes are the end mark
+  for (size_t cut = 0; cut < whole.size() - 12; ++cut) {  // the last 12 bytes are the end marker
     CAPTURE(cut);
     write_file(dir / "cut.png", whole.substr(0, cut));
     CHECK(contains(message_of<DataError>([&] { read_png(dir / "cut.png"); }),

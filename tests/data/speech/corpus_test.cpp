@@ -45,7 +45,7 @@ void check_digits(const std::filesystem::path& folder) {
 
 }  // namespace
 
-TEST_CASE("corpora in the layouts of AN4 and of the spoken digits, generated at full size") {
+TEST_CASE("generated AN4 and spoken digits of full size are read") {
   const TempDir dir;
   write_stand_in_an4(dir / "an4");
   check_an4(dir / "an4");
@@ -74,7 +74,7 @@ TEST_CASE("the spoken digits have 300 test and 2,700 train recordings") {
   check_digits(real_set("fsdd"));
 }
 
-TEST_CASE("a small AN4 directory, and what can be wrong with it") {
+TEST_CASE("a small AN4 directory is read, and its faults are errors") {
   const TempDir dir;
   write_file(dir / "etc/an4.dic", std::string("A  AH\nA(2)  EY\nB  B IY\n"));
   write_file(dir / "etc/an4_train.fileids", std::string("x/spk/u1\nx/spk/u2\n"));
@@ -92,7 +92,7 @@ TEST_CASE("a small AN4 directory, and what can be wrong with it") {
                  "lacks words of 1 utterances: C"));
 }
 
-TEST_CASE("unknown words drop their utterances when that is asked for") {
+TEST_CASE("utterances with unknown words are removed with UnknownWords::drop") {
   Lexicon lexicon;
   lexicon.add("a", {"AH"});
   Corpus corpus{"c", std::vector<Utterance>(2)};
@@ -105,13 +105,13 @@ TEST_CASE("unknown words drop their utterances when that is asked for") {
   CHECK(corpus.utterances[0].phones == Words{"AH", "AH"});
 }
 
-TEST_CASE("TIMIT and LibriSpeech directories") {
+TEST_CASE("TIMIT and LibriSpeech directories are read") {
   const TempDir dir;
   write_file(dir / "TRAIN/DR1/FCJF0/SI1027.PHN",
              std::string("0 100 h#\n100 200 ix\n200 300 q\n300 400 zh\n"));
   write_file(dir / "TRAIN/DR1/FCJF0/SA1.PHN", std::string("0 100 h#\n"));
   write_file(dir / "TEST/DR1/FELC0/SI756.PHN", std::string("0 100 h#\n"));
-  write_file(dir / "TEST/DR1/FAKS0/SI943.PHN", std::string("0 100 h#\n"));  // not of the core test set
+  write_file(dir / "TEST/DR1/FAKS0/SI943.PHN", std::string("0 100 h#\n"));  // not in the core test set
   const Corpus train = read_timit(dir.path(), "train", PhoneSet::timit39);
   REQUIRE(train.utterances.size() == 1);
   CHECK(train.utterances[0].id == "fcjf0_si1027");
@@ -143,7 +143,7 @@ TEST_CASE("TIMIT and LibriSpeech directories") {
                  "84-122.trans.txt:2: \"84-121-1\" is a duplicate of"));
 }
 
-TEST_CASE("a feature file of the wrong size is named") {
+TEST_CASE("a feature file of the wrong size is an error with the path") {
   const TempDir dir;
   std::string bytes("\0\0\0\2\x3f\x80\0\0\xc0\0\0\0", 12);
   write_file(dir / "a.mfc", bytes);
@@ -151,5 +151,6 @@ TEST_CASE("a feature file of the wrong size is named") {
   CHECK(contains(message_of<DataError>([&] { read_mfc(dir / "a.mfc"); }), "a multiple of 13"));
   bytes.pop_back();
   write_file(dir / "a.mfc", bytes);
-  CHECK(contains(message_of<DataError>([&] { read_mfc(dir / "a.mfc", 2); }), "a count of 2 and 7 bytes"));
+  CHECK(contains(message_of<DataError>([&] { read_mfc(dir / "a.mfc", 2); }),
+                 "the number 2 and 7 further bytes"));
 }

@@ -21,7 +21,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Recordings of noise, u0 … u(n-1), of 2000 samples and 500 more each, by two speakers.
+// Writes recordings of noise by two speakers. Recording i is "u<i>" and has 2000 + 500 * i samples.
 Corpus noise_corpus(const TempDir& dir, int count) {
   Corpus corpus{"noise", {}};
   for (int i = 0; i < count; ++i) {
@@ -55,7 +55,7 @@ std::vector<int64_t> random_lengths(int64_t count) {
 
 }  // namespace
 
-TEST_CASE("a batch holds features, labels and both lengths, padded") {
+TEST_CASE("a batch contains padded features and labels, and their lengths") {
   const TempDir dir;
   SpeechOptions options = options_8k();
   options.delta_order = 2;
@@ -77,7 +77,7 @@ TEST_CASE("a batch holds features, labels and both lengths, padded") {
   CHECK_THROWS_AS(set.batch(std::vector<int64_t>{6}), ShapeError);
 }
 
-TEST_CASE("features are those of the cache, which changes with every parameter, file and damage") {
+TEST_CASE("features equal those of the cache, which changes with every option and file") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 5);
   SpeechOptions options = options_8k();
@@ -114,11 +114,11 @@ TEST_CASE("features are those of the cache, which changes with every parameter, 
   const auto path = dir / "cache" / (cache_key(changed, cached) + ".features");
   REQUIRE(std::filesystem::exists(path));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 5);
-  CHECK(!FeatureStore(changed, cached).from_cache());  // damaged, so made again
+  CHECK(!FeatureStore(changed, cached).from_cache());  // damaged, so it is computed again
   CHECK(FeatureStore(changed, cached).from_cache());
 }
 
-TEST_CASE("a cache keeps faults of recordings, not those of commands, and no damaged values") {
+TEST_CASE("a cache contains faults of recordings, but no faults of commands and no damaged values") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 3);
   FeatureOptions cached = options_8k().features;
@@ -137,7 +137,7 @@ TEST_CASE("a cache keeps faults of recordings, not those of commands, and no dam
   CHECK(!FeatureStore(corpus, cached).from_cache());
   CHECK(FeatureStore(corpus, cached).from_cache());
 
-  // The file that the command prints comes later.
+  // The file that the command prints is written later.
   corpus.utterances[1].path.clear();
   corpus.utterances[1].command = "cat " + (dir / "late.wav").string() + " 2>/dev/null";
   const FeatureStore failed(corpus, cached);
@@ -171,7 +171,7 @@ TEST_CASE("a feature cache with a flipped bit at any offset is computed again") 
   }
 }
 
-TEST_CASE("an index of a feature cache whose sizes overflow is refused") {
+TEST_CASE("the index of a feature cache with overflowing sizes is not used") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 1);
   FeatureOptions cached = options_8k().features;
@@ -189,7 +189,7 @@ TEST_CASE("an index of a feature cache whose sizes overflow is refused") {
   CHECK(FeatureStore(corpus, cached).from_cache());
 }
 
-TEST_CASE("unfinished files of a feature cache are removed, unless a process still writes them") {
+TEST_CASE("unfinished files of a feature cache are removed unless a process has them open") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 1);
   FeatureOptions cached = options_8k().features;
@@ -211,7 +211,7 @@ TEST_CASE("unfinished files of a feature cache are removed, unless a process sti
   CHECK_FALSE(std::filesystem::exists(written));
 }
 
-TEST_CASE("an utterance with a fault is left out and named") {
+TEST_CASE("an utterance with a fault is left out and reported") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 3);
   corpus.utterances[1].fault = "list:2: an empty transcript";
@@ -224,7 +224,7 @@ TEST_CASE("an utterance with a fault is left out and named") {
                  "list:2: an empty transcript"));
 }
 
-TEST_CASE("dither is other noise in every epoch and utterance, and the same one when asked again") {
+TEST_CASE("dither depends on the epoch and the utterance, and repeated calls give the same noise") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 3);
   std::filesystem::copy_file(corpus.utterances[0].path, corpus.utterances[1].path,
@@ -245,7 +245,7 @@ TEST_CASE("dither is other noise in every epoch and utterance, and the same one 
   CHECK(max_difference(noisy.batch(one, nullptr, {}, 1).features, noisy.batch(one).features) > 1e-4);
 }
 
-TEST_CASE("an utterance is as long as its steps in the model: frames that do not fill one do not count") {
+TEST_CASE("the length of an utterance is its number of complete steps of the model") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 1);
   SpeechOptions options = options_8k();
@@ -261,7 +261,7 @@ TEST_CASE("an utterance is as long as its steps in the model: frames that do not
   CHECK(!usable(frames / 4 + 1));
 }
 
-TEST_CASE("bad files are named and left out, or end the run") {
+TEST_CASE("unusable files are left out and reported, or are errors with refuse_bad") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 8);
   write_file(corpus.utterances[0].path, std::string("no sound"));
@@ -289,7 +289,7 @@ TEST_CASE("bad files are named and left out, or end the run") {
                  "no utterance can be used, of 2; the first: u0"));
 }
 
-TEST_CASE("scoring keeps what training leaves out: utterances shorter than their labels, and unseen phones") {
+TEST_CASE("scoring keeps utterances that are shorter than their labels or have unseen phones") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 4);
   corpus.utterances[0].phones = Words(40, "a");
@@ -313,10 +313,10 @@ TEST_CASE("scoring keeps what training leaves out: utterances shorter than their
   CHECK(set.batch(one).labels.shape() == Shape({1, 1}));
 }
 
-TEST_CASE("values that are not finite are a fault of their utterance, whatever they come from") {
+TEST_CASE("values that are not finite are faults of their utterance for all kinds of files") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 4);
-  // A WAV of 32-bit floats: libsndfile gives what it holds.
+  // A WAV of 32-bit floats, which libsndfile returns unchanged.
   const std::vector<float> samples = {0.1f, NAN, 0.3f, -0.2f};
   std::string wav = read_file(corpus.utterances[0].path);
   wav[20] = 3;   // floats
@@ -335,7 +335,7 @@ TEST_CASE("values that are not finite are a fault of their utterance, whatever t
   CHECK(contains(set.report().bad[1], "u1.mfc: frame 1 has a value that is not finite"));
 }
 
-TEST_CASE("normalisation by utterance, speaker and set") {
+TEST_CASE("features are normalised by utterance, speaker or data set") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 4);
   const auto mean_of = [](const SpeechDataset& set, const std::vector<int64_t>& which) {
@@ -359,7 +359,7 @@ TEST_CASE("normalisation by utterance, speaker and set") {
                        global.features(3)) == 0);
 }
 
-TEST_CASE("with a limit the statistics of a speaker are those of all its utterances") {
+TEST_CASE("with a limit, statistics of a speaker use all utterances of the speaker") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 7);
   SpeechOptions options = options_8k();
@@ -378,7 +378,7 @@ TEST_CASE("with a limit the statistics of a speaker are those of all its utteran
   }
 }
 
-TEST_CASE("batches do not depend on threads, and masks on stream and utterance") {
+TEST_CASE("batches do not depend on threads, and masks depend on the stream and the utterance") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 7);
   const int before = threads();
@@ -397,7 +397,7 @@ TEST_CASE("batches do not depend on threads, and masks on stream and utterance")
   CHECK(max_difference(results[0], results[2]) == 0);
 }
 
-TEST_CASE("plans keep the frame budget and hold every utterance once, differently in every epoch") {
+TEST_CASE("plans keep the limit on frames, contain every utterance once and differ between epochs") {
   const std::vector<int64_t> lengths = random_lengths(1000);
   const BatchPlanOptions options{.max_frames = 4000, .seed = 5};
   const auto first = plan_batches(lengths, options, 0);
@@ -426,7 +426,7 @@ TEST_CASE("plans keep the frame budget and hold every utterance once, differentl
 
 namespace {
 
-// Corpora in data/an4 and data/fsdd, and the lexicon in data/cmudict.
+// Uses the corpora in data/an4 and data/fsdd, and the lexicon in data/cmudict.
 void check_corpora(const std::filesystem::path& data) {
   const Lexicon cmudict = Lexicon::read(data / "cmudict" / "cmudict.dict");
   Corpus digits = read_spoken_digits(data / "fsdd", "train");
@@ -435,7 +435,7 @@ void check_corpora(const std::filesystem::path& data) {
   for (const Corpus& corpus : {read_an4(an4, "train"), read_an4(an4, "test"), digits}) {
     std::vector<Words> sequences;
     for (const Utterance& utterance : corpus.utterances) sequences.push_back(utterance.phones);
-    const SpeechDataset set(corpus, table_of(sequences), options_8k());
+    const SpeechDataset set(corpus, make_phone_table(sequences), options_8k());
     CHECK(set.report().bad.empty());
     CHECK(set.size() + static_cast<int64_t>(set.report().too_short.size()) ==
           static_cast<int64_t>(corpus.utterances.size()));
@@ -445,14 +445,14 @@ void check_corpora(const std::filesystem::path& data) {
                         << set.report().labels << " labels of " << set.phones().classes() - 1 << " phones, "
                         << set.report().too_short.size() << " too short; " << batches.size() << " batches, "
                         << 100 * padding_share(lengths, batches) << " % padding");
-    CHECK(padding_share(lengths, batches) < 0.15);  // the few utterances of a test set differ more
+    CHECK(padding_share(lengths, batches) < 0.15);  // lengths in a small test set differ more
     CHECK(set.batch(batches[0]).features.size(2) == set.dims());
   }
 }
 
 }  // namespace
 
-TEST_CASE("every utterance of generated AN4 and spoken digits can be used") {
+TEST_CASE("every utterance of generated AN4 and spoken digits is usable") {
   const TempDir dir;
   write_stand_in_an4(dir / "an4", 4);
   write_stand_in_fsdd(dir / "fsdd", 12);
@@ -460,7 +460,7 @@ TEST_CASE("every utterance of generated AN4 and spoken digits can be used") {
   check_corpora(dir.path());
 }
 
-TEST_CASE("every utterance of AN4 and of the spoken digits can be used") {
+TEST_CASE("every utterance of AN4 and of the spoken digits is usable") {
   if (!have_real("an4") || !have_real("fsdd") || !have_real("cmudict")) {
     MESSAGE("skipped: no an4, fsdd and cmudict in $TAPEFORMER_DATA");
     return;

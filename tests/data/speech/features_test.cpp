@@ -11,8 +11,8 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("deltas are slopes, and repeat the ends") {
-  // x = t^2: the slope of the regression line is 2 t inside, its slope 2.
+TEST_CASE("deltas are slopes, and the frames at the ends are repeated") {
+  // For x = t^2, the first derivative is 2 t and the second is 2, except at the ends.
   std::vector<float> values;
   for (int t = 0; t < 12; ++t) values.push_back(static_cast<float>(t * t));
   const Tensor features = add_deltas(Tensor::from(values, {12, 1}));
@@ -23,12 +23,12 @@ TEST_CASE("deltas are slopes, and repeat the ends") {
     CHECK(v[3 * t + 1] == doctest::Approx(2 * t));
     CHECK(v[3 * t + 2] == doctest::Approx(2));
   }
-  CHECK(v[1] == doctest::Approx((1 * 1 + 2 * 4) / 10.0));  // frames before the first are the first
+  CHECK(v[1] == doctest::Approx((1 * 1 + 2 * 4) / 10.0));  // the first frame is repeated
   CHECK(add_deltas(Tensor::zeros({0, 3})).shape() == Shape({0, 9}));
   CHECK(add_deltas(Tensor::zeros({1, 3})).to_vector() == std::vector<double>(9, 0.0));
 }
 
-TEST_CASE("frames that come in pieces get the deltas of the whole, to the bit, four frames late") {
+TEST_CASE("frames in pieces get bit-identical deltas, with a delay of four frames") {
   const Tensor features = normal({23, 3}, 4, DType::float32);
   for (const int64_t order : {0, 1, 2}) {
     const auto whole = add_deltas(features, order).to_vector();
@@ -53,7 +53,7 @@ TEST_CASE("frames that come in pieces get the deltas of the whole, to the bit, f
   CHECK(contains(message_of<ShapeError>([&] { empty.push(Tensor::zeros({1, 4})); }), "expected 3 dims"));
 }
 
-TEST_CASE("normalised features have mean 0 and variance 1, whatever the parts the statistics came from") {
+TEST_CASE("normalised features have mean 0 and variance 1, also with statistics of several parts") {
   const Tensor a = normal({31, 5}, 1, DType::float32), b = uniform({70, 5}, 3, 9, 2, DType::float32);
   FeatureStatistics first, second, both;
   first.add(a);
@@ -82,7 +82,7 @@ TEST_CASE("normalised features have mean 0 and variance 1, whatever the parts th
       contains(message_of<ShapeError>([&] { normalize(constant, FeatureStatistics(), true); }), "0 frames"));
 }
 
-TEST_CASE("SpecAugment masks bands and stretches within its bounds, from its stream alone") {
+TEST_CASE("SpecAugment masks bands and spans within its limits and depends on its stream only") {
   const SpecAugmentOptions options{.frequency_width = 8, .time_width = 20, .time_share = 0.1};
   double masked = 0;
   for (uint64_t step = 0; step < 50; ++step) {
@@ -99,11 +99,11 @@ TEST_CASE("SpecAugment masks bands and stretches within its bounds, from its str
       bool empty = true;
       for (int64_t t = 0; t < 60; ++t) {
         empty = empty && v[t * 40 + d] == 0;
-        CHECK(v[t * 40 + d] == v[t * 40 + 20 + d]);  // deltas go with their bin
+        CHECK(v[t * 40 + d] == v[t * 40 + 20 + d]);  // deltas are masked together with their bin
       }
       bands += empty;
     }
-    CHECK(frames <= 12);  // two masks of a tenth
+    CHECK(frames <= 12);  // two masks of at most a tenth
     CHECK(bands <= 16);
     masked += static_cast<double>(frames + bands);
   }

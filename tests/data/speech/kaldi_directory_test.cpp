@@ -38,14 +38,14 @@ std::string matrix_bytes(const char* kind, int32_t rows, int32_t columns, const 
   return bytes;
 }
 
-// A constant is silence to the features.
+// Returns a ramp, because constant samples are silence.
 std::vector<float> ramps(size_t count) {
   std::vector<float> samples(count);
   for (size_t i = 0; i < count; ++i) samples[i] = static_cast<float>(i % 100) / 100;
   return samples;
 }
 
-// A directory of two utterances in one recording.
+// Writes a directory with two utterances in one recording.
 void write_directory(const TempDir& dir) {
   write_wav(dir / "r.wav", ramps(16000), 16000);
   write_file(dir / "wav.scp", std::string("r1 r.wav\n"));
@@ -60,7 +60,7 @@ std::string listing_error(const TempDir& dir) {
 
 }  // namespace
 
-TEST_CASE("a Kaldi directory gives its utterances with segments, words and speakers") {
+TEST_CASE("a Kaldi directory is read with segments, words and speakers") {
   const TempDir dir;
   write_directory(dir);
   Corpus corpus = read_kaldi_directory(dir.path());
@@ -78,7 +78,7 @@ TEST_CASE("a Kaldi directory gives its utterances with segments, words and speak
   CHECK(read_kaldi_directory(dir / "copy").utterances[0].words == Words{"hello", "world"});
 }
 
-TEST_CASE("every fault of a Kaldi directory is named by file and line") {
+TEST_CASE("every fault of a Kaldi directory is reported with its file and line") {
   const std::vector<std::tuple<const char*, const char*, const char*>> faults = {
       {"wav.scp", "r1 sox r.wav -t wav - |\n", "wav.scp:1: a command instead of a file"},
       {"wav.scp", "r1\n", "wav.scp:1: expected \"id path\""},
@@ -89,7 +89,7 @@ TEST_CASE("every fault of a Kaldi directory is named by file and line") {
       {"text", "b good\na hello\n", "text:2: \"a\" after \"b\": not sorted"},
       {"text", "a hello\na hello\nb good\n", "text:2: \"a\" is a duplicate of line 1"},
       {"text", "a hello\n", "text: utterance \"b\" is missing"},
-      {"text", "a hello\nb good\nc more\n", "text:3: \"c\" has neither sound nor features"},
+      {"text", "a hello\nb good\nc more\n", "text:3: \"c\" has neither a recording nor features"},
       {"utt2spk", "a s1\nb\n", "utt2spk:2: expected \"id speaker\""},
   };
   for (const auto& [name, contents, message] : faults) {
@@ -102,7 +102,8 @@ TEST_CASE("every fault of a Kaldi directory is named by file and line") {
   }
 }
 
-TEST_CASE("faults of one utterance are named by file and line, and leave the directory usable") {
+TEST_CASE(
+    "faults of single utterances are reported with their file and line, and the directory stays usable") {
   const auto one_fault = [](const TempDir& dir, const std::string& message) {
     CAPTURE(message);
     CHECK(listing_error(dir) == "");
@@ -142,13 +143,13 @@ TEST_CASE("faults of one utterance are named by file and line, and leave the dir
   one_fault(dir, "wav.scp:2: " + (dir / "other.wav").string() + ": is empty");
 }
 
-TEST_CASE("commands of wav.scp are run where they are allowed") {
+TEST_CASE("commands of wav.scp are run only if they are allowed") {
   const TempDir dir;
   write_directory(dir);
   std::filesystem::create_directory(dir / "a  b");
   std::filesystem::rename(dir / "r.wav", dir / "a  b/r.wav");
   write_file(dir / "wav.scp", "r1   cat '" + (dir / "a  b/r.wav").string() + "' | cat |\n");
-  CHECK(contains(listing_error(dir), "--allow-commands"));
+  CHECK(contains(listing_error(dir), "only if allow_commands is set"));
   REQUIRE(kaldi_problems(dir.path()).size() == 1);
   Corpus corpus = read_kaldi_directory(dir.path(), true);
   REQUIRE(corpus.utterances.size() == 2);
@@ -172,7 +173,7 @@ TEST_CASE("commands of wav.scp are run where they are allowed") {
   CHECK(contains(error("true"), "is empty"));
 }
 
-TEST_CASE("data verify runs commands where it may, and hears what they print") {
+TEST_CASE("the check of the contents runs allowed commands and reads their output") {
   const TempDir dir;
   write_wav(dir / "a.wav", ramps(8000), 8000);
   write_file(dir / "text", std::string("u1 A\nu2 A\n"));
@@ -184,7 +185,7 @@ TEST_CASE("data verify runs commands where it may, and hears what they print") {
   CHECK(contains(problems[0], "wav.scp:2: the output of \"echo no sound"));
 }
 
-TEST_CASE("a command ends with the program that runs it, as soon as it prints more") {
+TEST_CASE("a command ends at its next output after the program that runs it has ended") {
   const TempDir dir;
   const std::string mark = (dir / "mark").string();
   const pid_t program = fork();
@@ -203,7 +204,7 @@ TEST_CASE("a command ends with the program that runs it, as soon as it prints mo
   CHECK(std::filesystem::exists(mark));
 }
 
-TEST_CASE("a command that takes too long or prints too much is ended with all that it started") {
+TEST_CASE("a command that exceeds a limit is killed with its child processes") {
   const TempDir dir;
   const auto error = [](const std::string& command, const CommandLimits& limits) {
     return message_of<DataError>([&] { CommandOutput(command, limits); });
@@ -229,7 +230,7 @@ TEST_CASE("end_running_commands kills running commands and their children") {
   CHECK(contains(error, "was ended by signal 9"));
 }
 
-TEST_CASE("matrices of archives are read, and places outside of them are errors") {
+TEST_CASE("matrices of archives are read, and invalid offsets are errors") {
   const TempDir dir;
   const std::string floats = "a " + matrix_bytes<float>("FM", 2, 3, {1, 2, 3, 4, 5, 6.5f});
   const std::string doubles = "b " + matrix_bytes<double>("DM", 1, 2, {-1, 0.25});
@@ -246,7 +247,7 @@ TEST_CASE("matrices of archives are read, and places outside of them are errors"
   write_file(dir / "f.ark", floats.substr(0, floats.size() - 1));
   CHECK(contains(error(2), "truncated: a matrix of 2 x 3"));
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
-  for (const char* kind : {"FM", "DM"}) {  // the product of such sizes has no place in 64 bits
+  for (const char* kind : {"FM", "DM"}) {  // the product of these sizes overflows 64 bits
     write_file(dir / "f.ark", "a " + matrix_bytes<float>(kind, kMost, kMost, {0}));
     CHECK(contains(error(2), "truncated: a matrix of 2147483647 x 2147483647"));
   }
@@ -278,8 +279,9 @@ TEST_CASE("matrices of archives are read, and places outside of them are errors"
   CHECK(contains(listing_error(dir), "feats.scp:1: expected \"id path.ark:offset\""));
 }
 
-// The layouts are those of Kaldi's compressed-matrix.h: after the name least value, range, rows and columns.
-TEST_CASE("compressed matrices of archives are unpacked") {
+// The layout follows compressed-matrix.h of Kaldi: the name, the minimum, the range, the rows and the
+// columns.
+TEST_CASE("compressed matrices of archives are decoded") {
   std::string bytes;
   const auto append = [&](auto value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof(value)); };
   const auto start = [&](const std::string& kind, int32_t rows, int32_t columns) {
@@ -304,15 +306,15 @@ TEST_CASE("compressed matrices of archives are unpacked") {
     CHECK(contains(message_of<DataError>(read), "truncated: a matrix of"));
   };
 
-  start("CM2", 2, 3);  // row by row, 16 bits over the range
+  start("CM2", 2, 3);  // row-major, 16 bits relative to the range
   for (const uint16_t code : {0, 65535, 13107, 1, 32768, 26214}) append(code);
   check({-2, 6, -2 + 8 * 0.2, -2 + 8.0 / 65535, -2 + 8 * 32768.0 / 65535, -2 + 8 * 0.4}, {2, 3});
 
-  start("CM3", 3, 1);  // 8 bits over the range
+  start("CM3", 3, 1);  // 8 bits relative to the range
   for (const uint8_t code : {0, 51, 255}) append(code);
   check({-2, -2 + 8 * 0.2, 6}, {3, 1});
 
-  // Column by column; percentiles 0, 25, 75 and 100 of each at the codes 0, 64, 192 and 255.
+  // Column-major. The percentiles 0, 25, 75 and 100 of a column have the codes 0, 64, 192 and 255.
   start("CM", 7, 2);
   for (const uint16_t percentile : {0, 13107, 26214, 65535}) append(percentile);  // -2, -0.4, 1.2, 6
   for (const uint16_t percentile : {0, 0, 65535, 65535}) append(percentile);      // -2, -2, 6, 6
@@ -328,7 +330,7 @@ TEST_CASE("compressed matrices of archives are unpacked") {
   CHECK(contains(message_of<DataError>(read), "truncated: a matrix of -1 x 2"));
 }
 
-TEST_CASE("the name of the blank is no phone: verify says where, and the utterance is at fault") {
+TEST_CASE("the name of the blank is not a phone: it is reported with its line as a fault of the utterance") {
   const TempDir dir;
   write_directory(dir);
   write_file(dir / "text", std::string("a hello\nb good <blank>\n"));

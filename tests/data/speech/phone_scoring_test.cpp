@@ -25,7 +25,7 @@ Words random_phones(uint64_t salt, uint64_t longest) {
   return phones;
 }
 
-// The definition, by recursion.
+// Returns the Levenshtein distance by its recursive definition.
 int64_t distance(const Words& a, const Words& b, size_t i = 0, size_t j = 0) {
   if (i == a.size() || j == b.size()) return static_cast<int64_t>(a.size() - i + b.size() - j);
   return std::min({distance(a, b, i + 1, j + 1) + (a[i] != b[j]), distance(a, b, i + 1, j) + 1,
@@ -34,7 +34,7 @@ int64_t distance(const Words& a, const Words& b, size_t i = 0, size_t j = 0) {
 
 }  // namespace
 
-TEST_CASE("the line is Kaldi's") {
+TEST_CASE("line() has the format of Kaldi") {
   PhoneScore score;
   score.substitutions = 756;
   score.deletions = 401;
@@ -43,7 +43,7 @@ TEST_CASE("the line is Kaldi's") {
   CHECK(score.line() == "%PER 18.43 [ 1330 / 7215, 173 ins, 401 del, 756 sub ]");
 }
 
-TEST_CASE("alignments have the fewest errors and hold both sequences") {
+TEST_CASE("alignments have the minimum number of errors and contain both sequences") {
   for (uint64_t i = 0; i < 200; ++i) {
     const Words said = random_phones(2 * i, 6), heard = random_phones(2 * i + 1, 6);
     PhoneScore score;
@@ -60,7 +60,7 @@ TEST_CASE("alignments have the fewest errors and hold both sequences") {
   }
 }
 
-TEST_CASE("substitutions, deletions and insertions are counted apart, with confusions") {
+TEST_CASE("substitutions, deletions, insertions and confusions are counted") {
   PhoneScore score, more;
   score.add({"a", "b", "c"}, {"a", "x", "c", "d"});
   more.add({"a", "b"}, {"a"});
@@ -70,7 +70,7 @@ TEST_CASE("substitutions, deletions and insertions are counted apart, with confu
   CHECK(score.line() == "%PER 50.00 [ 4 / 8, 1 ins, 1 del, 2 sub ]");
   CHECK(score.utterances == 4);
   CHECK(score.wrong == 3);
-  const auto worst = score.worst(2);
+  const auto worst = score.most_frequent_errors(2);
   REQUIRE(worst.size() == 2);
   CHECK(worst[0] == std::pair<std::string, int64_t>("b -> x", 2));
   CHECK(worst[1] == std::pair<std::string, int64_t>("(inserted) -> d", 1));
@@ -82,7 +82,7 @@ TEST_CASE("substitutions, deletions and insertions are counted apart, with confu
   CHECK(std::isinf(empty.error_rate()));
 }
 
-// Names that espeak-ng and X-SAMPA have, and sclite reads as marks or takes for each other.
+// Phones of espeak-ng and X-SAMPA that sclite reads as marks or, without case, as equal.
 void mark(Words& phones) {
   static const std::map<std::string, std::string> kNames = {{"a", "@"}, {"b", "{"},   {"c", "r"},
                                                             {"d", "R"}, {"x", "(x)"}, {"y", ";;"}};
@@ -92,7 +92,7 @@ void mark(Words& phones) {
 
 namespace {
 
-// The numbers of substitutions, deletions and insertions of an alignment.
+// Returns the numbers of substitutions, deletions and insertions of an alignment.
 std::array<int64_t, 3> counts_of(const std::vector<AlignedPhone>& alignment) {
   std::array<int64_t, 3> counts{};
   for (const AlignedPhone& pair : alignment) {
@@ -124,7 +124,8 @@ std::vector<ScoredUtterance> random_pairs(uint64_t count) {
   return pairs;
 }
 
-// Returns sclite's counts by id. They are in lines "Scores: (#C #S #D #I) c s d i" after lines "id: (spk-7)".
+// Returns the counts of sclite by id. They are in lines "Scores: (#C #S #D #I) c s d i" after lines "id:
+// (spk-7)".
 std::map<std::string, std::array<int64_t, 3>> sclite_counts(const std::filesystem::path& folder) {
   const std::string command =
       "cd '" + folder.string() +
@@ -143,8 +144,7 @@ std::map<std::string, std::array<int64_t, 3>> sclite_counts(const std::filesyste
 
 }  // namespace
 
-TEST_CASE(
-    "alignments with sclite's weights have sclite's counts, and equal weights do not: 1,000 random pairs") {
+TEST_CASE("alignments of 1,000 random pairs with the weights of sclite have the counts of sclite") {
   if (std::system("command -v sctk >/dev/null 2>&1")) {
     MESSAGE("skipped: sctk is not installed");
     return;
@@ -159,7 +159,7 @@ TEST_CASE(
     const auto& counts = found.at(one.id);
     const int64_t errors = counts[0] + counts[1] + counts[2];
     CAPTURE(one.id);
-    // The smallest weighted sum is unique; several numbers of errors can have it.
+    // The smallest weighted sum is unique, but several numbers of errors can have this sum.
     CHECK(weighted(counts) ==
           weighted(counts_of(align_phones(one.reference, one.hypothesis, kScliteWeights))));
     PhoneScore score;
@@ -172,11 +172,12 @@ TEST_CASE(
   }
   MESSAGE("errors: ours " << ours << ", sclite " << theirs << "; sclite counts more in " << more << " of "
                           << pairs.size() << " pairs");
-  CHECK(more > 10);  // equal weights would fail
+  CHECK(more > 10);  // negative control: equal weights give other counts
 }
 
 TEST_CASE(
-    "three deletions and three insertions cost less than five substitutions only with sclite's weights") {
+    "three deletions and three insertions cost less than five substitutions only with the weights of "
+    "sclite") {
   const Words said = {"a", "b", "c", "d", "e"}, heard = {"x", "y", "z", "a", "b"};
   CHECK(counts_of(align_phones(said, heard)) == std::array<int64_t, 3>{5, 0, 0});
   CHECK(counts_of(align_phones(said, heard, kScliteWeights)) == std::array<int64_t, 3>{0, 3, 3});

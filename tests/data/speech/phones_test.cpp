@@ -9,7 +9,7 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("TIMIT's 61 phones fold to 48 and 39") {
+TEST_CASE("the 61 phones of TIMIT are mapped to 48 and 39") {
   CHECK(timit_phones(PhoneSet::timit61).size() == 61);
   CHECK(timit_phones(PhoneSet::timit48).size() == 48);
   CHECK(timit_phones(PhoneSet::timit39).size() == 39);
@@ -17,7 +17,7 @@ TEST_CASE("TIMIT's 61 phones fold to 48 and 39") {
                         "ux", "hv",   "ao", "ix",  "zh", "kcl", "epi"};
   CHECK(fold_timit(spoken, PhoneSet::timit39) ==
         Words{"sil", "ah", "er", "m", "ng", "n", "uw", "hh", "aa", "ih", "sh", "sil", "sil"});
-  // Folding at once, or by way of the 48 of training, comes to the same.
+  // Mapping to 39 phones directly and through the 48 phones of training gives the same result.
   for (const std::string& phone : timit_phones(PhoneSet::timit61))
     CHECK(fold_timit(fold_timit(Words{phone}, PhoneSet::timit48), PhoneSet::timit39) ==
           fold_timit(Words{phone}, PhoneSet::timit39));
@@ -26,7 +26,7 @@ TEST_CASE("TIMIT's 61 phones fold to 48 and 39") {
 }
 
 TEST_CASE("a table numbers phones from 1, after the blank") {
-  const PhoneTable table = table_of({{"b", "a"}, {"c", "b"}});
+  const PhoneTable table = make_phone_table({{"b", "a"}, {"c", "b"}});
   CHECK(table.classes() == 4);
   CHECK(table.numbers({"a", "c", "b"}) == std::vector<int64_t>{1, 3, 2});
   CHECK(table.phones({3, 1}) == Words{"c", "a"});
@@ -41,7 +41,7 @@ TEST_CASE("a table numbers phones from 1, after the blank") {
   CHECK(contains(message_of<DataError>([&] { read_phones(dir / "phones"); }), "phones:2: expected a phone"));
 }
 
-TEST_CASE("a lexicon drops stress and comments, and takes the first pronunciation") {
+TEST_CASE("a lexicon removes stress and comments and uses the first pronunciation") {
   const TempDir dir;
   write_file(dir / "dict",
              std::string(";;; a comment\nread R EH1 D\nRead(2) R IY1 D # present tense\nA AH0\n"));

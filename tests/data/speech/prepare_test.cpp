@@ -71,7 +71,7 @@ TEST_CASE("recordings and a table of transcripts become Kaldi directories for tr
   CHECK(report.faults.empty());
   CHECK(report.unknown.empty());
   CHECK(report.utterances() == 60);
-  CHECK(report.valid == 15);  // three speakers: the smallest number with a fifth of the utterances
+  CHECK(report.valid == 15);  // three speakers, the smallest number with a fifth of the utterances
   CHECK(report.test == 15);
   CHECK(report.speakers == 12);
   CHECK(report.rates == std::map<int64_t, int64_t>{{8000, 60}});
@@ -82,7 +82,7 @@ TEST_CASE("recordings and a table of transcripts become Kaldi directories for tr
     count += own.size();
     speakers.insert(own.begin(), own.end());
   }
-  CHECK(count == speakers.size());  // no speaker in two parts
+  CHECK(count == speakers.size());  // no speaker is in two parts
   SpeechChecks checks;
   checks.lexicon = std::make_shared<const Lexicon>(Lexicon::read(options.out / "lexicon.txt"));
   CHECK(speech_problems("kaldi", options.out, checks).empty());

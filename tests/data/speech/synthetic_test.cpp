@@ -13,13 +13,13 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("espeak-ng's phonemes lose their marks") {
+TEST_CASE("marks of stress and joining are removed from phonemes of espeak-ng") {
   CHECK(parse_espeak_phonemes(" D_@2 s_'E_v_@_n\nk_w_'I_k_l_i_; _: (en)a#_l_'A@_dZ_(de)\n") ==
         Words{"D", "@2", "s", "E", "v", "@", "n", "k", "w", "I", "k", "l", "i", "l", "A@", "dZ"});
   CHECK(parse_espeak_phonemes("").empty());
 }
 
-TEST_CASE("sentences are different, and ranges of one list") {
+TEST_CASE("sentences differ, and ranges are parts of one list") {
   const auto all = synthetic_sentences(3, 0, 500), part = synthetic_sentences(3, 200, 50);
   CHECK(std::set<Words>(all.begin(), all.end()).size() == 500);
   CHECK(std::vector<Words>(all.begin() + 200, all.begin() + 250) == part);
@@ -39,7 +39,7 @@ TEST_CASE("splits have different voices") {
   CHECK_THROWS_AS(synthetic_voices("dev"), ConfigError);
 }
 
-TEST_CASE("a missing program is named with its package") {
+TEST_CASE("the error of a missing program names its package") {
   const TempDir dir;
   SyntheticSpeechOptions options;
   options.program = "no-such-espeak";
@@ -48,7 +48,7 @@ TEST_CASE("a missing program is named with its package") {
   CHECK(contains(message, "apt-get install espeak-ng"));
 }
 
-TEST_CASE("a preparation that fails leaves the earlier one as it was, and nothing unfinished") {
+TEST_CASE("a failed run keeps existing data and removes unfinished data") {
   const TempDir dir;
   write_file(dir / "train/text", std::string("old\n"));
   write_file(dir / "train/wav/a.wav", std::string("whole"));
@@ -59,7 +59,7 @@ TEST_CASE("a preparation that fails leaves the earlier one as it was, and nothin
   CHECK(!std::filesystem::exists(dir / ".unfinished"));
 }
 
-TEST_CASE("a new preparation takes the place of the earlier one, sounds and all") {
+TEST_CASE("a new run replaces all existing data") {
   if (std::system("command -v espeak-ng >/dev/null 2>&1")) {
     MESSAGE("skipped: espeak-ng is not installed");
     return;
@@ -74,7 +74,9 @@ TEST_CASE("a new preparation takes the place of the earlier one, sounds and all"
   CHECK(!std::filesystem::exists(dir / ".unfinished"));
 }
 
-TEST_CASE("synthetic speech is three good Kaldi directories, the same on any number of threads") {
+TEST_CASE(
+    "synthetic speech consists of three valid Kaldi directories, which do not depend on the number of "
+    "threads") {
   if (std::system("command -v espeak-ng >/dev/null 2>&1")) {
     MESSAGE("skipped: espeak-ng is not installed");
     return;

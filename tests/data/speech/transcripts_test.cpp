@@ -65,7 +65,7 @@ TEST_CASE("transcripts are read from tables with and without a header, with quot
   CHECK(list[1].recording == "b");
 }
 
-TEST_CASE("transcripts are read from folders with LibriSpeech's lists or one file per recording") {
+TEST_CASE("transcripts are read from folders with lists of LibriSpeech or one file per recording") {
   const TempDir dir;
   write_file(dir / "a/1/x.txt", std::string("Hello\nyou\n"));
   write_file(dir / "a/2/y.lab", std::string("Yes\n"));

@@ -15,7 +15,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Sound that is not silent.
+// Writes a recording that is not silent.
 void write_ramps(const std::filesystem::path& path, int64_t rate = 16000, size_t count = 8000) {
   std::vector<float> samples(count);
   for (size_t i = 0; i < count; ++i) samples[i] = static_cast<float>(i % 100) / 100;
@@ -33,7 +33,7 @@ std::string mfc(int frames, float value = 1) {
   return bytes;
 }
 
-// Each fault that is expected is there, and nothing else.
+// Checks that the faults are exactly the expected faults.
 void check_faults(const std::string& layout, const std::filesystem::path& path,
                   std::vector<std::string> expected) {
   Faults found = speech_problems(layout, path);
@@ -49,7 +49,7 @@ void check_faults(const std::string& layout, const std::filesystem::path& path,
 
 }  // namespace
 
-TEST_CASE("verify of AN4 names the line of every fault") {
+TEST_CASE("the check of AN4 reports the line of every fault") {
   const TempDir dir;
   for (const std::string split : {"train", "test"}) {
     write_file(dir / "etc/an4.dic", std::string("A  AH\nB  B IY\n"));
@@ -76,12 +76,12 @@ TEST_CASE("verify of AN4 names the line of every fault") {
                {"an4.dic:2: \"C\" has no phones", "train.transcription:1: the dictionary lacks Z",
                 "train.transcription:2: expected the words of (train2)",
                 "train.fileids:3: \"train1\" is a duplicate of", "train.transcription:4: an empty transcript",
-                "train.fileids:4: " + (dir / "feat/s/train4.mfc").string() + ": expected a count of values",
+                "train.fileids:4: " + (dir / "feat/s/train4.mfc").string() + ": expected a number of values",
                 "train.fileids:5: has no line in", "test.fileids:1: " + (dir / "feat/s/test1.mfc").string(),
                 "test.fileids:2: " + (dir / "feat/s/test2.mfc").string() + ": no such file"});
 }
 
-TEST_CASE("verify of the spoken digits names the files at fault") {
+TEST_CASE("the check of the spoken digits reports files with faults") {
   const TempDir dir;
   for (const char* name : {"0_ann_0.wav", "1_ann_1.wav", "2_bob_7.wav", "9_bob_12.wav"})
     write_ramps(dir / "recordings" / name, 8000);
@@ -96,7 +96,7 @@ TEST_CASE("verify of the spoken digits names the files at fault") {
   check_faults("fsdd", dir / "nowhere", {"no such folder"});
 }
 
-TEST_CASE("verify of TIMIT names lines of .PHN files and recordings") {
+TEST_CASE("the check of TIMIT reports lines of .PHN files and recordings") {
   const TempDir dir;
   for (const char* name : {"TRAIN/DR1/FCJF0/SI1027", "TRAIN/DR1/FCJF0/SI1028", "TEST/DR1/FELC0/SI756"}) {
     write_ramps(dir / (std::string(name) + ".WAV"));
@@ -114,10 +114,11 @@ TEST_CASE("verify of TIMIT names lines of .PHN files and recordings") {
                 "SI756.PHN: " + (dir / "TEST/DR1/FELC0/si756.wav").string() + ": no such file"});
 }
 
-TEST_CASE("verify of LibriSpeech names lines of transcripts, and recordings without one") {
+TEST_CASE("the check of LibriSpeech reports lines of transcripts, and recordings without a transcript") {
   const TempDir dir;
   const auto flac = [&](const std::string& name) {
-    write_ramps(dir / ("dev-clean/84/121/84-121-" + name + ".flac"));  // told by its contents
+    write_ramps(dir /
+                ("dev-clean/84/121/84-121-" + name + ".flac"));  // the format is detected by the contents
   };
   for (const char* name : {"0", "1"}) flac(name);
   write_file(dir / "dev-clean/84/121/84-121.trans.txt", std::string("84-121-0 GO ON\n84-121-1 MAYBE\n"));
@@ -133,7 +134,7 @@ TEST_CASE("verify of LibriSpeech names lines of transcripts, and recordings with
   check_faults("librispeech", dir.path(), {"holds no parts"});
 }
 
-TEST_CASE("verify of synthetic speech looks at its three parts") {
+TEST_CASE("the check of synthetic speech covers its three parts") {
   const TempDir dir;
   for (const std::string part : {"train", "valid", "test"}) {
     write_ramps(dir / part / "wav/a.wav");
@@ -146,7 +147,7 @@ TEST_CASE("verify of synthetic speech looks at its three parts") {
   check_faults("synthetic-speech", dir.path(), {"valid/text:1: an empty transcript", "test: no such folder"});
 }
 
-TEST_CASE("verify of a lexicon names its lines; CMUdict has 39 phones") {
+TEST_CASE("the check of a lexicon reports lines, and CMUdict has 39 phones") {
   const TempDir dir;
   const std::string good = ";;; comment\na AH0\na(2) EY1\nb B IY1 # letter\n";
   write_file(dir / "cmudict.dict", good);
@@ -162,7 +163,7 @@ TEST_CASE("verify of a lexicon names its lines; CMUdict has 39 phones") {
   CHECK_THROWS_AS(speech_problems("timmit", dir.path()), ConfigError);
 }
 
-TEST_CASE("only stress is taken off the phones of a lexicon") {
+TEST_CASE("only stress is removed from the phones of a lexicon") {
   const TempDir dir;
   write_file(dir / "l", std::string("a AH0 EY1 IY2\nb @2 ma1 AH5 AH12 S1 T\n"));
   const Lexicon lexicon = Lexicon::read(dir / "l");
@@ -170,7 +171,7 @@ TEST_CASE("only stress is taken off the phones of a lexicon") {
   CHECK(*lexicon.find("b") == Words{"@2", "ma1", "AH5", "AH12", "S1", "T"});
 }
 
-TEST_CASE("generated AN4, spoken digits and CMUdict have no fault") {
+TEST_CASE("generated AN4, spoken digits and CMUdict have no faults") {
   const TempDir dir;
   write_stand_in_an4(dir / "an4", 4);
   write_stand_in_fsdd(dir / "fsdd", 12);
@@ -178,7 +179,7 @@ TEST_CASE("generated AN4, spoken digits and CMUdict have no fault") {
   for (const std::string set : {"an4", "fsdd", "cmudict"}) check_faults(set, dir / set, {});
 }
 
-TEST_CASE("the real AN4, spoken digits and CMUdict have no fault") {
+TEST_CASE("the real AN4, spoken digits and CMUdict have no faults") {
   const char* const directory = std::getenv("TAPEFORMER_DATA");
   for (const std::string set : {"an4", "fsdd", "cmudict"}) {
     if (!have_real(set)) {

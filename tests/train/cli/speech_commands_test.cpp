@@ -373,8 +373,8 @@ TEST_CASE("a checkpoint from elsewhere ran shell commands: eval obeys no allow_c
   CAPTURE(refused.err);
   CHECK(refused.code == 3);
   CHECK(contains(refused.err,
-                 "wav.scp:1: a command instead of a file; commands are run only with "
-                 "--allow-commands"));
+                 "wav.scp:1: a command instead of a file; commands are run only if "
+                 "allow_commands is set"));
   CHECK_FALSE(fs::exists(touched));
   // Training with its config refuses the key.
   const auto trained_again =

@@ -139,6 +139,6 @@ TEST_CASE("speech configs: wav.scp with commands needs the permission of the com
     return make_speech_part(config, "train", data, nullptr).usable.size();
   };
   CHECK(contains(message_of<DataError>([&] { read(""); }),
-                 "wav.scp:1: a command instead of a file; commands are run only with --allow-commands"));
+                 "wav.scp:1: a command instead of a file; commands are run only if allow_commands is set"));
   CHECK(read({"", true}) == 2);
 }

@@ -9,10 +9,11 @@
 #include "core/errors.h"
 #include "core/frames.h"
 #include "core/system/log.h"
+#include "data/directory.h"
 #include "data/files/file.h"
 #include "data/files/text_lines.h"
 #include "data/speech/kaldi_directory.h"
-#include "data/speech/sets.h"
+#include "data/speech/read_corpus.h"
 #include "train/build.h"
 #include "train/checkpoint/json_entries.h"
 #include "train/tasks/speech/features.h"
@@ -30,22 +31,13 @@ constexpr int64_t kMaxDims = 1'000'000;
 constexpr double kMaxTotalFrames = 1e15;                // of all utterances
 constexpr int64_t kMaxUtteranceFrames = 1'000'000'000;  // frames of one utterance
 
-struct PartNames {
-  const char *train, *valid, *test;
-};
-
-bool has_part_folders(const std::string& dataset) {
-  return dataset == "kaldi" || dataset == "librispeech" || dataset == "synthetic-speech";
-}
-
-// Below the folder of the corpus, or absolute.
+// Returns the folder of a part, relative to the folder of the corpus or absolute.
 fs::path part_name(const Config& config, const std::string& split) {
   const DataConfig& d = config.data;
-  const PartNames usual = d.dataset == "librispeech" ? PartNames{"train-clean-100", "dev-clean", "test-clean"}
-                                                     : PartNames{"train", "valid", "test"};
+  const KnownSet& set = known_set(d.dataset);
   const bool train = split == "train", valid = split == "valid";
   const std::string& named = train ? d.train_part : valid ? d.valid_part : d.test_part;
-  if (named.empty()) return train ? usual.train : valid ? usual.valid : usual.test;
+  if (named.empty()) return train ? set.train_part : valid ? set.valid_part : set.test_part;
   fs::path part = fs::path(named).lexically_normal();
   if (!part.has_filename()) part = part.parent_path();
   if (part.filename().empty() || part.filename() == "." || part.filename() == "..")
@@ -58,22 +50,22 @@ PhoneSet timit_set(const std::string& name) {
   return name == "timit48" ? PhoneSet::timit48 : PhoneSet::timit39;
 }
 
-Corpus read_layout(const Config& config, const fs::path& folder, const std::string& split,
-                   bool allow_commands) {
-  const std::string& dataset = config.data.dataset;
-  if (dataset == "an4") return read_an4(folder, split);
-  if (dataset == "fsdd") return read_spoken_digits(folder, split);
-  if (dataset == "timit") return read_timit(folder, split, timit_set(config.data.phone_set));
+// Reads the part `split` of the corpus in `folder`.
+Corpus read_part(const Config& config, const fs::path& folder, const std::string& split,
+                 bool allow_commands) {
+  const KnownSet& set = known_set(config.data.dataset);
+  const CorpusOptions options{timit_set(config.data.phone_set), allow_commands};
+  if (!set.has_part_folders()) return read_corpus(set, folder, split, options);
   const fs::path name = part_name(config, split), part = folder / name;
   if (!is_folder(part))
     throw DataError(part.string() + ": no such folder; data." + split +
                     "_part names the part of the corpus for \"" + split + "\"");
-  if (dataset == "librispeech") return read_librispeech(folder, name.string());
-  return read_kaldi_directory(part, allow_commands);
+  return read_corpus(set, folder, name.string(), options);
 }
 
+// Returns whether the words of the transcripts are phones.
 bool text_is_phones(const DataConfig& d) {
-  return d.lexicon.empty() && (d.dataset == "kaldi" || d.dataset == "synthetic-speech");
+  return d.lexicon.empty() && known_set(d.dataset).format == DatasetFormat::kaldi;
 }
 
 void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
@@ -118,7 +110,7 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
 }
 
 bool has_valid_part(const Config& config, const DataAccess& data) {
-  if (!has_part_folders(config.data.dataset)) return false;
+  if (!known_set(config.data.dataset).has_part_folders()) return false;
   const fs::path part = speech_corpus_folder(config, data) / part_name(config, "valid");
   if (is_folder(part)) return true;
   if (!config.data.valid_part.empty())
@@ -167,22 +159,21 @@ SpeechDescription speech_description(const std::string& task_json, const std::st
 
 std::optional<fs::path> lexicon_path(const Config& config, const DataAccess& data) {
   const DataConfig& d = config.data;
-  if (text_is_phones(d) || d.dataset == "an4" || d.dataset == "timit") return std::nullopt;
+  if (text_is_phones(d) || known_set(d.dataset).labels == SpeechLabels::phones) return std::nullopt;
   if (!d.lexicon.empty()) return d.lexicon;
-  return speech_set_folder("cmudict", data.data_dir) / "cmudict.dict";
+  return cmudict_path(data.data_dir);
 }
 
 fs::path speech_corpus_folder(const Config& config, const DataAccess& data) {
-  fs::path folder = config.data.path;
-  if (folder.empty())
-    folder = speech_set_folder(config.data.dataset, data.data_dir);
-  else if (!is_folder(folder))
-    throw DataError(folder.string() + ": no such folder; data.path names that of the corpus");
-  return config.data.dataset == "an4" ? an4_folder(folder) : folder;
+  const fs::path folder = config.data.path;
+  if (folder.empty()) return require_set(known_set(config.data.dataset), data.data_dir);
+  if (!is_folder(folder))
+    throw DataError(folder.string() + ": no such folder; data.path names the folder of the corpus");
+  return folder;
 }
 
 std::vector<std::string> speech_part_folders(const Config& config, const DataAccess& data) {
-  if (!has_part_folders(config.data.dataset)) return {};
+  if (!known_set(config.data.dataset).has_part_folders()) return {};
   std::vector<std::string> parts = {part_name(config, "train").string()};
   if (has_valid_part(config, data)) parts.push_back(part_name(config, "valid").string());
   const fs::path test = part_name(config, "test");
@@ -202,7 +193,7 @@ Corpus read_speech_part(const Config& config, const std::string& split, const Da
     throw ConfigError(config.data.dataset +
                       " has no part \"valid\" of its own; data.validation holds utterances out");
   const bool from_train = split == "train" || (split == "valid" && !own_valid);
-  Corpus corpus = read_layout(config, folder, from_train ? "train" : split, data.allow_commands);
+  Corpus corpus = read_part(config, folder, from_train ? "train" : split, data.allow_commands);
   find_phones(config, data, corpus);
   if (from_train && holds_out) {
     auto held = hold_out(corpus.utterances, config.data.validation);
@@ -240,12 +231,12 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
     phones = trained->phones;
     options.global = trained->global;
     if (options.normalization == Normalization::global) global_statistics(*trained);
-  } else if (d.dataset == "timit") {
+  } else if (known_set(d.dataset).format == DatasetFormat::timit) {
     phones = PhoneTable(timit_phones(timit_set(d.phone_set)));
   } else {
     std::vector<Words> sequences;
     for (const Utterance& u : corpus.utterances) sequences.push_back(u.phones);
-    phones = table_of(sequences);
+    phones = make_phone_table(sequences);
   }
   SpeechPart part;
   part.split = split;

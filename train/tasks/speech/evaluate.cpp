@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "core/errors.h"
+#include "data/catalogue.h"
 
 namespace tapeformer {
 
@@ -20,7 +21,7 @@ SpeechEvaluationOptions evaluation_options(const Config& config) {
   return {.beam = 0,
           .max_frames = config.data.max_frames,
           .max_batch = batch > 0 ? batch : config.data.batch_size,
-          .fold_timit = config.data.dataset == "timit"};
+          .fold_timit = known_set(config.data.dataset).format == DatasetFormat::timit};
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/errors.h"
+#include "data/catalogue.h"
 #include "data/files/file.h"
 
 namespace tapeformer {
@@ -12,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool takes_mfc(const Config& config) {
-  return config.data.dataset == "an4";
+  return known_set(config.data.dataset).sample_rate == 0;
 }
 
 void require_dims(const std::string& name, int64_t dims, const SpeechDescription& description) {
@@ -33,7 +34,8 @@ AudioOptions endless_audio(const Config& config) {
 FeatureOptions feature_options(const Config& config, bool training) {
   const DataConfig& d = config.data;
   FeatureOptions options;
-  options.filterbank.rate = d.sample_rate > 0 ? d.sample_rate : d.dataset == "fsdd" ? 8000 : 16000;
+  const int64_t rate = d.sample_rate > 0 ? d.sample_rate : known_set(d.dataset).sample_rate;
+  if (rate > 0) options.filterbank.rate = rate;
   options.filterbank.bins = d.num_mel_bins;
   options.filterbank.dither = training ? d.dither : 0;
   options.resample = d.resample;

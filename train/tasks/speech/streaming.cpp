@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/system/log.h"
+#include "data/catalogue.h"
 #include "train/build.h"
 #include "train/tasks/speech/features.h"
 
@@ -62,7 +63,8 @@ std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, d
              "\" normalises by the whole recording, which is read first; a model with \"global\" or \"none\" "
              "needs no later frames");
   StreamDecoderOptions options{.window = window_frames(run, window_seconds)};
-  if (run.config.data.dataset == "an4") options.pause = 0;  // pauses are found by the energy of filterbanks
+  // Pauses are found by the energy of filterbanks, which features from files do not have.
+  if (known_set(run.config.data.dataset).sample_rate == 0) options.pause = 0;
   set_scale(run, options);
   return with_config_keys([&] { return std::make_unique<StreamDecoder>(*run.model, options); });
 }

@@ -166,7 +166,7 @@ TEST_CASE("speech: bad data names the file and what to do") {
   Config nowhere = config;
   nowhere.data.path = (dir / "nowhere").string();
   CHECK(contains(message_of<DataError>([&] { read_speech_part(nowhere, "train", ""); }),
-                 (dir / "nowhere").string() + ": no such folder; data.path names that of the corpus"));
+                 (dir / "nowhere").string() + ": no such folder; data.path names the folder of the corpus"));
   nowhere.data.path = "";
   const std::string looked =
       message_of<DataError>([&] { read_speech_part(nowhere, "train", (dir / "data").string()); });

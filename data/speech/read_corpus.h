@@ -1,0 +1,27 @@
+// Reader of the corpora and lexica in the table of data sets.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "data/catalogue.h"
+#include "data/speech/corpus.h"
+
+namespace tapeformer {
+
+struct CorpusOptions {
+  PhoneSet phone_set = PhoneSet::timit48;  // labels of TIMIT
+  bool allow_commands = false;             // runs the commands in wav.scp of Kaldi directories
+};
+
+// Reads a part of a corpus. `part` is the name of its folder if the data set has part folders, else "train"
+// or "test". If `faults` is given, readers of the other formats than Kaldi append faults to it instead of
+// throwing. Throws ConfigError if the data set is not a corpus of speech or has no such part, and DataError
+// for faults.
+Corpus read_corpus(const KnownSet& set, const std::filesystem::path& folder, const std::string& part,
+                   const CorpusOptions& options, Faults* faults = nullptr);
+
+// Returns the path of CMUdict. Throws MissingSetError if it is in no data directory.
+std::filesystem::path cmudict_path(const std::string& data_dir);
+
+}  // namespace tapeformer

@@ -1,0 +1,20 @@
+#include "train/cli/data_advice.h"
+
+#include "data/files/download.h"
+#include "data/speech/synthetic.h"
+
+namespace tapeformer {
+
+std::string data_advice(const KnownSet& set) {
+  if (!set.url.empty()) return can_download() ? concat_text("or run: tapeformer data fetch ", set.name) : "";
+  if (set.name == kSyntheticSpeech) return concat_text("or run: tapeformer data prepare ", set.name);
+  if (set.type == DatasetType::lexicon) return "or set data.lexicon to the path of a lexicon";
+  return set.type == DatasetType::speech ? "or set data.path to the folder of the corpus" : "";
+}
+
+std::string text_with_advice(const MissingSetError& error) {
+  const std::string advice = data_advice(*error.set);
+  return error.what() + (advice.empty() ? "" : "\n" + advice);
+}
+
+}  // namespace tapeformer

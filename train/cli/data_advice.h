@@ -1,0 +1,17 @@
+// Advice on getting a data set with the commands and config keys of the program.
+#pragma once
+
+#include <string>
+
+#include "data/directory.h"
+
+namespace tapeformer {
+
+// Returns the command or config key that provides the data set, such as "or run: tapeformer data fetch
+// mnist". The result is empty if there is none.
+std::string data_advice(const KnownSet& set);
+
+// Returns the text of the error, with advice.
+std::string text_with_advice(const MissingSetError& error);
+
+}  // namespace tapeformer
