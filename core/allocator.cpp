@@ -1,185 +1,18 @@
 #include "core/allocator.h"
 
-#include <sys/mman.h>
-
-#include <algorithm>
-#include <bit>
-#include <cstdlib>
-#include <utility>
-
-#include "core/cuda/backend.h"
+#include "core/cuda/memory.h"
 #include "core/system/machine.h"
-
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-#endif
 
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kSmallStep = 64;        // classes up to kSmallLimit are multiples of this
-constexpr int64_t kSmallLimit = 1024;     // beyond it, each doubling has kStepsPerDoubling classes
-constexpr int64_t kStepsPerDoubling = 8;  // rounding wastes at most one eighth
-constexpr int64_t kHugePage = 2 << 20;
-
-double mebibytes(int64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 20);
-}
-
-class HostMemory final : public SystemMemory {
- public:
-  void* allocate(int64_t bytes) override {
-    const bool huge = bytes >= kHugePage;
-    const auto alignment = huge ? static_cast<size_t>(kHugePage) : CachingAllocator::kAlignment;
-    void* block = nullptr;
-    if (posix_memalign(&block, alignment, static_cast<size_t>(bytes)) != 0) return nullptr;
-    if (huge) madvise(block, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // fewer page faults; advice only
-    return block;
-  }
-  void release(void* block) noexcept override { std::free(block); }
-  bool on_host() const override { return true; }
-};
-
-// Tells the address sanitizer which bytes of a block belong to a tensor: it reports what reaches into the
-// rounding or into a cached block.
-void mark_usable([[maybe_unused]] void* block, [[maybe_unused]] int64_t usable,
-                 [[maybe_unused]] int64_t whole) {
-#ifdef __SANITIZE_ADDRESS__
-  ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(usable));
-  ASAN_POISON_MEMORY_REGION(static_cast<char*>(block) + usable, static_cast<size_t>(whole - usable));
-#endif
-}
-
-// For tensors: what is free as the program starts, less a share for all else.
+// Returns the limit for tensors on the CPU: the available memory without a reserve for everything else.
 int64_t tensor_memory() {
   const int64_t available = available_memory();
   return available - available / 16;
 }
 
 }  // namespace
-
-SystemMemory& host_memory() {
-  static auto* const memory = new HostMemory;
-  return *memory;
-}
-
-CachingAllocator::SizeClass CachingAllocator::size_class(int64_t bytes) {
-  if (bytes <= kSmallLimit) {
-    const int64_t step = std::max<int64_t>((bytes + kSmallStep - 1) / kSmallStep, 1);
-    return {step * kSmallStep, static_cast<size_t>(step - 1)};
-  }
-  const int octave =
-      std::bit_width(static_cast<uint64_t>(bytes - 1)) - 1;  // 2^octave < bytes <= 2^(octave+1)
-  const int64_t base = int64_t{1} << octave;
-  const int64_t step = base / kStepsPerDoubling;
-  const int64_t steps = (bytes - base + step - 1) / step;
-  constexpr int kFirstOctave = std::bit_width(static_cast<uint64_t>(kSmallLimit)) - 1;
-  const int64_t index = kSmallLimit / kSmallStep + (octave - kFirstOctave) * kStepsPerDoubling + steps - 1;
-  return {base + steps * step, static_cast<size_t>(index)};
-}
-
-int64_t CachingAllocator::class_bytes(size_t index) {
-  constexpr auto kSmall = static_cast<size_t>(kSmallLimit / kSmallStep);
-  if (index < kSmall) return static_cast<int64_t>(index + 1) * kSmallStep;
-  const auto above = static_cast<int64_t>(index - kSmall);
-  const int64_t base = kSmallLimit << (above / kStepsPerDoubling);
-  return base + (above % kStepsPerDoubling + 1) * (base / kStepsPerDoubling);
-}
-
-// A cached block or one from the system, after giving the cache back if need be; nullptr when there is none.
-void* CachingAllocator::take_locked(const SizeClass& size) {
-  if (auto& list = free_[size.index]; !list.empty()) {
-    void* const block = list.back();
-    list.pop_back();
-    stats_.cached -= size.bytes;
-    return block;
-  }
-  if (stats_.active + stats_.cached + size.bytes > limit_) trim_locked();
-  if (stats_.active + size.bytes > limit_) return nullptr;
-  if (void* const block = system_.allocate(size.bytes)) return block;
-  if (separate_) return nullptr;  // giving back would wait for the device
-  trim_locked();
-  return system_.allocate(size.bytes);
-}
-
-void* CachingAllocator::allocate(int64_t bytes) {
-  if (bytes == 0) return nullptr;
-  const SizeClass size = size_class(bytes);
-  const std::scoped_lock lock(mutex_);
-  if (free_.size() <= size.index) free_.resize(size.index + 1);
-  void* const block = take_locked(size);
-  if (!block)
-    throw OutOfMemory(concat_text(
-        "out of memory: asked for ", mebibytes(size.bytes), " MiB with ", mebibytes(limit_ - stats_.active),
-        " MiB free of ", mebibytes(limit_), " MiB",
-        stats_.active + size.bytes > limit_ ? "" : ", less what others use, for the system has no more",
-        "; lower data.batch_size, the sequence length or the model's size, or set model.recompute = true or "
-        "model.reversible = true"));
-  stats_.active += size.bytes;
-  stats_.peak = std::max(stats_.peak, stats_.active);
-  ++stats_.allocations;
-  if (system_.on_host()) mark_usable(block, separate_ ? size.bytes : bytes, size.bytes);
-  return block;
-}
-
-void CachingAllocator::release(void* block, int64_t bytes) noexcept {
-  if (!block) return;
-  const SizeClass size = size_class(bytes);
-  const std::scoped_lock lock(mutex_);
-  if (system_.on_host() && !separate_) mark_usable(block, 0, size.bytes);
-  stats_.active -= size.bytes;
-  stats_.cached += size.bytes;
-  free_[size.index].push_back(block);
-}
-
-MemoryStats CachingAllocator::stats() const {
-  const std::scoped_lock lock(mutex_);
-  return stats_;
-}
-
-void CachingAllocator::reset_peak() {
-  const std::scoped_lock lock(mutex_);
-  stats_.peak = stats_.active;
-}
-
-void CachingAllocator::trim_locked() {
-  if (separate_) return;
-  for (size_t index = 0; index < free_.size(); ++index) {
-    for (void* block : free_[index]) system_.release(block);
-    stats_.cached -= class_bytes(index) * static_cast<int64_t>(free_[index].size());
-    free_[index].clear();
-  }
-}
-
-void CachingAllocator::separate() {
-  const std::scoped_lock lock(mutex_);
-  separate_ = true;
-  kept_.swap(free_);
-}
-
-CachingAllocator::Cache CachingAllocator::rejoin() {
-  const std::scoped_lock lock(mutex_);
-  separate_ = false;
-  kept_.swap(free_);
-  return std::exchange(kept_, {});
-}
-
-void CachingAllocator::adopt(Cache cache) {
-  const std::scoped_lock lock(mutex_);
-  if (free_.size() < cache.size()) free_.resize(cache.size());
-  for (size_t index = 0; index < cache.size(); ++index)
-    free_[index].insert(free_[index].end(), cache[index].begin(), cache[index].end());
-}
-
-void CachingAllocator::trim() {
-  const std::scoped_lock lock(mutex_);
-  trim_locked();
-}
-
-void CachingAllocator::set_limit(int64_t bytes) {
-  const std::scoped_lock lock(mutex_);
-  limit_ = bytes;
-}
 
 CachingAllocator& allocator(Device device) {
   if (!device.is_cpu()) {

@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "core/cuda/backend.h"
+#include "core/cuda/devices.h"
 
 namespace tapeformer {
 

@@ -1,10 +1,10 @@
-// Where a tensor lives, and the one place where code branches on it.
+// Devices, and the one place where code branches on them.
 #pragma once
 
 #include <string>
 #include <utility>
 
-#include "core/dtype.h"
+#include "core/backends.h"
 #include "core/errors.h"
 
 namespace tapeformer {
@@ -18,8 +18,8 @@ struct Device {
   bool operator==(const Device&) const = default;
   bool is_cpu() const { return type == DeviceType::cpu; }
   std::string to_string() const { return is_cpu() ? "cpu" : "cuda:" + std::to_string(index); }
-  // "cpu", "cuda", "cuda:N", or "cuda-emulated", the first device of a build that emulates CUDA; throws
-  // ConfigError otherwise.
+  // Accepts "cpu", "cuda", "cuda:N", and "cuda-emulated" for the first device of a build that emulates CUDA.
+  // Throws ConfigError for other text.
   static Device parse(const std::string& text);
 };
 
@@ -31,22 +31,23 @@ inline constexpr bool kHasCuda = true;
 inline constexpr bool kHasCuda = false;
 #endif
 
-// What a user's choice of device comes to.
+// The device for a user's choice.
 struct DeviceChoice {
   Device device;
-  std::string reason;  // why "auto" took it; empty when the device was named
+  std::string reason;  // why "auto" selected the device; empty for a device that was named
 };
-// "auto", or a device by name. Throws DeviceError for a device that is not there (never another in its place)
-// and ConfigError for other text. The emulation of CUDA on the CPU is for tests: only its own name picks it.
+// Returns the device for "auto" or for the name of a device. Throws DeviceError if the named device is not
+// available, and ConfigError for other text. Only the name "cuda-emulated" selects the emulation of CUDA.
 DeviceChoice choose_device(const std::string& text);
 
-// The machine whose memory this thread may touch: the CPU, but inside on_device the device of the op. What
-// the CUDA backend does without naming a device happens on it.
+// The device whose memory this thread may access: the CPU, or inside on_device the device of the op.
+// Functions of the CUDA backend without a device parameter work on this device.
 inline constinit thread_local Device current_device{};
 
-// The op that this thread runs, for messages; empty outside of on_device.
+// The op that this thread runs, for messages. Empty outside on_device.
 inline constinit thread_local const char* current_op = "";
 
+// Sets current_device and current_op for a scope.
 class DeviceScope {
  public:
   explicit DeviceScope(Device device, const char* op = current_op)
@@ -66,38 +67,18 @@ class DeviceScope {
   const char* previous_op_;
 };
 
-// Runs the kernel of the machine that the device is. Both lambdas ask tensors for their data themselves, so
-// that a tensor of another device is an error there. `on_cuda` names functions of the namespace cuda, which a
-// build without CUDA does not need.
-template <class OnCpu, class OnCuda>
-void on_device(Device device, const char* op, OnCpu&& on_cpu, OnCuda&& on_cuda) {
+// Calls f(backend), or f.operator()<T...>(backend), with the backend of the device, inside a DeviceScope. f
+// asks tensors for their data itself, so that a tensor on another device is an error. A build without CUDA
+// does not instantiate f for CUDA. Throws DeviceError for a CUDA device in such a build.
+template <class... T, class F>
+void on_device(Device device, const char* op, F&& f) {
   const DeviceScope scope(device, op);
   if (device.is_cpu())
-    std::forward<OnCpu>(on_cpu)();
+    f.template operator()<T...>(cpu::Backend{});
   else if constexpr (kHasCuda)
-    std::forward<OnCuda>(on_cuda)();
+    f.template operator()<T...>(cuda::Backend{});
   else
     throw DeviceError(concat_text(op, ": this build has no CUDA backend"));
-}
-
-// The same for kernels of elements of T. The CPU has none of BFloat16, which it only stores.
-template <class T, class OnCpu, class OnCuda>
-void on_device_of(Device device, const char* op, OnCpu&& on_cpu, OnCuda&& on_cuda) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    check(!device.is_cpu(), op, "needs float32 or float64 on the CPU, not bfloat16");
-    on_device(
-        device, op, [] {}, std::forward<OnCuda>(on_cuda));
-  } else {
-    on_device(device, op, std::forward<OnCpu>(on_cpu), std::forward<OnCuda>(on_cuda));
-  }
-}
-
-// An op that only the CPU has a kernel for.
-template <class OnCpu>
-void on_device(Device device, const char* op, OnCpu&& on_cpu) {
-  if (!device.is_cpu()) throw DeviceError(concat_text(op, ": no kernel for ", device.to_string()));
-  const DeviceScope scope(device, op);
-  std::forward<OnCpu>(on_cpu)();
 }
 
 }  // namespace tapeformer

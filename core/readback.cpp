@@ -9,9 +9,12 @@ namespace tapeformer {
 Readback::Readback(const Tensor& scalar) : dtype_(scalar.dtype()) {
   check(scalar.numel() == 1 && is_floating(dtype_), "Readback", "needs one floating number, not ",
         scalar.shape(), " of ", name_of(dtype_));
-  on_device(
-      scalar.device(), "Readback", [&] { value_ = scalar.item(); },
-      [&] { copy_ = std::make_shared<const cuda::HostCopy>(scalar.raw(), scalar.bytes()); });
+  if (scalar.device().is_cpu()) {
+    value_ = scalar.item();
+  } else if constexpr (kHasCuda) {
+    const DeviceScope scope(scalar.device(), "Readback");
+    copy_ = std::make_shared<const cuda::HostCopy>(scalar.raw(), scalar.bytes());
+  }
 }
 
 double Readback::value() const {

@@ -1,5 +1,6 @@
 #include "ops/class_sampling.h"
 
+#include "core/dispatch.h"
 #include "ops/kernels/class_sampling.h"
 
 namespace tapeformer {
@@ -15,11 +16,8 @@ void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t fi
   check(out.shape() == Shape{rows} && out.dtype() == DType::uint8 && out.is_contiguous(), kOp, "out ",
         name_of(out.dtype()), " ", out.shape(), " must be uint8 ", Shape{rows});
   const ClassScore score{stream, first, classes, greedy};
-  visit_floating(kOp, logits.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) { kernel(rows, logits.data<T>(), score, out.data<uint8_t>()); };
-    on_device(
-        logits.device(), kOp, [&] { run(cpu::sample_classes<T>); }, [&] { run(cuda::sample_classes<T>); });
+  dispatch(kOp, logits, [&]<class T>(auto backend) {
+    sample_classes(backend, rows, logits.data<T>(), score, out.data<uint8_t>());
   });
 }
 
@@ -30,11 +28,9 @@ void advance_tokens(const Tensor& columns, int64_t position, int64_t given, cons
             tokens.shape() == Shape{batch} && tokens.is_contiguous(),
         kOp, "columns ", columns.shape(), " for tokens ", tokens.shape());
   check(position >= 0 && position < columns.size(0), kOp, "position ", position, " of ", columns.shape());
-  const auto run = [&](auto kernel) {
-    kernel(batch, position, given, columns.data<uint8_t>(), tokens.data<uint8_t>());
-  };
-  on_device(
-      tokens.device(), kOp, [&] { run(cpu::advance_tokens); }, [&] { run(cuda::advance_tokens); });
+  on_device(tokens.device(), kOp, [&](auto backend) {
+    advance_tokens(backend, batch, position, given, columns.data<uint8_t>(), tokens.data<uint8_t>());
+  });
 }
 
 }  // namespace tapeformer

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/dispatch.h"
 #include "ops/kernels/gemm.h"
 #include "ops/lengths.h"
 #include "ops/reduce.h"
@@ -57,58 +58,43 @@ void clear_beyond(const Tensor& y, const Tensor& lengths, int64_t kernel, const 
   });
 }
 
-// product() is made where the data of the device can be reached.
-template <class F>
-void multiply(Device device, F&& product, int64_t count, int64_t stride_a, int64_t stride_b,
-              int64_t stride_c) {
-  on_device(
-      device, kOp, [&] { cpu::batched_gemm(product(), count, stride_a, stride_b, stride_c); },
-      [&] { cuda::batched_gemm(product(), count, stride_a, stride_b, stride_c); });
-}
-
-// Padded frames, `stride` of them to a row, are a matrix as they lie there, and are so from any frame on.
-// With as many places of the kernel they make a product: the convolution is the sum of few, and no patches
-// are copied. Calls f(first place, places in numbers) for each.
+// A matrix whose rows are `stride` padded frames each overlaps the padded sequence without a copy, from any
+// first frame. The convolution is a sum of products of such matrices with groups of `stride` kernel
+// positions, so patches are not copied. Calls f(first element of the group, elements of the group) for each
+// group.
 template <class F>
 void for_groups(const Sizes& s, int64_t stride, F&& f) {
   for (int64_t k = 0; k < s.kernel; k += stride) f(k * s.in, std::min(stride, s.kernel - k) * s.in);
 }
 
 // y (batch, steps, out) += rows weightᵀ
-template <class T>
-void add_products(const Sizes& s, const Tensor& padded, const Tensor& weight, int64_t stride,
+template <class T, class Backend>
+void add_products(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& weight, int64_t stride,
                   const Tensor& y) {
   for_groups(s, stride, [&](int64_t first, int64_t width) {
-    multiply(
-        y.device(),
-        [&] {
-          return Gemm<T>{.transpose_b = true,
-                         .m = s.steps,
-                         .n = s.out,
-                         .k = width,
-                         .a = padded.data<T>() + first,
-                         .lda = stride * s.in,
-                         .b = weight.data<T>() + first,
-                         .ldb = s.row(),
-                         .beta = 1,
-                         .c = y.data<T>(),
-                         .ldc = s.out};
-        },
-        s.batch, s.padded * s.in, 0, s.steps * s.out);
+    const Gemm<T> product{.transpose_b = true,
+                          .m = s.steps,
+                          .n = s.out,
+                          .k = width,
+                          .a = padded.data<T>() + first,
+                          .lda = stride * s.in,
+                          .b = weight.data<T>() + first,
+                          .ldb = s.row(),
+                          .beta = 1,
+                          .c = y.data<T>(),
+                          .ldc = s.out};
+    batched_gemm(backend, product, s.batch, s.padded * s.in, 0, s.steps * s.out);
   });
 }
 
 // gw (out, kernel * in) = Σ_b g_bᵀ rows_b, in the order of the sequences.
-template <class T>
-void weight_gradient(const Sizes& s, const Tensor& padded, const Tensor& g, int64_t stride,
+template <class T, class Backend>
+void weight_gradient(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& g, int64_t stride,
                      const Tensor& gw) {
-  gw.fill(0);
   for_groups(s, stride, [&](int64_t first, int64_t width) {
     for (int64_t b = 0; b < s.batch; ++b)
-      multiply(
-          g.device(),
-          [&] {
-            return Gemm<T>{.transpose_a = true,
+      batched_gemm(backend,
+                   Gemm<T>{.transpose_a = true,
                            .m = s.out,
                            .n = width,
                            .k = s.steps,
@@ -118,33 +104,28 @@ void weight_gradient(const Sizes& s, const Tensor& padded, const Tensor& g, int6
                            .ldb = stride * s.in,
                            .beta = 1,
                            .c = gw.data<T>() + first,
-                           .ldc = s.row()};
-          },
-          1, 0, 0, 0);
+                           .ldc = s.row()},
+                   1, 0, 0, 0);
   });
 }
 
-// gpadded = Σ of g weight over the groups, each of which gives any frame one part only.
-template <class T>
-void padded_gradient(const Sizes& s, const Tensor& weight, const Tensor& g, int64_t stride,
+// gpadded += Σ of g weight over the groups. Within one group the rows do not overlap, so each frame receives
+// one term per group.
+template <class T, class Backend>
+void padded_gradient(Backend backend, const Sizes& s, const Tensor& weight, const Tensor& g, int64_t stride,
                      const Tensor& gpadded) {
-  gpadded.fill(0);
   for_groups(s, stride, [&](int64_t first, int64_t width) {
-    multiply(
-        g.device(),
-        [&] {
-          return Gemm<T>{.m = s.steps,
-                         .n = width,
-                         .k = s.out,
-                         .a = g.data<T>(),
-                         .lda = s.out,
-                         .b = weight.data<T>() + first,
-                         .ldb = s.row(),
-                         .beta = 1,
-                         .c = gpadded.data<T>() + first,
-                         .ldc = stride * s.in};
-        },
-        s.batch, s.steps * s.out, 0, s.padded * s.in);
+    const Gemm<T> product{.m = s.steps,
+                          .n = width,
+                          .k = s.out,
+                          .a = g.data<T>(),
+                          .lda = s.out,
+                          .b = weight.data<T>() + first,
+                          .ldb = s.row(),
+                          .beta = 1,
+                          .c = gpadded.data<T>() + first,
+                          .ldc = stride * s.in};
+    batched_gemm(backend, product, s.batch, s.steps * s.out, 0, s.padded * s.in);
   });
 }
 
@@ -172,10 +153,8 @@ Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, co
     y.copy_from(bias.alias(y.shape(), {0, 0, 1}));
   else
     y.fill(0);
-  visit_floating(kOp, x.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    add_products<T>(s, padded, weight, options.stride, y);
-  });
+  dispatch(kOp, x,
+           [&]<class T>(auto backend) { add_products<T>(backend, s, padded, weight, options.stride, y); });
   clear_beyond(y, counts, s.kernel, options);
   const std::vector<Tensor> inputs = bias.defined() ? std::vector{x, weight, bias} : std::vector{x, weight};
   return record(
@@ -185,21 +164,22 @@ Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, co
         const Tensor g = gradient.clone();
         clear_beyond(g, counts, s.kernel, options);
         Gradients result(count);
-        visit_floating(kOp, g.dtype(), [&](auto tag) {
-          using T = decltype(tag);
-          if (needs[0]) {
-            const Tensor gpadded = Tensor::empty_like(padded);
-            padded_gradient<T>(s, weight, g, options.stride, gpadded);
-            result[0] = Tensor::zeros({s.batch, s.frames, s.in}, g.dtype(), g.device());
-            for_sequences(counts, [&](int64_t b, int64_t length) {
-              frames_of(result[0], b, 0, length).copy_from(frames_of(gpadded, b, options.before, length));
-            });
-          }
-          if (needs[1]) {
-            result[1] = Tensor::empty_like(weight);
-            weight_gradient<T>(s, padded, g, options.stride, result[1]);
-          }
-        });
+        if (needs[0]) {
+          const Tensor gpadded = Tensor::zeros_like(padded);
+          dispatch(kOp, g, [&]<class T>(auto backend) {
+            padded_gradient<T>(backend, s, weight, g, options.stride, gpadded);
+          });
+          result[0] = Tensor::zeros({s.batch, s.frames, s.in}, g.dtype(), g.device());
+          for_sequences(counts, [&](int64_t b, int64_t length) {
+            frames_of(result[0], b, 0, length).copy_from(frames_of(gpadded, b, options.before, length));
+          });
+        }
+        if (needs[1]) {
+          result[1] = Tensor::zeros_like(weight);
+          dispatch(kOp, g, [&]<class T>(auto backend) {
+            weight_gradient<T>(backend, s, padded, g, options.stride, result[1]);
+          });
+        }
         if (count > 2 && needs[2]) result[2] = sum(reshape(g, {s.batch * s.steps, s.out}), 0);
         return result;
       });

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/dispatch.h"
 #include "core/frames.h"
+#include "ops/detail/tensors.h"
 #include "ops/kernels/ctc_loss.h"
 #include "ops/lengths.h"
 #include "ops/row_loss.h"
@@ -74,17 +76,10 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
   const auto brought = [&](const Tensor& tensor) { return tensor.to(x.device()); };
   const Tensor moved_frames = brought(frame_counts), moved_targets = brought(targets),
                moved_labels = brought(label_counts), counted = brought(feasible.counted);
-  visit_floating(kOp, x.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) {
-      kernel(CtcShape{batch, x.size(1), classes, targets.size(1), blank}, x.data<T>(),
+  dispatch(kOp, x, [&]<class T>(auto backend) {
+    ctc_loss(backend, CtcShape{batch, x.size(1), classes, targets.size(1), blank}, x.data<T>(),
              moved_frames.data<int64_t>(), moved_targets.data<int64_t>(), moved_labels.data<int64_t>(),
-             counted.data<uint8_t>(), static_cast<T>(scale), losses.data<T>(),
-             wanted ? gradient.data<T>() : nullptr);
-    };
-    on_device(
-        x.device(), kOp, [&] { run([](auto... a) { cpu::ctc_loss<T>(a...); }); },
-        [&] { run([](auto... a) { cuda::ctc_loss<T>(a...); }); });
+             counted.data<uint8_t>(), static_cast<T>(scale), losses.data<T>(), data_or_null<T>(gradient));
   });
   const Tensor weights = Tensor::full({batch}, scale, x.dtype(), x.device());
   const Tensor loss = record(kOp, weighted_sum(kOp, losses, weights), {&x}, [gradient](const Tensor& g) {

@@ -1,39 +1,26 @@
 #include "ops/elementwise.h"
 
+#include "core/dispatch.h"
+#include "ops/detail/tensors.h"
 #include "ops/kernels/elementwise.h"
 #include "ops/view.h"
 
 namespace tapeformer {
 namespace {
 
-Tensor dense(const Tensor& x) {
-  return x.is_contiguous() ? x : detach(x).clone();
-}
-
 template <class Function>
 Tensor unary(const char* op, const Tensor& x_any) {
   check_defined(op, "x", x_any);
   const Tensor x = contiguous(x_any);
   const Tensor y = Tensor::empty_like(x);
-  visit_floating(op, x.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    on_device(
-        x.device(), op, [&] { cpu::unary_forward<Function>(x.data<T>(), y.data<T>(), x.numel()); },
-        [&] { cuda::unary_forward<Function>(x.data<T>(), y.data<T>(), x.numel()); });
+  dispatch(op, x, [&]<class T>(auto backend) {
+    unary_forward<Function>(backend, x.data<T>(), y.data<T>(), x.numel());
   });
   return record(op, y, {&x}, [op, x = detach(x), y = detach(y)](const Tensor& gradient) {
     const Tensor g = dense(gradient);
     const Tensor gx = Tensor::empty_like(x);
-    visit_floating(op, x.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      on_device(
-          x.device(), op,
-          [&] {
-            cpu::unary_backward<Function>(g.data<T>(), x.data<T>(), y.data<T>(), gx.data<T>(), x.numel());
-          },
-          [&] {
-            cuda::unary_backward<Function>(g.data<T>(), x.data<T>(), y.data<T>(), gx.data<T>(), x.numel());
-          });
+    dispatch(op, x, [&]<class T>(auto backend) {
+      unary_backward<Function>(backend, g.data<T>(), x.data<T>(), y.data<T>(), gx.data<T>(), x.numel());
     });
     return Gradients{gx};
   });
@@ -47,27 +34,18 @@ Tensor binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
       a_any.shape() == b_any.shape() ? a_any.shape() : broadcast_shapes(op, a_any.shape(), b_any.shape());
   const Tensor a = contiguous(broadcast_to(a_any, shape)), b = contiguous(broadcast_to(b_any, shape));
   const Tensor y = Tensor::empty_like(a);
-  visit_floating(op, a.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    on_device(
-        a.device(), op,
-        [&] { cpu::binary_forward<Function>(a.data<T>(), b.data<T>(), y.data<T>(), y.numel()); },
-        [&] { cuda::binary_forward<Function>(a.data<T>(), b.data<T>(), y.data<T>(), y.numel()); });
+  dispatch(op, a, [&]<class T>(auto backend) {
+    binary_forward<Function>(backend, a.data<T>(), b.data<T>(), y.data<T>(), y.numel());
   });
   return record(op, y, {&a, &b}, [op, a = detach(a), b = detach(b)](const Tensor& gradient, Needs needs) {
     const Tensor g = dense(gradient);
     Gradients gradients(2);
     for (int i = 0; i < 2; ++i)
       if (needs[i]) gradients[static_cast<size_t>(i)] = Tensor::empty_like(a);
-    visit_floating(op, a.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      const auto run = [&](auto kernel) {
-        kernel(g.data<T>(), a.data<T>(), b.data<T>(), needs[0] ? gradients[0].data<T>() : nullptr,
-               needs[1] ? gradients[1].data<T>() : nullptr, a.numel());
-      };
-      on_device(
-          a.device(), op, [&] { run([](auto... x) { cpu::binary_backward<Function>(x...); }); },
-          [&] { run([](auto... x) { cuda::binary_backward<Function>(x...); }); });
+    dispatch(op, a, [&]<class T>(auto backend) {
+      binary_backward<Function>(backend, g.data<T>(), a.data<T>(), b.data<T>(),
+                                needs[0] ? gradients[0].data<T>() : nullptr,
+                                needs[1] ? gradients[1].data<T>() : nullptr, a.numel());
     });
     return gradients;
   });
@@ -77,12 +55,9 @@ Tensor binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
 Tensor affine_of(const Tensor& x_any, double scale, double offset) {
   const Tensor x = dense(x_any);
   const Tensor y = Tensor::empty_like(x);
-  visit_floating("affine", x.dtype(), [&](auto tag) {
-    using T = decltype(tag);
+  dispatch("affine", x, [&]<class T>(auto backend) {
     const T a = static_cast<T>(scale), b = static_cast<T>(offset);
-    on_device(
-        x.device(), "affine", [&] { cpu::affine(x.data<T>(), a, b, y.data<T>(), x.numel()); },
-        [&] { cuda::affine(x.data<T>(), a, b, y.data<T>(), x.numel()); });
+    affine(backend, x.data<T>(), a, b, y.data<T>(), x.numel());
   });
   return y;
 }
@@ -90,11 +65,8 @@ Tensor affine_of(const Tensor& x_any, double scale, double offset) {
 Tensor apply_mask(const Tensor& x_any, const DropoutMask& mask) {
   const Tensor x = dense(x_any);
   const Tensor y = Tensor::empty_like(x);
-  visit_floating("dropout", x.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    on_device(
-        x.device(), "dropout", [&] { cpu::dropout_forward(x.data<T>(), mask, y.data<T>(), x.numel()); },
-        [&] { cuda::dropout_forward(x.data<T>(), mask, y.data<T>(), x.numel()); });
+  dispatch("dropout", x, [&]<class T>(auto backend) {
+    dropout_forward(backend, x.data<T>(), mask, y.data<T>(), x.numel());
   });
   return y;
 }

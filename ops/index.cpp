@@ -1,5 +1,7 @@
 #include "ops/index.h"
 
+#include "core/dispatch.h"
+#include "ops/detail/tensors.h"
 #include "ops/kernels/index.h"
 #include "ops/view.h"
 
@@ -19,14 +21,10 @@ IndexShape index_shape(const char* op, const Shape& x, int dim, const Shape& ind
 }
 
 Tensor gather_any(const Tensor& x_any, const Tensor& index, const IndexShape& shape) {
-  const Tensor x = x_any.is_contiguous() ? x_any : detach(x_any).clone();
+  const Tensor x = dense(x_any);
   const Tensor y = Tensor::empty(index.shape(), x.dtype(), x.device());
-  visit_floating("gather", x.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    on_device(
-        x.device(), "gather",
-        [&] { cpu::gather_middle(shape, x.data<T>(), index.data<int64_t>(), y.data<T>()); },
-        [&] { cuda::gather_middle(shape, x.data<T>(), index.data<int64_t>(), y.data<T>()); });
+  dispatch("gather", x, [&]<class T>(auto backend) {
+    gather_middle(backend, shape, x.data<T>(), index.data<int64_t>(), y.data<T>());
   });
   return y;
 }
@@ -34,13 +32,9 @@ Tensor gather_any(const Tensor& x_any, const Tensor& index, const IndexShape& sh
 // target += source at the index
 void scatter_into(const Tensor& target, const Tensor& source_any, const Tensor& index,
                   const IndexShape& shape) {
-  const Tensor source = source_any.is_contiguous() ? source_any : detach(source_any).clone();
-  visit_floating("scatter_add", target.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    on_device(
-        target.device(), "scatter_add",
-        [&] { cpu::scatter_add_middle(shape, source.data<T>(), index.data<int64_t>(), target.data<T>()); },
-        [&] { cuda::scatter_add_middle(shape, source.data<T>(), index.data<int64_t>(), target.data<T>()); });
+  const Tensor source = dense(source_any);
+  dispatch("scatter_add", target, [&]<class T>(auto backend) {
+    scatter_add_middle(backend, shape, source.data<T>(), index.data<int64_t>(), target.data<T>());
   });
 }
 
@@ -67,26 +61,16 @@ Tensor embedding(const Tensor& table, const Tensor& index) {
   Shape shape = index.shape();
   shape.append(dim);
   const Tensor y = Tensor::empty(shape, table.dtype(), table.device());
-  visit_floating("embedding", table.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) {
-      kernel(table.data<T>(), table.size(0), rows.data<int64_t>(), y.data<T>(), rows.numel(), dim);
-    };
-    on_device(
-        table.device(), "embedding", [&] { run([](auto... a) { cpu::gather_rows(a...); }); },
-        [&] { run([](auto... a) { cuda::gather_rows(a...); }); });
+  dispatch("embedding", table, [&]<class T>(auto backend) {
+    gather_rows(backend, table.data<T>(), table.size(0), rows.data<int64_t>(), y.data<T>(), rows.numel(),
+                dim);
   });
   return record("embedding", y, {&table}, [rows, shape = table.shape()](const Tensor& gradient) {
-    const Tensor g = gradient.is_contiguous() ? gradient : gradient.clone();
+    const Tensor g = dense(gradient);
     const Tensor gtable = Tensor::zeros(shape, g.dtype(), g.device());
-    visit_floating("embedding", g.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      const auto run = [&](auto kernel) {
-        kernel(g.data<T>(), rows.data<int64_t>(), gtable.data<T>(), shape[0], rows.numel(), shape[1]);
-      };
-      on_device(
-          g.device(), "embedding", [&] { run([](auto... a) { cpu::scatter_add_rows(a...); }); },
-          [&] { run([](auto... a) { cuda::scatter_add_rows(a...); }); });
+    dispatch("embedding", g, [&]<class T>(auto backend) {
+      scatter_add_rows(backend, g.data<T>(), rows.data<int64_t>(), gtable.data<T>(), shape[0], rows.numel(),
+                       shape[1]);
     });
     return Gradients{gtable};
   });

@@ -3,17 +3,14 @@
 #include <limits>
 #include <type_traits>
 
-#include "core/cuda/backend.h"
+#include "core/cuda/precision.h"
+#include "core/dispatch.h"
+#include "ops/detail/tensors.h"
 #include "ops/kernels/linear.h"
 #include "ops/view.h"
 
 namespace tapeformer {
 namespace {
-
-template <class T>
-T* data_or_null(const Tensor& tensor) {
-  return tensor.defined() ? tensor.data<T>() : nullptr;
-}
 
 void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_defined("linear", "the input", x, "the weight", weight);
@@ -25,16 +22,13 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) 
         "linear", "input is ", name_of(x.dtype()), ", weight ", name_of(weight.dtype()));
 }
 
-// Calls f(X{}, Y{}) with the types of x and of the result.
-template <class F>
-void visit_types(DType x, DType y, F&& f) {
-  visit_stored("linear", x, [&](auto tag) {
-    using X = decltype(tag);
-    if constexpr (std::is_same_v<X, BFloat16>)
-      if (y == DType::float32) return f(X{}, float{});
-    check(y == x, "linear", "of ", name_of(x), " is no ", name_of(y));
-    f(X{}, X{});
-  });
+// Calls f.operator()<Y>() with the type of a result in `dtype`, made of inputs in X.
+template <class X, class F>
+void with_result_type(DType dtype, F&& f) {
+  if (dtype == kDTypeOf<X>) return f.template operator()<X>();
+  check(kDTypeOf<X> == DType::bfloat16 && dtype == DType::float32, "linear", "of ", name_of(kDTypeOf<X>),
+        " is no ", name_of(dtype));
+  if constexpr (std::is_same_v<X, BFloat16>) f.template operator()<float>();
 }
 
 LinearShape shape_of(const Tensor& x, const Tensor& weight) {
@@ -65,31 +59,27 @@ Tensor record_linear(const Tensor& y, const Made& made) {
   const std::vector<Tensor> inputs =
       made.bias.defined() ? std::vector{made.x, made.weight, made.bias} : std::vector{made.x, made.weight};
   const Tensor kept_y = made.activation == Activation::relu ? detach(y) : Tensor{};
-  return record(
-      "linear", y, inputs,
-      [shape = made.shape, activation = made.activation, dropout = made.dropout, pre = made.pre, kept_y,
-       x = detach(made.x), w = detach(made.factor), weights = compute_dtype(made.x.dtype()),
-       count = inputs.size()](const Tensor& gradient, Needs needs) {
-        const Tensor g = gradient.is_contiguous() ? gradient : gradient.clone();
-        Gradients gradients(count);
-        if (needs[0]) gradients[0] = Tensor::empty_like(x);
-        if (needs[1]) gradients[1] = Tensor::empty(w.shape(), weights, x.device());
-        if (count > 2 && needs[2]) gradients[2] = Tensor::empty({shape.out}, weights, x.device());
-        visit_types(x.dtype(), g.dtype(), [&](auto of_x, auto of_y) {
-          using X = decltype(of_x);
-          using Y = decltype(of_y);
-          using T = Compute<X>;
-          const auto run = [&](auto kernel) {
-            kernel(shape, g.data<Y>(), x.data<X>(), w.data<X>(), activation, dropout, data_or_null<Y>(pre),
-                   data_or_null<Y>(kept_y), data_or_null<X>(gradients[0]), data_or_null<T>(gradients[1]),
-                   count > 2 ? data_or_null<T>(gradients[2]) : nullptr);
-          };
-          on_device_of<X>(
-              x.device(), "linear", [&] { run([](auto... a) { cpu::linear_backward<X, Y>(a...); }); },
-              [&] { run([](auto... a) { cuda::linear_backward<X, Y>(a...); }); });
-        });
-        return gradients;
-      });
+  return record("linear", y, inputs,
+                [shape = made.shape, activation = made.activation, dropout = made.dropout, pre = made.pre,
+                 kept_y, x = detach(made.x), w = detach(made.factor), weights = compute_dtype(made.x.dtype()),
+                 count = inputs.size()](const Tensor& gradient, Needs needs) {
+                  const Tensor g = dense(gradient);
+                  Gradients gradients(3);
+                  if (needs[0]) gradients[0] = Tensor::empty_like(x);
+                  if (needs[1]) gradients[1] = Tensor::empty(w.shape(), weights, x.device());
+                  if (count > 2 && needs[2]) gradients[2] = Tensor::empty({shape.out}, weights, x.device());
+                  dispatch_stored("linear", x, [&]<class X>(auto backend) {
+                    with_result_type<X>(g.dtype(), [&]<class Y>() {
+                      using T = Compute<X>;
+                      linear_backward<X, Y>(backend, shape, g.data<Y>(), x.data<X>(), w.data<X>(), activation,
+                                            dropout, data_or_null<Y>(pre), data_or_null<Y>(kept_y),
+                                            data_or_null<X>(gradients[0]), data_or_null<T>(gradients[1]),
+                                            data_or_null<T>(gradients[2]));
+                    });
+                  });
+                  gradients.resize(count);
+                  return gradients;
+                });
 }
 
 }  // namespace
@@ -103,17 +93,11 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
   const Tensor w = in_dtype_of(x, weight);
   const bool keep_pre = activation == Activation::gelu;
   const Tensor pre = keep_pre ? Tensor::empty_like(y) : Tensor{};
-  visit_types(x.dtype(), y.dtype(), [&](auto of_x, auto of_y) {
-    using X = decltype(of_x);
-    using Y = decltype(of_y);
-    using T = Compute<X>;
-    const auto run = [&](auto kernel) {
-      kernel(shape, x.data<X>(), w.data<X>(), data_or_null<T>(bias), activation, dropout,
-             data_or_null<Y>(pre), y.data<Y>());
-    };
-    on_device_of<X>(
-        x.device(), "linear", [&] { run([](auto... a) { cpu::linear_forward<X, Y>(a...); }); },
-        [&] { run([](auto... a) { cuda::linear_forward<X, Y>(a...); }); });
+  dispatch_stored("linear", x, [&]<class X>(auto backend) {
+    with_result_type<X>(y.dtype(), [&]<class Y>() {
+      linear_forward<X, Y>(backend, shape, x.data<X>(), w.data<X>(), data_or_null<Compute<X>>(bias),
+                           activation, dropout, data_or_null<Y>(pre), y.data<Y>());
+    });
   });
   return record_linear(y, {x, weight, w, bias, shape, activation, dropout, pre});
 }

@@ -18,7 +18,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               std::optional<DType> result = {});
 
 // The dtype in which x enters products: bfloat16 where its device is set to that precision
-// (core/cuda/backend.h), else its own.
+// (core/cuda/precision.h), else its own.
 DType factor_dtype(const Tensor& x);
 // x in that dtype. Layers whose products share an input, or follow each other, so round once and keep half
 // the bytes.

@@ -1,6 +1,8 @@
 #include "ops/linear_attention.h"
 
-#include "ops/detail/attention_op.h"
+#include "core/dispatch.h"
+#include "ops/detail/attention_inputs.h"
+#include "ops/detail/tensors.h"
 
 namespace tapeformer {
 namespace {
@@ -33,11 +35,28 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
   check(options.eps > 0, kOp, "eps must be positive, not ", options.eps);
   const Tensor lengths =
       checked_key_lengths(kOp, options.key_lengths, key.size(0), key.size(1), key.device());
-  return attention_op(kOp, query, key, value, shape_of(query, key, value, options), lengths,
-                      AttentionKernels{[](auto... a) { cpu::linear_attention_forward(a...); },
-                                       [](auto... a) { cuda::linear_attention_forward(a...); },
-                                       [](auto... a) { cpu::linear_attention_backward(a...); },
-                                       [](auto... a) { cuda::linear_attention_backward(a...); }});
+  const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
+  const LinearAttentionShape shape = shape_of(q, k, v, options);
+  const Tensor out = attention_result(q, v), inverse = attention_sums(q);
+  dispatch_stored(kOp, q, [&]<class T>(auto backend) {
+    linear_attention_forward(backend, with_key_lengths(shape, lengths), attention_rows<const T>(q),
+                             attention_rows<const T>(k), attention_rows<const T>(v), out.data<T>(),
+                             inverse.data<Compute<T>>());
+  });
+  return record(kOp, out, {&q, &k, &v},
+                [shape, lengths, inverse, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](
+                    const Tensor& gradient, Needs needs) {
+                  const Tensor g = contiguous_features(gradient);
+                  const Gradients gradients = empty_gradients(needs, {&q, &k, &v});
+                  dispatch_stored(kOp, q, [&]<class T>(auto backend) {
+                    linear_attention_backward(backend, with_key_lengths(shape, lengths),
+                                              attention_rows<const T>(q), attention_rows<const T>(k),
+                                              attention_rows<const T>(v), out.data<T>(),
+                                              inverse.data<Compute<T>>(), attention_rows<const T>(g),
+                                              gradient_targets<T>(gradients));
+                  });
+                  return gradients;
+                });
 }
 
 LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,
@@ -62,15 +81,10 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
             state.key_sum.dtype() == q.dtype() && state.kv.is_contiguous() && state.key_sum.is_contiguous(),
         kStep, "state ", name_of(state.kv.dtype()), " ", state.kv.shape(), " and ", state.key_sum.shape(),
         " does not fit k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
-  visit_floating(kStep, q.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) {
-      kernel(shape, attention_rows<const T>(q), attention_rows<const T>(k), attention_rows<const T>(v),
-             state.kv.data<T>(), state.key_sum.data<T>(), attention_rows<T>(out));
-    };
-    on_device(
-        q.device(), kStep, [&] { run([](auto... x) { cpu::linear_attention_step<T>(x...); }); },
-        [&] { run([](auto... x) { cuda::linear_attention_step<T>(x...); }); });
+  dispatch(kStep, q, [&]<class T>(auto backend) {
+    linear_attention_step(backend, shape, attention_rows<const T>(q), attention_rows<const T>(k),
+                          attention_rows<const T>(v), state.kv.data<T>(), state.key_sum.data<T>(),
+                          attention_rows<T>(out));
   });
 }
 

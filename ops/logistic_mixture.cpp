@@ -1,5 +1,7 @@
 #include "ops/logistic_mixture.h"
 
+#include "core/dispatch.h"
+#include "ops/detail/tensors.h"
 #include "ops/index.h"
 #include "ops/kernels/logistic_mixture.h"
 #include "ops/row_loss.h"
@@ -25,16 +27,9 @@ Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, 
         parameters.shape());
   const Tensor index = checked_index(op, targets, levels, parameters.device());
   const Tensor nll = Tensor::empty({rows}, parameters.dtype(), parameters.device());
-  visit_floating(op, parameters.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) {
-      kernel(rows, mixtures, levels, parameters.data<T>(), index.data<int64_t>(),
-             scale.defined() ? scale.data<T>() : nullptr, nll.data<T>(),
-             gradient.defined() ? gradient.data<T>() : nullptr);
-    };
-    on_device(
-        parameters.device(), op, [&] { run([](auto... a) { cpu::logistic_mixture<T>(a...); }); },
-        [&] { run([](auto... a) { cuda::logistic_mixture<T>(a...); }); });
+  dispatch(op, parameters, [&]<class T>(auto backend) {
+    logistic_mixture(backend, rows, mixtures, levels, parameters.data<T>(), index.data<int64_t>(),
+                     data_or_null<T>(scale), nll.data<T>(), data_or_null<T>(gradient));
   });
   return nll;
 }
@@ -71,15 +66,9 @@ void sample_logistic_mixture(const Tensor& parameters, const RandomStream& strea
   check(parameters.is_contiguous(), kOp, "parameters must be contiguous");
   check(out.shape() == Shape{parameters.size(0)} && out.is_contiguous(), kOp,
         "out must be contiguous (rows,), not ", out.shape());
-  visit_floating(kOp, parameters.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) {
-      kernel(parameters.size(0), mixtures, parameters.data<T>(), stream, first, scale == SamplingScale::elu,
-             out.data<uint8_t>());
-    };
-    on_device(
-        parameters.device(), kOp, [&] { run([](auto... a) { cpu::sample_logistic_mixture<T>(a...); }); },
-        [&] { run([](auto... a) { cuda::sample_logistic_mixture<T>(a...); }); });
+  dispatch(kOp, parameters, [&]<class T>(auto backend) {
+    sample_logistic_mixture(backend, parameters.size(0), mixtures, parameters.data<T>(), stream, first,
+                            scale == SamplingScale::elu, out.data<uint8_t>());
   });
 }
 

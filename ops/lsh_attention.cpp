@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/dispatch.h"
 #include "ops/detail/attention_inputs.h"
 
 namespace tapeformer {
@@ -162,14 +163,9 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
         kHash, "q ", q.shape(), " with ", shape.factors(q.size(1)).total(), " buckets is too large to hash");
   const Tensor buckets =
       Tensor::zeros({q.size(0), q.size(2), options.rounds, q.size(1)}, DType::int32, q.device());
-  visit_stored(kHash, q.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) {
-      kernel(with_lengths(shape, lengths), stream, attention_rows<const T>(q), buckets.data<int32_t>());
-    };
-    on_device_of<T>(
-        q.device(), kHash, [&] { run([](auto... x) { cpu::lsh_hash<T>(x...); }); },
-        [&] { run([](auto... x) { cuda::lsh_hash<T>(x...); }); });
+  dispatch_stored(kHash, q, [&]<class T>(auto backend) {
+    lsh_hash(backend, with_lengths(shape, lengths), stream, attention_rows<const T>(q),
+             buckets.data<int32_t>());
   });
   return buckets;
 }
@@ -197,36 +193,25 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
       Tensor::empty({shape.batch, shape.length, shape.heads, shape.value_dim}, q.dtype(), q.device());
   const Tensor log_sums = Tensor::empty({shape.batch, shape.heads, shape.log_sum_rounds(), shape.length},
                                         compute_dtype(q.dtype()), q.device());
-  visit_stored(kOp, q.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) {
-      kernel(with_lengths(shape, lengths), attention_rows<const T>(q), attention_rows<const T>(v),
-             ids.data<int32_t>(), out.data<T>(), log_sums.data<Compute<T>>());
-    };
-    on_device_of<T>(
-        q.device(), kOp, [&] { run([](auto... x) { cpu::lsh_attention_forward<T>(x...); }); },
-        [&] { run([](auto... x) { cuda::lsh_attention_forward<T>(x...); }); });
+  dispatch_stored(kOp, q, [&]<class T>(auto backend) {
+    lsh_attention_forward(backend, with_lengths(shape, lengths), attention_rows<const T>(q),
+                          attention_rows<const T>(v), ids.data<int32_t>(), out.data<T>(),
+                          log_sums.data<Compute<T>>());
   });
-  return record(
-      kOp, out, {&q, &v},
-      [shape, lengths, ids, log_sums, q = detach(q), v = detach(v),
-       out = detach(out)](const Tensor& gradient) {
-        const Tensor g = contiguous_features(gradient);
-        const Tensor gq = Tensor::empty(q.shape(), q.dtype(), q.device());
-        const Tensor gv = Tensor::empty(v.shape(), v.dtype(), v.device());
-        visit_stored(kOp, q.dtype(), [&](auto tag) {
-          using T = decltype(tag);
-          const auto run = [&](auto kernel) {
-            kernel(with_lengths(shape, lengths), attention_rows<const T>(q), attention_rows<const T>(v),
-                   ids.data<int32_t>(), out.data<T>(), log_sums.data<Compute<T>>(),
-                   attention_rows<const T>(g), gq.data<T>(), gv.data<T>());
-          };
-          on_device_of<T>(
-              q.device(), kOp, [&] { run([](auto... x) { cpu::lsh_attention_backward<T>(x...); }); },
-              [&] { run([](auto... x) { cuda::lsh_attention_backward<T>(x...); }); });
-        });
-        return Gradients{gq, gv};
-      });
+  return record(kOp, out, {&q, &v},
+                [shape, lengths, ids, log_sums, q = detach(q), v = detach(v),
+                 out = detach(out)](const Tensor& gradient) {
+                  const Tensor g = contiguous_features(gradient);
+                  const Tensor gq = Tensor::empty(q.shape(), q.dtype(), q.device());
+                  const Tensor gv = Tensor::empty(v.shape(), v.dtype(), v.device());
+                  dispatch_stored(kOp, q, [&]<class T>(auto backend) {
+                    lsh_attention_backward(backend, with_lengths(shape, lengths), attention_rows<const T>(q),
+                                           attention_rows<const T>(v), ids.data<int32_t>(), out.data<T>(),
+                                           log_sums.data<Compute<T>>(), attention_rows<const T>(g),
+                                           gq.data<T>(), gv.data<T>());
+                  });
+                  return Gradients{gq, gv};
+                });
 }
 
 }  // namespace tapeformer

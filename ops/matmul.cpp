@@ -1,5 +1,7 @@
 #include "ops/matmul.h"
 
+#include "core/dispatch.h"
+#include "ops/detail/tensors.h"
 #include "ops/kernels/gemm.h"
 #include "ops/view.h"
 
@@ -21,31 +23,24 @@ Shape with_matrix(Shape batch, int64_t rows, int64_t columns) {
 
 // Product of stacks that have the same batch shape, unrecorded.
 Tensor product(const Tensor& a_any, const Tensor& b_any, MatmulOptions options) {
-  const Tensor a = a_any.is_contiguous() ? a_any : detach(a_any).clone();
-  const Tensor b = b_any.is_contiguous() ? b_any : detach(b_any).clone();
+  const Tensor a = dense(a_any), b = dense(b_any);
   const int64_t m = a.size(options.transpose_a ? -1 : -2), k = a.size(options.transpose_a ? -2 : -1);
   const int64_t n = b.size(options.transpose_b ? -2 : -1);
   const Shape batch = batch_of(a.shape());
   const Tensor out = Tensor::empty(with_matrix(batch, m, n), a.dtype(), a.device());
-  visit_floating("matmul", a.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) {
-      const Gemm<T> first{.transpose_a = options.transpose_a,
-                          .transpose_b = options.transpose_b,
-                          .m = m,
-                          .n = n,
-                          .k = k,
-                          .a = a.data<T>(),
-                          .lda = a.size(-1),
-                          .b = b.data<T>(),
-                          .ldb = b.size(-1),
-                          .c = out.data<T>(),
-                          .ldc = n};
-      kernel(first, batch.numel(), m * k, k * n, m * n);
-    };
-    on_device(
-        a.device(), "matmul", [&] { run([](auto... x) { cpu::batched_gemm(x...); }); },
-        [&] { run([](auto... x) { cuda::batched_gemm(x...); }); });
+  dispatch("matmul", a, [&]<class T>(auto backend) {
+    const Gemm<T> first{.transpose_a = options.transpose_a,
+                        .transpose_b = options.transpose_b,
+                        .m = m,
+                        .n = n,
+                        .k = k,
+                        .a = a.data<T>(),
+                        .lda = a.size(-1),
+                        .b = b.data<T>(),
+                        .ldb = b.size(-1),
+                        .c = out.data<T>(),
+                        .ldc = n};
+    batched_gemm(backend, first, batch.numel(), m * k, k * n, m * n);
   });
   return out;
 }

@@ -1,7 +1,7 @@
 #include "ops/norm.h"
 
-#include <type_traits>
-
+#include "core/dispatch.h"
+#include "ops/detail/tensors.h"
 #include "ops/kernels/norm.h"
 #include "ops/view.h"
 
@@ -14,17 +14,7 @@ void check_arguments(const char* op, const Tensor& x, const Tensor& weight, cons
         x.shape(), " does not fit weight ", weight.shape(), " and bias ", bias.shape());
   check(x.dtype() == weight.dtype() && x.dtype() == bias.dtype(), op, "input is ", name_of(x.dtype()),
         ", weight ", name_of(weight.dtype()), ", bias ", name_of(bias.dtype()));
-}
-
-// Calls f(T{}, B{}) with the types of x and of the branch.
-template <class F>
-void visit_types(const char* op, DType x, DType branch, F&& f) {
-  visit_floating(op, x, [&](auto tag) {
-    using T = decltype(tag);
-    if constexpr (std::is_same_v<T, float>)
-      if (branch == DType::bfloat16) return f(T{}, BFloat16{});
-    f(T{}, T{});
-  });
+  check(x.dtype() != DType::bfloat16, op, "needs float32 or float64, not bfloat16");
 }
 
 // Shared by both forms: an undefined branch means none.
@@ -42,38 +32,30 @@ Tensor normalize(const char* op, const Tensor& input, const Tensor& branch_input
                                     requires_grad(branch));
   const Tensor normalized = keep ? Tensor::empty_like(x) : Tensor{};
   const Tensor inverse_std = keep ? Tensor::empty({rows}, x.dtype(), x.device()) : Tensor{};
-  const DType branch_dtype = has_branch ? branch.dtype() : x.dtype();
-  visit_types(op, x.dtype(), branch_dtype, [&](auto of_x, auto of_branch) {
-    using T = decltype(of_x);
-    using B = decltype(of_branch);
-    const auto run = [&](auto kernel) {
-      kernel(rows, dim, x.data<T>(), has_branch ? branch.data<B>() : nullptr, dropout, weight.data<T>(),
-             bias.data<T>(), eps, y.data<T>(), keep ? normalized.data<T>() : nullptr,
-             keep ? inverse_std.data<T>() : nullptr);
-    };
-    on_device_of<B>(
-        x.device(), op, [&] { run([](auto... a) { cpu::layer_norm_forward<T, B>(a...); }); },
-        [&] { run([](auto... a) { cuda::layer_norm_forward<T, B>(a...); }); });
+  const Tensor& stored = has_branch ? branch : x;
+  dispatch_stored(op, stored, [&]<class B>(auto backend) {
+    using T = Compute<B>;
+    layer_norm_forward(backend, rows, dim, x.data<T>(), data_or_null<B>(branch), dropout, weight.data<T>(),
+                       bias.data<T>(), eps, y.data<T>(), data_or_null<T>(normalized),
+                       data_or_null<T>(inverse_std));
   });
-  return record(op, y, inputs, [=, weight = detach(weight)](const Tensor& gradient, Needs needs) {
-    const Tensor g = gradient.is_contiguous() ? gradient : gradient.clone();
-    const Tensor gx = Tensor::empty_like(normalized), gweight = Tensor::empty_like(weight),
-                 gbias = Tensor::empty_like(weight);
-    const bool separate = has_branch && needs[3] && (dropout.active() || branch_dtype != g.dtype());
-    const Tensor gbranch = separate ? Tensor::empty(g.shape(), branch_dtype, g.device()) : gx;
-    visit_types(op, g.dtype(), branch_dtype, [&](auto of_x, auto of_branch) {
-      using T = decltype(of_x);
-      using B = decltype(of_branch);
-      const auto run = [&](auto kernel) {
-        kernel(rows, dim, g.data<T>(), normalized.data<T>(), inverse_std.data<T>(), weight.data<T>(), dropout,
-               gx.data<T>(), separate ? gbranch.data<B>() : nullptr, gweight.data<T>(), gbias.data<T>());
-      };
-      on_device_of<B>(
-          g.device(), op, [&] { run([](auto... a) { cpu::layer_norm_backward<T, B>(a...); }); },
-          [&] { run([](auto... a) { cuda::layer_norm_backward<T, B>(a...); }); });
-    });
-    return has_branch ? Gradients{gx, gweight, gbias, gbranch} : Gradients{gx, gweight, gbias};
-  });
+  return record(
+      op, y, inputs,
+      [=, weight = detach(weight), branch_dtype = stored.dtype()](const Tensor& gradient, Needs needs) {
+        const Tensor g = dense(gradient);
+        const Tensor gx = Tensor::empty_like(normalized), gweight = Tensor::empty_like(weight),
+                     gbias = Tensor::empty_like(weight);
+        const bool separate = has_branch && needs[3] && (dropout.active() || branch_dtype != g.dtype());
+        const Tensor gbranch = Tensor::empty(separate ? g.shape() : Shape{0}, branch_dtype, g.device());
+        dispatch_stored(op, gbranch, [&]<class B>(auto backend) {
+          using T = Compute<B>;
+          layer_norm_backward(backend, rows, dim, g.data<T>(), normalized.data<T>(), inverse_std.data<T>(),
+                              weight.data<T>(), dropout, gx.data<T>(), separate ? gbranch.data<B>() : nullptr,
+                              gweight.data<T>(), gbias.data<T>());
+        });
+        const Tensor& of_branch = separate ? gbranch : gx;
+        return has_branch ? Gradients{gx, gweight, gbias, of_branch} : Gradients{gx, gweight, gbias};
+      });
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "core/dispatch.h"
+
 namespace tapeformer {
 namespace {
 
@@ -41,17 +43,11 @@ Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rul
   const auto count = static_cast<int64_t>(slots.size());
   const Tensor squares = Tensor::empty({count}, DType::float64, device), scales = Tensor::empty_like(squares);
   const Tensor norm = Tensor::empty({}, DType::float64, device);
-  visit_floating(kOp, slots[0].parameter.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto norms, auto clip, auto step) {
-      const std::vector<ParameterArrays<T>> list = arrays_of<T>(slots);
-      norms(list.data(), count, squares.data<double>());
-      clip(clipping, squares.data<double>(), count, scales.data<double>(), norm.data<double>());
-      step(rule_in(rule), list.data(), count, scales.data<double>());
-    };
-    on_device(
-        device, kOp, [&] { run(cpu::squared_norms<T>, cpu::clip_scales, cpu::optimizer_step<T>); },
-        [&] { run(cuda::squared_norms<T>, cuda::clip_scales, cuda::optimizer_step<T>); });
+  dispatch(kOp, slots[0].parameter, [&]<class T>(auto backend) {
+    const std::vector<ParameterArrays<T>> list = arrays_of<T>(slots);
+    squared_norms(backend, list.data(), count, squares.data<double>());
+    clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(), norm.data<double>());
+    optimizer_step(backend, rule_in(rule), list.data(), count, scales.data<double>());
   });
   return norm;
 }
@@ -64,16 +60,10 @@ void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& square
   if (tensors.empty()) return;
   std::vector<Tensor> contiguous;
   for (const Tensor& x : tensors) contiguous.push_back(x.is_contiguous() ? x : x.alias().clone());
-  visit_floating(kNorms, tensors[0].dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto norms) {
-      std::vector<ParameterArrays<T>> list;
-      for (const Tensor& x : contiguous) list.push_back({nullptr, x.data<T>(), nullptr, nullptr, x.numel()});
-      norms(list.data(), count, squares.data<double>());
-    };
-    on_device(
-        tensors[0].device(), kNorms, [&] { run(cpu::squared_norms<T>); },
-        [&] { run(cuda::squared_norms<T>); });
+  dispatch(kNorms, tensors[0], [&]<class T>(auto backend) {
+    std::vector<ParameterArrays<T>> list;
+    for (const Tensor& x : contiguous) list.push_back({nullptr, x.data<T>(), nullptr, nullptr, x.numel()});
+    squared_norms(backend, list.data(), count, squares.data<double>());
   });
 }
 
@@ -87,14 +77,8 @@ Tensor squared_norms(const std::vector<Tensor>& tensors) {
 void average_into(const Tensor& average, const Tensor& value, const Tensor& rule) {
   check(average.shape() == value.shape() && average.dtype() == value.dtype(), "average_into", "shapes ",
         average.shape(), " and ", value.shape());
-  visit_floating("average_into", average.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) {
-      kernel(average.data<T>(), value.data<T>(), rule_in(rule), average.numel());
-    };
-    on_device(
-        average.device(), "average_into", [&] { run(cpu::average_into<T>); },
-        [&] { run(cuda::average_into<T>); });
+  dispatch("average_into", average, [&]<class T>(auto backend) {
+    average_into(backend, average.data<T>(), value.data<T>(), rule_in(rule), average.numel());
   });
 }
 

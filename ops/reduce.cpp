@@ -1,5 +1,7 @@
 #include "ops/reduce.h"
 
+#include "core/dispatch.h"
+#include "ops/detail/tensors.h"
 #include "ops/elementwise.h"
 #include "ops/kernels/reduce.h"
 #include "ops/view.h"
@@ -29,28 +31,20 @@ Split split_at(const Shape& shape, int dim) {
 
 // Unrecorded sum of one dimension, kept as size 1.
 Tensor sum_dim(const Tensor& x, int dim) {
-  const Tensor source = x.is_contiguous() ? x : detach(x).clone();
+  const Tensor source = dense(x);
   const Split split = split_at(x.shape(), dim);
   const Tensor out = Tensor::empty(split.kept, x.dtype(), x.device());
   const int64_t outer = split.outer, size = split.size, inner = split.inner;
-  visit_floating("sum", x.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    on_device(
-        x.device(), "sum", [&] { cpu::sum_middle(source.data<T>(), out.data<T>(), outer, size, inner); },
-        [&] { cuda::sum_middle(source.data<T>(), out.data<T>(), outer, size, inner); });
+  dispatch("sum", x, [&]<class T>(auto backend) {
+    sum_middle(backend, source.data<T>(), out.data<T>(), outer, size, inner);
   });
   return out;
 }
 
 void max_into(const char* op, const Tensor& x, const Split& split, const Tensor& out, const Tensor& index) {
-  visit_floating(op, x.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) {
-      kernel(x.data<T>(), out.data<T>(), index.data<int64_t>(), split.outer, split.size, split.inner);
-    };
-    on_device(
-        x.device(), op, [&] { run([](auto... a) { cpu::max_middle(a...); }); },
-        [&] { run([](auto... a) { cuda::max_middle(a...); }); });
+  dispatch(op, x, [&]<class T>(auto backend) {
+    max_middle(backend, x.data<T>(), out.data<T>(), index.data<int64_t>(), split.outer, split.size,
+               split.inner);
   });
 }
 
@@ -67,7 +61,7 @@ Tensor sum(const Tensor& x, int dim, bool keep_dim) {
   const Split split = split_at(x.shape(), dim);
   const Tensor out = sum_dim(x, dim).view(keep_dim ? split.kept : split.dropped);
   return record("sum", out, {&x}, [shape = x.shape(), kept = split.kept](const Tensor& g) {
-    return Gradients{broadcast_to((g.is_contiguous() ? g : g.clone()).view(kept), shape)};
+    return Gradients{broadcast_to(dense(g).view(kept), shape)};
   });
 }
 
@@ -97,24 +91,19 @@ Tensor mean(const Tensor& x, int dim, bool keep_dim) {
 Tensor max(const Tensor& x, int dim, bool keep_dim) {
   check_defined("max", "x", x);
   dim = normalize_dim("max", dim, x.rank());
-  const Tensor source = x.is_contiguous() ? x : detach(x).clone();
+  const Tensor source = dense(x);
   const Split split = split_at(x.shape(), dim);
   check(split.size > 0, "max", "dimension ", dim, " of shape ", x.shape(), " is empty");
   const Shape shape = keep_dim ? split.kept : split.dropped;
   const Tensor out = Tensor::empty(shape, x.dtype(), x.device());
   const Tensor index = Tensor::empty(shape, DType::int64, x.device());
   max_into("max", source, split, out, index);
-  return record("max", out, {&x}, [index, split, whole = x.shape()](const Tensor& g) {
-    const Tensor dense = g.is_contiguous() ? g : g.clone();
+  return record("max", out, {&x}, [index, split, whole = x.shape()](const Tensor& gradient) {
+    const Tensor g = dense(gradient);
     const Tensor gx = Tensor::empty(whole, g.dtype(), g.device());
-    visit_floating("max", g.dtype(), [&](auto tag) {
-      using T = decltype(tag);
-      const auto run = [&](auto kernel) {
-        kernel(dense.data<T>(), index.data<int64_t>(), gx.data<T>(), split.outer, split.size, split.inner);
-      };
-      on_device(
-          g.device(), "max", [&] { run([](auto... a) { cpu::scatter_middle(a...); }); },
-          [&] { run([](auto... a) { cuda::scatter_middle(a...); }); });
+    dispatch("max", g, [&]<class T>(auto backend) {
+      scatter_middle(backend, g.data<T>(), index.data<int64_t>(), gx.data<T>(), split.outer, split.size,
+                     split.inner);
     });
     return Gradients{gx};
   });
@@ -123,7 +112,7 @@ Tensor max(const Tensor& x, int dim, bool keep_dim) {
 Tensor argmax(const Tensor& x) {
   check_defined("argmax", "x", x);
   check(x.rank() >= 1 && x.size(-1) > 0, "argmax", "the last dimension of shape ", x.shape(), " is empty");
-  const Tensor source = x.is_contiguous() ? x : detach(x).clone();
+  const Tensor source = dense(x);
   const Split split = split_at(x.shape(), x.rank() - 1);
   const Tensor out = Tensor::empty(split.dropped, x.dtype(), x.device());
   const Tensor index = Tensor::empty(split.dropped, DType::int64, x.device());

@@ -1,5 +1,7 @@
 #include "ops/row_loss.h"
 
+#include "core/dispatch.h"
+#include "ops/detail/tensors.h"
 #include "ops/kernels/row_loss.h"
 
 namespace tapeformer {
@@ -9,14 +11,8 @@ Tensor row_weights(const char* op, const Tensor& mask, int64_t rows, DType dtype
         "the weights of rows must be uint8 ", Shape{rows});
   const Tensor counted = mask.defined() ? mask.clone().to(device) : Tensor{};
   const Tensor weights = Tensor::empty({rows}, dtype, device);
-  visit_floating(op, dtype, [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) {
-      kernel(counted.defined() ? counted.data<uint8_t>() : nullptr, weights.data<T>(), rows);
-    };
-    on_device(
-        device, op, [&] { run([](auto... a) { cpu::row_weights(a...); }); },
-        [&] { run([](auto... a) { cuda::row_weights(a...); }); });
+  dispatch(op, weights, [&]<class T>(auto backend) {
+    row_weights(backend, data_or_null<uint8_t>(counted), weights.data<T>(), rows);
   });
   return weights;
 }
@@ -24,23 +20,16 @@ Tensor row_weights(const char* op, const Tensor& mask, int64_t rows, DType dtype
 Tensor weighted_sum(const char* op, const Tensor& values, const Tensor& weights) {
   const Tensor total = Tensor::empty({}, values.dtype(), values.device());
   const int64_t rows = values.numel();
-  visit_floating(op, values.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    on_device(
-        values.device(), op,
-        [&] { cpu::weighted_sum(values.data<T>(), weights.data<T>(), total.data<T>(), rows); },
-        [&] { cuda::weighted_sum(values.data<T>(), weights.data<T>(), total.data<T>(), rows); });
+  dispatch(op, values, [&]<class T>(auto backend) {
+    weighted_sum(backend, values.data<T>(), weights.data<T>(), total.data<T>(), rows);
   });
   return total;
 }
 
 Tensor multiplied_by(const char* op, const Tensor& x, const Tensor& factor) {
   const Tensor y = Tensor::empty_like(x);
-  visit_floating(op, x.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    on_device(
-        x.device(), op, [&] { cpu::multiply_by(x.data<T>(), factor.data<T>(), y.data<T>(), x.numel()); },
-        [&] { cuda::multiply_by(x.data<T>(), factor.data<T>(), y.data<T>(), x.numel()); });
+  dispatch(op, x, [&]<class T>(auto backend) {
+    multiply_by(backend, x.data<T>(), factor.data<T>(), y.data<T>(), x.numel());
   });
   return y;
 }

@@ -5,8 +5,7 @@
 
 namespace tapeformer {
 
-// x (…, classes); result of the same shape. A row of -inf only gives zeros in softmax and -inf in
-// log_softmax.
+// x (…, classes); result of the same shape. A row of -inf gives zeros in softmax and -inf in log_softmax.
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
 // log(sum(exp(x))) over the last dimension, which is dropped.

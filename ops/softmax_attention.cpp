@@ -3,7 +3,9 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/detail/attention_op.h"
+#include "core/dispatch.h"
+#include "ops/detail/attention_inputs.h"
+#include "ops/detail/tensors.h"
 #include "ops/elementwise.h"
 #include "ops/kernels/softmax_attention.h"
 #include "ops/matmul.h"
@@ -63,11 +65,28 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
   check_dropout(options.dropout);
   const Tensor lengths =
       checked_key_lengths(kOp, options.key_lengths, key.size(0), key.size(1), key.device());
-  return attention_op(kOp, query, key, value, shape_of(query, key, value, options), lengths,
-                      AttentionKernels{[](auto... a) { cpu::softmax_attention_forward(a...); },
-                                       [](auto... a) { cuda::softmax_attention_forward(a...); },
-                                       [](auto... a) { cpu::softmax_attention_backward(a...); },
-                                       [](auto... a) { cuda::softmax_attention_backward(a...); }});
+  const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
+  const SoftmaxAttentionShape shape = shape_of(q, k, v, options);
+  const Tensor out = attention_result(q, v), log_sums = attention_sums(q);
+  dispatch_stored(kOp, q, [&]<class T>(auto backend) {
+    softmax_attention_forward(backend, with_key_lengths(shape, lengths), attention_rows<const T>(q),
+                              attention_rows<const T>(k), attention_rows<const T>(v), out.data<T>(),
+                              log_sums.data<Compute<T>>());
+  });
+  return record(kOp, out, {&q, &k, &v},
+                [shape, lengths, log_sums, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](
+                    const Tensor& gradient, Needs needs) {
+                  const Tensor g = contiguous_features(gradient);
+                  const Gradients gradients = empty_gradients(needs, {&q, &k, &v});
+                  dispatch_stored(kOp, q, [&]<class T>(auto backend) {
+                    softmax_attention_backward(backend, with_key_lengths(shape, lengths),
+                                               attention_rows<const T>(q), attention_rows<const T>(k),
+                                               attention_rows<const T>(v), out.data<T>(),
+                                               log_sums.data<Compute<T>>(), attention_rows<const T>(g),
+                                               gradient_targets<T>(gradients));
+                  });
+                  return gradients;
+                });
 }
 
 Tensor plain_softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value,
@@ -110,15 +129,10 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
   shape.dim = dim;
   shape.value_dim = value_dim;
   shape.scale = scale_or_default(scale, dim);
-  visit_floating(kStep, q.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const auto run = [&](auto kernel) {
-      kernel(shape, attention_rows<const T>(q), attention_rows<const T>(k), attention_rows<const T>(v),
-             attention_rows<T>(cache.keys), attention_rows<T>(cache.values), attention_rows<T>(out));
-    };
-    on_device(
-        q.device(), kStep, [&] { run([](auto... x) { cpu::softmax_attention_step<T>(x...); }); },
-        [&] { run([](auto... x) { cuda::softmax_attention_step<T>(x...); }); });
+  dispatch(kStep, q, [&]<class T>(auto backend) {
+    softmax_attention_step(backend, shape, attention_rows<const T>(q), attention_rows<const T>(k),
+                           attention_rows<const T>(v), attention_rows<T>(cache.keys),
+                           attention_rows<T>(cache.values), attention_rows<T>(out));
   });
 }
 

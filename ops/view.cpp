@@ -1,5 +1,6 @@
 #include "ops/view.h"
 
+#include "ops/detail/tensors.h"
 #include "ops/reduce.h"
 
 namespace tapeformer {
@@ -51,9 +52,7 @@ Tensor reshape(const Tensor& x, Shape shape) {
   check(shape.numel() == x.numel(), "reshape", "shape ", x.shape(), " cannot become ", shape);
   const Tensor source = contiguous(x);
   return record("reshape", source.alias(shape, shape.contiguous_strides()), {&source},
-                [from = x.shape()](const Tensor& g) {
-                  return Gradients{(g.is_contiguous() ? g : g.clone()).view(from)};
-                });
+                [from = x.shape()](const Tensor& g) { return Gradients{dense(g).view(from)}; });
 }
 
 Tensor permute(const Tensor& x, const Shape& order) {

@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "core/cuda/backend.h"
+#include "core/cuda/precision.h"
 #include "core/system/log.h"
 #include "core/threads.h"
 #include "data/catalogue.h"

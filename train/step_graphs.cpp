@@ -17,7 +17,11 @@ void StepGraphs::record(Kept& kept, int64_t step, const std::function<StepOutput
   if constexpr (kHasCuda) {
     allocator(device_).trim();  // the graph gets memory of its own
     kept.first = step;
-    kept.graph = std::make_shared<cuda::Graph>(device_, draws_, [&] { kept.outputs = work(); });
+    try {
+      kept.graph = std::make_shared<cuda::Graph>(device_, draws_, [&] { kept.outputs = work(); });
+    } catch (const GraphError& error) {
+      throw DeviceError(std::string(error.what()) + "; set run.cuda_graphs = false");
+    }
     ++recorded_;
   }
 }

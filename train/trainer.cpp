@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/allocator.h"
-#include "core/cuda/backend.h"
+#include "core/cuda/transfers.h"
 #include "core/system/log.h"
 #include "train/finite.h"
 

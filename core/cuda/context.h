@@ -1,82 +1,66 @@
-// What the backend keeps per device: a stream, on which all its work goes, and handles of cuBLAS and
-// cuBLASLt with their workspace. Made on first use, never destroyed.
+// The state of the backend per device: one stream, and handles of cuBLAS and cuBLASLt with their workspace. A
+// context is created on first use and never destroyed.
 #pragma once
 
-#include <source_location>
+#include <mutex>
 
-#include "core/allocator.h"
-#include "core/cuda/backend.h"
-#include "core/cuda/runtime.h"
+#include "core/cuda/precision.h"
+#include "core/cuda/status.h"
 
 namespace tapeformer::cuda {
 
-// Throws for a status that is not success: OutOfMemory or DeviceError, with the place of the call.
-void check_status(cudaError_t status, std::source_location where = std::source_location::current());
-void check_status(cublasStatus_t status, std::source_location where = std::source_location::current());
-
-inline constexpr int64_t kBlasWorkspace = 32 << 20;  // what cuBLAS asks for on Hopper
+inline constexpr int64_t kBlasWorkspace = 32 << 20;  // bytes; the size that cuBLAS recommends for Hopper
 
 struct Context {
   int device = 0;
   cudaStream_t stream{};
   cublasHandle_t blas{};
   cublasLtHandle_t blas_lt{};
-  void* blas_workspace = nullptr;  // of both, kBlasWorkspace bytes; null in the emulation
+  void* blas_workspace = nullptr;  // kBlasWorkspace bytes for both handles; null in the emulation
   Precision precision = Precision::float32;
-  const int64_t* later = nullptr;  // of the graph that is being recorded (core/cuda/graph.h)
+  const int64_t* step_offset = nullptr;  // of the graph being recorded (core/cuda/graph.h), else null
 };
 
-// The context of current_device, which becomes the device of the CUDA runtime on this thread. Throws
-// DeviceError when it cannot be used, or when the current device is the CPU.
+// Returns the context of current_device, and makes the device current in the CUDA runtime on this thread.
+// Throws DeviceError if the device cannot be used or current_device is the CPU.
 const Context& context();
 
-// Throws DeviceError while a graph is recorded, which could not repeat what the caller is about to do. `what`
-// follows "it", as in "waits for the device".
-void refuse_in_graph(const char* what);
+// Throws DeviceError while a graph is recorded. `action` completes the sentence "it …, which a graph cannot
+// repeat", as in "waits for the device".
+void refuse_in_graph(const char* action);
 
-// For the scope, launches become part of a graph instead of being done; `later` is the graph's.
+// Makes launches part of a graph for a scope. `step_offset` is the device memory that holds the steps since
+// the recording.
 class Recording {
  public:
-  explicit Recording(const int64_t* later);
+  explicit Recording(const int64_t* step_offset);
   ~Recording();
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 };
 
-// Pinned host memory, from which and to which copies run beside other work of both machines.
-class PinnedBuffer {
- public:
-  explicit PinnedBuffer(int64_t bytes);
-  ~PinnedBuffer();
-  PinnedBuffer(const PinnedBuffer&) = delete;
-  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
-  void* data() const { return data_; }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  void* data_ = nullptr;
-  int64_t bytes_;
-};
-
-// Uninitialised working memory of a kernel, from the current device's allocator. It may be reused as soon as
-// the scope ends: what is launched later runs later.
+// One object per device, created on first use and never destroyed. Thread-safe.
 template <class T>
-class Scratch {
+class PerDevice {
  public:
-  explicit Scratch(int64_t count)
-      : device_(current_device),
-        bytes_(count * static_cast<int64_t>(sizeof(T))),
-        data_(static_cast<T*>(allocator(device_).allocate(bytes_))) {}
-  ~Scratch() { allocator(device_).release(data_, bytes_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
-  T* data() const { return data_; }  // nullptr for a count of 0
+  // Returns the object of a device, or the result of make() on the first call. make() runs inside a
+  // DeviceScope. Throws DeviceError for an index outside [0, kMaxDevices).
+  template <class Make>
+  T& get(int index, Make&& make) {
+    if (index < 0 || index >= kMaxDevices)
+      throw DeviceError(concat_text("device cuda:", index, " is not available"));
+    const std::scoped_lock lock(mutex_);
+    if (!objects_[index]) {
+      const DeviceScope scope({DeviceType::cuda, index});
+      objects_[index] = make();
+    }
+    return *objects_[index];
+  }
 
  private:
-  Device device_;
-  int64_t bytes_;
-  T* data_;
+  static constexpr int kMaxDevices = 64;
+  std::mutex mutex_;
+  T* objects_[kMaxDevices] = {};
 };
 
 }  // namespace tapeformer::cuda

@@ -1,17 +1,17 @@
 #include "core/cuda/graph.h"
 
 #include "core/cuda/kernel.h"
-#include "core/cuda/probe.h"
 #include "core/cuda/transfers.h"
 
 namespace tapeformer::cuda {
 namespace {
 
-__global__ void advance_kernel(int64_t* later, int64_t steps) {
-  *later += steps;
+__global__ void advance_kernel(int64_t* step_offset, int64_t steps) {
+  *step_offset += steps;
 }
 
-// Ends the capture however the recorded work ends, and keeps the memory that it took.
+// Captures the launches of the stream. If the recorded work throws, the destructor ends the capture and
+// returns the blocks that the work allocated to the cache.
 class Capture {
  public:
   explicit Capture(CachingAllocator& memory) : memory_(memory), stream_(context().stream) {
@@ -46,14 +46,14 @@ class Capture {
 struct Graph::Parts {
   Device device;
   int64_t steps;
-  Scratch<int64_t> later;  // what the launch adds to the steps of the recording
-  int64_t next = 0;        // what `later` holds, as far as the host knows
+  Scratch<int64_t> step_offset;  // steps since the recording, read by the kernels
+  int64_t next_offset = 0;       // the value of step_offset after the launches so far
   CachingAllocator::Cache memory;
   cudaGraphExec_t ready{};
 
-  Parts(Device on, int64_t per_launch) : device(on), steps(per_launch), later(1) {
-    fill_zero(later.data(), sizeof(int64_t));
-    cuda::launch(advance_kernel, over_rows(1, 1), later.data(), int64_t{0});  // loads the kernel
+  Parts(Device on, int64_t per_launch) : device(on), steps(per_launch), step_offset(1) {
+    fill_zero(step_offset.data(), sizeof(int64_t));
+    cuda::launch(advance_kernel, over_rows(1, 1), step_offset.data(), int64_t{0});  // loads the kernel
   }
   ~Parts() {
     if (ready) cudaGraphExecDestroy(ready);
@@ -67,12 +67,12 @@ Graph::Graph(Device device, int64_t steps, const std::function<void()>& work) {
   parts_ = std::make_unique<Parts>(device, steps);
   Capture capture(allocator(device));
   {
-    const Recording recording(parts_->later.data());
+    const Recording recording(parts_->step_offset.data());
     {
       const DeviceScope host(kCpu, "");
       work();
     }
-    cuda::launch(advance_kernel, over_rows(1, 1), parts_->later.data(), steps);
+    cuda::launch(advance_kernel, over_rows(1, 1), parts_->step_offset.data(), steps);
   }
   parts_->memory = capture.end();
   check_status(cudaGraphInstantiate(&parts_->ready, capture.graph(), 0));
@@ -80,10 +80,11 @@ Graph::Graph(Device device, int64_t steps, const std::function<void()>& work) {
 
 Graph::~Graph() = default;
 
-void Graph::launch(int64_t later) {
+void Graph::launch(int64_t step_offset) {
   const DeviceScope scope(parts_->device, "Graph");
-  if (later != parts_->next) stage(parts_->later.data(), &later, sizeof(later));
-  parts_->next = later + parts_->steps;
+  if (step_offset != parts_->next_offset)
+    stage(parts_->step_offset.data(), &step_offset, sizeof(step_offset));
+  parts_->next_offset = step_offset + parts_->steps;
   check_status(cudaGraphLaunch(parts_->ready, context().stream));
   if (synchronous()) check_status(cudaStreamSynchronize(context().stream));
 }

@@ -7,6 +7,7 @@
 
 #include "core/cuda/launch.h"
 #include "core/dropout.h"
+#include "core/scratch.h"
 
 // The explicit instantiations of a file in float and in double. Where nvcc reads a file once for each of them
 // (cmake/TapeformerCuda.cmake), a macro says for which.
@@ -142,12 +143,12 @@ inline constexpr int kUnrolled = sizeof(T) > 4 ? 1 : kTimes;
 // host, passed by value.
 class StepNumber {
  public:
-  explicit StepNumber(int64_t recorded) : recorded_(recorded), later_(context().later) {}
-  __device__ int64_t now() const { return recorded_ + (later_ ? __ldg(later_) : 0); }
+  explicit StepNumber(int64_t recorded) : recorded_(recorded), step_offset_(context().step_offset) {}
+  __device__ int64_t now() const { return recorded_ + (step_offset_ ? __ldg(step_offset_) : 0); }
 
  private:
   int64_t recorded_;
-  const int64_t* later_;
+  const int64_t* step_offset_;
 };
 
 // A RandomStream whose step is a StepNumber.

@@ -49,8 +49,12 @@ inline Launch over_tiles(int64_t n, int64_t tiles, int threads, size_t shared,
   return launch;
 }
 
+// Returns true if the host waits for each kernel, because TAPEFORMER_CUDA_SYNC=1 is set in the environment.
+// Always false in the emulation, where a launch runs at once.
+bool synchronous();
+
 namespace detail {
-// Throws ShapeError for a shape that no device launches.
+// Throws ShapeError if the shape exceeds the limits of CUDA.
 void check_limits(const Launch& launch);
 // On a device: launches. In the emulation: throws DeviceError for a kernel that is launched for the first
 // time while a graph is recorded.

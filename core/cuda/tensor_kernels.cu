@@ -1,6 +1,7 @@
-// Copies, fills and sums of tensors through strides.
-#include "core/cuda/backend.h"
+#include "core/tensor_kernels.h"
+
 #include "core/cuda/kernel.h"
+#include "core/cuda/transfers.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -73,7 +74,15 @@ Strided layout_of(const Shape& shape, const Shape& to, const Shape& from) {
 
 }  // namespace
 
-void copy_elements(const Tensor& to, const Tensor& from) {
+void fill_zero(Backend, void* data, int64_t bytes) {
+  fill_zero(data, bytes);
+}
+
+void copy_elements(Backend, const Tensor& to, const Tensor& from) {
+  if (to.dtype() == from.dtype() && to.is_contiguous() && from.is_contiguous()) {
+    copy_bytes(to.raw(), to.device(), from.raw(), from.device(), to.bytes());
+    return;
+  }
   const Strided layout = layout_of(to.shape(), to.strides(), from.strides());
   visit_any(to.dtype(), [&](auto to_tag) {
     visit_any(from.dtype(), [&](auto from_tag) {
@@ -85,7 +94,7 @@ void copy_elements(const Tensor& to, const Tensor& from) {
   });
 }
 
-void fill_elements(const Tensor& to, double value) {
+void fill_elements(Backend, const Tensor& to, double value) {
   const Strided layout = layout_of(to.shape(), to.strides(), to.strides());
   visit_any(to.dtype(), [&](auto tag) {
     using T = decltype(tag);
@@ -93,7 +102,7 @@ void fill_elements(const Tensor& to, double value) {
   });
 }
 
-void add_elements(const Tensor& to, const Tensor& from, double scale) {
+void add_elements(Backend, const Tensor& to, const Tensor& from, double scale) {
   const Strided layout = layout_of(to.shape(), to.strides(), from.strides());
   visit_stored("add_from", to.dtype(), [&](auto tag) {
     using T = decltype(tag);

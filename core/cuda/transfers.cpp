@@ -1,6 +1,7 @@
 #include "core/cuda/transfers.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <map>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "core/cuda/context.h"
+#include "core/cuda/memory.h"
 #ifdef TAPEFORMER_CUDA_EMULATED
 #include "core/emulation/events.h"
 #endif
@@ -52,6 +54,14 @@ Slots& slots_of(int device) {
   return all[device];
 }
 
+std::atomic<int64_t> waits{0};
+
+void wait_for(cudaStream_t stream) {
+  refuse_in_graph("waits for the device");
+  ++waits;
+  check_status(cudaStreamSynchronize(stream));
+}
+
 }  // namespace
 
 void stage(void* to, const void* from, int64_t bytes) {
@@ -73,7 +83,7 @@ HostCopy::HostCopy(const void* from, int64_t bytes) {
   refuse_in_graph("copies to the host's memory");
   const std::scoped_lock lock(guard());
   std::vector<Slot*>& idle = slots_of(context().device).idle;
-  if (idle.empty()) idle.push_back(new Slot(kMost));
+  if (idle.empty()) idle.push_back(new Slot(kMaxBytes));
   slot_ = idle.back();
   idle.pop_back();
   slot_->copy(slot_->memory->data(), from, bytes);
@@ -112,6 +122,38 @@ double EventTimer::seconds() const {
 const void* HostCopy::wait() const {
   slot_->wait();
   return slot_->memory->data();
+}
+
+int64_t host_waits() {
+  return waits;
+}
+
+void synchronize(Device device) {
+  const DeviceScope scope(device);
+  wait_for(context().stream);
+}
+
+void fill_zero(void* data, int64_t bytes) {
+  if (bytes > 0) check_status(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), context().stream));
+}
+
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
+  if (bytes == 0) return;
+  // The stream of the source, so that its values are ready; other devices have to wait for it.
+  const DeviceScope scope(from_device.is_cpu() ? to_device : from_device);
+  const cudaStream_t stream = context().stream;
+  if (from_device.is_cpu()) refuse_in_graph("copies from the host's memory");
+  if (to_device.is_cpu()) refuse_in_graph("copies to the host's memory");
+  if (from_device.is_cpu()) {
+    // Never straight from pageable memory: CUDA may read that after the call has returned.
+    for (int64_t done = 0; done < bytes; done += kMaxStaged)
+      stage(static_cast<char*>(to) + done, static_cast<const char*>(from) + done,
+            std::min(bytes - done, kMaxStaged));
+    return;
+  }
+  if (!from_device.is_cpu() && !to_device.is_cpu() && from_device != to_device) synchronize(to_device);
+  check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream));
+  if (to_device.is_cpu() || (!from_device.is_cpu() && from_device != to_device)) wait_for(stream);
 }
 
 }  // namespace tapeformer::cuda

@@ -4,19 +4,21 @@
 
 #include <cstdint>
 
+#include "core/device.h"
+
 namespace tapeformer::cuda {
 
-inline constexpr int64_t kMostStaged = 4 << 20;  // bytes
+inline constexpr int64_t kMaxStaged = 4 << 20;  // bytes
 
 // Copies from pageable host memory, which may change when the call returns: the bytes go through pinned
-// memory, of which a device has a few pieces that are used in turn. On current_device; at most kMostStaged
+// memory, of which a device has a few pieces that are used in turn. On current_device; at most kMaxStaged
 // bytes.
 void stage(void* to, const void* from, int64_t bytes);
 
 // A few bytes on their way from current_device to the host.
 class HostCopy {
  public:
-  static constexpr int64_t kMost = 16;  // bytes
+  static constexpr int64_t kMaxBytes = 16;  // bytes
 
   HostCopy(const void* from, int64_t bytes);
   ~HostCopy();
@@ -43,7 +45,14 @@ class EventTimer {
   struct Events* events_;
 };
 
-// How often the host has waited for all work of a device so far.
+// Waits until the device has finished all work.
+void synchronize(Device device);
+// Returns how often the host has waited for all work of a device.
 int64_t host_waits();
+
+// Sets bytes of the current device to 0, in stream order.
+void fill_zero(void* data, int64_t bytes);
+// Copies between devices and host. Waits if the target is host memory.
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
 
 }  // namespace tapeformer::cuda

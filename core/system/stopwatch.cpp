@@ -5,18 +5,21 @@
 namespace tapeformer {
 
 Stopwatch::Stopwatch(Device device) : device_(device) {
-  on_device(
-      device, "Stopwatch", [&] { start_ = std::chrono::steady_clock::now(); },
-      [&] { on_device_ = std::make_shared<const cuda::EventTimer>(); });
+  if (device.is_cpu()) {
+    start_ = std::chrono::steady_clock::now();
+  } else if constexpr (kHasCuda) {
+    const DeviceScope scope(device, "Stopwatch");
+    timer_ = std::make_shared<const cuda::EventTimer>();
+  }
 }
 
 double Stopwatch::seconds() const {
-  double seconds = 0;
-  on_device(
-      device_, "Stopwatch",
-      [&] { seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); },
-      [&] { seconds = on_device_->seconds(); });
-  return seconds;
+  if constexpr (kHasCuda)
+    if (timer_) {
+      const DeviceScope scope(device_, "Stopwatch");
+      return timer_->seconds();
+    }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
 }  // namespace tapeformer

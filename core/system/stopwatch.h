@@ -21,8 +21,8 @@ class Stopwatch {
 
  private:
   Device device_;
-  std::chrono::steady_clock::time_point start_;        // of the CPU
-  std::shared_ptr<const cuda::EventTimer> on_device_;  // null on the CPU
+  std::chrono::steady_clock::time_point start_;    // of the CPU
+  std::shared_ptr<const cuda::EventTimer> timer_;  // null on the CPU
 };
 
 }  // namespace tapeformer

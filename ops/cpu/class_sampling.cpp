@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "core/instances.h"
 #include "core/threads.h"
 
 namespace tapeformer::cpu {
 
 template <class T>
-void sample_classes(int64_t rows, const T* logits, const ClassScore& score, uint8_t* out) {
+void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, uint8_t* out) {
   constexpr int64_t kFewestDraws = 1 << 12;  // of a thread
   parallel_for(rows, kFewestDraws / score.classes + 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
@@ -24,7 +25,8 @@ void sample_classes(int64_t rows, const T* logits, const ClassScore& score, uint
   });
 }
 
-void advance_tokens(int64_t batch, int64_t position, int64_t given, uint8_t* columns, uint8_t* tokens) {
+void advance_tokens(Backend, int64_t batch, int64_t position, int64_t given, uint8_t* columns,
+                    uint8_t* tokens) {
   uint8_t* const kept = columns + position * batch;
   if (position < given)
     std::copy_n(kept, batch, tokens);
@@ -32,7 +34,11 @@ void advance_tokens(int64_t batch, int64_t position, int64_t given, uint8_t* col
     std::copy_n(tokens, batch, kept);
 }
 
-template void sample_classes(int64_t, const float*, const ClassScore&, uint8_t*);
-template void sample_classes(int64_t, const double*, const ClassScore&, uint8_t*);
+template <class T>
+struct SamplingKernels {
+  inline static const Instances all{&sample_classes<T>};
+};
+template struct SamplingKernels<float>;
+template struct SamplingKernels<double>;
 
 }  // namespace tapeformer::cpu

@@ -4,8 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/scratch.h"
 #include "core/cpu/vector_math.h"
+#include "core/instances.h"
+#include "core/scratch.h"
 #include "core/threads.h"
 
 namespace tapeformer::cpu {
@@ -226,8 +227,9 @@ class Utterance {
 }  // namespace
 
 template <class T>
-void ctc_loss(const CtcShape& shape, const T* logits, const int64_t* frame_lengths, const int64_t* labels,
-              const int64_t* label_lengths, const uint8_t* counted, T scale, T* losses, T* gradient) {
+void ctc_loss(Backend, const CtcShape& shape, const T* logits, const int64_t* frame_lengths,
+              const int64_t* labels, const int64_t* label_lengths, const uint8_t* counted, T scale, T* losses,
+              T* gradient) {
   const int64_t utterance = shape.frames * shape.classes;
   parallel_for(shape.batch, 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
@@ -242,9 +244,11 @@ void ctc_loss(const CtcShape& shape, const T* logits, const int64_t* frame_lengt
   });
 }
 
-template void ctc_loss(const CtcShape&, const float*, const int64_t*, const int64_t*, const int64_t*,
-                       const uint8_t*, float, float*, float*);
-template void ctc_loss(const CtcShape&, const double*, const int64_t*, const int64_t*, const int64_t*,
-                       const uint8_t*, double, double*, double*);
+template <class T>
+struct CtcLossKernels {
+  inline static const Instances all{&ctc_loss<T>};
+};
+template struct CtcLossKernels<float>;
+template struct CtcLossKernels<double>;
 
 }  // namespace tapeformer::cpu

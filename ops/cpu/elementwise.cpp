@@ -4,6 +4,7 @@
 
 #include "core/cpu/dropout_bits.h"
 #include "core/cpu/vector_math.h"
+#include "core/instances.h"
 #include "core/threads.h"
 #include "ops/kernels/elementwise_functions.h"
 
@@ -15,7 +16,7 @@ constexpr int64_t kGrain = 1 << 15;
 }  // namespace
 
 template <class Function, class T>
-void unary_forward(const T* x, T* y, int64_t n) {
+void unary_forward(Backend, const T* x, T* y, int64_t n) {
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) y[i] = Function::template value<VectorMath>(x[i]);
@@ -23,7 +24,7 @@ void unary_forward(const T* x, T* y, int64_t n) {
 }
 
 template <class Function, class T>
-void unary_backward(const T* g, const T* x, const T* y, T* gx, int64_t n) {
+void unary_backward(Backend, const T* g, const T* x, const T* y, T* gx, int64_t n) {
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) gx[i] = g[i] * Function::template slope<VectorMath>(x[i], y[i]);
@@ -31,7 +32,7 @@ void unary_backward(const T* g, const T* x, const T* y, T* gx, int64_t n) {
 }
 
 template <class Function, class T>
-void binary_forward(const T* a, const T* b, T* y, int64_t n) {
+void binary_forward(Backend, const T* a, const T* b, T* y, int64_t n) {
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) y[i] = Function::template value<VectorMath>(a[i], b[i]);
@@ -39,7 +40,7 @@ void binary_forward(const T* a, const T* b, T* y, int64_t n) {
 }
 
 template <class Function, class T>
-void binary_backward(const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n) {
+void binary_backward(Backend, const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n) {
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
     if (ga) {
 #pragma omp simd
@@ -53,7 +54,7 @@ void binary_backward(const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n
 }
 
 template <class T>
-void affine(const T* x, T scale, T offset, T* y, int64_t n) {
+void affine(Backend, const T* x, T scale, T offset, T* y, int64_t n) {
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) y[i] = scale * x[i] + offset;
@@ -61,7 +62,7 @@ void affine(const T* x, T scale, T offset, T* y, int64_t n) {
 }
 
 template <class T>
-void dropout_forward(const T* x, const DropoutMask& mask, T* y, int64_t n) {
+void dropout_forward(Backend, const T* x, const DropoutMask& mask, T* y, int64_t n) {
   constexpr int64_t kPiece = 1024;
   parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
     T multipliers[kPiece];
@@ -74,41 +75,24 @@ void dropout_forward(const T* x, const DropoutMask& mask, T* y, int64_t n) {
   });
 }
 
-#define TAPEFORMER_UNARY(Function)                                                                   \
-  template void unary_forward<Function>(const float*, float*, int64_t);                              \
-  template void unary_forward<Function>(const double*, double*, int64_t);                            \
-  template void unary_backward<Function>(const float*, const float*, const float*, float*, int64_t); \
-  template void unary_backward<Function>(const double*, const double*, const double*, double*, int64_t)
-#define TAPEFORMER_BINARY(Function)                                                                      \
-  template void binary_forward<Function>(const float*, const float*, float*, int64_t);                   \
-  template void binary_forward<Function>(const double*, const double*, double*, int64_t);                \
-  template void binary_backward<Function>(const float*, const float*, const float*, float*, float*,      \
-                                          int64_t);                                                      \
-  template void binary_backward<Function>(const double*, const double*, const double*, double*, double*, \
-                                          int64_t)
-
-// A macro, because explicit instantiation of a list has no other form.
-TAPEFORMER_UNARY(Negate);
-TAPEFORMER_UNARY(Exp);
-TAPEFORMER_UNARY(Log);
-TAPEFORMER_UNARY(Sqrt);
-TAPEFORMER_UNARY(Square);
-TAPEFORMER_UNARY(Relu);
-TAPEFORMER_UNARY(Gelu);
-TAPEFORMER_UNARY(Elu);
-TAPEFORMER_UNARY(Sigmoid);
-TAPEFORMER_UNARY(Tanh);
-TAPEFORMER_UNARY(Softplus);
-TAPEFORMER_BINARY(Add);
-TAPEFORMER_BINARY(Subtract);
-TAPEFORMER_BINARY(Multiply);
-TAPEFORMER_BINARY(Divide);
-#undef TAPEFORMER_UNARY
-#undef TAPEFORMER_BINARY
-
-template void affine(const float*, float, float, float*, int64_t);
-template void affine(const double*, double, double, double*, int64_t);
-template void dropout_forward(const float*, const DropoutMask&, float*, int64_t);
-template void dropout_forward(const double*, const DropoutMask&, double*, int64_t);
+template <class T, class... Functions>
+struct UnaryKernels {
+  inline static const Instances all{&unary_forward<Functions, T>..., &unary_backward<Functions, T>...};
+};
+template <class T, class... Functions>
+struct BinaryKernels {
+  inline static const Instances all{&binary_forward<Functions, T>..., &binary_backward<Functions, T>...};
+};
+template <class T>
+struct ElementwiseKernels {
+  inline static const Instances all{&affine<T>, &dropout_forward<T>};
+};
+template struct UnaryKernels<float, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu, Sigmoid, Tanh, Softplus>;
+template struct BinaryKernels<float, Add, Subtract, Multiply, Divide>;
+template struct ElementwiseKernels<float>;
+template struct UnaryKernels<double, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu, Sigmoid, Tanh,
+                             Softplus>;
+template struct BinaryKernels<double, Add, Subtract, Multiply, Divide>;
+template struct ElementwiseKernels<double>;
 
 }  // namespace tapeformer::cpu

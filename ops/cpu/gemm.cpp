@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/instances.h"
 #include "core/threads.h"
 
 namespace tapeformer::cpu {
@@ -20,7 +21,7 @@ blasint size(int64_t value) {
 }  // namespace
 
 template <class T>
-void gemm(const Gemm<T>& p) {
+void gemm(Backend, const Gemm<T>& p) {
   if (p.m == 0 || p.n == 0) return;
   // BLAS wants positive leading dimensions even where k is 0.
   const auto lda = size(std::max<int64_t>(p.lda, 1)), ldb = size(std::max<int64_t>(p.ldb, 1));
@@ -33,14 +34,15 @@ void gemm(const Gemm<T>& p) {
 }
 
 template <class T>
-void batched_gemm(const Gemm<T>& first, int64_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c) {
+void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a, int64_t stride_b,
+                  int64_t stride_c) {
   auto run = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       Gemm<T> product = first;
       product.a += i * stride_a;
       product.b += i * stride_b;
       product.c += i * stride_c;
-      gemm(product);
+      gemm(Backend{}, product);
     }
   };
   // Few large products leave the threads to BLAS, many small ones are shared out.
@@ -50,9 +52,11 @@ void batched_gemm(const Gemm<T>& first, int64_t count, int64_t stride_a, int64_t
     parallel_for(count, 1, run);
 }
 
-template void gemm(const Gemm<float>&);
-template void gemm(const Gemm<double>&);
-template void batched_gemm(const Gemm<float>&, int64_t, int64_t, int64_t, int64_t);
-template void batched_gemm(const Gemm<double>&, int64_t, int64_t, int64_t, int64_t);
+template <class T>
+struct GemmKernels {
+  inline static const Instances all{&gemm<T>, &batched_gemm<T>};
+};
+template struct GemmKernels<float>;
+template struct GemmKernels<double>;
 
 }  // namespace tapeformer::cpu

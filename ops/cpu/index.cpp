@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "core/instances.h"
 #include "core/threads.h"
 
 namespace tapeformer::cpu {
 
 template <class T>
-void gather_middle(const IndexShape& s, const T* x, const int64_t* index, T* y) {
+void gather_middle(Backend, const IndexShape& s, const T* x, const int64_t* index, T* y) {
   parallel_for(s.outer, std::max<int64_t>((1 << 14) / std::max<int64_t>(s.count * s.inner, 1), 1),
                [&](int64_t begin, int64_t end) {
                  for (int64_t o = begin; o < end; ++o)
@@ -20,7 +21,7 @@ void gather_middle(const IndexShape& s, const T* x, const int64_t* index, T* y) 
 }
 
 template <class T>
-void scatter_add_middle(const IndexShape& s, const T* x, const int64_t* index, T* y) {
+void scatter_add_middle(Backend, const IndexShape& s, const T* x, const int64_t* index, T* y) {
   parallel_for(s.outer, std::max<int64_t>((1 << 14) / std::max<int64_t>(s.count * s.inner, 1), 1),
                [&](int64_t begin, int64_t end) {
                  for (int64_t o = begin; o < end; ++o)
@@ -33,7 +34,7 @@ void scatter_add_middle(const IndexShape& s, const T* x, const int64_t* index, T
 }
 
 template <class T>
-void gather_rows(const T* table, int64_t, const int64_t* index, T* y, int64_t count, int64_t dim) {
+void gather_rows(Backend, const T* table, int64_t, const int64_t* index, T* y, int64_t count, int64_t dim) {
   parallel_for(count, std::max<int64_t>((1 << 15) / std::max<int64_t>(dim, 1), 1),
                [=](int64_t begin, int64_t end) {
                  for (int64_t i = begin; i < end; ++i) std::copy_n(table + index[i] * dim, dim, y + i * dim);
@@ -42,7 +43,8 @@ void gather_rows(const T* table, int64_t, const int64_t* index, T* y, int64_t co
 
 // Threads own columns, so rows that repeat add up in one order and without atomics.
 template <class T>
-void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t, int64_t count, int64_t dim) {
+void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table, int64_t, int64_t count,
+                      int64_t dim) {
   const int64_t grain = count * dim < (1 << 15) ? dim : 16;
   parallel_for(dim, grain, [=](int64_t begin, int64_t end) {
     for (int64_t i = 0; i < count; ++i) {
@@ -55,7 +57,7 @@ void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t, int64
 }
 
 template <class T, class Index>
-void embed_rows(const T* table, int64_t, const Index* tokens, const T* positions, const T* added,
+void embed_rows(Backend, const T* table, int64_t, const Index* tokens, const T* positions, const T* added,
                 int64_t position, T* out, int64_t batch, int64_t value_dim, int64_t position_dim) {
   const int64_t width = value_dim + position_dim;
   for (int64_t b = 0; b < batch; ++b) {
@@ -67,26 +69,13 @@ void embed_rows(const T* table, int64_t, const Index* tokens, const T* positions
   }
 }
 
-template void gather_middle(const IndexShape&, const float*, const int64_t*, float*);
-template void gather_middle(const IndexShape&, const double*, const int64_t*, double*);
-template void scatter_add_middle(const IndexShape&, const float*, const int64_t*, float*);
-template void scatter_add_middle(const IndexShape&, const double*, const int64_t*, double*);
-template void gather_rows(const float*, int64_t, const int64_t*, float*, int64_t, int64_t);
-template void gather_rows(const double*, int64_t, const int64_t*, double*, int64_t, int64_t);
-template void scatter_add_rows(const float*, const int64_t*, float*, int64_t, int64_t, int64_t);
-template void scatter_add_rows(const double*, const int64_t*, double*, int64_t, int64_t, int64_t);
-
-template void embed_rows(const float*, int64_t, const uint8_t*, const float*, const float*, int64_t, float*,
-                         int64_t, int64_t, int64_t);
-template void embed_rows(const float*, int64_t, const int32_t*, const float*, const float*, int64_t, float*,
-                         int64_t, int64_t, int64_t);
-template void embed_rows(const float*, int64_t, const int64_t*, const float*, const float*, int64_t, float*,
-                         int64_t, int64_t, int64_t);
-template void embed_rows(const double*, int64_t, const uint8_t*, const double*, const double*, int64_t,
-                         double*, int64_t, int64_t, int64_t);
-template void embed_rows(const double*, int64_t, const int32_t*, const double*, const double*, int64_t,
-                         double*, int64_t, int64_t, int64_t);
-template void embed_rows(const double*, int64_t, const int64_t*, const double*, const double*, int64_t,
-                         double*, int64_t, int64_t, int64_t);
+template <class T>
+struct IndexKernels {
+  inline static const Instances all{&gather_middle<T>,      &scatter_add_middle<T>,  &gather_rows<T>,
+                                    &scatter_add_rows<T>,   &embed_rows<T, uint8_t>, &embed_rows<T, int32_t>,
+                                    &embed_rows<T, int64_t>};
+};
+template struct IndexKernels<float>;
+template struct IndexKernels<double>;
 
 }  // namespace tapeformer::cpu

@@ -4,8 +4,9 @@
 #include <vector>
 
 #include "core/cpu/dropout_bits.h"
-#include "core/cpu/scratch.h"
 #include "core/cpu/vector_math.h"
+#include "core/instances.h"
+#include "core/scratch.h"
 #include "core/threads.h"
 #include "ops/cpu/packed_product.h"
 #include "ops/kernels/gemm.h"
@@ -122,7 +123,7 @@ void pack_weight(const LinearShape& shape, const T* w, T* packed) {
 }
 
 template <class T, class Y>
-void linear_forward(const LinearShape& shape, const T* x, const T* w, const Compute<T>* bias,
+void linear_forward(Backend, const LinearShape& shape, const T* x, const T* w, const Compute<T>* bias,
                     Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
   static_assert(std::is_same_v<T, Y>);
   const int64_t in = shape.in, out = shape.out;
@@ -182,9 +183,9 @@ void linear_forward_packed(const LinearShape& shape, const T* x, const T* packed
 }
 
 template <class T, class Y>
-void linear_backward(const LinearShape& shape, const Y* g, const T* x, const T* w, Activation activation,
-                     const DropoutMask& dropout, const Y* pre, const Y* y, T* gx, Compute<T>* gw,
-                     Compute<T>* gbias) {
+void linear_backward(Backend, const LinearShape& shape, const Y* g, const T* x, const T* w,
+                     Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, T* gx,
+                     Compute<T>* gw, Compute<T>* gbias) {
   static_assert(std::is_same_v<T, Y>);
   const int64_t in = shape.in, out = shape.out;
   const bool plain = activation == Activation::none && !dropout.active();
@@ -227,17 +228,17 @@ void linear_backward(const LinearShape& shape, const Y* g, const T* x, const T* 
         }
         if (gx) packed_product(rows, in, out, gz, out, panels.data(), gx + row * in, in);
         if (gw)
-          gemm(Gemm<T>{.transpose_a = true,
-                       .m = out,
-                       .n = in,
-                       .k = rows,
-                       .a = gz,
-                       .lda = out,
-                       .b = x + row * in,
-                       .ldb = in,
-                       .beta = row == first ? T{0} : T{1},
-                       .c = my_gw,
-                       .ldc = in});
+          gemm(Backend{}, Gemm<T>{.transpose_a = true,
+                                  .m = out,
+                                  .n = in,
+                                  .k = rows,
+                                  .a = gz,
+                                  .lda = out,
+                                  .b = x + row * in,
+                                  .ldb = in,
+                                  .beta = row == first ? T{0} : T{1},
+                                  .c = my_gw,
+                                  .ldc = in});
         if (gbias)
           for (int64_t r = 0; r < rows; ++r) {
             const T* const gz_row = gz + r * out;
@@ -263,21 +264,12 @@ void linear_backward(const LinearShape& shape, const Y* g, const T* x, const T* 
   }
 }
 
-template void linear_forward(const LinearShape&, const float*, const float*, const float*, Activation,
-                             const DropoutMask&, float*, float*);
-template void linear_forward(const LinearShape&, const double*, const double*, const double*, Activation,
-                             const DropoutMask&, double*, double*);
-template int64_t packed_weight_size<float>(const LinearShape&);
-template int64_t packed_weight_size<double>(const LinearShape&);
-template void pack_weight(const LinearShape&, const float*, float*);
-template void pack_weight(const LinearShape&, const double*, double*);
-template void linear_forward_packed(const LinearShape&, const float*, const float*, const float*, Activation,
-                                    float*, float*);
-template void linear_forward_packed(const LinearShape&, const double*, const double*, const double*,
-                                    Activation, double*, double*);
-template void linear_backward(const LinearShape&, const float*, const float*, const float*, Activation,
-                              const DropoutMask&, const float*, const float*, float*, float*, float*);
-template void linear_backward(const LinearShape&, const double*, const double*, const double*, Activation,
-                              const DropoutMask&, const double*, const double*, double*, double*, double*);
+template <class T>
+struct LinearKernels {
+  inline static const Instances all{&linear_forward<T, T>, &linear_backward<T, T>, &packed_weight_size<T>,
+                                    &pack_weight<T>, &linear_forward_packed<T>};
+};
+template struct LinearKernels<float>;
+template struct LinearKernels<double>;
 
 }  // namespace tapeformer::cpu

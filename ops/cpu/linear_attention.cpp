@@ -2,7 +2,8 @@
 
 #include <omp.h>
 
-#include "core/cpu/scratch.h"
+#include "core/instances.h"
+#include "core/scratch.h"
 #include "core/threads.h"
 #include "ops/cpu/feature_map.h"
 
@@ -310,7 +311,7 @@ void for_groups(const LinearAttentionShape& s, AttentionRows<const T> q, Attenti
 }  // namespace
 
 template <class T>
-void linear_attention_forward(const LinearAttentionShape& s, AttentionRows<const T> q,
+void linear_attention_forward(Backend, const LinearAttentionShape& s, AttentionRows<const T> q,
                               AttentionRows<const T> k, AttentionRows<const T> v, T* out,
                               Compute<T>* inverse_denominators) {
   const AttentionRows<T> target = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
@@ -318,7 +319,7 @@ void linear_attention_forward(const LinearAttentionShape& s, AttentionRows<const
 }
 
 template <class T>
-void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<const T> q,
+void linear_attention_backward(Backend, const LinearAttentionShape& s, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                const Compute<T>* inverse_denominators, AttentionRows<const T> g,
                                AttentionGradients<T> gradients) {
@@ -330,18 +331,11 @@ void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<cons
              [&](HeadGroup<T>& group) { group.backward(result, inverse_denominators, g, gq, gk, gv); });
 }
 
-template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const float>,
-                                       AttentionRows<const float>, AttentionRows<const float>, float*,
-                                       float*);
-template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const double>,
-                                       AttentionRows<const double>, AttentionRows<const double>, double*,
-                                       double*);
-template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const float>,
-                                        AttentionRows<const float>, AttentionRows<const float>, const float*,
-                                        const float*, AttentionRows<const float>, AttentionGradients<float>);
-template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const double>,
-                                        AttentionRows<const double>, AttentionRows<const double>,
-                                        const double*, const double*, AttentionRows<const double>,
-                                        AttentionGradients<double>);
+template <class T>
+struct LinearAttentionKernels {
+  inline static const Instances all{&linear_attention_forward<T>, &linear_attention_backward<T>};
+};
+template struct LinearAttentionKernels<float>;
+template struct LinearAttentionKernels<double>;
 
 }  // namespace tapeformer::cpu

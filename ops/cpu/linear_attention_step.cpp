@@ -1,5 +1,6 @@
 #include <array>
 
+#include "core/instances.h"
 #include "core/threads.h"
 #include "ops/cpu/feature_map.h"
 #include "ops/kernels/linear_attention.h"
@@ -73,8 +74,9 @@ void step_head(const LinearAttentionShape& s, const T* q, const T* k, const T* v
 }  // namespace
 
 template <class T>
-void linear_attention_step(const LinearAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> k,
-                           AttentionRows<const T> v, T* kv, T* key_sum, AttentionRows<T> out) {
+void linear_attention_step(Backend, const LinearAttentionShape& s, AttentionRows<const T> q,
+                           AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,
+                           AttentionRows<T> out) {
   const int64_t grain =
       std::max<int64_t>((1 << 15) / (s.dim * s.value_dim), 1);  // heads that are worth a thread
   parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
@@ -86,11 +88,11 @@ void linear_attention_step(const LinearAttentionShape& s, AttentionRows<const T>
   });
 }
 
-template void linear_attention_step(const LinearAttentionShape&, AttentionRows<const float>,
-                                    AttentionRows<const float>, AttentionRows<const float>, float*, float*,
-                                    AttentionRows<float>);
-template void linear_attention_step(const LinearAttentionShape&, AttentionRows<const double>,
-                                    AttentionRows<const double>, AttentionRows<const double>, double*,
-                                    double*, AttentionRows<double>);
+template <class T>
+struct LinearAttentionStepKernels {
+  inline static const Instances all{&linear_attention_step<T>};
+};
+template struct LinearAttentionStepKernels<float>;
+template struct LinearAttentionStepKernels<double>;
 
 }  // namespace tapeformer::cpu

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/cpu/vector_math.h"
+#include "core/instances.h"
 #include "core/threads.h"
 #include "ops/kernels/logistic_mixture_functions.h"
 
@@ -86,7 +87,7 @@ uint8_t sample_row(const T* p, int64_t mixtures, double u_component, double u_va
 }  // namespace
 
 template <class T>
-void logistic_mixture(int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
+void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
                       const int64_t* targets, const T* scale, T* nll, T* gradient) {
   parallel_for(rows, kGrainRows, [=](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
@@ -96,8 +97,8 @@ void logistic_mixture(int64_t rows, int64_t mixtures, int64_t levels, const T* p
 }
 
 template <class T>
-void sample_logistic_mixture(int64_t rows, int64_t mixtures, const T* parameters, const RandomStream& stream,
-                             int64_t first, bool elu_scale, uint8_t* out) {
+void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
+                             const RandomStream& stream, int64_t first, bool elu_scale, uint8_t* out) {
   for (int64_t row = 0; row < rows; ++row) {
     const auto element = static_cast<uint64_t>(2 * (first + row));
     out[row] = sample_row(parameters + row * 3 * mixtures, mixtures, stream.uniform(element),
@@ -105,13 +106,11 @@ void sample_logistic_mixture(int64_t rows, int64_t mixtures, const T* parameters
   }
 }
 
-template void logistic_mixture(int64_t, int64_t, int64_t, const float*, const int64_t*, const float*, float*,
-                               float*);
-template void logistic_mixture(int64_t, int64_t, int64_t, const double*, const int64_t*, const double*,
-                               double*, double*);
-template void sample_logistic_mixture(int64_t, int64_t, const float*, const RandomStream&, int64_t, bool,
-                                      uint8_t*);
-template void sample_logistic_mixture(int64_t, int64_t, const double*, const RandomStream&, int64_t, bool,
-                                      uint8_t*);
+template <class T>
+struct LogisticMixtureKernels {
+  inline static const Instances all{&logistic_mixture<T>, &sample_logistic_mixture<T>};
+};
+template struct LogisticMixtureKernels<float>;
+template struct LogisticMixtureKernels<double>;
 
 }  // namespace tapeformer::cpu

@@ -1,3 +1,4 @@
+#include "core/instances.h"
 #include "ops/cpu/lsh_heads.h"
 
 namespace tapeformer {
@@ -201,8 +202,8 @@ class LshForward : public LshWindow<T> {
 }  // namespace
 
 template <class T>
-void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> v,
-                           const int32_t* buckets, T* out, Compute<T>* log_sums) {
+void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<const T> q,
+                           AttentionRows<const T> v, const int32_t* buckets, T* out, Compute<T>* log_sums) {
   const AttentionRows<T> target = contiguous_rows(out, s.length, s.heads, s.value_dim);
   std::fill_n(log_sums, s.batch * s.heads * s.log_sum_rounds() * s.length, kInfinity<T>);
   for_lsh_heads<ForwardHead<T>>(
@@ -228,10 +229,12 @@ void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const T> q,
       });
 }
 
-template void lsh_attention_forward(const LshAttentionShape&, AttentionRows<const float>,
-                                    AttentionRows<const float>, const int32_t*, float*, float*);
-template void lsh_attention_forward(const LshAttentionShape&, AttentionRows<const double>,
-                                    AttentionRows<const double>, const int32_t*, double*, double*);
+template <class T>
+struct LshForwardKernels {
+  inline static const Instances all{&lsh_attention_forward<T>};
+};
+template struct LshForwardKernels<float>;
+template struct LshForwardKernels<double>;
 
 }  // namespace cpu
 }  // namespace tapeformer

@@ -1,3 +1,4 @@
+#include "core/instances.h"
 #include "ops/cpu/lsh_heads.h"
 
 namespace tapeformer::cpu {
@@ -317,9 +318,9 @@ class LshBackward : public LshWindow<T> {
 }  // namespace
 
 template <class T>
-void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> v,
-                            const int32_t* buckets, const T* out, const Compute<T>* log_sums,
-                            AttentionRows<const T> g, T* gq, T* gv) {
+void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<const T> q,
+                            AttentionRows<const T> v, const int32_t* buckets, const T* out,
+                            const Compute<T>* log_sums, AttentionRows<const T> g, T* gq, T* gv) {
   const AttentionRows<const T> result = contiguous_rows(out, s.length, s.heads, s.value_dim);
   const AttentionRows<T> to_q = contiguous_rows(gq, s.length, s.heads, s.dim);
   const AttentionRows<T> to_v = contiguous_rows(gv, s.length, s.heads, s.value_dim);
@@ -356,11 +357,11 @@ void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const T> q
       });
 }
 
-template void lsh_attention_backward(const LshAttentionShape&, AttentionRows<const float>,
-                                     AttentionRows<const float>, const int32_t*, const float*, const float*,
-                                     AttentionRows<const float>, float*, float*);
-template void lsh_attention_backward(const LshAttentionShape&, AttentionRows<const double>,
-                                     AttentionRows<const double>, const int32_t*, const double*,
-                                     const double*, AttentionRows<const double>, double*, double*);
+template <class T>
+struct LshBackwardKernels {
+  inline static const Instances all{&lsh_attention_backward<T>};
+};
+template struct LshBackwardKernels<float>;
+template struct LshBackwardKernels<double>;
 
 }  // namespace tapeformer::cpu

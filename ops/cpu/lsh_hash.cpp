@@ -2,7 +2,8 @@
 
 #include <cmath>
 
-#include "core/cpu/scratch.h"
+#include "core/instances.h"
+#include "core/scratch.h"
 #include "core/threads.h"
 #include "ops/cpu/lsh_stages.h"
 #include "ops/cpu/tile_product.h"
@@ -180,7 +181,8 @@ class HeadHash {
 }  // namespace
 
 template <class T>
-void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<const T> q, int32_t* buckets) {
+void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, AttentionRows<const T> q,
+              int32_t* buckets) {
   const HeadHash<T> hash(s, stream, q);
   const int64_t tasks = s.batch * s.heads;
   constexpr int64_t kWorthAThread = 1 << 18;  // multiply-adds
@@ -199,7 +201,11 @@ void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<c
     run(0, tasks);  // each head's positions in parallel
 }
 
-template void lsh_hash(const LshHashShape&, const RandomStream&, AttentionRows<const float>, int32_t*);
-template void lsh_hash(const LshHashShape&, const RandomStream&, AttentionRows<const double>, int32_t*);
+template <class T>
+struct LshHashKernels {
+  inline static const Instances all{&lsh_hash<T>};
+};
+template struct LshHashKernels<float>;
+template struct LshHashKernels<double>;
 
 }  // namespace tapeformer::cpu

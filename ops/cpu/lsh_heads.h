@@ -3,7 +3,7 @@
 
 #include <omp.h>
 
-#include "core/cpu/scratch.h"
+#include "core/scratch.h"
 #include "core/threads.h"
 #include "ops/cpu/lsh_window.h"
 

@@ -4,8 +4,9 @@
 #include <numeric>
 #include <vector>
 
-#include "core/cpu/scratch.h"
 #include "core/cpu/vector_math.h"
+#include "core/instances.h"
+#include "core/scratch.h"
 #include "core/threads.h"
 #include "ops/cpu/packed_product.h"
 #include "ops/cpu/panel_product.h"
@@ -197,17 +198,17 @@ void weight_rows(const LstmShape& shape, int64_t direction, int64_t begin, int64
     const int64_t frames = lengths[b];
     if (frames == 0) continue;
     const auto add = [&](int64_t first, int64_t count, const T* with, int64_t width, int64_t stride, T* to) {
-      gemm(Gemm<T>{.transpose_a = true,
-                   .m = rows,
-                   .n = width,
-                   .k = count,
-                   .a = at.gates(gz, b, first) + begin,
-                   .lda = 4 * hidden,
-                   .b = with,
-                   .ldb = stride,
-                   .beta = 1,
-                   .c = to + begin * width,
-                   .ldc = width});
+      gemm(Backend{}, Gemm<T>{.transpose_a = true,
+                              .m = rows,
+                              .n = width,
+                              .k = count,
+                              .a = at.gates(gz, b, first) + begin,
+                              .lda = 4 * hidden,
+                              .b = with,
+                              .ldb = stride,
+                              .beta = 1,
+                              .c = to + begin * width,
+                              .ldc = width});
     };
     if (gradient.weight_ih)
       add(0, frames, x + b * shape.frames * shape.in, shape.in, shape.in, gradient.weight_ih);
@@ -241,7 +242,7 @@ void input_gradient(const LstmShape& shape, int64_t b, const int64_t* lengths, c
 }  // namespace
 
 template <class T>
-void lstm_forward(const LstmShape& shape, const T* x, const int64_t* lengths,
+void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
                   const LstmDirection<T>* directions, T* out, T* gates, T* cells) {
   const int64_t all = 4 * shape.hidden, columns = tile_columns<T>(all);
   Scratch<T> input(shape.directions * columns * shape.in),
@@ -267,7 +268,7 @@ void lstm_forward(const LstmShape& shape, const T* x, const int64_t* lengths,
 }
 
 template <class T>
-void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
+void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
                    const LstmDirection<T>* directions, const T* out, const T* gates, const T* cells, T* gx,
                    const LstmGradient<T>* gradients) {
   const int64_t all = 4 * shape.hidden, panel_size = tile_columns<T>(shape.hidden) * all;
@@ -303,15 +304,11 @@ void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t
   });
 }
 
-template void lstm_forward(const LstmShape&, const float*, const int64_t*, const LstmDirection<float>*,
-                           float*, float*, float*);
-template void lstm_forward(const LstmShape&, const double*, const int64_t*, const LstmDirection<double>*,
-                           double*, double*, double*);
-template void lstm_backward(const LstmShape&, const float*, const float*, const int64_t*,
-                            const LstmDirection<float>*, const float*, const float*, const float*, float*,
-                            const LstmGradient<float>*);
-template void lstm_backward(const LstmShape&, const double*, const double*, const int64_t*,
-                            const LstmDirection<double>*, const double*, const double*, const double*,
-                            double*, const LstmGradient<double>*);
+template <class T>
+struct LstmKernels {
+  inline static const Instances all{&lstm_forward<T>, &lstm_backward<T>};
+};
+template struct LstmKernels<float>;
+template struct LstmKernels<double>;
 
 }  // namespace tapeformer::cpu

@@ -4,7 +4,8 @@
 #include <cmath>
 
 #include "core/cpu/dropout_bits.h"
-#include "core/cpu/scratch.h"
+#include "core/instances.h"
+#include "core/scratch.h"
 #include "core/threads.h"
 
 namespace tapeformer::cpu {
@@ -69,8 +70,9 @@ void row_backward(const T* g, const T* normalized, const T* weight, T inverse, T
 }  // namespace
 
 template <class T, class B>
-void layer_norm_forward(int64_t rows, int64_t dim, const T* x, const B* branch, const DropoutMask& dropout,
-                        const T* weight, const T* bias, double eps, T* y, T* normalized, T* inverse_std) {
+void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,
+                        const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,
+                        T* normalized, T* inverse_std) {
   static_assert(std::is_same_v<T, B>);
   parallel_for(rows, grain_rows(dim), [&](int64_t begin, int64_t end) {
     Scratch<T> multipliers(dropout.active() ? dim : 0);
@@ -91,9 +93,9 @@ void layer_norm_forward(int64_t rows, int64_t dim, const T* x, const B* branch, 
 }
 
 template <class T, class B>
-void layer_norm_backward(int64_t rows, int64_t dim, const T* g, const T* normalized, const T* inverse_std,
-                         const T* weight, const DropoutMask& dropout, T* gx, B* gbranch, T* gweight,
-                         T* gbias) {
+void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const T* normalized,
+                         const T* inverse_std, const T* weight, const DropoutMask& dropout, T* gx, B* gbranch,
+                         T* gweight, T* gbias) {
   static_assert(std::is_same_v<T, B>);
   const int64_t parts = std::max<int64_t>(std::min<int64_t>(threads(), rows / grain_rows(dim)), 1);
   Scratch<T> partial(2 * parts * dim);
@@ -121,13 +123,11 @@ void layer_norm_backward(int64_t rows, int64_t dim, const T* g, const T* normali
   collect(1, gbias);
 }
 
-template void layer_norm_forward(int64_t, int64_t, const float*, const float*, const DropoutMask&,
-                                 const float*, const float*, double, float*, float*, float*);
-template void layer_norm_forward(int64_t, int64_t, const double*, const double*, const DropoutMask&,
-                                 const double*, const double*, double, double*, double*, double*);
-template void layer_norm_backward(int64_t, int64_t, const float*, const float*, const float*, const float*,
-                                  const DropoutMask&, float*, float*, float*, float*);
-template void layer_norm_backward(int64_t, int64_t, const double*, const double*, const double*,
-                                  const double*, const DropoutMask&, double*, double*, double*, double*);
+template <class T>
+struct NormKernels {
+  inline static const Instances all{&layer_norm_forward<T, T>, &layer_norm_backward<T, T>};
+};
+template struct NormKernels<float>;
+template struct NormKernels<double>;
 
 }  // namespace tapeformer::cpu

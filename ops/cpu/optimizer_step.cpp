@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/instances.h"
 #include "core/threads.h"
 
 namespace tapeformer::cpu {
@@ -64,11 +65,11 @@ double squared_norm(const T* x, int64_t n) {
 }  // namespace
 
 template <class T>
-void squared_norms(const ParameterArrays<T>* list, int64_t count, double* squares) {
+void squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares) {
   for (int64_t i = 0; i < count; ++i) squares[i] = squared_norm(list[i].gradient, list[i].n);
 }
 
-void clip_scales(const Clipping& clipping, const double* squares, int64_t count, double* scales,
+void clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count, double* scales,
                  double* norm) {
   const double scale = clipping.gradient_scale;
   double total = 0;
@@ -82,13 +83,13 @@ void clip_scales(const Clipping& clipping, const double* squares, int64_t count,
 }
 
 template <class T>
-void optimizer_step(const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
+void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
                     const double* scales) {
   for (int64_t i = 0; i < count; ++i) step_one(*rule, scales[i], list[i]);
 }
 
 template <class T>
-void average_into(T* average, const T* value, const StepRule* rule, int64_t n) {
+void average_into(Backend, T* average, const T* value, const StepRule* rule, int64_t n) {
   const double decay = rule->average_decay;
   const T keep = static_cast<T>(decay), take = static_cast<T>(1 - decay);
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
@@ -97,11 +98,11 @@ void average_into(T* average, const T* value, const StepRule* rule, int64_t n) {
   });
 }
 
-template void squared_norms(const ParameterArrays<float>*, int64_t, double*);
-template void squared_norms(const ParameterArrays<double>*, int64_t, double*);
-template void optimizer_step(const StepRule*, const ParameterArrays<float>*, int64_t, const double*);
-template void optimizer_step(const StepRule*, const ParameterArrays<double>*, int64_t, const double*);
-template void average_into(float*, const float*, const StepRule*, int64_t);
-template void average_into(double*, const double*, const StepRule*, int64_t);
+template <class T>
+struct OptimizerKernels {
+  inline static const Instances all{&squared_norms<T>, &optimizer_step<T>, &average_into<T>};
+};
+template struct OptimizerKernels<float>;
+template struct OptimizerKernels<double>;
 
 }  // namespace tapeformer::cpu

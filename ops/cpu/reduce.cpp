@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/instances.h"
 #include "core/threads.h"
 
 namespace tapeformer::cpu {
@@ -37,7 +38,7 @@ double sum_long(const T* x, int64_t size) {
 }  // namespace
 
 template <class T>
-void sum_middle(const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
+void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
   if (outer == 1 && inner == 1) {
     *out = static_cast<T>(sum_long(x, size));
     return;
@@ -68,7 +69,7 @@ void sum_middle(const T* x, T* out, int64_t outer, int64_t size, int64_t inner) 
 }
 
 template <class T>
-void max_middle(const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner) {
+void max_middle(Backend, const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner) {
   parallel_for(outer, grain_of(size, inner), [&](int64_t begin, int64_t end) {
     for (int64_t o = begin; o < end; ++o)
       for (int64_t i = 0; i < inner; ++i) {
@@ -83,7 +84,8 @@ void max_middle(const T* x, T* out, int64_t* index, int64_t outer, int64_t size,
 }
 
 template <class T>
-void scatter_middle(const T* g, const int64_t* index, T* gx, int64_t outer, int64_t size, int64_t inner) {
+void scatter_middle(Backend, const T* g, const int64_t* index, T* gx, int64_t outer, int64_t size,
+                    int64_t inner) {
   parallel_for(outer, grain_of(size, inner), [&](int64_t begin, int64_t end) {
     std::fill(gx + begin * size * inner, gx + end * size * inner, T{0});
     for (int64_t o = begin; o < end; ++o)
@@ -92,11 +94,11 @@ void scatter_middle(const T* g, const int64_t* index, T* gx, int64_t outer, int6
   });
 }
 
-template void sum_middle(const float*, float*, int64_t, int64_t, int64_t);
-template void sum_middle(const double*, double*, int64_t, int64_t, int64_t);
-template void max_middle(const float*, float*, int64_t*, int64_t, int64_t, int64_t);
-template void max_middle(const double*, double*, int64_t*, int64_t, int64_t, int64_t);
-template void scatter_middle(const float*, const int64_t*, float*, int64_t, int64_t, int64_t);
-template void scatter_middle(const double*, const int64_t*, double*, int64_t, int64_t, int64_t);
+template <class T>
+struct ReduceKernels {
+  inline static const Instances all{&sum_middle<T>, &max_middle<T>, &scatter_middle<T>};
+};
+template struct ReduceKernels<float>;
+template struct ReduceKernels<double>;
 
 }  // namespace tapeformer::cpu

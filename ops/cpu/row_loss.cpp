@@ -1,11 +1,12 @@
 #include "ops/kernels/row_loss.h"
 
+#include "core/instances.h"
 #include "core/threads.h"
 
 namespace tapeformer::cpu {
 
 template <class T>
-void row_weights(const uint8_t* counted, T* weights, int64_t rows) {
+void row_weights(Backend, const uint8_t* counted, T* weights, int64_t rows) {
   int64_t count = 0;
   for (int64_t i = 0; i < rows; ++i) count += !counted || counted[i];
   const T weight = static_cast<T>(1 / static_cast<double>(count > 0 ? count : 1));
@@ -13,7 +14,7 @@ void row_weights(const uint8_t* counted, T* weights, int64_t rows) {
 }
 
 template <class T>
-void weighted_sum(const T* values, const T* weights, T* total, int64_t rows) {
+void weighted_sum(Backend, const T* values, const T* weights, T* total, int64_t rows) {
   double sum = 0;
   for (int64_t i = 0; i < rows; ++i)
     if (weights[i] != 0) sum += static_cast<double>(values[i]) * static_cast<double>(weights[i]);
@@ -21,18 +22,18 @@ void weighted_sum(const T* values, const T* weights, T* total, int64_t rows) {
 }
 
 template <class T>
-void multiply_by(const T* x, const T* factor, T* y, int64_t n) {
+void multiply_by(Backend, const T* x, const T* factor, T* y, int64_t n) {
   parallel_for(n, 1 << 15, [=, by = *factor](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) y[i] = x[i] * by;
   });
 }
 
-template void row_weights(const uint8_t*, float*, int64_t);
-template void row_weights(const uint8_t*, double*, int64_t);
-template void weighted_sum(const float*, const float*, float*, int64_t);
-template void weighted_sum(const double*, const double*, double*, int64_t);
-template void multiply_by(const float*, const float*, float*, int64_t);
-template void multiply_by(const double*, const double*, double*, int64_t);
+template <class T>
+struct RowLossKernels {
+  inline static const Instances all{&row_weights<T>, &weighted_sum<T>, &multiply_by<T>};
+};
+template struct RowLossKernels<float>;
+template struct RowLossKernels<double>;
 
 }  // namespace tapeformer::cpu

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/cpu/vector_math.h"
+#include "core/instances.h"
 #include "core/threads.h"
 
 namespace tapeformer::cpu {
@@ -42,12 +43,12 @@ T logsumexp(const T* row, int64_t classes) {
 }  // namespace
 
 template <class T>
-void row_logsumexp(const T* x, T* lse, int64_t rows, int64_t classes) {
+void row_logsumexp(Backend, const T* x, T* lse, int64_t rows, int64_t classes) {
   for_rows(rows, classes, [=](int64_t row) { lse[row] = logsumexp(x + row * classes, classes); });
 }
 
 template <class T>
-void row_softmax(const T* x, T* y, int64_t rows, int64_t classes) {
+void row_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes) {
   for_rows(rows, classes, [=](int64_t row) {
     const T* const r = x + row * classes;
     T* const out = y + row * classes;
@@ -65,7 +66,7 @@ void row_softmax(const T* x, T* y, int64_t rows, int64_t classes) {
 }
 
 template <class T>
-void row_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
+void row_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
   for_rows(rows, classes, [=](int64_t row) {
     T dot = 0;
 #pragma omp simd reduction(+ : dot)
@@ -76,7 +77,7 @@ void row_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t c
 }
 
 template <class T>
-void row_log_softmax(const T* x, T* y, int64_t rows, int64_t classes) {
+void row_log_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes) {
   for_rows(rows, classes, [=](int64_t row) {
     const T lse = logsumexp(x + row * classes, classes);
 #pragma omp simd
@@ -85,7 +86,7 @@ void row_log_softmax(const T* x, T* y, int64_t rows, int64_t classes) {
 }
 
 template <class T>
-void row_log_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
+void row_log_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
   for_rows(rows, classes, [=](int64_t row) {
     T total = 0;
 #pragma omp simd reduction(+ : total)
@@ -96,7 +97,7 @@ void row_log_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64
 }
 
 template <class T>
-void cross_entropy_forward(const T* x, const int64_t* targets, T* lse, T* losses, int64_t rows,
+void cross_entropy_forward(Backend, const T* x, const int64_t* targets, T* lse, T* losses, int64_t rows,
                            int64_t classes) {
   for_rows(rows, classes, [=](int64_t row) {
     lse[row] = logsumexp(x + row * classes, classes);
@@ -105,7 +106,7 @@ void cross_entropy_forward(const T* x, const int64_t* targets, T* lse, T* losses
 }
 
 template <class T>
-void cross_entropy_backward(const T* x, const T* lse, const int64_t* targets, const T* scale, T* gx,
+void cross_entropy_backward(Backend, const T* x, const T* lse, const int64_t* targets, const T* scale, T* gx,
                             int64_t rows, int64_t classes) {
   for_rows(rows, classes, [=](int64_t row) {
     T* const out = gx + row * classes;
@@ -119,21 +120,17 @@ void cross_entropy_backward(const T* x, const T* lse, const int64_t* targets, co
   });
 }
 
-template void row_logsumexp(const float*, float*, int64_t, int64_t);
-template void row_logsumexp(const double*, double*, int64_t, int64_t);
-template void row_softmax(const float*, float*, int64_t, int64_t);
-template void row_softmax(const double*, double*, int64_t, int64_t);
-template void row_softmax_backward(const float*, const float*, float*, int64_t, int64_t);
-template void row_softmax_backward(const double*, const double*, double*, int64_t, int64_t);
-template void row_log_softmax(const float*, float*, int64_t, int64_t);
-template void row_log_softmax(const double*, double*, int64_t, int64_t);
-template void row_log_softmax_backward(const float*, const float*, float*, int64_t, int64_t);
-template void row_log_softmax_backward(const double*, const double*, double*, int64_t, int64_t);
-template void cross_entropy_forward(const float*, const int64_t*, float*, float*, int64_t, int64_t);
-template void cross_entropy_forward(const double*, const int64_t*, double*, double*, int64_t, int64_t);
-template void cross_entropy_backward(const float*, const float*, const int64_t*, const float*, float*,
-                                     int64_t, int64_t);
-template void cross_entropy_backward(const double*, const double*, const int64_t*, const double*, double*,
-                                     int64_t, int64_t);
+template <class T>
+struct SoftmaxKernels {
+  inline static const Instances all{&row_logsumexp<T>,
+                                    &row_softmax<T>,
+                                    &row_softmax_backward<T>,
+                                    &row_log_softmax<T>,
+                                    &row_log_softmax_backward<T>,
+                                    &cross_entropy_forward<T>,
+                                    &cross_entropy_backward<T>};
+};
+template struct SoftmaxKernels<float>;
+template struct SoftmaxKernels<double>;
 
 }  // namespace tapeformer::cpu

@@ -6,8 +6,9 @@
 #include <limits>
 
 #include "core/cpu/dropout_bits.h"
-#include "core/cpu/scratch.h"
 #include "core/cpu/vector_math.h"
+#include "core/instances.h"
+#include "core/scratch.h"
 #include "core/threads.h"
 #include "ops/cpu/tile_product.h"
 
@@ -325,7 +326,7 @@ void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const T> q, Attenti
 }  // namespace
 
 template <class T>
-void softmax_attention_forward(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
+void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, T* out,
                                Compute<T>* log_sums) {
   const AttentionRows<T> target = contiguous_rows(out, s.query_length, s.heads, s.value_dim);
@@ -333,7 +334,7 @@ void softmax_attention_forward(const SoftmaxAttentionShape& s, AttentionRows<con
 }
 
 template <class T>
-void softmax_attention_backward(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
+void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, AttentionRows<const T> q,
                                 AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                 const Compute<T>* log_sums, AttentionRows<const T> g,
                                 AttentionGradients<T> gradients) {
@@ -344,18 +345,11 @@ void softmax_attention_backward(const SoftmaxAttentionShape& s, AttentionRows<co
   for_heads(s, q, k, v, true, [&](SoftmaxHead<T>& head) { head.backward(result, log_sums, g, gq, gk, gv); });
 }
 
-template void softmax_attention_forward(const SoftmaxAttentionShape&, AttentionRows<const float>,
-                                        AttentionRows<const float>, AttentionRows<const float>, float*,
-                                        float*);
-template void softmax_attention_forward(const SoftmaxAttentionShape&, AttentionRows<const double>,
-                                        AttentionRows<const double>, AttentionRows<const double>, double*,
-                                        double*);
-template void softmax_attention_backward(const SoftmaxAttentionShape&, AttentionRows<const float>,
-                                         AttentionRows<const float>, AttentionRows<const float>, const float*,
-                                         const float*, AttentionRows<const float>, AttentionGradients<float>);
-template void softmax_attention_backward(const SoftmaxAttentionShape&, AttentionRows<const double>,
-                                         AttentionRows<const double>, AttentionRows<const double>,
-                                         const double*, const double*, AttentionRows<const double>,
-                                         AttentionGradients<double>);
+template <class T>
+struct SoftmaxAttentionKernels {
+  inline static const Instances all{&softmax_attention_forward<T>, &softmax_attention_backward<T>};
+};
+template struct SoftmaxAttentionKernels<float>;
+template struct SoftmaxAttentionKernels<double>;
 
 }  // namespace tapeformer::cpu

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "core/cpu/vector_math.h"
+#include "core/instances.h"
 #include "core/threads.h"
 #include "ops/kernels/softmax_attention.h"
 
@@ -100,7 +101,7 @@ class StepGroup {
 }  // namespace
 
 template <class T>
-void softmax_attention_step(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
+void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRows<const T> q,
                             AttentionRows<const T> key, AttentionRows<const T> value, AttentionRows<T> k,
                             AttentionRows<T> v, AttentionRows<T> out) {
   const int64_t work = s.heads * s.key_length * (s.dim + s.value_dim);  // of a sequence
@@ -116,11 +117,11 @@ void softmax_attention_step(const SoftmaxAttentionShape& s, AttentionRows<const 
   });
 }
 
-template void softmax_attention_step(const SoftmaxAttentionShape&, AttentionRows<const float>,
-                                     AttentionRows<const float>, AttentionRows<const float>,
-                                     AttentionRows<float>, AttentionRows<float>, AttentionRows<float>);
-template void softmax_attention_step(const SoftmaxAttentionShape&, AttentionRows<const double>,
-                                     AttentionRows<const double>, AttentionRows<const double>,
-                                     AttentionRows<double>, AttentionRows<double>, AttentionRows<double>);
+template <class T>
+struct SoftmaxAttentionStepKernels {
+  inline static const Instances all{&softmax_attention_step<T>};
+};
+template struct SoftmaxAttentionStepKernels<float>;
+template struct SoftmaxAttentionStepKernels<double>;
 
 }  // namespace tapeformer::cpu

@@ -1,6 +1,7 @@
 #include "ops/kernels/class_sampling.h"
 
 #include "core/cuda/kernel.h"
+#include "core/instances.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -47,18 +48,23 @@ __global__ void advance_kernel(int64_t batch, StepNumber step, int64_t given, ui
 }  // namespace
 
 template <class T>
-void sample_classes(int64_t rows, const T* logits, const ClassScore& score, uint8_t* out) {
+void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, uint8_t* out) {
   constexpr int64_t kRowsOfBlock = 2;  // rows are few: more multiprocessors take part
   launch(sample_kernel<T>,
          over_rows((rows + kRowsOfBlock - 1) / kRowsOfBlock, static_cast<int>(kRowsOfBlock) * kWarp), rows,
          logits, score, StepStream(score.stream), out);
 }
 
-void advance_tokens(int64_t batch, int64_t position, int64_t given, uint8_t* columns, uint8_t* tokens) {
+void advance_tokens(Backend, int64_t batch, int64_t position, int64_t given, uint8_t* columns,
+                    uint8_t* tokens) {
   launch(advance_kernel, over_elements(batch), batch, StepNumber(position), given, columns, tokens);
 }
 
-template void sample_classes(int64_t, const float*, const ClassScore&, uint8_t*);
-template void sample_classes(int64_t, const double*, const ClassScore&, uint8_t*);
+template <class T>
+struct SamplingKernels {
+  inline static const Instances all{&sample_classes<T>};
+};
+template struct SamplingKernels<float>;
+template struct SamplingKernels<double>;
 
 }  // namespace tapeformer::cuda

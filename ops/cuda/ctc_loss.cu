@@ -1,6 +1,7 @@
 #include "ops/kernels/ctc_loss.h"
 
 #include "core/cuda/kernel.h"
+#include "core/instances.h"
 #include "ops/kernels/softmax.h"
 
 namespace tapeformer::cuda {
@@ -201,8 +202,9 @@ __global__ void gradient_kernel(Batch<T> batch) {
 }  // namespace
 
 template <class T>
-void ctc_loss(const CtcShape& shape, const T* logits, const int64_t* frame_lengths, const int64_t* labels,
-              const int64_t* label_lengths, const uint8_t* counted, T scale, T* losses, T* gradient) {
+void ctc_loss(Backend, const CtcShape& shape, const T* logits, const int64_t* frame_lengths,
+              const int64_t* labels, const int64_t* label_lengths, const uint8_t* counted, T scale, T* losses,
+              T* gradient) {
   const int64_t frames = shape.batch * shape.frames, row = 2 * shape.longest + 1 + 2 * kMargin;
   const int64_t kept = gradient ? shape.frames : 2;
   const Scratch<T> normalizers(frames), alpha(shape.batch * kept * row),
@@ -212,15 +214,17 @@ void ctc_loss(const CtcShape& shape, const T* logits, const int64_t* frame_lengt
   const Batch<T> batch{
       shape,  logits,   frame_lengths, labels, label_lengths, counted,     normalizers.data(), scale,
       losses, gradient, row,           kept,   alpha.data(),  beta.data(), next.data(),        first.data()};
-  row_logsumexp(logits, normalizers.data(), frames, shape.classes);
+  row_logsumexp(Backend{}, logits, normalizers.data(), frames, shape.classes);
   const int64_t threads = std::min((row + kWarp - 1) / kWarp * kWarp, kMostThreads);
   launch(paths_kernel<T>, over_rows(shape.batch, static_cast<int>(threads)), batch);
   if (gradient) launch(gradient_kernel<T>, over_rows(frames, kThreads / 2), batch);
 }
 
-template void ctc_loss(const CtcShape&, const float*, const int64_t*, const int64_t*, const int64_t*,
-                       const uint8_t*, float, float*, float*);
-template void ctc_loss(const CtcShape&, const double*, const int64_t*, const int64_t*, const int64_t*,
-                       const uint8_t*, double, double*, double*);
+template <class T>
+struct CtcLossKernels {
+  inline static const Instances all{&ctc_loss<T>};
+};
+template struct CtcLossKernels<float>;
+template struct CtcLossKernels<double>;
 
 }  // namespace tapeformer::cuda

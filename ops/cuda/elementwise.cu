@@ -1,6 +1,7 @@
 #include "ops/kernels/elementwise.h"
 
 #include "core/cuda/kernel.h"
+#include "core/instances.h"
 #include "ops/kernels/elementwise_functions.h"
 
 namespace tapeformer::cuda {
@@ -45,65 +46,54 @@ __global__ void dropout_kernel(const T* x, DropoutFactors<T> factors, T* y, int6
 }  // namespace
 
 template <class Function, class T>
-void unary_forward(const T* x, T* y, int64_t n) {
+void unary_forward(Backend, const T* x, T* y, int64_t n) {
   launch(unary_forward_kernel<Function, T>, over_elements(n), x, y, n);
 }
 
 template <class Function, class T>
-void unary_backward(const T* g, const T* x, const T* y, T* gx, int64_t n) {
+void unary_backward(Backend, const T* g, const T* x, const T* y, T* gx, int64_t n) {
   launch(unary_backward_kernel<Function, T>, over_elements(n), g, x, y, gx, n);
 }
 
 template <class Function, class T>
-void binary_forward(const T* a, const T* b, T* y, int64_t n) {
+void binary_forward(Backend, const T* a, const T* b, T* y, int64_t n) {
   launch(binary_forward_kernel<Function, T>, over_elements(n), a, b, y, n);
 }
 
 template <class Function, class T>
-void binary_backward(const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n) {
+void binary_backward(Backend, const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n) {
   launch(binary_backward_kernel<Function, T>, over_elements(n), g, a, b, ga, gb, n);
 }
 
 template <class T>
-void affine(const T* x, T scale, T offset, T* y, int64_t n) {
+void affine(Backend, const T* x, T scale, T offset, T* y, int64_t n) {
   launch(affine_kernel<T>, over_elements(n), x, scale, offset, y, n);
 }
 
 template <class T>
-void dropout_forward(const T* x, const DropoutMask& mask, T* y, int64_t n) {
+void dropout_forward(Backend, const T* x, const DropoutMask& mask, T* y, int64_t n) {
   launch(dropout_kernel<T>, over_elements(n), x, DropoutFactors<T>(mask), y, n);
 }
 
-#define TAPEFORMER_UNARY(Function, T)                           \
-  template void unary_forward<Function>(const T*, T*, int64_t); \
-  template void unary_backward<Function>(const T*, const T*, const T*, T*, int64_t);
-#define TAPEFORMER_BINARY(Function, T)                                     \
-  template void binary_forward<Function>(const T*, const T*, T*, int64_t); \
-  template void binary_backward<Function>(const T*, const T*, const T*, T*, T*, int64_t);
-#define TAPEFORMER_ELEMENTWISE(T)                    \
-  TAPEFORMER_UNARY(Negate, T)                        \
-  TAPEFORMER_UNARY(Exp, T)                           \
-  TAPEFORMER_UNARY(Log, T)                           \
-  TAPEFORMER_UNARY(Sqrt, T)                          \
-  TAPEFORMER_UNARY(Square, T)                        \
-  TAPEFORMER_UNARY(Relu, T)                          \
-  TAPEFORMER_UNARY(Gelu, T)                          \
-  TAPEFORMER_UNARY(Elu, T)                           \
-  TAPEFORMER_UNARY(Sigmoid, T)                       \
-  TAPEFORMER_UNARY(Tanh, T)                          \
-  TAPEFORMER_UNARY(Softplus, T)                      \
-  TAPEFORMER_BINARY(Add, T)                          \
-  TAPEFORMER_BINARY(Subtract, T)                     \
-  TAPEFORMER_BINARY(Multiply, T)                     \
-  TAPEFORMER_BINARY(Divide, T)                       \
-  template void affine(const T*, T, T, T*, int64_t); \
-  template void dropout_forward(const T*, const DropoutMask&, T*, int64_t);
-
-// Macros, because explicit instantiation of a list has no other form.
-TAPEFORMER_FLOAT(TAPEFORMER_ELEMENTWISE(float))
-TAPEFORMER_DOUBLE(TAPEFORMER_ELEMENTWISE(double))
-#undef TAPEFORMER_UNARY
-#undef TAPEFORMER_BINARY
-#undef TAPEFORMER_ELEMENTWISE
+template <class T, class... Functions>
+struct UnaryKernels {
+  inline static const Instances all{&unary_forward<Functions, T>..., &unary_backward<Functions, T>...};
+};
+template <class T, class... Functions>
+struct BinaryKernels {
+  inline static const Instances all{&binary_forward<Functions, T>..., &binary_backward<Functions, T>...};
+};
+template <class T>
+struct ElementwiseKernels {
+  inline static const Instances all{&affine<T>, &dropout_forward<T>};
+};
+TAPEFORMER_FLOAT(template struct UnaryKernels<float, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu, Sigmoid,
+                                              Tanh, Softplus>;
+                 template struct BinaryKernels<float, Add, Subtract, Multiply, Divide>;
+                 template struct ElementwiseKernels<float>;)
+TAPEFORMER_DOUBLE(template struct UnaryKernels<double, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu,
+                                               Sigmoid, Tanh, Softplus>;
+                  template struct BinaryKernels<double, Add, Subtract, Multiply, Divide>;
+                  template struct ElementwiseKernels<double>;)
 
 }  // namespace tapeformer::cuda

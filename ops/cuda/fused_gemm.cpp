@@ -5,7 +5,6 @@
 #include <tuple>
 #include <type_traits>
 
-#include "core/cuda/backend.h"
 #include "core/cuda/context.h"
 
 namespace tapeformer::cuda {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "core/cuda/backend.h"
 #include "core/cuda/context.h"
+#include "core/instances.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -47,23 +47,26 @@ void run(const Gemm<T, Factor>& p, int64_t count, int64_t stride_a, int64_t stri
 }  // namespace
 
 template <class T>
-void gemm(const Gemm<T>& product) {
+void gemm(Backend, const Gemm<T>& product) {
   run(product, 1, 0, 0, 0);
 }
 
 template <class T>
-void batched_gemm(const Gemm<T>& first, int64_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c) {
+void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a, int64_t stride_b,
+                  int64_t stride_c) {
   run(first, count, stride_a, stride_b, stride_c);
 }
 
-void gemm(const Gemm<float, BFloat16>& product) {
+void gemm(Backend, const Gemm<float, BFloat16>& product) {
   run(product, 1, 0, 0, 0);
 }
 
-template void gemm(const Gemm<float>&);
-template void gemm(const Gemm<double>&);
-template void gemm(const Gemm<BFloat16>&);
-template void batched_gemm(const Gemm<float>&, int64_t, int64_t, int64_t, int64_t);
-template void batched_gemm(const Gemm<double>&, int64_t, int64_t, int64_t, int64_t);
+template <class T>
+struct GemmKernels {
+  inline static const Instances all{&gemm<T>, &batched_gemm<T>};
+};
+template struct GemmKernels<float>;
+template struct GemmKernels<double>;
+template struct GemmKernels<BFloat16>;
 
 }  // namespace tapeformer::cuda

@@ -1,7 +1,8 @@
 #include "ops/kernels/index.h"
 
-#include "core/cuda/backend.h"
 #include "core/cuda/kernel.h"
+#include "core/cuda/transfers.h"
+#include "core/instances.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -239,23 +240,25 @@ __global__ void collect_kernel(const T* __restrict__ partial, const int* starts,
 }  // namespace
 
 template <class T>
-void gather_middle(const IndexShape& shape, const T* x, const int64_t* index, T* y) {
+void gather_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y) {
   const int64_t n = shape.outer * shape.count * shape.inner;
   launch(gather_kernel<T>, over_elements(n), shape, x, index, y, n);
 }
 
 template <class T>
-void scatter_add_middle(const IndexShape& shape, const T* x, const int64_t* index, T* y) {
+void scatter_add_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y) {
   launch(scatter_add_kernel<T>, over_elements(shape.outer * shape.inner), shape, x, index, y);
 }
 
 template <class T>
-void gather_rows(const T* table, int64_t rows, const int64_t* index, T* y, int64_t count, int64_t dim) {
+void gather_rows(Backend, const T* table, int64_t rows, const int64_t* index, T* y, int64_t count,
+                 int64_t dim) {
   launch(gather_rows_kernel<T>, over_short_rows(count), table, rows, index, y, count, dim);
 }
 
 template <class T>
-void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t rows, int64_t count, int64_t dim) {
+void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table, int64_t rows, int64_t count,
+                      int64_t dim) {
   if (count == 0 || rows == 0 || dim == 0) return;
   check(count < INT32_MAX && rows < INT32_MAX, "scatter_add_rows", count, " places for ", rows, " rows");
   const Slabs slabs = slabs_of(count, rows);
@@ -283,29 +286,20 @@ void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t rows, 
 }
 
 template <class T, class Index>
-void embed_rows(const T* table, int64_t rows, const Index* tokens, const T* positions, const T* added,
-                int64_t position, T* out, int64_t batch, int64_t value_dim, int64_t position_dim) {
+void embed_rows(Backend, const T* table, int64_t rows, const Index* tokens, const T* positions,
+                const T* added, int64_t position, T* out, int64_t batch, int64_t value_dim,
+                int64_t position_dim) {
   launch(embed_kernel<T, Index>, over_short_rows(batch), table, rows, tokens, positions, added,
          StepNumber(position), out, batch, value_dim, position_dim);
 }
 
-template void gather_middle(const IndexShape&, const float*, const int64_t*, float*);
-template void gather_middle(const IndexShape&, const double*, const int64_t*, double*);
-template void scatter_add_middle(const IndexShape&, const float*, const int64_t*, float*);
-template void scatter_add_middle(const IndexShape&, const double*, const int64_t*, double*);
-template void gather_rows(const float*, int64_t, const int64_t*, float*, int64_t, int64_t);
-template void gather_rows(const double*, int64_t, const int64_t*, double*, int64_t, int64_t);
-template void scatter_add_rows(const float*, const int64_t*, float*, int64_t, int64_t, int64_t);
-template void scatter_add_rows(const double*, const int64_t*, double*, int64_t, int64_t, int64_t);
-
-#define TAPEFORMER_EMBED(T, Index)                                                                    \
-  template void embed_rows(const T*, int64_t, const Index*, const T*, const T*, int64_t, T*, int64_t, \
-                           int64_t, int64_t)
-TAPEFORMER_EMBED(float, uint8_t);
-TAPEFORMER_EMBED(float, int32_t);
-TAPEFORMER_EMBED(float, int64_t);
-TAPEFORMER_EMBED(double, uint8_t);
-TAPEFORMER_EMBED(double, int32_t);
-TAPEFORMER_EMBED(double, int64_t);
+template <class T>
+struct IndexKernels {
+  inline static const Instances all{&gather_middle<T>,      &scatter_add_middle<T>,  &gather_rows<T>,
+                                    &scatter_add_rows<T>,   &embed_rows<T, uint8_t>, &embed_rows<T, int32_t>,
+                                    &embed_rows<T, int64_t>};
+};
+template struct IndexKernels<float>;
+template struct IndexKernels<double>;
 
 }  // namespace tapeformer::cuda

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "core/cuda/kernel.h"
+#include "core/instances.h"
 #include "ops/cuda/column_sums.h"
 #include "ops/cuda/fused_gemm.h"
 #include "ops/cuda/warp_row.h"
@@ -204,7 +205,7 @@ bool forward_product(const LinearShape& shape, const X* x, const X* w, const Com
       const AsFactor<Y, Compute<Y>> by_bias(bias, out);
       if (gemm_with_bias(product, by_bias.data(), relu)) return true;
     }
-  gemm(product);
+  gemm(Backend{}, product);
   return false;
 }
 
@@ -212,15 +213,15 @@ template <class Factor, class X>
 void input_gradient(const LinearShape& shape, const Factor* gz, const X* w, X* gx) {
   const int64_t in = shape.in, out = shape.out;
   const AsFactor<Factor, X> by_w(w, out * in);
-  gemm(Gemm<X, Factor>{.m = shape.rows,
-                       .n = in,
-                       .k = out,
-                       .a = gz,
-                       .lda = out,
-                       .b = by_w.data(),
-                       .ldb = in,
-                       .c = gx,
-                       .ldc = in});
+  gemm(Backend{}, Gemm<X, Factor>{.m = shape.rows,
+                                  .n = in,
+                                  .k = out,
+                                  .a = gz,
+                                  .lda = out,
+                                  .b = by_w.data(),
+                                  .ldb = in,
+                                  .c = gx,
+                                  .ldc = in});
 }
 
 // gw = gzᵀ x, and true when the product has made gbias, which may be null, itself.
@@ -240,7 +241,7 @@ bool weight_gradient(const LinearShape& shape, const Factor* gz, const X* x, T* 
                                 .ldc = in};
   if constexpr (std::is_same_v<T, float>)
     if (gbias && gemm_with_bias_gradient(product, gbias)) return true;
-  gemm(product);
+  gemm(Backend{}, product);
   return false;
 }
 
@@ -260,7 +261,7 @@ void finish(const LinearShape& shape, const Compute<Y>* bias, Activation activat
 }  // namespace
 
 template <class X, class Y>
-void linear_forward(const LinearShape& shape, const X* x, const X* w, const Compute<X>* bias,
+void linear_forward(Backend, const LinearShape& shape, const X* x, const X* w, const Compute<X>* bias,
                     Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
   with_factor<X>([&](auto tag) {
     const bool gelu = activation == Activation::gelu;
@@ -272,9 +273,9 @@ void linear_forward(const LinearShape& shape, const X* x, const X* w, const Comp
 }
 
 template <class X, class Y>
-void linear_backward(const LinearShape& shape, const Y* g, const X* x, const X* w, Activation activation,
-                     const DropoutMask& dropout, const Y* pre, const Y* y, X* gx, Compute<X>* gw,
-                     Compute<X>* gbias) {
+void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const X* w,
+                     Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,
+                     Compute<X>* gw, Compute<X>* gbias) {
   using T = Compute<X>;
   const int64_t rows = shape.rows, out = shape.out, parts = parts_of(rows);
   with_factor<X>([&](auto tag) {
@@ -303,13 +304,13 @@ void linear_backward(const LinearShape& shape, const Y* g, const X* x, const X* 
   });
 }
 
-#define TAPEFORMER_LINEAR(X, Y)                                                                       \
-  template void linear_forward(const LinearShape&, const X*, const X*, const Compute<X>*, Activation, \
-                               const DropoutMask&, Y*, Y*);                                           \
-  template void linear_backward(const LinearShape&, const Y*, const X*, const X*, Activation,         \
-                                const DropoutMask&, const Y*, const Y*, X*, Compute<X>*, Compute<X>*);
-TAPEFORMER_FLOAT(TAPEFORMER_LINEAR(float, float) TAPEFORMER_LINEAR(BFloat16, BFloat16)
-                     TAPEFORMER_LINEAR(BFloat16, float))
-TAPEFORMER_DOUBLE(TAPEFORMER_LINEAR(double, double))
+template <class X, class Y>
+struct LinearKernels {
+  inline static const Instances all{&linear_forward<X, Y>, &linear_backward<X, Y>};
+};
+TAPEFORMER_FLOAT(template struct LinearKernels<float, float>;
+                 template struct LinearKernels<BFloat16, BFloat16>;
+                 template struct LinearKernels<BFloat16, float>;)
+TAPEFORMER_DOUBLE(template struct LinearKernels<double, double>;)
 
 }  // namespace tapeformer::cuda

@@ -4,6 +4,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "core/instances.h"
 #include "ops/cuda/linear_attention_rows.h"
 #include "ops/cuda/tensor_tiles.h"
 
@@ -286,7 +287,7 @@ void read(const LinearInputs<S>& in, const LinearStates<Tiles>& states, R* resul
 }  // namespace
 
 template <class S>
-void linear_attention_forward(const LinearAttentionShape& s, AttentionRows<const S> q,
+void linear_attention_forward(Backend, const LinearAttentionShape& s, AttentionRows<const S> q,
                               AttentionRows<const S> k, AttentionRows<const S> v, S* out,
                               Compute<S>* inverse_denominators) {
   const LinearInputs<S> in{s, q, k, v, {}, nullptr, nullptr};
@@ -294,7 +295,7 @@ void linear_attention_forward(const LinearAttentionShape& s, AttentionRows<const
 }
 
 template <class S>
-void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<const S> q,
+void linear_attention_backward(Backend, const LinearAttentionShape& s, AttentionRows<const S> q,
                                AttentionRows<const S> k, AttentionRows<const S> v, const S* out,
                                const Compute<S>* inverse_denominators, AttentionRows<const S> g,
                                AttentionGradients<S> gradients) {
@@ -327,13 +328,12 @@ void linear_attention_backward(const LinearAttentionShape& s, AttentionRows<cons
   if (gradients.gv) read<Reading::value_gradient>(in, behind, gradients.gv);
 }
 
-#define TAPEFORMER_LINEAR_ATTENTION(S)                                                                     \
-  template void linear_attention_forward(const LinearAttentionShape&, AttentionRows<const S>,              \
-                                         AttentionRows<const S>, AttentionRows<const S>, S*, Compute<S>*); \
-  template void linear_attention_backward(const LinearAttentionShape&, AttentionRows<const S>,             \
-                                          AttentionRows<const S>, AttentionRows<const S>, const S*,        \
-                                          const Compute<S>*, AttentionRows<const S>, AttentionGradients<S>);
-TAPEFORMER_FLOAT(TAPEFORMER_LINEAR_ATTENTION(float) TAPEFORMER_LINEAR_ATTENTION(BFloat16))
-TAPEFORMER_DOUBLE(TAPEFORMER_LINEAR_ATTENTION(double))
+template <class T>
+struct LinearAttentionKernels {
+  inline static const Instances all{&linear_attention_forward<T>, &linear_attention_backward<T>};
+};
+TAPEFORMER_FLOAT(template struct LinearAttentionKernels<float>;
+                 template struct LinearAttentionKernels<BFloat16>;)
+TAPEFORMER_DOUBLE(template struct LinearAttentionKernels<double>;)
 
 }  // namespace tapeformer::cuda

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/instances.h"
 #include "ops/cuda/linear_attention_rows.h"
 
 namespace tapeformer::cuda {
@@ -57,19 +58,20 @@ __global__ void step_kernel(LinearAttentionShape s, AttentionRows<const T> q, At
 }  // namespace
 
 template <class T>
-void linear_attention_step(const LinearAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> k,
-                           AttentionRows<const T> v, T* kv, T* key_sum, AttentionRows<T> out) {
+void linear_attention_step(Backend, const LinearAttentionShape& s, AttentionRows<const T> q,
+                           AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,
+                           AttentionRows<T> out) {
   const int64_t columns = std::min<int64_t>(s.value_dim, kStepThreads);
   const size_t shared = static_cast<size_t>(2 * s.dim + kStepThreads) * sizeof(T);
   launch(step_kernel<T>, over_rows(s.batch * s.heads, kStepThreads, shared), s, q, k, v, columns, kv, key_sum,
          out);
 }
 
-template void linear_attention_step(const LinearAttentionShape&, AttentionRows<const float>,
-                                    AttentionRows<const float>, AttentionRows<const float>, float*, float*,
-                                    AttentionRows<float>);
-template void linear_attention_step(const LinearAttentionShape&, AttentionRows<const double>,
-                                    AttentionRows<const double>, AttentionRows<const double>, double*,
-                                    double*, AttentionRows<double>);
+template <class T>
+struct LinearAttentionStepKernels {
+  inline static const Instances all{&linear_attention_step<T>};
+};
+template struct LinearAttentionStepKernels<float>;
+template struct LinearAttentionStepKernels<double>;
 
 }  // namespace tapeformer::cuda

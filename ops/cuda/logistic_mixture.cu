@@ -1,6 +1,7 @@
 #include "ops/kernels/logistic_mixture.h"
 
 #include "core/cuda/kernel.h"
+#include "core/instances.h"
 #include "ops/kernels/logistic_mixture_functions.h"
 
 namespace tapeformer::cuda {
@@ -138,7 +139,7 @@ __global__ void sample_kernel(int64_t rows, int mixtures, const T* parameters, S
 }  // namespace
 
 template <class T>
-void logistic_mixture(int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
+void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
                       const int64_t* targets, const T* scale, T* nll, T* gradient) {
   const int64_t stride = 4 * mixtures + 1, bytes = stride * static_cast<int64_t>(sizeof(T));
   const int64_t block_rows = std::min(kMostRows, kSharedBytes / bytes);
@@ -155,8 +156,8 @@ void logistic_mixture(int64_t rows, int64_t mixtures, int64_t levels, const T* p
 }
 
 template <class T>
-void sample_logistic_mixture(int64_t rows, int64_t mixtures, const T* parameters, const RandomStream& stream,
-                             int64_t first, bool elu_scale, uint8_t* out) {
+void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
+                             const RandomStream& stream, int64_t first, bool elu_scale, uint8_t* out) {
   constexpr int kThreadsOfBlock = 64;  // rows are few: more multiprocessors take part
   launch(sample_kernel<T>,
          Launch(dim3(static_cast<unsigned>((rows + kThreadsOfBlock - 1) / kThreadsOfBlock)),
@@ -164,13 +165,11 @@ void sample_logistic_mixture(int64_t rows, int64_t mixtures, const T* parameters
          rows, static_cast<int>(mixtures), parameters, StepStream(stream), first, elu_scale, out);
 }
 
-TAPEFORMER_FLOAT(template void logistic_mixture(int64_t, int64_t, int64_t, const float*, const int64_t*,
-                                                const float*, float*, float*);
-                 template void sample_logistic_mixture(int64_t, int64_t, const float*, const RandomStream&,
-                                                       int64_t, bool, uint8_t*);)
-TAPEFORMER_DOUBLE(template void logistic_mixture(int64_t, int64_t, int64_t, const double*, const int64_t*,
-                                                 const double*, double*, double*);
-                  template void sample_logistic_mixture(int64_t, int64_t, const double*, const RandomStream&,
-                                                        int64_t, bool, uint8_t*);)
+template <class T>
+struct LogisticMixtureKernels {
+  inline static const Instances all{&logistic_mixture<T>, &sample_logistic_mixture<T>};
+};
+TAPEFORMER_FLOAT(template struct LogisticMixtureKernels<float>;)
+TAPEFORMER_DOUBLE(template struct LogisticMixtureKernels<double>;)
 
 }  // namespace tapeformer::cuda

@@ -2,6 +2,8 @@
 
 #include <type_traits>
 
+#include "core/instances.h"
+
 namespace tapeformer::cuda {
 namespace {
 
@@ -166,8 +168,8 @@ void LshResult<S>::finish() const {
 }
 
 template <class S>
-void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> v,
-                           const int32_t* buckets, S* out, Compute<S>* log_sums) {
+void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<const S> q,
+                           AttentionRows<const S> v, const int32_t* buckets, S* out, Compute<S>* log_sums) {
   using T = Compute<S>;
   using Tiles = TilesFor<S>;
   const LshOrders orders(s, buckets);
@@ -190,14 +192,12 @@ void lsh_attention_forward(const LshAttentionShape& s, AttentionRows<const S> q,
   result.finish();
 }
 
-#define TAPEFORMER_LSH_FORWARD(S)                                                           \
-  template void lsh_factors(const LshAttentionShape&, AttentionRows<const S>, Compute<S>*); \
-  template void LshResult<S>::finish() const;                                               \
-  template void lsh_attention_forward(const LshAttentionShape&, AttentionRows<const S>,     \
-                                      AttentionRows<const S>, const int32_t*, S*, Compute<S>*);
-TAPEFORMER_FLOAT(template void lsh_clear_uncounted(const LshAttentionShape&, AttentionRows<float>, int64_t);
-                 TAPEFORMER_LSH_FORWARD(float) TAPEFORMER_LSH_FORWARD(BFloat16))
-TAPEFORMER_DOUBLE(template void lsh_clear_uncounted(const LshAttentionShape&, AttentionRows<double>, int64_t);
-                  TAPEFORMER_LSH_FORWARD(double))
+template <class S>
+struct LshForwardKernels {
+  inline static const Instances all{&lsh_factors<S>, &lsh_clear_uncounted<Compute<S>>, &LshResult<S>::finish,
+                                    &lsh_attention_forward<S>};
+};
+TAPEFORMER_FLOAT(template struct LshForwardKernels<float>; template struct LshForwardKernels<BFloat16>;)
+TAPEFORMER_DOUBLE(template struct LshForwardKernels<double>;)
 
 }  // namespace tapeformer::cuda

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/instances.h"
 #include "ops/cuda/lsh_attention.h"
 
 namespace tapeformer::cuda {
@@ -206,9 +207,9 @@ __global__ void add_key_gradient_kernel(LshInputs<S> in, const T* gk, AttentionR
 }  // namespace
 
 template <class S>
-void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> v,
-                            const int32_t* buckets, const S* out, const Compute<S>* log_sums,
-                            AttentionRows<const S> g, S* gq, S* gv) {
+void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<const S> q,
+                            AttentionRows<const S> v, const int32_t* buckets, const S* out,
+                            const Compute<S>* log_sums, AttentionRows<const S> g, S* gq, S* gv) {
   using T = Compute<S>;
   using Tiles = TilesFor<S>;
   const int64_t rows = s.batch * s.heads * s.length;
@@ -240,11 +241,11 @@ void lsh_attention_backward(const LshAttentionShape& s, AttentionRows<const S> q
   to_v.finish();
 }
 
-#define TAPEFORMER_LSH_BACKWARD(S)                                                                          \
-  template void lsh_attention_backward(const LshAttentionShape&, AttentionRows<const S>,                    \
-                                       AttentionRows<const S>, const int32_t*, const S*, const Compute<S>*, \
-                                       AttentionRows<const S>, S*, S*);
-TAPEFORMER_FLOAT(TAPEFORMER_LSH_BACKWARD(float) TAPEFORMER_LSH_BACKWARD(BFloat16))
-TAPEFORMER_DOUBLE(TAPEFORMER_LSH_BACKWARD(double))
+template <class T>
+struct LshBackwardKernels {
+  inline static const Instances all{&lsh_attention_backward<T>};
+};
+TAPEFORMER_FLOAT(template struct LshBackwardKernels<float>; template struct LshBackwardKernels<BFloat16>;)
+TAPEFORMER_DOUBLE(template struct LshBackwardKernels<double>;)
 
 }  // namespace tapeformer::cuda

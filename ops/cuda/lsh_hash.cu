@@ -1,3 +1,4 @@
+#include "core/instances.h"
 #include "ops/cuda/tile_product.h"
 #include "ops/kernels/lsh_attention.h"
 
@@ -135,7 +136,8 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const
 }  // namespace
 
 template <class S>
-void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<const S> q, int32_t* buckets) {
+void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, AttentionRows<const S> q,
+              int32_t* buckets) {
   using T = Compute<S>;
   const Rotations rotations{s, StepStream(stream)};
   int64_t count = s.rounds * (s.shared ? 1 : s.heads * (s.shared_examples ? 1 : s.batch));
@@ -150,11 +152,11 @@ void lsh_hash(const LshHashShape& s, const RandomStream& stream, AttentionRows<c
          rotations, q, drawn.data(), blocks, buckets);
 }
 
-TAPEFORMER_FLOAT(template void lsh_hash(const LshHashShape&, const RandomStream&, AttentionRows<const float>,
-                                        int32_t*);
-                 template void lsh_hash(const LshHashShape&, const RandomStream&,
-                                        AttentionRows<const BFloat16>, int32_t*);)
-TAPEFORMER_DOUBLE(template void lsh_hash(const LshHashShape&, const RandomStream&,
-                                         AttentionRows<const double>, int32_t*);)
+template <class T>
+struct LshHashKernels {
+  inline static const Instances all{&lsh_hash<T>};
+};
+TAPEFORMER_FLOAT(template struct LshHashKernels<float>; template struct LshHashKernels<BFloat16>;)
+TAPEFORMER_DOUBLE(template struct LshHashKernels<double>;)
 
 }  // namespace tapeformer::cuda

@@ -8,8 +8,9 @@
 #include <numeric>
 #include <vector>
 
-#include "core/cuda/backend.h"
 #include "core/cuda/kernel.h"
+#include "core/cuda/transfers.h"
+#include "core/instances.h"
 #include "ops/kernels/gemm.h"
 #include "ops/kernels/linear.h"
 
@@ -214,7 +215,7 @@ LinearShape input_product(const LstmShape& shape, int64_t rows) {
 }  // namespace
 
 template <class T>
-void lstm_forward(const LstmShape& shape, const T* x, const int64_t* lengths,
+void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
                   const LstmDirection<T>* directions, T* out, T* gates, T* cells) {
   const Plan plan(shape, lengths);
   const Packing packing = plan.on_device();
@@ -223,7 +224,7 @@ void lstm_forward(const LstmShape& shape, const T* x, const int64_t* lengths,
   const Scratch<T> packed(shape.directions * rows * shape.in);
   pack(packing, x, shape.in, shape.in, 0, 0, packed.data());
   for (int64_t d = 0; d < shape.directions; ++d)
-    linear_forward<T, T>(input_product(shape, rows), packed.data() + d * rows * shape.in,
+    linear_forward<T, T>(Backend{}, input_product(shape, rows), packed.data() + d * rows * shape.in,
                          directions[d].weight_ih, directions[d].bias_ih, Activation::none, DropoutMask{},
                          nullptr, gates + d * rows * all);
   const RecurrentWeights<T> weights(shape, directions);
@@ -232,7 +233,8 @@ void lstm_forward(const LstmShape& shape, const T* x, const int64_t* lengths,
   for (int64_t s = 0; s < plan.steps(); ++s) {
     const int64_t there = plan.there(s);
     if (s > 0)
-      batched_gemm(Gemm<T>{.transpose_b = true,
+      batched_gemm(Backend{},
+                   Gemm<T>{.transpose_b = true,
                            .m = there,
                            .n = all,
                            .k = hidden,
@@ -256,7 +258,7 @@ void lstm_forward(const LstmShape& shape, const T* x, const int64_t* lengths,
 }
 
 template <class T>
-void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
+void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
                    const LstmDirection<T>* directions, const T* out, const T* gates, const T* cells, T* gx,
                    const LstmGradient<T>* gradients) {
   const Plan plan(shape, lengths);
@@ -274,7 +276,8 @@ void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t
       launch(backward_step_kernel<T>, over_elements(shape.directions * there * hidden), packing,
              BackwardStep<T>{s, there, g, gates, cells, gh.data(), gc.data(), gz.data()});
       if (s == 0) break;
-      batched_gemm(Gemm<T>{.m = there,
+      batched_gemm(Backend{},
+                   Gemm<T>{.m = there,
                            .n = hidden,
                            .k = all,
                            .a = gz.data() + plan.first(s) * all,
@@ -292,14 +295,14 @@ void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t
     pack(packing, out, hidden, shape.directions * hidden, hidden, 1, before.data());
     for (int64_t d = 0; d < shape.directions; ++d)
       if (gradients[d].weight_hh)
-        linear_backward<T, T>({rows, hidden, all}, gz.data() + d * rows * all,
+        linear_backward<T, T>(Backend{}, {rows, hidden, all}, gz.data() + d * rows * all,
                               before.data() + d * rows * hidden, directions[d].weight_hh, Activation::none,
                               DropoutMask{}, nullptr, nullptr, nullptr, gradients[d].weight_hh, nullptr);
   }
   const Scratch<T> packed(shape.directions * rows * in), by_x(gx ? shape.directions * rows * in : 0);
   pack(packing, x, in, in, 0, 0, packed.data());
   for (int64_t d = 0; d < shape.directions; ++d)
-    linear_backward<T, T>(input_product(shape, rows), gz.data() + d * rows * all,
+    linear_backward<T, T>(Backend{}, input_product(shape, rows), gz.data() + d * rows * all,
                           packed.data() + d * rows * in, directions[d].weight_ih, Activation::none,
                           DropoutMask{}, nullptr, nullptr, gx ? by_x.data() + d * rows * in : nullptr,
                           gradients[d].weight_ih, gradients[d].bias);
@@ -307,15 +310,11 @@ void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t
     launch(unpack_kernel<T>, over_elements(shape.batch * shape.frames * in), packing, by_x.data(), in, gx);
 }
 
-TAPEFORMER_FLOAT(template void lstm_forward(const LstmShape&, const float*, const int64_t*,
-                                            const LstmDirection<float>*, float*, float*, float*);
-                 template void lstm_backward(const LstmShape&, const float*, const float*, const int64_t*,
-                                             const LstmDirection<float>*, const float*, const float*,
-                                             const float*, float*, const LstmGradient<float>*);)
-TAPEFORMER_DOUBLE(template void lstm_forward(const LstmShape&, const double*, const int64_t*,
-                                             const LstmDirection<double>*, double*, double*, double*);
-                  template void lstm_backward(const LstmShape&, const double*, const double*, const int64_t*,
-                                              const LstmDirection<double>*, const double*, const double*,
-                                              const double*, double*, const LstmGradient<double>*);)
+template <class T>
+struct LstmKernels {
+  inline static const Instances all{&lstm_forward<T>, &lstm_backward<T>};
+};
+TAPEFORMER_FLOAT(template struct LstmKernels<float>;)
+TAPEFORMER_DOUBLE(template struct LstmKernels<double>;)
 
 }  // namespace tapeformer::cuda

@@ -1,6 +1,7 @@
 #include "ops/kernels/norm.h"
 
 #include "core/cuda/kernel.h"
+#include "core/instances.h"
 #include "ops/cuda/column_sums.h"
 #include "ops/cuda/warp_row.h"
 
@@ -164,8 +165,9 @@ __global__ void wide_partial_kernel(Backward<T, B> b) {
 }  // namespace
 
 template <class T, class B>
-void layer_norm_forward(int64_t rows, int64_t dim, const T* x, const B* branch, const DropoutMask& dropout,
-                        const T* weight, const T* bias, double eps, T* y, T* normalized, T* inverse_std) {
+void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,
+                        const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,
+                        T* normalized, T* inverse_std) {
   const Forward<T, B> f{
       rows, dim,        x,          branch, DropoutFactors<T>(dropout), weight, bias, static_cast<T>(eps),
       y,    normalized, inverse_std};
@@ -176,9 +178,9 @@ void layer_norm_forward(int64_t rows, int64_t dim, const T* x, const B* branch, 
 }
 
 template <class T, class B>
-void layer_norm_backward(int64_t rows, int64_t dim, const T* g, const T* normalized, const T* inverse_std,
-                         const T* weight, const DropoutMask& dropout, T* gx, B* gbranch, T* gweight,
-                         T* gbias) {
+void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const T* normalized,
+                         const T* inverse_std, const T* weight, const DropoutMask& dropout, T* gx, B* gbranch,
+                         T* gweight, T* gbias) {
   const int64_t parts = std::min((rows + kRowsOfBlock - 1) / kRowsOfBlock, kMostParts);
   const Scratch<T> partial(parts * 2 * dim);
   const Backward<T, B> b{
@@ -199,12 +201,11 @@ void layer_norm_backward(int64_t rows, int64_t dim, const T* g, const T* normali
   collect_columns(partial.data(), parts, dim, 2, ColumnTargets<T>{{gweight, gbias}});
 }
 
-#define TAPEFORMER_LAYER_NORM(T, B)                                                                    \
-  template void layer_norm_forward(int64_t, int64_t, const T*, const B*, const DropoutMask&, const T*, \
-                                   const T*, double, T*, T*, T*);                                      \
-  template void layer_norm_backward(int64_t, int64_t, const T*, const T*, const T*, const T*,          \
-                                    const DropoutMask&, T*, B*, T*, T*);
-TAPEFORMER_FLOAT(TAPEFORMER_LAYER_NORM(float, float) TAPEFORMER_LAYER_NORM(float, BFloat16))
-TAPEFORMER_DOUBLE(TAPEFORMER_LAYER_NORM(double, double))
+template <class T, class B>
+struct NormKernels {
+  inline static const Instances all{&layer_norm_forward<T, B>, &layer_norm_backward<T, B>};
+};
+TAPEFORMER_FLOAT(template struct NormKernels<float, float>; template struct NormKernels<float, BFloat16>;)
+TAPEFORMER_DOUBLE(template struct NormKernels<double, double>;)
 
 }  // namespace tapeformer::cuda

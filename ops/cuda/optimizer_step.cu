@@ -1,6 +1,7 @@
 #include "ops/kernels/optimizer_step.h"
 
 #include "core/cuda/kernel.h"
+#include "core/instances.h"
 #include "ops/cuda/warp_row.h"
 
 namespace tapeformer::cuda {
@@ -154,7 +155,7 @@ __global__ void average_kernel(T* average, const T* value, const StepRule* rule,
 }  // namespace
 
 template <class T>
-void squared_norms(const ParameterArrays<T>* list, int64_t count, double* squares) {
+void squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares) {
   for_lists(list, count, [&](const List<T>& part, int64_t first) {
     const int64_t chunks = part.first_chunk[part.count];
     const Scratch<double> partial(chunks);
@@ -164,13 +165,13 @@ void squared_norms(const ParameterArrays<T>* list, int64_t count, double* square
   });
 }
 
-void clip_scales(const Clipping& clipping, const double* squares, int64_t count, double* scales,
+void clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count, double* scales,
                  double* norm) {
   launch(clip_kernel, over_rows(1), clipping, squares, count, scales, norm);
 }
 
 template <class T>
-void optimizer_step(const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
+void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
                     const double* scales) {
   for_lists(list, count, [&](const List<T>& part, int64_t first) {
     launch(update_kernel<T>, over_rows(part.first_chunk[part.count]), rule, part, scales + first);
@@ -178,15 +179,15 @@ void optimizer_step(const StepRule* rule, const ParameterArrays<T>* list, int64_
 }
 
 template <class T>
-void average_into(T* average, const T* value, const StepRule* rule, int64_t n) {
+void average_into(Backend, T* average, const T* value, const StepRule* rule, int64_t n) {
   launch(average_kernel<T>, over_elements(n), average, value, rule, n);
 }
 
-template void squared_norms(const ParameterArrays<float>*, int64_t, double*);
-template void squared_norms(const ParameterArrays<double>*, int64_t, double*);
-template void optimizer_step(const StepRule*, const ParameterArrays<float>*, int64_t, const double*);
-template void optimizer_step(const StepRule*, const ParameterArrays<double>*, int64_t, const double*);
-template void average_into(float*, const float*, const StepRule*, int64_t);
-template void average_into(double*, const double*, const StepRule*, int64_t);
+template <class T>
+struct OptimizerKernels {
+  inline static const Instances all{&squared_norms<T>, &optimizer_step<T>, &average_into<T>};
+};
+template struct OptimizerKernels<float>;
+template struct OptimizerKernels<double>;
 
 }  // namespace tapeformer::cuda

@@ -1,6 +1,7 @@
 #include "ops/kernels/reduce.h"
 
 #include "core/cuda/kernel.h"
+#include "core/instances.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -57,7 +58,7 @@ __global__ void scatter_kernel(const T* g, const int64_t* index, T* gx, int64_t 
 // Sums are made in double, as on the CPU: a gradient of many float32 terms needs it, and the time goes to
 // reading them.
 template <class T>
-void sum_middle(const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
+void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
   if (inner != 1) {
     launch(sum_columns_kernel<T>, over_elements(outer * inner), x, out, outer * inner, size, inner);
     return;
@@ -73,21 +74,22 @@ void sum_middle(const T* x, T* out, int64_t outer, int64_t size, int64_t inner) 
 }
 
 template <class T>
-void max_middle(const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner) {
+void max_middle(Backend, const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner) {
   launch(max_kernel<T>, over_elements(outer * inner), x, out, index, outer * inner, size, inner);
 }
 
 template <class T>
-void scatter_middle(const T* g, const int64_t* index, T* gx, int64_t outer, int64_t size, int64_t inner) {
+void scatter_middle(Backend, const T* g, const int64_t* index, T* gx, int64_t outer, int64_t size,
+                    int64_t inner) {
   const int64_t n = outer * size * inner;
   launch(scatter_kernel<T>, over_elements(n), g, index, gx, n, size, inner);
 }
 
-template void sum_middle(const float*, float*, int64_t, int64_t, int64_t);
-template void sum_middle(const double*, double*, int64_t, int64_t, int64_t);
-template void max_middle(const float*, float*, int64_t*, int64_t, int64_t, int64_t);
-template void max_middle(const double*, double*, int64_t*, int64_t, int64_t, int64_t);
-template void scatter_middle(const float*, const int64_t*, float*, int64_t, int64_t, int64_t);
-template void scatter_middle(const double*, const int64_t*, double*, int64_t, int64_t, int64_t);
+template <class T>
+struct ReduceKernels {
+  inline static const Instances all{&sum_middle<T>, &max_middle<T>, &scatter_middle<T>};
+};
+template struct ReduceKernels<float>;
+template struct ReduceKernels<double>;
 
 }  // namespace tapeformer::cuda

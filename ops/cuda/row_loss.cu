@@ -1,7 +1,8 @@
 #include "ops/kernels/row_loss.h"
 
-#include "core/cuda/backend.h"
 #include "core/cuda/kernel.h"
+#include "core/cuda/transfers.h"
+#include "core/instances.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -55,7 +56,7 @@ Launch over_partials(int64_t rows, std::source_location where = std::source_loca
 }  // namespace
 
 template <class T>
-void row_weights(const uint8_t* counted, T* weights, int64_t rows) {
+void row_weights(Backend, const uint8_t* counted, T* weights, int64_t rows) {
   const Scratch<unsigned> count(1);
   if (counted) {
     fill_zero(count.data(), sizeof(unsigned));
@@ -65,7 +66,7 @@ void row_weights(const uint8_t* counted, T* weights, int64_t rows) {
 }
 
 template <class T>
-void weighted_sum(const T* values, const T* weights, T* total, int64_t rows) {
+void weighted_sum(Backend, const T* values, const T* weights, T* total, int64_t rows) {
   const Launch shape = over_partials(rows);
   const Scratch<double> partial(shape.grid.x);
   launch(partial_kernel<T>, shape, values, weights, partial.data(), rows);
@@ -73,15 +74,15 @@ void weighted_sum(const T* values, const T* weights, T* total, int64_t rows) {
 }
 
 template <class T>
-void multiply_by(const T* x, const T* factor, T* y, int64_t n) {
+void multiply_by(Backend, const T* x, const T* factor, T* y, int64_t n) {
   launch(multiply_by_kernel<T>, over_elements(n), x, factor, y, n);
 }
 
-template void row_weights(const uint8_t*, float*, int64_t);
-template void row_weights(const uint8_t*, double*, int64_t);
-template void weighted_sum(const float*, const float*, float*, int64_t);
-template void weighted_sum(const double*, const double*, double*, int64_t);
-template void multiply_by(const float*, const float*, float*, int64_t);
-template void multiply_by(const double*, const double*, double*, int64_t);
+template <class T>
+struct RowLossKernels {
+  inline static const Instances all{&row_weights<T>, &weighted_sum<T>, &multiply_by<T>};
+};
+template struct RowLossKernels<float>;
+template struct RowLossKernels<double>;
 
 }  // namespace tapeformer::cuda

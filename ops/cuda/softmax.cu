@@ -1,6 +1,7 @@
 #include "ops/kernels/softmax.h"
 
 #include "core/cuda/kernel.h"
+#include "core/instances.h"
 #include "ops/cuda/warp_row.h"
 
 namespace tapeformer::cuda {
@@ -194,53 +195,53 @@ void run(const T* x, const T* out, int64_t rows, int64_t classes, const Pass& pa
 }  // namespace
 
 template <class T>
-void row_logsumexp(const T* x, T* lse, int64_t rows, int64_t classes) {
+void row_logsumexp(Backend, const T* x, T* lse, int64_t rows, int64_t classes) {
   run(x, x, rows, classes, LogSumExp<T>{x, lse, nullptr, nullptr, classes});
 }
 
 template <class T>
-void row_softmax(const T* x, T* y, int64_t rows, int64_t classes) {
+void row_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes) {
   run(x, y, rows, classes, Softmax<T>{y, classes});
 }
 
 template <class T>
-void row_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
+void row_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
   run(g, gx, rows, classes, SoftmaxBackward<T>{y, gx, classes});
 }
 
 template <class T>
-void row_log_softmax(const T* x, T* y, int64_t rows, int64_t classes) {
+void row_log_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes) {
   run(x, y, rows, classes, LogSoftmax<T>{y, classes});
 }
 
 template <class T>
-void row_log_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
+void row_log_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes) {
   run(g, gx, rows, classes, LogSoftmaxBackward<T>{y, gx, classes});
 }
 
 template <class T>
-void cross_entropy_forward(const T* x, const int64_t* targets, T* lse, T* losses, int64_t rows,
+void cross_entropy_forward(Backend, const T* x, const int64_t* targets, T* lse, T* losses, int64_t rows,
                            int64_t classes) {
   run(x, x, rows, classes, LogSumExp<T>{x, lse, targets, losses, classes});
 }
 
 template <class T>
-void cross_entropy_backward(const T* x, const T* lse, const int64_t* targets, const T* scale, T* gx,
+void cross_entropy_backward(Backend, const T* x, const T* lse, const int64_t* targets, const T* scale, T* gx,
                             int64_t rows, int64_t classes) {
   run(x, gx, rows, classes, CrossEntropyBackward<T>{lse, targets, scale, gx, classes});
 }
 
-#define TAPEFORMER_SOFTMAX(T)                                                              \
-  template void row_logsumexp(const T*, T*, int64_t, int64_t);                             \
-  template void row_softmax(const T*, T*, int64_t, int64_t);                               \
-  template void row_softmax_backward(const T*, const T*, T*, int64_t, int64_t);            \
-  template void row_log_softmax(const T*, T*, int64_t, int64_t);                           \
-  template void row_log_softmax_backward(const T*, const T*, T*, int64_t, int64_t);        \
-  template void cross_entropy_forward(const T*, const int64_t*, T*, T*, int64_t, int64_t); \
-  template void cross_entropy_backward(const T*, const T*, const int64_t*, const T*, T*, int64_t, int64_t)
-
-// A macro, because explicit instantiation of a list has no other form.
-TAPEFORMER_FLOAT(TAPEFORMER_SOFTMAX(float);)
-TAPEFORMER_DOUBLE(TAPEFORMER_SOFTMAX(double);)
+template <class T>
+struct SoftmaxKernels {
+  inline static const Instances all{&row_logsumexp<T>,
+                                    &row_softmax<T>,
+                                    &row_softmax_backward<T>,
+                                    &row_log_softmax<T>,
+                                    &row_log_softmax_backward<T>,
+                                    &cross_entropy_forward<T>,
+                                    &cross_entropy_backward<T>};
+};
+TAPEFORMER_FLOAT(template struct SoftmaxKernels<float>;)
+TAPEFORMER_DOUBLE(template struct SoftmaxKernels<double>;)
 
 }  // namespace tapeformer::cuda

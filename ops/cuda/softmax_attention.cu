@@ -4,6 +4,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "core/instances.h"
 #include "ops/cuda/tensor_tiles.h"
 
 namespace tapeformer::cuda {
@@ -293,7 +294,7 @@ Launch blocks_of(const SoftmaxAttentionShape& s, int64_t blocks, int64_t tiles) 
 }  // namespace
 
 template <class S>
-void softmax_attention_forward(const SoftmaxAttentionShape& s, AttentionRows<const S> q,
+void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, AttentionRows<const S> q,
                                AttentionRows<const S> k, AttentionRows<const S> v, S* out,
                                Compute<S>* log_sums) {
   using T = Compute<S>;
@@ -308,7 +309,7 @@ void softmax_attention_forward(const SoftmaxAttentionShape& s, AttentionRows<con
 }
 
 template <class S>
-void softmax_attention_backward(const SoftmaxAttentionShape& s, AttentionRows<const S> q,
+void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, AttentionRows<const S> q,
                                 AttentionRows<const S> k, AttentionRows<const S> v, const S* out,
                                 const Compute<S>* log_sums, AttentionRows<const S> g,
                                 AttentionGradients<S> gradients) {
@@ -335,13 +336,12 @@ void softmax_attention_backward(const SoftmaxAttentionShape& s, AttentionRows<co
     });
 }
 
-#define TAPEFORMER_SOFTMAX_ATTENTION(S)                                                                     \
-  template void softmax_attention_forward(const SoftmaxAttentionShape&, AttentionRows<const S>,             \
-                                          AttentionRows<const S>, AttentionRows<const S>, S*, Compute<S>*); \
-  template void softmax_attention_backward(                                                                 \
-      const SoftmaxAttentionShape&, AttentionRows<const S>, AttentionRows<const S>, AttentionRows<const S>, \
-      const S*, const Compute<S>*, AttentionRows<const S>, AttentionGradients<S>);
-TAPEFORMER_FLOAT(TAPEFORMER_SOFTMAX_ATTENTION(float) TAPEFORMER_SOFTMAX_ATTENTION(BFloat16))
-TAPEFORMER_DOUBLE(TAPEFORMER_SOFTMAX_ATTENTION(double))
+template <class T>
+struct SoftmaxAttentionKernels {
+  inline static const Instances all{&softmax_attention_forward<T>, &softmax_attention_backward<T>};
+};
+TAPEFORMER_FLOAT(template struct SoftmaxAttentionKernels<float>;
+                 template struct SoftmaxAttentionKernels<BFloat16>;)
+TAPEFORMER_DOUBLE(template struct SoftmaxAttentionKernels<double>;)
 
 }  // namespace tapeformer::cuda

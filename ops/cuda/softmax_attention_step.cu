@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "core/cuda/kernel.h"
+#include "core/instances.h"
 #include "ops/kernels/softmax_attention.h"
 
 namespace tapeformer::cuda {
@@ -67,7 +68,7 @@ __global__ void step_kernel(SoftmaxAttentionShape s, StepNumber last, AttentionR
 }  // namespace
 
 template <class T>
-void softmax_attention_step(const SoftmaxAttentionShape& s, AttentionRows<const T> q,
+void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRows<const T> q,
                             AttentionRows<const T> key, AttentionRows<const T> value, AttentionRows<T> k,
                             AttentionRows<T> v, AttentionRows<T> out) {
   const int64_t columns = std::min<int64_t>(s.value_dim, kStepKeys);
@@ -76,11 +77,11 @@ void softmax_attention_step(const SoftmaxAttentionShape& s, AttentionRows<const 
          key, value, k, v, columns, out);
 }
 
-template void softmax_attention_step(const SoftmaxAttentionShape&, AttentionRows<const float>,
-                                     AttentionRows<const float>, AttentionRows<const float>,
-                                     AttentionRows<float>, AttentionRows<float>, AttentionRows<float>);
-template void softmax_attention_step(const SoftmaxAttentionShape&, AttentionRows<const double>,
-                                     AttentionRows<const double>, AttentionRows<const double>,
-                                     AttentionRows<double>, AttentionRows<double>, AttentionRows<double>);
+template <class T>
+struct SoftmaxAttentionStepKernels {
+  inline static const Instances all{&softmax_attention_step<T>};
+};
+template struct SoftmaxAttentionStepKernels<float>;
+template struct SoftmaxAttentionStepKernels<double>;
 
 }  // namespace tapeformer::cuda

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "core/cuda/kernel.h"
+#include "core/dtype.h"
 
 namespace tapeformer::cuda {
 

@@ -63,4 +63,12 @@ Tensor contiguous_features(const Tensor& x) {
   return last_dimension_is_contiguous(x) ? x : contiguous(x);
 }
 
+Tensor attention_result(const Tensor& q, const Tensor& v) {
+  return Tensor::empty({q.size(0), q.size(1), q.size(2), v.size(3)}, q.dtype(), q.device());
+}
+
+Tensor attention_sums(const Tensor& q) {
+  return Tensor::empty({q.size(0), q.size(2), q.size(1)}, compute_dtype(q.dtype()), q.device());
+}
+
 }  // namespace tapeformer

@@ -1,6 +1,8 @@
 // What the attention ops share: checks of their inputs, and access to them through strides.
 #pragma once
 
+#include <vector>
+
 #include "core/tensor.h"
 #include "ops/kernels/attention.h"
 
@@ -29,6 +31,28 @@ AttentionRows<T> attention_rows(const Tensor& x) {
   T* const data = x.data<std::remove_const_t<T>>();
   if (x.rank() == 3) return {data, strides[0], 0, strides[1]};
   return {data, strides[0], strides[1], strides[2]};
+}
+
+// The shape as a kernel takes it, with a pointer to key_lengths. Call this function inside dispatch, because
+// it reads the address of the data.
+template <class AttentionShape>
+AttentionShape with_key_lengths(AttentionShape shape, const Tensor& key_lengths) {
+  shape.key_lengths = key_lengths.defined() ? key_lengths.data<int64_t>() : nullptr;
+  return shape;
+}
+
+// Returns the uninitialised result of an attention op, (batch, query_length, heads, value_dim) in the dtype
+// of q.
+Tensor attention_result(const Tensor& q, const Tensor& v);
+// Returns an uninitialised number per query for the gradient, (batch, heads, query_length) in the compute
+// dtype.
+Tensor attention_sums(const Tensor& q);
+
+// The data of the gradients of q, k and v; nullptr for undefined tensors.
+template <class T>
+AttentionGradients<T> gradient_targets(const std::vector<Tensor>& gradients) {
+  const auto target = [&](size_t i) { return gradients[i].defined() ? gradients[i].data<T>() : nullptr; };
+  return {target(0), target(1), target(2)};
 }
 
 }  // namespace tapeformer

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/backends.h"
 #include "core/rng.h"
-#include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
@@ -24,16 +24,17 @@ struct ClassScore {
   }
 };
 
-TAPEFORMER_ON_BOTH_MACHINES(
+TAPEFORMER_FOR_EACH_BACKEND(
 
     // logits (rows, score.classes); out (rows,): the first class of the largest score, 0 where none is a
     // number
     template <class T>
-    void sample_classes(int64_t rows, const T* logits, const ClassScore& score, uint8_t* out);
+    void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, uint8_t* out);
 
     // Token number `position`, which on a device is a StepNumber, of sequences that are kept as columns
     // (length, batch): the first `given` are brought to tokens (batch,), the others come from there.
-    void advance_tokens(int64_t batch, int64_t position, int64_t given, uint8_t* columns, uint8_t* tokens);
+    void advance_tokens(Backend, int64_t batch, int64_t position, int64_t given, uint8_t* columns,
+                        uint8_t* tokens);
 
 )
 

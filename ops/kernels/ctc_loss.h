@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "core/backends.h"
 #include "core/host_device.h"
-#include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
@@ -29,14 +29,15 @@ TAPEFORMER_HOST_DEVICE inline CtcSpan ctc_span(int64_t t, int64_t frames, int64_
   return {begin > 0 ? begin : 0, end < states ? end : states};
 }
 
-TAPEFORMER_ON_BOTH_MACHINES(
+TAPEFORMER_FOR_EACH_BACKEND(
 
     // losses (batch,): negative log-likelihoods, 0 where counted[b] is 0. gradient (batch, frames, classes),
     // or null: their derivatives times `scale`, zero beyond the frame lengths and where counted[b] is 0.
     // Counted pairs have enough frames for their labels.
-    template <class T> void ctc_loss(const CtcShape& shape, const T* logits, const int64_t* frame_lengths,
-                                     const int64_t* labels, const int64_t* label_lengths,
-                                     const uint8_t* counted, T scale, T* losses, T* gradient);
+    template <class T> void ctc_loss(Backend, const CtcShape& shape, const T* logits,
+                                     const int64_t* frame_lengths, const int64_t* labels,
+                                     const int64_t* label_lengths, const uint8_t* counted, T scale, T* losses,
+                                     T* gradient);
 
 )
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "core/backends.h"
 #include "core/dropout.h"
-#include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
@@ -24,18 +24,18 @@ struct Subtract;
 struct Multiply;
 struct Divide;
 
-TAPEFORMER_ON_BOTH_MACHINES(
+TAPEFORMER_FOR_EACH_BACKEND(
 
-    template <class Function, class T> void unary_forward(const T* x, T* y, int64_t n);
+    template <class Function, class T> void unary_forward(Backend, const T* x, T* y, int64_t n);
     template <class Function, class T>
-    void unary_backward(const T* g, const T* x, const T* y, T* gx, int64_t n);
-    template <class Function, class T> void binary_forward(const T* a, const T* b, T* y, int64_t n);
+    void unary_backward(Backend, const T* g, const T* x, const T* y, T* gx, int64_t n);
+    template <class Function, class T> void binary_forward(Backend, const T* a, const T* b, T* y, int64_t n);
     // ga and gb may be null.
     template <class Function, class T>
-    void binary_backward(const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n);
+    void binary_backward(Backend, const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n);
     // y = scale x + offset
-    template <class T> void affine(const T* x, T scale, T offset, T* y, int64_t n);
-    template <class T> void dropout_forward(const T* x, const DropoutMask& mask, T* y, int64_t n);
+    template <class T> void affine(Backend, const T* x, T scale, T offset, T* y, int64_t n);
+    template <class T> void dropout_forward(Backend, const T* x, const DropoutMask& mask, T* y, int64_t n);
 
 )
 

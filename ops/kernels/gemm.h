@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "core/backends.h"
 #include "core/dtype.h"
-#include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
@@ -24,12 +24,12 @@ struct Gemm {
   int64_t ldc = 0;
 };
 
-TAPEFORMER_ON_BOTH_MACHINES(
+TAPEFORMER_FOR_EACH_BACKEND(
 
     // On the CPU, inside a parallel region the product runs in the calling thread.
-    template <class T> void gemm(const Gemm<T>& product);
+    template <class T> void gemm(Backend, const Gemm<T>& product);
     // `count` products whose matrices lie at constant distances, given in elements (0: shared).
-    template <class T> void batched_gemm(const Gemm<T>& first, int64_t count, int64_t stride_a,
+    template <class T> void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a,
                                          int64_t stride_b, int64_t stride_c);
 
 )
@@ -37,7 +37,7 @@ TAPEFORMER_ON_BOTH_MACHINES(
 namespace cuda {
 
 // Sums in float32; also gemm<BFloat16>.
-void gemm(const Gemm<float, BFloat16>& product);
+void gemm(Backend, const Gemm<float, BFloat16>& product);
 
 }  // namespace cuda
 }  // namespace tapeformer

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "ops/kernels/machines.h"
+#include "core/backends.h"
 
 namespace tapeformer {
 
@@ -13,27 +13,29 @@ struct IndexShape {
   int64_t outer, size, count, inner;
 };
 
-TAPEFORMER_ON_BOTH_MACHINES(
+TAPEFORMER_FOR_EACH_BACKEND(
 
     // y (outer, count, inner) = x (outer, size, inner) at the index
-    template <class T> void gather_middle(const IndexShape& shape, const T* x, const int64_t* index, T* y);
+    template <class T>
+    void gather_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
     // y (outer, size, inner) += x (outer, count, inner) at the index, in the order of count. Out of range:
     // NaN at position 0.
     template <class T>
-    void scatter_add_middle(const IndexShape& shape, const T* x, const int64_t* index, T* y);
+    void scatter_add_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
     // y (count, dim) = rows of table (rows, dim)
-    template <class T>
-    void gather_rows(const T* table, int64_t rows, const int64_t* index, T* y, int64_t count, int64_t dim);
+    template <class T> void gather_rows(Backend, const T* table, int64_t rows, const int64_t* index, T* y,
+                                        int64_t count, int64_t dim);
     // table (rows, dim) += g (count, dim) at the rows of the index, in an order that depends on the index
     // only; count below 2³¹. Out of range: left out.
-    template <class T> void scatter_add_rows(const T* g, const int64_t* index, T* table, int64_t rows,
-                                             int64_t count, int64_t dim);
+    template <class T> void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table,
+                                             int64_t rows, int64_t count, int64_t dim);
 
     // out (batch, value_dim + position_dim): table[tokens[b]], then positions[position]; to all of it
     // added[position] is added, unless that is null. On a device the position is a StepNumber.
     template <class T, class Index>
-    void embed_rows(const T* table, int64_t rows, const Index* tokens, const T* positions, const T* added,
-                    int64_t position, T* out, int64_t batch, int64_t value_dim, int64_t position_dim);
+    void embed_rows(Backend, const T* table, int64_t rows, const Index* tokens, const T* positions,
+                    const T* added, int64_t position, T* out, int64_t batch, int64_t value_dim,
+                    int64_t position_dim);
 
 )
 

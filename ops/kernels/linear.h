@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
+#include "core/backends.h"
 #include "core/dropout.h"
 #include "core/dtype.h"
-#include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
@@ -15,21 +15,21 @@ struct LinearShape {
   int64_t rows, in, out;
 };
 
-TAPEFORMER_ON_BOTH_MACHINES(
+TAPEFORMER_FOR_EACH_BACKEND(
 
     // `pre`, (rows, out) or null, receives x wᵀ + bias, which the gradient of gelu needs; on a device gelu
     // always needs it. X and Y are one type, but on a device x and w may be bfloat16, and then y that or
     // float32.
     template <class X, class Y>
-    void linear_forward(const LinearShape& shape, const X* x, const X* w, const Compute<X>* bias,
+    void linear_forward(Backend, const LinearShape& shape, const X* x, const X* w, const Compute<X>* bias,
                         Activation activation, const DropoutMask& dropout, Y* pre, Y* y);
 
     // Gradients from g (rows, out); each of gx (rows, in), gw (out, in), gbias (out,) may be null. `y` is
     // read for relu, `pre` for gelu.
     template <class X, class Y>
-    void linear_backward(const LinearShape& shape, const Y* g, const X* x, const X* w, Activation activation,
-                         const DropoutMask& dropout, const Y* pre, const Y* y, X* gx, Compute<X>* gw,
-                         Compute<X>* gbias);
+    void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const X* w,
+                         Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,
+                         Compute<X>* gw, Compute<X>* gbias);
 
 )
 

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
+#include "core/backends.h"
 #include "ops/kernels/attention.h"
-#include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
@@ -26,18 +26,18 @@ struct LinearAttentionShape {
   double eps = 1e-6;
 };
 
-TAPEFORMER_ON_BOTH_MACHINES(
+TAPEFORMER_FOR_EACH_BACKEND(
 
     // out (batch, query_length, heads, value_dim) contiguous; inverse_denominators 1 / d (batch, heads,
     // query_length), or nullptr.
     template <class T>
-    void linear_attention_forward(const LinearAttentionShape& shape, AttentionRows<const T> q,
+    void linear_attention_forward(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                   AttentionRows<const T> k, AttentionRows<const T> v, T* out,
                                   Compute<T>* inverse_denominators);
 
     // From the gradient g of out.
     template <class T>
-    void linear_attention_backward(const LinearAttentionShape& shape, AttentionRows<const T> q,
+    void linear_attention_backward(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                    AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                    const Compute<T>* inverse_denominators, AttentionRows<const T> g,
                                    AttentionGradients<T> gradients);
@@ -45,8 +45,9 @@ TAPEFORMER_ON_BOTH_MACHINES(
     // One token of the causal form, equations 18 to 20 of the paper: kv (batch, heads, dim, value_dim) and
     // key_sum (batch, heads, dim), contiguous, take in k and v, then q reads them. q, k, v and out have
     // length 1. Of the shape, lengths, causal and key_lengths are not used. Allocates nothing.
-    template <class T> void linear_attention_step(const LinearAttentionShape& shape, AttentionRows<const T> q,
-                                                  AttentionRows<const T> k, AttentionRows<const T> v, T* kv,
-                                                  T* key_sum, AttentionRows<T> out);)
+    template <class T>
+    void linear_attention_step(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
+                               AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,
+                               AttentionRows<T> out);)
 
 }  // namespace tapeformer

@@ -3,24 +3,24 @@
 
 #include <cstdint>
 
+#include "core/backends.h"
 #include "core/rng.h"
-#include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
 inline constexpr int64_t kMaxMixtures = 64;
 
-TAPEFORMER_ON_BOTH_MACHINES(
+TAPEFORMER_FOR_EACH_BACKEND(
 
     // nll (rows,): negative log-likelihoods of targets in [0, levels); NaN for a target out of range, which
     // only a device may be given. gradient (rows, 3 * mixtures), or null: their derivatives, times
     // scale[row], or 1 where scale is null.
     template <class T>
-    void logistic_mixture(int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
+    void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
                           const int64_t* targets, const T* scale, T* nll, T* gradient);
 
     template <class T>
-    void sample_logistic_mixture(int64_t rows, int64_t mixtures, const T* parameters,
+    void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
                                  const RandomStream& stream, int64_t first, bool elu_scale, uint8_t* out);
 
 )

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "core/backends.h"
 #include "core/rng.h"
 #include "ops/kernels/attention.h"
-#include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
@@ -78,26 +78,26 @@ struct LshStages {
 };
 extern LshStages* lsh_stages;
 
-TAPEFORMER_ON_BOTH_MACHINES(
+TAPEFORMER_FOR_EACH_BACKEND(
 
     // buckets (batch, heads, rounds, length); those of positions that do not count are the number of buckets
     // of their sequence. Element (d, column) of a rotation of a round is number e mod 4 of block ((example
     // 2¹² + head) 2⁸ + round) 2²⁴ + e / 4 of the stream, e = column dim + d, and that of the second factor
     // lies 2²³ blocks behind: fewer buckets take the first columns of many. example and head are 0 in shared
     // ones.
-    template <class T> void lsh_hash(const LshHashShape& shape, const RandomStream& stream,
+    template <class T> void lsh_hash(Backend, const LshHashShape& shape, const RandomStream& stream,
                                      AttentionRows<const T> q, int32_t* buckets);
 
     // buckets (batch, heads, rounds, length), each in [0, length]; out (batch, length, heads, value_dim)
     // contiguous; log_sums (batch, heads, log_sum_rounds(), length), +inf of a position that sees no other
     // and gives its own value.
-    template <class T> void lsh_attention_forward(const LshAttentionShape& shape, AttentionRows<const T> q,
-                                                  AttentionRows<const T> v, const int32_t* buckets, T* out,
-                                                  Compute<T>* log_sums);
+    template <class T> void lsh_attention_forward(Backend, const LshAttentionShape& shape,
+                                                  AttentionRows<const T> q, AttentionRows<const T> v,
+                                                  const int32_t* buckets, T* out, Compute<T>* log_sums);
 
     // From the gradient g of out: gq and gv, contiguous in the shapes of q and v.
     template <class T>
-    void lsh_attention_backward(const LshAttentionShape& shape, AttentionRows<const T> q,
+    void lsh_attention_backward(Backend, const LshAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> v, const int32_t* buckets, const T* out,
                                 const Compute<T>* log_sums, AttentionRows<const T> g, T* gq, T* gv);)
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ops/kernels/machines.h"
+#include "core/backends.h"
 
 namespace tapeformer {
 
@@ -25,17 +25,17 @@ struct LstmGradient {
   T *weight_ih, *weight_hh, *bias;
 };
 
-TAPEFORMER_ON_BOTH_MACHINES(
+TAPEFORMER_FOR_EACH_BACKEND(
 
     // out (batch, frames, directions * hidden), zeros beyond the lengths. For the gradient, at frames within
     // the lengths: gates (directions * batch * frames, 4 hidden) receives the values of i, f, g, o, and cells
     // (directions * batch * frames, hidden) those of c, in the machine's own order of rows.
-    template <class T> void lstm_forward(const LstmShape& shape, const T* x, const int64_t* lengths,
+    template <class T> void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
                                          const LstmDirection<T>* directions, T* out, T* gates, T* cells);
 
     // Gradients from g, shaped as out; gx (batch, frames, in) may be null.
     template <class T>
-    void lstm_backward(const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
+    void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
                        const LstmDirection<T>* directions, const T* out, const T* gates, const T* cells,
                        T* gx, const LstmGradient<T>* gradients);
 

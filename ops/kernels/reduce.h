@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "core/backends.h"
 #include "core/host_device.h"
-#include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
@@ -14,16 +14,17 @@ TAPEFORMER_HOST_DEVICE bool is_larger(T a, T b) {
   return a > b || (a != a && b == b);
 }
 
-TAPEFORMER_ON_BOTH_MACHINES(
+TAPEFORMER_FOR_EACH_BACKEND(
 
     // out (outer, inner)
-    template <class T> void sum_middle(const T* x, T* out, int64_t outer, int64_t size, int64_t inner);
+    template <class T>
+    void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner);
     // out and index (outer, inner), in the order of is_larger; the first of equal elements wins; size > 0
     template <class T>
-    void max_middle(const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner);
+    void max_middle(Backend, const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner);
     // gx (outer, size, inner) = g (outer, inner) at the index, else 0
-    template <class T>
-    void scatter_middle(const T* g, const int64_t* index, T* gx, int64_t outer, int64_t size, int64_t inner);
+    template <class T> void scatter_middle(Backend, const T* g, const int64_t* index, T* gx, int64_t outer,
+                                           int64_t size, int64_t inner);
 
 )
 

@@ -3,19 +3,19 @@
 
 #include <cstdint>
 
-#include "ops/kernels/machines.h"
+#include "core/backends.h"
 
 namespace tapeformer {
 
-TAPEFORMER_ON_BOTH_MACHINES(
+TAPEFORMER_FOR_EACH_BACKEND(
 
     // weights (rows,): one over the number of counted rows where counted[row] is not 0, else 0. Null counts
     // all.
-    template <class T> void row_weights(const uint8_t* counted, T* weights, int64_t rows);
+    template <class T> void row_weights(Backend, const uint8_t* counted, T* weights, int64_t rows);
     // total (1,): the sum of values times weights over rows whose weight is not 0, made in double.
-    template <class T> void weighted_sum(const T* values, const T* weights, T* total, int64_t rows);
+    template <class T> void weighted_sum(Backend, const T* values, const T* weights, T* total, int64_t rows);
     // y = x times the one element of factor
-    template <class T> void multiply_by(const T* x, const T* factor, T* y, int64_t n);
+    template <class T> void multiply_by(Backend, const T* x, const T* factor, T* y, int64_t n);
 
 )
 

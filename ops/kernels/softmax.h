@@ -3,30 +3,30 @@
 
 #include <cstdint>
 
-#include "ops/kernels/machines.h"
+#include "core/backends.h"
 
 namespace tapeformer {
 
-TAPEFORMER_ON_BOTH_MACHINES(
+TAPEFORMER_FOR_EACH_BACKEND(
 
     // Log-sum-exp per row.
-    template <class T> void row_logsumexp(const T* x, T* lse, int64_t rows, int64_t classes);
+    template <class T> void row_logsumexp(Backend, const T* x, T* lse, int64_t rows, int64_t classes);
     // y = exp(x - max) / sum; zeros in rows of -inf.
-    template <class T> void row_softmax(const T* x, T* y, int64_t rows, int64_t classes);
+    template <class T> void row_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes);
     // gx = y (g - sum(g y))
     template <class T>
-    void row_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t classes);
+    void row_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes);
     // y = x - log-sum-exp
-    template <class T> void row_log_softmax(const T* x, T* y, int64_t rows, int64_t classes);
+    template <class T> void row_log_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes);
     // gx = g - exp(y) sum(g), where y is the log-softmax
     template <class T>
-    void row_log_softmax_backward(const T* g, const T* y, T* gx, int64_t rows, int64_t classes);
+    void row_log_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes);
     // losses (rows,) = lse - x at the target. A target out of range, which only a device may be given, makes
     // NaN here and in the gradient.
-    template <class T> void cross_entropy_forward(const T* x, const int64_t* targets, T* lse, T* losses,
-                                                  int64_t rows, int64_t classes);
+    template <class T> void cross_entropy_forward(Backend, const T* x, const int64_t* targets, T* lse,
+                                                  T* losses, int64_t rows, int64_t classes);
     // gx = (softmax - one-hot of the target) * scale[row]; classes of rows with scale 0 are zero.
-    template <class T> void cross_entropy_backward(const T* x, const T* lse, const int64_t* targets,
+    template <class T> void cross_entropy_backward(Backend, const T* x, const T* lse, const int64_t* targets,
                                                    const T* scale, T* gx, int64_t rows, int64_t classes);
 
 )

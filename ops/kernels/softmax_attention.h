@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
+#include "core/backends.h"
 #include "core/dropout.h"
 #include "ops/kernels/attention.h"
-#include "ops/kernels/machines.h"
 
 namespace tapeformer {
 
@@ -21,17 +21,17 @@ struct SoftmaxAttentionShape {
       dropout;  // of the probabilities; element index ((batch heads + head) query_length + i) key_length + j
 };
 
-TAPEFORMER_ON_BOTH_MACHINES(
+TAPEFORMER_FOR_EACH_BACKEND(
 
     // out (batch, query_length, heads, value_dim) contiguous; log_sums (batch, heads, query_length): the
     // log-sum-exp of the scaled scores. A query that sees no key gets zeros.
-    template <class T> void softmax_attention_forward(const SoftmaxAttentionShape& shape,
+    template <class T> void softmax_attention_forward(Backend, const SoftmaxAttentionShape& shape,
                                                       AttentionRows<const T> q, AttentionRows<const T> k,
                                                       AttentionRows<const T> v, T* out, Compute<T>* log_sums);
 
     // From the gradient g of out.
     template <class T>
-    void softmax_attention_backward(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
+    void softmax_attention_backward(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                     AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                     const Compute<T>* log_sums, AttentionRows<const T> g,
                                     AttentionGradients<T> gradients);
@@ -40,7 +40,7 @@ TAPEFORMER_ON_BOTH_MACHINES(
     // which on a device is a StepNumber, and the query sees the cache up to there: q, key, value and out have
     // length 1. Allocates nothing. Of the shape, query_length, causal, key_lengths and dropout are not used.
     template <class T>
-    void softmax_attention_step(const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
+    void softmax_attention_step(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> key, AttentionRows<const T> value,
                                 AttentionRows<T> keys, AttentionRows<T> values, AttentionRows<T> out);)
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "core/cuda/precision.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/linear_attention.h"

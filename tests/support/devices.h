@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "core/cuda/backend.h"
+#include "core/cuda/devices.h"
+#include "core/device.h"
 
 namespace tapeformer::test {
 

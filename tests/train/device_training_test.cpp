@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/allocator.h"
-#include "core/cuda/backend.h"
+#include "core/cuda/devices.h"
 #include "core/cuda/transfers.h"
 #include "tests/models/kinds.h"
 #include "tests/support/devices.h"

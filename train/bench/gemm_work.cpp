@@ -2,16 +2,17 @@
 
 #include <algorithm>
 
-#include "core/cuda/backend.h"
+#include "core/cuda/precision.h"
+#include "core/dispatch.h"
 #include "ops/kernels/gemm.h"
 
 namespace tapeformer {
 
 namespace {
 
-// Calls kernel(product) `p.count` times on matrices of T.
-template <class T, class Kernel>
-void multiply(const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& c, Kernel kernel) {
+// Multiplies matrices of T `p.count` times.
+template <class T, class Backend>
+void multiply(Backend backend, const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& c) {
   const Gemm<T> product{.transpose_a = p.transpose_a,
                         .transpose_b = p.transpose_b,
                         .m = p.m,
@@ -23,7 +24,7 @@ void multiply(const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor
                         .ldb = p.transpose_b ? p.k : p.n,
                         .c = c.data<T>(),
                         .ldc = p.n};
-  for (int64_t i = 0; i < p.count; ++i) kernel(product);
+  for (int64_t i = 0; i < p.count; ++i) gemm(backend, product);
 }
 
 }  // namespace
@@ -80,14 +81,7 @@ GemmWork::GemmWork(std::vector<GemmShape> products, Device device) : products_(s
 }
 
 void GemmWork::run(const GemmShape& p) const {
-  on_device(
-      a_.device(), "GemmWork", [&] { multiply<float>(p, a_, b_, c_, cpu::gemm<float>); },
-      [&] {
-        if (a_.dtype() == DType::bfloat16)
-          multiply<BFloat16>(p, a_, b_, c_, cuda::gemm<BFloat16>);
-        else
-          multiply<float>(p, a_, b_, c_, cuda::gemm<float>);
-      });
+  dispatch_stored("GemmWork", a_, [&]<class T>(auto backend) { multiply<T>(backend, p, a_, b_, c_); });
 }
 
 void GemmWork::run() const {

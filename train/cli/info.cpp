@@ -1,5 +1,5 @@
 // tapeformer info: what the program was built from and what it runs on.
-#include "core/cuda/backend.h"
+#include "core/cuda/devices.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
 #include "core/threads.h"

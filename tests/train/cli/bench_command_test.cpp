@@ -1,7 +1,8 @@
 // tapeformer bench: every benchmark runs at a small size and reports figures that can be right.
 #include <doctest/doctest.h>
 
-#include "core/cuda/backend.h"
+#include "core/cuda/devices.h"
+#include "core/device.h"
 #include "tests/train/cli/program.h"
 
 using namespace tapeformer;
@@ -165,6 +166,14 @@ TEST_CASE("bench lstm") {
   CHECK(figures["parameters"] == 2 * (24 * (40 + 6 + 2) + 24 * (12 + 6 + 2)));
   CHECK(figures["milliseconds"] > 0);
   CHECK(figures["gflops_forward"] > 0);
+}
+
+TEST_CASE("a command that needs too much memory names the config keys to change") {
+  const auto result = run_program({"bench", "attention", "--shortest", "16777216", "--longest", "16777216",
+                                   "--batch", "4096", "--heads", "1024", "--head-dim", "1024"});
+  CHECK(result.code == 1);
+  CHECK(contains(result.err, "out of memory: asked for"));
+  CHECK(contains(result.err, "; lower data.batch_size"));
 }
 
 TEST_CASE("cuda: benchmarks of models measure the device that is named, the others say that they do not") {

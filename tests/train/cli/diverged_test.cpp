@@ -3,7 +3,8 @@
 
 #include <limits>
 
-#include "core/cuda/backend.h"
+#include "core/cuda/devices.h"
+#include "core/device.h"
 #include "tests/support/devices.h"
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/tiny_run.h"

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/cuda/backend.h"
+#include "core/cuda/devices.h"
+#include "core/device.h"
 #include "tests/support/devices.h"
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/tiny_run.h"

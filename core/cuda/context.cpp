@@ -1,0 +1,91 @@
+#include "core/cuda/context.h"
+
+#include <memory>
+#include <type_traits>
+
+#include "core/cuda/devices.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+struct DestroyStream {
+  void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+};
+struct DestroyBlas {
+  void operator()(cublasHandle_t handle) const { cublasDestroy(handle); }
+};
+struct DestroyBlasLt {
+  void operator()(cublasLtHandle_t handle) const { cublasLtDestroy(handle); }
+};
+template <class Handle, class Destroy>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy>;
+
+Context* make_context(int index) {
+  if (const std::string problem = problem_with(index); !problem.empty())
+    throw DeviceError(concat_text("device cuda:", index, " is not available: ", problem));
+  check_status(cudaSetDevice(index));
+  cudaStream_t stream{};
+  check_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  Owned<cudaStream_t, DestroyStream> owned_stream(stream);
+  cublasHandle_t blas{};
+  check_status(cublasCreate(&blas));
+  Owned<cublasHandle_t, DestroyBlas> owned_blas(blas);
+  check_status(cublasSetStream(blas, stream));
+  // Without this mode cuBLAS may round partial sums to bfloat16 if the result is bfloat16.
+  check_status(cublasSetMathMode(blas, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION));
+  cublasLtHandle_t blas_lt{};
+  check_status(cublasLtCreate(&blas_lt));
+  Owned<cublasLtHandle_t, DestroyBlasLt> owned_blas_lt(blas_lt);
+  void* workspace = nullptr;
+  if (!emulated()) {
+    check_status(cudaMalloc(&workspace, kBlasWorkspace));
+    check_status(cublasSetWorkspace(blas, workspace, kBlasWorkspace));
+  }
+  owned_stream.release();
+  owned_blas.release();
+  owned_blas_lt.release();
+  return new Context{index, stream, blas, blas_lt, workspace};
+}
+
+Context& mutable_context() {
+  static auto& contexts = *new PerDevice<Context>;
+  static thread_local Context* active = nullptr;
+  if (current_device.is_cpu())
+    throw DeviceError("code of the CUDA backend was called outside of on_device for a CUDA device");
+  const int index = current_device.index;
+  if (active && active->device == index) return *active;
+  Context& found = contexts.get(index, [&] { return make_context(index); });
+  check_status(cudaSetDevice(index));
+  active = &found;
+  return found;
+}
+
+}  // namespace
+
+const Context& context() {
+  return mutable_context();
+}
+
+void refuse_in_graph(const char* action) {
+  if (!context().step_offset) return;
+  throw GraphError(concat_text(*current_op ? current_op : "a step", ": it ", action,
+                               ", which a CUDA graph cannot repeat"));
+}
+
+Recording::Recording(const int64_t* step_offset) {
+  mutable_context().step_offset = step_offset;
+}
+Recording::~Recording() {
+  mutable_context().step_offset = nullptr;
+}
+
+Precision precision(Device device) {
+  const DeviceScope scope(device);
+  return context().precision;
+}
+void set_precision(Device device, Precision precision) {
+  const DeviceScope scope(device);
+  mutable_context().precision = precision;
+}
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,31 @@
+// The CUDA devices of the computer and of this build, without CUDA's headers. The functions are defined in
+// builds with a CUDA backend (kHasCuda), which includes the emulation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tapeformer::cuda {
+
+// Returns true if the kernels of this build run on the CPU (core/emulation).
+bool emulated();
+
+struct DeviceInfo {
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  int64_t memory = 0;        // bytes
+};
+// Returns the devices of the computer. The list is empty if there is no driver.
+std::vector<DeviceInfo> devices();
+// Returns the reason why a device cannot be used: no driver, no such device, or no kernels for its
+// architecture. Returns "" if the device can be used.
+std::string problem_with(int index);
+// Return the CUDA version of the driver and of the toolkit. The driver's version is "none" without a driver.
+std::string driver_version();
+std::string toolkit_version();
+// Returns the architectures that the kernels are compiled for, such as "90a" and "100". A number alone also
+// stands for its PTX.
+std::vector<std::string> compiled_architectures();
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,63 @@
+#include "core/cuda/launch.h"
+
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <string>
+
+namespace tapeformer::cuda {
+
+void detail::check_limits(const Launch& launch) {
+  constexpr unsigned kMaxWidth = 2147483647, kMaxHeight = 65535, kMaxThreads = 1024;
+  const dim3 &grid = launch.grid, &block = launch.block;
+  check(grid.x <= kMaxWidth && grid.y <= kMaxHeight && grid.z <= kMaxHeight &&
+            uint64_t{block.x} * block.y * block.z <= kMaxThreads,
+        *current_op ? current_op : "launch", "a grid of ", grid.x, " x ", grid.y, " x ", grid.z,
+        " blocks of ", block.x, " x ", block.y, " x ", block.z, " threads is more than a device has, at ",
+        launch.where.file_name(), ":", launch.where.line());
+}
+
+#ifdef TAPEFORMER_CUDA_EMULATED
+
+bool synchronous() {
+  return false;
+}
+
+void detail::start(const void* kernel, const Launch& launch, void**) {
+  static auto& mutex = *new std::mutex;
+  static auto& loaded = *new std::set<const void*>;
+  const bool recorded = context().step_offset != nullptr;
+  const std::scoped_lock lock(mutex);
+  if (recorded && !loaded.contains(kernel))
+    throw DeviceError(concat_text(*current_op ? current_op : "a step", ": the kernel launched at ",
+                                  launch.where.file_name(), ":", launch.where.line(),
+                                  " has not run before the graph that it is recorded in"));
+  loaded.insert(kernel);
+}
+
+#else
+
+bool synchronous() {
+  static const bool wanted = [] {
+    const char* text = std::getenv("TAPEFORMER_CUDA_SYNC");
+    return text && std::string(text) != "0" && std::string(text) != "";
+  }();
+  return wanted;
+}
+
+void detail::start(const void* kernel, const Launch& launch, void** arguments) {
+  // Every kernel may use this much dynamic shared memory: 48 KiB without its static arrays.
+  constexpr size_t kDefaultLimit = 24 << 10;
+  const cudaStream_t stream = context().stream;
+  if (launch.shared_bytes > kDefaultLimit)
+    check_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(launch.shared_bytes)),
+                 launch.where);
+  check_status(cudaLaunchKernel(kernel, launch.grid, launch.block, arguments, launch.shared_bytes, stream),
+               launch.where);
+  if (synchronous() && !context().step_offset) check_status(cudaStreamSynchronize(stream), launch.where);
+}
+
+#endif
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,51 @@
+#include "core/cuda/memory.h"
+
+#include "core/cuda/context.h"
+#include "core/cuda/devices.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+class DeviceMemory final : public SystemMemory {
+ public:
+  explicit DeviceMemory(int device) : device_{DeviceType::cuda, device} {}
+  void* allocate(int64_t bytes) override {
+    const DeviceScope scope(device_);
+    context();
+    void* block = nullptr;
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;  // allows cudaMalloc while a graph is captured
+    check_status(cudaThreadExchangeStreamCaptureMode(&mode));
+    const cudaError_t status = cudaMalloc(&block, static_cast<size_t>(bytes));
+    check_status(cudaThreadExchangeStreamCaptureMode(&mode));
+    if (status == cudaErrorMemoryAllocation) {
+      clear_error();
+      return nullptr;
+    }
+    check_status(status);
+    return block;
+  }
+  void release(void* block) noexcept override { cudaFree(block); }  // waits for the work that uses the block
+  bool on_host() const override { return emulated(); }
+
+ private:
+  Device device_;
+};
+
+}  // namespace
+
+CachingAllocator& allocator(int index) {
+  static auto& allocators = *new PerDevice<CachingAllocator>;
+  return allocators.get(index, [&] {
+    return new CachingAllocator(devices().at(static_cast<size_t>(index)).memory, *new DeviceMemory(index));
+  });
+}
+
+PinnedBuffer::PinnedBuffer(int64_t bytes) : bytes_(bytes) {
+  refuse_in_graph("takes pinned memory");
+  check_status(cudaMallocHost(&data_, static_cast<size_t>(bytes)));
+}
+PinnedBuffer::~PinnedBuffer() {
+  cudaFreeHost(data_);
+}
+
+}  // namespace tapeformer::cuda

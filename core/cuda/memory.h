@@ -1,0 +1,28 @@
+// Device memory and pinned host memory.
+#pragma once
+
+#include <cstdint>
+
+#include "core/caching_allocator.h"
+
+namespace tapeformer::cuda {
+
+// Returns the allocator of device `index`. It is created on first use and never destroyed.
+CachingAllocator& allocator(int index);
+
+// Pinned host memory. Copies from and to it run asynchronously.
+class PinnedBuffer {
+ public:
+  explicit PinnedBuffer(int64_t bytes);
+  ~PinnedBuffer();
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  int64_t bytes_;
+};
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,36 @@
+#include "core/cuda/status.h"
+
+#include "core/errors.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+std::string text_of(const std::source_location& where) {
+  return concat_text(where.file_name(), ":", where.line());
+}
+
+}  // namespace
+
+void check_status(cudaError_t status, std::source_location where) {
+  if (status == cudaSuccess) return;
+  clear_error();
+  const std::string text = concat_text("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
+                                       ") at ", text_of(where));
+  if (status == cudaErrorMemoryAllocation) throw OutOfMemory("out of memory: " + text);
+  throw DeviceError(text);
+}
+
+void check_status(cublasStatus_t status, std::source_location where) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw DeviceError(concat_text("cuBLAS: ", cublasGetStatusString(status), " at ", text_of(where)));
+}
+
+#ifdef TAPEFORMER_CUDA_EMULATED
+void clear_error() {}
+#else
+void clear_error() {
+  cudaGetLastError();
+}
+#endif
+
+}  // namespace tapeformer::cuda

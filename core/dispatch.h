@@ -1,0 +1,33 @@
+// From a tensor to the kernel of its device and element type.
+#pragma once
+
+#include "core/tensor.h"
+
+namespace tapeformer {
+
+// Calls f.operator()<T>(backend) with the element type and the backend of x. T is float or double. Throws
+// ShapeError, naming the op, for other dtypes.
+//
+//   dispatch("exp", x, [&]<class T>(auto backend) { exp(backend, x.data<T>(), y.data<T>(), x.numel()); });
+template <class F>
+void dispatch(const char* op, const Tensor& x, F&& f) {
+  if (x.dtype() == DType::float64) return on_device<double>(x.device(), op, f);
+  check(x.dtype() == DType::float32, op, "needs float32 or float64, not ", name_of(x.dtype()));
+  on_device<float>(x.device(), op, f);
+}
+
+// The same as dispatch(), with BFloat16 as a third type on CUDA devices. The CPU has no kernels for BFloat16.
+template <class F>
+void dispatch_stored(const char* op, const Tensor& x, F&& f) {
+  if (x.dtype() != DType::bfloat16) {
+    check(is_floating(x.dtype()), op, "needs float32, float64 or bfloat16, not ", name_of(x.dtype()));
+    return dispatch(op, x, f);
+  }
+  check(!x.device().is_cpu(), op, "needs float32 or float64 on the CPU, not bfloat16");
+  if constexpr (kHasCuda) {
+    const DeviceScope scope(x.device(), op);
+    f.template operator()<BFloat16>(cuda::Backend{});
+  }
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,31 @@
+// Uninitialised working memory of a kernel for a scope.
+#pragma once
+
+#include <cstdint>
+
+#include "core/allocator.h"
+
+namespace tapeformer {
+
+// Memory for `count` elements from the allocator of current_device. On a CUDA device the memory may be
+// released before the kernels that use it have run, because later work in the stream runs after them.
+template <class T>
+class Scratch {
+ public:
+  explicit Scratch(int64_t count)
+      : device_(current_device),
+        bytes_(count * static_cast<int64_t>(sizeof(T))),
+        data_(static_cast<T*>(allocator(device_).allocate(bytes_))) {}
+  ~Scratch() { allocator(device_).release(data_, bytes_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  T* data() const { return data_; }  // nullptr for a count of 0
+
+ private:
+  Device device_;
+  int64_t bytes_;
+  T* data_;
+};
+
+}  // namespace tapeformer

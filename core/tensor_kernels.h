@@ -1,0 +1,22 @@
+// Kernels that fill, copy and add tensors through their strides.
+#pragma once
+
+#include <cstdint>
+
+#include "core/backends.h"
+#include "core/tensor.h"
+
+namespace tapeformer {
+
+TAPEFORMER_FOR_EACH_BACKEND(
+
+    void fill_zero(Backend, void* data, int64_t bytes);
+    // to = from, both of the same shape. Converts the dtype.
+    void copy_elements(Backend, const Tensor& to, const Tensor& from);
+    void fill_elements(Backend, const Tensor& to, double value);
+    // to += scale * from, both of the same shape and floating dtype.
+    void add_elements(Backend, const Tensor& to, const Tensor& from, double scale);
+
+)
+
+}  // namespace tapeformer

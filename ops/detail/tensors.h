@@ -1,0 +1,31 @@
+// Small functions that the ops share.
+#pragma once
+
+#include <initializer_list>
+
+#include "autograd/tape.h"
+
+namespace tapeformer {
+
+// Returns x if it is contiguous, otherwise a contiguous copy. Records nothing.
+inline Tensor dense(const Tensor& x) {
+  return x.is_contiguous() ? x : detach(x).clone();
+}
+
+// Returns the data of a tensor, or nullptr if the tensor is undefined.
+template <class T>
+T* data_or_null(const Tensor& x) {
+  return x.defined() ? x.data<T>() : nullptr;
+}
+
+// Returns one uninitialised tensor like each input that needs a gradient. The other tensors are undefined.
+inline Gradients empty_gradients(Needs needs, std::initializer_list<const Tensor*> inputs) {
+  Gradients gradients;
+  int index = 0;
+  for (const Tensor* input : inputs)
+    gradients.push_back(needs[index++] ? Tensor::empty(input->shape(), input->dtype(), input->device())
+                                       : Tensor{});
+  return gradients;
+}
+
+}  // namespace tapeformer
