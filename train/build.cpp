@@ -35,19 +35,13 @@ struct OptionKey {
   const char *option, *key;
   const char* expected = "";  // the value of the key, if it differs from the value of the option
 };
-constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},
-                                     {"attention_dropout", "model.attention_dropout"},
-                                     {"axial.dims", "model.axial_dims"},
-                                     {"axial.shape", "model.axial_shape"},
-                                     {"hidden", "model.hidden"},
-                                     {"max_frames", "model.max_frames"},
-                                     {"positions", "model.positions"},
-                                     {"pre_norm", "model.norm", ": expected \"pre\""},
-                                     {"recompute", "model.recompute"},
-                                     {"reversible", "model.reversible"},
-                                     {"subsampling", "model.subsampling"},
-                                     {"value_dim", "model.value_dim"},
-                                     {"window", "--window"}};
+constexpr OptionKey kOptionKeys[] = {
+    {"attention", "model.attention"},     {"attention_dropout", "model.attention_dropout"},
+    {"axial.dims", "model.axial_dims"},   {"axial.shape", "model.axial_shape"},
+    {"hidden", "model.hidden"},           {"max_frames", "model.max_frames"},
+    {"positions", "model.positions"},     {"pre_norm", "model.norm", ": expected \"pre\""},
+    {"recompute", "model.recompute"},     {"reversible", "model.reversible"},
+    {"subsampling", "model.subsampling"}, {"value_dim", "model.value_dim"}};
 
 KeyProblem key_problem(const OptionProblem& problem) {
   const std::string attention = "attention_options.";
