@@ -121,24 +121,23 @@ struct EncoderLayer::OnTape {
   Tensor chunked_feedforward(const Tensor& x, DType result) const;
 };
 
-// The lambdas capture by value, because backward() calls them after this object is destroyed.
+// The lambdas do not refer to this object, because backward() calls them after it is destroyed.
 Tensor EncoderLayer::OnTape::chunked_feedforward(const Tensor& x, DType result) const {
-  const FeedForward& feedforward = layer.feedforward;
-  const auto mask_from = [&feedforward, mask = hidden_mask(0)](int64_t row) {
-    return mask.from(row * feedforward.linear1.weight.size(0));
+  const FeedForward& block = layer.feedforward;
+  const auto mask_from = [&block, mask = hidden_mask(0)](int64_t row) {
+    return mask.from(row * block.linear1.weight.size(0));
   };
-  const auto forward = [&feedforward, mask_from, result](const Tensor& rows, int64_t first) {
-    return feedforward.forward(rows, mask_from(first), result);
+  const auto forward = [&block, mask_from, result](const Tensor& rows, int64_t first) {
+    return block.forward(rows, mask_from(first), result);
   };
-  const auto replay = [&feedforward, mask_from, result](const Tensor& rows, int64_t first) {
-    return feedforward.tape(rows, mask_from(first), result);
+  const auto replay = [&block, mask_from, result](const Tensor& rows, int64_t first) {
+    return block.tape(rows, mask_from(first), result);
   };
   const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
-  return reshape(chunked(forward, rows, chunks,
-                         {feedforward.linear1.weight, feedforward.linear1.bias, feedforward.linear2.weight,
-                          feedforward.linear2.bias},
-                         replay),
-                 x.shape());
+  return reshape(
+      chunked(forward, rows, chunks,
+              {block.linear1.weight, block.linear1.bias, block.linear2.weight, block.linear2.bias}, replay),
+      x.shape());
 }
 
 Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask,
