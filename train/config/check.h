@@ -1,4 +1,4 @@
-// Checks between keys that are each right by themselves. Internal to the config code.
+// Checks of conditions between keys whose values are each valid. Internal to the config code.
 #pragma once
 
 #include <functional>
