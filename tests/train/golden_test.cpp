@@ -122,7 +122,8 @@ TEST_CASE(
     const Tensor loss = model.loss(batch, {});
     CHECK(loss.item() == doctest::Approx(file.read("loss").item()).epsilon(1e-12));
     backward(loss);
-    for (const auto& [parameter_name, parameter] : model.parameters()) {
+    for (const auto& [parameter_name_bound, parameter] : model.parameters()) {
+      const auto& parameter_name = parameter_name_bound;  // clang 14 cannot capture structured bindings
       CAPTURE(parameter_name);
       CHECK(max_difference(gradient(parameter), file.read("gradient." + parameter_name)) < 1e-11);
       set_gradient(parameter, {});

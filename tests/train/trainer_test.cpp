@@ -210,7 +210,8 @@ TEST_CASE("accumulation weights micro-batches by their numbers of unmasked token
     return SafetensorsFile((dir.path() / run / "checkpoints/latest/model.safetensors").string());
   };
   const SafetensorsFile of_whole = weights("whole"), of_parts = weights("parts");
-  for (const auto& [name, entry] : of_whole.entries()) {
+  for (const auto& [name_bound, entry] : of_whole.entries()) {
+    const auto& name = name_bound;  // clang 14 cannot capture structured bindings
     CAPTURE(name);
     CHECK(max_difference(of_whole.read(name), of_parts.read(name)) < 2e-6);
   }

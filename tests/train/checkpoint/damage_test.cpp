@@ -117,7 +117,8 @@ TEST_CASE("a wrong entry in state.json is an error that names file and entry") {
       {"plateau_bad_evaluations", -3, "expected an integer from 0"},
       {"task", 3, "expected an object, got 3"},
       {"files", 3, "expected an object, got 3"}};
-  for (const auto& [key, value, expected] : cases) {
+  for (const auto& [key_bound, value, expected] : cases) {
+    const auto& key = key_bound;  // clang 14 cannot capture structured bindings
     CAPTURE(key);
     for (const bool checksum_is_right : {true, false}) {
       write_file(checkpoint / "state.json", whole);

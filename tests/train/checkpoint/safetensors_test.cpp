@@ -75,7 +75,8 @@ TEST_CASE("safetensors: tensors of every dtype, scalars, empty and strided tenso
   const SafetensorsFile file(path);
   CHECK(file.metadata().at("quote") == "\"é\n");
   REQUIRE(file.entries().size() == tensors.size());
-  for (const auto& [name, tensor] : tensors) {
+  for (const auto& [name_bound, tensor] : tensors) {
+    const auto& name = name_bound;  // clang 14 cannot capture structured bindings
     const Tensor read = file.read(name);
     CHECK_MESSAGE(read.dtype() == tensor.dtype(), name);
     CHECK_MESSAGE(read.shape() == tensor.shape(), name);
@@ -94,8 +95,10 @@ TEST_CASE("safetensors: a padded header and descending element sizes align the d
   std::memcpy(&length, text.data(), 8);
   CHECK(length % 8 == 0);
   const SafetensorsFile file(path);
-  for (const auto& [name, e] : file.entries())
+  for (const auto& [name_bound, e] : file.entries()) {
+    const auto& name = name_bound;  // clang 14 cannot capture structured bindings
     CHECK_MESSAGE(e.begin % static_cast<uint64_t>(size_of(e.dtype)) == 0, name);
+  }
   write_safetensors(path, {});
   CHECK(SafetensorsFile(path).entries().empty());
 }

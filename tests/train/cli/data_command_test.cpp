@@ -265,11 +265,12 @@ TEST_CASE("data verify of a config reads the parts that training reads") {
   CAPTURE(good.err);
   CHECK(json_of(good)["good"] == true);
   CHECK(run_program({"train", config, "--dry-run"}).code == 0);
-  for (const auto& [set, expected] :
+  for (const auto& [set_bound, expected] :
        {std::pair<std::string, std::string>{"data.validation=3", "holds out all of the 3 utterances"},
         {"data.test_part=nowhere", "nowhere: no such folder"},
         {"data.valid_part=nowhere", "nowhere: no such folder"},
         {"data.path=/nowhere", "/nowhere: no such folder"}}) {
+    const auto& set = set_bound;  // clang 14 cannot capture structured bindings
     CAPTURE(set);
     const auto bad = run_program({"data", "verify", config, "--set", set});
     CHECK(bad.code >= 2);

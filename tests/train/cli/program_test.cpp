@@ -55,7 +55,8 @@ TEST_CASE("mistyped words cause exit status 2 and a suggestion") {
       {{"bench", "small-op", "--repeat=3"}, "did you mean --repeats"},
       {{"xyzzyquux"}, "there are"},
   };
-  for (const auto& [words, expected] : cases) {
+  for (const auto& [words_bound, expected] : cases) {
+    const auto& words = words_bound;  // clang 14 cannot capture structured bindings
     const auto result = run_program(words);
     CAPTURE(words.front());
     CAPTURE(result.err);

@@ -71,9 +71,9 @@ TEST_CASE("points that are not finite or have no logarithm are left out") {
 }
 
 TEST_CASE("a logarithmic axis over less than a decade has labels") {
-  for (const auto& [low, high] :
-       {std::pair{20.0, 80.0}, {1.1, 1.9}, {3.0, 3.2}, {0.0012, 0.0013}, {7.0, 7.0}})
+  for (const auto& limits : {std::pair{20.0, 80.0}, {1.1, 1.9}, {3.0, 3.2}, {0.0012, 0.0013}, {7.0, 7.0}})
     for (const Scale scale : {Scale::log2, Scale::log10}) {
+      const double low = limits.first, high = limits.second;
       CAPTURE(low);
       CAPTURE(high);
       AxisRange range;

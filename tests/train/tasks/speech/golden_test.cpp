@@ -48,7 +48,8 @@ TEST_CASE("LSTM stacks equal PyTorch on packed sequences, in value and gradient"
       CHECK(max_difference(detach(result).to(DType::float64), read("result")) < tolerance);
       backward(result, read("cotangent").to(dtype));
       CHECK(max_difference(gradient(x).to(DType::float64), read("gradient.x")) < tolerance);
-      for (const auto& [name, parameter] : model.parameters()) {
+      for (const auto& [name_bound, parameter] : model.parameters()) {
+        const auto& name = name_bound;  // clang 14 cannot capture structured bindings
         CAPTURE(name);
         CHECK(max_difference(gradient(parameter).to(DType::float64), read("gradient." + name)) < tolerance);
       }

@@ -224,11 +224,13 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
   const Config trained_with = tiny_speech_config(dir / "an4", "transformer");
   const SpeechDescription description = describe(make_speech_part(trained_with, "train", "", nullptr));
   int64_t phones = -1;
-  for (const auto& [encoder, max_frames, subsampling, unprocessed] :
+  for (const auto& [encoder_bound, max_frames_bound, subsampling, unprocessed] :
        {std::tuple<std::string, int64_t, int64_t, std::vector<std::string>>{"lstm", 40, 1, {}},
         {"transformer", 40, 1, {"extra-LONG"}},
         {"transformer", 100, 4, {brief}},
         {"transformer", 1, 1, {"all"}}}) {
+    const auto& max_frames = max_frames_bound;  // clang 14 cannot capture structured bindings
+    const auto& encoder = encoder_bound;        // clang 14 cannot capture structured bindings
     CAPTURE(encoder);
     CAPTURE(max_frames);
     Config config = tiny_speech_config(dir / "an4", encoder);
