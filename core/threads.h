@@ -47,7 +47,7 @@ inline constexpr int64_t kRangesOfThread = 4;
 //
 // ThreadSanitizer checks f. This function is excluded, because libgomp passes its variables to the threads.
 template <class F>
-[[gnu::no_sanitize("thread")]] void parallel_for(int64_t n, int64_t grain, F&& f) {
+__attribute__((no_sanitize("thread"))) void parallel_for(int64_t n, int64_t grain, F&& f) {
   const int64_t pieces = (n + grain - 1) / std::max<int64_t>(grain, 1);
   const int64_t wanted = std::min<int64_t>(threads(), pieces);
   if (wanted <= 1 || omp_in_parallel()) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <source_location>
 #include <tuple>
 #include <utility>
 
@@ -15,17 +14,16 @@ namespace tapeformer::cuda {
 struct Launch {
   dim3 grid, block;
   size_t shared_bytes;
-  std::source_location where;
+  SourceLocation where;
 
-  Launch(dim3 blocks, dim3 threads, size_t shared = 0,
-         std::source_location location = std::source_location::current())
+  Launch(dim3 blocks, dim3 threads, size_t shared = 0, SourceLocation location = SourceLocation::current())
       : grid(blocks), block(threads), shared_bytes(shared), where(location) {}
 };
 
 inline constexpr int kThreads = 256;
 
 // For kernels whose threads go over n elements in strides (first_element, element_stride).
-inline Launch over_elements(int64_t n, std::source_location where = std::source_location::current()) {
+inline Launch over_elements(int64_t n, SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMostBlocks = 8192;  // more threads than any device holds at once
   const int64_t blocks = std::min<int64_t>((n + kThreads - 1) / kThreads, kMostBlocks);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, where};
@@ -33,7 +31,7 @@ inline Launch over_elements(int64_t n, std::source_location where = std::source_
 
 // One block for each of n rows, with a grid as wide as CUDA allows: block_row() in the kernel.
 inline Launch over_rows(int64_t n, int threads = kThreads, size_t shared = 0,
-                        std::source_location where = std::source_location::current()) {
+                        SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kWidest = 2147483647;
   check(n <= kWidest, "launch", n, " rows are more than a grid has blocks");
   return {dim3(static_cast<unsigned>(n)), dim3(static_cast<unsigned>(threads)), shared, where};
@@ -41,7 +39,7 @@ inline Launch over_rows(int64_t n, int threads = kThreads, size_t shared = 0,
 
 // The same with `tiles` blocks along y for each row.
 inline Launch over_tiles(int64_t n, int64_t tiles, int threads, size_t shared,
-                         std::source_location where = std::source_location::current()) {
+                         SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMostTiles = 65535;
   check(tiles <= kMostTiles, "launch", tiles, " tiles are more than a grid has blocks along y");
   Launch launch = over_rows(n, threads, shared, where);

@@ -9,19 +9,18 @@
 #include "core/scratch.h"
 #include "core/threads.h"
 #include "ops/cpu/packed_product.h"
+#include "ops/kernels/elementwise_functions.h"
 #include "ops/kernels/gemm.h"
 
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGradientRows = 2 * kBlockRows;  // rows whose gradient stays in the cache for two products
-constexpr int64_t kManyParts = 8;   // of many rows in the gradient where threads are fewer; each copies w
-constexpr int64_t kGrainRows = 32;  // rows that make a second thread worth waking
+constexpr int64_t kGradientRows =
+    2 * kBlockRows;                 // rows whose gradient stays in the cache between two products
+constexpr int64_t kMaxParts = 8;    // partial weight gradients, each as large as w
+constexpr int64_t kGrainRows = 32;  // rows per thread at least
 constexpr int64_t kFewRows = 4;
-constexpr int64_t kGrainProducts = 1 << 17;  // multiplications that do, with few rows
-
-constexpr double kSqrtHalf = 0.70710678118654752440;
-constexpr double kInvSqrtTwoPi = 0.39894228040143267794;
+constexpr int64_t kGrainProducts = 1 << 17;  // multiplications per thread at least
 
 // Bias, activation and dropout of one row.
 template <class T>
@@ -36,7 +35,7 @@ void finish_row(T* y, const T* bias, Activation activation, T* pre, const T* mul
   } else if (activation == Activation::gelu) {
     std::copy_n(y, n, pre);
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] *= T(0.5) * (1 + vmath::erf(y[i] * T(kSqrtHalf)));
+    for (int64_t i = 0; i < n; ++i) y[i] = Gelu::value<VectorMath>(y[i]);
   }
   if (multipliers) {
 #pragma omp simd
@@ -62,11 +61,7 @@ void start_row(const T* g, const T* y, const T* pre, Activation activation, T sc
   }
   if (activation == Activation::gelu) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) {
-      const T x = pre[i];
-      const T cdf = T(0.5) * (1 + vmath::erf(x * T(kSqrtHalf)));
-      out[i] *= cdf + x * T(kInvSqrtTwoPi) * vmath::exp(T(-0.5) * x * x);
-    }
+    for (int64_t i = 0; i < n; ++i) out[i] *= Gelu::slope<VectorMath>(pre[i], T{0});
   }
 }
 
@@ -100,6 +95,53 @@ void multiply_few_rows(const LinearShape& shape, const T* x, const T* w, T* y) {
         sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
         std::copy_n(sums, count, y + row * out + first);
       }
+    }
+  });
+}
+
+// The weights as the right operand of a product with rows of `out` elements.
+template <class T>
+void pack_transposed_weight(const LinearShape& shape, const T* w, T* panels) {
+  const int64_t in = shape.in, out = shape.out;
+  parallel_for(out, kGrainProducts / std::max<int64_t>(in, 1) + 1, [&](int64_t begin, int64_t end) {
+    pack_columns(w + begin * in, in, end - begin, in, T{1}, out, panels + begin * kTileColumns<T>);
+  });
+}
+
+// gw = gzᵀ x + beta gw
+template <class T>
+void weight_product(const LinearShape& shape, int64_t rows, const T* gz, const T* x, T beta, T* gw) {
+  gemm(Backend{}, Gemm<T>{.transpose_a = true,
+                          .m = shape.out,
+                          .n = shape.in,
+                          .k = rows,
+                          .a = gz,
+                          .lda = shape.out,
+                          .b = x,
+                          .ldb = shape.in,
+                          .beta = beta,
+                          .c = gw,
+                          .ldc = shape.in});
+}
+
+// sums += the rows
+template <class T>
+void add_rows(const T* rows, int64_t count, int64_t width, T* sums) {
+  for (int64_t r = 0; r < count; ++r) {
+    const T* const row = rows + r * width;
+#pragma omp simd
+    for (int64_t i = 0; i < width; ++i) sums[i] += row[i];
+  }
+}
+
+// gw += each of `count` arrays
+template <class T>
+void add_partial_weights(const T* partial, int64_t count, int64_t size, T* gw) {
+  parallel_for(size, 1 << 15, [&](int64_t begin, int64_t end) {
+    for (int64_t part = 0; part < count; ++part) {
+      const T* const from = partial + part * size;
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) gw[i] += from[i];
     }
   });
 }
@@ -194,15 +236,12 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const T* x, 
 
   // Each part sums the weight gradients of its rows; the sums are added in the order of the parts.
   const int64_t team = std::min<int64_t>(threads(), (shape.rows + kGrainRows - 1) / kGrainRows);
-  const int64_t many = std::min({shape.rows / kGradientRows, team * kRangesOfThread, kManyParts});
+  const int64_t many = std::min({shape.rows / kGradientRows, team * kRangesOfThread, kMaxParts});
   const int64_t parts = std::max({team, many, int64_t{1}});
   Scratch<T> partial_gw(gw ? (parts - 1) * out * in : 0);
   Scratch<T> partial_gbias(gbias ? parts * out : 0);
   Scratch<T> panels(gx ? tile_columns<T>(in) * out : 0);
-  if (gx)
-    parallel_for(out, kGrainProducts / std::max<int64_t>(in, 1) + 1, [&](int64_t begin, int64_t end) {
-      pack_columns(w + begin * in, in, end - begin, in, T{1}, out, panels.data() + begin * kTileColumns<T>);
-    });
+  if (gx) pack_transposed_weight(shape, w, panels.data());
   if (gbias) std::fill_n(partial_gbias.data(), parts * out, T{0});
   if (gw && shape.rows == 0) std::fill_n(gw, out * in, T{0});
 
@@ -212,7 +251,6 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const T* x, 
     for (int64_t part = part_begin; part < part_end; ++part) {
       const int64_t first = shape.rows * part / parts, last = shape.rows * (part + 1) / parts;
       T* const my_gw = part == 0 ? gw : partial_gw.data() + (part - 1) * out * in;
-      T* const my_gbias = partial_gbias.data() + part * out;
       const int64_t block = even_block(last - first, kGradientRows);
       for (int64_t row = first; row < last; row += block) {
         const int64_t rows = std::min(block, last - row);
@@ -227,36 +265,12 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const T* x, 
           gz = buffer.data();
         }
         if (gx) packed_product(rows, in, out, gz, out, panels.data(), gx + row * in, in);
-        if (gw)
-          gemm(Backend{}, Gemm<T>{.transpose_a = true,
-                                  .m = out,
-                                  .n = in,
-                                  .k = rows,
-                                  .a = gz,
-                                  .lda = out,
-                                  .b = x + row * in,
-                                  .ldb = in,
-                                  .beta = row == first ? T{0} : T{1},
-                                  .c = my_gw,
-                                  .ldc = in});
-        if (gbias)
-          for (int64_t r = 0; r < rows; ++r) {
-            const T* const gz_row = gz + r * out;
-#pragma omp simd
-            for (int64_t i = 0; i < out; ++i) my_gbias[i] += gz_row[i];
-          }
+        if (gw) weight_product(shape, rows, gz, x + row * in, row == first ? T{0} : T{1}, my_gw);
+        if (gbias) add_rows(gz, rows, out, partial_gbias.data() + part * out);
       }
     }
   });
-
-  if (gw)
-    parallel_for(out * in, 1 << 15, [&](int64_t begin, int64_t end) {
-      for (int64_t part = 1; part < parts; ++part) {
-        const T* const from = partial_gw.data() + (part - 1) * out * in;
-#pragma omp simd
-        for (int64_t i = begin; i < end; ++i) gw[i] += from[i];
-      }
-    });
+  if (gw) add_partial_weights(partial_gw.data(), parts - 1, out * in, gw);
   if (gbias) {
     std::fill_n(gbias, out, T{0});
     for (int64_t part = 0; part < parts; ++part)

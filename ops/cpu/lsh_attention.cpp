@@ -1,5 +1,6 @@
 #include "core/instances.h"
 #include "ops/cpu/lsh_heads.h"
+#include "ops/kernels/online_softmax.h"
 
 namespace tapeformer {
 
@@ -157,9 +158,9 @@ class LshForward : public LshWindow<T> {
     const T* const result = result_ + row * this->value_width();
     const bool first = own_->round == 0, last = own_->round == s_.rounds - 1;
     const T before = first ? -kInfinity<T> : running_.maximum[position];
-    const T maximum = std::max(before, maximum_[row]);
-    const T shift = maximum == -kInfinity<T> ? T{0} : maximum;
-    T keep = std::exp(before - shift), add = std::exp(maximum_[row] - shift);
+    const OnlineSoftmaxUpdate<T> update = update_online_softmax(before, maximum_[row]);
+    const T maximum = update.maximum;
+    T keep = update.rescale, add = std::exp(maximum_[row] - update.shift);
     const T total = (first ? T{0} : keep * running_.sum[position]) + add * sum_[row];
     running_.maximum[position] = maximum;
     running_.sum[position] = total;

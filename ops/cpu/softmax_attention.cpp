@@ -11,6 +11,7 @@
 #include "core/scratch.h"
 #include "core/threads.h"
 #include "ops/cpu/tile_product.h"
+#include "ops/kernels/online_softmax.h"
 
 namespace tapeformer::cpu {
 namespace {
@@ -200,10 +201,10 @@ class SoftmaxHead {
         const Vector<T> x = load(row + j);
         largest = x > largest ? x : largest;
       }
-      T maximum = maximum_[i];
-      for (int64_t lane = 0; lane < kLanes<T>; ++lane) maximum = std::max(maximum, T{largest[lane]});
-      const T shift = maximum == kMinusInfinity<T> ? T{0} : maximum;
-      const T rescale = std::exp(maximum_[i] - shift);
+      T block_maximum = kMinusInfinity<T>;
+      for (int64_t lane = 0; lane < kLanes<T>; ++lane)
+        block_maximum = std::max(block_maximum, T{largest[lane]});
+      const auto [maximum, shift, rescale] = update_online_softmax(maximum_[i], block_maximum);
       Vector<T> total{};
       for (int64_t j = 0; j < keys; j += kLanes<T>) {
         const Vector<T> p = vmath::exp_of_negative(load(row + j) - shift);

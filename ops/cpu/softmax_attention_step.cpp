@@ -5,6 +5,7 @@
 #include "core/cpu/vector_math.h"
 #include "core/instances.h"
 #include "core/threads.h"
+#include "ops/kernels/online_softmax.h"
 #include "ops/kernels/softmax_attention.h"
 
 namespace tapeformer::cpu {
@@ -72,21 +73,20 @@ class StepGroup {
   // Scores become exp(score - maximum); what was summed before is rescaled to the new maximum.
   void next_weights(int64_t h, int64_t count) {
     T* const row = scores_[h];
-    T maximum = maximum_[h];
-    for (int64_t j = 0; j < count; ++j) maximum = row[j] > maximum ? row[j] : maximum;
-    const T shift = maximum == -std::numeric_limits<T>::infinity() ? T{0} : maximum;
+    T block_maximum = -std::numeric_limits<T>::infinity();
+    for (int64_t j = 0; j < count; ++j) block_maximum = row[j] > block_maximum ? row[j] : block_maximum;
+    const OnlineSoftmaxUpdate<T> update = update_online_softmax(maximum_[h], block_maximum);
     T total = 0;
 #pragma omp simd reduction(+ : total)
     for (int64_t j = 0; j < count; ++j) {
-      row[j] = vmath::exp(row[j] - shift);
+      row[j] = vmath::exp(row[j] - update.shift);
       total += row[j];
     }
-    const T rescale = std::exp(maximum_[h] - shift);
-    if (rescale != 1) {
-      sum_[h] *= rescale;
-      multiply(out_row(h), rescale);
+    if (update.rescale != 1) {
+      sum_[h] *= update.rescale;
+      multiply(out_row(h), update.rescale);
     }
-    maximum_[h] = maximum;
+    maximum_[h] = update.maximum;
     sum_[h] += total;
   }
 

@@ -40,7 +40,7 @@ __global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const 
 // Blocks of 32 x 8 threads: a warp copies a row.
 constexpr int kRowsOfBlock = 8;
 
-Launch over_short_rows(int64_t rows, std::source_location where = std::source_location::current()) {
+Launch over_short_rows(int64_t rows, SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min<int64_t>((rows + kRowsOfBlock - 1) / kRowsOfBlock, 1 << 16);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kWarp, kRowsOfBlock), 0, where};
 }

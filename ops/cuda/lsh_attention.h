@@ -20,7 +20,7 @@ struct LshInputs {
 };
 
 // Places of a chunk in one round.
-struct LshPlaces {
+struct LshSlots {
   const int32_t* positions = nullptr;
   int64_t count = 0, round = 0;
 };
@@ -30,8 +30,8 @@ struct LshPlaces {
 template <class T>
 struct LshTile {
   int32_t queries[kTokens], query_codes[kTokens], keys[kTokens], key_codes[kTokens];
-  T factors[kTokens];                       // of the keys
-  uint16_t meetings[kTokens][kTokens + 2];  // [query][key]
+  T factors[kTokens];                             // of the keys
+  uint16_t multiplicities[kTokens][kTokens + 2];  // [query][key]
 };
 
 // The work of a block: kTokens places of a chunk of a head in one round.
@@ -55,19 +55,19 @@ struct LshBlock {
         head(number % inputs.s.heads),
         order(inputs.s, inputs.order, number) {}
 
-  __device__ LshPlaces places(int64_t round, int64_t chunk) const {
-    return {order.positions(round, chunk), order.places(chunk), round};
+  __device__ LshSlots slots(int64_t round, int64_t chunk) const {
+    return {order.positions(round, chunk), order.slots(chunk), round};
   }
   // Of the chunk that a chunk looks back at.
-  __device__ LshPlaces places_before(int64_t round, int64_t chunk) const {
-    if (chunk > 0) return places(round, chunk - 1);
+  __device__ LshSlots slots_before(int64_t round, int64_t chunk) const {
+    if (chunk > 0) return slots(round, chunk - 1);
     const LshWrapCell wrap = order.wrap(round);
-    return wrap.from == kNoCell ? LshPlaces{} : places(wrap.round, order.chunks - 1);
+    return wrap.from == kNoCell ? LshSlots{} : slots(wrap.round, order.chunks - 1);
   }
 
   // Queries [begin, begin + kTokens) of some places; with `back`, they look for keys of the chunk before. The
   // threads must not be reading those of before.
-  __device__ void load_queries(const LshPlaces& from, int64_t begin, bool back) {
+  __device__ void load_queries(const LshSlots& from, int64_t begin, bool back) {
     const int64_t i = threadIdx.x;
     if (i >= kTokens) return;
     const bool there = begin + i < from.count;
@@ -78,14 +78,14 @@ struct LshBlock {
     tile.queries[i] = position;
     tile.query_codes[i] = code;
   }
-  __device__ void load_keys(const LshPlaces& from, int64_t begin) {
+  __device__ void load_keys(const LshSlots& from, int64_t begin) {
     const int64_t j = threadIdx.x;
     if (j >= kTokens) return;
     const bool there = begin + j < from.count;
     const int32_t position = there ? from.positions[begin + j] : -1;
     tile.keys[j] = position;
     tile.factors[j] = there ? in.factors[index * in.s.length + position] : T{0};
-    tile.key_codes[j] = there ? order.code(from.round, position) : kNoPlace;
+    tile.key_codes[j] = there ? order.code(from.round, position) : kEmptySlot;
   }
   __device__ bool sees(int i, int j) const {
     if (tile.query_codes[i] != tile.key_codes[j]) return false;
@@ -110,7 +110,7 @@ struct LshBlock {
     return (index * in.s.log_sum_rounds() + (in.s.mean ? round : 0)) * in.s.length + position;
   }
   // All threads call it when the positions are there, and wait for each other before they ask.
-  __device__ void count_meetings() {
+  __device__ void count_multiplicities() {
     if (!in.s.exact_duplicates) return;
 #pragma unroll 1
     for (int pair = static_cast<int>(threadIdx.x); pair < kTokens * kTokens; pair += Tiles::kThreads) {
@@ -124,18 +124,18 @@ struct LshBlock {
         count += order.code(round, tile.keys[j]) == code;
         count += order.code(back.round, tile.keys[j]) == back.code;
       }
-      tile.meetings[i][j] = static_cast<uint16_t>(count);
+      tile.multiplicities[i][j] = static_cast<uint16_t>(count);
     }
   }
   // Of a query that sees the key.
-  __device__ T meetings(int i, int j) const {
-    return in.s.exact_duplicates ? static_cast<T>(tile.meetings[i][j]) : T{1};
+  __device__ T multiplicity(int i, int j) const {
+    return in.s.exact_duplicates ? static_cast<T>(tile.multiplicities[i][j]) : T{1};
   }
 
   // The weight of a key that query i, of this round, sees, and the gradient of q_i . q_j from g_i . v_j.
   __device__ T weight(int i, int j, T product, T log_sum) const {
     if (!sees(i, j)) return 0;
-    const T p = std::exp(tile.factors[j] * product - log_sum) / meetings(i, j);
+    const T p = std::exp(tile.factors[j] * product - log_sum) / multiplicity(i, j);
     return in.s.mean ? p / static_cast<T>(in.s.rounds) : p;
   }
   __device__ T score_gradient(int j, T weight, T g_v, T delta) const {
@@ -152,12 +152,12 @@ struct LshGrid {
         chunks(tiles_of(s.length, s.chunk_length)),
         blocks(tiles_of(s.chunk_length, kTokens)) {}
   template <class Tiles>
-  Launch launch(int64_t tiles, std::source_location where = std::source_location::current()) const {
+  Launch launch(int64_t tiles, SourceLocation where = SourceLocation::current()) const {
     return over_tiles(heads * chunks * blocks, tiles, Tiles::kThreads, Tiles::Memory::kBytes, where);
   }
   __device__ int64_t head() const { return blockIdx.x / (chunks * blocks); }
   __device__ int64_t chunk() const { return blockIdx.x / blocks % chunks; }
-  __device__ int64_t first_place() const { return blockIdx.x % blocks * kTokens; }
+  __device__ int64_t first_slot() const { return blockIdx.x % blocks * kTokens; }
 };
 
 // factors of all positions that count; those of the others are not set.
@@ -173,20 +173,20 @@ template <class S>
 class LshResult {
  public:
   using T = Compute<S>;
-  LshResult(S* place, int64_t count) : place_(place), count_(count), beside_(kSame ? 0 : count) {}
+  LshResult(S* target, int64_t count) : target_(target), count_(count), sums_(kSame ? 0 : count) {}
   T* data() const {
     if constexpr (kSame)
-      return place_;
+      return target_;
     else
-      return beside_.data();
+      return sums_.data();
   }
   void finish() const;
 
  private:
   static constexpr bool kSame = std::is_same_v<S, T>;
-  S* place_;
+  S* target_;
   int64_t count_;
-  Scratch<T> beside_;
+  Scratch<T> sums_;
 };
 
 }  // namespace tapeformer::cuda

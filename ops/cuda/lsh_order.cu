@@ -38,16 +38,16 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
   const int64_t begin = thread * run < counted ? thread * run : counted;
   const int64_t end = begin + run < counted ? begin + run : counted;
 
-  const int32_t* from = nullptr;  // at first, every position is at its own place
+  const int32_t* from = nullptr;  // at first, every position is at its own slot
   for (int pass = 0; pass < passes; ++pass) {
     int32_t* const to = (passes - pass) % 2 == 1 ? sorted : other;
-    const auto position_at = [&](int64_t place) { return from ? from[place] : static_cast<int32_t>(place); };
+    const auto position_at = [&](int64_t slot) { return from ? from[slot] : static_cast<int32_t>(slot); };
     const auto digit_of = [&](int32_t position) {
       return static_cast<int>(static_cast<uint32_t>(buckets[position]) >> (kDigitBits * pass)) % kDigits;
     };
     for (int digit = 0; digit < kDigits; ++digit) counts[digit * kSortThreads + thread] = 0;
-    for (int64_t place = begin; place < end; ++place)
-      ++counts[digit_of(position_at(place)) * kSortThreads + thread];
+    for (int64_t slot = begin; slot < end; ++slot)
+      ++counts[digit_of(position_at(slot)) * kSortThreads + thread];
     __syncthreads();
     constexpr int kEach = kDigits;  // neighbouring counts that a thread adds up
     int32_t sum = 0;
@@ -59,25 +59,25 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
       before += count;
     }
     __syncthreads();
-    for (int64_t place = begin; place < end; ++place) {
-      const int32_t position = position_at(place);
+    for (int64_t slot = begin; slot < end; ++slot) {
+      const int32_t position = position_at(slot);
       to[counts[digit_of(position) * kSortThreads + thread]++] = position;
     }
     __syncthreads();
     from = to;
   }
 
-  const auto step_at = [&](int64_t place) -> int32_t {
-    if (place == 0) return 0;
-    if (!s.across_buckets && buckets[sorted[place]] != buckets[sorted[place - 1]]) return 2;
-    return place % s.chunk_length == 0 ? 1 : 0;
+  const auto step_at = [&](int64_t slot) -> int32_t {
+    if (slot == 0) return 0;
+    if (!s.across_buckets && buckets[sorted[slot]] != buckets[sorted[slot - 1]]) return 2;
+    return slot % s.chunk_length == 0 ? 1 : 0;
   };
   int32_t steps = 0;
-  for (int64_t place = begin; place < end; ++place) steps += step_at(place);
+  for (int64_t slot = begin; slot < end; ++slot) steps += step_at(slot);
   int32_t code = sum_before(steps);
-  for (int64_t place = begin; place < end; ++place) {
-    code += step_at(place);
-    all_codes[offset + sorted[place]] = code;
+  for (int64_t slot = begin; slot < end; ++slot) {
+    code += step_at(slot);
+    all_codes[offset + sorted[slot]] = code;
   }
 }
 

@@ -6,7 +6,7 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int32_t kNoCell = -1, kNoPlace = -2;  // codes of no cell, and of room behind the places
+inline constexpr int32_t kNoCell = -1, kEmptySlot = -2;  // codes of no cell, and of room behind the places
 
 // The cell of the first chunk of a round that looks back at a last chunk, and the cell there; from kNoCell:
 // nothing to see.
@@ -40,7 +40,7 @@ struct LshHeadOrder {
         counted(lsh_counted(s, head / s.heads)),
         chunks((counted + chunk_length - 1) / chunk_length) {}
 
-  __device__ int64_t places(int64_t chunk) const {
+  __device__ int64_t slots(int64_t chunk) const {
     const int64_t left = counted - chunk * chunk_length;
     return left < chunk_length ? left : chunk_length;
   }

@@ -48,7 +48,7 @@ __global__ void multiply_by_kernel(const T* x, const T* factor, T* y, int64_t n)
   for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = x[i] * by;
 }
 
-Launch over_partials(int64_t rows, std::source_location where = std::source_location::current()) {
+Launch over_partials(int64_t rows, SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min((rows + kThreads - 1) / kThreads, kMostPartials);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, where};
 }

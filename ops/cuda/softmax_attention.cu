@@ -6,6 +6,7 @@
 
 #include "core/instances.h"
 #include "ops/cuda/tensor_tiles.h"
+#include "ops/kernels/online_softmax.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -155,19 +156,18 @@ __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* l
         score = scores.column(j) < limit ? scale * score : -kInfinity;
         largest = Larger::of(largest, score);
       }
-      largest = Larger::of(maximum[i], Scores::template row_reduce<Larger>(largest));
-      const T shift = largest == -kInfinity ? T{0} : largest, rescale = std::exp(maximum[i] - shift);
+      const auto update = update_online_softmax(maximum[i], Scores::template row_reduce<Larger>(largest));
       T total = 0;
 #pragma unroll(kUnrolled <T>)
       for (int j = 0; j < kColumnsEach; ++j) {
         T& score = scores.elements[i][j];
-        score = std::exp(score - shift);
+        score = std::exp(score - update.shift);
         total += score;
         score *= dropped.factor(scores.row(i), scores.column(j));
       }
-      maximum[i] = largest;
-      sum[i] = rescale * sum[i] + Scores::template row_reduce<Plus>(total);
-      for (T& element : result.elements[i]) element *= rescale;
+      maximum[i] = update.maximum;
+      sum[i] = update.rescale * sum[i] + Scores::template row_reduce<Plus>(total);
+      for (T& element : result.elements[i]) element *= update.rescale;
     }
     add_products_of(result, scores, memory, [&](int d, int j) { return head.v.at(key + d, column + j); });
   }

@@ -3,6 +3,7 @@
 
 #include "core/cuda/kernel.h"
 #include "core/instances.h"
+#include "ops/kernels/online_softmax.h"
 #include "ops/kernels/softmax_attention.h"
 
 namespace tapeformer::cuda {
@@ -43,15 +44,14 @@ __global__ void step_kernel(SoftmaxAttentionShape s, StepNumber last, AttentionR
     }
     __syncthreads();
     const T score = thread < count ? weights[thread] : -kInfinity;
-    const T largest = Larger::of(maximum, block_max(score));
-    const T shift = largest == -kInfinity ? T{0} : largest;
-    const T weight = std::exp(score - shift), rescale = std::exp(maximum - shift);
+    const auto update = update_online_softmax(maximum, block_max(score));
+    const T weight = std::exp(score - update.shift);
     weights[thread] = weight;
-    sum = rescale * sum + block_sum(weight);
-    maximum = largest;
+    sum = update.rescale * sum + block_sum(weight);
+    maximum = update.maximum;
     if (group < groups)
       for (int64_t m = thread % columns; m < s.value_dim; m += columns) {
-        T result = rescale * results[group * s.value_dim + m];
+        T result = update.rescale * results[group * s.value_dim + m];
         for (int64_t j = group; j < count; j += groups)
           result += weights[j] * v.row(example, begin + j, head)[m];
         results[group * s.value_dim + m] = result;

@@ -81,7 +81,7 @@ inline constexpr int kRowsOfBlock = 8;  // blocks of 8 warps
 
 // A warp for each of n rows, or fewer that go over them in strides: warp_of_grid(), warps_of_grid().
 inline Launch over_warp_rows(int64_t n, int64_t most_blocks = 1 << 20,
-                             std::source_location where = std::source_location::current()) {
+                             SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min((n + kRowsOfBlock - 1) / kRowsOfBlock, most_blocks);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kWarp * kRowsOfBlock), 0, where};
 }

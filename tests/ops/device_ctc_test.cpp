@@ -44,13 +44,14 @@ std::vector<Tensor> outcome_of(const Case& c, DType dtype, Device device, CtcRed
 
 TEST_CASE("cuda: the CTC loss and its gradient are those of the CPU, and repeat to the bit") {
   for (const Device device : other_devices())
-    for (const auto& [batch, frames, classes, longest] :
-         {std::tuple<int64_t, int64_t, int64_t, int64_t>{1, 1, 2, 1},
-          {7, 40, 5, 17},
-          {3, 33, 131, 0},
-          {3, 700, 31, 280}})
+    for (const auto& size : {std::tuple<int64_t, int64_t, int64_t, int64_t>{1, 1, 2, 1},
+                             {7, 40, 5, 17},
+                             {3, 33, 131, 0},
+                             {3, 700, 31, 280}})
       for (const DType dtype : {DType::float64, DType::float32})
         for (const CtcReduction reduction : {CtcReduction::per_utterance, CtcReduction::per_label}) {
+          const int64_t batch = std::get<0>(size), frames = std::get<1>(size), classes = std::get<2>(size),
+                        longest = std::get<3>(size);
           CAPTURE(frames);
           CAPTURE(name_of(dtype));
           const Case c = random_case(batch, frames, classes, longest, static_cast<int>(frames));

@@ -19,8 +19,8 @@ using namespace tapeformer::test;
 TEST_CASE("cuda: ops of decoding give what they give on the CPU") {
   const NoGrad no_grad;
   for (const Device device : other_devices())
-    for (const auto& [rows, in, out] :
-         {std::tuple<int64_t, int64_t, int64_t>{1, 5, 3}, {4, 32, 8}, {37, 33, 70}}) {
+    for (const auto& size : {std::tuple<int64_t, int64_t, int64_t>{1, 5, 3}, {4, 32, 8}, {37, 33, 70}}) {
+      const int64_t rows = std::get<0>(size), in = std::get<1>(size), out = std::get<2>(size);
       CAPTURE(rows);
       const Tensor x = normal({rows, in}, 1), weight = normal({out, in}, 2), bias = normal({out}, 3);
       const Tensor y = Tensor::empty({rows, out}, DType::float64, device), scratch = Tensor::empty_like(y);

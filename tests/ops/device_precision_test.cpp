@@ -76,11 +76,12 @@ TEST_CASE("cuda: products of linear layers err as their rounding does, in every 
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())
     for (const Precision precision : {Precision::float32, Precision::tf32, Precision::bfloat16})
-      for (const auto& [rows, in, out] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
-                                          {64, 40, 24},
-                                          {70, 33, 31},
-                                          {129, 5, 132},
-                                          {256, 128, 128}}) {
+      for (const auto& size : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
+                               {64, 40, 24},
+                               {70, 33, 31},
+                               {129, 5, 132},
+                               {256, 128, 128}}) {
+        const int64_t rows = std::get<0>(size), in = std::get<1>(size), out = std::get<2>(size);
         CAPTURE(static_cast<int>(precision));
         CAPTURE(rows);
         const PrecisionScope scope(device, precision);
@@ -117,10 +118,10 @@ TEST_CASE("cuda: products of linear layers err as their rounding does, in every 
 
 TEST_CASE("cuda: bfloat16 layers with activation and dropout follow float64, and repeat to the bit") {
   for (const Device device : other_devices())
-    for (const auto& [rows, in, out] :
-         {std::tuple<int64_t, int64_t, int64_t>{3, 33, 31}, {70, 8, 132}, {0, 4, 3}})
+    for (const auto& size : {std::tuple<int64_t, int64_t, int64_t>{3, 33, 31}, {70, 8, 132}, {0, 4, 3}})
       for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu})
         for (const double dropout : {0.0, 0.3}) {
+          const int64_t rows = std::get<0>(size), in = std::get<1>(size), out = std::get<2>(size);
           CAPTURE(rows);
           CAPTURE(static_cast<int>(activation));
           const PrecisionScope scope(device, Precision::bfloat16);
@@ -145,11 +146,12 @@ TEST_CASE(
     "cuda: layers whose input is bfloat16 follow float64 in either dtype of the result, and repeat to the "
     "bit") {
   for (const Device device : other_devices())
-    for (const auto& [rows, in, out] :
+    for (const auto& size :
          {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 33, 31}, {70, 8, 132}, {0, 4, 3}})
       for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu})
         for (const double dropout : {0.0, 0.3})
           for (const DType result : {DType::bfloat16, DType::float32}) {
+            const int64_t rows = std::get<0>(size), in = std::get<1>(size), out = std::get<2>(size);
             CAPTURE(rows);
             CAPTURE(static_cast<int>(activation));
             CAPTURE(dropout);

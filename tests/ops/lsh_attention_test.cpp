@@ -127,8 +127,9 @@ TEST_CASE("lsh attention: what is behind a sequence's length changes nothing") {
 
 TEST_CASE("lsh attention: a sequence of any length gets from any batch what it gets alone") {
   for (const auto& preset : {"reformer", "trax", "fast_transformers"})
-    for (const auto& [chunk, buckets] : {std::pair<int64_t, int64_t>{8, 0}, {8, 64}, {1, 0}, {1, 160}})
+    for (const auto& size : {std::pair<int64_t, int64_t>{8, 0}, {8, 64}, {1, 0}, {1, 160}})
       for (const int64_t length : {1, 5, 7, 8, 9, 16, 61, 150, 300}) {
+        const int64_t chunk = std::get<0>(size), buckets = std::get<1>(size);
         CAPTURE(preset);
         CAPTURE(chunk);
         CAPTURE(buckets);

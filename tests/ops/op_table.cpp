@@ -236,10 +236,11 @@ void add_linear_sizes(std::vector<OpCase>& table) {
 }
 
 void add_mixtures(std::vector<OpCase>& table) {
-  for (const auto& [rows, mixtures, levels] :
+  for (const auto& size :
        {std::tuple<int64_t, int64_t, int64_t>{1, 1, 2}, {131, 3, 256}, {30, 64, 16}, {0, 2, 256}}) {
+    const int64_t rows = std::get<0>(size), mixtures = std::get<1>(size), levels = std::get<2>(size);
     const Tensor counted = skewed_index({rows}, 2).to(DType::uint8);
-    const auto add = [&, levels = levels](const char* what, bool masked) {
+    const auto add = [&](const char* what, bool masked) {
       table.push_back({concat_text("logistic_mixture_loss, ", rows, " rows of ", mixtures, what),
                        [levels, masked](const Inputs& in) {
                          return logistic_mixture_loss(in[0], in[1], {levels, masked ? in[2] : Tensor{}});
