@@ -26,8 +26,8 @@ fs::path checkpoint_folder(const RunChoice& choice) {
   if (path.filename() == kCheckpoints) path = path.parent_path();
   if (choice.checkpoint == "latest") return find_checkpoint(path.string(), false);
   if (fs::exists(path / "model.safetensors", ignored))
-    throw ConfigError("--checkpoint " + choice.checkpoint + " chooses among those of a run directory, and " +
-                      choice.path + " is a single checkpoint");
+    throw ConfigError(choice.path + ": expected a run directory with the checkpoint \"" + choice.checkpoint +
+                      "\", found a checkpoint folder");
   if (const auto linked =
           choice.checkpoint == "best" ? linked_checkpoint(path.string(), "best") : std::nullopt)
     return *linked;
@@ -35,8 +35,8 @@ fs::path checkpoint_folder(const RunChoice& choice) {
   if (choice.checkpoint != "best" && choice.checkpoint.find('/') == std::string::npos &&
       fs::exists(named / "model.safetensors", ignored))
     return fs::canonical(named);
-  throw CheckpointError(path.string() + ": no checkpoint \"" + choice.checkpoint +
-                        "\"; there are the steps " + listed_steps(path.string()));
+  throw CheckpointError(path.string() + ": no checkpoint \"" + choice.checkpoint + "\"; the steps are " +
+                        listed_steps(path.string()));
 }
 
 // Reads the config of the checkpoint, without and with the settings of the choice. Throws CheckpointError if
@@ -56,8 +56,8 @@ void read_configs(const RunChoice& choice, FoundRun& found) {
       choice.sets.empty() ? found.trained : load_config(path, choice.sets, attention_catalogue(), reading);
 }
 
-// Calls `load` with the config of the run. If the weights do not match it but match the config of the
-// training, throws ConfigError, because the settings are wrong.
+// Returns load(config) for the config of the run. If the weights match the config of the training only,
+// throws ConfigError, because the settings are wrong.
 template <class Load>
 auto load_fitting(const FoundRun& found, Load&& load) {
   try {
@@ -65,7 +65,7 @@ auto load_fitting(const FoundRun& found, Load&& load) {
   } catch (const CheckpointError& error) {
     if (differing_keys(found.config, found.trained).empty()) throw;
     load(found.trained);
-    throw ConfigError(concat_text("--set does not fit the weights of the checkpoint: ", error.what()));
+    throw ConfigError(concat_text("the settings do not match the weights of the checkpoint: ", error.what()));
   }
 }
 
@@ -87,8 +87,8 @@ FoundRun find_run(const RunChoice& choice) {
 LoadedRun load_run(const FoundRun& found) {
   if (found.is_speech())
     throw ConfigError(found.checkpoint.string() +
-                      " recognises speech: it has no images or sequences; use \"tapeformer eval\" or "
-                      "\"tapeformer transcribe\"");
+                      ": expected a model of images or sequences, found a speech "
+                      "model, which \"eval\" and \"transcribe\" take");
   return load_fitting(found, [&](const Config& config) {
     LoadedRun run;
     run.config = config;
@@ -110,8 +110,8 @@ LoadedRun load_run(const RunChoice& choice) {
 
 LoadedSpeechRun load_speech_run(const FoundRun& found) {
   if (!found.is_speech())
-    throw ConfigError(found.checkpoint.string() + " is a model of " + found.config.data.dataset +
-                      ", not of speech");
+    throw ConfigError(found.checkpoint.string() + ": expected a speech model, found a model of " +
+                      found.config.data.dataset);
   return load_fitting(found, [&](const Config& config) {
     LoadedSpeechRun run;
     run.config = config;

@@ -1,5 +1,5 @@
-// A trained model from its run directory, for the commands that use one: the config and the weights of a
-// checkpoint, and for speech its phones. No data file is needed.
+// Trained models: the config and the weights of a checkpoint, and the phones of a speech model. Loading needs
+// no data files.
 #pragma once
 
 #include <filesystem>
@@ -15,14 +15,14 @@
 namespace tapeformer {
 
 struct RunChoice {
-  std::string path;                   // a run directory, its checkpoints folder, or one checkpoint
-  std::string checkpoint = "latest";  // of a run directory: "latest", "best" or "step-…"
-  std::vector<std::string> sets;      // table.key=value, over the run's own config
-  Device device = kCpu;               // that gets the model
+  std::string path;                   // a run directory, its checkpoints folder, or a checkpoint folder
+  std::string checkpoint = "latest";  // checkpoint of a run directory: "latest", "best" or "step-…"
+  std::vector<std::string> sets;      // "table.key=value"; overrides the config of the run
+  Device device = kCpu;               // device of the model
   ConfigUse use = ConfigUse::evaluation;
 };
 
-// Where a run's checkpoint is, and its config: what tells the kind of model.
+// Checkpoint of a run, without its weights.
 struct FoundRun {
   std::filesystem::path checkpoint;
   Config config;   // with RunChoice::sets
@@ -34,24 +34,25 @@ struct FoundRun {
 
 struct LoadedRun {
   Config config;
-  DatasetInfo data;  // sizes of what the model was trained on
+  DatasetInfo data;  // sizes of the training data
   std::unique_ptr<AutoregressiveModel> model;
-  std::filesystem::path checkpoint;  // the folder that was read
+  std::filesystem::path checkpoint;  // checkpoint folder
 
   bool draws_images() const { return data.channels > 0; }
-  // Where the run keeps pictures; the working directory for a checkpoint outside of a run directory.
+  // Returns the folder of pictures in the run directory, or "" for a checkpoint outside of a run directory.
   std::filesystem::path samples_folder() const;
 };
 
 struct LoadedSpeechRun {
   Config config;
-  SpeechDescription description;  // of the data that the model was trained on
+  SpeechDescription description;  // metadata of the training data
   std::unique_ptr<SpeechModel> model;
   std::filesystem::path checkpoint;
 };
 
-// Throw CheckpointError if the path is no run or the checkpoint is damaged. Throw ConfigError if `sets` do
-// not match the config or the weights, and if load_run gets a speech model or load_speech_run another model.
+// Find or load a checkpoint. Throw CheckpointError if there is no run at the path or the checkpoint is
+// damaged, and ConfigError if `sets` do not match the config or the weights. load_run throws ConfigError for
+// a speech model, and load_speech_run for other models.
 FoundRun find_run(const RunChoice& choice);
 LoadedRun load_run(const FoundRun& found);
 LoadedRun load_run(const RunChoice& choice);

@@ -173,10 +173,10 @@ std::string vendor_problem(const SourceFile& file, const std::string& name) {
   return "";
 }
 
-// Depth-first search for circles in the graph of the quoted includes of headers.
-class CircleSearch {
+// Depth-first search for cycles in the graph of the quoted includes of headers.
+class CycleSearch {
  public:
-  explicit CircleSearch(const std::vector<SourceFile>& tree) {
+  explicit CycleSearch(const std::vector<SourceFile>& tree) {
     for (const SourceFile& file : tree)
       if (file.is_header())
         for (const Include& include : includes_of(file))
@@ -192,7 +192,7 @@ class CircleSearch {
   void visit(const std::string& path) {
     const auto open = std::find(stack_.begin(), stack_.end(), path);
     if (open != stack_.end()) {
-      std::string text = path + ":1: headers include each other in a circle: ";
+      std::string text = path + ":1: headers include each other in a cycle: ";
       for (auto step = open; step != stack_.end(); ++step) text += *step + " -> ";
       problems_.push_back(text + path);
     }
@@ -224,8 +224,8 @@ std::vector<std::string> include_problems(const SourceFile& file, const std::vec
   return problems;
 }
 
-std::vector<std::string> circle_problems(const std::vector<SourceFile>& tree) {
-  return CircleSearch(tree).run();
+std::vector<std::string> cycle_problems(const std::vector<SourceFile>& tree) {
+  return CycleSearch(tree).run();
 }
 
 std::vector<std::string> internal_problems(const SourceFile& file, const std::vector<SourceFile>& tree) {

@@ -1,4 +1,4 @@
-// Rules of #include: the direction between folders, the places of third-party headers, circles between
+// Rules of #include: the direction between folders, the places of third-party headers, cycles between
 // headers, and internal headers.
 #pragma once
 
@@ -14,8 +14,8 @@ namespace tapeformer::test {
 // Finds includes that the table of folders does not allow. A quoted include must name a file of `tree`.
 std::vector<std::string> include_problems(const SourceFile& file, const std::vector<SourceFile>& tree);
 
-// Finds headers that include each other in a circle. Each circle is reported once.
-std::vector<std::string> circle_problems(const std::vector<SourceFile>& tree);
+// Finds headers that include each other in a cycle. Each cycle is reported once.
+std::vector<std::string> cycle_problems(const std::vector<SourceFile>& tree);
 
 // Finds headers that include an internal header but are not internal themselves. The opening comment of an
 // internal header contains "Internal to".

@@ -21,8 +21,8 @@ TEST_CASE("includes point one way, and third-party headers stay in their places"
   CHECK(problems == "");
 }
 
-TEST_CASE("headers do not include each other in a circle") {
-  CHECK(joined(circle_problems(tree())) == "");
+TEST_CASE("headers do not include each other in a cycle") {
+  CHECK(joined(cycle_problems(tree())) == "");
 }
 
 TEST_CASE("public headers do not include internal headers") {
@@ -75,13 +75,13 @@ TEST_CASE("control: includes against the order of the folders of train are found
   CHECK(problem_of("train/x.cpp", "#include \"train/config/config.h\"") == "");
 }
 
-TEST_CASE("control: circles and internal headers are found") {
+TEST_CASE("control: cycles and internal headers are found") {
   const std::vector<SourceFile> files = {{"a.h", "#include \"b.h\"\n"},
                                          {"b.h", "#include \"c.h\"\n#include <a.h>\n"},
                                          {"c.h", "// Internal to c.\n#pragma once\n#include \"a.h\"\n"},
                                          {"d.cpp", "#include \"d.cpp\"\n"}};
-  CHECK(joined(circle_problems(files)) ==
-        "a.h:1: headers include each other in a circle: a.h -> b.h -> c.h -> a.h\n");
+  CHECK(joined(cycle_problems(files)) ==
+        "a.h:1: headers include each other in a cycle: a.h -> b.h -> c.h -> a.h\n");
   CHECK(joined(internal_problems(files[1], files)) == "b.h:1: includes c.h: is an internal header\n");
   CHECK(internal_problems(files[0], files).empty());
   CHECK(internal_problems(files[2], files).empty());

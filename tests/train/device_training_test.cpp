@@ -11,7 +11,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
 #include "train/checkpoint/safetensors.h"
-#include "train/step_graphs.h"
+#include "train/loop/step_graphs.h"
 #include "train/trainer.h"
 
 using namespace tapeformer;
@@ -55,7 +55,7 @@ std::string device_name() {
 struct Outcome {
   std::vector<double> losses;       // of every step and evaluation, in their order
   std::vector<double> error_rates;  // of the evaluations of speech
-  int64_t repeated = 0;             // steps that were repeated as graphs
+  int64_t replayed = 0;             // steps that replayed a graph
 };
 
 Outcome outcome_on(const std::string& device, Config config) {
@@ -64,7 +64,7 @@ Outcome outcome_on(const std::string& device, Config config) {
   Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
   trainer.run();
   Outcome outcome;
-  if (trainer.graphs()) outcome.repeated = trainer.graphs()->repeated();
+  if (trainer.graphs()) outcome.replayed = trainer.graphs()->replayed();
   for (const MetricRecord& record : read_metrics((dir / "run" / "metrics.jsonl").string())) {
     if (const double loss = metric_number(record, "loss_nats", -1); loss != -1)
       outcome.losses.push_back(loss);
@@ -102,7 +102,7 @@ TEST_CASE("cuda: steps with axial positions copied from the host and could not b
   config.model.axial_shape = {4, describe_data(config).length / 4 + 1};
   config.model.axial_dims = {2, config.model.heads * config.model.head_dim - 2};
   const Outcome repeated = outcome_on(device_name(), config);
-  CHECK(repeated.repeated > 0);
+  CHECK(repeated.replayed > 0);
   config.run.cuda_graphs = false;
   CHECK(repeated.losses == outcome_on(device_name(), config).losses);
 }
@@ -127,13 +127,13 @@ TEST_CASE("cuda: 20 steps that are repeated as a graph are those launched one by
       const Outcome found = outcome_on(device_name(), config);
       CHECK(expected.losses.size() > kSteps);
       CHECK(found.losses == expected.losses);
-      CHECK(expected.repeated == 0);
-      CHECK(found.repeated == kSteps - (attention == "linear" ? 2 : 1));  // the first of each layout is not
+      CHECK(expected.replayed == 0);
+      CHECK(found.replayed == kSteps - (attention == "linear" ? 2 : 1));  // the first of each layout is not
     }
 }
 
 TEST_CASE(
-    "cuda: steps of one layout are recorded once and then repeated, and a new layout is recorded anew") {
+    "cuda: steps of one layout are captured once and then replayed, and a new layout is captured again") {
   for (const Device device : other_devices()) {
     StepGraphs graphs(device, 2);
     const Tensor sum = Tensor::zeros({}, DType::float64, device);
@@ -144,18 +144,22 @@ TEST_CASE(
         return StepOutputs{{sum.clone()}, more};
       };
     };
+    // Returns a layout of batches with `length` tokens.
+    const auto layout = [](int64_t length) {
+      return StepLayout{.dropout = true, .batches = {{.tokens = {1, length}, .mask = {}}}};
+    };
     for (int64_t step = 0; step < 5; ++step)
-      CHECK(graphs.run("a", step, work(1)).losses[0].item() == static_cast<double>(step + 1));
-    CHECK(graphs.recorded() == 1);
-    CHECK(graphs.repeated() == 4);
-    for (int64_t step = 5; step < 8; ++step) graphs.run("b", step, work(10));
-    graphs.run("a", 8, work(1));
+      CHECK(graphs.run(layout(1), step, work(1)).losses[0].item() == static_cast<double>(step + 1));
+    CHECK(graphs.captured() == 1);
+    CHECK(graphs.replayed() == 4);
+    for (int64_t step = 5; step < 8; ++step) graphs.run(layout(2), step, work(10));
+    graphs.run(layout(1), 8, work(1));
     CHECK(sum.item() == 36);
-    CHECK(graphs.recorded() == 2);
-    for (const char* layout : {"c", "d", "e", "a", "a"})
-      graphs.run(layout, 9, work(100));  // more than are kept
+    CHECK(graphs.captured() == 2);
+    // StepGraphs keeps four layouts.
+    for (const int64_t length : {3, 4, 5, 1, 1}) graphs.run(layout(length), 9, work(100));
     CHECK(sum.item() == 536);
-    CHECK(graphs.recorded() == 3);
+    CHECK(graphs.captured() == 3);
   }
 }
 

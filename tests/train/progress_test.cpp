@@ -1,4 +1,4 @@
-#include "train/progress.h"
+#include "train/loop/progress.h"
 
 #include <doctest/doctest.h>
 
@@ -67,7 +67,19 @@ TEST_CASE("progress: messages show control characters of file names escaped") {
   CHECK(out.str() == "cannot write a\\u001b[31m\n  error: forged\n");
 }
 
-TEST_CASE("progress: silent says nothing") {
+TEST_CASE("progress: the ETA ignored train.time_limit_minutes") {
+  std::ostringstream out;
+  double now = 0;
+  Progress progress(out, ProgressStyle::plain, 0, 100, [&] { return now; });
+  now = 10;
+  progress.update({.step = 1, .seconds_left = 60});
+  CHECK(out.str().find("ETA 1:00") != std::string::npos);
+  now = 20;
+  progress.update({.step = 2});
+  CHECK(out.str().find("ETA 16:20") != std::string::npos);
+}
+
+TEST_CASE("progress: silent prints nothing") {
   std::ostringstream out;
   {
     Progress progress(out, ProgressStyle::silent, 0, 10);

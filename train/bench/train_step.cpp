@@ -8,8 +8,8 @@
 #include "train/bench/measure.h"
 #include "train/bench/model_choice.h"
 #include "train/build.h"
+#include "train/loop/step_graphs.h"
 #include "train/optimizer.h"
-#include "train/step_graphs.h"
 
 namespace tapeformer {
 namespace {

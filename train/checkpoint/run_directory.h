@@ -2,19 +2,40 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
+#include "core/errors.h"
 #include "core/system/folder.h"
 #include "train/config/config.h"
 
 namespace tapeformer {
 
+// Thrown if a training cannot use a run directory. Commands catch it and add the options that solve the
+// problem.
+class RunDirectoryError : public ConfigError {
+ public:
+  enum class Reason {
+    not_empty,       // a new run needs an empty directory
+    locked,          // another process trains in the directory
+    invalid_path,    // the path is not valid UTF-8
+    other_settings,  // the config differs from that of the checkpoint
+  };
+  RunDirectoryError(Reason reason, const std::string& text) : ConfigError(text), reason_(reason) {}
+  Reason reason() const { return reason_; }
+
+ private:
+  Reason reason_;
+};
+
 class RunDirectory {
  public:
-  // Creates the folder if it does not exist and locks it. Throws ConfigError if another process trains in it.
+  // Creates the folder if it does not exist and locks it. Throws RunDirectoryError if another process trains
+  // in it.
   explicit RunDirectory(const std::filesystem::path& path);
 
   const Folder& folder() const { return folder_; }
-  bool is_empty() const { return std::filesystem::is_empty(folder_.path()); }
+  // Throws RunDirectoryError if the folder is not empty.
+  void require_empty() const;
 
   // Prepares the folder for a training that continues from `step` (0: a new run). Removes unfinished files of
   // a killed process and later records of metrics.jsonl, and writes config.toml. `evaluated`: whether `step`
@@ -27,13 +48,13 @@ class RunDirectory {
   FolderLock lock_;
 };
 
-// Throws ConfigError if the path of a run directory or a text of the config is not valid UTF-8, the encoding
-// of a run's files. Without this check the first checkpoint would fail, after hours of training.
+// Checks the encoding of the texts that a run writes, before a checkpoint would fail. Throws
+// RunDirectoryError if the path of the run directory is not valid UTF-8, and ConfigError if a text of the
+// config is not.
 void require_utf8(const Config& config, const std::string& run_dir);
 
-// Throws ConfigError, naming the keys, if a run with the config `now` cannot continue from a checkpoint in
-// `folder` with the config `before`. Only keys for the length, the intervals, the device and the paths of a
-// run may change.
-void check_same_run(const Config& before, const Config& now, const std::string& folder);
+// Throws RunDirectoryError, which names the keys, if a run with the config `current` cannot continue from a
+// checkpoint in `folder` with the config `saved`: they differ in a key that may not change on resume.
+void check_same_run(const Config& saved, const Config& current, const std::string& folder);
 
 }  // namespace tapeformer

@@ -111,6 +111,8 @@ int run_reproduce(const Arguments& arguments) {
     const Report figures = chosen.run(options);
     for (const auto& [field, value] : figures.fields()) report.add(field, value);
     print_report(report, line->common);
+  } catch (const RunDirectoryError& problem) {
+    throw_with_options(problem, "--out");
   } catch (const StoppedBySignal&) {
     log_info(
         "a signal stopped the reproduction. To continue, repeat the command: it resumes the interrupted "

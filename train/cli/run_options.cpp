@@ -57,6 +57,18 @@ std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::strin
   return make_split(config, split, line.common.data_dir);
 }
 
+void throw_with_options(const RunDirectoryError& error, const std::string& folder_option) {
+  const std::string text = error.what();
+  switch (error.reason()) {
+    case RunDirectoryError::Reason::not_empty:
+      throw ConfigError(text + ": continue it with --resume, or choose another with " + folder_option);
+    case RunDirectoryError::Reason::other_settings:
+      throw ConfigError(text + "\nRestore these settings, or choose another folder with " + folder_option);
+    default:
+      throw ConfigError(text + "; choose another with " + folder_option);
+  }
+}
+
 OptionSpec mode_option() {
   return {.name = "mode",
           .default_value = std::string("auto"),

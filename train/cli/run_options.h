@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "models/generation.h"
+#include "train/checkpoint/run_directory.h"
 #include "train/cli/common.h"
 #include "train/run.h"
 #include "train/tasks/data_access.h"
@@ -26,6 +27,10 @@ LoadedRun load_run(const CommandLine& line, ConfigUse use);
 // Returns the first `limit` examples (0: all) of a split of the data set in the config of the run.
 std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::string& split, int64_t limit,
                                           const CommandLine& line);
+
+// Throws a ConfigError with the text of the error and the options of the command that solve the problem.
+// `folder_option` is the option that chooses the run directory, such as "--run-dir".
+[[noreturn]] void throw_with_options(const RunDirectoryError& error, const std::string& folder_option);
 
 // Returns the option --mode of generation.
 OptionSpec mode_option();

@@ -4,7 +4,7 @@
 #include "core/system/log.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
-#include "train/progress.h"
+#include "train/loop/progress.h"
 #include "train/trainer.h"
 
 namespace tapeformer {
@@ -60,24 +60,10 @@ int dry_run(Trainer& trainer, const CommonOptions& common) {
   return 0;
 }
 
-}  // namespace
-
-int run_train(const Arguments& arguments) {
-  const auto line = parse_command(train_spec(), arguments);
-  if (!line) return 0;
-  const Config config = load_config(line->positionals[0], line->common);
-  const auto& run_dir = line->options.get<std::string>("run-dir");
-  Trainer trainer(config, {.run_dir = run_dir.empty() ? std::filesystem::path("runs") / config.run.name
-                                                      : std::filesystem::path(run_dir),
-                           .data_dir = line->common.data_dir,
-                           .resume = line->options.get<bool>("resume"),
-                           .quiet = line->common.quiet,
-                           .allow_commands = line->options.get<bool>("allow-commands")});
-  if (line->options.get<bool>("dry-run")) return dry_run(trainer, line->common);
-
-  const TrainResult result = trainer.run();
+// Returns the results of a training.
+Report report_of(const TrainResult& result, const std::string& run_dir) {
   Report report;
-  report.add("run_dir", trainer.run_dir().string())
+  report.add("run_dir", run_dir)
       .add("step", result.step)
       .add("steps", result.total_steps)
       .add("seconds", result.seconds);
@@ -88,14 +74,39 @@ int run_train(const Arguments& arguments) {
       std::visit([&, &name = name](const auto& v) { report.add(name, v); }, value);
   }
   if (result.seconds_per_epoch > 0) report.add("seconds_per_epoch", result.seconds_per_epoch);
-  print_report(report, line->common);
+  return report;
+}
+
+int train(Trainer& trainer, const CommandLine& line) {
+  const TrainResult result = trainer.run();
+  print_report(report_of(result, trainer.run_dir().string()), line.common);
   if (result.time_is_up)
     log_warning("the time limit ended the run before its last step. To continue: tapeformer train ",
-                line->positionals.front(), " --run-dir ", trainer.run_dir().string(),
+                line.positionals.front(), " --run-dir ", trainer.run_dir().string(),
                 " --resume --set train.time_limit_minutes=0");
   if (result.stop_signal)
     log_info("a signal stopped the run after a checkpoint; to continue, repeat the command with --resume");
   return result.stop_signal ? kStoppedBySignal : 0;
+}
+
+}  // namespace
+
+int run_train(const Arguments& arguments) {
+  const auto line = parse_command(train_spec(), arguments);
+  if (!line) return 0;
+  const Config config = load_config(line->positionals[0], line->common);
+  const auto& run_dir = line->options.get<std::string>("run-dir");
+  try {
+    Trainer trainer(config, {.run_dir = run_dir.empty() ? std::filesystem::path("runs") / config.run.name
+                                                        : std::filesystem::path(run_dir),
+                             .data_dir = line->common.data_dir,
+                             .resume = line->options.get<bool>("resume"),
+                             .quiet = line->common.quiet,
+                             .allow_commands = line->options.get<bool>("allow-commands")});
+    return line->options.get<bool>("dry-run") ? dry_run(trainer, line->common) : train(trainer, *line);
+  } catch (const RunDirectoryError& error) {
+    throw_with_options(error, "--run-dir");
+  }
 }
 
 }  // namespace tapeformer

@@ -198,7 +198,10 @@ std::string config_help(const AttentionCatalogue& catalogue, const std::string& 
 // that have an effect in neither config.
 std::vector<std::string> differing_keys(const Config& a, const Config& b);
 
-// One value as TOML text by its name "table.key"; throws std::out_of_range for an unknown name.
+// Returns whether a resumed run may have another value of a key ("table.key") than its checkpoint.
+bool may_change_on_resume(const std::string& name);
+
+// Returns the value of a key ("table.key") as TOML text. Throws std::out_of_range for an unknown name.
 std::string config_value_text(const Config& config, const std::string& name);
 
 }  // namespace tapeformer

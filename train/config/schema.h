@@ -16,8 +16,10 @@ namespace tapeformer {
 struct SchemaKey {
   std::string table;
   OptionSpec spec;
-  KeyScope scope;  // the configs in which the key has an effect
+  KeyScope scope;  // configs in which the key has an effect
   KeyRole role = KeyRole::training;
+  bool in_benchmarks = false;  // whether benchmarks use the key
+  bool changeable = false;     // whether a resumed run may have another value than its checkpoint
   std::function<OptionValue(const Config&)> get;
   std::function<void(Config&, const OptionValue&)> set;
   bool whole = false;  // list of numbers: integers only
@@ -28,12 +30,16 @@ struct SchemaKey {
   std::string name() const { return table + "." + spec.name; }
   // Returns the first condition of the scope that does not hold; null if the key has an effect.
   const KeyCondition* broken_condition(const Config& config) const;
+  // Returns the reason why a command does not use the key; "" if it uses the key.
+  std::string reason_unused_by(ConfigUse use) const;
 
   SchemaKey& range(double min, double max);
   SchemaKey& at_least(double min);
   SchemaKey& below_one();  // 0 <= x < 1
   SchemaKey& one_of(std::vector<std::string> choices);
   SchemaKey& one_of_integers(std::vector<int64_t> choices);
+  SchemaKey& may_change_on_resume();
+  SchemaKey& used_by_benchmarks();
 };
 
 // Tables in the order of the resolved file; [attention] has no keys of its own here.

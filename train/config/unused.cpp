@@ -23,23 +23,6 @@ bool is_default(const SchemaKey& key, const Config& config) {
   return key.get(config) == key.spec.default_value;
 }
 
-bool used_by_benchmarks(const SchemaKey& key) {
-  return key.table == "model" || key.table == "optimizer" || key.name() == "data.batch_size";
-}
-
-// Returns the reason why a command does not use a key; "" if it uses the key.
-std::string unused_by_command(ConfigUse use, const SchemaKey& key) {
-  const KeyRole role = key.role;
-  if (use == ConfigUse::training || role == KeyRole::model) return "";
-  if (use == ConfigUse::benchmark && used_by_benchmarks(key)) return "";
-  if (role == KeyRole::process && key.spec.name != "name")
-    return "has an effect in training only; use --" + key.spec.name;
-  if (role == KeyRole::process || role == KeyRole::training) return "has an effect in training only";
-  if (use == ConfigUse::evaluation) return "";
-  if (role == KeyRole::features && use == ConfigUse::transcription) return "";
-  return "belongs to data sets, and this command reads no data set";
-}
-
 void check_file(const UserLayers& layers, const AttentionCatalogue& catalogue,
                 const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems) {
   for (const Setting& setting : layers.file.settings) {
@@ -65,7 +48,7 @@ void check_sets(const UserLayers& layers, ConfigUse use, const AttentionCatalogu
     // An option that restores the default of a key in the file has an effect.
     if (key && is_default(*key, layers.config) && !is_default(*key, layers.file_config)) continue;
     std::string reason = why_unused(layers.config, key ? setting.name() : "model.attention", catalogue);
-    if (key && reason.empty()) reason = unused_by_command(use, *key);
+    if (key && reason.empty()) reason = key->reason_unused_by(use);
     if (!reason.empty()) problems.push_back({setting.key_at, setting.name() + ": " + reason});
   }
 }

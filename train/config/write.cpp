@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <stdexcept>
 
 #include "core/errors.h"
@@ -109,6 +110,12 @@ std::string why_unused(const Config& config, const std::string& name, const Atte
     return broken ? broken_text(*broken, config) : "";
   }
   throw std::out_of_range("no config key " + name);
+}
+
+bool may_change_on_resume(const std::string& name) {
+  const auto schema = config_schema(AttentionCatalogue{});
+  return std::any_of(schema.begin(), schema.end(),
+                     [&](const SchemaKey& key) { return key.name() == name && key.changeable; });
 }
 
 std::string config_value_text(const Config& config, const std::string& name) {

@@ -1,6 +1,7 @@
-// Images and sequences: the autoregressive model on a Dataset.
+// Task of images and sequences: the autoregressive model on a Dataset.
 #include <map>
 #include <numbers>
+#include <utility>
 
 #include "core/system/log.h"
 #include "data/loader.h"
@@ -15,6 +16,14 @@ double bits(double nats) {
   return nats / std::numbers::ln2;
 }
 
+BatchLayout layout_of(const Batch& batch) {
+  const auto sizes = [](const Tensor& tensor) {
+    return std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end());
+  };
+  return {.tokens = sizes(batch.tokens),
+          .mask = batch.mask.defined() ? sizes(batch.mask) : std::vector<int64_t>()};
+}
+
 class AutoregressiveTask final : public Task {
  public:
   AutoregressiveTask(const Config& config, const std::string& data_dir, Device device) {
@@ -25,7 +34,7 @@ class AutoregressiveTask final : public Task {
                                                            .shuffle = config.data.shuffle,
                                                            .seed = static_cast<uint64_t>(config.run.seed)});
     model_ = make_model(config, training_set->info(), device);
-    repeats_steps_ = config.run.cuda_graphs && !device.is_cpu();
+    captures_steps_ = config.run.cuda_graphs && !device.is_cpu();
     evaluation_batch_ =
         config.train.eval_batch_size > 0 ? config.train.eval_batch_size : config.data.batch_size;
   }
@@ -43,24 +52,23 @@ class AutoregressiveTask final : public Task {
     prefetcher_ = std::make_unique<Prefetcher>(loader_, first, last);
   }
 
-  std::string fetch(int64_t number, int64_t place) override {
+  std::optional<BatchLayout> fetch(int64_t number, int64_t slot) override {
     const auto batch = prefetcher_->next();
     check(batch.has_value(), "trainer", "no batch for step ", number);
-    batches_[place] = *batch;
-    loss_counts_[place] = counted_tokens(*batch);
-    // The shares of the loss's chunks are counted on the host.
-    if (!repeats_steps_ || (batch->mask.defined() && model_->options().loss_chunks > 1)) return "";
-    const std::string layout =
-        concat_text(place, batch->tokens.shape(), batch->mask.defined() ? batch->mask.shape() : Shape{});
-    Batch& on_device = on_device_[layout];
-    bring(batch->tokens, on_device.tokens);
-    if (batch->mask.defined()) bring(batch->mask, on_device.mask);
-    batches_[place] = on_device;
+    batches_[slot] = *batch;
+    loss_counts_[slot] = counted_tokens(*batch);
+    // With a mask, the host computes the weights of the loss chunks from the values of the batch.
+    if (!captures_steps_ || (batch->mask.defined() && model_->options().loss_chunks > 1)) return std::nullopt;
+    const BatchLayout layout = layout_of(*batch);
+    Batch& on_device = on_device_[{slot, layout}];
+    copy_to_device(batch->tokens, on_device.tokens);
+    if (batch->mask.defined()) copy_to_device(batch->mask, on_device.mask);
+    batches_[slot] = on_device;
     return layout;
   }
-  double loss_count(int64_t place) const override { return loss_counts_.at(place); }
-  BatchLoss loss(int64_t place, const ForwardContext& context) override {
-    const Batch& batch = batches_[place];
+  double loss_count(int64_t slot) const override { return loss_counts_.at(slot); }
+  BatchLoss loss(int64_t slot, const ForwardContext& context) override {
+    const Batch& batch = batches_[slot];
     return {model_->loss(batch, context), batch.tokens.size(0) * (batch.tokens.size(1) - 1)};
   }
 
@@ -99,15 +107,16 @@ class AutoregressiveTask final : public Task {
   }
 
  private:
-  void bring(const Tensor& from, Tensor& to) const {
+  // Copies a tensor to the device of the model. `to` is allocated by the first call and keeps its address.
+  void copy_to_device(const Tensor& from, Tensor& to) const {
     if (!to.defined()) to = Tensor::empty(from.shape(), from.dtype(), model_->predictor.weight.device());
     to.copy_from(from);
   }
 
-  bool repeats_steps_ = false;
-  std::map<int64_t, Batch> batches_;        // by place
-  std::map<int64_t, double> loss_counts_;   // by place
-  std::map<std::string, Batch> on_device_;  // by layout
+  bool captures_steps_ = false;
+  std::map<int64_t, Batch> batches_;       // by slot
+  std::map<int64_t, double> loss_counts_;  // by slot
+  std::map<std::pair<int64_t, BatchLayout>, Batch> on_device_;
   std::shared_ptr<const Dataset> evaluation_set_;
   std::shared_ptr<const Loader> loader_;
   std::unique_ptr<Prefetcher> prefetcher_;

@@ -1,12 +1,15 @@
-// What a run trains: the model, the loss of batch number n, and the evaluation. The Trainer knows no more of
-// it, so optimizer, schedule, checkpoints, resume, metrics and signals are one mechanism for all kinds.
+// Interface between the Trainer and a kind of model: batches, losses and evaluations. Optimizer, schedule,
+// checkpoints, resume, metrics and signals belong to the Trainer and are the same for all tasks.
 //
-// A batch is a pure function of the config and its number. Nothing about the order of the data is saved: a
-// resumed run asks for the next number.
+// A batch is a function of the config and its number. A checkpoint therefore contains no state of the data: a
+// resumed run continues with the next number.
 #pragma once
 
+#include <compare>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "models/module.h"
 #include "train/config/config.h"
@@ -16,20 +19,26 @@
 
 namespace tapeformer {
 
-// What a model does on the examples that training evaluates on.
+// Result of an evaluation during training.
 struct TaskEvaluation {
   std::string split;
   int64_t examples = 0;
-  double criterion = 0;  // what the best checkpoint and a plateau schedule go by; lower is better
+  double criterion = 0;  // selects the best checkpoint and drives a plateau schedule; lower is better
   double seconds = 0;
-  MetricRecord metrics;  // what metrics.jsonl gets after step and split
-  MetricRecord figures;  // the same under the names that commands print
-  std::string text;      // the same in words
+  MetricRecord metrics;  // fields of metrics.jsonl after step and split
+  MetricRecord figures;  // the results under the names that commands print
+  std::string text;      // the results for the log
 };
 
 struct BatchLoss {
   Tensor loss;         // scalar, recorded on the tape
-  int64_t tokens = 0;  // what the speed is counted in: predictions or frames
+  int64_t tokens = 0;  // predictions or frames, for the speed in the progress line
+};
+
+// Shapes of the tensors of a batch. Batches of equal layout cause equal launches on a device.
+struct BatchLayout {
+  std::vector<int64_t> tokens, mask;  // an undefined mask has no dimensions
+  auto operator<=>(const BatchLayout&) const = default;
 };
 
 class Task {
@@ -43,40 +52,44 @@ class Task {
   virtual int64_t training_examples() const = 0;
   virtual int64_t evaluation_examples() const = 0;
 
-  // Batches of so many epochs, and the whole epochs among the first batches.
+  // Returns the number of batches in a number of epochs.
   virtual double batches_in(double epochs) const = 0;
+  // Returns the number of complete epochs among the first `batches` batches.
   virtual int64_t epochs_done(int64_t batches) const = 0;
-  // Whether metrics.jsonl gets a line with its seconds for every epoch.
+  // Returns whether metrics.jsonl gets a record with the time of each epoch.
   virtual bool reports_epochs() const { return false; }
 
-  // Calls of fetch come with rising numbers; none reaches `last` once prepare_batches has told of it.
+  // Starts loading batches `first` to `last` - 1. `fetch` must be called with these numbers in order.
   virtual void prepare_batches(int64_t /*first*/, int64_t /*last*/) {}
-  // Gets batch `number` ready for loss() in one of the places for the batches of a step. Returns what decides
-  // on the launches of its loss on a device, "" where that is more than the shapes of tensors: batches of one
-  // layout are put into the same tensors, so that a step can be repeated with another batch.
-  virtual std::string fetch(int64_t number, int64_t place) = 0;
-  // Returns the number of predictions, utterances or labels over which the loss of the fetched batch is a
+  // Fetches batch `number` into a slot for loss(). Each micro-batch of a step has its own slot, numbered from
+  // 0.
+  //
+  // Returns the layout of the batch if its loss can be captured as a CUDA graph and replayed for other
+  // batches of this layout, which are then fetched into the same device tensors. Returns nothing if the
+  // launches depend on the values of the batch.
+  virtual std::optional<BatchLayout> fetch(int64_t number, int64_t slot) = 0;
+  // Returns the number of predictions, utterances or labels over which the loss of the batch in a slot is a
   // mean.
-  virtual double loss_count(int64_t place) const = 0;
-  virtual BatchLoss loss(int64_t place, const ForwardContext& context) = 0;
+  virtual double loss_count(int64_t slot) const = 0;
+  virtual BatchLoss loss(int64_t slot, const ForwardContext& context) = 0;
   // Returns the examples of a batch, for the message about a loss that is not finite.
   virtual std::string examples_of(int64_t number) const = 0;
-  // Throws Stopped if `stop` returns true between two batches.
+  // Evaluates the model. Throws Stopped if `stop` returns true between two batches.
   virtual TaskEvaluation evaluate(const StopCheck& stop) const = 0;
 
-  // Adds entries that follow from a training loss to a record of metrics.jsonl.
+  // Adds fields that follow from a training loss to a record of metrics.jsonl.
   virtual void add_metrics(double /*loss*/, MetricRecord& /*record*/) const {}
   // Returns the unit of the speed in the progress line.
   virtual const char* speed_unit() const { return "tokens"; }
-  // Bits per dimension that the progress line shows; negative: none.
+  // Returns the bits per dimension in the progress line; a negative number is not shown.
   virtual double shown_bits(double /*loss*/) const { return -1; }
-  // What else a checkpoint needs so that the model can be used where the data is not, a JSON object; empty:
-  // nothing.
+  // Returns a JSON object for state.json with the metadata that is needed to use the model without its
+  // training data, or "" if none is needed.
   virtual std::string description() const { return ""; }
 };
 
-// The task of the config's model type, its model on the device. Loads the data. Throws ConfigError,
-// DataError.
+// Loads the data and builds the task of the model type in the config, with the model on a device. Throws
+// ConfigError and DataError.
 std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device);
 std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccess& data, Device device);
 std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccess& data, Device device);

@@ -209,7 +209,7 @@ TEST_CASE("settings that do not fit the run exit with 2 or 3") {
   // The setting of the user is wrong, and the checkpoint is valid.
   const auto layers = run_program({"eval", run, "--set", "model.layers=2"});
   CHECK(layers.code == 2);
-  CHECK(contains(layers.err, "--set does not fit the weights of the checkpoint"));
+  CHECK(contains(layers.err, "the settings do not match the weights of the checkpoint"));
   CHECK(run_program({"eval", run, "--split", "tset"}).code == 2);
   CHECK(run_program({"eval"}).code == 2);
 }

@@ -78,7 +78,7 @@ TEST_CASE("eval of speech: Kaldi's line, files for sclite, alignments and confus
   for (const std::string command : {"generate", "complete"}) {
     const auto wrong = run_program({command, run});
     CHECK(wrong.code == 2);
-    CHECK(contains(wrong.err, "tapeformer transcribe"));
+    CHECK(contains(wrong.err, "found a speech model, which \"eval\" and \"transcribe\" take"));
   }
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("speech options and commands are refused for models of something else"
   }
   const auto result = run_program({"transcribe", (dir / "run").string(), "a.wav"});
   CHECK(result.code == 2);
-  CHECK(contains(result.err, "not of speech"));
+  CHECK(contains(result.err, "expected a speech model, found a model of"));
 }
 
 TEST_CASE("transcribe: one bad file does not end the others") {

@@ -230,7 +230,7 @@ TEST_CASE("transcribe --stream keeps the phone error rate of its parts past the 
     CHECK(contains(result.err, expected));
   };
   refused({"--window", "2"}, "--window is an option of --stream");
-  refused({"--stream", "--window", "0.3"}, "--window 0.3: expected -1, 0 or at least 0.5 seconds");
+  refused({"--stream", "--window", "0.3"}, "window 0.3: expected -1, 0 or at least 0.5 seconds");
   refused({"--stream", "--window", "-2"}, "--window");
   refused({"--stream", "--window", "wide"}, "--window");
 }

@@ -168,8 +168,8 @@ TEST_CASE("configs that earlier versions wrote load: every key, with or without 
       folder.write("checkpoint.toml", "data.allow_commands = true\nmodel.hidden = 3\n" + kImages);
   CHECK(load(checkpoint, {}, {.unused = UnusedKeys::ignore_in_file}).model.hidden == 320);
   CHECK(contains(config_error(checkpoint),
-                 "data.allow_commands: commands of wav.scp are allowed on the command "
-                 "line only: use --allow-commands"));
+                 "data.allow_commands: only the command line can allow the commands of wav.scp: use "
+                 "--allow-commands"));
   CHECK(contains(set_error(kImages, {"data.allow_commands=false"}), "use --allow-commands"));
 }
 

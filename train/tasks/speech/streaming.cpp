@@ -15,15 +15,15 @@ constexpr double kFramesPerSecond = 100;
 void check_model(const LoadedSpeechRun& run) {
   const ModelConfig& model = run.config.model;
   if (model.encoder == "lstm")
-    throw ConfigError(run.checkpoint.string() + ": --stream needs a Transformer, found " +
-                      (model.bidirectional ? "a bidirectional LSTM, which sees later frames"
-                                           : "an LSTM, which is not run frame by frame"));
+    throw ConfigError(run.checkpoint.string() + ": streaming needs a Transformer, found " +
+                      (model.bidirectional ? "a bidirectional LSTM, which depends on later frames"
+                                           : "an LSTM, which has no form for single frames"));
   if (!model.causal)
     throw ConfigError(run.checkpoint.string() +
-                      " sees later frames: --stream needs a model trained with model.causal = true");
+                      ": the model depends on later frames; streaming needs model.causal = true in training");
   const AttentionKind& kind = attention_kind(model.attention);
   if (!kind.capabilities.recurrent)
-    throw ConfigError("attention kind \"" + kind.name + "\" has no recurrent form, which --stream needs");
+    throw ConfigError("attention kind \"" + kind.name + "\" has no recurrent form, which streaming needs");
 }
 
 int64_t window_frames(const LoadedSpeechRun& run, double seconds) {
@@ -34,12 +34,12 @@ int64_t window_frames(const LoadedSpeechRun& run, double seconds) {
   }
   const auto frames = static_cast<int64_t>(std::llround(seconds * kFramesPerSecond));
   if (frames < StreamDecoder::kShortestWindow)
-    throw ConfigError(concat_text("--window ", seconds, ": expected -1, 0 or at least ",
+    throw ConfigError(concat_text("window ", seconds, ": expected -1, 0 or at least ",
                                   StreamDecoder::kShortestWindow / kFramesPerSecond, " seconds"));
   return frames;
 }
 
-// Sets the scale and offset that undo the normalisation by the statistics of the training set.
+// Sets the scale and offset that undo the normalization with the statistics of the training set.
 void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
   const auto dims = static_cast<size_t>(run.description.dims / (run.config.data.deltas + 1));
   options.scale.assign(dims, 1);
@@ -58,11 +58,12 @@ void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
 std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, double window_seconds) {
   check_model(run);
   if (features_need_whole_utterance(run.config))
-    log_info("data.cmvn = \"", run.config.data.cmvn,
-             "\" normalises by the whole recording, which is read first; a model with \"global\" or \"none\" "
-             "needs no later frames");
+    log_info(
+        "data.cmvn = \"", run.config.data.cmvn,
+        "\" normalizes over the whole recording, which is read first; with \"global\" or \"none\", a model "
+        "needs no later frames");
   StreamDecoderOptions options{.window = window_frames(run, window_seconds)};
-  // Pauses are found by the energy of filterbanks, which features from files do not have.
+  // The decoder finds pauses by the energy of filterbank features, which features from files do not have.
   if (known_set(run.config.data.dataset).sample_rate == 0) options.pause = 0;
   set_scale(run, options);
   return std::make_unique<StreamDecoder>(*run.model, options);

@@ -1,4 +1,4 @@
-// Speech: frames and phones with CTC, judged by the phone error rate.
+// Task of speech: a CTC model of frames and phones, evaluated by the phone error rate.
 #include <cmath>
 
 #include "core/errors.h"
@@ -27,7 +27,7 @@ SpecAugmentOptions augment_options(const DataConfig& d) {
           .time_share = d.time_share};
 }
 
-// What the run reads and what it leaves out, once.
+// Logs the sizes of a part and the utterances that are left out.
 void report(const SpeechPart& part, const std::string& padding) {
   const SpeechReport& r = part.set->report();
   log_info(part.split, ": ", part.usable.size(), " utterances, ", r.frames, " frames, ", r.labels,
@@ -45,10 +45,10 @@ void report(const SpeechPart& part, const std::string& padding) {
     log_warning(part.split, ": ", part.left_out, " utterances without usable sound or labels are left out");
   if (too_long + too_short > 0)
     log_warning(part.split, ": the model cannot process ", too_long + too_short,
-                " utterances, whose phones count as deleted: ", too_long, " longer than model.max_frames, ",
+                " utterances, whose phones count as deletions: ", too_long, " longer than model.max_frames, ",
                 too_short, " shorter than a step");
   if (!r.unseen_phones.empty())
-    log_warning(part.split, ": phones that training has not seen count as errors: ",
+    log_warning(part.split, ": phones that are unseen in training count as errors: ",
                 join_words({r.unseen_phones.begin(), r.unseen_phones.end()}));
 }
 
@@ -74,7 +74,7 @@ class SpeechTask final : public Task {
     report(evaluated_, "");
     if (evaluated_.split == "test")
       log_warning(
-          "no utterances are held out: the learning rate and the best checkpoint follow the test set");
+          "no utterances are held out: a plateau schedule and the best checkpoint depend on the test set");
   }
 
   const Module& model() const override { return *model_; }
@@ -86,7 +86,7 @@ class SpeechTask final : public Task {
   const char* speed_unit() const override { return "frames"; }
 
   void prepare_batches(int64_t first, int64_t last) override {
-    // The thread has a plan of its own: a plan remembers epochs, which is not for two threads.
+    // The thread needs its own plan, because a plan caches epochs and is not thread-safe.
     const auto plan = std::make_shared<const SpeechPlan>(plan_);
     prefetch_ = std::make_unique<Prefetch<SpeechBatch>>(
         [this, plan](int64_t number) {
@@ -97,18 +97,18 @@ class SpeechTask final : public Task {
         first, last);
   }
 
-  // The host plans by the lengths: no two steps make the same launches.
-  std::string fetch(int64_t number, int64_t place) override {
+  // Returns nothing, because the launches depend on the lengths of the utterances.
+  std::optional<BatchLayout> fetch(int64_t number, int64_t slot) override {
     auto next = prefetch_->next();
     check(next.has_value(), "speech", "no batch for step ", number);
-    batches_[place] = {next->features, next->lengths, next->labels, next->label_lengths};
-    return "";
+    batches_[slot] = {next->features, next->lengths, next->labels, next->label_lengths};
+    return std::nullopt;
   }
-  double loss_count(int64_t place) const override {
-    return static_cast<double>(model_->loss_count(batches_.at(place)));
+  double loss_count(int64_t slot) const override {
+    return static_cast<double>(model_->loss_count(batches_.at(slot)));
   }
-  BatchLoss loss(int64_t place, const ForwardContext& context) override {
-    const CtcBatch batch = std::exchange(batches_[place], {});
+  BatchLoss loss(int64_t slot, const ForwardContext& context) override {
+    const CtcBatch batch = std::exchange(batches_[slot], {});
     int64_t frames = 0;
     for (const double length : batch.frame_lengths.to_vector()) frames += static_cast<int64_t>(length);
     return {model_->loss(batch, context).loss, frames};
@@ -150,8 +150,8 @@ class SpeechTask final : public Task {
  private:
   std::vector<int64_t> indices_at(const SpeechPlan& plan, int64_t number) const {
     std::vector<int64_t> indices;
-    for (const int64_t place : plan.at(number))
-      indices.push_back(training_.usable[static_cast<size_t>(place)]);
+    for (const int64_t index : plan.at(number))
+      indices.push_back(training_.usable[static_cast<size_t>(index)]);
     return indices;
   }
 
@@ -163,8 +163,8 @@ class SpeechTask final : public Task {
   SpeechEvaluationOptions evaluation_;
   std::optional<SpecAugmentOptions> augment_;
   uint64_t seed_;
-  std::map<int64_t, CtcBatch> batches_;              // by place
-  std::unique_ptr<Prefetch<SpeechBatch>> prefetch_;  // last: its thread uses the rest
+  std::map<int64_t, CtcBatch> batches_;              // by slot
+  std::unique_ptr<Prefetch<SpeechBatch>> prefetch_;  // last member: its thread uses the other members
 };
 
 }  // namespace

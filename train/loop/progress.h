@@ -1,11 +1,11 @@
-// Progress of a training run on standard error: one line that is rewritten on a terminal, a plain line every
-// few seconds elsewhere, nothing with --quiet. A narrow terminal shows neither learning rate nor epoch. Not
-// thread-safe; it belongs to the training loop.
+// Progress of a training run on standard error: one line that is rewritten on a terminal, or a plain line
+// every few seconds. A narrow terminal shows neither learning rate nor epoch. Not thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <limits>
 #include <string>
 
 namespace tapeformer {
@@ -14,20 +14,21 @@ struct ProgressSample {
   int64_t step = 0;
   double loss = 0;               // nats per prediction
   double bits_per_dim = -1;      // negative: not shown
-  double tokens_per_second = 0;  // of the last interval
+  double tokens_per_second = 0;  // mean of the last interval
   int64_t memory_bytes = 0;      // peak of live tensors
-  int64_t epoch = 0;             // of the step, from 1; 0: not shown
+  int64_t epoch = 0;             // epoch of the step, counted from 1; 0: not shown
   double lr = -1;                // negative: not shown
+  double seconds_left = std::numeric_limits<double>::infinity();  // until the time limit
 };
 
 enum class ProgressStyle { silent, plain, terminal };
 
-// What standard error is, or silent.
+// Returns `silent` if `quiet` is true, and otherwise the style for the kind of standard error.
 ProgressStyle progress_style(bool quiet);
 
 class Progress {
  public:
-  using Clock = std::function<double()>;  // seconds since any fixed moment
+  using Clock = std::function<double()>;  // seconds since a fixed moment
 
   // `first_step` is the step that a resumed run starts from. If `total_steps` is 0, no ETA is shown. `unit`
   // is the unit of the speed: "tokens" or "frames".
@@ -37,11 +38,11 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Shows the sample if the last one is long enough ago; the first and the final step always.
+  // Shows the sample unless the last line is recent. The first and the final step are always shown.
   void update(const ProgressSample& sample);
   // Prints printable_message(raw) on its own line, above the progress line of a terminal.
   void message(const std::string& raw);
-  // Ends the rewritten line. Later updates start a new one.
+  // Ends the rewritten line. Later updates start a new line.
   void finish();
 
  private:
@@ -54,14 +55,14 @@ class Progress {
   Clock clock_;
   std::string unit_;
   double started_, shown_ = -1e300;
-  std::string line_;  // on the terminal now, without its end
+  std::string line_;  // progress line that the terminal shows, without line end
 };
 
-// "7s", "3:05", "1:02:03", "2d 03:00:00"
+// Returns a text such as "7s", "3:05", "1:02:03" or "2d 03:00:00".
 std::string duration_text(double seconds);
-// "950", "12.3k", "4.5M"
+// Returns a text such as "950", "12.3k" or "4.5M".
 std::string count_text(double count);
-// "512 B", "3.4 MiB", "1.2 GiB"
+// Returns a text such as "512 B", "3.4 MiB" or "1.2 GiB".
 std::string bytes_text(int64_t bytes);
 
 }  // namespace tapeformer

@@ -1,4 +1,4 @@
-#include "train/progress.h"
+#include "train/loop/progress.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ std::string format(const char* pattern, Args... args) {
   return buffer;
 }
 
-// A line that wraps could not be rewritten.
+// Returns the largest width of a progress line. A line that wraps cannot be rewritten.
 size_t terminal_width() {
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : 120u;
@@ -60,8 +60,9 @@ std::string Progress::text_of(const ProgressSample& sample, double now, size_t w
   std::string speed = concat_text("  ", count_text(sample.tokens_per_second), " ", unit_, "/s");
   const auto done = static_cast<double>(sample.step - first_step_);
   if (total_steps_ > 0 && done > 0) {
-    const double left = static_cast<double>(total_steps_ - sample.step);
-    speed += concat_text("  ETA ", duration_text((now - started_) / done * left));
+    const auto steps_left = static_cast<double>(total_steps_ - sample.step);
+    const double seconds = std::min((now - started_) / done * steps_left, sample.seconds_left);
+    speed += concat_text("  ETA ", duration_text(seconds));
   }
   speed += concat_text("  ", bytes_text(sample.memory_bytes));
 

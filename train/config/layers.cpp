@@ -1,0 +1,130 @@
+#include "train/config/layers.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "train/config/problems.h"
+#include "train/config/value.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Reads files recursively. `chain` contains the files that lead to the current file by `extends`.
+class FileReader {
+ public:
+  FileReader(ConfigFiles& files, std::vector<ConfigProblem>& problems) : files_(files), problems_(problems) {}
+
+  void read(const std::string& path, const ConfigPosition* reached_from,
+            const std::vector<std::string>& chain) {
+    std::error_code ignored;
+    const std::string identity = fs::weakly_canonical(path, ignored).string();
+    if (std::find(chain.begin(), chain.end(), identity) != chain.end()) {
+      std::string cycle;
+      for (const auto& file : chain) cycle += fs::path(file).filename().string() + " -> ";
+      problems_.push_back({*reached_from, "extends: files extend each other in a cycle: " + cycle +
+                                              fs::path(identity).filename().string()});
+      return;
+    }
+    files_.paths.push_back(path);
+    ConfigLayer layer = parse_config_file(path, reached_from, problems_);
+    const auto extends = [](const Setting& s) { return s.table.empty() && s.key == "extends"; };
+    const auto found = std::find_if(layer.settings.begin(), layer.settings.end(), extends);
+    if (found != layer.settings.end()) {
+      std::vector<std::string> longer = chain;
+      longer.push_back(identity);
+      read_base(path, *found, longer);
+      std::erase_if(layer.settings, extends);
+    }
+    files_.layers.push_back(std::move(layer));
+  }
+
+ private:
+  void read_base(const std::string& path, const Setting& extends, const std::vector<std::string>& chain) {
+    if (const auto* base = std::get_if<std::string>(&extends.value.data))
+      read((fs::path(path).parent_path() / *base).lexically_normal().string(), &extends.value_at, chain);
+    else
+      problems_.push_back({extends.value_at, "extends: expected a string, got " + extends.value.found});
+  }
+
+  ConfigFiles& files_;
+  std::vector<ConfigProblem>& problems_;
+};
+
+}  // namespace
+
+ConfigFiles read_config_files(const std::string& path, std::vector<ConfigProblem>& problems) {
+  ConfigFiles files;
+  if (!path.empty()) FileReader(files, problems).read(path, nullptr, {});
+  return files;
+}
+
+void LayerApplier::apply(const ConfigLayer& layer, Config& config) {
+  std::set<std::string> unknown_tables;
+  for (const auto& table : layer.tables)
+    if (!is_config_table(table.name) && unknown_tables.insert(table.name).second)
+      problems_.push_back({table.where, unknown_table_text(table.name)});
+
+  bool sets_steps = false, sets_epochs = false;
+  for (const auto& setting : layer.settings) {
+    sets_steps |= setting.name() == "train.steps";
+    sets_epochs |= setting.name() == "train.epochs";
+    const bool unknown = !setting.table.empty() && !is_config_table(setting.table);
+    if (unknown && !unknown_tables.contains(setting.table))
+      problems_.push_back({setting.key_at, unknown_table_text(setting.table)});
+    if (!unknown && setting.table != "attention") apply_setting(setting, config);
+  }
+  if (sets_steps && !sets_epochs && config.train.steps > 0) config.train.epochs = 0;
+  if (sets_epochs && !sets_steps && config.train.epochs > 0) config.train.steps = 0;
+}
+
+void LayerApplier::apply_setting(const Setting& setting, Config& config) {
+  if (setting.table.empty() && is_config_table(setting.key)) {
+    problems_.push_back({setting.value_at, setting.key + ": expected a table, got " + setting.value.found});
+    return;
+  }
+  if (setting.table.empty()) {
+    problems_.push_back({setting.key_at, key_without_table_text(setting, schema_)});
+    return;
+  }
+  std::vector<std::string> names;
+  const SchemaKey* key = nullptr;
+  for (const auto& candidate : schema_) {
+    if (candidate.table != setting.table) continue;
+    names.push_back(candidate.spec.name);
+    if (candidate.spec.name == setting.key) key = &candidate;
+  }
+  if (!key && setting.name() == "data.allow_commands") return refuse_commands(setting);
+  if (!key) {
+    problems_.push_back({setting.key_at, unknown_key_text(setting, names, "", schema_)});
+    return;
+  }
+  std::string wrong;
+  const auto value = typed_value(setting.value, key->spec, {key->whole, key->count}, wrong);
+  if (value && key->problem) wrong = key->problem(*value);
+  if (!wrong.empty()) {
+    problems_.push_back({setting.value_at, setting.name() + ": " + wrong});
+    return;
+  }
+  key->set(config, *value);
+  positions_[setting.name()] = setting.value_at;
+}
+
+// Configs of earlier versions contain this key. A config must never make a command run programs.
+void LayerApplier::refuse_commands(const Setting& setting) {
+  const bool by_user = is_set_option(setting.key_at), *value = std::get_if<bool>(&setting.value.data);
+  if (!by_user && (reading_.unused != UnusedKeys::refuse || (value && !*value))) return;
+  problems_.push_back({setting.key_at,
+                       "data.allow_commands: only the command line can allow the commands of wav.scp: use "
+                       "--allow-commands"});
+}
+
+const ConfigPosition* LayerApplier::position(const std::string& name) const {
+  const auto found = positions_.find(name);
+  return found == positions_.end() ? nullptr : &found->second;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,57 @@
+// Layers of a config: the config file, the files that it extends, and the --set options. Internal to the
+// config code.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "train/config/config.h"
+#include "train/config/parse.h"
+#include "train/config/schema.h"
+
+namespace tapeformer {
+
+struct ConfigFiles {
+  std::vector<std::string> paths;   // in the order of reading
+  std::vector<ConfigLayer> layers;  // base files first
+};
+
+// Reads a config file and the files that it extends. Appends problems, such as a cycle of files, to
+// `problems`. Returns no files if the path is empty.
+ConfigFiles read_config_files(const std::string& path, std::vector<ConfigProblem>& problems);
+
+// Applies layers to a Config, except their tables [attention].
+class LayerApplier {
+ public:
+  // The arguments must outlive the applier. Problems of the settings are appended to `problems`.
+  LayerApplier(const std::vector<SchemaKey>& schema, const ConfigReading& reading,
+               std::vector<ConfigProblem>& problems)
+      : schema_(schema), reading_(reading), problems_(problems) {}
+
+  // Overrides the config with the settings of a layer. A layer that sets only one of train.steps and
+  // train.epochs resets the other key.
+  void apply(const ConfigLayer& layer, Config& config);
+
+  // Returns the position of the last setting of a key, or null if no layer sets it.
+  const ConfigPosition* position(const std::string& name) const;
+
+ private:
+  void apply_setting(const Setting& setting, Config& config);
+  void refuse_commands(const Setting& setting);
+
+  const std::vector<SchemaKey>& schema_;
+  const ConfigReading& reading_;
+  std::vector<ConfigProblem>& problems_;
+  std::map<std::string, ConfigPosition> positions_;
+};
+
+// Sets config.attention to the options of the kind in model.attention, from the tables [attention] of all
+// layers. The table of a layer belongs to the kind at this layer: the last kind that this layer or an earlier
+// layer sets, otherwise the first kind that a later layer sets, otherwise the default kind. Tables of other
+// kinds than the final kind are checked and have no effect.
+void apply_attention(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
+                     const ConfigReading& reading, const std::vector<SchemaKey>& schema, Config& config,
+                     std::vector<ConfigProblem>& problems);
+
+}  // namespace tapeformer

@@ -1,0 +1,68 @@
+#include "train/config/problems.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "core/errors.h"
+#include "core/options.h"
+
+namespace tapeformer {
+namespace {
+
+std::optional<std::string> table_with_key(const std::string& key, const std::vector<SchemaKey>& schema) {
+  for (const auto& candidate : schema)
+    if (candidate.spec.name == key) return candidate.table;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string text_of(std::vector<ConfigProblem> problems, const std::vector<std::string>& files) {
+  const auto rank = [&](const ConfigProblem& p) {
+    const auto file = std::find(files.begin(), files.end(), p.where.file);
+    return std::make_tuple(file - files.begin(), p.where.line, p.where.column);
+  };
+  std::stable_sort(problems.begin(), problems.end(),
+                   [&](const ConfigProblem& a, const ConfigProblem& b) { return rank(a) < rank(b); });
+  std::string text;
+  for (const auto& p : problems) {
+    // "--set data.limit: data.limit: …" would name the key twice.
+    const std::string option =
+        is_set_option(p.where) ? p.where.file.substr(p.where.file.find(' ') + 1) + ": " : "";
+    const bool twice = !option.empty() && p.message.starts_with(option);
+    text += concat_text(text.empty() ? "" : "\n", p.where.text(), ": ",
+                        p.message.substr(twice ? option.size() : 0));
+  }
+  return text;
+}
+
+std::string unknown_key_text(const Setting& setting, const std::vector<std::string>& names,
+                             const std::string& context, const std::vector<SchemaKey>& schema) {
+  const std::string text = "unknown key " + setting.name() + context;
+  if (const auto table = table_with_key(setting.key, schema))
+    return text + "; did you mean " + *table + "." + setting.key + "?";
+  const std::string near = nearest_name(setting.key, names);
+  return text + (near.empty() ? "" : "; did you mean " + setting.table + "." + near + "?");
+}
+
+std::string key_without_table_text(const Setting& setting, const std::vector<SchemaKey>& schema) {
+  std::vector<std::string> names = {"extends"};
+  for (const auto& key : schema) names.push_back(key.spec.name);
+  std::string near = table_with_key(setting.key, schema) ? setting.key : nearest_name(setting.key, names);
+  if (const auto table = table_with_key(near, schema)) near = *table + "." + near;
+  return "unknown key " + setting.key + " outside of all tables" +
+         (near.empty() ? "" : "; did you mean " + near + "?");
+}
+
+std::string unknown_table_text(const std::string& name) {
+  const std::string near = nearest_name(name, config_tables());
+  return "unknown table [" + name + "]" + (near.empty() ? "" : "; did you mean [" + near + "]?");
+}
+
+bool is_config_table(const std::string& name) {
+  const auto tables = config_tables();
+  return std::find(tables.begin(), tables.end(), name) != tables.end();
+}
+
+}  // namespace tapeformer

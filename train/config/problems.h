@@ -1,0 +1,27 @@
+// Problems of config files and --set options. Internal to the config code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/config/parse.h"
+#include "train/config/schema.h"
+
+namespace tapeformer {
+
+// Returns one line for each problem, in the order of `files` and of the positions. Problems of --set options
+// come last.
+std::string text_of(std::vector<ConfigProblem> problems, const std::vector<std::string>& files);
+
+// The functions below return messages with suggestions.
+
+// `names` are the keys of the table, and `context` follows the name of the key.
+std::string unknown_key_text(const Setting& setting, const std::vector<std::string>& names,
+                             const std::string& context, const std::vector<SchemaKey>& schema);
+// For a key outside of all tables.
+std::string key_without_table_text(const Setting& setting, const std::vector<SchemaKey>& schema);
+std::string unknown_table_text(const std::string& name);
+
+bool is_config_table(const std::string& name);
+
+}  // namespace tapeformer

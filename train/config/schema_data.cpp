@@ -1,0 +1,135 @@
+// The keys of the table [data].
+#include <algorithm>
+
+#include "core/errors.h"
+#include "data/catalogue.h"
+#include "train/config/table_schema.h"
+
+namespace tapeformer {
+namespace {
+
+// Returns the default of a key for the data sets of speech, and the data sets with another default:
+// "16000 (fsdd: 8000)".
+template <class T>
+std::string defaults_text(T KnownSet::*member) {
+  std::vector<T> values;
+  for (const KnownSet& set : known_sets())
+    if (set.*member != T{}) values.push_back(set.*member);
+  const T usual = *std::max_element(values.begin(), values.end(), [&](const T& a, const T& b) {
+    return std::count(values.begin(), values.end(), a) < std::count(values.begin(), values.end(), b);
+  });
+  std::string others;
+  for (const KnownSet& set : known_sets())
+    if (set.*member != T{} && set.*member != usual)
+      others += concat_text(others.empty() ? "" : ", ", set.name, ": ", set.*member);
+  return concat_text(usual, others.empty() ? "" : concat_text(" (", others, ")"));
+}
+
+}  // namespace
+
+void add_data(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "data", &Config::data);
+  table.keys_of(scope::every_config(), KeyRole::model);
+  table.add("dataset", &DataConfig::dataset, "data set").one_of(set_names([](const KnownSet& set) {
+    return set.type != DatasetType::lexicon;
+  }));
+  table.keys_of(scope::every_config(), KeyRole::data);
+  table.add("batch_size", &DataConfig::batch_size, "sequences per batch")
+      .range(1, kLargestSize)
+      .used_by_benchmarks();
+  table.keys_of(scope::every_config(), KeyRole::training);
+  table.add("shuffle", &DataConfig::shuffle, "use a new random order in each epoch");
+  table.keys_of(scope::every_config(), KeyRole::data);
+  table.add("limit", &DataConfig::limit, "training examples to use; 0: all").at_least(0);
+  table.keys_of(scope::every_config(), KeyRole::training);
+  table.add("eval_limit", &DataConfig::eval_limit, "evaluation examples to use; 0: all")
+      .at_least(0)
+      .may_change_on_resume();
+  table.keys_of(scope::images(), KeyRole::model);
+  table.add("downscale", &DataConfig::downscale, "average blocks of k x k pixels")
+      .one_of_integers({1, 2, 4, 7});
+  table.keys_of(scope::images_or_speech(), KeyRole::data);
+  table.add("validation", &DataConfig::validation, "examples held out from the end of the training split")
+      .at_least(0);
+  table.keys_of(scope::symbols(), KeyRole::model);
+  table.add("max_length", &DataConfig::max_length, "sequence length").range(8, kLargestSize);
+  table.add("symbols", &DataConfig::symbols, "symbols besides the separator").range(1, 65535);
+}
+
+void add_speech_data(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "data", &Config::data);
+  table.keys_of(scope::speech(), KeyRole::data);
+  table.add("path", &DataConfig::path, "folder of the corpus; empty: the folder in the data directories")
+      .may_change_on_resume();
+  table.add("max_frames", &DataConfig::max_frames, "largest number of frames in a batch, padding included")
+      .range(1, 1e9);
+  table.keys_of(scope::parts(), KeyRole::data);
+  table.add("train_part", &DataConfig::train_part,
+            "folder of the training part in data.path; empty: " + defaults_text(&KnownSet::train_part));
+  table.add("valid_part", &DataConfig::valid_part,
+            "folder of the part that training evaluates on; empty: " + defaults_text(&KnownSet::valid_part));
+  table.add("test_part", &DataConfig::test_part,
+            "folder of the test part; empty: " + defaults_text(&KnownSet::test_part));
+  table.keys_of(scope::lexicon(), KeyRole::data);
+  table
+      .add("lexicon", &DataConfig::lexicon,
+           "file with the phones of words; empty: CMUdict in the data directories, or none for kaldi, whose "
+           "text then consists of phones")
+      .may_change_on_resume();
+  table.keys_of(scope::unknown_words(), KeyRole::data);
+  table
+      .add("unknown_words", &DataConfig::unknown_words,
+           "treatment of utterances with words that the lexicon lacks")
+      .one_of({"refuse", "drop"});
+  table.keys_of(scope::speech(), KeyRole::data);
+  table.add("bad_utterances", &DataConfig::bad_utterances, "treatment of utterances that cannot be used")
+      .one_of({"drop", "refuse"});
+  table.keys_of(scope::timit(), KeyRole::data);
+  table.add("phone_set", &DataConfig::phone_set, "phones of training; scores use 39 phones")
+      .one_of({"timit61", "timit48", "timit39"});
+}
+
+void add_speech_features(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "data", &Config::data);
+  table.keys_of(scope::recordings(), KeyRole::features);
+  table
+      .add("sample_rate", &DataConfig::sample_rate,
+           "samples per second; 0: " + defaults_text(&KnownSet::sample_rate))
+      .range(0, 192000);
+  table.add("resample", &DataConfig::resample,
+            "convert recordings of another rate; by default they are refused");
+  table
+      .add("channel", &DataConfig::channel,
+           "channel of recordings with several channels, from 0; -1: such recordings are refused")
+      .range(-1, 1023);
+  table
+      .add("max_seconds", &DataConfig::max_seconds,
+           "longest recording or segment; decoding stops at this limit; 0: no limit")
+      .range(0, 1e9);
+  table.add("num_mel_bins", &DataConfig::num_mel_bins, "number of mel filters").range(1, 1024);
+  table.keys_of(scope::recordings(), KeyRole::training);
+  table.add("dither", &DataConfig::dither, "noise on training recordings, in 16-bit samples").range(0, 1000);
+  table.keys_of(scope::speech(), KeyRole::features);
+  table.add("deltas", &DataConfig::deltas, "time derivatives of the features, up to this order").range(0, 2);
+  table.add("cmvn", &DataConfig::cmvn, "frames over which the mean of the features is subtracted")
+      .one_of({"none", "utterance", "speaker", "global"});
+  table.keys_of(scope::normalised_features(), KeyRole::features);
+  table.add("cmvn_variance", &DataConfig::cmvn_variance, "divide by the standard deviation too");
+  table.keys_of(scope::speech(), KeyRole::training);
+  table.add("spec_augment", &DataConfig::spec_augment,
+            "mask frequency bands and time spans in training, as SpecAugment");
+  table.keys_of(scope::spec_augment(), KeyRole::training);
+  table.add("frequency_masks", &DataConfig::frequency_masks, "number of frequency masks").range(0, 100);
+  table.add("frequency_width", &DataConfig::frequency_width, "largest number of bins in a frequency mask")
+      .range(0, 1024);
+  table.add("time_masks", &DataConfig::time_masks, "number of time masks").range(0, 100);
+  table.add("time_width", &DataConfig::time_width, "largest number of frames in a time mask")
+      .range(0, kLargestSize);
+  table.add("time_share", &DataConfig::time_share, "largest share of the utterance in a time mask")
+      .range(0, 1);
+  table.keys_of(scope::speech(), KeyRole::data);
+  table.add("feature_cache", &DataConfig::feature_cache, "folder for computed features; empty: memory only")
+      .may_change_on_resume();
+}
+
+}  // namespace tapeformer

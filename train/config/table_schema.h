@@ -1,0 +1,84 @@
+// Declaration of the keys of one table. Internal to the config code.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "train/config/schema.h"
+
+namespace tapeformer {
+
+inline constexpr double kLargestSize = 1 << 20;  // products of sizes do not overflow
+
+template <class T>
+OptionValue to_option(const T& value) {
+  if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+    return std::vector<double>(value.begin(), value.end());
+  else
+    return value;
+}
+
+template <class T>
+T from_option(const OptionValue& value) {
+  if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+    const auto& numbers = std::get<std::vector<double>>(value);
+    return {numbers.begin(), numbers.end()};
+  } else {
+    return std::get<T>(value);
+  }
+}
+
+// Adds the keys of one table to a list. The members of the struct `Section` determine types and defaults.
+template <class Section>
+class TableSchema {
+ public:
+  TableSchema(std::vector<SchemaKey>& keys, std::string table, Section Config::*section)
+      : keys_(keys), table_(std::move(table)), section_(section) {}
+
+  // Sets the scope and role of the keys that follow.
+  void keys_of(KeyScope scope, KeyRole role) {
+    scope_ = std::move(scope);
+    role_ = role;
+  }
+  // Benchmarks use the keys that follow.
+  void used_by_benchmarks() { in_benchmarks_ = true; }
+
+  template <class T>
+  SchemaKey& add(const char* name, T Section::*member, const std::string& help) {
+    SchemaKey key;
+    key.table = table_;
+    key.scope = scope_.value();  // throws if keys_of was not called
+    key.role = role_;
+    key.in_benchmarks = in_benchmarks_;
+    key.get = [section = section_, member](const Config& config) {
+      return to_option(config.*section.*member);
+    };
+    key.set = [section = section_, member](Config& config, const OptionValue& value) {
+      config.*section.*member = from_option<T>(value);
+    };
+    key.spec.name = name;
+    key.spec.default_value = key.get(Config{});
+    key.spec.help = help;
+    key.whole = std::is_same_v<T, std::vector<int64_t>>;
+    keys_.push_back(std::move(key));
+    return keys_.back();
+  }
+
+ private:
+  std::vector<SchemaKey>& keys_;
+  std::string table_;
+  Section Config::*section_;
+  std::optional<KeyScope> scope_;
+  KeyRole role_ = KeyRole::training;
+  bool in_benchmarks_ = false;
+};
+
+// Add the keys of [data].
+void add_data(std::vector<SchemaKey>& keys);
+void add_speech_data(std::vector<SchemaKey>& keys);
+void add_speech_features(std::vector<SchemaKey>& keys);
+
+}  // namespace tapeformer

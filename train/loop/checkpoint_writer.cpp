@@ -1,0 +1,65 @@
+#include "train/loop/checkpoint_writer.h"
+
+#include <exception>
+#include <map>
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+std::map<std::string, Tensor> by_name(const NamedTensors& list) {
+  return {list.begin(), list.end()};
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, const Config& config, const Module& model,
+                                   Optimizer& optimizer)
+    : run_dir_(run_dir.string()),
+      config_toml_(to_toml(config)),
+      keep_last_(config.train.keep_last),
+      model_(model),
+      optimizer_(optimizer) {}
+
+void CheckpointWriter::prune() const {
+  prune_checkpoints(run_dir_, keep_last_);
+}
+
+bool CheckpointWriter::save(const TrainingState& state, bool must_succeed, const Warn& warn) {
+  optimizer_.swap_average();
+  std::exception_ptr failure;
+  std::string text;
+  try {
+    save_checkpoint(run_dir_,
+                    {by_name(model_.parameters()), by_name(optimizer_.state()), state, config_toml_});
+  } catch (const CheckpointError& error) {
+    failure = std::current_exception();
+    text = error.what();
+  }
+  optimizer_.swap_average();
+  if (failure && must_succeed) std::rethrow_exception(failure);
+  if (failure) {
+    warn(text);
+    return false;
+  }
+  try {
+    prune();
+  } catch (const CheckpointError& error) {
+    warn(error.what());
+  }
+  return true;
+}
+
+void CheckpointWriter::record_evaluation(const TrainingState& state, bool best, const Warn& warn) {
+  try {
+    replace_checkpoint_state(run_dir_, state);
+    if (!best) return;
+    mark_best_checkpoint(run_dir_, state.step);
+    prune();
+  } catch (const CheckpointError& error) {
+    warn(error.what());
+  }
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,42 @@
+// Checkpoints of a run in progress.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "models/module.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/config/config.h"
+#include "train/optimizer.h"
+
+namespace tapeformer {
+
+class CheckpointWriter {
+ public:
+  using Warn = std::function<void(const std::string&)>;
+
+  // The model and the optimizer must outlive the writer.
+  CheckpointWriter(std::filesystem::path run_dir, const Config& config, const Module& model,
+                   Optimizer& optimizer);
+
+  // Saves a checkpoint and removes old ones. If there is a moving average of the weights, the model of the
+  // checkpoint has the averaged weights, and the optimizer state has the weights that training continues
+  // from. If the checkpoint cannot be saved, throws CheckpointError if `must_succeed` is true; otherwise
+  // calls `warn` and returns false. Earlier checkpoints stay intact.
+  bool save(const TrainingState& state, bool must_succeed, const Warn& warn);
+
+  // Adds an evaluation to the saved checkpoint of its step. If `best` is true, points the link `best` to it.
+  // Calls `warn` if this fails; a resumed run then evaluates again.
+  void record_evaluation(const TrainingState& state, bool best, const Warn& warn);
+
+ private:
+  void prune() const;
+
+  std::string run_dir_, config_toml_;
+  int64_t keep_last_;
+  const Module& model_;
+  Optimizer& optimizer_;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,19 @@
+// Checks that a training has not diverged.
+#pragma once
+
+#include <string>
+
+#include "models/module.h"
+#include "train/loop/run_state.h"
+
+namespace tapeformer {
+
+// Each function throws DivergedError for numbers that are not finite. The message contains the step, the last
+// checkpoint of the run, and advice on the config.
+
+// `examples` are the training examples of the batch with this loss.
+void check_loss(double loss, int64_t step, const std::string& examples, const RunState& state);
+void check_grad_norm(double norm, int64_t step, const RunState& state);
+void check_weights(const NamedTensors& tensors, const RunState& state);
+
+}  // namespace tapeformer

@@ -1,0 +1,32 @@
+#include "train/loop/epoch_clock.h"
+
+#include <ctime>
+
+namespace tapeformer {
+namespace {
+
+double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+}  // namespace
+
+StepTimer::StepTimer() : start_(std::chrono::steady_clock::now()), cpu_start_(processor_seconds()) {}
+
+double StepTimer::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+double StepTimer::cpu_seconds() const {
+  return processor_seconds() - cpu_start_;
+}
+
+TrainingState::Epochs EpochClock::finish_epoch() {
+  const TrainingState::Epochs finished = times_;
+  times_ = {.last_seconds = finished.seconds};
+  return finished;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,41 @@
+// Training time of epochs.
+#pragma once
+
+#include <chrono>
+
+#include "train/checkpoint/state.h"
+
+namespace tapeformer {
+
+// Wall-clock time and processor time since construction. The processor time is summed over all threads and,
+// unlike wall-clock time, does not depend on other load on the machine.
+class StepTimer {
+ public:
+  StepTimer();
+  double seconds() const;
+  double cpu_seconds() const;
+
+ private:
+  std::chrono::steady_clock::time_point start_;
+  double cpu_start_;
+};
+
+// Sum of the times of the steps in the current epoch.
+class EpochClock {
+ public:
+  void add(double seconds, double cpu_seconds) {
+    times_.seconds += seconds;
+    times_.cpu_seconds += cpu_seconds;
+  }
+  // Returns the times of the current epoch in `seconds` and `cpu_seconds`, and starts the next epoch.
+  TrainingState::Epochs finish_epoch();
+
+  double last_seconds() const { return times_.last_seconds; }  // seconds of the last complete epoch; 0: none
+  const TrainingState::Epochs& state() const { return times_; }
+  void restore(const TrainingState::Epochs& state) { times_ = state; }
+
+ private:
+  TrainingState::Epochs times_;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,71 @@
+#include "train/loop/resume.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/errors.h"
+#include "core/system/log.h"
+#include "train/build.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/finite.h"
+
+namespace tapeformer {
+namespace {
+
+// Returns whether two values of Task::description() are equal.
+bool same_task(const std::string& saved, const std::string& current) {
+  using Json = nlohmann::ordered_json;
+  if (saved.empty()) return false;
+  const Json saved_json = Json::parse(saved);
+  Json current_json = Json::parse(current);
+  // Checkpoints of older versions do not have the length of the longest utterance.
+  if (!saved_json.contains("longest_frames")) current_json.erase("longest_frames");
+  return saved_json == current_json;
+}
+
+void check_same_data(const TrainingState& state, const std::string& description, const std::string& folder) {
+  if (!description.empty() && !same_task(state.task, description))
+    throw ConfigError("cannot resume from " + folder +
+                      ": the phones or the statistics of the training data differ");
+}
+
+}  // namespace
+
+std::string checked_description(const Task& task) try {
+  return task.description();
+} catch (const nlohmann::json::exception&) {
+  throw DataError("a checkpoint cannot describe the training data: a phone is not valid UTF-8");
+}
+
+void start_new_run(const RunDirectory& directory, const Config& config) {
+  directory.require_empty();
+  directory.prepare(config, 0, false);
+}
+
+std::optional<TrainingState> resume_run(const RunDirectory& directory, const Config& config, const Task& task,
+                                        const std::string& description, int64_t total_steps,
+                                        Optimizer& optimizer) {
+  const std::string& run_dir = directory.folder().path();
+  if (checkpoint_steps(run_dir).empty()) {
+    log_info("no checkpoint in ", run_dir, ": starting from the beginning");
+    directory.prepare(config, 0, false);
+    return std::nullopt;
+  }
+  const Checkpoint checkpoint(find_checkpoint(run_dir, false));
+  checkpoint.check_config();
+  const Config saved = load_config(checkpoint.config_path(), {}, attention_catalogue(),
+                                   {.unused = UnusedKeys::ignore_in_file});
+  check_same_run(saved, config, checkpoint.folder());
+  checkpoint.load_model(task.model().parameters());
+  checkpoint.load_optimizer(optimizer.state());
+  check_finite(task.model().parameters(), checkpoint.folder());
+  check_finite(optimizer.state(), checkpoint.folder());
+  optimizer.swap_average();
+  const TrainingState state = checkpoint.state();
+  check_same_data(state, description, checkpoint.folder());
+  optimizer.set_steps(state.optimizer_steps);
+  directory.prepare(config, state.step, state.evaluated_step == state.step);
+  log_info("resumed from ", checkpoint.folder(), " at step ", state.step, " of ", total_steps);
+  return state;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,32 @@
+// Start of a run: from the beginning in an empty run directory, or from the last checkpoint.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "train/checkpoint/run_directory.h"
+#include "train/checkpoint/state.h"
+#include "train/config/config.h"
+#include "train/optimizer.h"
+#include "train/tasks/task.h"
+
+namespace tapeformer {
+
+// Returns Task::description(). Throws DataError if it is not valid UTF-8.
+std::string checked_description(const Task& task);
+
+// Prepares the directory of a new run. Throws RunDirectoryError if it is not empty.
+void start_new_run(const RunDirectory& directory, const Config& config);
+
+// Loads the weights and the optimizer state of the last checkpoint and returns its state. Starts a new run
+// and returns nothing if there is no checkpoint. `description` describes the training data, and `total_steps`
+// is the length of the run.
+//
+// Throws RunDirectoryError if the config of the run differs in a key that must not change, ConfigError if the
+// training data differ, CheckpointError if the checkpoint is damaged, and DivergedError if its tensors are
+// not finite.
+std::optional<TrainingState> resume_run(const RunDirectory& directory, const Config& config, const Task& task,
+                                        const std::string& description, int64_t total_steps,
+                                        Optimizer& optimizer);
+
+}  // namespace tapeformer

@@ -1,0 +1,36 @@
+// Output of a training run: records in metrics.jsonl, and progress and warnings on standard error.
+#pragma once
+
+#include <string>
+
+#include "train/loop/progress.h"
+#include "train/loop/run_state.h"
+#include "train/metrics.h"
+
+namespace tapeformer {
+
+class RunLog {
+ public:
+  // Opens metrics.jsonl in the run directory. `unit` is the unit of the speed: "tokens" or "frames".
+  RunLog(const Folder& run_dir, bool quiet, const RunState& state, const char* unit);
+
+  // Writes a record. If the file cannot be written, for example because the disk is full, logs a warning and
+  // keeps the record in memory until the file can be written.
+  void write(const MetricRecord& record);
+  // Writes the waiting records and logs a warning if this fails.
+  void flush();
+
+  void show(const ProgressSample& sample) { progress_.update(sample); }
+  // Prints a message, unless the run is quiet.
+  void message(const std::string& text) { progress_.message(text); }
+  // Logs a warning on its own line.
+  void warn(const std::string& text);
+  // Ends the progress line.
+  void finish() { progress_.finish(); }
+
+ private:
+  MetricsWriter metrics_;
+  Progress progress_;
+};
+
+}  // namespace tapeformer

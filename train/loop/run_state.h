@@ -1,0 +1,18 @@
+// Position of a run: completed steps, the last checkpoint and the last evaluation.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+namespace tapeformer {
+
+struct RunState {
+  int64_t step = 0;  // completed steps
+  int64_t total_steps = 0;
+  int64_t saved_step = -1;                                     // step of the last checkpoint; -1: none
+  int64_t evaluated_step = -1;                                 // step of the last evaluation; -1: none
+  double best_loss = std::numeric_limits<double>::infinity();  // lowest criterion of an evaluation
+  double seconds = 0;                                          // training time, without evaluations
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,64 @@
+// Training steps on a device as CUDA graphs. The second step of a layout is captured as a graph, and later
+// steps of this layout replay it.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/tensor.h"
+#include "train/tasks/task.h"
+
+namespace tapeformer {
+
+namespace cuda {
+class Graph;
+}
+
+// Properties of a step that determine its launches.
+struct StepLayout {
+  bool dropout = true;
+  std::vector<BatchLayout> batches;  // one for each micro-batch
+  auto operator<=>(const StepLayout&) const = default;
+};
+
+// Results of a step on the device. Each replay of a graph overwrites them.
+struct StepOutputs {
+  std::vector<Tensor> losses;  // one for each micro-batch
+  Tensor grad_norm;
+  int64_t tokens = 0;  // sum over the micro-batches; equal for all steps of a layout
+};
+
+class StepGraphs {
+ public:
+  // `draws`: increment of the step of the random streams per training step.
+  StepGraphs(Device device, int64_t draws);
+  ~StepGraphs();
+
+  // Runs step number `step`: calls `work`, captures it, or replays its graph. `work` launches the step.
+  // Between steps of equal layout, only the step number and the values in the batch tensors may differ.
+  StepOutputs run(const StepLayout& layout, int64_t step, const std::function<StepOutputs()>& work);
+
+  // Return the numbers of captured and of replayed steps.
+  int64_t captured() const { return captured_; }
+  int64_t replayed() const { return replayed_; }
+
+ private:
+  struct Entry {
+    bool seen = false;    // the first step ran without a graph and made all lazy allocations
+    int64_t first = 0;    // number of the captured step
+    StepOutputs outputs;  // tensors that each replay writes
+    std::shared_ptr<cuda::Graph> graph;
+  };
+  void capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& work);
+
+  Device device_;
+  int64_t draws_;
+  std::map<StepLayout, Entry> entries_;
+  int64_t captured_ = 0, replayed_ = 0;
+};
+
+}  // namespace tapeformer
