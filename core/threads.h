@@ -1,4 +1,4 @@
-// One pool of threads, OpenMP's, shared with OpenBLAS (the OpenMP build of OpenBLAS is required).
+// Parallel loops on the thread pool of OpenMP, which OpenBLAS shares (its OpenMP build is required).
 #pragma once
 
 #include <omp.h>
@@ -14,7 +14,7 @@
 
 namespace tapeformer {
 
-// Threads that parallel_for and OpenBLAS use from now on; 0 means all processors of this process.
+// Sets the number of threads of parallel_for and OpenBLAS. 0 selects all processors of this process.
 void set_threads(int count);
 inline int threads() {
   return omp_get_max_threads();
@@ -37,7 +37,7 @@ inline void acquire() {}
 #endif
 }  // namespace region_order
 
-// Ranges that parallel_for makes for each thread.
+// The number of ranges per thread in parallel_for.
 inline constexpr int64_t kRangesOfThread = 4;
 
 // Calls f(begin, end) on disjoint ranges that cover [0, n), in parallel if n exceeds `grain`. The ranges

@@ -40,7 +40,7 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options)
 Tensor MultiHeadAttention::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
                                    const std::string& place, DType result) const {
   const Shape split{x.size(0), x.size(1), heads_, head_dim_};
-  const Tensor factor = as_factor(x);
+  const Tensor factor = as_operand(x);
   const Tensor q = reshape(query_projection.forward(factor), split);
   const Tensor k = shared_ ? q : reshape(key_projection.forward(factor), split);
   const Tensor v = reshape(value_projection.forward(factor), split);
@@ -104,7 +104,7 @@ Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask,
     const Tensor y = add(x, attention_branch(x, mask, context));
     return add(y, dropout(chunked_feedforward(norm2.forward(y), hidden_mask, y.dtype()), out_mask));
   }
-  const DType branch = factor_dtype(x);
+  const DType branch = operand_dtype(x);
   const Tensor y =
       norm1.forward(x, attention.forward(x, mask, context, place_, branch), mask_of(".attention", context));
   return norm2.forward(y, chunked_feedforward(y, hidden_mask, branch), out_mask);

@@ -98,7 +98,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
   return record_linear(y, {x, weight, bias, shape, activation, dropout, pre});
 }
 
-DType factor_dtype(const Tensor& x) {
+DType operand_dtype(const Tensor& x) {
   if constexpr (kHasCuda)
     if (!x.device().is_cpu() && x.dtype() == DType::float32 &&
         cuda::precision(x.device()) == cuda::Precision::bfloat16)
@@ -106,8 +106,8 @@ DType factor_dtype(const Tensor& x) {
   return x.dtype();
 }
 
-Tensor as_factor(const Tensor& x) {
-  return cast(x, factor_dtype(x));
+Tensor as_operand(const Tensor& x) {
+  return cast(x, operand_dtype(x));
 }
 
 Tensor linear_tape(const Tensor& input, const Tensor& weight, const Tensor& bias, DType result) {

@@ -22,7 +22,7 @@ constexpr int64_t kGrainRows = 32;  // rows per thread at least
 constexpr int64_t kFewRows = 4;
 constexpr int64_t kGrainProducts = 1 << 17;  // multiplications per thread at least
 
-// Bias, activation and dropout of one row.
+// Applies bias, activation and dropout to one row.
 template <class T>
 void finish_row(T* y, const T* bias, Activation activation, T* pre, const T* multipliers, int64_t n) {
   if (bias) {
@@ -43,8 +43,8 @@ void finish_row(T* y, const T* bias, Activation activation, T* pre, const T* mul
   }
 }
 
-// Gradient with respect to x wᵀ + bias, of one row. For relu, y > 0 says both that the unit was on and that
-// dropout kept it, so no random number is drawn again. If y is NaN, the gradient passes.
+// Computes the gradient of one row with respect to x wᵀ + bias. For relu, y > 0 if the unit was active and
+// dropout kept it, so no random numbers are drawn. If y is NaN, the gradient passes.
 template <class T>
 void start_row(const T* g, const T* y, const T* pre, Activation activation, T scale, const T* multipliers,
                T* out, int64_t n) {
@@ -65,8 +65,8 @@ void start_row(const T* g, const T* y, const T* pre, Activation activation, T sc
   }
 }
 
-// Few rows, as in decoding: dot products that stream the weights once, four outputs at a time so that the
-// additions of one do not wait for each other. BLAS would repack the weights first.
+// For few rows, as in decoding: dot products that read the weights once, with four outputs at a time to hide
+// the latency of additions. BLAS would pack the weights first.
 template <class T>
 void multiply_few_rows(const LinearShape& shape, const T* x, const T* w, T* y) {
   constexpr int64_t kOutputs = 4;
@@ -189,11 +189,11 @@ void linear_forward(Backend, const LinearShape& shape, const T* x, const T* w, c
   });
 }
 
-int64_t fewest_packed_rows() {
+int64_t min_packed_rows() {
   return kFewRows + 1;
 }
 
-// Threads share out the panels, so that each streams its own part of the weights.
+// Threads divide the panels, so that each thread reads a different part of the weights.
 template <class T>
 void linear_forward_packed(const LinearShape& shape, const T* x, const T* packed, const T* bias,
                            Activation activation, T* pre, T* y) {

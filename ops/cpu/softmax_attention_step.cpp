@@ -11,12 +11,12 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Heads that are served together, because the rows of a key lie side by side, and keys between two looks at
+// The maximum of heads that are processed together, because their rows are adjacent, and keys per update of
 // the maximum.
 constexpr int64_t kMaxGroup = 8;
 constexpr int64_t kBlock = 64;
 
-// The online softmax of some heads of one sequence, block after block of keys.
+// The online softmax of several heads of one sequence, by blocks of keys.
 template <class T>
 class StepGroup {
  public:
@@ -70,7 +70,7 @@ class StepGroup {
     for (int64_t i = 0; i < s_.value_dim; ++i) y[i] *= factor;
   }
 
-  // Scores become exp(score - maximum); what was summed before is rescaled to the new maximum.
+  // Replaces scores by exp(score - maximum), and rescales earlier sums to the new maximum.
   void next_weights(int64_t h, int64_t count) {
     T* const row = scores_[h];
     T block_maximum = -std::numeric_limits<T>::infinity();
@@ -105,12 +105,12 @@ void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRo
                             AttentionRows<const T> key, AttentionRows<const T> value, AttentionRows<T> k,
                             AttentionRows<T> v, AttentionRows<T> out) {
   const int64_t work = s.heads * s.key_length * (s.dim + s.value_dim);  // of a sequence
-  constexpr int64_t kWorthAThread = 1 << 15;
+  constexpr int64_t kMinWorkPerThread = 1 << 15;
   int64_t group = std::min(kMaxGroup, s.heads);
-  if (s.batch < threads() && work > kWorthAThread)
+  if (s.batch < threads() && work > kMinWorkPerThread)
     group = std::min(group, (s.batch * s.heads + threads() - 1) / threads());
   const int64_t groups = group > 0 ? (s.heads + group - 1) / group : 0;
-  const int64_t grain = std::max<int64_t>(kWorthAThread * groups / std::max<int64_t>(work, 1), 1);
+  const int64_t grain = std::max<int64_t>(kMinWorkPerThread * groups / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       StepGroup<T>(s, i / groups, i % groups * group, group, q, key, value, k, v, out).run();

@@ -77,7 +77,7 @@ struct Start {
 template <class Y, class Operand, int V, Activation activation>
 __global__ void start_kernel(Start<Y, Operand> s) {
   using T = Compute<Y>;
-  __shared__ T of_group[kRowsOfBlock][kWarp * V];
+  __shared__ T group_values[kRowsOfBlock][kWarp * V];
   const int64_t column = column_of_thread<V>();
   T sums[V] = {};
   if (column < s.out)
@@ -105,12 +105,12 @@ __global__ void start_kernel(Start<Y, Operand> s) {
     }
   if (!s.partial) return;  // the same for all threads
 #pragma unroll
-  for (int v = 0; v < V; ++v) of_group[threadIdx.y][threadIdx.x * V + v] = sums[v];
+  for (int v = 0; v < V; ++v) group_values[threadIdx.y][threadIdx.x * V + v] = sums[v];
   __syncthreads();
   if (threadIdx.y != 0 || column >= s.out) return;
 #pragma unroll
   for (int v = 0; v < V; ++v)
-    for (int group = 1; group < kRowsOfBlock; ++group) sums[v] += of_group[group][threadIdx.x * V + v];
+    for (int group = 1; group < kRowsOfBlock; ++group) sums[v] += group_values[group][threadIdx.x * V + v];
   store_group<V>(s.partial + int64_t{blockIdx.y} * s.out + column, sums);
 }
 
@@ -190,7 +190,7 @@ Launch over_columns(int64_t columns, int64_t parts, SourceLocation where = Sourc
 }
 
 int64_t parts_of(int64_t rows) {
-  return std::min((rows + kRowsOfBlock - 1) / kRowsOfBlock, kMostParts);
+  return std::min((rows + kRowsOfBlock - 1) / kRowsOfBlock, kMaxParts);
 }
 
 // Calls f(Operand{}) with the type of operands of products with matrices of X. The precision of the device

@@ -29,12 +29,6 @@ struct LinearInputs {
   LinearAttentionShape s;
   AttentionRows<const S> q, k, v, g;
   const Compute<S>*inverse, *dd;  // 1 / d and dd, (batch, heads, query_length)
-
-  __device__ int64_t counted(int64_t example) const {
-    if (!s.key_lengths) return s.key_length;
-    const int64_t length = s.key_lengths[example];  // of a device, so that nobody has checked it
-    return length < 0 ? 0 : length < s.key_length ? length : s.key_length;
-  }
 };
 
 // The operands of one head. dn and dd: see the legend above.
@@ -46,10 +40,11 @@ struct LinearHead {
 
   __device__ LinearHead(const LinearInputs<S>& in, int64_t index)
       : example(index / in.s.heads), head(index % in.s.heads) {
-    const int64_t counted = in.counted(example), offset = index * in.s.query_length;
+    const int64_t valid = valid_length(in.s.key_lengths, example, in.s.key_length),
+                  offset = index * in.s.query_length;
     queries = {in.q.row(example, 0, head), in.q.length_stride, nullptr, in.s.query_length, in.s.dim};
-    keys = {in.k.row(example, 0, head), in.k.length_stride, nullptr, counted, in.s.dim};
-    values = {in.v.row(example, 0, head), in.v.length_stride, nullptr, counted, in.s.value_dim};
+    keys = {in.k.row(example, 0, head), in.k.length_stride, nullptr, valid, in.s.dim};
+    values = {in.v.row(example, 0, head), in.v.length_stride, nullptr, valid, in.s.value_dim};
     queries.map = keys.map = in.s.feature_map;
     queries.mapped = keys.mapped = true;
     if (in.g.data)

@@ -11,7 +11,7 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// One warp for each row.
+// The factors of the keys, one warp per row.
 template <class S, class T = Compute<S>>
 __global__ void factors_kernel(LshAttentionShape s, AttentionRows<const S> q, int64_t count, T* factors) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -33,7 +33,7 @@ __global__ void clear_kernel(LshAttentionShape s, AttentionRows<T> target, int64
   for (int64_t i = first_element(); i < count; i += element_stride()) {
     const int64_t row = i / width, head = row % s.heads, position = row / s.heads % s.length;
     const int64_t example = row / s.heads / s.length;
-    if (position >= lsh_counted(s, example)) target.row(example, position, head)[i % width] = 0;
+    if (position >= lsh_valid_length(s, example)) target.row(example, position, head)[i % width] = 0;
   }
 }
 
@@ -195,7 +195,7 @@ void lsh_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S
 }
 
 template <class T>
-void lsh_clear_uncounted(const LshAttentionShape& s, AttentionRows<T> target, int64_t width) {
+void lsh_clear_masked(const LshAttentionShape& s, AttentionRows<T> target, int64_t width) {
   if (!s.lengths) return;
   const int64_t count = s.batch * s.heads * s.length * width;
   launch(clear_kernel<T>, over_elements(count), s, target, width, count);
@@ -215,7 +215,7 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
   const Scratch<T> factors(s.batch * s.heads * s.length);
   const LshResult<S> result(out, s.batch * s.length * s.heads * s.value_dim);
   lsh_factors(s, q, factors.data());
-  lsh_clear_uncounted(s, contiguous_rows(result.data(), s.length, s.heads, s.value_dim), s.value_dim);
+  lsh_clear_masked(s, contiguous_rows(result.data(), s.length, s.heads, s.value_dim), s.value_dim);
   const int64_t rows = s.batch * s.heads * s.log_sum_rounds() * s.length;
   launch(fill_infinite_kernel<T>, over_elements(rows), log_sums, rows);
   const LshInputs<S> in{s, orders.view(), q, v, {}, factors.data(), nullptr, nullptr};
@@ -233,7 +233,7 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
 
 template <class S>
 struct LshForwardKernels {
-  inline static const Instances all{&lsh_factors<S>, &lsh_clear_uncounted<Compute<S>>, &LshResult<S>::finish,
+  inline static const Instances all{&lsh_factors<S>, &lsh_clear_masked<Compute<S>>, &LshResult<S>::finish,
                                     &lsh_attention_forward<S>};
 };
 TAPEFORMER_FLOAT(template struct LshForwardKernels<float>; template struct LshForwardKernels<BFloat16>;)

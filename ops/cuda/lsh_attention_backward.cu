@@ -207,7 +207,7 @@ __global__ void add_key_gradient_kernel(LshInputs<S> in, const T* gk, AttentionR
   const LshAttentionShape& s = in.s;
   for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
     const int64_t position = i % s.length, head = i / s.length % s.heads, example = i / s.length / s.heads;
-    if (position >= lsh_counted(s, example)) continue;
+    if (position >= lsh_valid_length(s, example)) continue;
     const S* const q = in.q.row(example, position, head);
     const T* const row = gk + i * s.dim;
     T product = 0;
@@ -233,8 +233,8 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
   const LshResult<S> to_q(gq, rows * s.dim), to_v(gv, rows * s.value_dim);
   const AttentionRows<T> q_rows = contiguous_rows(to_q.data(), s.length, s.heads, s.dim);
   lsh_factors(s, q, factors.data());
-  lsh_clear_uncounted(s, q_rows, s.dim);
-  lsh_clear_uncounted(s, contiguous_rows(to_v.data(), s.length, s.heads, s.value_dim), s.value_dim);
+  lsh_clear_masked(s, q_rows, s.dim);
+  lsh_clear_masked(s, contiguous_rows(to_v.data(), s.length, s.heads, s.value_dim), s.value_dim);
   if (!s.mean)
     row_dots<S>(g, contiguous_rows(out, s.length, s.heads, s.value_dim), nullptr, T{1}, s.batch, s.length,
                 s.heads, s.value_dim, deltas.data());

@@ -37,13 +37,13 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
 namespace cpu {
 
-// Weights in panels, for products with the same w again and again. `packed_weight_size` is in elements.
+// Packed weights, for repeated products with the same w. packed_weight_size() returns elements.
 template <class T>
 int64_t packed_weight_size(const LinearShape& shape);
 template <class T>
 void pack_weight(const LinearShape& shape, const T* w, T* packed);
-// The fewest rows that linear_forward_packed takes.
-int64_t fewest_packed_rows();
+// Returns the minimum number of rows of linear_forward_packed.
+int64_t min_packed_rows();
 template <class T>
 void linear_forward_packed(const LinearShape& shape, const T* x, const T* packed, const T* bias,
                            Activation activation, T* pre, T* y);
