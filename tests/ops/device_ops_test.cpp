@@ -1,5 +1,5 @@
-// What the op table cannot hold: ops that write into given memory or draw samples, and what only a device
-// does. Each on every machine beside the CPU, against the CPU.
+// Compares each device with the CPU for ops without a row in the op table: ops that write into given memory
+// or draw samples, and features of devices.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -102,7 +102,7 @@ TEST_CASE("cuda: an index out of range is an error from the CPU and makes NaN on
 
 namespace {
 
-// Parameters, moments and the norm after two steps with arrays of odd sizes, some more than a launch takes.
+// Parameters, moments and the norm after two steps with arrays of odd sizes, in more than one launch.
 std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule, const Clipping& clipping,
                                 bool with_second) {
   std::vector<ParameterSlot> slots;
@@ -112,7 +112,7 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
     const auto own = [&](int salt) { return normal(shape, 4 * i + salt, dtype).to(device).clone(); };
     slots.push_back({own(0), own(1), own(2),
                      with_second ? uniform(shape, 0.5, 2, i, dtype).to(device).clone() : Tensor{}});
-    if (i == 5)  // not at a multiple of 16 bytes
+    if (i == 5)  // not aligned to 16 bytes
       slots.push_back(
           {own(0).view({shape[0] - 1}, {1}, 1), own(1).view({shape[0] - 1}, {1}),
            own(2).view({shape[0] - 1}, {1}),

@@ -26,7 +26,7 @@ Tensor full_attention(const Tensor& q, const Tensor& v, LshOptions options) {
   return lsh_oracle(q, v, random_buckets(q.size(0), q.size(2), options.rounds, q.size(1), 1, 0), options);
 }
 
-// Difference of LSH attention with two chunks from full attention, with random buckets.
+// Returns the difference between LSH attention with two chunks and full attention, for random buckets.
 double two_chunk_error(Wrap wrap, Duplicates duplicates, int64_t rounds, bool causal) {
   const LshOptions options{.rounds = rounds,
                            .chunk_length = 16,
@@ -244,7 +244,7 @@ TEST_CASE("lsh buckets: near vectors meet more often than far ones") {
     CHECK(same / n < last - 0.05);
     last = same / n;
   }
-  CHECK(last < 0.15);  // at a right angle, about one in sixteen
+  CHECK(last < 0.15);  // about 1/16 at a right angle
 }
 
 TEST_CASE("lsh buckets: fewer rounds are the first of more, heads and examples differ, dtypes agree") {
@@ -385,7 +385,7 @@ TEST_CASE("lsh buckets: more rounds find more of a query's nearest keys") {
     }
   }
   for (size_t r = 1; r < 8; ++r) CHECK(found[r] > found[r - 1]);
-  // By chance a key is met in one round of a bucket in 32.
+  // By chance, two positions share a bucket in one round with probability 1/32.
   CHECK(found[0] > 3 * kLength * kNearest / 32);
 }
 
