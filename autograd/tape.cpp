@@ -219,12 +219,13 @@ void check_gradient(const char* op, size_t input, const Edge& edge, const Tensor
         name_of(edge.dtype));
 }
 
-constexpr const char* kRetainAdvice = "; pass {.retain = true} to the earlier call to keep the tape";
+constexpr const char* kRetainAdvice =
+    "; run the forward pass again, or pass {.retain = true} to the earlier call to keep them";
 
 // Runs one node's gradient function and hands the results on.
 void sweep_node(Tape& tape, int64_t id, bool retain) {
   const char* const op = tape[id].op;
-  check(!tape[id].freed, "backward", "an earlier backward() consumed the tape of ", op, kRetainAdvice);
+  check(!tape[id].freed, "backward", "an earlier backward() freed the recorded op ", op, kRetainAdvice);
   const size_t inputs = tape[id].inputs.size();
   const Needs needs(tape[id].inputs.data());
   Gradients gradients = tape[id].gradient_function(std::exchange(tape[id].gradient, {}), needs);
@@ -278,6 +279,11 @@ bool requires_grad(const Tensor& tensor) {
   return entry_of(tensor) != nullptr;
 }
 
+bool is_leaf(const Tensor& tensor) {
+  const TapeEntry* const entry = entry_of(tensor);
+  return !entry || entry->is_leaf();
+}
+
 const Tensor& require_grad(const Tensor& tensor) {
   check(is_floating(tensor.dtype()), "require_grad", "needs a floating dtype, not ", name_of(tensor.dtype()));
   if (!requires_grad(tensor)) tensor.attach(std::make_unique<TapeEntry>());
@@ -315,7 +321,7 @@ void backward(const Tensor& result, const Tensor& cotangent, BackwardOptions opt
   const NoGrad no_grad;
   if (entry->is_leaf()) return accumulate(entry->leaf_gradient, std::move(seed));
   Tape& tape = this_tape();
-  check(!tape[entry->node].freed, "backward", "an earlier backward() consumed the tape of this result",
+  check(!tape[entry->node].freed, "backward", "an earlier backward() freed the recorded ops of this result",
         kRetainAdvice);
   tape.deliver(entry->node, std::move(seed));
   sweep(tape, entry->node, options.retain);

@@ -89,6 +89,8 @@ class NoGrad : public RecordingScope {
 
 // True for a leaf that asks for a gradient and for every recorded result that depends on one.
 bool requires_grad(const Tensor& tensor);
+// Returns false for results that are recorded on the tape, else true.
+bool is_leaf(const Tensor& tensor);
 // Makes the tensor a leaf whose gradient backward() accumulates; floating dtypes only. Returns the tensor.
 const Tensor& require_grad(const Tensor& tensor);
 // The accumulated gradient of a leaf; undefined before the first backward().

@@ -1,5 +1,5 @@
-# Finds OpenBLAS as the target tapeformer::openblas, the build whose threads are OpenMP's where there are several
-# (Debian: libopenblas-openmp-dev). Installed with the package, whose users link the same library.
+# Finds OpenBLAS as the target tapeformer::openblas. Prefers the build that uses OpenMP's threads (Debian:
+# libopenblas-openmp-dev). The installed package contains this file, because its users link the same library.
 find_library(OPENBLAS_LIBRARY NAMES openblas PATH_SUFFIXES openblas-openmp)
 find_path(OPENBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas-openmp openblas)
 

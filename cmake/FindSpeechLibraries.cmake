@@ -1,6 +1,6 @@
-# Finds the libraries that read and transform speech, as tapeformer::sndfile (audio files), tapeformer::samplerate
-# (resampling) and tapeformer::kissfft (Fourier transforms of floats). Debian: libsndfile1-dev, libsamplerate0-dev,
-# libkissfft-dev. Installed with the package, whose users link the same libraries.
+# Finds the libraries for audio as the targets tapeformer::sndfile (audio files), tapeformer::samplerate (resampling)
+# and tapeformer::kissfft (float32 Fourier transforms). Debian: libsndfile1-dev, libsamplerate0-dev, libkissfft-dev. The
+# installed package contains this file, because its users link the same libraries.
 find_library(SNDFILE_LIBRARY NAMES sndfile)
 find_path(SNDFILE_INCLUDE sndfile.h)
 find_library(SAMPLERATE_LIBRARY NAMES samplerate)

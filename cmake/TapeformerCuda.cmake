@@ -1,9 +1,9 @@
-# The CUDA backend: for devices where nvcc is found, emulated on the CPU for the tests where it is not.
-# Sets tapeformer_cuda_mode to DEVICE, EMULATED or OFF and defines tapeformer_cuda_sources(file…), which adds
-# sources to the library in the modes that have a backend.
+# The CUDA backend. If nvcc is found, kernels are compiled for devices; otherwise tests run them in an emulation on the
+# CPU. Sets tapeformer_cuda_mode to DEVICE, EMULATED or OFF, and defines tapeformer_cuda_sources(file…), which adds
+# sources to tapeformer_core unless the mode is OFF.
 set(TAPEFORMER_CUDA AUTO CACHE STRING "CUDA backend: AUTO, ON, OFF or EMULATED (on the CPU, for tests)")
 set_property(CACHE TAPEFORMER_CUDA PROPERTY STRINGS AUTO ON OFF EMULATED)
-# Machine code for Ampere, Ada, Hopper and Blackwell, and PTX of the oldest for all others.
+# Machine code for Ampere, Ada, Hopper and Blackwell, and PTX of Ampere for other devices.
 set(TAPEFORMER_CUDA_ARCHITECTURES "80;86-real;89-real;90a-real;100-real" CACHE STRING "As CMAKE_CUDA_ARCHITECTURES")
 
 if(NOT TAPEFORMER_CUDA MATCHES "^(AUTO|ON|OFF|EMULATED)$")
@@ -32,10 +32,11 @@ elseif(TAPEFORMER_CUDA STREQUAL AUTO)
   set(reason "left out: nvcc is not found")
 endif()
 
-# tapeformer_gencode(VARIABLE architecture…): nvcc's options for architectures such as 80, 86-real and 90a-real;
-# empty for lists with other words. Reading the sources for an architecture takes longer than making its
-# machine code: where only that is asked for, it is made from the PTX of the first architecture of the list that
-# has PTX for later ones. So no kernel may count on what only a later one has, such as the instructions of 90a.
+# tapeformer_gencode(VARIABLE architecture…): sets VARIABLE to nvcc's options for architectures such as 80, 86-real and
+# 90a-real, or to an empty list if an architecture has another form. nvcc takes longer to parse sources for an
+# architecture than to generate its machine code. Machine code of a -real architecture is therefore generated from the
+# PTX of the first architecture in the list that is not newer. So kernels must not use instructions that only newer
+# architectures have, such as those of 90a.
 function(tapeformer_gencode result)
   set(options "")
   foreach(word IN LISTS ARGN)
@@ -49,7 +50,7 @@ function(tapeformer_gencode result)
     set(source ${name})
     if(kind STREQUAL -real AND DEFINED first AND number GREATER_EQUAL first)
       set(source ${first})
-    elseif(name STREQUAL number AND NOT DEFINED first)  # PTX of 90a is for 90a only
+    elseif(name STREQUAL number AND NOT DEFINED first)  # PTX of 90a runs on 90a only
       set(first ${number})
     endif()
     if(NOT kind STREQUAL -virtual)
@@ -67,17 +68,17 @@ if(tapeformer_cuda_mode STREQUAL DEVICE)
   if(CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
   endif()
-  set(CMAKE_CUDA_ARCHITECTURES ${TAPEFORMER_CUDA_ARCHITECTURES})  # of the compiler check
+  set(CMAKE_CUDA_ARCHITECTURES ${TAPEFORMER_CUDA_ARCHITECTURES})  # for the compiler check
   enable_language(CUDA)
-  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # nvcc has it since 12.0, which CMake 3.25 has not heard of
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # nvcc 12 has this option; CMake 3.25 does not know it
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   endif()
   tapeformer_gencode(gencode ${TAPEFORMER_CUDA_ARCHITECTURES})
   if(gencode)
-    set_target_properties(tapeformer PROPERTIES CUDA_ARCHITECTURES OFF)
+    set_target_properties(tapeformer_core PROPERTIES CUDA_ARCHITECTURES OFF)
   else()
-    set_target_properties(tapeformer PROPERTIES CUDA_ARCHITECTURES "${TAPEFORMER_CUDA_ARCHITECTURES}")
+    set_target_properties(tapeformer_core PROPERTIES CUDA_ARCHITECTURES "${TAPEFORMER_CUDA_ARCHITECTURES}")
   endif()
   find_package(CUDAToolkit REQUIRED)
   set(reason "nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${TAPEFORMER_CUDA_ARCHITECTURES}")
@@ -88,20 +89,20 @@ function(tapeformer_cuda_sources)
   if(tapeformer_cuda_mode STREQUAL OFF)
     return()
   endif()
-  target_sources(tapeformer PRIVATE ${ARGN})
+  target_sources(tapeformer_core PRIVATE ${ARGN})
   list(FILTER ARGN INCLUDE REGEX "\\.cu$")
   if(tapeformer_cuda_mode STREQUAL DEVICE)
-    set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer PROPERTIES
+    set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer_core PROPERTIES
       COMPILE_DEFINITIONS TAPEFORMER_ONLY_FLOAT COMPILE_OPTIONS "${gencode}")
   elseif(tapeformer_cuda_mode STREQUAL EMULATED)
-    set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer PROPERTIES LANGUAGE CXX)
-    if(CMAKE_BUILD_TYPE STREQUAL Release)  # they are tested, not timed
-      set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer PROPERTIES COMPILE_OPTIONS -O1)
+    set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer_core PROPERTIES LANGUAGE CXX)
+    if(CMAKE_BUILD_TYPE STREQUAL Release)  # only tests run these kernels
+      set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer_core PROPERTIES COMPILE_OPTIONS -O1)
     endif()
   endif()
 endfunction()
 
-# The same for small files, which nvcc reads as one: most of the time that they take goes into the headers.
+# The same for small files. nvcc compiles them as one file, because most of their compile time goes into headers.
 function(tapeformer_cuda_sources_together name)
   if(NOT tapeformer_cuda_mode STREQUAL DEVICE)
     tapeformer_cuda_sources(${ARGN})
@@ -111,23 +112,23 @@ function(tapeformer_cuda_sources_together name)
   tapeformer_cuda_sources(${CMAKE_CURRENT_BINARY_DIR}/${name}.cu)
 endfunction()
 
-# What files that are added by the functions above have in TAPEFORMER_DOUBLE(…), which is left out there. Kernels in
-# double are there for the tests, so that PTX is enough, of which the driver makes what a device needs.
+# Compiles the double instances, TAPEFORMER_DOUBLE(…), of files that the functions above add without them. Only tests run
+# kernels in double, so their PTX is enough: the driver compiles it for the device.
 function(tapeformer_cuda_double name)
   if(NOT tapeformer_cuda_mode STREQUAL DEVICE)
     return()
   endif()
   tapeformer_cuda_file(${name} ${ARGN})
   set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.cu)
-  target_sources(tapeformer PRIVATE ${source})
-  set_source_files_properties(${source} TARGET_DIRECTORY tapeformer PROPERTIES COMPILE_DEFINITIONS TAPEFORMER_ONLY_DOUBLE)
+  target_sources(tapeformer_core PRIVATE ${source})
+  set_source_files_properties(${source} TARGET_DIRECTORY tapeformer_core PROPERTIES COMPILE_DEFINITIONS TAPEFORMER_ONLY_DOUBLE)
   if(gencode)
-    set_source_files_properties(${source} TARGET_DIRECTORY tapeformer PROPERTIES
+    set_source_files_properties(${source} TARGET_DIRECTORY tapeformer_core PROPERTIES
       COMPILE_OPTIONS -gencode=arch=compute_80,code=compute_80)
   endif()
 endfunction()
 
-# Writes a file that includes others.
+# Writes NAME.cu, which includes the files.
 function(tapeformer_cuda_file name)
   list(TRANSFORM ARGN PREPEND "#include \"${CMAKE_CURRENT_SOURCE_DIR}/")
   list(TRANSFORM ARGN APPEND "\"\n")
@@ -138,12 +139,12 @@ endfunction()
 if(tapeformer_cuda_mode STREQUAL OFF)
   return()
 endif()
-target_compile_definitions(tapeformer PUBLIC TAPEFORMER_CUDA)
+target_compile_definitions(tapeformer_core PUBLIC TAPEFORMER_CUDA)
 if(tapeformer_cuda_mode STREQUAL EMULATED)
-  target_compile_definitions(tapeformer PRIVATE TAPEFORMER_CUDA_EMULATED)
-  target_link_libraries(tapeformer PRIVATE Boost::context)
+  target_compile_definitions(tapeformer_core PRIVATE TAPEFORMER_CUDA_EMULATED)
+  target_link_libraries(tapeformer_core PRIVATE Boost::context)
 else()
-  target_link_libraries(tapeformer PRIVATE CUDA::cudart_static CUDA::cublas CUDA::cublasLt)
-  # What the host does in these files is to launch kernels, for which -O1 of its compiler is enough.
-  target_compile_options(tapeformer PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=-O1>")
+  target_link_libraries(tapeformer_core PRIVATE CUDA::cudart_static CUDA::cublas CUDA::cublasLt)
+  # The host code of these files only launches kernels.
+  target_compile_options(tapeformer_core PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=-O1>")
 endif()

@@ -1,27 +1,59 @@
-# cmake --install: the program, the library with its headers, and a CMake package for find_package(tapeformer).
+# cmake --install: the program, the libraries with their public headers, and a CMake package for find_package(tapeformer).
 include(CMakePackageConfigHelpers)
 
+# Public headers, relative to the root of the tree. cmake/InstallHeaders.cmake adds the headers that they include.
+file(GLOB core_headers RELATIVE ${PROJECT_SOURCE_DIR} autograd/*.h ops/*.h models/*.h models/*/*.h)
+set(core_headers
+  core/allocator.h core/batch.h core/device.h core/device_control.h core/dropout.h core/dtype.h core/errors.h core/options.h core/random.h
+  core/rng.h core/shape.h core/tensor.h core/threads.h core/system/log.h core/system/stopwatch.h
+  ${core_headers})
+set(other_headers
+  data/dataset.h data/directory.h data/loader.h data/symbol_tasks.h data/audio/audio.h data/audio/filterbank.h
+  data/images/images.h data/images/png.h data/speech/dataset.h data/speech/phone_scoring.h
+  train/build.h train/evaluate.h train/metrics.h train/optimizer.h train/run.h train/schedule.h train/trainer.h
+  train/checkpoint/checkpoint.h train/checkpoint/run_directory.h train/checkpoint/safetensors.h
+  train/config/config.h train/config/schema.h train/cli/run.h)
+
+# Headers for projects that add this tree with add_subdirectory: links to the folders, and the umbrella header.
+list(TRANSFORM core_headers REPLACE "(.+)" "#include <tapeformer/\\1>" OUTPUT_VARIABLE umbrella)
+list(JOIN umbrella "\n" umbrella)
+file(CONFIGURE OUTPUT include/tapeformer/tapeformer.h @ONLY CONTENT
+"// All public headers of tapeformer::core: tensors, automatic differentiation, ops, layers and models.
+#pragma once
+
+@umbrella@
+")
+foreach(folder core autograd ops models data train)
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${folder} ${PROJECT_BINARY_DIR}/include/tapeformer/${folder} SYMBOLIC)
+endforeach()
+
+# Installed headers include each other as <tapeformer/…>.
+set(installed_headers ${PROJECT_BINARY_DIR}/installed_headers)
+install(CODE "
+  set(source_dir \"${PROJECT_SOURCE_DIR}\")
+  set(output_dir \"${installed_headers}/tapeformer\")
+  set(headers \"${core_headers};${other_headers}\")")
+install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/InstallHeaders.cmake)
+install(DIRECTORY ${installed_headers}/tapeformer DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${PROJECT_BINARY_DIR}/include/tapeformer/tapeformer.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tapeformer)
+
+# One file of targets per part, so that find_package looks only for the dependencies of the requested parts.
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tapeformer)
+foreach(part ${tapeformer_parts})
+  install(TARGETS tapeformer_${part} EXPORT tapeformer-${part})
+  install(EXPORT tapeformer-${part} NAMESPACE tapeformer:: DESTINATION ${package_dir})
+endforeach()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tapeformerConfig.cmake.in
   ${PROJECT_BINARY_DIR}/tapeformerConfig.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tapeformerConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
-
-# The build with OpenMP lies in a folder of its own, and the system's default OpenBLAS may be another: the
-# installed program keeps the path of the one it was linked to.
-set_target_properties(tapeformer_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
-install(TARGETS tapeformer_program)
-install(TARGETS tapeformer EXPORT tapeformerTargets)
-install(EXPORT tapeformerTargets NAMESPACE tapeformer:: DESTINATION ${package_dir})
 install(FILES ${PROJECT_BINARY_DIR}/tapeformerConfig.cmake ${PROJECT_BINARY_DIR}/tapeformerConfigVersion.cmake
   ${CMAKE_CURRENT_LIST_DIR}/FindOpenBLASWithOpenMP.cmake ${CMAKE_CURRENT_LIST_DIR}/FindSpeechLibraries.cmake
   DESTINATION ${package_dir})
 
-# All headers but those of the machines and of the program. Those of core/cpu depend on the instruction set that
-# the library was compiled for.
-install(DIRECTORY core autograd ops models data train DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tapeformer
-  FILES_MATCHING PATTERN "*.h"
-  PATTERN cpu EXCLUDE PATTERN cuda EXCLUDE PATTERN emulation EXCLUDE PATTERN cli EXCLUDE PATTERN bench EXCLUDE
-  PATTERN reproduce EXCLUDE)
+# The OpenMP build of OpenBLAS is in a separate folder, and the system's default OpenBLAS may be another build. The
+# installed program keeps the path of the library that it was linked to.
+set_target_properties(tapeformer_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+install(TARGETS tapeformer_program)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/tapeformer)

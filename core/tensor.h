@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -203,5 +204,10 @@ Tensor Tensor::from(const std::vector<T>& values, const Shape& shape) {
   std::copy(values.begin(), values.end(), tensor.data<T>());
   return tensor;
 }
+
+// Writes the elements in nested brackets, one row per line, then the shape and the dtype. A tensor of more
+// than 1000 elements shows the first and last three indices of each dimension longer than six. Waits for the
+// device of the tensor.
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace tapeformer

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# scripts/gpu-check.sh [BIN_DIR]: on a machine with a CUDA device, runs the device's tests, the sanitizer and the benchmarks,
-# and writes docs/results/gpu.md (or the file that OUT names). Needs neither network nor compiler: BIN_DIR holds the programs
-# tapeformer, test_core, test_ops, test_models and test_train (default: build/release and its tests). Where PYTHON (default:
-# python3) has PyTorch, its benchmarks run in turn with ours. PARTS chooses among "tests sanitizer training benchmarks", where
-# time is short; LIMIT is what one command may take, in seconds (default: 600). DEVICE=cuda-emulated runs everything at small
-# sizes on the CPU, to check this script.
+# scripts/gpu-check.sh [BIN_DIR]: runs tests, compute-sanitizer and benchmarks on a CUDA device and writes the results to
+# docs/results/gpu.md. Needs no network and no compiler. BIN_DIR contains the programs tapeformer, test_core, test_ops,
+# test_models and test_train (default: build/release and its tests). Environment variables:
+#   OUT     the file to write
+#   PYTHON  an interpreter (default: python3); if it has PyTorch, PyTorch's benchmarks run beside Tapeformer's
+#   PARTS   the parts to run (default: "tests sanitizer training benchmarks")
+#   LIMIT   the time limit of one command in seconds (default: 600)
+#   DEVICE  the device (default: cuda); cuda-emulated runs everything at small sizes on the CPU, to test this script
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -28,12 +30,12 @@ program() {
 tapeformer=$(program tapeformer) test_core=$(program test_core) test_ops=$(program test_ops)
 test_models=$(program test_models) test_train=$(program test_train)
 
-"$tapeformer" info --device "$device" >/dev/null || exit $?  # 4: no device, or none that this build has code for
+"$tapeformer" info --device "$device" >/dev/null || exit $?  # 4: no usable device
 mkdir -p "$(dirname "$out")"
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
 failed=0
-# section TITLE COMMAND…: a command's output under its title; a failure is counted and shown.
+# section TITLE COMMAND…: writes the output of a command under a title. Records a failure of the command.
 # shellcheck disable=SC2016  # the backquotes are Markdown
 section() {
   local title=$1 status=0
@@ -63,17 +65,17 @@ if [ "$device" = cuda-emulated ]; then
 fi
 
 part_tests() {
-  section "Tests of the core on the device" "$test_core" -tc='cuda:*'
+  section "Tests of core on the device" "$test_core" -tc='cuda:*'
   section "Tests of ops on the device" "$test_ops" -tc='cuda:*'
-  section "The same, waiting after each kernel" env TAPEFORMER_CUDA_SYNC=1 "$test_ops" -tc='cuda:*'
-  section "Drawing on the device and on the CPU" "$test_models" -tc='cuda:*'
-  section "Trainings on the device and on the CPU, and the memory that they leave" "$test_train" -tc='cuda:*'
+  section "Tests of ops, with a synchronization after each kernel" env TAPEFORMER_CUDA_SYNC=1 "$test_ops" -tc='cuda:*'
+  section "Sampling on the device and on the CPU" "$test_models" -tc='cuda:*'
+  section "Training on the device and on the CPU, and memory leaks" "$test_train" -tc='cuda:*'
 }
 
 part_sanitizer() {
   local tool
   if ! command -v compute-sanitizer >/dev/null; then
-    printf '\ncompute-sanitizer is not on this machine, so it was not run.\n' >>"$report"
+    printf '\ncompute-sanitizer was not run: it is not installed.\n' >>"$report"
     return
   fi
   for tool in memcheck initcheck racecheck synccheck; do
@@ -81,13 +83,14 @@ part_sanitizer() {
   done
 }
 
-# Step, loss on the CPU, loss on the device; fails beyond a relative difference of 1e-3 and on missing steps.
+# Prints step, loss on the CPU and loss on the device. Fails if losses differ by more than a factor of 1e-3 or if a step is
+# missing.
 # shellcheck disable=SC2317  # called by section
 agree() {
-  local machine
-  for machine in cpu device; do
-    sed -n 's/.*"step":\([0-9]*\).*"split":"train".*"loss_nats":\([^,}]*\).*/\1 \2/p' "$runs/$machine/metrics.jsonl" |
-      sort >"$runs/$machine.losses"
+  local place
+  for place in cpu device; do
+    sed -n 's/.*"step":\([0-9]*\).*"split":"train".*"loss_nats":\([^,}]*\).*/\1 \2/p' "$runs/$place/metrics.jsonl" |
+      sort >"$runs/$place.losses"
   done
   join "$runs/cpu.losses" "$runs/device.losses" | sort -n |
     awk '{ print; d = $2 - $3; if (d < 0) d = -d; if (d > 1e-3 * $2) bad = 1 } END { exit bad || NR != 20 }'
@@ -102,7 +105,7 @@ part_training() {
   rm -rf "$runs"
 }
 
-# Benchmarks, each followed by PyTorch's where it has one.
+# Runs Tapeformer's benchmarks, and PyTorch's benchmark of the same computation if there is one.
 ours() { section "$1" "$tapeformer" bench "${@:2}" --device "$device"; }
 theirs() {
   if [ -n "$has_torch" ]; then section "$1, PyTorch" "$python" "tests/bench/peers/$2" --device cuda "${@:3}"; fi
@@ -110,7 +113,7 @@ theirs() {
 part_benchmarks() {
   local batch dtype graphs settings each fast=(--compile-mode reduce-overhead --precision bfloat16 --chunk 64)
   has_torch=$("$python" -c "import torch; print('yes' if torch.cuda.is_available() else '')" 2>/dev/null) || has_torch=""
-  [ -n "$has_torch" ] || printf '\nPyTorch was not found, so nothing is compared with it.\n' >>"$report"
+  [ -n "$has_torch" ] || printf '\nPyTorch was not found, so there is no comparison with it.\n' >>"$report"
   for batch in $batches; do
     for settings in run.precision=float32 run.tf32=true run.precision=bfloat16 "run.precision=bfloat16 run.cuda_graphs=false"; do
       read -ra each <<<"${settings//run/--set run}"
@@ -127,15 +130,15 @@ part_benchmarks() {
   done
   for batch in $drawn_batches; do
     for graphs in true false; do
-      ours "Drawing, MNIST, linear attention, batch $batch, run.cuda_graphs=$graphs" generate \
+      ours "Sampling, MNIST, linear attention, batch $batch, run.cuda_graphs=$graphs" generate \
         --config configs/mnist/linear.toml --batch "$batch" --set run.cuda_graphs="$graphs" "${small[@]}"
     done
-    theirs "Drawing, MNIST, linear attention, batch $batch" generate.py --batch "$batch" --compile-mode reduce-overhead \
+    theirs "Sampling, MNIST, linear attention, batch $batch" generate.py --batch "$batch" --compile-mode reduce-overhead \
       --precision bfloat16
   done
   if [ "$device" != cuda-emulated ]; then
     for batch in 1 512; do
-      ours "Drawing, CIFAR-10, linear attention, batch $batch" generate --config configs/cifar10/linear.toml --batch "$batch"
+      ours "Sampling, CIFAR-10, linear attention, batch $batch" generate --config configs/cifar10/linear.toml --batch "$batch"
     done
   fi
   for dtype in float32 bfloat16; do
@@ -155,7 +158,7 @@ for part in $parts; do
     benchmarks) part_benchmarks ;;
   esac
 done
-if [ -e "$out" ]; then # registers and shared memory stay below the figures
+if [ -e "$out" ]; then # keeps the section on registers and shared memory
   printf '\n' >>"$report"
   sed -n '/^## What the compiler says$/,$p' "$out" >>"$report"
 fi

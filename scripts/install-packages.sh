@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# scripts/install-packages.sh [test]: installs with apt-get what building and running Tapeformer needs, and with
-# "test" also what only the tests use. What is there already stays as it is; with nothing missing, apt-get is not
-# called and the network not touched.
+# scripts/install-packages.sh [test]: installs the Debian packages that Tapeformer needs, and with "test" also the packages
+# that only tests need. Installed packages are not changed. If no package is missing, the script does not call apt-get and
+# does not use the network.
 set -euo pipefail
 
 packages=(
   g++ cmake ninja-build
-  libopenblas-openmp-dev   # BLAS whose threads are OpenMP's, like ours
-  libspdlog-dev            # log
+  libopenblas-openmp-dev   # BLAS that uses OpenMP threads
+  libspdlog-dev            # log of the command line
   libfmt-dev               # text of charts
   libcxxopts-dev           # command line
   libtomlplusplus-dev      # config files
@@ -23,9 +23,9 @@ packages=(
   dataset-fashion-mnist    # the data of configs/quickstart.toml
 )
 test_packages=(
-  doctest-dev libboost-context-dev  # tests, and the threads of the emulated CUDA device
+  doctest-dev libboost-context-dev  # test framework; fibers of the emulated CUDA device
   clang-format shellcheck sctk
-  python3                  # tests/fuzz
+  python3                  # fuzzing
 )
 
 case "${1:-}" in
@@ -37,7 +37,7 @@ esac
 say() { printf '%s\n' "install-packages: $*" >&2; }
 
 if ! command -v apt-get >/dev/null; then
-  say "no apt-get here; on another system install the equivalents of: ${packages[*]}"
+  say "apt-get not found; install the equivalents of these Debian packages: ${packages[*]}"
   exit 0
 fi
 
@@ -53,7 +53,7 @@ fi
 as_root=()
 if [[ $EUID -ne 0 ]]; then
   if ! command -v sudo >/dev/null; then
-    say "packages are missing, and neither root nor sudo is at hand to install them. As root, run:"
+    say "packages are missing, and sudo is not installed. Run as root:"
     say "  apt-get update && apt-get install --no-install-recommends ${missing[*]}"
     exit 1
   fi

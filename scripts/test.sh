@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/test.sh [BUILD_DIR]: installs what is missing (Debian packages, through sudo if need be), builds everything
-# with warnings as errors and runs all tests. Tests whose data or device is not there are listed as skipped.
+# scripts/test.sh [BUILD_DIR]: installs missing Debian packages (with sudo if necessary), builds everything with warnings as
+# errors and runs all tests. Tests without their data or device are listed as skipped.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -10,12 +10,12 @@ scripts/install-packages.sh test
 settings=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_WERROR=ON -DTAPEFORMER_TESTS=ON -DCMAKE_UNITY_BUILD=ON)
 cmake -S . -B "$build" "${settings[@]}"
 cmake --build "$build" --parallel "$(nproc)"
-# Two test programs share the processors: threads that wait must sleep, not spin.
+# Test programs run in parallel, so waiting threads must sleep instead of spinning.
 export OMP_WAIT_POLICY=passive
 ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" --no-tests=error
 
-# Where nvcc is found, the kernels above were compiled for devices; they run emulated in a build of the tests of ops.
-# This build also tests the CPU kernels with the vector length that the first build does not use.
+# If nvcc is found, the first build compiles kernels for devices. A second build runs the kernels in the emulation, and the
+# CPU kernels with the vector length that the first build does not use.
 other_vectors=64
 if grep -qw avx512f /proc/cpuinfo; then other_vectors=32; fi
 if grep -q '^TAPEFORMER_NVCC:FILEPATH=/' "$build/CMakeCache.txt"; then

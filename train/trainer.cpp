@@ -5,6 +5,7 @@
 
 #include "core/allocator.h"
 #include "core/cuda/transfers.h"
+#include "train/checkpoint/initial_weights.h"
 #include "train/checkpoint/run_directory.h"
 #include "train/loop/divergence.h"
 #include "train/loop/resume.h"
@@ -31,6 +32,8 @@ Trainer::Trainer(Config config, TrainerOptions options)
   require_utf8(config_, options_.run_dir.string());
   device_ = prepare_machine(config_.run);
   task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_);
+  const bool resumes = options_.resume && !checkpoint_steps(options_.run_dir.string()).empty();
+  if (!config_.model.init.empty() && !resumes) load_initial_weights(config_.model.init, task_->model());
   state_.total_steps = total_steps(config_, *task_);
   description_ = checked_description(*task_);
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());

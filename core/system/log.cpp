@@ -1,43 +1,45 @@
 #include "core/system/log.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
+#include <atomic>
+#include <cstdio>
 
 #include "core/system/printable.h"
 
 namespace tapeformer {
 namespace {
 
-spdlog::logger& logger() {
-  static auto* const instance = [] {
-    auto* made = new spdlog::logger("tapeformer", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-    made->set_pattern("%^%l%$: %v");
-    return made;
-  }();
-  return *instance;
-}
-
-spdlog::level::level_enum spdlog_level(LogLevel level) {
+const char* name_of(LogLevel level) {
   switch (level) {
     case LogLevel::debug:
-      return spdlog::level::debug;
+      return "debug";
     case LogLevel::info:
-      return spdlog::level::info;
+      return "info";
     case LogLevel::warning:
-      return spdlog::level::warn;
+      return "warning";
     case LogLevel::error:
-      return spdlog::level::err;
+      return "error";
   }
-  return spdlog::level::info;
+  return "";
 }
+
+void write_to_stderr(LogLevel level, const std::string& text) {
+  // One call per message, so that messages of several threads do not mix.
+  std::fputs(concat_text(name_of(level), ": ", text, "\n").c_str(), stderr);
+}
+
+std::atomic<LogLevel> lowest_level{LogLevel::info};
+std::atomic<LogSink> current_sink{write_to_stderr};
 
 }  // namespace
 
 void log_message(LogLevel level, const std::string& text) {
-  logger().log(spdlog_level(level), "{}", printable_message(text));
+  if (level >= lowest_level.load()) current_sink.load()(level, printable_message(text));
 }
 void set_log_level(LogLevel level) {
-  logger().set_level(spdlog_level(level));
+  lowest_level = level;
+}
+void set_log_sink(LogSink sink) {
+  current_sink = sink ? sink : write_to_stderr;
 }
 
 }  // namespace tapeformer

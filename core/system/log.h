@@ -1,5 +1,4 @@
-// Messages to standard error. Control characters are escaped (core/system/printable.h). This header does not
-// include spdlog, because nvcc cannot compile it.
+// Log messages. They go to standard error unless a program installs another sink.
 #pragma once
 
 #include <string>
@@ -10,9 +9,17 @@ namespace tapeformer {
 
 enum class LogLevel { debug, info, warning, error };
 
+// Writes a message if its level is at least the current level. Any thread may call it. Control characters in
+// the text are escaped (core/system/printable.h).
 void log_message(LogLevel level, const std::string& text);
-// Messages below this level are dropped (default: info).
+// Sets the lowest level of the messages that are written; the default is LogLevel::info.
 void set_log_level(LogLevel level);
+
+// A function that writes one message, with its control characters already escaped. It must be thread-safe.
+using LogSink = void (*)(LogLevel level, const std::string& text);
+// Sets the sink of all later messages; nullptr restores the default sink, which prints "level: text" to
+// standard error.
+void set_log_sink(LogSink sink);
 
 template <class... Args>
 void log_info(const Args&... args) {

@@ -46,7 +46,7 @@ TEST_CASE("nothing is recorded without a leaf, under NoGrad, or after detach") {
   CHECK(tape_size() == 0);
 }
 
-TEST_CASE("a second backward() throws that the tape was consumed; with retain it works") {
+TEST_CASE("a second backward() throws that the recorded ops were freed; with retain it works") {
   const Tensor x = leaf(3);
   const Tensor y = times(x, x);
   backward(y, {}, {.retain = true});
@@ -54,14 +54,14 @@ TEST_CASE("a second backward() throws that the tape was consumed; with retain it
   CHECK(gradient(x).item() == 12);
   CHECK_THROWS_WITH_AS(
       backward(y),
-      "backward: an earlier backward() consumed the tape of this result; pass {.retain = true} to "
-      "the earlier call to keep the tape",
+      "backward: an earlier backward() freed the recorded ops of this result; run the forward pass again, "
+      "or pass {.retain = true} to the earlier call to keep them",
       ShapeError);
   const Tensor z = plus(y, x);  // a new node on top of the freed one
   CHECK_THROWS_WITH_AS(
       backward(z),
-      "backward: an earlier backward() consumed the tape of mul; pass {.retain = true} to the "
-      "earlier call to keep the tape",
+      "backward: an earlier backward() freed the recorded op mul; run the forward pass again, or pass "
+      "{.retain = true} to the earlier call to keep them",
       ShapeError);
 }
 

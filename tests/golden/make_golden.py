@@ -230,6 +230,10 @@ def functions() -> None:
         "logsumexp": sample(lambda x: x.logsumexp(-1), far),
         "cross_entropy": sample(lambda x: F.cross_entropy(x, labels, reduction="none"), far),
         "cross_entropy_mean": sample(lambda x: F.cross_entropy(x, labels).reshape(1), far),
+        "mse_loss": sample(lambda x, y: F.mse_loss(x, y).reshape(1), rows, rows.flip(0)),
+        "bce_with_logits": sample(
+            lambda x, y: F.binary_cross_entropy_with_logits(x, y).reshape(1), line, torch.rand(26, dtype=torch.float64)
+        ),
     }
     for case in ("cross_entropy", "cross_entropy_mean"):
         cases[case]["labels"] = labels

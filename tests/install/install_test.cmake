@@ -1,4 +1,4 @@
-# cmake -DBUILD_DIR=… -DCONSUMER_DIR=… -DWORK_DIR=… -DGENERATOR=… -DCONFIG=… -DCOMPILER=… -DFLAGS=… -P install_test.cmake
+# cmake -DBUILD_DIR=… -DSOURCE_DIR=… -DWORK_DIR=… -DGENERATOR=… -DCONFIG=… -DCOMPILER=… -DFLAGS=… -P install_test.cmake
 cmake_minimum_required(VERSION 3.24)
 
 function(run)
@@ -10,29 +10,60 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
-# Moved after the installation: nothing in it may depend on where it was installed to.
+# Moves the installation, because nothing in it may depend on its path.
 file(REMOVE_RECURSE ${WORK_DIR})
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --config ${CONFIG} --prefix ${WORK_DIR}/first)
 file(RENAME ${WORK_DIR}/first ${WORK_DIR}/prefix)
 set(prefix ${WORK_DIR}/prefix)
 
-# Every installed header, in one source file: none needs a header that is not installed.
-file(GLOB_RECURSE headers RELATIVE ${prefix}/include/tapeformer ${prefix}/include/tapeformer/*.h)
+# The installed headers: no internal ones, and none that includes a header that is not installed.
+file(GLOB_RECURSE headers RELATIVE ${prefix}/include ${prefix}/include/tapeformer/*.h)
 list(LENGTH headers count)
-if(count LESS 30)
+if(count LESS 60)
   message(FATAL_ERROR "only ${count} headers were installed")
 endif()
-list(TRANSFORM headers REPLACE "(.+)" "#include \"\\1\"\n")
+set(internal ${headers})
+list(FILTER internal INCLUDE REGEX
+  "^tapeformer/(core/(cpu|cuda|emulation)|ops/(cpu|cuda|detail)|train/(bench|reproduce)|train/cli/)")
+list(REMOVE_ITEM internal tapeformer/train/cli/run.h)
+if(internal)
+  message(FATAL_ERROR "internal headers were installed: ${internal}")
+endif()
+list(TRANSFORM headers REPLACE "(.+)" "#include <\\1>\n")
 list(JOIN headers "" includes)
-file(WRITE ${WORK_DIR}/all_headers.h "${includes}")
+file(WRITE ${WORK_DIR}/all_headers.cpp "${includes}\nint main() {}\n")
 
-run(${CMAKE_COMMAND} -S ${CONSUMER_DIR} -B ${WORK_DIR}/build -G ${GENERATOR} -DCMAKE_BUILD_TYPE=${CONFIG}
-  -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_PREFIX_PATH=${prefix}
-  -DALL_HEADERS_DIR=${WORK_DIR})
-run(${CMAKE_COMMAND} --build ${WORK_DIR}/build --config ${CONFIG})
-run(${WORK_DIR}/build/consumer)
+# build(FOLDER setting…): configures and builds a project that uses the package.
+function(build folder)
+  get_filename_component(name ${folder} NAME)
+  run(${CMAKE_COMMAND} -S ${folder} -B ${WORK_DIR}/${name} -G ${GENERATOR} -DCMAKE_BUILD_TYPE=${CONFIG}
+    -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_PREFIX_PATH=${prefix} ${ARGN})
+  run(${CMAKE_COMMAND} --build ${WORK_DIR}/${name} --config ${CONFIG})
+endfunction()
+build(${SOURCE_DIR}/tests/install/headers -DALL_HEADERS=${WORK_DIR}/all_headers.cpp)
+build(${SOURCE_DIR}/tests/install/consumer)
+run(${WORK_DIR}/consumer/consumer)
 if(NOT output STREQUAL "5 7 9 gradient 1 1 1\n")
   message(FATAL_ERROR "the consumer printed: ${output}")
+endif()
+
+# Settings of a model that trains within a second.
+set(tiny)
+foreach(setting train.steps=1 data.batch_size=1 data.eval_limit=1 model.layers=1 model.head_dim=2 model.feedforward=8)
+  list(APPEND tiny --set ${setting})
+endforeach()
+
+# The examples of docs/library.md.
+build(${SOURCE_DIR}/docs/examples)
+run(${WORK_DIR}/examples/xor)
+if(NOT output MATCHES "predictions\n\\[\\[0\\.0[0-9]+\\],\n \\[0\\.9[0-9]+\\],\n \\[0\\.9[0-9]+\\],\n \\[0\\.0[0-9]+\\]\\] \\(4, 1\\) float32\n")
+  message(FATAL_ERROR "xor printed: ${output}")
+endif()
+run(${prefix}/bin/tapeformer train ${prefix}/share/tapeformer/configs/copy/linear.toml --run-dir ${WORK_DIR}/run
+  --threads 1 ${tiny})
+run(${WORK_DIR}/examples/sample ${WORK_DIR}/run)
+if(NOT output MATCHES "step-00000001: [0-9]+ parameters, linear attention\n\\[\\[0, .*\\] \\(4, [0-9]+\\)")
+  message(FATAL_ERROR "sample printed: ${output}")
 endif()
 
 run(${prefix}/bin/tapeformer --version)
@@ -40,12 +71,8 @@ if(NOT output MATCHES "^tapeformer [0-9]+\\.[0-9]+")
   message(FATAL_ERROR "tapeformer --version printed: ${output}")
 endif()
 
-# Check that reproduce reads the installed configs, whatever the current folder.
+# `reproduce` reads the installed configs, whatever the current folder.
 file(MAKE_DIRECTORY ${WORK_DIR}/elsewhere)
-set(tiny)
-foreach(setting train.steps=1 data.batch_size=1 data.eval_limit=1 model.layers=1 model.head_dim=2 model.feedforward=8)
-  list(APPEND tiny --set ${setting})
-endforeach()
 set(command ${prefix}/bin/tapeformer reproduce copy-convergence --threads 1 --json ${tiny})
 run(${CMAKE_COMMAND} -E chdir ${WORK_DIR}/elsewhere ${command})
 if(NOT output MATCHES "\"attention\":\"lsh-4\"")

@@ -5,6 +5,7 @@
 #include "ops/index.h"
 #include "ops/linear.h"
 #include "ops/logistic_mixture.h"
+#include "ops/losses.h"
 #include "ops/lstm.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
@@ -114,6 +115,11 @@ void add_reductions(std::vector<OpCase>& table) {
   table.push_back({"cross_entropy, weights",
                    [](const Inputs& in) { return cross_entropy(in[0], in[1], in[2]); },
                    {normal({5, 6}), targets, weights}});
+  table.push_back(
+      {"mse_loss", [](const Inputs& in) { return mse_loss(in[0], in[1]); }, {x, normal({3, 7, 5}, 2)}});
+  table.push_back({"binary_cross_entropy_with_logits",
+                   [](const Inputs& in) { return binary_cross_entropy_with_logits(in[0], in[1]); },
+                   {away_from_zero({3, 31}), uniform({3, 31}, 0, 1)}});
 }
 
 void add_products(std::vector<OpCase>& table) {

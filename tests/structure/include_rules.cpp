@@ -70,8 +70,8 @@ const std::vector<Vendor>& vendors() {
   static const auto* const list = new std::vector<Vendor>{
       {"cuda", {"core/cuda/", "ops/cuda/"}, true},
       {"cublas", {"core/cuda/", "ops/cuda/"}, true},
-      {"spdlog/", {"core/system/log.cpp"}},
-      {"fmt/", {"core/system/log.cpp", "train/reproduce/"}},
+      {"spdlog/", {"train/cli/log.cpp"}},
+      {"fmt/", {"train/reproduce/"}},
       {"toml++/", {"train/"}},
       {"cxxopts", {"train/"}},
       {"nlohmann/", {"train/", "tests/"}},

@@ -6,6 +6,7 @@
 #include "models/autoregressive_model.h"
 #include "ops/elementwise.h"
 #include "ops/logistic_mixture.h"
+#include "ops/losses.h"
 #include "ops/norm.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
@@ -164,6 +165,9 @@ TEST_CASE("positions and single functions agree with PyTorch") {
   compare("gelu_erf", 1, [](const auto& x) { return gelu(x[0]); });
   compare("layer_norm", 3, [](const auto& x) { return layer_norm(x[0], x[1], x[2]); });
   compare("logsumexp", 1, [](const auto& x) { return logsumexp(x[0]); });
+  compare("mse_loss", 2, [](const auto& x) { return reshape(mse_loss(x[0], x[1]), {1}); });
+  compare("bce_with_logits", 2,
+          [](const auto& x) { return reshape(binary_cross_entropy_with_logits(x[0], x[1]), {1}); });
   compare("gelu_tanh", 1, [](const auto& in) {
     const Tensor& x = in[0];
     const Tensor inner = mul(add(x, mul(mul(square(x), x), 0.044715)), std::sqrt(2 / std::numbers::pi));

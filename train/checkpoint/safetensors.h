@@ -42,6 +42,9 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   Tensor read(const std::string& name) const;
 
+  // Throws CheckpointError if the names, shapes or dtypes of the tensors in the file are not as expected. The
+  // error lists missing and unexpected names and mismatched shapes.
+  void check_names_and_forms(const std::vector<std::pair<std::string, Tensor>>& expected) const;
   // Reads every named tensor in place, converting between floating dtypes. The names must be those of the
   // file: all missing, extra and mis-shaped tensors and wrong dtypes are named in one error. If `checksum` is
   // given, the file must match it. If an error is thrown, no tensor is overwritten.
@@ -51,7 +54,6 @@ class SafetensorsFile {
  private:
   // Reads a tensor and appends its bytes to a checksum.
   Tensor read(const Entry& entry, Checksum& checksum) const;
-  void check_names_and_forms(const std::vector<std::pair<std::string, Tensor>>& expected) const;
 
   File file_;
   Checksum header_;  // of the bytes before the data

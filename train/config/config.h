@@ -79,6 +79,7 @@ struct ModelConfig {
   bool reversible = false;
   int64_t feedforward_chunks = 1;
   int64_t loss_chunks = 1;
+  std::string init = {};  // a run or checkpoint whose weights a new run starts from; empty: random weights
   // Speech.
   std::string encoder = "transformer";  // or lstm
   int64_t hidden = 320;                 // cells of an LSTM layer in each direction

@@ -124,6 +124,13 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
       .range(1, kLargestSize);
 }
 
+void add_initial_weights(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "model", &Config::model);
+  table.keys_of(scope::every_config(), KeyRole::training);
+  table.add("init", &ModelConfig::init,
+            "run directory or checkpoint whose weights a new run starts from; empty: random weights");
+}
+
 void add_speech_model(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "model", &Config::model);
   table.used_by_benchmarks();
@@ -318,6 +325,7 @@ std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue) {
   add_model(keys, catalogue);
   add_positions_and_memory(keys);
   add_speech_model(keys);
+  add_initial_weights(keys);
   add_optimizer(keys);
   add_schedule(keys);
   add_train(keys);

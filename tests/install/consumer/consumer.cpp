@@ -1,7 +1,8 @@
-// Adds two tensors and takes a gradient through the sum, with the installed library alone.
-#include <cstdio>
+// Adds two tensors and computes a gradient, with the umbrella header and the core part of the installed
+// package.
+#include <tapeformer/tapeformer.h>
 
-#include <all_headers.h>  // made by install_test.cmake
+#include <cstdio>
 
 int main() {
   using namespace tapeformer;

@@ -1,0 +1,41 @@
+#include "core/device_control.h"
+
+#include "core/cuda/precision.h"
+#include "core/cuda/transfers.h"
+
+namespace tapeformer {
+namespace {
+
+// The backend's enumeration has the same values, but its header is not part of the package.
+static_assert(static_cast<int>(Precision::tf32) == static_cast<int>(cuda::Precision::tf32) &&
+              static_cast<int>(Precision::bfloat16) == static_cast<int>(cuda::Precision::bfloat16));
+
+void check_backend(const char* function, Device device) {
+  if (!device.is_cpu() && !kHasCuda)
+    throw DeviceError(concat_text(function, ": this build has no CUDA backend"));
+}
+
+}  // namespace
+
+void synchronize(Device device) {
+  check_backend("synchronize", device);
+  if constexpr (kHasCuda)
+    if (!device.is_cpu()) cuda::synchronize(device);
+}
+
+void set_precision(Device device, Precision precision) {
+  check_backend("set_precision", device);
+  if (device.is_cpu() && precision != Precision::float32)
+    throw DeviceError("set_precision: the CPU computes in float32");
+  if constexpr (kHasCuda)
+    if (!device.is_cpu()) cuda::set_precision(device, static_cast<cuda::Precision>(precision));
+}
+
+Precision precision(Device device) {
+  check_backend("precision", device);
+  if constexpr (kHasCuda)
+    if (!device.is_cpu()) return static_cast<Precision>(cuda::precision(device));
+  return Precision::float32;
+}
+
+}  // namespace tapeformer

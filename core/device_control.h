@@ -1,0 +1,26 @@
+// Waiting for a device, and the precision of its matrix products.
+#pragma once
+
+#include "core/device.h"
+
+namespace tapeformer {
+
+// Waits until the device has finished all work that this process has submitted to it. Returns immediately for
+// the CPU, whose kernels have finished when they return. Tensor::item, to_vector and copies to the CPU wait
+// by themselves.
+void synchronize(Device device);
+
+// How a CUDA device computes products of float32 matrices.
+enum class Precision : unsigned char {
+  float32,
+  tf32,      // operands are rounded to 10 mantissa bits
+  bfloat16,  // linear layers round operands to bfloat16, and models store activations in bfloat16
+};
+// Sets the precision of a device for all later ops; sums are in float32 in every case. The default is
+// float32. Throws DeviceError for the CPU and another precision than float32. Do not call it while another
+// thread uses the device.
+void set_precision(Device device, Precision precision);
+// Returns the precision of a device.
+Precision precision(Device device);
+
+}  // namespace tapeformer

@@ -1,0 +1,61 @@
+// Arithmetic operators on tensors: add, sub, mul, div and neg (ops/elementwise.h) in the notation of
+// formulas. Operands broadcast by NumPy's rules, dtypes must agree, and the results are recorded on the tape.
+#pragma once
+
+#include "ops/elementwise.h"
+
+namespace tapeformer {
+
+inline Tensor operator+(const Tensor& a, const Tensor& b) {
+  return add(a, b);
+}
+inline Tensor operator-(const Tensor& a, const Tensor& b) {
+  return sub(a, b);
+}
+inline Tensor operator*(const Tensor& a, const Tensor& b) {
+  return mul(a, b);
+}
+inline Tensor operator/(const Tensor& a, const Tensor& b) {
+  return div(a, b);
+}
+inline Tensor operator-(const Tensor& x) {
+  return neg(x);
+}
+
+inline Tensor operator+(const Tensor& a, double b) {
+  return add(a, b);
+}
+inline Tensor operator+(double a, const Tensor& b) {
+  return add(b, a);
+}
+inline Tensor operator-(const Tensor& a, double b) {
+  return add(a, -b);
+}
+inline Tensor operator-(double a, const Tensor& b) {
+  return add(neg(b), a);
+}
+inline Tensor operator*(const Tensor& a, double b) {
+  return mul(a, b);
+}
+inline Tensor operator*(double a, const Tensor& b) {
+  return mul(b, a);
+}
+// Multiplies by 1 / b.
+inline Tensor operator/(const Tensor& a, double b) {
+  return mul(a, 1 / b);
+}
+Tensor operator/(double a, const Tensor& b);
+
+// a += b means a = a + b: `a` becomes a handle on a new tensor, and other handles on the old tensor keep its
+// elements. Throws ShapeError if `a` is a leaf that requires a gradient, because the new tensor would not be
+// that leaf; to update a parameter in place, call Tensor::add_from.
+Tensor& operator+=(Tensor& a, const Tensor& b);
+Tensor& operator-=(Tensor& a, const Tensor& b);
+Tensor& operator*=(Tensor& a, const Tensor& b);
+Tensor& operator/=(Tensor& a, const Tensor& b);
+Tensor& operator+=(Tensor& a, double b);
+Tensor& operator-=(Tensor& a, double b);
+Tensor& operator*=(Tensor& a, double b);
+Tensor& operator/=(Tensor& a, double b);
+
+}  // namespace tapeformer

@@ -1,0 +1,30 @@
+// Names of the package beside names of the standard library. Functions of tensors are overloads of functions
+// of numbers.
+#include <tapeformer/tapeformer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <vector>
+
+using namespace std;
+using namespace tapeformer;
+
+double of_numbers(double x) {
+  return exp(x) + log(x) + sqrt(x) + tanh(x) + max(x, 1.0) + div(7, 2).quot;
+}
+
+Tensor of_tensors(const Tensor& x) {
+  return exp(x) + log(x) + sqrt(x) + tanh(x) + max(x, 0) + div(x, x);
+}
+
+// A program's own functions with the names of the package's.
+bool check(bool condition) {
+  return condition;
+}
+bool calls_own_functions(vector<int> values) {
+  generate(values.begin(), values.end(), [] { return 1; });
+  const int threads = accumulate(values.begin(), values.end(), 0);
+  return check(threads > 0);
+}

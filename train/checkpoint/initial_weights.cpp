@@ -1,0 +1,37 @@
+#include "train/checkpoint/initial_weights.h"
+
+#include "core/errors.h"
+#include "core/system/log.h"
+#include "train/checkpoint/checkpoint.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kKey = "model.init: ";
+
+std::string checkpoint_at(const std::string& path) try {
+  return find_checkpoint(path, false);
+} catch (const CheckpointError& error) {
+  throw ConfigError(kKey + std::string(error.what()));
+}
+
+void check_weights(const Checkpoint& checkpoint, const NamedTensorList& expected) {
+  const SafetensorsFile file = checkpoint.model_file();
+  try {
+    file.check_names_and_forms(expected);
+  } catch (const CheckpointError& error) {
+    throw ConfigError(kKey + std::string(error.what()));
+  }
+}
+
+}  // namespace
+
+void load_initial_weights(const std::string& path, const Module& model) {
+  const Checkpoint checkpoint(checkpoint_at(path));
+  const NamedTensors parameters = model.parameters();
+  check_weights(checkpoint, parameters);
+  checkpoint.load_model(parameters);
+  log_info("weights initialised from ", checkpoint.folder());
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,16 @@
+// Weights that a new run takes from an earlier one, for fine-tuning.
+#pragma once
+
+#include <string>
+
+#include "models/module.h"
+
+namespace tapeformer {
+
+// Copies all parameters of `model` from a checkpoint: the latest one of a run directory, or one checkpoint
+// folder. The model may be on any device. Throws ConfigError if there is no such checkpoint, or if its
+// parameters differ from the model's; the message lists missing names, unexpected names and mismatched
+// shapes. Throws CheckpointError if the checkpoint is damaged.
+void load_initial_weights(const std::string& path, const Module& model);
+
+}  // namespace tapeformer

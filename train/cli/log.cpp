@@ -1,0 +1,42 @@
+#include "train/cli/log.h"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "core/system/log.h"
+
+namespace tapeformer::cli {
+namespace {
+
+spdlog::logger& logger() {
+  static auto* const instance = [] {
+    auto* made = new spdlog::logger("tapeformer", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    made->set_pattern("%^%l%$: %v");
+    made->set_level(spdlog::level::trace);
+    return made;
+  }();
+  return *instance;
+}
+
+spdlog::level::level_enum spdlog_level(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug:
+      return spdlog::level::debug;
+    case LogLevel::info:
+      return spdlog::level::info;
+    case LogLevel::warning:
+      return spdlog::level::warn;
+    case LogLevel::error:
+      return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+}  // namespace
+
+void log_to_terminal() {
+  set_log_sink(
+      [](LogLevel level, const std::string& text) { logger().log(spdlog_level(level), "{}", text); });
+}
+
+}  // namespace tapeformer::cli

@@ -1,0 +1,120 @@
+#include "train/cli/run.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <new>
+#include <system_error>
+#include <typeinfo>
+#include <utility>
+
+#include "core/errors.h"
+#include "core/system/log.h"
+#include "core/system/machine.h"
+#include "train/cli/commands.h"
+#include "train/cli/data_advice.h"
+#include "train/cli/log.h"
+#include "train/signals.h"
+
+namespace tapeformer::cli {
+namespace {
+
+constexpr int kFailed = 1, kUsage = 2, kBadData = 3, kNoDevice = 4, kDiverged = 5;
+
+std::string help_text() {
+  std::string text = "tapeformer " + build_info().version +
+                     ": trains autoregressive Transformers with softmax, linear and LSH attention\n\nUsage:\n"
+                     "  tapeformer COMMAND [arguments] [options]\n\nCommands:\n";
+  size_t width = 0;
+  for (const Command& command : commands())
+    width = std::max(width, command.name.size() + command.usage.size());
+  for (const Command& command : commands())
+    text += "  " + command.name + " " + command.usage +
+            std::string(width - command.name.size() - command.usage.size() + 2, ' ') + command.summary + "\n";
+  return text +
+         "\n\"tapeformer COMMAND --help\" explains a command, \"tapeformer --version\" prints the version.\n"
+         "\nExit status:\n"
+         "  0    success\n"
+         "  1    failure while running\n"
+         "  2    wrong usage or config\n"
+         "  3    data or checkpoint missing or corrupt\n"
+         "  4    device not available\n"
+         "  5    training diverged, or a model is not finite\n"
+         "  75   SIGINT or SIGTERM stopped a training, which wrote a checkpoint\n"
+         "  130  SIGINT or SIGTERM ended a process that had nothing to save\n";
+}
+
+int run_command(const std::string& name, Arguments arguments) {
+  if (name == "help" && !arguments.empty()) {
+    const std::string command = std::exchange(arguments.front(), "--help");
+    return run_command(command, arguments);
+  }
+  if (name == "--help" || name == "-h" || name == "help") {
+    print_text(help_text());
+    return 0;
+  }
+  if (name == "--version") {
+    print_text("tapeformer " + build_info().version + "\n");
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const Command& command : commands()) {
+    if (command.name == name) return command.run(arguments);
+    names.push_back(command.name);
+  }
+  throw ConfigError(unknown_text("command", name, names));
+}
+
+int report(const char* text, int code) {
+  log_message(LogLevel::error, text);
+  return code;
+}
+
+// Returns a sentence for an exception without its own exit status. Runtime errors and argument errors of
+// Tapeformer are sentences already. Other texts of the standard library are not printed.
+std::string text_of(const std::exception& error) {
+  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
+    return "cannot use " + file->path1().string() + ": " + file->code().message();
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error))
+    return "the system refuses a resource: " + system->code().message();
+  const bool ours = dynamic_cast<const std::runtime_error*>(&error) || typeid(error) == typeid(ShapeError) ||
+                    typeid(error) == typeid(std::invalid_argument);
+  if (ours) return error.what();
+  return std::string("internal error (") + typeid(error).name() +
+         "); please report it with the command and its config";
+}
+
+int guarded(const std::string& name, const Arguments& arguments) {
+  try {
+    return run_command(name, arguments);
+  } catch (const ConfigError& error) {
+    return report(error.what(), kUsage);
+  } catch (const MissingSetError& error) {
+    return report(text_with_advice(error).c_str(), kBadData);
+  } catch (const DataError& error) {
+    return report(error.what(), kBadData);
+  } catch (const CheckpointWriteError& error) {
+    return report(error.what(), kFailed);
+  } catch (const CheckpointError& error) {
+    return report(error.what(), kBadData);
+  } catch (const DeviceError& error) {
+    return report(error.what(), kNoDevice);
+  } catch (const DivergedError& error) {
+    return report(error.what(), kDiverged);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", kFailed);
+  } catch (const std::exception& error) {
+    return report(text_of(error).c_str(), kFailed);
+  }
+}
+
+}  // namespace
+
+int run(int argc, char** argv) {
+  log_to_terminal();
+  // Commands that train replace these handlers.
+  end_on_signals();
+  if (argc < 2) return report(("which command?\n" + help_text()).c_str(), kUsage);
+  return guarded(argv[1], Arguments(argv + 2, argv + argc));
+}
+
+}  // namespace tapeformer::cli
