@@ -145,8 +145,8 @@ TEST_CASE("cuda: steps of the optimizer are those of the CPU, clipped in each wa
   const StepRule sgd{.momentum = 0.9, .shrink = 0.99, .step_size = 0.1};
   for (const Device device : other_devices())
     for (const DType dtype : {DType::float64, DType::float32})
-      for (const Clipping& clipping : {Clipping{.gradient_scale = -0.5}, Clipping{.largest_norm = 3},
-                                       Clipping{.gradient_scale = 2, .largest_norm = 10, .per_tensor = true}})
+      for (const Clipping& clipping : {Clipping{.gradient_scale = -0.5}, Clipping{.max_norm = 3},
+                                       Clipping{.gradient_scale = 2, .max_norm = 10, .per_tensor = true}})
         for (const bool adaptive : {false, true}) {
           const auto run = [&](Device where) {
             return after_steps(where, dtype, adaptive ? adam : sgd, clipping, adaptive);
