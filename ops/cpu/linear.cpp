@@ -165,8 +165,8 @@ void pack_weight(const LinearShape& shape, const T* w, T* packed) {
 }
 
 template <class T, class Y>
-void linear_forward(Backend, const LinearShape& shape, const T* x, const T* w, const Compute<T>* bias,
-                    Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
+void linear_forward(Backend, const LinearShape& shape, const T* x, const Compute<T>* w,
+                    const Compute<T>* bias, Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
   static_assert(std::is_same_v<T, Y>);
   const int64_t in = shape.in, out = shape.out;
   const bool few = shape.rows <= kFewRows;
@@ -225,7 +225,7 @@ void linear_forward_packed(const LinearShape& shape, const T* x, const T* packed
 }
 
 template <class T, class Y>
-void linear_backward(Backend, const LinearShape& shape, const Y* g, const T* x, const T* w,
+void linear_backward(Backend, const LinearShape& shape, const Y* g, const T* x, const Compute<T>* w,
                      Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, T* gx,
                      Compute<T>* gw, Compute<T>* gbias) {
   static_assert(std::is_same_v<T, Y>);
