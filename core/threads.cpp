@@ -1,10 +1,10 @@
 #include "core/threads.h"
 
 #ifdef __SANITIZE_THREAD__
-// OpenBLAS is not instrumented: ThreadSanitizer intercepts its calls of memcpy, but does not see how its
-// threads synchronise.
+// OpenBLAS is not instrumented. ThreadSanitizer intercepts the calls of memcpy and memset in OpenBLAS, but
+// does not see the synchronisation of its threads.
 extern "C" const char* __tsan_default_suppressions() {
-  return "called_from_lib:libopenblas\n";
+  return "race:libopenblas\n";
 }
 #endif
 

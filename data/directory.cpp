@@ -38,9 +38,9 @@ bool has_file_of(const KnownSet& set, const fs::path& folder) {
                      [&](const KnownFile& file) { return locate_file(folder, file.name).has_value(); });
 }
 
-std::string missing_set_text(const KnownSet& set, const std::vector<fs::path>& looked_in) {
+std::string missing_set_text(const KnownSet& set, const std::vector<fs::path>& searched_folders) {
   std::string text = concat_text(set.name, ": data set not found; looked in");
-  for (const fs::path& folder : looked_in)
+  for (const fs::path& folder : searched_folders)
     text += "\n  " + folder.string() + (is_present(folder) ? "" : " (no such folder)");
   return concat_text(text, "\nto get it: ", set.how_to_get);
 }
@@ -65,8 +65,8 @@ fs::path require_set(const KnownSet& set, const std::string& data_dir) {
   throw MissingSetError(set, candidate_folders(set, data_dir));
 }
 
-MissingSetError::MissingSetError(const KnownSet& missing, const std::vector<fs::path>& looked_in)
-    : DataError(missing_set_text(missing, looked_in)), set(&missing) {}
+MissingSetError::MissingSetError(const KnownSet& missing, const std::vector<fs::path>& searched_folders)
+    : DataError(missing_set_text(missing, searched_folders)), set(&missing) {}
 
 fs::path contents_folder(const KnownSet& set, const fs::path& folder) {
   const bool nested = set.format == DatasetFormat::an4 && !is_folder(folder / "etc");

@@ -22,7 +22,7 @@ namespace tapeformer {
 // data set.
 class MissingSetError : public DataError {
  public:
-  MissingSetError(const KnownSet& missing, const std::vector<std::filesystem::path>& looked_in);
+  MissingSetError(const KnownSet& missing, const std::vector<std::filesystem::path>& searched_folders);
   const KnownSet* set;
 };
 

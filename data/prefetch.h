@@ -22,7 +22,7 @@ class Prefetch {
  public:
   explicit Prefetch(std::function<T(int64_t step)> make, int64_t first = 0,
                     int64_t last = std::numeric_limits<int64_t>::max(), size_t depth = 2)
-      : make_(std::move(make)),
+      : make_item_(std::move(make)),
         depth_(std::max<size_t>(depth, 1)),
         thread_([this, first, last](const std::stop_token& stop) { produce(stop, first, last); }) {}
   Prefetch(const Prefetch&) = delete;
@@ -33,7 +33,7 @@ class Prefetch {
   // the last complete item throw the same exception.
   std::optional<T> next() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !ready_.empty() || done_; });
+    condition_.wait(lock, [&] { return !ready_.empty() || done_; });
     if (ready_.empty()) {
       if (failure_) std::rethrow_exception(failure_);
       return std::nullopt;
@@ -41,7 +41,7 @@ class Prefetch {
     T item = std::move(ready_.front());
     ready_.pop_front();
     lock.unlock();
-    changed_.notify_all();
+    condition_.notify_all();
     return item;
   }
 
@@ -51,14 +51,14 @@ class Prefetch {
     try {
       for (int64_t step = first; step < last; ++step) {
         std::unique_lock lock(mutex_);
-        if (!changed_.wait(lock, stop, [&] { return ready_.size() < depth_; })) return;
+        if (!condition_.wait(lock, stop, [&] { return ready_.size() < depth_; })) return;
         lock.unlock();
         if (stop.stop_requested()) return;
-        T item = make_(step);
+        T item = make_item_(step);
         lock.lock();
         ready_.push_back(std::move(item));
         lock.unlock();
-        changed_.notify_all();
+        condition_.notify_all();
       }
     } catch (...) {
       failure = std::current_exception();
@@ -66,16 +66,16 @@ class Prefetch {
     const std::lock_guard lock(mutex_);
     failure_ = failure;
     done_ = true;
-    changed_.notify_all();
+    condition_.notify_all();
   }
 
-  std::function<T(int64_t)> make_;
+  std::function<T(int64_t)> make_item_;
   size_t depth_;
   std::mutex mutex_;  // guards ready_, failure_ and done_
   std::deque<T> ready_;
   std::exception_ptr failure_;
   bool done_ = false;
-  std::condition_variable_any changed_;
+  std::condition_variable_any condition_;
   std::jthread thread_;  // declared last, so that it is destroyed first
 };
 

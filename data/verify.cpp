@@ -24,7 +24,7 @@ SetReport report_of(const KnownSet& set, const std::string& data_dir) {
   SetReport report;
   report.set = &set;
   report.name = set.name;
-  report.looked_in = candidate_folders(set, data_dir);
+  report.searched_folders = candidate_folders(set, data_dir);
   report.folder = locate_set(set, data_dir);
   return report;
 }
@@ -74,7 +74,7 @@ SetReport verify_set(const std::string& name, const std::string& data_dir) {
 
 void require_good(const SetReport& report) {
   if (report.good()) return;
-  if (!report.folder) throw MissingSetError(*report.set, report.looked_in);
+  if (!report.folder) throw MissingSetError(*report.set, report.searched_folders);
   std::string text = report.name + ": not as published, in " + report.folder->string();
   for (const FileReport& file : report.files)
     if (!file.problem.empty()) text += "\n  " + file.problem;

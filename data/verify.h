@@ -24,7 +24,7 @@ struct FileReport {
 struct SetReport {
   const KnownSet* set = nullptr;
   std::string name;
-  std::vector<std::filesystem::path> looked_in;
+  std::vector<std::filesystem::path> searched_folders;
   std::optional<std::filesystem::path> folder;  // std::nullopt if the data set was not found
   std::vector<FileReport> files;
   // Returns whether the data set was found and no file has a problem.

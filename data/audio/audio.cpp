@@ -58,8 +58,8 @@ int64_t sphere_number(std::string_view header, const std::string& name) {
   return std::strtoll(sphere_field(header, name).c_str(), nullptr, 10);
 }
 
-// Returns the size in bytes of a SPHERE file according to its header, 0 if the header has no size, or -1 if
-// the size is invalid.
+// Returns the size in bytes of a SPHERE file according to its header. Returns 0 if the header has no size,
+// and -1 if the size is invalid.
 int64_t sphere_bytes(std::string_view header) {
   const int64_t count = sphere_number(header, "sample_count");
   const int64_t size = sphere_number(header, "sample_n_bytes");
@@ -152,8 +152,8 @@ void check_format(const std::string& name, const SF_INFO& info) {
         concat_text(name, ": expected 1 to ", kMaxFileChannels, " channels, found ", info.channels));
 }
 
-// Opens a recording and fills `info`. If the header does not contain the number of samples, counts the
-// samples as far as the options need them.
+// Opens a recording and fills `info`. If the header has no number of samples, counts the samples up to the
+// end that the options need.
 Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOptions& options) {
   require_regular_file(path);
   const Bytes header = first_bytes(path);
@@ -223,7 +223,7 @@ AudioStream::~AudioStream() = default;
 
 void AudioStream::start() {
   const SF_INFO& info = source_->info;
-  if (info.frames <= 0) throw DataError(name_ + ": holds no samples");
+  if (info.frames <= 0) throw DataError(name_ + ": contains no samples");
   if (info.channels > 1 && !options_.channel)
     throw DataError(
         concat_text(name_, ": has ", info.channels, " channels, expected 1; the option channel chooses one"));

@@ -1,10 +1,9 @@
 // Readers of recordings in WAV, FLAC, Ogg and NIST SPHERE files. The format is detected by the contents, not
 // by the name. All functions are thread-safe.
 //
-// Throws DataError with the path if the file is missing, is not audio, has an unsupported container, is
-// shorten-compressed SPHERE, or is shorter than its header says. Also throws DataError if the recording has
-// no samples, has several channels but none is chosen, has another rate than the requested rate, or exceeds
-// the maximum length.
+// Throws DataError with the path if the file is missing, is not audio, has an unsupported container or
+// compression, or is truncated. Also throws DataError for a recording without samples, with several channels
+// and no chosen channel, with another rate than requested, or above the maximum length.
 #pragma once
 
 #include <cstdint>

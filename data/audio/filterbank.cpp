@@ -225,18 +225,18 @@ float dot(const float* a, const float* b, int64_t count) {
 
 }  // namespace
 
-int64_t Filterbank::start_of(int64_t frame) const {
+int64_t Filterbank::first_sample(int64_t frame) const {
   const int64_t centred = options_.snip_edges ? 0 : tables_->shift / 2 - tables_->length / 2;
   return frame * tables_->shift + centred;
 }
 
 Tensor Filterbank::compute(std::span<const float> samples, const RandomStream& noise) const {
   const auto count = static_cast<int64_t>(samples.size());
-  return frames_of({samples.data(), 0, count}, 0, frames(count), noise);
+  return compute_frames({samples.data(), 0, count}, 0, frames(count), noise);
 }
 
-Tensor Filterbank::frames_of(const Signal& signal, int64_t begin, int64_t end,
-                             const RandomStream& noise) const {
+Tensor Filterbank::compute_frames(const Signal& signal, int64_t begin, int64_t end,
+                                  const RandomStream& noise) const {
   const Tables& tables = *tables_;
   const Tensor features = Tensor::empty({end - begin, options_.dims()});
   std::vector<float> raw(static_cast<size_t>(tables.length)), frame(static_cast<size_t>(tables.padded), 0.0f);
@@ -248,7 +248,7 @@ Tensor Filterbank::frames_of(const Signal& signal, int64_t begin, int64_t end,
   float* y = frame.data();
   for (int64_t t = begin; t < end; ++t) {
     float* out = features.data<float>() + (t - begin) * options_.dims();
-    extract(signal.samples, signal.first, signal.count, start_of(t), tables.length, x);
+    extract(signal.samples, signal.first, signal.count, first_sample(t), tables.length, x);
     if (options_.dither > 0) add_noise(x, tables.length, static_cast<float>(options_.dither), noise, t);
     const float mean = sum_of(x, tables.length) / static_cast<float>(tables.length);
 #pragma omp simd
@@ -274,26 +274,26 @@ FilterbankStream::FilterbankStream(const Filterbank& filterbank, const RandomStr
     : filterbank_(filterbank), noise_(noise) {}
 
 Tensor FilterbankStream::push(std::span<const float> samples) {
-  held_.insert(held_.end(), samples.begin(), samples.end());
+  buffer_.insert(buffer_.end(), samples.begin(), samples.end());
   const int64_t length = filterbank_.options().frame_length();
   int64_t end = next_;
-  while (filterbank_.start_of(end) + length <= this->samples()) ++end;
-  return take(end);
+  while (filterbank_.first_sample(end) + length <= this->samples()) ++end;
+  return compute_until(end);
 }
 
 Tensor FilterbankStream::finish() {
-  return take(filterbank_.frames(samples()));
+  return compute_until(filterbank_.frames(samples()));
 }
 
-Tensor FilterbankStream::take(int64_t end) {
+Tensor FilterbankStream::compute_until(int64_t end) {
   const Tensor result =
-      filterbank_.frames_of({held_.data(), first_, samples()}, next_, std::max(next_, end), noise_);
+      filterbank_.compute_frames({buffer_.data(), first_, samples()}, next_, std::max(next_, end), noise_);
   next_ = std::max(next_, end);
   // Keeps the samples that frames at the end of the signal mirror.
   const int64_t kept =
-      std::min(filterbank_.start_of(next_), samples() - 2 * filterbank_.options().frame_length());
+      std::min(filterbank_.first_sample(next_), samples() - 2 * filterbank_.options().frame_length());
   if (const int64_t drop = std::max<int64_t>(0, kept - first_); drop > 0) {
-    held_.erase(held_.begin(), held_.begin() + drop);
+    buffer_.erase(buffer_.begin(), buffer_.begin() + drop);
     first_ += drop;
   }
   return result;

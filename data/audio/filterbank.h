@@ -59,8 +59,8 @@ class Filterbank {
     int64_t first, count;
   };
   // Returns the first sample of a frame, which is negative if the frame begins before the signal.
-  int64_t start_of(int64_t frame) const;
-  Tensor frames_of(const Signal& signal, int64_t begin, int64_t end, const RandomStream& noise) const;
+  int64_t first_sample(int64_t frame) const;
+  Tensor compute_frames(const Signal& signal, int64_t begin, int64_t end, const RandomStream& noise) const;
 
   FilterbankOptions options_;
   std::unique_ptr<const Tables> tables_;
@@ -78,14 +78,14 @@ class FilterbankStream {
   // Returns the remaining frames after the last samples.
   Tensor finish();
   // Returns the number of samples so far.
-  int64_t samples() const { return first_ + static_cast<int64_t>(held_.size()); }
+  int64_t samples() const { return first_ + static_cast<int64_t>(buffer_.size()); }
 
  private:
-  Tensor take(int64_t end);
+  Tensor compute_until(int64_t end);
 
   const Filterbank& filterbank_;
   RandomStream noise_;
-  std::vector<float> held_;  // samples from index first_
+  std::vector<float> buffer_;  // samples from index first_
   int64_t first_ = 0;
   int64_t next_ = 0;  // index of the next frame
 };

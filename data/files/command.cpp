@@ -59,7 +59,7 @@ int read_within(pid_t child, int pipe, int file, const CommandLimits& limits, co
   const auto give_up = [&](const std::string& why) {
     kill(-child, SIGKILL);
     waitpid(child, nullptr, 0);
-    throw DataError(concat_text("\"", command, "\" ", why, " and was ended"));
+    throw DataError(concat_text("\"", command, "\" ", why, " and was killed"));
   };
   const std::string too_long = concat_text("took longer than ", limits.seconds, " seconds");
   std::vector<char> block(1 << 16);
@@ -96,9 +96,11 @@ void end_running_commands() noexcept {
 
 CommandOutput::CommandOutput(const Words& command, const CommandLimits& limits)
     : file_(memfd_create("command", MFD_CLOEXEC)) {
-  if (file_.number() < 0) throw DataError(concat_text("no file in memory: ", std::strerror(errno)));
+  if (file_.number() < 0)
+    throw DataError(concat_text("cannot create a file in memory: ", std::strerror(errno)));
   int ends[2] = {};
-  if (pipe2(ends, O_CLOEXEC) != 0) throw DataError(concat_text("no pipe: ", std::strerror(errno)));
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    throw DataError(concat_text("cannot create a pipe: ", std::strerror(errno)));
   const Descriptor from(ends[0]);
   auto to = std::make_unique<Descriptor>(ends[1]);
   std::vector<char*> arguments;

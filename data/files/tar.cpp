@@ -48,19 +48,19 @@ int64_t checksum(const Block& block) {
 }  // namespace
 
 TarReader::TarReader(const std::filesystem::path& archive, int64_t max_bytes)
-    : archive_(archive.string()), file_(archive), left_(max_bytes) {}
+    : archive_(archive.string()), file_(archive), budget_(max_bytes) {}
 
 bool TarReader::read_block(uint8_t* out) {
-  left_ -= kBlock;
-  if (left_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
+  budget_ -= kBlock;
+  if (budget_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
   const size_t got = file_.read(out, kBlock);
   if (got != 0 && got != kBlock) throw DataError(archive_ + ": the tar archive ends early");
   return got == kBlock;
 }
 
 void TarReader::skip(int64_t bytes) {
-  left_ -= bytes;
-  if (left_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
+  budget_ -= bytes;
+  if (budget_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
   std::array<uint8_t, 1 << 14> ignored;
   while (bytes > 0) {
     const auto wanted = std::min<int64_t>(bytes, ignored.size());
@@ -72,14 +72,14 @@ void TarReader::skip(int64_t bytes) {
 
 std::optional<TarMember> TarReader::next() {
   for (Block block;;) {
-    skip(content_ + padding_);
-    content_ = padding_ = 0;
+    skip(unread_ + padding_);
+    unread_ = padding_ = 0;
     if (!read_block(block.data())) return std::nullopt;
     if (std::all_of(block.begin(), block.end(), [](uint8_t byte) { return byte == 0; })) return std::nullopt;
     const int64_t bytes = number_field(block, kSize);
     if (number_field(block, kChecksum) != checksum(block) || bytes < 0)
       throw DataError(archive_ + ": is not a tar archive, or is damaged");
-    content_ = bytes;
+    unread_ = bytes;
     padding_ = (kBlock - bytes % kBlock) % kBlock;
     const char type = static_cast<char>(block[kType]);
     const std::string path = text_field(block, kName);
@@ -88,11 +88,11 @@ std::optional<TarMember> TarReader::next() {
 }
 
 size_t TarReader::read(uint8_t* out, size_t count) {
-  const size_t wanted = std::min(count, static_cast<size_t>(content_));
+  const size_t wanted = std::min(count, static_cast<size_t>(unread_));
   if (file_.read(out, wanted) != wanted) throw DataError(archive_ + ": the tar archive ends early");
-  content_ -= static_cast<int64_t>(wanted);
-  left_ -= static_cast<int64_t>(wanted);
-  if (left_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
+  unread_ -= static_cast<int64_t>(wanted);
+  budget_ -= static_cast<int64_t>(wanted);
+  if (budget_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
   return wanted;
 }
 

@@ -33,8 +33,8 @@ class TarReader {
 
   std::string archive_;
   UnpackedFile file_;
-  int64_t left_;         // bytes until max_bytes
-  int64_t content_ = 0;  // unread bytes of the current member
+  int64_t budget_;       // remaining bytes below max_bytes
+  int64_t unread_ = 0;   // unread bytes of the current member
   int64_t padding_ = 0;  // bytes between the current member and the next block
 };
 

@@ -25,9 +25,9 @@ constexpr std::array<const char*, 24> kTimitCore = {
     "dab0", "wbt0", "elc0", "tas1", "wew0", "pas0", "jmp0", "lnt0", "pkt0", "lll0", "tls0", "jlm0",
     "bpm0", "klt0", "nlp0", "cmj0", "jdh0", "mgd0", "grt0", "njm0", "dhc0", "jln0", "pam0", "mld0"};
 
-void require_split(const std::string& set, const std::string& split) {
+void require_split(const std::string& corpus, const std::string& split) {
   if (split != "train" && split != "test")
-    throw ConfigError(set + " has the splits train and test, not \"" + split + "\"");
+    throw ConfigError(corpus + ": expected the split train or test, not \"" + split + "\"");
 }
 
 // Returns all files below a folder with an extension (in lower case), sorted by path.
@@ -38,7 +38,7 @@ std::vector<fs::path> files_below(const fs::path& folder, const std::string& ext
   for (const auto& entry : entries_below(folder))
     if (entry.is_regular_file(ignored) && lower_case(entry.path().extension().string()) == extension)
       files.push_back(entry.path());
-  if (files.empty()) throw DataError(folder.string() + ": holds no " + extension + " files");
+  if (files.empty()) throw DataError(folder.string() + ": contains no " + extension + " files");
   return files;
 }
 
@@ -146,12 +146,12 @@ Utterance spoken_digit(const fs::path& path) {
 }  // namespace
 
 Corpus read_an4(const fs::path& folder, const std::string& split, Faults* faults) {
-  require_split("an4", split);
+  require_split("AN4", split);
   const auto ids = read_lines(folder / "etc" / ("an4_" + split + ".fileids"));
   const fs::path text_path = folder / "etc" / ("an4_" + split + ".transcription");
   const auto texts = read_lines(text_path);
   const Lexicon lexicon = Lexicon::read(folder / "etc" / "an4.dic", faults);
-  Corpus corpus{"an4 " + split, {}};
+  Corpus corpus{"AN4 " + split, {}};
   UniqueIds unique_ids;
   for (size_t i = 0; i < ids.size(); ++i)
     collect_fault(faults, [&] {
@@ -174,8 +174,8 @@ Corpus read_an4(const fs::path& folder, const std::string& split, Faults* faults
 }
 
 Corpus read_spoken_digits(const fs::path& folder, const std::string& split, Faults* faults) {
-  require_split("fsdd", split);
-  Corpus corpus{"fsdd " + split, {}};
+  require_split("spoken digits", split);
+  Corpus corpus{"spoken digits " + split, {}};
   for (const fs::path& path : files_below(folder / "recordings", ".wav"))
     collect_fault(faults, [&] {
       Utterance utterance = spoken_digit(path);
@@ -187,8 +187,8 @@ Corpus read_spoken_digits(const fs::path& folder, const std::string& split, Faul
 }
 
 Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set, Faults* faults) {
-  require_split("timit", split);
-  Corpus corpus{"timit " + split, {}};
+  require_split("TIMIT", split);
+  Corpus corpus{"TIMIT " + split, {}};
   UniqueIds unique_ids;
   for (const fs::path& path : files_below(path_in_any_case(folder, split), ".phn")) {
     const std::string sentence = lower_case(path.stem().string());
@@ -217,7 +217,7 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
 }
 
 Corpus read_librispeech(const fs::path& folder, const std::string& split, Faults* faults) {
-  Corpus corpus{"librispeech " + split, {}};
+  Corpus corpus{"LibriSpeech " + split, {}};
   UniqueIds unique_ids;
   for (const fs::path& path : files_below(folder / split, ".txt")) {
     if (!path.filename().string().ends_with(".trans.txt")) continue;

@@ -273,7 +273,7 @@ void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, 
         file->write(features.raw(), static_cast<size_t>(features.bytes()));
         written.append(features.raw(), static_cast<size_t>(features.bytes()));
       } else if (!file) {
-        held_.push_back(features);
+        tensors_.push_back(features);
       }
     }
   }
@@ -358,7 +358,7 @@ bool FeatureStore::open_cache(const std::string& path, int64_t count) {
 Tensor FeatureStore::features(int64_t i) const {
   const Entry& entry = entries_[static_cast<size_t>(i)];
   if (!entry.error.empty()) throw DataError(entry.error);
-  if (!file_) return held_[static_cast<size_t>(i)].clone();
+  if (!file_) return tensors_[static_cast<size_t>(i)].clone();
   Tensor features = Tensor::empty({entry.frames, entry.dims});
   file_->read_at(features.raw(), static_cast<size_t>(features.bytes()), static_cast<size_t>(entry.offset));
   return features;

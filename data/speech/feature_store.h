@@ -74,7 +74,7 @@ class FeatureStore {
   void write_index(File& file, Checksum checksum) const;
 
   std::vector<Entry> entries_;
-  std::vector<Tensor> held_;
+  std::vector<Tensor> tensors_;
   std::unique_ptr<const File> file_;
   int64_t dims_ = 0;
   bool from_cache_ = false;

@@ -93,14 +93,14 @@ Tensor DeltaStream::push(const Tensor& features, bool last) {
   check_features("DeltaStream", features);
   if (dims_ == 0) dims_ = features.size(1);
   check(features.size(1) == dims_, "DeltaStream", "expected ", dims_, " dims, found ", features.shape());
-  held_.insert(held_.end(), features.data<float>(), features.data<float>() + features.numel());
-  const int64_t count = first_ + static_cast<int64_t>(held_.size()) / dims_;
+  buffer_.insert(buffer_.end(), features.data<float>(), features.data<float>() + features.numel());
+  const int64_t count = first_ + static_cast<int64_t>(buffer_.size()) / dims_;
   const auto reach = static_cast<int64_t>(filters_.back().size() / 2);
   const int64_t end = last ? count : std::max(next_, count - reach);
-  const Tensor result = deltas_of({held_.data(), first_, count, dims_}, next_, end, filters_);
+  const Tensor result = deltas_of({buffer_.data(), first_, count, dims_}, next_, end, filters_);
   next_ = end;
   if (const int64_t drop = next_ - reach - first_; drop > 0) {
-    held_.erase(held_.begin(), held_.begin() + drop * dims_);
+    buffer_.erase(buffer_.begin(), buffer_.begin() + drop * dims_);
     first_ += drop;
   }
   return result;

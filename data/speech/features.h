@@ -28,7 +28,7 @@ class DeltaStream {
 
  private:
   std::vector<std::vector<float>> filters_;  // one per order
-  std::vector<float> held_;                  // frames from index first_
+  std::vector<float> buffer_;                // frames from index first_
   int64_t dims_ = 0, first_ = 0, next_ = 0;
 };
 

@@ -65,7 +65,7 @@ class Cursor {
 };
 
 Tensor read_plain(Cursor& cursor, DType dtype) {
-  // A byte with the number of bytes of a size precedes every size.
+  // A byte before each size contains the number of bytes of the size.
   const auto size = [&] {
     if (cursor.value<char>() != 4) cursor.fail("expected sizes of 4 bytes");
     return int64_t{cursor.value<int32_t>()};
@@ -77,8 +77,8 @@ Tensor read_plain(Cursor& cursor, DType dtype) {
   return matrix.to(DType::float32);
 }
 
-// Decodes 8 bits: 0 to 64 are between the minimum and the first quartile of the column, 65 to 192 between the
-// quartiles, and the rest between the third quartile and the maximum.
+// Decodes 8 bits. Codes 0 to 64 are between the minimum and the first quartile of the column, and codes up to
+// 192 between the quartiles. Larger codes are between the third quartile and the maximum.
 float between_percentiles(uint8_t code, const float (&percentile)[4]) {
   const auto c = static_cast<float>(code);
   if (code <= 64) return percentile[0] + (percentile[1] - percentile[0]) * c / 64;

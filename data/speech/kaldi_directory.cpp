@@ -64,7 +64,7 @@ Table read_table(const fs::path& path, Problems& problems) {
     if (const auto [old, added] = table.try_emplace(id, Entry{line, words}); !added)
       report(problems, line, concat_text("\"", id, "\" is a duplicate of line ", old->second.line.number));
   }
-  if (table.empty()) problems.push_back({path.string() + ": holds no entries"});
+  if (table.empty()) problems.push_back({path.string() + ": contains no entries"});
   return table;
 }
 

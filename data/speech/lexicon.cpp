@@ -45,7 +45,7 @@ Lexicon Lexicon::read(const std::filesystem::path& path, std::vector<std::string
       if (words.empty()) line.fail("\"" + word + "\" has no phones");
       for (std::string& phone : words) {
         if (is_stressed(phone)) phone.pop_back();
-        if (phones && !phones->contains(phone)) line.fail("\"" + phone + "\" is no phone of this lexicon");
+        if (phones && !phones->contains(phone)) line.fail("\"" + phone + "\" is not a phone of this lexicon");
       }
       lexicon.add(word, words);
     } catch (const DataError& error) {

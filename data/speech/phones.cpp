@@ -43,7 +43,7 @@ PhoneTable::PhoneTable(const Words& phones) {
   for (const std::string& phone : phones) {
     require_utf8(phone, "phone \"" + phone + "\"");
     if (phone.empty() || phone.find_first_of(" \t\r\n") != std::string::npos || phone == names_.front())
-      throw DataError("\"" + phone + "\" is no name for a phone");
+      throw DataError("\"" + phone + "\" is not a valid name of a phone");
     if (!numbers_.emplace(phone, classes()).second)
       throw DataError("phone \"" + phone + "\" is listed twice");
     names_.push_back(phone);
@@ -110,7 +110,7 @@ std::string fold_timit(const std::string& phone, PhoneSet set) {
     return set == PhoneSet::timit48 ? phone : "sil";
   for (const Folding& row : kTimit)
     if (row.phone == phone) return std::string(name_in(row, set));
-  throw DataError("\"" + phone + "\" is no phone of TIMIT");
+  throw DataError("\"" + phone + "\" is not a phone of TIMIT");
 }
 
 Words fold_timit(const Words& phones, PhoneSet set) {

@@ -1,6 +1,6 @@
-// Phones, the labels of speech: tables of their names, and the mapping of the 61 phones of TIMIT to 48 phones
-// for training and 39 for scoring (Lee and Hon 1989, "Speaker-independent phone recognition using hidden
-// Markov models").
+// Phones, the labels of speech: tables of their names, and sets of phones of TIMIT. The 61 phones of TIMIT
+// are mapped to 48 for training and 39 for scoring (Lee and Hon 1989, "Speaker-independent phone recognition
+// using hidden Markov models").
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class PhoneTable {
 PhoneTable make_phone_table(const std::vector<Words>& sequences);
 
 // Reads a table with one phone per line, or with lines "phone number" as in phones.txt of Kaldi. Numbers must
-// be consecutive and begin with <eps> or <blank> as 0.
+// be consecutive, and number 0 must be <eps> or <blank>.
 PhoneTable read_phones(const std::filesystem::path& path);
 
 enum class PhoneSet { timit61, timit48, timit39 };

@@ -56,7 +56,7 @@ class Recordings {
     }
     if (paths_.empty())
       throw DataError(concat_text(
-          folder.string(), ": holds no recordings (.wav, .flac, .ogg, .sph)",
+          folder.string(), ": contains no recordings (.wav, .flac, .ogg, .sph)",
           compressed == 0 ? ""
                           : concat_text("; convert its ", compressed, " .mp3, .m4a or .opus files, for ",
                                         "example with ffmpeg")));
@@ -122,7 +122,7 @@ std::string speaker_rule(const Recordings& recordings, const std::string& wanted
 Lexicon merged_lexicon(const std::vector<fs::path>& paths) {
   Lexicon all;
   for (const fs::path& path : paths) all.add(Lexicon::read(path));
-  if (all.size() == 0) throw DataError("the lexicon holds no words");
+  if (all.size() == 0) throw DataError("the lexicon contains no words");
   return all;
 }
 
@@ -140,7 +140,7 @@ struct Preparation {
 // Throws DataError if the recording cannot be read.
 void check_sound(const fs::path& path, PrepareReport& report) {
   const AudioInfo info = read_audio_info(path);
-  if (info.samples == 0) throw DataError(path.string() + ": holds no samples");
+  if (info.samples == 0) throw DataError(path.string() + ": contains no samples");
   ++report.rates[info.rate];
   report.several_channels += info.channels > 1;
 }

@@ -169,7 +169,7 @@ std::vector<Transcript> read_folder(const fs::path& folder, Faults* faults) {
       transcripts.push_back({name.replace_extension().string(), trimmed(text), "", path.string() + ":1"});
     });
   if (transcripts.empty() && (!faults || faults->empty()))
-    throw DataError(folder.string() + ": holds no transcripts (.trans.txt, .txt or .lab files)");
+    throw DataError(folder.string() + ": contains no transcripts (.trans.txt, .txt or .lab files)");
   return transcripts;
 }
 
@@ -221,7 +221,7 @@ std::vector<Transcript> read_transcripts(const fs::path& path, const TranscriptC
   const auto lines = read_lines(path);
   const char separator = separator_of(path, lines.empty() ? "" : lines.front().text);
   auto transcripts = separator ? read_table(lines, separator, columns, faults) : read_list(lines);
-  if (transcripts.empty()) throw DataError(path.string() + ": holds no transcripts");
+  if (transcripts.empty()) throw DataError(path.string() + ": contains no transcripts");
   return transcripts;
 }
 

@@ -94,7 +94,7 @@ std::vector<fs::path> part_folders(const fs::path& folder, const SpeechChecks& c
 
 void verify_librispeech(const fs::path& folder, const SpeechChecks& checks, Faults& faults) {
   const auto parts = part_folders(folder, checks, [](const fs::path&) { return true; });
-  if (parts.empty()) throw DataError(folder.string() + ": holds no parts, such as dev-clean");
+  if (parts.empty()) throw DataError(folder.string() + ": contains no parts, such as dev-clean");
   ContentCheck check_one(checks);
   for (const fs::path& part : parts)
     collect(faults, [&] {
@@ -133,7 +133,7 @@ void verify_kaldi(const fs::path& folder, const SpeechChecks& checks, Faults& fa
 
 void verify_lexicon(const fs::path& path, bool cmudict, Faults& faults) {
   const Lexicon lexicon = Lexicon::read(path, &faults, cmudict ? &kCmudictPhones : nullptr);
-  if (lexicon.size() == 0) throw DataError(path.string() + ": holds no words");
+  if (lexicon.size() == 0) throw DataError(path.string() + ": contains no words");
 }
 
 void verify_set_contents(const KnownSet& set, const fs::path& path, SpeechChecks checks, Faults& faults) {

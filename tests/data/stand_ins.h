@@ -16,7 +16,7 @@
 
 namespace tapeformer::test {
 
-// The phones of CMUdict, with stress.
+// Return the vowels and consonants of CMUdict, without stress.
 inline const Words& cmudict_vowels() {
   static const Words vowels = {"AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER",
                                "EY", "IH", "IY", "OW", "OY", "UH", "UW"};

@@ -19,7 +19,7 @@ TEST_CASE("list reports the folder of every data set, or the searched folders") 
   REQUIRE(reports.size() == set_names([](const KnownSet& set) { return !set.files.empty(); }).size());
   for (const SetReport& report : reports) {
     CAPTURE(report.name);
-    CHECK(report.looked_in.front() == dir / report.name);
+    CHECK(report.searched_folders.front() == dir / report.name);
     if (report.name == "mnist") {
       CHECK(report.folder == dir / "mnist");
       CHECK(report.files.at(0).path == dir / "mnist" / "train-images-idx3-ubyte.gz");

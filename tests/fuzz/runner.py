@@ -22,7 +22,7 @@ SANITIZER = re.compile(r"Sanitizer|runtime error:")
 # Accepted failures of large requests: the OpenMP library cannot start thousands of threads within the memory limit,
 # and the sanitizer aborts allocations whose failure the release program reports.
 NO_THREAD = re.compile(rb"libgomp: Thread creation failed")
-SANITIZED_MEMORY = re.compile(r"AddressSanitizer: (out of memory|allocation-size-too-big|requested allocation size)")
+SANITIZED_MEMORY = re.compile(r"(Address|Thread)Sanitizer: (out of memory|allocation-size-too-big|requested allocation size)")
 FORBIDDEN = set("\u2028\u2029\u200e\u200f\u061c") | {chr(c) for c in [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]}
 
 
@@ -51,7 +51,8 @@ class Outcome:
 class Program:
     def __init__(self, path, seconds=20, memory=1 << 30):
         self.path = os.path.abspath(path)
-        self.sanitized = b"__asan_init" in pathlib.Path(self.path).read_bytes()
+        symbols = pathlib.Path(self.path).read_bytes()
+        self.sanitized = b"__asan_init" in symbols or b"__tsan_init" in symbols
         self.seconds = seconds * (5 if self.sanitized else 1)
         self.memory = memory * (3 if self.sanitized else 1)
 
@@ -62,6 +63,7 @@ class Program:
             "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "https_proxy": proxy, "http_proxy": proxy,
             "ALL_PROXY": proxy, "LC_ALL": "C.UTF-8",
             "ASAN_OPTIONS": f"exitcode=99:allocator_may_return_null=1:max_allocation_size_mb={self.memory // MEBIBYTE}",
+            "TSAN_OPTIONS": f"exitcode=99:allocator_may_return_null=1:max_allocation_size_mb={self.memory // MEBIBYTE}",
             "UBSAN_OPTIONS": "print_stacktrace=1:exitcode=99",
         }
 

@@ -80,7 +80,7 @@ TEST_CASE("a run stopped by SIGTERM wherever it is and resumed equals an uninter
   for (int attempt = 0; attempt < 50 && (result.step < 60 || result.stop_signal); ++attempt) {
     std::jthread killer([&](const std::stop_token& done) {
       while (!done.stop_requested()) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(15 * (attempt + 1)));
+        std::this_thread::sleep_for(std::chrono::milliseconds(15 << attempt / 6));
         kill(getpid(), SIGTERM);
       }
     });

@@ -96,7 +96,10 @@ void prepare_action(const std::vector<std::string>& names, const CommandLine& li
   for (const std::string& name : names)
     for (const std::string split : {"train", "test"}) {
       known_set(
-          name, [](const KnownSet& set) { return set.type == DatasetType::images; },
+          name,
+          [](const KnownSet& set) {
+            return set.type == DatasetType::images || set.format == DatasetFormat::kaldi;
+          },
           "a data set that can be prepared");
       DatasetOptions options;
       options.name = name;
@@ -162,26 +165,24 @@ std::string checked_sets() {
 }
 
 std::string details() {
-  return "list     prints every known set with the number of its files that exist and their folder\n"
-         "verify   compares size and SHA-256 of every file with the published ones; exit status 3 if a file\n"
-         "         is wrong. For speech: prints every fault, by file and line, that training would refuse "
-         "or\n"
-         "         leave out. NAME is " +
+  return "list     prints the known data sets with the number of their files and their folder\n"
+         "verify   compares the size and SHA-256 of every file with the published values; exit status 3 if\n"
+         "         a file differs. For speech: prints every fault, with its file and line, that would stop\n"
+         "         training or leave out an utterance. NAME is one of:\n"
+         "         - " +
          checked_sets() +
-         ";\n"
-         "         a layout and a folder, such as kaldi data/train, or kaldi data with the parts below it; "
-         "or a CONFIG.toml.\n"
-         "         --set data.sample_rate=8000, --set data.lexicon=FILE and other keys work as in training.\n"
-         "fetch    downloads missing files over https into the first data directory; size and SHA-256 of\n"
-         "         every file must be the published ones\n"
-         "prepare  reads the whole set once, as training does. synthetic-speech: espeak-ng speaks "
-         "sentences.\n"
-         "         kaldi: makes a corpus from recordings and transcripts (--audio, --transcripts, "
-         "--lexicon,\n"
-         "         --out); words follow the lexicon, and parts have given shares\n\n"
+         "\n"
+         "         - a layout and a folder, such as kaldi data/train, or kaldi data with its parts\n"
+         "         - a CONFIG.toml\n"
+         "         --set data.sample_rate=8000, --set data.lexicon=FILE and other keys apply as in "
+         "training.\n"
+         "fetch    downloads missing files over https into the first data directory, and verifies them\n"
+         "prepare  reads a data set of images completely. synthetic-speech: generates the corpus with\n"
+         "         espeak-ng. kaldi: makes a corpus from recordings and transcripts (--audio,\n"
+         "         --transcripts, --lexicon, --out)\n\n"
          "Data directories, in order: --data-dir, $TAPEFORMER_DATA, $XDG_DATA_HOME/tapeformer\n"
-         "(~/.local/share/tapeformer), each with one folder per set; then the folder of the set's\n"
-         "Debian package. TIMIT, LibriSpeech and Kaldi corpora lie where data.path names them.";
+         "(~/.local/share/tapeformer), each with one folder per data set; then the folder of the Debian\n"
+         "package. data.path is the folder of TIMIT, LibriSpeech and Kaldi corpora.";
 }
 
 }  // namespace

@@ -7,7 +7,8 @@ namespace tapeformer {
 
 std::string data_advice(const KnownSet& set) {
   if (!set.url.empty()) return can_download() ? concat_text("or run: tapeformer data fetch ", set.name) : "";
-  if (set.name == kSyntheticSpeech) return concat_text("or run: tapeformer data prepare ", set.name);
+  if (set.name == kSyntheticSpeech)
+    return concat_text("for which you can run: tapeformer data prepare ", set.name);
   if (set.type == DatasetType::lexicon) return "or set data.lexicon to the path of a lexicon";
   return set.type == DatasetType::speech ? "or set data.path to the folder of the corpus" : "";
 }

@@ -33,7 +33,7 @@ void check_data(const Config& config, const KnownSet& set, const Require& requir
                       data.max_length));
   require(images || config.model.positions != "grid", "model.positions",
           "\"grid\" needs a data set of images");
-  require(!data.path.empty() || !set.user_folder, "data.path",
+  require(!data.path.empty() || !set.needs_path, "data.path",
           "data set " + name + " needs the folder of the corpus");
 }
 

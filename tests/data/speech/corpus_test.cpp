@@ -121,7 +121,7 @@ TEST_CASE("TIMIT and LibriSpeech directories are read") {
   CHECK(test.utterances[0].speaker == "felc0");
   write_file(dir / "TRAIN/DR1/FCJF0/SI1027.PHN", std::string("0 100 h#\n100 200 foo\n"));
   const Corpus wrong = read_timit(dir.path(), "train", PhoneSet::timit39);
-  CHECK(contains(wrong.utterances[0].fault, "SI1027.PHN:2: \"foo\" is no phone of TIMIT"));
+  CHECK(contains(wrong.utterances[0].fault, "SI1027.PHN:2: \"foo\" is not a phone of TIMIT"));
   CHECK(wrong.utterances[0].phones.empty());
   write_file(dir / "TRAIN/DR2/FCJF0/SI1027.PHN", std::string("0 100 h#\n"));
   CHECK(contains(message_of<DataError>([&] { read_timit(dir.path(), "train", PhoneSet::timit39); }),

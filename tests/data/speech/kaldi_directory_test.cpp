@@ -82,7 +82,7 @@ TEST_CASE("every fault of a Kaldi directory is reported with its file and line")
   const std::vector<std::tuple<const char*, const char*, const char*>> faults = {
       {"wav.scp", "r1 sox r.wav -t wav - |\n", "wav.scp:1: a command instead of a file"},
       {"wav.scp", "r1\n", "wav.scp:1: expected \"id path\""},
-      {"wav.scp", "", "wav.scp: holds no entries"},
+      {"wav.scp", "", "wav.scp: contains no entries"},
       {"segments", "a r1 0 0.5\nb r2 0.5 1\n", "segments:2: recording \"r2\" is not in wav.scp"},
       {"segments", "a r1 0 0.5\nb r1 0.5 0.5\n", "segments:2: expected 0 <= start < end"},
       {"segments", "a r1 0 0.5\nb r1 x 1\n", "segments:2: expected a number, found \"x\""},
@@ -93,7 +93,8 @@ TEST_CASE("every fault of a Kaldi directory is reported with its file and line")
       {"utt2spk", "a s1\nb\n", "utt2spk:2: expected \"id speaker\""},
   };
   for (const auto& [name, contents, message] : faults) {
-    CAPTURE(message);
+    const char* const expected = message;  // clang 14 cannot capture structured bindings
+    CAPTURE(expected);
     const TempDir dir;
     write_directory(dir);
     write_file(dir / name, std::string(contents));
@@ -212,8 +213,8 @@ TEST_CASE("a command that exceeds a limit is killed with its child processes") {
   CHECK(CommandOutput("printf abc", {.seconds = 20, .bytes = 3}).text() == "abc");
   const std::string late = (dir / "late").string();
   CHECK(contains(error("(sleep 1; touch " + late + ") | cat", {.seconds = 0.1}),
-                 "took longer than 0.1 seconds and was ended"));
-  CHECK(contains(error("cat /dev/zero", {.bytes = 100000}), "printed more than 100000 bytes and was ended"));
+                 "took longer than 0.1 seconds and was killed"));
+  CHECK(contains(error("cat /dev/zero", {.bytes = 100000}), "printed more than 100000 bytes and was killed"));
   usleep(1200000);
   CHECK(!std::filesystem::exists(late));
 }

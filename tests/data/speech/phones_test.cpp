@@ -22,7 +22,7 @@ TEST_CASE("the 61 phones of TIMIT are mapped to 48 and 39") {
     CHECK(fold_timit(fold_timit(Words{phone}, PhoneSet::timit48), PhoneSet::timit39) ==
           fold_timit(Words{phone}, PhoneSet::timit39));
   CHECK(contains(message_of<DataError>([] { fold_timit("xx", PhoneSet::timit39); }),
-                 "\"xx\" is no phone of TIMIT"));
+                 "\"xx\" is not a phone of TIMIT"));
 }
 
 TEST_CASE("a table numbers phones from 1, after the blank") {
@@ -33,7 +33,7 @@ TEST_CASE("a table numbers phones from 1, after the blank") {
   CHECK(message_of<DataError>([&] { table.number("d"); }) == "\"d\" is not one of the 3 phones");
   CHECK(contains(message_of<DataError>([&] { table.phones({4}); }), "4 is not the number of a phone"));
   CHECK(contains(message_of<DataError>([] { PhoneTable({"a", "a"}); }), "listed twice"));
-  CHECK(contains(message_of<DataError>([] { PhoneTable({"<blank>"}); }), "no name"));
+  CHECK(contains(message_of<DataError>([] { PhoneTable({"<blank>"}); }), "not a valid name"));
   const TempDir dir;
   write_file(dir / "phones", std::string("<eps> 0\nb 1\r\na 2\n"));
   CHECK(read_phones(dir / "phones").names() == Words{"<blank>", "b", "a"});

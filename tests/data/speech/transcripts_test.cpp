@@ -77,7 +77,7 @@ TEST_CASE("transcripts are read from folders with lists of LibriSpeech or one fi
   write_file(dir / "b/README.txt", std::string("no transcript\n"));
   CHECK(read_transcripts(dir / "b").size() == 2);
   std::filesystem::create_directories(dir / "empty");
-  CHECK(contains(reading_error(dir / "empty"), "holds no transcripts"));
+  CHECK(contains(reading_error(dir / "empty"), "contains no transcripts"));
 }
 
 TEST_CASE("invalid transcripts are reported with their line") {
@@ -96,7 +96,7 @@ TEST_CASE("invalid transcripts are reported with their line") {
   CHECK(contains(reading_error(dir / "t.csv", {"w", "v", ""}),
                  "there is no column \"v\"; the columns are: w x y z"));
   write_file(dir / "t.tsv", std::string("path\ttext\n"));
-  CHECK(contains(reading_error(dir / "t.tsv"), "holds no transcripts"));
+  CHECK(contains(reading_error(dir / "t.tsv"), "contains no transcripts"));
 }
 
 TEST_CASE("normalize_transcript ignores case, punctuation and typographic marks") {

@@ -108,7 +108,7 @@ TEST_CASE("the check of TIMIT reports lines of .PHN files and recordings") {
   write_file(dir / "TRAIN/DR1/FCJF0/SI1028.PHN", std::string("100 200 ix\n0 300 h#\n"));
   std::filesystem::remove(dir / "TEST/DR1/FELC0/SI756.WAV");
   check_faults("timit", dir.path(),
-               {"SI1027.PHN:2: \"foo\" is no phone of TIMIT", "SI1027.PHN:3: ends before it starts",
+               {"SI1027.PHN:2: \"foo\" is not a phone of TIMIT", "SI1027.PHN:3: ends before it starts",
                 "SI1027.PHN:4: expected \"start end phone\"", "SI1027.PHN:5: ends at sample 99999 of 8000",
                 "SI1028.PHN:2: begins before the phone above",
                 "SI756.PHN: " + (dir / "TEST/DR1/FELC0/si756.wav").string() + ": no such file"});
@@ -131,7 +131,7 @@ TEST_CASE("the check of LibriSpeech reports lines of transcripts, and recordings
       {"trans.txt:2: \"84-121-0\" is a duplicate of", "trans.txt:3: expected \"id words",
        "trans.txt:4: an empty transcript", "trans.txt:5: ", "84-121-7.flac: no transcript names it"});
   std::filesystem::remove_all(dir / "dev-clean");
-  check_faults("librispeech", dir.path(), {"holds no parts"});
+  check_faults("librispeech", dir.path(), {"contains no parts"});
 }
 
 TEST_CASE("the check of synthetic speech covers its three parts") {
@@ -153,12 +153,13 @@ TEST_CASE("the check of a lexicon reports lines, and CMUdict has 39 phones") {
   write_file(dir / "cmudict.dict", good);
   check_faults("cmudict", dir.path(), {});
   write_file(dir / "cmudict.dict", good + "c\nd D IY5\ne ix\n");
-  check_faults("cmudict", dir.path(),
-               {"cmudict.dict:5: \"c\" has no phones", "cmudict.dict:6: \"IY5\" is no phone of this lexicon",
-                "cmudict.dict:7: \"ix\" is no phone"});
+  check_faults(
+      "cmudict", dir.path(),
+      {"cmudict.dict:5: \"c\" has no phones", "cmudict.dict:6: \"IY5\" is not a phone of this lexicon",
+       "cmudict.dict:7: \"ix\" is not a phone"});
   check_faults("lexicon", dir / "cmudict.dict", {"cmudict.dict:5: \"c\" has no phones"});
   write_file(dir / "empty", std::string(";;;\n"));
-  check_faults("lexicon", dir / "empty", {"empty: holds no words"});
+  check_faults("lexicon", dir / "empty", {"empty: contains no words"});
   check_faults("lexicon", dir / "none", {"none: no such file"});
   CHECK_THROWS_AS(speech_problems("timmit", dir.path()), ConfigError);
 }

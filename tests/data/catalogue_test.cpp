@@ -1,0 +1,67 @@
+#include "data/catalogue.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "core/errors.h"
+#include "data/directory.h"
+#include "data/speech/verify.h"
+#include "tests/data/support.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+TEST_CASE("every row of the table of data sets is complete") {
+  std::set<std::string_view> names;
+  for (const KnownSet& set : known_sets()) {
+    CAPTURE(set.name);
+    CHECK(names.insert(set.name).second);
+    const bool images = set.type == DatasetType::images, speech = set.type == DatasetType::speech;
+    CHECK((set.height > 0 && set.width > 0 && (set.channels == 1 || set.channels == 3)) == images);
+    CHECK(set.has_checksums() == images);
+    CHECK(set.url.empty() == !images);
+    CHECK((set.sample_rate == 0 || speech));
+    CHECK((!set.has_part_folders() || speech));
+    CHECK(set.has_part_folders() == !set.valid_part.empty());
+    CHECK(set.has_part_folders() == !set.test_part.empty());
+    CHECK(set.title.empty() == set.files.empty());
+    for (const KnownFile& file : set.files) CHECK(file.sha256.size() == (images ? 64 : 0));
+  }
+}
+
+TEST_CASE("known_set and set_names return selected rows") {
+  const auto speech = [](const KnownSet& set) { return set.type == DatasetType::speech; };
+  CHECK(set_names().size() == known_sets().size());
+  CHECK(set_names([](const KnownSet& set) { return set.type == DatasetType::images; }) ==
+        std::vector<std::string>{"mnist", "fashion-mnist", "cifar10"});
+  CHECK(known_set("timit", speech).format == DatasetFormat::timit);
+  CHECK(find_set("timmit") == nullptr);
+  CHECK(message_of<ConfigError>([&] {
+          known_set("mnist", speech, "a corpus of speech");
+        }).starts_with("\"mnist\" is not a corpus of speech"));
+}
+
+TEST_CASE("every data set of speech and every lexicon has a check of its contents") {
+  const TempDir dir;
+  const auto layouts = speech_layouts();
+  for (const KnownSet& set : known_sets()) {
+    if (set.type != DatasetType::speech && set.type != DatasetType::lexicon) continue;
+    CAPTURE(set.name);
+    const std::string name(set.name);
+    CHECK(std::count(layouts.begin(), layouts.end(), name) == 1);
+    // An empty folder has faults, which are not errors of the table.
+    CHECK(!speech_problems(name, dir.path()).empty());
+  }
+}
+
+TEST_CASE("a data set that is not found names its folder and its origin") {
+  const TempDir dir;
+  for (const KnownSet& set : known_sets()) {
+    if (set.type == DatasetType::sequences || !set.system_folder.empty()) continue;
+    CAPTURE(set.name);
+    const std::string text = message_of<MissingSetError>([&] { require_set(set, dir.path().string()); });
+    CHECK(contains(text, (dir / std::string(set.name)).string()));
+    CHECK(contains(text, std::string(set.how_to_get)));
+  }
+}
