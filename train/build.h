@@ -1,4 +1,4 @@
-// From a Config to the objects of a run: data set splits and the model.
+// Construction of the parts of a run from a Config: data set splits, the model and the device.
 #pragma once
 
 #include <memory>
@@ -10,28 +10,29 @@
 
 namespace tapeformer {
 
-// The attention kinds as the config knows them.
+// Returns the registered attention kinds for load_config.
 AttentionCatalogue attention_catalogue();
 
-// Sizes of the config's data, known without its files.
+// Returns the sizes of the data set in the config, without reading its files.
 DatasetInfo describe_data(const Config& config);
 
-// One split of the config's data set: "train" (limited by data.limit), or "valid" or "test" (by
-// data.eval_limit). Throws DataError for files whose examples are not of the known size.
+// Returns a split of the data set in the config: "train" with at most data.limit examples, or "valid" or
+// "test" with at most data.eval_limit examples. Throws DataError if the examples in the files have another
+// size than describe_data() returns.
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const std::string& data_dir);
 
-// The split that training evaluates on: "valid" when examples are held out, else "test".
+// Returns the split that training evaluates on: "valid" if examples are held out, and "test" otherwise.
 std::string evaluation_split(const Config& config);
 
-// The layers of a Transformer.
+// Returns the options of the encoder of a Transformer.
 EncoderOptions encoder_options(const Config& config);
 
-// The sizes and kinds of the model. Throws ConfigError when config and data do not fit.
+// Returns the options of the model. Throws ConfigError if the model does not support the data.
 AutoregressiveOptions model_options(const Config& config, const DatasetInfo& data);
 
-// A model for the data, with its weights set from run.seed. Throws ConfigError when config and data do not
-// fit.
+// Returns a model with weights initialized from run.seed. Throws ConfigError if the model does not support
+// the data.
 std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data,
                                                 Device device = kCpu);
 
@@ -39,12 +40,12 @@ std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const Data
 // Throws DeviceError if the device is unavailable, and ConfigError for invalid names.
 Device announced_device(const std::string& name);
 
-// Sets threads, checks the device and sets its precision. Throws DeviceError (device unavailable) and
-// ConfigError.
+// Sets the number of threads and the precision of the device, and returns the device. Throws DeviceError if
+// the device is unavailable, and ConfigError if it does not support the precision.
 Device prepare_machine(const RunConfig& run);
 
-// Products on the device as run.precision and run.tf32 say. The CPU computes in float32 whatever they say, so
-// that a model trained on a device can be used anywhere.
+// Sets the precision of products on a CUDA device to run.precision and run.tf32. The CPU always computes in
+// float32, so a model that was trained on a device can be used on a CPU.
 void set_precision(const RunConfig& run, Device device);
 
 }  // namespace tapeformer

@@ -10,14 +10,14 @@ namespace tapeformer {
 struct Evaluation {
   std::string split;
   int64_t examples = 0;
-  double nats_per_dim = 0;  // mean negative log-likelihood of the counted tokens
-  double bits_per_dim = 0;  // the same over ln 2
-  double accuracy = -1;     // share of right symbols; -1 for models of images
+  double nats_per_dim = 0;  // mean negative log-likelihood of the unmasked tokens
+  double bits_per_dim = 0;  // nats_per_dim / ln 2
+  double accuracy = -1;     // share of correct symbols; -1 for models of images
   double seconds = 0;
 };
 
 // Returns the number of unmasked predictions in a batch, over which the loss of a model is a mean.
-double counted_tokens(const Batch& batch);
+double unmasked_tokens(const Batch& batch);
 
 // Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have the same
 // weight. Only the rotations of LSH attention depend on `seed`. Throws DivergedError if the logits are not

@@ -1,4 +1,4 @@
-// Checks that the tensors of a model or an optimizer are finite numbers.
+// Checks that the tensors of a model or an optimizer are finite.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,8 @@
 
 namespace tapeformer {
 
-// Returns a text about the first tensor with non-finite elements ("NAME has 3 non-finite elements of 256"),
-// or nothing if all elements are finite. The tensors have the same floating dtype and the same device. Reads
-// every element once, on the device.
+// Returns a message about the first tensor with non-finite elements, such as "NAME has 3 non-finite elements
+// of 256", or nothing if all elements are finite. All tensors must have the same floating dtype and device.
 std::optional<std::string> find_non_finite(const NamedTensors& tensors);
 
 // Throws DivergedError if the tensors of a checkpoint are not finite. The message contains `checkpoint`, its

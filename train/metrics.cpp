@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Calls f(line, number) for every line that has its end.
+// Calls f(line, number) for each line, except a last line without line end. Numbers start at 1.
 template <class F>
 void for_each_line(const std::string& text, F&& f) {
   int64_t number = 0;
@@ -56,7 +56,7 @@ void MetricsWriter::flush() {
     try {
       file_.write(lines_.data(), lines_.size());
     } catch (const FileError&) {
-      file_.truncate(before);  // otherwise the next record would follow half a line
+      file_.truncate(before);  // removes an incomplete line
       throw;
     }
     lines_.clear();

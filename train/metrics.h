@@ -1,4 +1,5 @@
-// metrics.jsonl of a run directory: one JSON object a line, in the order in which the fields are given.
+// File metrics.jsonl of a run directory. Each line is a JSON object, and its fields keep the order of the
+// record.
 #pragma once
 
 #include <cstdint>
@@ -26,29 +27,29 @@ class MetricsWriter {
 
   // Appends the waiting records, then this record.
   void write(const MetricRecord& record);
-  // Tries again to write the waiting records.
+  // Writes the waiting records, if possible.
   void flush();
-  // Number of waiting records, and the error of the last attempt; 0 and "" after a successful call.
+  // Return the number of waiting records and the error of the last attempt: 0 and "" after a successful call.
   int64_t waiting() const { return waiting_; }
   const std::string& problem() const { return problem_; }
 
  private:
   File file_;
-  std::string lines_;  // of the waiting records
+  std::string lines_;  // text of the waiting records
   int64_t waiting_ = 0;
   std::string problem_;
 };
 
 // Prepares the file for a resume from a checkpoint of `step`: removes the records of later steps and
 // incomplete lines. If `evaluated` is false, also removes evaluations of `step`, because the resumed run
-// evaluates again. Replaces the file atomically. A missing file is no error. Throws FileError.
+// evaluates again. Replaces the file atomically. Does nothing if there is no file. Throws FileError.
 void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated);
 
-// All records; null reads as NaN. A last line without its end is skipped, as a running process may be writing
-// it. Throws FileError, and DataError with the line number for anything that is no flat JSON object.
+// Returns all records. Converts null to NaN. Skips a last line without line end, because another process may
+// still write it. Throws FileError, and DataError with the line number if a line is not a flat JSON object.
 std::vector<MetricRecord> read_metrics(const std::string& path);
 
-// The value of a field as a double, `missing` if there is none or it is text.
+// Returns the value of a field, or `missing` if there is no such field or it is a string.
 double metric_number(const MetricRecord& record, const std::string& field, double missing);
 
 }  // namespace tapeformer

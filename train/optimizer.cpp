@@ -25,7 +25,7 @@ StepRule radam_rule(const OptimizerConfig& config, double lr, double t) {
   return rule;
 }
 
-// Adam and AdamW differ in where the weight decay goes.
+// `decoupled`: AdamW's weight decay of the weights, instead of L2 weight decay in the gradient.
 StepRule adam_rule(const OptimizerConfig& config, double lr, double t, bool decoupled) {
   const double beta1 = config.betas[0], beta2 = config.betas[1];
   StepRule rule{.momentum = beta1, .gain = 1 - beta1, .beta2 = beta2, .eps = config.eps, .adaptive = true};
@@ -48,7 +48,7 @@ StepRule rule_of(const OptimizerConfig& config, double lr, int64_t step) {
 
 Optimizer::Optimizer(const OptimizerConfig& config, Named parameters)
     : config_(config), parameters_(std::move(parameters)) {
-  rule_of(config_, config_.lr, 1);  // an unknown kind fails here
+  rule_of(config_, config_.lr, 1);  // throws for an unknown kind
   for (const auto& [name, parameter] : parameters_) {
     first_.push_back(Tensor::zeros_like(parameter));
     second_.push_back(config_.kind == "sgd" ? Tensor{} : Tensor::zeros_like(parameter));
@@ -58,7 +58,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, Named parameters)
 
 void Optimizer::prepare(double lr) {
   StepRule rule = rule_of(config_, lr, ++steps_);
-  // Early averages follow the weights closely, so that the start is forgotten.
+  // A smaller decay in early steps reduces the influence of the initial weights.
   const auto t = static_cast<double>(steps_);
   rule.average_decay = std::min(config_.ema, (1 + t) / (10 + t));
   if (rule_.defined())

@@ -1,5 +1,5 @@
-// Optimizers over the parameters of a model, with clipping of gradients and, if asked for, an exponential
-// moving average of the weights. The optimizer owns its moments and the average; parameters stay the model's.
+// Optimizers with clipping of gradients and an optional exponential moving average of the weights. The
+// optimizer owns the moments and the average. The model owns the parameters.
 #pragma once
 
 #include <string>
@@ -17,28 +17,30 @@ class Optimizer {
 
   Optimizer(const OptimizerConfig& config, Named parameters);
 
-  // Updates every parameter that has a gradient and drops the gradients. `gradient_scale` multiplies them
-  // first (for accumulation). Returns the norm of all gradients together before clipping, as a scalar
-  // on their device that nothing has waited for.
-  //   radam: Liu et al. 2020 in the form of the experiments of "Transformers are RNNs": eps beside the root
-  //   of the
-  //          uncorrected second moment; momentum SGD while rho_t < 5; decoupled weight decay in both branches
-  //   adam:  Kingma & Ba 2015, weight decay as L2;  adamw: Loshchilov & Hutter 2019;  sgd: with momentum,
-  //   decay as L2
-  // Clipping multiplies gradients by min(1, clip_norm / (norm + 1e-6)), for all together or tensor by tensor.
+  // Updates each parameter that has a gradient, and removes the gradients. Gradients are first multiplied by
+  // `gradient_scale` and then by the clipping factor min(1, clip_norm / (norm + 1e-6)), where norm is that of
+  // all gradients together or of each tensor. Returns the norm of all gradients before clipping, a scalar on
+  // the device of the parameters, without waiting for the device.
+  //
+  // - radam: Liu et al. 2020, as in the experiments of "Transformers are RNNs". eps is added to the root of
+  // the
+  //   uncorrected second moment. While rho_t < 5, the update is SGD with momentum. Weight decay is decoupled.
+  // - adam: Kingma & Ba 2015, with L2 weight decay.
+  // - adamw: Loshchilov & Hutter 2019, with decoupled weight decay.
+  // - sgd: momentum, with L2 weight decay.
   Tensor step(double lr, double gradient_scale = 1);
-  // Its two parts: what changes from step to step is written where the second finds it, which can be recorded
-  // as a graph.
+  // The two parts of step(). prepare() copies the coefficients of the step to the device. apply() reads them
+  // there, so it can be captured as a CUDA graph and replayed with other coefficients.
   void prepare(double lr);
   Tensor apply(double gradient_scale = 1);
   int64_t steps() const { return steps_; }
 
-  // Exchanges the weights with their average (a second call changes them back); nothing without an average.
+  // Exchanges the weights with their average. A second call restores them. Does nothing without an average.
   void swap_average();
   bool has_average() const { return !averages_.empty(); }
 
-  // Everything that a resumed run needs besides the parameters: "first.NAME", "second.NAME", "average.NAME".
-  // The tensors are the optimizer's own; loading writes into them.
+  // Returns the state for a checkpoint: "first.NAME", "second.NAME" and "average.NAME" for each parameter
+  // NAME. The tensors share storage with the optimizer, so that a checkpoint can be loaded into them.
   Named state() const;
   void set_steps(int64_t steps) { steps_ = steps; }
 
@@ -46,7 +48,7 @@ class Optimizer {
   OptimizerConfig config_;
   Named parameters_;
   std::vector<Tensor> first_, second_, averages_;
-  Tensor rule_;  // of the step, where the parameters are
+  Tensor rule_;  // coefficients of the step, on the device of the parameters
   int64_t steps_ = 0;
 };
 

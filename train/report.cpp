@@ -37,8 +37,7 @@ Json json_of(const Report& report) {
   return object;
 }
 
-// Figures of a table are for reading side by side, single ones for noting down.
-constexpr int kDigits = 6, kTableDigits = 4;
+constexpr int kDigits = 6, kTableDigits = 4;  // significant digits of single values and in tables
 
 std::string number_text(double number, int digits) {
   char text[32];
@@ -90,7 +89,7 @@ std::string text_of(const std::string& name, const Report::Value& value, int dig
       value);
 }
 
-// "peak_bytes" as "peak": its text has a unit.
+// Returns the title of a field, without "_bytes" because the values have units: "peak" for "peak_bytes".
 std::string title_of(std::string name) {
   if (name.ends_with("_bytes")) name.resize(name.size() - std::string_view("_bytes").size());
   std::replace(name.begin(), name.end(), '_', ' ');
@@ -106,7 +105,7 @@ std::string padded(const std::string& text, size_t width, bool right) {
   return right ? blanks + text : text + blanks;
 }
 
-// Columns as wide as their widest cell, numbers to the right.
+// Returns a table. Each column has the width of its widest cell, and numbers are aligned to the right.
 std::string table_text(const std::vector<Report>& rows) {
   std::vector<std::vector<std::string>> lines(1);
   for (const auto& [name, value] : rows.front().fields()) lines[0].push_back(title_of(name));
@@ -138,7 +137,7 @@ Report& Report::add(std::string name, Value value) {
 }
 
 std::string to_json(const Report& report) {
-  // Paths and messages of the system need not be UTF-8; JSON must be.
+  // Paths and messages of the system may be invalid UTF-8, which JSON does not allow.
   return json_of(report).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -39,8 +39,8 @@ fs::path checkpoint_folder(const RunChoice& choice) {
                         listed_steps(path.string()));
 }
 
-// Reads the config of the checkpoint, without and with the settings of the choice. Throws CheckpointError if
-// the config is invalid, and ConfigError if the settings are.
+// Reads the config of the checkpoint, with and without the settings of the choice. Throws CheckpointError if
+// the config is invalid, and ConfigError if the settings are invalid.
 void read_configs(const RunChoice& choice, FoundRun& found) {
   const Checkpoint checkpoint(found.checkpoint.string());
   checkpoint.check_config();

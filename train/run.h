@@ -25,8 +25,8 @@ struct RunChoice {
 // Checkpoint of a run, without its weights.
 struct FoundRun {
   std::filesystem::path checkpoint;
-  Config config;   // with RunChoice::sets
-  Config trained;  // without RunChoice::sets
+  Config config;   // config with the settings in RunChoice::sets
+  Config trained;  // config of the training
   Device device = kCpu;
 
   bool is_speech() const { return config.model.type == "speech"; }

@@ -1,4 +1,4 @@
-// Learning-rate schedules: the factor on optimizer.lr at a step.
+// Learning-rate schedules.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,25 @@
 
 namespace tapeformer {
 
-// Warm-up rises linearly to 1 over warmup_steps; after it constant 1 step `factor` once more at every step
-// listed in step_at cosine from 1 to final_lr_ratio at the last step (Loshchilov & Hutter 2017, one cycle)
-// plateau `factor` once more whenever the evaluation loss has not improved for more than `patience`
-// evaluations, down to final_lr_ratio at least: PyTorch's ReduceLROnPlateau with mode "min", threshold_mode
-// "rel" and cooldown 0. An improved loss is below (1 - threshold) times the best.
+// Factor on optimizer.lr. During the first warmup_steps, the factor rises linearly to 1. Afterwards it
+// depends on the kind:
+//
+// - constant: 1.
+// - step: multiplied by schedule.factor at each step in step_at.
+// - cosine: from 1 to final_lr_ratio at the last step (Loshchilov & Hutter 2017, one cycle).
+// - plateau: multiplied by schedule.factor when the evaluation loss has not improved for more than `patience`
+//   evaluations, with the minimum final_lr_ratio. A loss improves if it is less than (1 - threshold) times
+//   the best loss. This is ReduceLROnPlateau of PyTorch with mode "min", threshold_mode "rel" and cooldown 0.
 class Schedule {
  public:
   Schedule(const ScheduleConfig& config, int64_t total_steps) : config_(config), total_(total_steps) {}
 
-  // Factor of step 0, 1, ….
+  // Returns the factor of a step, counted from 0.
   double factor(int64_t step) const;
-  // Tells a plateau schedule of an evaluation.
+  // Updates a plateau schedule with the loss of an evaluation.
   void observe(double loss);
 
-  // What a resumed run needs.
+  // State of a plateau schedule, for checkpoints.
   struct State {
     double plateau_factor = 1, best_loss = 1e300;
     int64_t bad_evaluations = 0;

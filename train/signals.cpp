@@ -13,12 +13,12 @@ namespace {
 volatile std::sig_atomic_t stop_signal = 0;
 struct sigaction old_interrupt, old_terminate;
 
-// Calls async-signal-safe functions only.
+// Signal handler, which may call async-signal-safe functions only.
 [[noreturn]] void end_process(int signal) {
   const char* const text =
       signal == SIGINT ? "error: interrupted by SIGINT\n" : "error: interrupted by SIGTERM\n";
   if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) {
-    // Ignored: the exit status reports the signal, too.
+    // A write error is ignored, because the exit status also reports the signal.
   }
   end_running_commands();
   _exit(kInterrupted);

@@ -1,4 +1,5 @@
-// SIGINT and SIGTERM: a training run stops after the step at hand with a checkpoint, other work ends at once.
+// SIGINT and SIGTERM. A training stops after the current step and writes a checkpoint. Other processes end
+// immediately.
 #pragma once
 
 #include <exception>
@@ -6,7 +7,7 @@
 
 namespace tapeformer {
 
-inline constexpr int kInterrupted = 130;  // exit status of a process that a signal ended with nothing to save
+inline constexpr int kInterrupted = 130;  // exit status of a process that had nothing to save
 
 // Installs handlers for processes with nothing to save. SIGINT and SIGTERM write a line to standard error,
 // end the programs that CommandOutput runs, and end the process with kInterrupted.
@@ -21,15 +22,15 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // The signal that asked to stop, or 0.
+  // Returns the last signal, or 0 if there was none.
   int requested() const;
 };
 
-// Check that long computations call between batches. They throw Stopped if it returns true. An empty check
-// never stops them.
+// Function that long computations call between batches. If it returns true, they throw Stopped. An empty
+// function never stops them.
 using StopCheck = std::function<bool()>;
 
-// Thrown by a computation that a StopCheck stopped.
+// Exception of a computation that a StopCheck stopped.
 class Stopped : public std::exception {
  public:
   const char* what() const noexcept override { return "stopped by a signal"; }

@@ -22,13 +22,17 @@ std::vector<std::string> config_keys() {
   return names;
 }
 
-// Files that break a rule today. The lists only get shorter.
-const std::vector<std::string> kLongFunctions = {"train/cli/eval.cpp", "tests/train/config/unused_test.cpp"};
-const std::vector<std::string> kTextsWithKeys = {
-    "core/caching_allocator.cpp",       "core/cuda/",
-    "models/attention/lsh.cpp",         "models/attention/attention.cpp",
-    "models/autoregressive_model.cpp",  "models/layers/axial_positions.cpp",
-    "models/speech/stream_decoder.cpp", "models/encoder.cpp"};
+// Files that break a rule.
+const std::vector<std::string> kLongFunctions = {};
+const std::vector<std::string> kTextsWithKeys = {"core/caching_allocator.cpp",
+                                                 "core/cuda/status.cpp",
+                                                 "core/cuda/context.cpp",
+                                                 "models/attention/lsh.cpp",
+                                                 "models/attention/attention.cpp",
+                                                 "models/autoregressive_model.cpp",
+                                                 "models/layers/axial_positions.cpp",
+                                                 "models/speech/stream_decoder.cpp",
+                                                 "models/encoder.cpp"};
 
 bool is_known(const std::vector<std::string>& files, const std::string& path) {
   return std::any_of(files.begin(), files.end(),
@@ -86,6 +90,14 @@ TEST_CASE("texts of the libraries name no config key and no option") {
     const bool below_train = !file.path.starts_with("train/") && !file.path.starts_with("tests/");
     if (below_train && !is_known(kTextsWithKeys, file.path)) problems += joined(key_problems(file, keys));
   }
+  CHECK(problems == "");
+}
+
+TEST_CASE("parts of train below the commands name no option") {
+  std::string problems;
+  for (const SourceFile& file : tree())
+    for (const std::string folder : {"train/checkpoint/", "train/loop/", "train/tasks/"})
+      if (file.path.starts_with(folder)) problems += joined(key_problems(file, {}));
   CHECK(problems == "");
 }
 

@@ -23,7 +23,7 @@ std::string trimmed(const std::string& line) {
   return begin == std::string::npos ? "" : line.substr(begin, line.find_last_not_of(' ') + 1 - begin);
 }
 
-// A code block with the words after its opening fence.
+// Code block; `info` are the words after its opening fence.
 struct CodeBlock {
   int line = 0;
   std::string info;
@@ -86,7 +86,7 @@ std::vector<std::string> link_problems(const SourceFile& document, const fs::pat
       if (target.empty() || contains(target, "://")) continue;
       if (!fs::exists(root / fs::path(document.path).parent_path() / target))
         problems.push_back(document.path + ":" + std::to_string(number) + ": the link " + target +
-                           " leads nowhere");
+                           " points to no file");
     }
   }
   return problems;
@@ -101,10 +101,10 @@ std::vector<std::string> quotation_problems(const SourceFile& document, const fs
     if (path.empty()) continue;
     const std::string where = document.path + ":" + std::to_string(block.line) + ": ";
     const std::string source = without_space(read_file(root / path));
-    if (source.empty()) problems.push_back(where + "quotes " + path + ", which is not there");
+    if (source.empty()) problems.push_back(where + "quotes " + path + ", which does not exist");
     for (const std::string& part : parts_of(block))
       if (!contains(source, without_space(part)))
-        problems.push_back(where + path + " has no such text: " + part);
+        problems.push_back(where + path + " does not contain: " + part);
   }
   return problems;
 }

@@ -1,4 +1,4 @@
-// The rules of the documentation: links lead to files, and quoted code is the code of the tree.
+// Rules of the documentation: links point to files, and quoted code occurs in the tree.
 #pragma once
 
 #include <filesystem>
@@ -9,14 +9,16 @@
 
 namespace tapeformer::test {
 
-// Every Markdown file at the root, in docs and in the folders of the project.
+// Returns the Markdown files at the root, in docs and in the folders of the project.
 std::vector<SourceFile> read_documents(const std::filesystem::path& root);
 
-// Relative links whose file is not there.
+// Each function below returns one line for each problem. A line begins with "PATH:LINE: ".
+
+// Finds relative links to missing files.
 std::vector<std::string> link_problems(const SourceFile& document, const std::filesystem::path& root);
 
-// Code blocks that begin with ```language PATH quote that file: but for white space, each part between lines
-// of "…" must stand in it.
+// Finds code blocks with wrong quotations. A code block that begins with "```language PATH" quotes this file.
+// Each part of the block between lines of "…" must occur in the file, apart from white space.
 std::vector<std::string> quotation_problems(const SourceFile& document, const std::filesystem::path& root);
 
 }  // namespace tapeformer::test

@@ -10,8 +10,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// A folder, and the beginnings of the paths that its files may include. A file belongs to the longest folder
-// that its path begins with.
+// A folder, and the prefixes of the paths that its files may include. A file belongs to the folder that is
+// the longest prefix of its path.
 struct Folder {
   std::string path;
   Names may_include;
@@ -34,32 +34,36 @@ const std::vector<Folder>& folders() {
       {"train/tasks/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/checkpoint/",
         "train/tasks/", "train/build.h", "train/evaluate.h", "train/metrics.h", "train/run.h",
-        "train/signals.h", "train/step_graphs.h"}},
+        "train/signals.h"}},
+      {"train/loop/",
+       {"core/", "autograd/", "models/", "train/config/", "train/checkpoint/", "train/tasks/", "train/loop/",
+        "train/build.h", "train/finite.h", "train/metrics.h", "train/optimizer.h", "train/schedule.h",
+        "train/signals.h"}},
       {"train/bench/",
        {"core/", "autograd/", "ops/", "ops/kernels/", "models/", "data/", "train/config/",
-        "train/checkpoint/", "train/tasks/", "train/bench/", "train/"}},
+        "train/checkpoint/", "train/tasks/", "train/loop/", "train/bench/", "train/"}},
       {"train/reproduce/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/checkpoint/",
-        "train/tasks/", "train/bench/", "train/reproduce/", "train/"}},
+        "train/tasks/", "train/loop/", "train/bench/", "train/reproduce/", "train/"}},
       {"train/cli/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/checkpoint/",
-        "train/tasks/", "train/bench/", "train/reproduce/", "train/cli/", "train/"}},
+        "train/tasks/", "train/loop/", "train/bench/", "train/reproduce/", "train/cli/", "train/"}},
       {"train/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/checkpoint/",
-        "train/tasks/", "train/"}},
+        "train/tasks/", "train/loop/", "train/"}},
       {"tests/", {"core/", "autograd/", "ops/", "models/", "data/", "train/", "tests/"}}};
   return *list;
 }
 
-// Included paths begin with the longest entry that matches, so "ops/" does not allow "ops/cpu/".
+// Returns the folders that an entry for a parent folder does not allow: "ops/" does not allow "ops/cpu/".
 const Names& closed_folders() {
   static const auto* const list =
-      new Names{"ops/kernels/", "ops/cpu/",     "ops/cuda/",        "train/config/", "train/checkpoint/",
-                "train/tasks/", "train/bench/", "train/reproduce/", "train/cli/"};
+      new Names{"ops/kernels/", "ops/cpu/",    "ops/cuda/",    "train/config/",    "train/checkpoint/",
+                "train/tasks/", "train/loop/", "train/bench/", "train/reproduce/", "train/cli/"};
   return *list;
 }
 
-// Third-party headers by the beginning of their names, and the files that may include them.
+// Third-party headers with a common prefix, and the files that may include them.
 struct Vendor {
   std::string prefix;
   Names where;
@@ -154,7 +158,7 @@ std::string quoted_problem(const std::string& path, const std::string& name,
                            const std::vector<SourceFile>& tree) {
   const Folder* from = folder_of(path);
   const Folder* to = folder_of(name);
-  if (!find_file(name, tree)) return "no file of this name from the root of the tree";
+  if (!find_file(name, tree)) return "there is no such file";
   if (!from || !to) return "outside of the folders of the project";
   return may_include(*from, name) ? "" : from->path + " must not include " + to->path;
 }

@@ -14,7 +14,7 @@ std::string problem_of(const std::string& path, const std::string& line) {
 
 }  // namespace
 
-TEST_CASE("includes point one way, and third-party headers stay in their places") {
+TEST_CASE("includes follow the order of the folders, and third-party headers stay in their folders") {
   REQUIRE(tree().size() > 100);
   std::string problems;
   for (const SourceFile& file : tree()) problems += joined(include_problems(file, tree()));
@@ -31,7 +31,7 @@ TEST_CASE("public headers do not include internal headers") {
   CHECK(problems == "");
 }
 
-TEST_CASE("control: bad includes are found") {
+TEST_CASE("control: wrong includes are found") {
   CHECK(problem_of("core/x.cpp", "#include \"autograd/tape.h\"") ==
         "core/x.cpp:1: includes autograd/tape.h: core/ must not include autograd/\n");
   CHECK(problem_of("autograd/x.h", "#include \"ops/linear.h\"") != "");
@@ -42,7 +42,7 @@ TEST_CASE("control: bad includes are found") {
   CHECK(problem_of("models/x.cpp", "#include \"train/config/config.h\"") != "");
   CHECK(problem_of("train/x.cpp", "#include \"tests/support/random.h\"") != "");
   CHECK(problem_of("ops/x.cpp", "#include \"linear.h\"") ==
-        "ops/x.cpp:1: includes linear.h: no file of this name from the root of the tree\n");
+        "ops/x.cpp:1: includes linear.h: there is no such file\n");
   CHECK(problem_of("ops/linear.cpp", "#include <cuda_runtime.h>") ==
         "ops/linear.cpp:1: includes cuda_runtime.h: belongs only in core/cuda/, ops/cuda/\n");
   CHECK(problem_of("train/x.cpp", "#include <spdlog/spdlog.h>") != "");
@@ -51,7 +51,7 @@ TEST_CASE("control: bad includes are found") {
         "train/config/config.h:1: includes toml++/toml.h: belongs in source files, not in headers\n");
 }
 
-TEST_CASE("control: good includes are not") {
+TEST_CASE("control: correct includes are accepted") {
   CHECK(problem_of("core/x.cpp", "#include \"core/tensor.h\"") == "");
   CHECK(problem_of("ops/x.cpp", "#include \"ops/kernels/linear.h\"") == "");
   CHECK(problem_of("ops/cuda/x.cu", "#include <cuda_runtime.h>") == "");

@@ -12,7 +12,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// The output of a shell command, and its exit status.
+// Returns the output of a shell command and its exit status.
 std::pair<std::string, int> output_of(const std::string& command) {
   FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   REQUIRE(pipe != nullptr);
@@ -22,7 +22,7 @@ std::pair<std::string, int> output_of(const std::string& command) {
   return {text, pclose(pipe)};
 }
 
-// Other versions of clang-format break lines at other places.
+// Returns the name of clang-format 14, or "" if it is not installed. Other versions break lines differently.
 std::string clang_format_14() {
   for (const std::string name : {"clang-format-14", "clang-format"})
     if (output_of(name + " --version").first.find("version 14.") != std::string::npos) return name;
@@ -37,7 +37,7 @@ TEST_CASE("no source file is too long") {
   CHECK(problems == "");
 }
 
-TEST_CASE("every source file is listed for the build") {
+TEST_CASE("a CMakeLists.txt lists every source file") {
   std::string problems;
   for (const SourceFile& file : tree()) problems += joined(listing_problems(file, tree()));
   CHECK(problems == "");
@@ -54,13 +54,13 @@ TEST_CASE("control: long and unlisted files are found") {
   CHECK(listing_problems({"core/cpu/nowhere.h", line}, tree()).empty());
 }
 
-TEST_CASE("sources are formatted as .clang-format says") {
+TEST_CASE("sources follow .clang-format") {
   const std::string program = clang_format_14();
   if (program.empty()) {
     MESSAGE("skipped: clang-format 14 is not installed");
     return;
   }
-  // The files that it would change, one a line.
+  // Returns the files that clang-format would change, one per line.
   const auto unformatted = [&](const std::string& folder, const std::string& files) {
     return output_of("cd '" + folder + "' && " + program + " --style=file --dry-run" + files +
                      " 2>&1 | sed -n 's/:.*Wclang-format-violations.*//p' | uniq")
@@ -88,7 +88,7 @@ TEST_CASE("shell scripts pass shellcheck") {
   CHECK_MESSAGE(status == 0, output);
 }
 
-TEST_CASE("links in the documentation lead somewhere, and quoted code is the code of the tree") {
+TEST_CASE("links in the documentation point to files, and quoted code occurs in the tree") {
   const std::vector<SourceFile> documents = read_documents(SOURCE_DIR);
   REQUIRE(documents.size() >= 1);
   std::string problems;
@@ -103,7 +103,7 @@ TEST_CASE("control: broken links and false quotations are found") {
   const auto links = [](const std::string& text) {
     return joined(link_problems({"docs/x.md", text}, SOURCE_DIR));
   };
-  CHECK(links("a\n[b](../nowhere.md)") == "docs/x.md:2: the link ../nowhere.md leads nowhere\n");
+  CHECK(links("a\n[b](../nowhere.md)") == "docs/x.md:2: the link ../nowhere.md points to no file\n");
   CHECK(links("[b](../LICENSE) [c](https://example.org/x) [d](#here)") == "");
 
   const auto quotes = [](const std::string& text) {
@@ -111,8 +111,8 @@ TEST_CASE("control: broken links and false quotations are found") {
   };
   CHECK(quotes("```cpp core/batch.h\nstruct  Batch {\n…\nTensor labels;\n```\n") == "");
   CHECK(quotes("```cpp core/batch.h\nstruct Bunch {\n```\n") ==
-        "x.md:1: core/batch.h has no such text: struct Bunch {\n");
+        "x.md:1: core/batch.h does not contain: struct Bunch {\n");
   CHECK(quotes("text\n```cpp core/nowhere.h\n```\n") ==
-        "x.md:2: quotes core/nowhere.h, which is not there\n");
+        "x.md:2: quotes core/nowhere.h, which does not exist\n");
   CHECK(quotes("```cpp\nanything\n```\n") == "");
 }

@@ -1,4 +1,4 @@
-// The source tree and the texts of problems, for the tests of the structure.
+// Helpers of the structure tests.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace tapeformer::test {
 
-// Returns the files of the tree, which are read once.
+// Returns the files of the source tree. The first call reads them.
 inline const std::vector<SourceFile>& tree() {
   static const auto* const files = new std::vector<SourceFile>(read_tree(SOURCE_DIR));
   return *files;
 }
 
-// Returns the problems, one a line.
+// Returns the problems as lines.
 inline std::string joined(const std::vector<std::string>& problems) {
   std::string text;
   for (const auto& problem : problems) text += problem + "\n";

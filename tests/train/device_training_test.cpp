@@ -1,5 +1,4 @@
-// Whole trainings on a device against the same on the CPU: losses of every step, and the evaluation at the
-// end.
+// Comparison of trainings on a device and on the CPU: losses of all steps, and the final evaluation.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -53,8 +52,8 @@ std::string device_name() {
 }
 
 struct Outcome {
-  std::vector<double> losses;       // of every step and evaluation, in their order
-  std::vector<double> error_rates;  // of the evaluations of speech
+  std::vector<double> losses;       // losses of all steps and evaluations, in order
+  std::vector<double> error_rates;  // phone error rates of speech evaluations
   int64_t replayed = 0;             // steps that replayed a graph
 };
 
@@ -75,7 +74,7 @@ Outcome outcome_on(const std::string& device, Config config) {
 
 }  // namespace
 
-TEST_CASE("cuda: 20 steps of training have the losses of the CPU") {
+TEST_CASE("cuda: 20 steps of training have the same losses as on the CPU") {
   if (other_devices().empty()) {
     MESSAGE("skipped: " << why_no_device());
     return;
@@ -87,7 +86,7 @@ TEST_CASE("cuda: 20 steps of training have the losses of the CPU") {
                               found = outcome_on(device_name(), config).losses;
     REQUIRE(expected.size() == kSteps + 1);
     REQUIRE(found.size() == expected.size());
-    CHECK(std::abs(expected.front() - expected[kSteps - 1]) > 0.01);  // the weights move
+    CHECK(std::abs(expected.front() - expected[kSteps - 1]) > 0.01);  // the weights change
     for (size_t i = 0; i < found.size(); ++i) {
       CAPTURE(i);
       CHECK(std::abs(found[i] - expected[i]) < 1e-4 * expected[i]);
@@ -95,7 +94,7 @@ TEST_CASE("cuda: 20 steps of training have the losses of the CPU") {
   }
 }
 
-TEST_CASE("cuda: steps with axial positions copied from the host and could not be repeated as a graph") {
+TEST_CASE("cuda: steps with axial positions copied data from the host and could not be captured as a graph") {
   if (other_devices().empty()) return;
   Config config = small_config("linear", false);
   config.model.positions = "axial";
@@ -107,7 +106,7 @@ TEST_CASE("cuda: steps with axial positions copied from the host and could not b
   CHECK(repeated.losses == outcome_on(device_name(), config).losses);
 }
 
-TEST_CASE("cuda: 20 steps that are repeated as a graph are those launched one by one, to the bit") {
+TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit") {
   if (other_devices().empty()) return;
   for (const std::string attention : {"linear", "softmax", "lsh"})
     for (const int64_t accumulate : {1, 3}) {
@@ -116,11 +115,11 @@ TEST_CASE("cuda: 20 steps that are repeated as a graph are those launched one by
       CAPTURE(accumulate);
       Config config = small_config(attention, attention == "lsh");
       config.train.accumulate = accumulate;
-      config.train.eval_every = 6;  // other work between the repetitions
+      config.train.eval_every = 6;  // evaluations between the replays
       config.optimizer.clip_norm = 1;
       config.schedule.warmup_steps = 10;
       if (attention != "lsh") config.model.attention_dropout = attention == "softmax" ? 0.2 : 0.0;
-      if (attention == "linear") config.train.dropout_steps = 12;  // the graph changes
+      if (attention == "linear") config.train.dropout_steps = 12;  // the layout changes at this step
       config.run.cuda_graphs = false;
       const Outcome expected = outcome_on(device_name(), config);
       config.run.cuda_graphs = true;
@@ -128,7 +127,8 @@ TEST_CASE("cuda: 20 steps that are repeated as a graph are those launched one by
       CHECK(expected.losses.size() > kSteps);
       CHECK(found.losses == expected.losses);
       CHECK(expected.replayed == 0);
-      CHECK(found.replayed == kSteps - (attention == "linear" ? 2 : 1));  // the first of each layout is not
+      CHECK(found.replayed ==
+            kSteps - (attention == "linear" ? 2 : 1));  // the first step of each layout is no replay
     }
 }
 
@@ -180,11 +180,11 @@ TEST_CASE("cuda: a step of training does not wait for the device") {
       if constexpr (kHasCuda) after = cuda::host_waits();
       return after - before;
     };
-    CHECK(waits_of(12) == waits_of(3));  // those of the beginning and the end
+    CHECK(waits_of(12) == waits_of(3));  // waits at the start and at the end
   }
 }
 
-TEST_CASE("cuda: a loss that is no number is told as on the CPU, with its step and its examples") {
+TEST_CASE("cuda: the error about a loss that is not finite has the same step and examples as on the CPU") {
   if (other_devices().empty()) return;
   Config config = small_config("linear", false);
   config.optimizer.kind = "sgd";
@@ -208,7 +208,7 @@ TEST_CASE("cuda: a loss that is no number is told as on the CPU, with its step a
     for (const auto& [name, entry] : kept.entries())
       for (const double value : kept.read(name).to_vector()) REQUIRE(std::isfinite(value));
   }
-  // The sign of what is no number may differ.
+  // The sign of NaN may differ.
   for (std::string& message : messages) message.erase(0, message.find(" at step"));
   CHECK(messages[0].starts_with(" at step 1, training examples "));
   CHECK(messages[0] == messages[1]);
@@ -236,12 +236,12 @@ TEST_CASE("cuda: training in bfloat16 and in TF32 stays near float32") {
       config.run.precision = tf32 ? "float32" : "bfloat16";
       config.run.tf32 = tf32;
       const std::vector<double> found = outcome_on(device_name(), config).losses;
-      // The setting reaches the products; TF32, which a device may leave aside in small ones, the large ones
-      // of device_precision_test.cpp.
+      // The precision changes the losses. A device may ignore TF32 in small products;
+      // device_precision_test.cpp tests large products.
       if constexpr (kHasCuda)
         if (!tf32 || cuda::emulated()) CHECK(found != expected);
       REQUIRE(found.size() == expected.size());
-      // Rounding moves queries of LSH into other buckets, which moves losses further.
+      // Rounding moves queries of LSH attention to other buckets, which changes the losses more.
       const double tolerance = form.attention == std::string("lsh") ? 0.1 : tf32 ? 2e-3 : 0.02;
       for (size_t i = 0; i < found.size(); ++i)
         CHECK(std::abs(found[i] - expected[i]) < tolerance * expected[i]);
@@ -252,7 +252,7 @@ TEST_CASE("cuda: training in bfloat16 and in TF32 stays near float32") {
   CHECK_THROWS_WITH_AS(outcome_on("cpu", config), doctest::Contains("needs a CUDA device"), ConfigError);
 }
 
-TEST_CASE("cuda: bfloat16 halves what a step keeps between layers, and trainings leave no memory behind") {
+TEST_CASE("cuda: bfloat16 halves the activations of a step, and trainings free all memory") {
   for (const Device device : other_devices()) {
     const auto used = [&](const std::string& precision, int64_t steps) {
       Config config = small_config("linear", false);
@@ -274,7 +274,7 @@ TEST_CASE("cuda: bfloat16 halves what a step keeps between layers, and trainings
   }
 }
 
-TEST_CASE("cuda: speech models have the losses and phone error rates of the CPU") {
+TEST_CASE("cuda: speech models have the same losses and phone error rates as on the CPU") {
   if (other_devices().empty()) {
     MESSAGE("skipped: " << why_no_device());
     return;
@@ -289,7 +289,7 @@ TEST_CASE("cuda: speech models have the losses and phone error rates of the CPU"
     const Outcome expected = outcome_on("cpu", config), found = outcome_on(device_name(), config);
     REQUIRE(expected.losses.size() > 12);
     REQUIRE(found.losses.size() == expected.losses.size());
-    CHECK(expected.losses.front() - expected.losses.back() > 0.1);  // the weights move
+    CHECK(expected.losses.front() - expected.losses.back() > 0.1);  // the weights change
     for (size_t i = 0; i < found.losses.size(); ++i) {
       CAPTURE(i);
       CHECK(std::abs(found.losses[i] - expected.losses[i]) < 1e-3 * expected.losses[i]);

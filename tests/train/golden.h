@@ -1,4 +1,4 @@
-// The files of tests/golden, whose README.md says what made them and what the keys are.
+// Files of tests/golden. tests/golden/README.md describes their origin and their keys.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Values and gradients that PyTorch computed in float64 (tests/golden/README.md says what the keys are).
+// Comparison with values and gradients of PyTorch in float64. tests/golden/README.md describes the keys.
 #include <doctest/doctest.h>
 
 #include <numbers>
@@ -20,7 +20,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Largest difference relative to the largest expected value.
+// Returns the largest difference relative to the largest expected value.
 double relative_difference(const Tensor& actual, const Tensor& expected) {
   double largest = 1e-12;
   for (const double value : expected.to_vector()) largest = std::max(largest, std::abs(value));
@@ -53,7 +53,7 @@ AutoregressiveOptions golden_options(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("the mixture of logistics agrees with PyTorch in value and gradient, in every branch") {
+TEST_CASE("the mixture of logistics equals PyTorch in value and gradient, in every branch") {
   const SafetensorsFile file = golden("mixture");
   for (const char* group : {"made", "random", "single"}) {
     CAPTURE(group);
@@ -67,7 +67,7 @@ TEST_CASE("the mixture of logistics agrees with PyTorch in value and gradient, i
   }
 }
 
-TEST_CASE("optimizers follow PyTorch's parameters for twelve steps") {
+TEST_CASE("optimizers compute the parameters of PyTorch for twelve steps") {
   const SafetensorsFile file = golden("optimizers");
   struct Run {
     const char* name;
@@ -113,7 +113,7 @@ TEST_CASE(
     const SafetensorsFile file = golden(std::string("model_") + name);
     AutoregressiveModel model(golden_options(name));
     model.convert(DType::float64);
-    model.positions.copy_from(sinusoidal_positions(11, 8));  // conversion from float32 has rounded them
+    model.positions.copy_from(sinusoidal_positions(11, 8));  // the converted positions are rounded to float32
     weights.load_into(model.parameters());
     const Tensor images = file.read("images");
     const Tensor inputs = images.view({2, 11}, images.strides());
@@ -122,7 +122,8 @@ TEST_CASE(
     const Tensor loss = model.loss(batch, {});
     CHECK(loss.item() == doctest::Approx(file.read("loss").item()).epsilon(1e-12));
     backward(loss);
-    for (const auto& [parameter_name, parameter] : model.parameters()) {
+    for (const auto& [parameter_name_bound, parameter] : model.parameters()) {
+      const auto& parameter_name = parameter_name_bound;  // clang 14 cannot capture structured bindings
       CAPTURE(parameter_name);
       CHECK(max_difference(gradient(parameter), file.read("gradient." + parameter_name)) < 1e-11);
       set_gradient(parameter, {});
@@ -142,7 +143,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("positions and single functions agree with PyTorch") {
+TEST_CASE("positions and single functions equal PyTorch") {
   const SafetensorsFile positions = golden("positions"), file = golden("functions");
   CHECK(max_difference(sinusoidal_positions(11, 8), positions.read("width_8")) < 1e-12);
   const Tensor wide = sinusoidal_positions(784, 128), expected = positions.read("width_128");

@@ -10,7 +10,7 @@
 
 using namespace tapeformer;
 
-TEST_CASE("metrics: one object a line in the given order, read back exactly") {
+TEST_CASE("metrics: a record is a line with its fields in order, and is read back exactly") {
   TempFolder folder;
   const std::string path = folder.path("metrics.jsonl");
   MetricsWriter writer{Folder(folder.path(""))};
@@ -28,7 +28,7 @@ TEST_CASE("metrics: one object a line in the given order, read back exactly") {
   CHECK(metric_number(records[2], "loss_nats", -1) == -1);
 }
 
-TEST_CASE("metrics: a resume drops later steps and half-written lines, and nothing else") {
+TEST_CASE("metrics: a resume removes only later steps and incomplete lines") {
   TempFolder folder;
   const std::string kept = "{\"step\":1}\n{\"note\":\"é\"}\n{\"step\":10,\"x\":1.50}\n";
   const auto path = folder.write("metrics.jsonl", kept + "{\"step\":11}\nnonsense\n{\"step\":12");
@@ -42,7 +42,7 @@ TEST_CASE("metrics: a resume drops later steps and half-written lines, and nothi
   CHECK_FALSE(std::filesystem::exists(path));
 }
 
-TEST_CASE("metrics: a broken line is an error with its number, an unfinished last one is skipped") {
+TEST_CASE("metrics: an invalid line is an error with its number, and an incomplete last line is skipped") {
   TempFolder folder;
   const auto path = folder.write("metrics.jsonl", "{\"step\":1}\n{\"step\":");
   CHECK(read_metrics(path).size() == 1);
@@ -51,7 +51,7 @@ TEST_CASE("metrics: a broken line is an error with its number, an unfinished las
   CHECK_THROWS_AS(read_metrics(folder.path("none")), FileError);
 }
 
-TEST_CASE("metrics: records that a full disk refuses wait in memory and are written when there is room") {
+TEST_CASE("metrics: records that do not fit on the disk wait in memory and are written later") {
   TempFolder folder;
   const std::string path = folder.path("metrics.jsonl");
   MetricsWriter writer{Folder(folder.path(""))};
@@ -63,7 +63,7 @@ TEST_CASE("metrics: records that a full disk refuses wait in memory and are writ
     writer.write({{"step", int64_t{3}}});
     CHECK(writer.waiting() == 2);
     CHECK(writer.problem() == "cannot write " + path + ": File too large");
-    CHECK(read_file(path) == first);  // no half line
+    CHECK(read_file(path) == first);  // no incomplete line
   }
   writer.flush();
   CHECK(writer.waiting() == 0);
@@ -71,7 +71,7 @@ TEST_CASE("metrics: records that a full disk refuses wait in memory and are writ
   CHECK(read_file(path) == first + "{\"step\":2}\n{\"step\":3}\n");
 }
 
-TEST_CASE("metrics: a resume before the evaluation of its step drops the records of this evaluation") {
+TEST_CASE("metrics: a resume removes the evaluation of its step if the checkpoint was saved before it") {
   TempFolder folder;
   const std::string training = "{\"step\":10,\"split\":\"train\"}\n{\"step\":10,\"split\":\"epoch\"}\n";
   const std::string earlier = "{\"step\":5,\"split\":\"test\"}\n";

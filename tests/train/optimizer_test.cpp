@@ -16,7 +16,7 @@ TEST_CASE(
   OptimizerConfig config;
   config.lr = 0.1;
   config.weight_decay = 0.01;
-  config.eps = 1e-3;  // large enough that its place matters
+  config.eps = 1e-3;  // large enough to show where it is added
   const Tensor parameter = require_grad(Tensor::from<double>({0.7}, {1}));
   Optimizer optimizer(config, {{"p", parameter}});
   double p = 0.7, m = 0, v = 0;
@@ -41,7 +41,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("clipping scales all gradients together or each by itself") {
+TEST_CASE("clipping scales all gradients together or each tensor separately") {
   for (const bool per_tensor : {false, true}) {
     OptimizerConfig config;
     config.kind = "sgd";
@@ -61,7 +61,7 @@ TEST_CASE("clipping scales all gradients together or each by itself") {
   }
 }
 
-TEST_CASE("the average of the weights is exchanged and exchanged back") {
+TEST_CASE("swap_average exchanges the weights with their average, and a second call restores them") {
   OptimizerConfig config;
   config.kind = "sgd";
   config.ema = 0.5;
@@ -90,7 +90,7 @@ TEST_CASE("schedules") {
   CHECK(cosine.factor(100) == doctest::Approx(0.2));
 }
 
-TEST_CASE("the plateau schedule drops when ReduceLROnPlateau of PyTorch does, down to its min_lr") {
+TEST_CASE("the plateau schedule equals ReduceLROnPlateau of PyTorch, including min_lr") {
   // Expected values were computed by hand from the documentation of
   // torch.optim.lr_scheduler.ReduceLROnPlateau(factor=0.5, patience=n, threshold=1e-4, min_lr=0.2 lr). It
   // counts bad evaluations in a row, and the rate drops if they exceed n.
@@ -112,6 +112,6 @@ TEST_CASE("the plateau schedule drops when ReduceLROnPlateau of PyTorch does, do
   }
   Schedule strict({.kind = "plateau", .step_at = {}, .factor = 0.5, .patience = 0, .threshold = 0}, 100);
   strict.observe(1);
-  strict.observe(0.99999);  // any gain counts
+  strict.observe(0.99999);  // with threshold 0, any decrease is an improvement
   CHECK(strict.factor(5) == 1);
 }

@@ -6,7 +6,7 @@
 
 using namespace tapeformer;
 
-TEST_CASE("progress: plain lines every ten seconds, with ETA of this process only") {
+TEST_CASE("progress: plain lines every ten seconds, with an ETA from the steps of this process") {
   std::ostringstream out;
   double now = 100;
   Progress progress(out, ProgressStyle::plain, 50, 150, [&] { return now; });
@@ -24,7 +24,7 @@ TEST_CASE("progress: plain lines every ten seconds, with ETA of this process onl
   CHECK(out.str().find("step 150/150") != std::string::npos);
 }
 
-TEST_CASE("progress: a terminal line is rewritten and messages do not tear it") {
+TEST_CASE("progress: a terminal line is rewritten and stays below messages") {
   std::ostringstream out;
   {
     Progress progress(out, ProgressStyle::terminal, 0, 0, [] { return 0.0; });
@@ -35,7 +35,7 @@ TEST_CASE("progress: a terminal line is rewritten and messages do not tear it") 
   CHECK(out.str() == "\r" + line + "\x1b[K\rcheckpoint written\x1b[K\n" + line + "\n");
 }
 
-TEST_CASE("progress: epoch and learning rate are shown, and the unit of the speed is the task's") {
+TEST_CASE("progress: epoch, learning rate and the unit of the task are shown") {
   std::ostringstream out;
   double now = 0;
   Progress progress(
@@ -45,7 +45,7 @@ TEST_CASE("progress: epoch and learning rate are shown, and the unit of the spee
   CHECK(out.str() == "step 10/100  epoch 3  loss 2.0000  lr 1.50e-03  950 frames/s  ETA 1:30  0 B\n");
 }
 
-TEST_CASE("progress: a terminal without room shows neither learning rate nor epoch") {
+TEST_CASE("progress: a narrow terminal shows neither learning rate nor epoch") {
   // Standard error of the tests is not a terminal, so the width is 120 columns.
   const auto line = [](int64_t step, int64_t epoch = 7) {
     std::ostringstream out;
@@ -60,7 +60,7 @@ TEST_CASE("progress: a terminal without room shows neither learning rate nor epo
   CHECK(line(1'000'000'000'000'000'000, 1'000'000).find("epoch") == std::string::npos);
 }
 
-TEST_CASE("progress: messages show control characters of file names escaped") {
+TEST_CASE("progress: control characters in messages are escaped") {
   std::ostringstream out;
   Progress progress(out, ProgressStyle::plain, 0, 10);
   progress.message("cannot write a\x1b[31m\nerror: forged");

@@ -1,4 +1,4 @@
-// A whole training run without a progress line.
+// Training runs without progress output.
 #pragma once
 
 #include <filesystem>

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A small model on the copy task: no data files needed.
+// Returns a config of a small model on the copy task, which needs no data files.
 Config tiny_config(int64_t steps) {
   Config config;
   config.run.name = "tiny";
@@ -58,7 +58,7 @@ void check_same_final_state(const fs::path& a, const fs::path& b, const std::str
 
 }  // namespace
 
-TEST_CASE("the same seed and threads give an identical run") {
+TEST_CASE("runs with the same seed and number of threads are identical") {
   const TempDir dir;
   train(tiny_config(12), dir.path() / "a");
   train(tiny_config(12), dir.path() / "b");
@@ -70,13 +70,14 @@ TEST_CASE("the same seed and threads give an identical run") {
         bytes_of(dir.path() / "c/checkpoints/latest/model.safetensors"));
 }
 
-TEST_CASE("a run stopped by SIGTERM wherever it is and resumed equals an uninterrupted one, byte for byte") {
+TEST_CASE(
+    "a run that SIGTERM stops at any moment and that is resumed equals an uninterrupted run, byte for byte") {
   const TempDir dir;
   const Config config = tiny_config(60);
   train(config, dir.path() / "whole");
   int stops = 0;
   TrainResult result;
-  const auto old = signal(SIGTERM, SIG_IGN);  // outside of a run the signal does nothing
+  const auto old = signal(SIGTERM, SIG_IGN);  // ignores the signal outside of a run
   for (int attempt = 0; attempt < 50 && (result.step < 60 || result.stop_signal); ++attempt) {
     std::jthread killer([&](const std::stop_token& done) {
       while (!done.stop_requested()) {
@@ -99,7 +100,7 @@ TEST_CASE("a run stopped by SIGTERM wherever it is and resumed equals an uninter
       CHECK(metric_number(whole[i], field, -1) == metric_number(parts[i], field, -1));
 }
 
-TEST_CASE("a run that is cut after a checkpoint continues from it") {
+TEST_CASE("a run that was killed after a checkpoint continues from it") {
   const TempDir dir;
   Config config = tiny_config(20);
   SUBCASE("an ordinary model") {}
@@ -121,7 +122,7 @@ TEST_CASE("a run that is cut after a checkpoint continues from it") {
   }
   train(config, dir.path() / "whole");
   train(config, dir.path() / "cut");
-  // What a kill -9 between steps 10 and 15 would have left.
+  // The state after kill -9 between steps 10 and 15.
   for (const char* step : {"step-00000015", "step-00000020"})
     fs::remove_all(dir.path() / "cut/checkpoints" / step);
   fs::remove(dir.path() / "cut/checkpoints/latest");
@@ -130,10 +131,10 @@ TEST_CASE("a run that is cut after a checkpoint continues from it") {
   check_same_final_state(dir.path() / "whole", dir.path() / "cut", "step-00000020");
 }
 
-TEST_CASE("resuming with a config that contradicts the checkpoint names every key") {
+TEST_CASE("resuming with other settings than the checkpoint names every key") {
   const TempDir dir;
   train(tiny_config(5), dir.path() / "run");
-  Config other = tiny_config(9);  // more steps are allowed
+  Config other = tiny_config(9);  // train.steps may change
   other.model.layers = 3;
   other.optimizer.lr = 0.5;
   const std::string text = message_of<ConfigError>([&] { train(other, dir.path() / "run", true); });
@@ -145,7 +146,7 @@ TEST_CASE("resuming with a config that contradicts the checkpoint names every ke
   CHECK_THROWS_AS(train(tiny_config(5), dir.path() / "run"), RunDirectoryError);
 }
 
-TEST_CASE("a loss that is no number ends the run, names step and examples, and keeps the last checkpoint") {
+TEST_CASE("a loss that is not finite ends the run, names step and examples, and keeps the last checkpoint") {
   const TempDir dir;
   Config config = tiny_config(40);
   config.optimizer.kind = "sgd";
@@ -166,7 +167,7 @@ TEST_CASE("a loss that is no number ends the run, names step and examples, and k
   CHECK(fs::exists(dir.path() / "run/checkpoints/latest/model.safetensors"));
 }
 
-TEST_CASE("accumulating two half batches equals one batch") {
+TEST_CASE("accumulating two micro-batches equals one batch") {
   const TempDir dir;
   Config whole = tiny_config(3);
   whole.model.dropout = 0;
@@ -186,12 +187,12 @@ TEST_CASE("accumulating two half batches equals one batch") {
           doctest::Approx(metric_number(b[i], "loss_nats", -2)).epsilon(1e-5));
 }
 
-TEST_CASE("accumulation weighs batches by what their losses count: masks of other lengths equal one batch") {
+TEST_CASE("accumulation weights micro-batches by their numbers of unmasked tokens, which equals one batch") {
   const TempDir dir;
   Config whole = tiny_config(4);
   whole.model.dropout = 0;
   whole.data.shuffle = false;
-  whole.optimizer.kind = "sgd";  // the weights move by the gradient, not by its sign
+  whole.optimizer.kind = "sgd";  // updates are proportional to the gradient
   whole.optimizer.lr = 0.1;
   whole.train.checkpoint_every = 0;
   Config parts = whole;
@@ -209,13 +210,14 @@ TEST_CASE("accumulation weighs batches by what their losses count: masks of othe
     return SafetensorsFile((dir.path() / run / "checkpoints/latest/model.safetensors").string());
   };
   const SafetensorsFile of_whole = weights("whole"), of_parts = weights("parts");
-  for (const auto& [name, entry] : of_whole.entries()) {
+  for (const auto& [name_bound, entry] : of_whole.entries()) {
+    const auto& name = name_bound;  // clang 14 cannot capture structured bindings
     CAPTURE(name);
     CHECK(max_difference(of_whole.read(name), of_parts.read(name)) < 2e-6);
   }
 }
 
-TEST_CASE("train.dropout_steps switches off dropout and nothing else: LSH attention draws on") {
+TEST_CASE("train.dropout_steps disables dropout, but not the random rotations of LSH attention") {
   const TempDir dir;
   Config config = tiny_config(4);
   config.model.attention = "lsh";
@@ -229,14 +231,14 @@ TEST_CASE("train.dropout_steps switches off dropout and nothing else: LSH attent
 }
 
 TEST_CASE(
-    "weights that are no numbers end the run although the loss is finite, and no checkpoint gets them") {
+    "weights that are not finite end the run although the loss is finite, and no checkpoint contains them") {
   const TempDir dir;
   Config config = tiny_config(3);
   config.optimizer.ema = 0;
-  config.model.positions = "axial";  // a table of 4 x 8 positions, of which the last are never read
+  config.model.positions = "axial";  // a table of 4 x 8 positions, the last of which are unused
   config.model.axial_shape = {4, 8};
   config.model.axial_dims = {8, 8};
-  for (const int64_t log_every : {1, 100}) {  // found at a logged step, or before the checkpoint
+  for (const int64_t log_every : {1, 100}) {  // the check runs at logged steps and before checkpoints
     config.train.log_every = log_every;
     const fs::path run = dir.path() / std::to_string(log_every);
     Trainer trainer(config, {.run_dir = run, .data_dir = "", .resume = false, .quiet = true});
@@ -250,8 +252,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "resuming from a checkpoint that holds NaN names the tensor and gives no advice on the learning rate") {
+TEST_CASE("resuming from a checkpoint with NaN names the tensor and gives no advice on the learning rate") {
   const TempDir dir;
   const Config config = tiny_config(5);
   train(config, dir.path() / "run");
@@ -272,7 +273,7 @@ TEST_CASE(
   CHECK_FALSE(contains(text, "optimizer.lr"));
 }
 
-TEST_CASE("a dry run writes nothing and reports what a run would take") {
+TEST_CASE("a dry run writes no files and reports memory and time") {
   const TempDir dir;
   Trainer trainer(tiny_config(1),
                   {.run_dir = dir.path() / "run", .data_dir = "", .resume = false, .quiet = true});
@@ -297,7 +298,7 @@ TEST_CASE("a run directory in which another process trains is refused") {
                  "another process trains in it"));
 }
 
-TEST_CASE("the time limit ends a run with a checkpoint") {
+TEST_CASE("a run writes a checkpoint at its time limit") {
   const TempDir dir;
   Config config = tiny_config(1000000);
   config.train.time_limit_minutes = 0.2 / 60;

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxTextBytes = size_t{64} << 20;  // of state.json and config.toml
+constexpr size_t kMaxTextBytes = size_t{64} << 20;  // size of state.json or config.toml
 const char* const kModelFile = "model.safetensors";
 const char* const kOptimizerFile = "optimizer.safetensors";
 const char* const kStateFile = "state.json";
@@ -39,7 +39,7 @@ std::optional<int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Runs f and turns its failures into an Error that starts with `context`.
+// Calls f. Converts its FileError or filesystem_error to an Error whose text starts with `context`.
 template <class Error = CheckpointError, class F>
 void guarded(const std::string& context, F&& f) {
   try {
@@ -66,20 +66,21 @@ Folder open_or_create_checkpoints(const std::string& run_dir) {
   return checkpoints;
 }
 
-// Renames a checkpoint to a temporary name, then removes it. A crash leaves a temporary folder at most.
+// Renames a checkpoint to a temporary name before removing it, so that a crash leaves no incomplete
+// checkpoint.
 void remove_checkpoint(const Folder& parent, const std::string& name) {
-  const std::string doomed = temporary_name(name);
-  parent.rename(name, doomed);
-  parent.remove(doomed);
+  const std::string temporary = temporary_name(name);
+  parent.rename(name, temporary);
+  parent.remove(temporary);
 }
 
 void point_link(const Folder& parent, const std::string& link, const std::string& target) {
-  // A copied run may have a folder in place of the link, if the copy followed symbolic links.
+  // If a run was copied with links followed, it has a folder instead of the link.
   if (parent.kind_of(link) == Folder::Kind::folder) remove_checkpoint(parent, link);
   parent.replace_link(link, target);
 }
 
-// Returns the target of a link if it is a plain name, or nothing if it is a path.
+// Returns the target of a link if it is a name without folders, and nothing otherwise.
 std::optional<std::string> name_in_link(const fs::path& link) {
   std::error_code error;
   const std::string target = fs::read_symlink(link, error).string();
@@ -95,16 +96,17 @@ bool is_real_folder(const fs::path& path) {
 
 // Renames a complete folder to its final name. Exchanges it with an existing folder of this name in one step,
 // so that a complete checkpoint exists at every moment.
-void put_in_place(const Folder& parent, const std::string& temporary, const std::string& place) {
-  if (parent.kind_of(place) == Folder::Kind::none)
-    parent.rename(temporary, place);
+void install(const Folder& parent, const std::string& temporary, const std::string& name) {
+  if (parent.kind_of(name) == Folder::Kind::none)
+    parent.rename(temporary, name);
   else
-    parent.exchange(temporary, place);
+    parent.exchange(temporary, name);
   parent.sync();
 }
 
 void write_contents(const Folder& folder, const CheckpointContents& contents) {
-  const std::map<std::string, std::string> metadata = {{"format", "pt"}};  // stock loaders ask for it
+  const std::map<std::string, std::string> metadata = {
+      {"format", "pt"}};  // required by loaders of PyTorch models
   TrainingState state = contents.state;
   for (const auto& [name, tensors] :
        {std::pair(kModelFile, &contents.model), {kOptimizerFile, &contents.optimizer}}) {
@@ -117,7 +119,7 @@ void write_contents(const Folder& folder, const CheckpointContents& contents) {
   folder.sync();
 }
 
-// Returns whether a name is that of a temporary entry. Earlier versions named these entries ".tmp-…".
+// Returns whether an entry is temporary. Earlier versions used names that start with ".tmp-".
 bool is_unfinished_checkpoint(const std::string& name) {
   return name.starts_with(".tmp-") || is_temporary_name(name);
 }
@@ -140,14 +142,14 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
     const std::string temporary = temporary_name(name);
     try {
       write_contents(parent.create_folder(temporary), contents);
-      put_in_place(parent, temporary, name);
+      install(parent, temporary, name);
       point_link(parent, "latest", name);
     } catch (...) {
       std::error_code ignored;
       fs::remove_all(parent.path_of(temporary), ignored);
       throw;
     }
-    parent.remove(temporary);  // the replaced checkpoint of the same step
+    parent.remove(temporary);  // now the earlier checkpoint of the same step, if there was one
   });
   return (checkpoints_of(run_dir) / name).string();
 }
@@ -275,8 +277,8 @@ void Checkpoint::check_config() const {
   if (expected && checksum_of(config) != *expected)
     throw CheckpointError(
         config_path() +
-        ": is damaged or was edited: it does not match its checksum in state.json; to change "
-        "a setting, use --set");
+        ": is damaged or was edited: it does not match its checksum in state.json; override "
+        "settings instead of editing the file");
 }
 
 SafetensorsFile Checkpoint::model_file() const {

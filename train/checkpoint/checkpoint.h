@@ -3,14 +3,14 @@
 //   checkpoints/step-00001200/   model.safetensors, optimizer.safetensors, state.json, config.toml
 //   checkpoints/latest, best     symlinks to such folders
 //
-// A checkpoint appears whole or not at all: it is written into a temporary folder, synced and renamed; the
-// symlinks are replaced by rename. Whenever the process or the machine dies, `latest` leads to a whole
-// checkpoint. One process writes to a run directory at a time. Every failure is a CheckpointError that names
-// the file; a failed save leaves all earlier checkpoints as they were.
+// A checkpoint appears complete or not at all. It is written into a temporary folder, synced and renamed, and
+// the symlinks are replaced by rename. If the process or the machine crashes, `latest` points to a complete
+// checkpoint. Only one process may write to a run directory at a time. Functions throw CheckpointError with
+// the name of the file. A failed save does not change earlier checkpoints.
 //
-// state.json holds the size and CRC-32 of every file, and loading verifies the files that it reads. Files are
-// never written through symbolic links: `checkpoints` must be a folder, and `latest` and `best` must hold the
-// name of a folder in it. The run directory itself may be reached through links.
+// state.json contains the size and CRC-32 of each file, and loading verifies the files that it reads. Files
+// are never written through symbolic links: `checkpoints` must be a folder, and `latest` and `best` must
+// contain the name of a folder in it. The path of the run directory may contain links.
 #pragma once
 
 #include <cstdint>
@@ -45,30 +45,32 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
 // Replaces the state of the saved checkpoint of step `state.step`. Keeps the checksums of the other files.
 void replace_checkpoint_state(const std::string& run_dir, TrainingState state);
 
-// Points `best` to the saved checkpoint of a step.
+// Points the link `best` to the saved checkpoint of a step.
 void mark_best_checkpoint(const std::string& run_dir, int64_t step);
 
-// Removes all but the `keep_last` newest checkpoints and those that `latest` and `best` lead to.
+// Removes all checkpoints except the `keep_last` newest and the checkpoints that `latest` and `best` point
+// to.
 void prune_checkpoints(const std::string& run_dir, int64_t keep_last);
 
-// Removes unfinished files of a killed process from the run directory and from checkpoints/. Call it before
-// the first save.
+// Removes unfinished files of a killed process from the run directory and from checkpoints/. Must be called
+// before the first save.
 void remove_unfinished_checkpoints(const std::string& run_dir);
 
-// Steps of the whole checkpoints, ascending.
+// Returns the steps of the complete checkpoints in ascending order.
 std::vector<int64_t> checkpoint_steps(const std::string& run_dir);
 
 // Returns the checkpoint folder that `best` or `latest` of a run directory points to, or nothing if the link
-// or the folder does not exist. Throws CheckpointError if the link holds anything but the name of a folder in
+// or the folder does not exist. Throws CheckpointError if the link is not the name of a folder in
 // checkpoints/.
 std::optional<std::string> linked_checkpoint(const std::string& run_dir, const std::string& link);
 
-// The folder that a user means by a path: a checkpoint folder itself, or of a run directory the one that
-// `best` (if preferred and there) or `latest` leads to; without symlinks, as after a copy, the newest. The
-// result is free of symlinks, so it stays the same checkpoint while a training run goes on.
+// Returns the checkpoint folder for the path of a checkpoint or a run directory. In a run directory, this is
+// the checkpoint that `best` points to, if `prefer_best` is true and the link exists, or the target of
+// `latest`, or the newest checkpoint if there are no links. The result contains no symlinks, so it remains
+// valid when a training replaces the links.
 std::string find_checkpoint(const std::string& path, bool prefer_best);
 
-// A checkpoint folder, opened for reading. Checkpoints without checksums load with a warning.
+// Reader of a checkpoint folder. Loading a checkpoint without checksums logs a warning.
 class Checkpoint {
  public:
   explicit Checkpoint(std::string folder) : folder_(std::move(folder)) {}
@@ -76,14 +78,14 @@ class Checkpoint {
   const std::string& folder() const { return folder_; }
   std::string config_path() const { return path_of(kConfigFile); }
   std::string state_path() const { return path_of("state.json"); }
-  // Reads state.json and checks type and range of each entry. load_model and load_optimizer also verify the
-  // checksum of its text.
+  // Reads state.json and checks the type and range of each entry. Does not verify the checksum of its text,
+  // which load_model and load_optimizer do.
   TrainingState state() const;
   // Verifies the checksum of config.toml, which must be a regular file.
   void check_config() const;
   // Opens model.safetensors and checks its header, so that sizes can be compared before a model is built.
   SafetensorsFile model_file() const;
-  // Read a file into tensors of the same names and shapes (see SafetensorsFile::load_into) and verify its
+  // Load a file into tensors of the same names and shapes, as SafetensorsFile::load_into, and verify its
   // checksum.
   void load_model(const NamedTensorList& expected) const;
   void load_optimizer(const NamedTensorList& expected) const;

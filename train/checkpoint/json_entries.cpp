@@ -26,7 +26,7 @@ std::string shown(const Json& value) {
   return text;
 }
 
-// The library copies, compares and prints values by recursion, which deep nesting would overflow.
+// Parses JSON with limited nesting, because nlohmann::json copies, compares and prints values recursively.
 Json parse(const std::string& text, const std::string& place) {
   const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
     if (depth > kMaxDepth) throw CheckpointError(concat_text(place, "is nested deeper than ", kMaxDepth));

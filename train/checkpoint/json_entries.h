@@ -1,6 +1,6 @@
-// Reader of the entries of a JSON object, which checks their types and ranges. Internal to train/.
+// Reader of JSON objects that checks the types and ranges of their entries. Internal to train/.
 //
-// Every error is a CheckpointError "PLACE KEY: expected …, got …".
+// Errors: CheckpointError "PLACE KEY: expected …, got …".
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace tapeformer {
 
 class JsonEntries {
  public:
-  // Parses a text. Errors print `place` before the key: "PATH: " or "PATH: task.".
+  // Parses a text. `place` precedes the key in errors: "PATH: " or "PATH: task.".
   JsonEntries(const std::string& text, const std::string& place);
 
   bool has(const std::string& key) const;
@@ -29,7 +29,7 @@ class JsonEntries {
   double number(const std::string& key) const;
   std::optional<double> number_or_null(const std::string& key) const;
   double seconds(const std::string& key) const;
-  std::vector<double> numbers(const std::string& key) const;  // finite
+  std::vector<double> numbers(const std::string& key) const;  // all elements must be finite
   std::vector<std::string> texts(const std::string& key) const;
   uint32_t crc32(const std::string& key) const;
 

@@ -1,5 +1,5 @@
-// Comparison of the sizes in config.toml and state.json of a checkpoint with its tensors, before a model of
-// these sizes is allocated.
+// Comparison of the model sizes in config.toml and state.json with the tensors of a checkpoint. The
+// comparison comes before the allocation of a model, because wrong sizes could exhaust the memory.
 #pragma once
 
 #include <optional>
@@ -12,14 +12,14 @@
 
 namespace tapeformer {
 
-// A tensor whose shape follows from a size of the model.
+// A tensor whose shape depends on a size in the config or in state.json.
 struct SizedTensor {
   std::string name;
-  std::optional<Shape> shape;  // nothing: the model has no such tensor
+  std::optional<Shape> shape;  // if empty, the model must not have the tensor
   std::string source;          // "config.toml: model.layers"
 };
 
-// Returns a few tensors whose shapes contain every size that determines the memory of the parameters.
+// Returns tensors whose shapes together determine the number of parameters of the model.
 std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options);
 std::vector<SizedTensor> sized_tensors(const SpeechModelOptions& options);
 

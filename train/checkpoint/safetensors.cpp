@@ -16,12 +16,12 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
 
-constexpr uint64_t kLargestHeader = 100'000'000;  // the limit of the reference implementation
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // limit of the reference implementation
 constexpr size_t kAlignment = 8;
-constexpr size_t kMostNamed = 20;  // tensors named in one error
+constexpr size_t kMaxNames = 20;  // names in one error
 
-// Widest elements first, so that every tensor is aligned to its element size, as the reference implementation
-// does.
+// Returns the tensors in descending order of their element sizes, so that each tensor is aligned to its
+// element size. The reference implementation uses the same order.
 std::vector<std::pair<std::string, Tensor>> in_file_order(const std::map<std::string, Tensor>& tensors) {
   std::vector<std::pair<std::string, Tensor>> order(tensors.begin(), tensors.end());
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
@@ -33,9 +33,9 @@ std::vector<std::pair<std::string, Tensor>> in_file_order(const std::map<std::st
 std::string list_text(const std::string& what, const std::vector<std::string>& names) {
   if (names.empty()) return "";
   std::string text = concat_text("\n  ", names.size(), " ", what, ":");
-  for (size_t i = 0; i < std::min(names.size(), kMostNamed); ++i)
+  for (size_t i = 0; i < std::min(names.size(), kMaxNames); ++i)
     text += concat_text(i ? ", " : " ", names[i]);
-  if (names.size() > kMostNamed) text += concat_text(" and ", names.size() - kMostNamed, " more");
+  if (names.size() > kMaxNames) text += concat_text(" and ", names.size() - kMaxNames, " more");
   return text;
 }
 
@@ -97,9 +97,9 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(open_checked(p
       throw CheckpointError(concat_text("expected at least 8 bytes, the file has ", size));
     uint64_t length = 0;
     file_.read_at(&length, sizeof length, 0);
-    if (length > kLargestHeader || length > size - sizeof length)
+    if (length > kMaxHeaderBytes || length > size - sizeof length)
       throw CheckpointError(concat_text("expected a header of ", length, " bytes, the file has ", size,
-                                        " bytes and the limit is ", kLargestHeader));
+                                        " bytes and the limit is ", kMaxHeaderBytes));
     std::string json(length, '\0');
     file_.read_at(json.data(), length, sizeof length);
     header_.append(&length, sizeof length);
@@ -163,8 +163,8 @@ void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>
   std::sort(in_file_order.begin(), in_file_order.end(), [](const auto& a, const auto& b) {
     return std::tie(a.first->begin, a.first->end) < std::tie(b.first->begin, b.first->end);
   });
-  // All reads come first: an error must not leave half of the tensors overwritten. The tensors cover the data
-  // section without gaps, so their bytes in this order are the file.
+  // All tensors are read before any is overwritten, so that an error changes no tensor. The tensors cover the
+  // data section without gaps, so the checksum of their bytes in file order is the checksum of the section.
   Checksum found = header_;
   std::vector<Tensor> values;
   for (const auto& [entry, tensor] : in_file_order) values.push_back(read(*entry, found));

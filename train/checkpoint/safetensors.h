@@ -1,9 +1,9 @@
-// The safetensors format: 8 bytes of header length (little-endian), a JSON header that gives dtype, shape and
-// byte range of every tensor, then the data. https://github.com/huggingface/safetensors
+// Safetensors files: 8 bytes with the little-endian length of the header, a JSON header with dtype, shape and
+// byte range of each tensor, and the data. https://github.com/huggingface/safetensors
 //
-// The reader trusts nothing: it checks the whole header against the size of the file before it allocates
-// anything, so a damaged or hostile file costs an error, never a crash or memory beyond the file's own size.
-// Every problem is a CheckpointError that names the file and what was expected.
+// The reader checks the header against the size of the file before it allocates tensors. A damaged or
+// malicious file causes a CheckpointError, but no crash and no allocation larger than the file. Errors name
+// the file and the expected value.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ Checksum write_safetensors(File& file, const std::map<std::string, Tensor>& tens
 Checksum write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                            const std::map<std::string, std::string>& metadata = {});
 
-// An open file whose header has been checked. Tensors are read when asked for.
+// An open file with a valid header. Constructing it reads the header only.
 class SafetensorsFile {
  public:
   struct Entry {
@@ -45,9 +45,9 @@ class SafetensorsFile {
   // Throws CheckpointError if the names, shapes or dtypes of the tensors in the file are not as expected. The
   // error lists missing and unexpected names and mismatched shapes.
   void check_names_and_forms(const std::vector<std::pair<std::string, Tensor>>& expected) const;
-  // Reads every named tensor in place, converting between floating dtypes. The names must be those of the
-  // file: all missing, extra and mis-shaped tensors and wrong dtypes are named in one error. If `checksum` is
-  // given, the file must match it. If an error is thrown, no tensor is overwritten.
+  // Loads all tensors of the file into `expected` and converts between floating dtypes. Throws
+  // CheckpointError, which lists the names, if tensors are missing, unexpected, or have another shape or an
+  // incompatible dtype, or if the file does not match `checksum`. If it throws, no tensor is changed.
   void load_into(const std::vector<std::pair<std::string, Tensor>>& expected,
                  const std::optional<Checksum>& checksum = {}) const;
 
@@ -56,7 +56,7 @@ class SafetensorsFile {
   Tensor read(const Entry& entry, Checksum& checksum) const;
 
   File file_;
-  Checksum header_;  // of the bytes before the data
+  Checksum header_;  // checksum of the bytes before the data
   uint64_t data_begin_ = 0;
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::string> metadata_;

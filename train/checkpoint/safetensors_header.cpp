@@ -15,21 +15,21 @@ namespace {
 constexpr DType kDTypes[] = {DType::float32, DType::float64, DType::bfloat16,
                              DType::int32,   DType::int64,   DType::uint8};
 
-constexpr size_t kMostEntries = 100'000;  // bounds the memory that a header of tiny entries can take
+constexpr size_t kMaxEntries = 100'000;  // limits the memory for a header with many small entries
 
 template <class... Args>
 [[noreturn]] void fail(const Args&... message) {
   throw CheckpointError(concat_text(message...));
 }
 
-// Returns a name from the file for a message, in quotes and shortened.
+// Returns a name for a message: shortened, printable and in quotes.
 std::string shown(std::string name) {
   if (name.size() > 100) name = name.substr(0, 97) + "...";
   return "\"" + printable_line(name) + "\"";
 }
 
-// Receives the header value by value. A document tree would hide duplicate names and could nest without
-// limit.
+// SAX handler of the header. Unlike a parser that builds a tree, it finds duplicate names and limits the
+// nesting.
 class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderHandler(SafetensorsHeader& header) : header_(header) {}
@@ -51,7 +51,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
     if (level_ == Level::tensor) {
       if (fields_.size() != 3) fail("tensor ", shown(name_), " lacks dtype, shape or data_offsets");
       header_.entries.emplace(name_, entry_);
-      if (header_.entries.size() > kMostEntries) fail("more than ", kMostEntries, " tensors");
+      if (header_.entries.size() > kMaxEntries) fail("more than ", kMaxEntries, " tensors");
     }
     level_ = level_ == Level::top ? Level::outside : Level::top;
     return true;
@@ -75,7 +75,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   bool string(std::string& text) override {
     if (level_ == Level::metadata) {
       if (!header_.metadata.emplace(field_, text).second) fail("two metadata entries named ", shown(field_));
-      if (header_.metadata.size() > kMostEntries) fail("more than ", kMostEntries, " metadata entries");
+      if (header_.metadata.size() > kMaxEntries) fail("more than ", kMaxEntries, " metadata entries");
       return true;
     }
     if (level_ != Level::tensor || field_ != "dtype") unexpected("a string");
@@ -140,8 +140,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_, fields_;
 };
 
-// Bytes of a shape, nothing if no file can hold them. Zero sizes do not excuse the others: strides multiply
-// too.
+// Returns the bytes of a tensor, or nothing if they overflow. The product of the other sizes must not
+// overflow either if a size is 0, because strides are such products.
 std::optional<uint64_t> bytes_of(const SafetensorsFile::Entry& entry) {
   uint64_t bound = static_cast<uint64_t>(size_of(entry.dtype));
   for (const int64_t size : entry.shape)
@@ -152,7 +152,7 @@ std::optional<uint64_t> bytes_of(const SafetensorsFile::Entry& entry) {
   return empty ? 0 : bound;
 }
 
-// Every byte of the data belongs to exactly one tensor.
+// Checks that each byte of the data belongs to exactly one tensor.
 void check_layout(const std::map<std::string, SafetensorsFile::Entry>& entries, uint64_t data_bytes) {
   std::vector<std::pair<const std::string, SafetensorsFile::Entry> const*> in_order;
   for (const auto& item : entries) in_order.push_back(&item);

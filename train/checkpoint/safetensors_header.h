@@ -1,5 +1,5 @@
-// Parses and checks the JSON header of a safetensors file. Internal to train/checkpoint/safetensors.cpp and
-// its tests.
+// Parser of the JSON header of a safetensors file. Internal to train/checkpoint/safetensors.cpp and its
+// tests.
 #pragma once
 
 #include <map>
@@ -14,10 +14,11 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// `data_bytes` is the size of the data section. Throws CheckpointError without the name of the file.
+// Parses and checks a header. `data_bytes` is the size of the data section. Throws CheckpointError without
+// the name of the file.
 SafetensorsHeader parse_safetensors_header(const std::string& json, uint64_t data_bytes);
 
-// "F32", …
+// Returns the name of a dtype in safetensors files, such as "F32".
 const char* safetensors_dtype(DType dtype);
 
 }  // namespace tapeformer

@@ -1,5 +1,5 @@
-// state.json of a checkpoint: the state of a run besides its tensors and its config, and the checksums of the
-// other files.
+// File state.json of a checkpoint: the state of a run except its tensors and its config, and the checksums of
+// the other files.
 #pragma once
 
 #include <map>
@@ -31,12 +31,12 @@ struct TrainingState {
 // Returns the text of state.json. Its last entry is a checksum of the text before the entry.
 std::string to_json(const TrainingState& state);
 
-// Parses every entry and checks its type and range. Throws CheckpointError "PATH: key: expected …, got …".
-// Does not verify the checksum of the text, so that the error names a wrong entry.
+// Parses state.json and checks the type and range of each entry. Throws CheckpointError "PATH: key: expected
+// …, got …". Does not verify the checksum of the text, so that the error names the wrong entry.
 TrainingState parse_training_state(const std::string& text, const std::string& path);
 
-// Throws CheckpointError if the text does not match the checksum in it. A text that has no checksums at all
-// passes.
+// Throws CheckpointError if the text does not match the checksum in it. Accepts texts without checksums,
+// which earlier versions wrote.
 void check_state_text(const std::string& text, const TrainingState& state, const std::string& path);
 
 }  // namespace tapeformer

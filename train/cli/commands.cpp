@@ -5,16 +5,16 @@ namespace tapeformer {
 const std::vector<Command>& commands() {
   static const auto* const list = new std::vector<Command>{
       {"train", "CONFIG", "trains a model from a config file, or continues a run", run_train},
-      {"eval", "RUN", "bits/dim, accuracy or phone error rate of a run or checkpoint", run_eval},
-      {"generate", "RUN", "draws images and reports images/sec", run_generate},
-      {"complete", "RUN", "completes the first part of test images", run_complete},
-      {"transcribe", "RUN FILE...", "phones of audio files", run_transcribe},
-      {"bench", "NAME", "benchmarks; \"bench list\" names them", run_bench},
-      {"reproduce", "NAME", "runs a table or a figure of a paper; \"reproduce list\" names them",
-       run_reproduce},
-      {"data", "list|fetch|verify|prepare [NAME]", "data sets: where they are, download, checksums",
+      {"eval", "RUN", "prints bits/dim, accuracy or phone error rate of a run or checkpoint", run_eval},
+      {"generate", "RUN", "samples images and reports images/sec", run_generate},
+      {"complete", "RUN", "completes test images of which the first part is given", run_complete},
+      {"transcribe", "RUN FILE...", "prints the phones of audio files", run_transcribe},
+      {"bench", "NAME", "runs a benchmark; \"bench list\" prints their names", run_bench},
+      {"reproduce", "NAME",
+       "reproduces a table or a figure of a paper; \"reproduce list\" prints their names", run_reproduce},
+      {"data", "list|fetch|verify|prepare [NAME]", "lists, downloads, checks or prepares data sets",
        run_data},
-      {"info", "", "version, compiler, BLAS and threads, devices, memory", run_info},
+      {"info", "", "prints version, compiler, BLAS and threads, devices, memory", run_info},
   };
   return *list;
 }

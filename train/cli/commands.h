@@ -1,6 +1,7 @@
-// The commands of the program, one function a file. Each takes the words after its name and returns the exit
-// code; what goes wrong is an exception (core/errors.h), which main() turns into the code that the contract
-// gives it. To add one: write its file, declare it here, list it in commands() and in CMakeLists.txt.
+// Commands of the program. Each is a function in its own file that takes the words after the name of the
+// command and returns the exit status. Commands throw the exceptions of core/errors.h, which the program
+// converts to an exit status. To add a command, write its file, declare it here, and list it in commands()
+// and in CMakeLists.txt.
 #pragma once
 
 #include <string>
@@ -11,11 +12,11 @@
 namespace tapeformer {
 
 struct Command {
-  std::string name, usage, summary;  // usage: its arguments, for the list of commands
+  std::string name, usage, summary;  // usage: the arguments, for the list of commands
   int (*run)(const Arguments& arguments);
 };
 
-// All of them, in the order of the program's help.
+// Returns all commands in the order of the help.
 const std::vector<Command>& commands();
 
 int run_bench(const Arguments& arguments);

@@ -184,6 +184,10 @@ std::vector<std::string> positional_words(const CommandSpec& spec, const cxxopts
 }
 
 void check_positionals(const CommandSpec& spec, const std::vector<std::string>& words) {
+  for (size_t i = 0; i < words.size() && !spec.positionals.empty(); ++i)
+    if (words[i].empty())
+      throw ConfigError("\"tapeformer " + spec.name + "\": " +
+                        spec.positionals[std::min(i, spec.positionals.size() - 1)].name + " is empty");
   for (size_t i = words.size(); i < spec.positionals.size(); ++i)
     if (spec.positionals[i].required)
       throw ConfigError("\"tapeformer " + spec.name + "\" needs " + spec.positionals[i].name + ": " +

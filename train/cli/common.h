@@ -68,7 +68,7 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
 // Returns the values of the common options that override a config.
 ConfigOverrides overrides_of(const CommonOptions& common);
 
-// Returns announced_device() for the option --device.
+// Returns the device in the option --device and logs the choice for "auto"; see announced_device().
 Device use_device(const CommonOptions& common);
 
 // Prints the report on standard output, as JSON with --json and as text otherwise.

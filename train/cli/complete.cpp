@@ -1,5 +1,5 @@
-// tapeformer complete: what a trained model makes of the first part of test images. One row of the picture
-// per image: the original, the same with its missing part in grey, and completions.
+// Command "tapeformer complete": completes test images of which the first part is given. The picture has a
+// row per image: the original, the original with its missing part in grey, and completions.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -15,14 +15,14 @@ namespace {
 
 constexpr uint8_t kMissing = 128;
 
-// Whole pixels, at least one.
+// Returns the number of given bytes: those of at least one pixel, rounded to pixels.
 int64_t kept_bytes(const DatasetInfo& data, double share) {
   const int64_t pixels = data.height * data.width;
   const auto kept = static_cast<int64_t>(std::llround(share * static_cast<double>(pixels)));
   return std::clamp<int64_t>(kept, 1, pixels) * data.channels;
 }
 
-// Rows of `images`, each `copies` times in turn, cut to the first `width` bytes.
+// Returns the first `width` bytes of each image, `copies` times in succession.
 Tensor repeated_rows(const Tensor& images, int64_t copies, int64_t width) {
   const int64_t dims = images.size(1);
   const Tensor rows = Tensor::empty({images.size(0) * copies, width}, DType::uint8);
@@ -32,7 +32,7 @@ Tensor repeated_rows(const Tensor& images, int64_t copies, int64_t width) {
   return rows;
 }
 
-// Original, occluded and completions of every image, row by row.
+// Returns the cells of the picture, row by row.
 Tensor picture_rows(const Tensor& originals, const Tensor& completions, int64_t samples, int64_t kept) {
   const int64_t dims = originals.size(1), columns = samples + 2;
   const Tensor cells = repeated_rows(originals, columns, dims);
@@ -59,27 +59,26 @@ int run_complete(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "complete",
        .summary =
-           "Completes the first part of test images and writes a picture: original, occluded, completions.",
+           "Completes test images of which the first part is given. Writes a picture with the originals, the "
+           "given parts and the completions.",
        .positionals = {run_positional()},
-       .options = {checkpoint_option(),
-                   {.name = "index", .default_value = std::string("0,1,2"), .help = "numbers of test images"},
-                   {.name = "keep",
-                    .default_value = 0.5,
-                    .help = "share of the image that is given",
-                    .min = 0,
-                    .max = 1},
-                   {.name = "samples",
-                    .default_value = int64_t{3},
-                    .help = "completions of each",
-                    .min = 1,
-                    .max = 1000},
-                   mode_option(),
-                   {.name = "out",
-                    .default_value = std::string(),
-                    .help = "PNG file; without, one among the samples of the run"}},
+       .options =
+           {checkpoint_option(),
+            {.name = "index",
+             .default_value = std::string("0,1,2"),
+             .help = "indices of test images, from 0"},
+            {.name = "keep", .default_value = 0.5, .help = "given share of the image", .min = 0, .max = 1},
+            {.name = "samples",
+             .default_value = int64_t{3},
+             .help = "completions per image",
+             .min = 1,
+             .max = 1000},
+            mode_option(),
+            picture_option()},
        .uses_config = true},
       arguments);
   if (!line) return 0;
+  check_picture_name(*line);
   const auto indices = index_list("index", line->options.get<std::string>("index"));
   const auto samples = line->options.get<int64_t>("samples");
   const LoadedRun run = load_run(*line, ConfigUse::evaluation);

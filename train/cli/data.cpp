@@ -1,4 +1,4 @@
-// tapeformer data: where the data sets are, whether their files are the published ones, and getting them.
+// Command "tapeformer data": lists, downloads, verifies and prepares data sets.
 #include <algorithm>
 
 #include "core/errors.h"
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// `names` are the sets that the user named.
+// `names` are the data sets on the command line.
 using Action = void (*)(const std::vector<std::string>& names, const CommandLine& line);
 
 void require_names(const std::vector<std::string>& names, const std::string& action) {
@@ -87,7 +87,7 @@ void prepare_synthetic_speech(const CommandLine& line) {
                line.common);
 }
 
-// Image files are used as they are, so preparing a set means reading all of it once, as training will.
+// Reads each data set once, as training does. Image files need no conversion.
 void prepare_action(const std::vector<std::string>& names, const CommandLine& line) {
   require_names(names, "prepare");
   if (names == std::vector<std::string>{kSyntheticSpeech}) return prepare_synthetic_speech(line);
@@ -124,17 +124,18 @@ std::vector<OptionSpec> data_options() {
                "published one"},
       {.name = "sentences",
        .default_value = int64_t{600},
-       .help = "prepare synthetic-speech: sentences for training; a tenth as many for valid and test"},
+       .help =
+           "prepare synthetic-speech: sentences for training; valid and test have a tenth of this number"},
       {.name = "layout",
        .default_value = std::string("kaldi"),
-       .help = "verify: layout of folders that are given by path",
+       .help = "verify: layout of folders that are named by path",
        .choices = speech_layouts()},
       allow_commands_option()};
   for (OptionSpec& option : prepare_kaldi_options()) options.push_back(std::move(option));
   return options;
 }
 
-// Returns the words after "data" that an option belongs to.
+// Returns the action that an option belongs to, as words after "data".
 std::string action_of(const std::string& option) {
   if (option == "from") return "fetch";
   if (option == "sentences") return "prepare synthetic-speech";
@@ -146,7 +147,7 @@ std::string action_of(const std::string& option) {
 void check_options(const CommandLine& line) {
   std::string action = line.positionals.front();
   if (action != "verify" && !line.common.sets.empty())
-    throw ConfigError("\"tapeformer data " + action + "\" reads no config, so --set has nothing to change");
+    throw ConfigError("\"tapeformer data " + action + "\" reads no config and does not take --set");
   if (action == "prepare" && line.positionals.size() == 2) action += " " + line.positionals.back();
   for (const std::string& option : line.given)
     if (action_of(option) != action)
@@ -190,10 +191,10 @@ std::string details() {
 int run_data(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "data",
-       .summary = "Data sets: where they are, whether their files are the published ones, and getting them.",
+       .summary = "Lists, downloads, verifies or prepares data sets.",
        .positionals = {{"ACTION", "list, verify, fetch or prepare"},
                        {"NAME",
-                        "data sets (list, verify: all by default); verify also takes folders and configs",
+                        "data sets (default of list and verify: all); verify also takes folders and configs",
                         false, true}},
        .options = data_options(),
        .details = details(),

@@ -1,4 +1,4 @@
-// tapeformer data prepare kaldi: makes a Kaldi corpus from recordings and transcripts.
+// Command "tapeformer data prepare kaldi": creates a Kaldi corpus from recordings and transcripts.
 #include <filesystem>
 
 #include "core/errors.h"

@@ -1,5 +1,5 @@
-// tapeformer data verify: compares files with the published ones, and checks whether training accepts a
-// corpus of speech.
+// Command "tapeformer data verify": compares files with the published checksums, and checks corpora of speech
+// for training.
 #include <algorithm>
 #include <filesystem>
 
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 struct Verified {
   std::vector<Report> files, corpora;
-  Faults problems;  // of all sets, after shown_faults
+  Faults problems;  // result of shown_faults for each set
 };
 
 // Returns the data set with this name if it has files without published checksums, else nullptr.

@@ -1,5 +1,4 @@
-// tapeformer eval: bits/dim, for sequences the accuracy, for speech the phone error rate, of a trained model
-// on a split of its data.
+// Command "tapeformer eval": evaluates a trained model on a split of its data.
 #include "core/errors.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
@@ -7,72 +6,67 @@
 #include "train/evaluate.h"
 
 namespace tapeformer {
+namespace {
 
-int run_eval(const Arguments& arguments) {
-  const auto line = parse_command(
-      {.name = "eval",
-       .summary =
-           "Evaluates a trained model, without dropout: nats and bits per predicted byte or symbol, or the "
-           "phone error rate.",
-       .positionals = {run_positional()},
-       .options = {checkpoint_option(),
-                   {.name = "split",
-                    .default_value = std::string("test"),
-                    .help = "part of the data",
-                    .choices = {"train", "valid", "test"}},
-                   {.name = "limit",
-                    .default_value = int64_t{0},
-                    .help = "so many examples only, the first or, of speech, spread over the part; 0: all",
-                    .min = 0},
-                   {.name = "batch",
-                    .default_value = int64_t{0},
-                    .help = "examples at a time; 0: as the config says",
-                    .min = 0,
-                    .max = 1 << 20},
-                   {.name = "dtype",
-                    .default_value = std::string("float32"),
-                    .help = "arithmetic; float64 is for comparison with other programs",
-                    .choices = {"float32", "float64"}},
-                   {.name = "beam",
-                    .default_value = int64_t{0},
-                    .help = "speech: prefixes of a beam search; 0: the best class of every frame",
-                    .min = 0,
-                    .max = 10000},
-                   {.name = "trn",
-                    .default_value = std::string(),
-                    .help = "speech: folder for ref.trn and hyp.trn, which sclite reads"},
-                   {.name = "alignments",
-                    .default_value = std::string(),
-                    .help = "speech: file for what was said above what was heard"},
-                   {.name = "confusions",
-                    .default_value = int64_t{0},
-                    .help = "speech: number of most frequent errors to print",
-                    .min = 0,
-                    .max = 10000},
-                   allow_commands_option()},
-       .details =
-           "Evaluation is random in the rotations of LSH attention only: --seed draws others. It does not "
-           "change\nwhat other models get, nor speech.",
-       .uses_config = true},
-      arguments);
-  if (!line) return 0;
-  const FoundRun found = find_run(*line, ConfigUse::evaluation);
-  if (found.is_speech()) return evaluate_speech(found, *line);
+std::vector<OptionSpec> eval_options() {
+  return {checkpoint_option(),
+          {.name = "split",
+           .default_value = std::string("test"),
+           .help = "part of the data",
+           .choices = {"train", "valid", "test"}},
+          {.name = "limit",
+           .default_value = int64_t{0},
+           .help = "number of examples: the first ones, or for speech spread over the part; 0: all",
+           .min = 0},
+          {.name = "batch",
+           .default_value = int64_t{0},
+           .help = "batch size; 0: the batch size of the config",
+           .min = 0,
+           .max = 1 << 20},
+          {.name = "dtype",
+           .default_value = std::string("float32"),
+           .help = "arithmetic; float64 is for comparison with other programs",
+           .choices = {"float32", "float64"}},
+          {.name = "beam",
+           .default_value = int64_t{0},
+           .help = "speech: prefixes of a beam search; 0: the most probable class of each frame",
+           .min = 0,
+           .max = 10000},
+          {.name = "trn",
+           .default_value = std::string(),
+           .help = "speech: output folder for ref.trn and hyp.trn, the input of sclite"},
+          {.name = "alignments",
+           .default_value = std::string(),
+           .help = "speech: output file with each reference above its hypothesis"},
+          {.name = "confusions",
+           .default_value = int64_t{0},
+           .help = "speech: number of most frequent errors to print",
+           .min = 0,
+           .max = 10000},
+          allow_commands_option()};
+}
+
+// Throws ConfigError for options that only speech models take.
+void refuse_speech_options(const CommandLine& line) {
   for (const char* option : {"trn", "alignments"})
-    if (!line->options.get<std::string>(option).empty())
-      throw ConfigError(std::string("--") + option + " is for models of speech");
+    if (!line.options.get<std::string>(option).empty())
+      throw ConfigError(std::string("--") + option + " is for speech models");
   for (const char* option : {"beam", "confusions"})
-    if (line->options.get<int64_t>(option) > 0)
-      throw ConfigError(std::string("--") + option + " is for models of speech");
+    if (line.options.get<int64_t>(option) > 0)
+      throw ConfigError(std::string("--") + option + " is for speech models");
+}
+
+int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
+  refuse_speech_options(line);
   const LoadedRun run = load_run(found);
-  if (line->options.get<std::string>("dtype") == "float64") run.model->convert(DType::float64);
+  if (line.options.get<std::string>("dtype") == "float64") run.model->convert(DType::float64);
   const auto dataset =
-      open_split(run, line->options.get<std::string>("split"), line->options.get<int64_t>("limit"), *line);
-  int64_t batch = line->options.get<int64_t>("batch");
+      open_split(run, line.options.get<std::string>("split"), line.options.get<int64_t>("limit"), line);
+  int64_t batch = line.options.get<int64_t>("batch");
   if (batch == 0) batch = run.config.train.eval_batch_size;
   if (batch == 0) batch = run.config.data.batch_size;
   const Evaluation result =
-      evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line->common.seed.value_or(0)));
+      evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line.common.seed.value_or(0)));
   Report report;
   report.add("split", result.split)
       .add("examples", result.examples)
@@ -80,8 +74,27 @@ int run_eval(const Arguments& arguments) {
       .add("bits_per_dim", result.bits_per_dim);
   if (result.accuracy >= 0) report.add("accuracy", result.accuracy);
   report.add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
-  print_report(report, line->common);
+  print_report(report, line.common);
   return 0;
+}
+
+}  // namespace
+
+int run_eval(const Arguments& arguments) {
+  const auto line = parse_command(
+      {.name = "eval",
+       .summary =
+           "Evaluates a trained model without dropout: nats and bits per predicted byte or symbol, or the "
+           "phone error rate.",
+       .positionals = {run_positional()},
+       .options = eval_options(),
+       .details =
+           "Only LSH attention draws random numbers in evaluations: --seed selects its hash rotations.",
+       .uses_config = true},
+      arguments);
+  if (!line) return 0;
+  const FoundRun found = find_run(*line, ConfigUse::evaluation);
+  return found.is_speech() ? evaluate_speech(found, *line) : evaluate_autoregressive(found, *line);
 }
 
 }  // namespace tapeformer

@@ -1,6 +1,6 @@
-// tapeformer generate: draws images, or continues sequences, and measures how fast. As in the experiments of
-// "Transformers are RNNs", the first byte of an image is given and the time is that of the generation loop
-// only.
+// Command "tapeformer generate": samples images or continues sequences, and measures the speed. As in the
+// experiments of "Transformers are RNNs", the first byte of an image is given, and only the generation loop
+// is timed.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -34,11 +34,11 @@ Plan plan_of(const CommandLine& line, const LoadedRun& run) {
   return plan;
 }
 
-// One byte for each image, (count, 1): those of the test images in turn, or 0 where the data is not at hand.
+// Returns the first bytes of the test images in turn, (count, 1), or zeros if the data set is not available.
 Tensor first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& line) {
   const Tensor bytes = Tensor::zeros({plan.count, 1}, DType::uint8);
   if (!locate_set(known_set(run.config.data.dataset), line.common.data_dir)) {
-    log_info(run.config.data.dataset, " is not here, so images begin with the byte 0");
+    log_info("data set ", run.config.data.dataset, " was not found, so images begin with the byte 0");
     return bytes;
   }
   const auto images = open_split(run, "test", plan.count, line);
@@ -53,7 +53,7 @@ int64_t state_bytes(const AutoregressiveModel& model, const Plan& plan) {
   return plan.options.mode == GenerationMode::recurrent ? Decoder(model, plan.batch).state_bytes() : 0;
 }
 
-void draw_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
+void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
   const auto path = picture_path(run, line, "generate");
   const Tensor first = first_bytes(run, plan, line);
   const int64_t dims = run.data.length + 1, state = state_bytes(*run.model, plan);
@@ -87,8 +87,8 @@ std::vector<int64_t> integers(const Tensor& tokens) {
   return {values.begin(), values.end()};
 }
 
-// How much of a sequence is given: everything before the second prediction that counts. In the copy task that
-// ends with the separator, whose place nothing foretells.
+// Returns the number of given tokens: those before the second unmasked prediction. In the copy task, they end
+// with the separator, whose position cannot be predicted.
 int64_t given_tokens(const Batch& one) {
   if (!one.mask.defined()) return 1;
   const auto mask = one.mask.to_vector();
@@ -96,10 +96,10 @@ int64_t given_tokens(const Batch& one) {
   return std::min<int64_t>(first + 2, one.tokens.size(1));
 }
 
-// Sequences are given parts of different lengths, so they are continued one at a time.
+// Continues sequences one at a time, because their given parts differ in length.
 void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line) {
   if (!line.options.get<std::string>("out").empty())
-    throw ConfigError("--out is for models that draw images; sequences are in the report, see --json");
+    throw ConfigError("--out is for models of images; the report contains the sequences, see --json");
   plan.batch = 1;
   const auto examples = open_split(run, "test", plan.count, line);
   plan.count = std::min(plan.count, examples->size());
@@ -134,34 +134,33 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
 int run_generate(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "generate",
-       .summary = "Draws from a trained model and reports the speed of the generation loop.",
+       .summary = "Samples from a trained model and reports the speed of the generation loop.",
        .positionals = {run_positional()},
        .options =
            {checkpoint_option(),
             {.name = "count", .default_value = int64_t{16}, .help = "images", .min = 1, .max = 1 << 24},
             {.name = "batch",
              .default_value = int64_t{64},
-             .help = "images at a time",
+             .help = "images per batch",
              .min = 1,
              .max = 1 << 20},
             mode_option(),
             {.name = "scale",
              .default_value = std::string("elu"),
-             .help = "of the logistics: that of the paper's experiments, or that of the loss",
+             .help = "scale of the logistics; elu: as in the experiments of the paper, exp: as in the loss",
              .choices = {"elu", "exp"}},
-            {.name = "greedy", .default_value = false, .help = "sequences: the most probable symbol"},
-            {.name = "out",
-             .default_value = std::string(),
-             .help = "PNG file; without, one among the samples of the run"}},
+            {.name = "greedy", .default_value = false, .help = "sequences: choose the most probable symbol"},
+            picture_option()},
        .details =
-           "The first byte of an image is not modelled: it is taken from the test images in turn. Sequences "
-           "are\ngiven up to their first unforeseeable symbol and continued one at a time.",
+           "Models of images do not predict the first byte, which is taken from the test images in turn.\n"
+           "Sequences are given up to the second predicted symbol and continued one at a time.",
        .uses_config = true},
       arguments);
   if (!line) return 0;
+  check_picture_name(*line);
   const LoadedRun run = load_run(*line, ConfigUse::drawing);
   if (run.draws_images())
-    draw_images(run, plan_of(*line, run), *line);
+    sample_images(run, plan_of(*line, run), *line);
   else
     continue_sequences(run, plan_of(*line, run), *line);
   return 0;

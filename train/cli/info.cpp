@@ -1,4 +1,4 @@
-// tapeformer info: what the program was built from and what it runs on.
+// Command "tapeformer info": prints properties of the build and of the machine.
 #include "core/cuda/devices.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
@@ -47,7 +47,7 @@ int run_info(const Arguments& arguments) {
   const MachineInfo machine = machine_info();
   if (!blas.shares_threads())
     log_warning("this OpenBLAS uses ", blas.threading,
-                " and not OpenMP, so its threads compete with ours for the processors; install "
+                " and not OpenMP, so its threads compete with the threads of Tapeformer; install "
                 "libopenblas-openmp-dev and build again");
   const CudaReport cuda = cuda_report();
   Report report;

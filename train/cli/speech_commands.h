@@ -1,4 +1,4 @@
-// What the commands do with a model of speech.
+// Parts of commands for speech models.
 #pragma once
 
 #include "train/cli/common.h"
@@ -6,7 +6,7 @@
 
 namespace tapeformer {
 
-// eval of a run whose model recognises speech.
+// Runs "tapeformer eval" for a speech model and returns the exit status.
 int evaluate_speech(const FoundRun& found, const CommandLine& line);
 
 }  // namespace tapeformer

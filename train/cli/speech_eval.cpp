@@ -1,5 +1,5 @@
-// tapeformer eval on speech: the phone error rate as Kaldi prints it, alignments, confusions and files for
-// NIST's sclite.
+// Command "tapeformer eval" for speech models: the phone error rate in the form of Kaldi, alignments,
+// confusions, and files for sclite of NIST.
 #include <filesystem>
 
 #include "core/system/files.h"
@@ -18,7 +18,7 @@ constexpr size_t kShownUtterances = 20;
 void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw std::runtime_error("cannot make " + folder.string() + ": " + error.message());
+  if (error) throw std::runtime_error("cannot create " + folder.string() + ": " + error.message());
 }
 
 void write_alignments(const fs::path& path, const std::vector<ScoredUtterance>& utterances) {

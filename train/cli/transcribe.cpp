@@ -1,4 +1,4 @@
-// tapeformer transcribe: the phones of recordings.
+// Command "tapeformer transcribe": prints the phones of recordings.
 #include <algorithm>
 #include <chrono>
 
@@ -23,16 +23,15 @@ constexpr char kStandardInput[] = "-";
 struct Recognition {
   Words phones;
   int64_t frames = 0;
-  std::vector<Report> partials;  // when which phone was heard, unless it was printed at once
+  std::vector<Report> partials;  // phones with their times; empty if they were printed immediately
 };
 
 Recognition transcribe(const LoadedSpeechRun& run, const std::string& path, int64_t beam) {
   const NoGrad no_grad;
   const Tensor features = file_features(run.config, run.description, path);
   if (run.config.model.encoder == "transformer" && features.size(0) > run.config.model.max_frames)
-    throw DataError(concat_text(path, ": ", features.size(0),
-                                " frames are more than model.max_frames = ", run.config.model.max_frames,
-                                "; a model for longer recordings is trained with more"));
+    throw DataError(concat_text(path, ": ", features.size(0), " frames are more than model.max_frames = ",
+                                run.config.model.max_frames, "; train a model with a larger value"));
   const Tensor lengths = Tensor::full({1}, static_cast<double>(features.size(0)), DType::int64);
   const Tensor batch = reshape(features, {1, features.size(0), features.size(1)});
   return {run.description.phones.phones(decode(run.model->forward(batch, lengths, {}), beam).front()),
@@ -40,7 +39,7 @@ Recognition transcribe(const LoadedSpeechRun& run, const std::string& path, int6
           {}};
 }
 
-// Transcribes a stream, and prints each phone when it begins if `print` is true.
+// Transcribes a stream. If `print` is true, prints each phone when it begins.
 Recognition transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream, FeatureStream input,
                               bool print) {
   stream.reset();
@@ -67,27 +66,27 @@ Recognition transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream,
 std::optional<CommandLine> parse(const Arguments& arguments) {
   return parse_command(
       {.name = "transcribe",
-       .summary = "Prints the phones that a trained model hears in recordings.",
+       .summary = "Prints the phones that a trained model recognizes in recordings.",
        .positionals = {run_positional(),
                        {.name = "FILE",
                         .help = "recordings (WAV, FLAC, Ogg, SPHERE), or .mfc files for a model of AN4; with "
-                                "--stream also -, a WAV that comes from standard input",
+                                "--stream also -, a WAV from standard input",
                         .repeated = true}},
-       .options = {checkpoint_option(),
-                   {.name = "stream",
-                    .default_value = false,
-                    .help =
-                        "transcribe frame by frame and print each phone when it begins; for causal models"},
-                   window_option(),
-                   {.name = "raw",
-                    .default_value = false,
-                    .help = "standard input holds 16-bit samples of one channel, without a header"},
-                   {.name = "beam",
-                    .default_value = int64_t{0},
-                    .help = "prefixes of a beam search; 0: the best class of every frame",
-                    .min = 0,
-                    .max = 10000}},
-       .details = "A file that cannot be used is reported, the others are done, and the exit code is 3.",
+       .options =
+           {checkpoint_option(),
+            {.name = "stream",
+             .default_value = false,
+             .help = "transcribe frame by frame and print each phone when it begins; needs a causal model"},
+            window_option(),
+            {.name = "raw",
+             .default_value = false,
+             .help = "standard input contains 16-bit samples of one channel, without a header"},
+            {.name = "beam",
+             .default_value = int64_t{0},
+             .help = "prefixes of a beam search; 0: the most probable class of each frame",
+             .min = 0,
+             .max = 10000}},
+       .details = "Files that cannot be used are reported and skipped, and the exit status is then 3.",
        .uses_config = true},
       arguments);
 }
@@ -102,10 +101,10 @@ int run_transcribe(const Arguments& arguments) {
   const auto window = line->options.get<double>("window");
   const std::vector<std::string> files(line->positionals.begin() + 1, line->positionals.end());
   const bool piped = std::find(files.begin(), files.end(), kStandardInput) != files.end();
-  if (streams && beam > 0) throw ConfigError("--stream decides frame by frame: it cannot go with --beam");
-  if (window != kTrainedWindow && !streams) throw ConfigError("--window is an option of --stream");
-  if (piped && !streams) throw ConfigError("standard input (\"-\") is read with --stream");
-  if (raw && !piped) throw ConfigError("--raw says what standard input holds: name \"-\" as a FILE");
+  if (streams && beam > 0) throw ConfigError("--stream excludes --beam, because it decodes frame by frame");
+  if (window != kTrainedWindow && !streams) throw ConfigError("--window needs --stream");
+  if (piped && !streams) throw ConfigError("standard input (\"-\") needs --stream");
+  if (raw && !piped) throw ConfigError("--raw needs standard input: name \"-\" as a FILE");
   const LoadedSpeechRun run = load_speech_run(find_run(*line, ConfigUse::transcription));
   const std::unique_ptr<StreamDecoder> stream = streams ? make_stream_decoder(run, window) : nullptr;
   std::vector<Report> rows;

@@ -10,7 +10,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kMostAxes = 3;  // sizes multiply without overflow
+constexpr size_t kMaxAxes = 3;  // the product of the sizes does not overflow
 
 using Require = std::function<void(bool, const std::string&, const std::string&)>;
 
@@ -59,20 +59,19 @@ void check_config(const Config& config, const std::function<ConfigPosition(const
       concat_text("expected less than the width (heads x head_dim = ", width, "), got ", model.value_dim));
 
   const bool axial = model.positions == "axial";
-  require(!axial || (!model.axial_shape.empty() && model.axial_shape.size() <= kMostAxes),
-          "model.axial_shape",
-          concat_text("axial positions need a list of 1 to ", kMostAxes, " sizes, for example [64, 64]"));
+  require(!axial || (!model.axial_shape.empty() && model.axial_shape.size() <= kMaxAxes), "model.axial_shape",
+          concat_text("axial positions need a list of 1 to ", kMaxAxes, " sizes, for example [64, 64]"));
   require(!axial || model.axial_dims.size() == model.axial_shape.size(), "model.axial_dims",
-          concat_text("expected as many numbers as model.axial_shape has, ", model.axial_shape.size(),
+          concat_text("expected one number per axis of model.axial_shape, ", model.axial_shape.size(),
                       ", got ", model.axial_dims.size()));
   const int64_t features = std::accumulate(model.axial_dims.begin(), model.axial_dims.end(), int64_t{0});
   require(!axial || features == width, "model.axial_dims",
           concat_text("expected numbers that add up to the width (heads x head_dim = ", width,
                       "), got a sum of ", features));
   require(!model.reversible || model.norm == "pre", "model.norm",
-          "reversible layers normalise before each block: expected \"pre\", got " + quoted(model.norm));
+          "reversible layers normalize before each block: expected \"pre\", got " + quoted(model.norm));
   require(!model.reversible || !model.recompute, "model.recompute",
-          "reversible layers recompute anyway: expected false");
+          "reversible layers always recompute activations: expected false");
 
   require(schedule.kind != "step" || !schedule.step_at.empty(), "schedule.step_at",
           "schedule \"step\" needs at least one step");

@@ -1,4 +1,4 @@
-// Checks between keys that are each right by themselves. Internal to the config code.
+// Checks of conditions between keys whose values are each valid. Internal to the config code.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace tapeformer {
 
-// Appends a problem for every contradiction; `where` gives the position of a key, or of its table if it is
-// not set.
+// Appends a problem for each violated condition. `where` returns the position of a key, or of its table if
+// the key is not set.
 void check_config(const Config& config, const std::function<ConfigPosition(const std::string&)>& where,
                   std::vector<ConfigProblem>& problems);
 

@@ -1,10 +1,9 @@
-// The run configuration: one typed, validated struct made from a TOML file, the files it extends and --set
-// options. The schema (train/config/schema.cpp) declares every key once; validation, help, did-you-mean and
-// the resolved file all come from it. Nothing else in the program reads TOML. Structs are plain values owned
-// by the caller.
+// Configuration of a run: a typed, validated struct from a TOML file, the files that it extends, and --set
+// options. The schema (train/config/schema.cpp) declares each key once, for validation, help, suggestions and
+// the resolved file. Only the config code reads TOML.
 //
-// Errors: ConfigError lists every problem of all files and --set options at once, one per line, in the form
-// "file:line:column: message" ("--set table.key: message" for the command line).
+// Errors: ConfigError lists the problems of all files and --set options, one per line, in the form
+// "file:line:column: message" or "--set table.key: message".
 #pragma once
 
 #include <cstdint>
@@ -20,9 +19,9 @@ struct RunConfig {
   std::string name;  // default: the stem of the config file
   int64_t seed = 1;
   std::string device = "auto";        // auto | cpu | cuda | cuda:N
-  std::string precision = "float32";  // float32 | bfloat16, which needs a CUDA device
-  bool tf32 = false;                  // of float32 on a CUDA device
-  bool cuda_graphs = true;            // steps of training and decoding are recorded and repeated
+  std::string precision = "float32";  // float32 | bfloat16 (CUDA only)
+  bool tf32 = false;                  // round operands of float32 products to TF32 (CUDA only)
+  bool cuda_graphs = true;            // capture and replay the steps of training and decoding (CUDA only)
   int64_t threads = 0;                // 0: all cores
 };
 
@@ -36,33 +35,34 @@ struct DataConfig {
   int64_t validation = 0;    // examples held out from the end of the training split
   int64_t max_length = 128;  // copy, duplication
   int64_t symbols = 10;      // copy, duplication
-  // Speech. batch_size is the most utterances of a batch, limit and validation count utterances.
-  std::string path = {};       // folder of the corpus; empty: the set's folder among the data
-  int64_t max_frames = 20000;  // of a batch, padding counted
-  // Folders of the parts of kaldi and librispeech; empty: the usual names.
+  // Speech. batch_size is the largest number of utterances in a batch. limit and validation are numbers of
+  // utterances.
+  std::string path = {};       // folder of the corpus; empty: the folder in the data directories
+  int64_t max_frames = 20000;  // largest number of frames in a batch, including padding
+  // Folders of the parts of a corpus; empty: the default names.
   std::string train_part = {}, valid_part = {}, test_part = {};
-  std::string lexicon = {};              // words to phones; empty: as the data set needs
-  std::string unknown_words = "refuse";  // words that the lexicon lacks: refuse | drop
+  std::string lexicon = {};              // file with the phones of words; empty: the default of the data set
+  std::string unknown_words = "refuse";  // utterances with words that are not in the lexicon: refuse | drop
   std::string bad_utterances = "drop";   // drop | refuse
-  std::string phone_set = "timit48";     // of training on TIMIT; scoring is on 39
-  int64_t sample_rate = 0;               // 0: of the data set
+  std::string phone_set = "timit48";     // phones of training on TIMIT; scores use 39 phones
+  int64_t sample_rate = 0;               // 0: the rate of the data set
   bool resample = false;
-  int64_t channel = -1;       // to read, from 0; -1: several channels are refused
-  double max_seconds = 3600;  // of a recording or segment; 0: no limit
+  int64_t channel = -1;       // channel to read, from 0; -1: recordings with several channels are refused
+  double max_seconds = 3600;  // longest recording or segment; 0: no limit
   int64_t num_mel_bins = 40;
-  double dither = 0;  // in training
+  double dither = 0;  // noise in training, in 16-bit samples
   int64_t deltas = 0;
   std::string cmvn = "utterance";
   bool cmvn_variance = true;
   bool spec_augment = false;
   int64_t frequency_masks = 2, frequency_width = 10, time_masks = 2, time_width = 40;
   double time_share = 0.2;
-  std::string feature_cache = {};  // a folder; empty: features stay in memory
+  std::string feature_cache = {};  // folder; empty: features stay in memory
 };
 
 struct ModelConfig {
   std::string type = "image";
-  std::string attention = "linear";  // a kind of the catalogue
+  std::string attention = "linear";  // name in AttentionCatalogue
   int64_t layers = 8;
   int64_t heads = 8;
   int64_t head_dim = 32;
@@ -70,11 +70,11 @@ struct ModelConfig {
   double dropout = 0.1;
   double attention_dropout = 0.0;
   int64_t mixtures = 10;
-  int64_t value_dim = 0;  // 0: half the width
+  int64_t value_dim = 0;  // 0: half of the width
   std::string norm = "post";
   std::string activation = "relu";
   std::string positions = "sinusoidal";
-  std::vector<int64_t> axial_shape, axial_dims;  // of axial positions, one entry an axis
+  std::vector<int64_t> axial_shape, axial_dims;  // one entry per axis
   bool recompute = false;
   bool reversible = false;
   int64_t feedforward_chunks = 1;
@@ -82,12 +82,12 @@ struct ModelConfig {
   std::string init = {};  // a run or checkpoint whose weights a new run starts from; empty: random weights
   // Speech.
   std::string encoder = "transformer";  // or lstm
-  int64_t hidden = 320;                 // cells of an LSTM layer in each direction
+  int64_t hidden = 320;                 // cells of an LSTM layer per direction
   bool bidirectional = true;
   bool causal = false;
   int64_t subsampling = 1;
   std::string subsampling_kind = "stack";  // or conv
-  int64_t max_frames = 2400;               // longest utterance of a Transformer
+  int64_t max_frames = 2400;               // longest utterance that a Transformer processes
   std::string ctc_mean = "utterance";
 };
 
@@ -98,9 +98,9 @@ struct OptimizerConfig {
   double eps = 1e-8;
   double weight_decay = 0;
   double momentum = 0.9;
-  double clip_norm = 0;  // 0: none
+  double clip_norm = 0;  // 0: no clipping
   std::string clip = "global";
-  double ema = 0;  // 0: no average of the weights
+  double ema = 0;  // decay of the average of the weights; 0: no average
 };
 
 struct ScheduleConfig {
@@ -110,7 +110,7 @@ struct ScheduleConfig {
   double factor = 0.1;
   double final_lr_ratio = 0;
   int64_t patience = 10;
-  double threshold = 1e-4;  // relative
+  double threshold = 1e-4;  // smallest relative improvement
 };
 
 // Exactly one of steps and epochs is positive.
@@ -119,13 +119,13 @@ struct TrainConfig {
   double epochs = 0;
   int64_t accumulate = 1;
   int64_t eval_every = 0;        // 0: only at the end
-  int64_t eval_epochs = 0;       // 0: by eval_every
+  int64_t eval_epochs = 0;       // 0: only by eval_every
   int64_t checkpoint_every = 0;  // 0: only at the end
   int64_t log_every = 10;
   int64_t keep_last = 3;
-  double time_limit_minutes = 0;  // 0: none
+  double time_limit_minutes = 0;  // 0: no limit
   int64_t eval_batch_size = 0;    // 0: data.batch_size
-  int64_t dropout_steps = 0;      // steps after which dropout is off; 0: never
+  int64_t dropout_steps = 0;      // number of steps with dropout; 0: all steps
 };
 
 struct Config {
@@ -138,28 +138,29 @@ struct Config {
   TrainConfig train;
 };
 
-// What the config needs to know of the attention kinds; `options` is called with names of the list only.
+// Attention kinds for the config code. `options` is called with elements of `names` only.
 struct AttentionCatalogue {
   std::vector<std::string> names;
   std::function<std::vector<OptionSpec>(const std::string&)> options;
-  // Returns whether a kind supports model.attention_dropout. If empty, every kind does.
+  // Returns whether a kind supports model.attention_dropout. If it is empty, all kinds do.
   std::function<bool(const std::string&)> drops_weights = nullptr;
 };
 
-// Purpose for which a command reads a config. A key that the command does not use is an error in --set.
+// Purpose for which a command reads a config. It determines the keys that the command uses. A --set option
+// for another key is an error.
 enum class ConfigUse {
   training,       // all keys
-  evaluation,     // a trained model and a data set
-  drawing,        // a trained model
-  transcription,  // a trained model of speech and the features of files
-  benchmark,      // a model, its optimizer and the size of a batch
+  evaluation,     // keys of the model and the data set
+  drawing,        // keys of the model
+  transcription,  // keys of the model and of speech features
+  benchmark,      // keys of the model, the optimizer and the batch size
 };
 
 // Treatment of keys without effect. If they are not errors, the Config holds their defaults.
 enum class UnusedKeys {
   refuse,          // errors in the file and in --set
-  ignore_in_file,  // errors in --set only; for files that the program wrote
-  ignore,          // no errors: several configs share --set; see why_unused
+  ignore_in_file,  // errors in --set only; for files written by the program
+  ignore,          // no errors, for --set options that several configs share
 };
 
 struct ConfigReading {
@@ -169,20 +170,20 @@ struct ConfigReading {
 };
 
 // Reads the file, the files that it extends (`extends = "base.toml"`, relative to the extending file) and the
-// --set options ("table.key=value", a TOML value or a bare word). Later layers win key by key: base, file,
-// --set. A layer that changes model.attention drops the inherited [attention] table. A layer that sets only
-// one of train.steps and train.epochs drops the inherited value of the other key. If the path is empty, the
-// config consists of the defaults and the --set options.
+// --set options ("table.key=value", a TOML value or a bare word). Later layers override single keys of
+// earlier layers, in the order base, file, --set. A layer that changes model.attention drops the inherited
+// [attention] table. A layer that sets only one of train.steps and train.epochs drops the inherited value of
+// the other key. If the path is empty, the config consists of the defaults and the --set options.
 //
 // A key without effect is an error if the file or --set sets it. Inherited keys, and default values in files,
-// are no errors. A key of the file that loses its effect through --set causes a warning. In the result, keys
-// without effect have their defaults. Relative paths of data.path, data.lexicon and data.feature_cache are
-// relative to the working directory; the result has absolute paths. Only training takes data.feature_cache
-// from a file: other commands use it if --set names it.
+// are allowed. A key of the file that loses its effect through --set causes a warning. In the result, keys
+// without effect have their defaults. The paths in data.path, data.lexicon and data.feature_cache are
+// relative to the working directory and become absolute. Only training reads data.feature_cache from a file;
+// other commands use the value in --set.
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
                    const AttentionCatalogue& catalogue, const ConfigReading& reading = {});
 
-// Returns the resolved config: every key that has an effect, with exact values. load_config of this text
+// Returns the resolved config: all keys that have an effect, with exact values. load_config of this text
 // returns the same Config.
 std::string to_toml(const Config& config);
 

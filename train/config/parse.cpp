@@ -17,16 +17,17 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kLargestFile = size_t{1} << 20;
-constexpr size_t kLongestLine = 4096;
-constexpr int kMostDuplicates = 100;
+constexpr size_t kMaxFileBytes = size_t{1} << 20;
+constexpr size_t kMaxLineBytes = 4096;
+constexpr int kMaxDuplicates = 100;
 constexpr std::string_view kDuplicateMark = "-duplicate-";
 
 std::string shorten(const std::string& text) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-// A file name with the marks that rename_duplicate put into the text, which positions must not count.
+// A file and the marks that rename_duplicate inserted into its text. Positions are those before the
+// insertion.
 struct Source {
   struct Mark {
     int64_t line, column, length;
@@ -61,7 +62,7 @@ RawValue raw_value(const toml::node& node) {
   return {std::monostate{}, node.is_table() ? "a table" : "a date or time"};
 }
 
-// Byte offset of a position; columns count code points.
+// Returns the byte offset of a position, whose column is a number of code points.
 size_t offset_of(const std::string& text, const toml::source_position& at) {
   size_t offset = 0;
   for (size_t line = 1; line < at.line; ++line) {
@@ -81,7 +82,8 @@ bool is_bare(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
 }
 
-// The bare key [begin, end) that ends at or before `limit` after blanks; empty for a quoted key.
+// Returns the range [begin, end) of the bare key before `limit` and the blanks before it. The range is empty
+// for a quoted key.
 std::pair<size_t, size_t> bare_key_before(const std::string& text, size_t limit) {
   size_t end = limit;
   while (end > 0 && (text[end - 1] == ' ' || text[end - 1] == '\t')) --end;
@@ -90,9 +92,9 @@ std::pair<size_t, size_t> bare_key_before(const std::string& text, size_t limit)
   return {begin, end};
 }
 
-// TOML parsers stop at the first duplicate. To report all problems at once, a duplicate is recorded, renamed
-// in place with a mark that the walk below removes again, and the text parsed once more. False if the error
-// is no duplicate.
+// Handles a duplicate key or table, at which the TOML library stops. Appends a problem and adds a mark to the
+// duplicate name, so that the text can be parsed again for further problems. without_mark removes the mark.
+// Returns false if the error has another cause.
 bool rename_duplicate(std::string& text, const toml::parse_error& error, int count, Source& source,
                       std::vector<ConfigProblem>& problems) {
   const std::string_view what = error.description();
@@ -140,7 +142,7 @@ std::optional<toml::table> parse_text(std::string text, Source& source,
     try {
       return toml::parse(std::string_view(text), std::string_view(source.file));
     } catch (const toml::parse_error& error) {
-      if (count <= kMostDuplicates && rename_duplicate(text, error, count, source, problems)) continue;
+      if (count <= kMaxDuplicates && rename_duplicate(text, error, count, source, problems)) continue;
       problems.push_back({source.position(error.source().begin), syntax_message(error)});
       return std::nullopt;
     }
@@ -170,14 +172,15 @@ ConfigLayer flatten(const toml::table& root, const Source& source) {
   return layer;
 }
 
-// The text of a file, or what keeps it from being a config.
+// Returns the text of a file. If it cannot be a config, returns nothing and sets `problem`.
 std::optional<std::string> read_text(const std::string& path, std::string& problem) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     problem = "is a folder, expected a config file";
     return std::nullopt;
   }
-  // To open a pipe means to wait for its writer. The shell's <(command) is a pipe under /dev/ that has one.
+  // Opening a pipe without a writer would block. A pipe under /dev/ comes from the shell's <(command) and has
+  // one.
   if (std::filesystem::is_fifo(path, ignored) && !path.starts_with("/dev/")) {
     problem = "is a pipe, expected a config file";
     return std::nullopt;
@@ -188,14 +191,14 @@ std::optional<std::string> read_text(const std::string& path, std::string& probl
     problem = std::string("cannot be read: ") + std::strerror(errno ? errno : EIO);
     return std::nullopt;
   }
-  std::string text(kLargestFile + 1, '\0');
+  std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kLargestFile) problem = "is larger than 1 MiB, expected a TOML config file";
+  if (text.size() > kMaxFileBytes) problem = "is larger than 1 MiB, expected a TOML config file";
   if (text.find('\0') != std::string::npos) problem = "is not a text file, expected a TOML config file";
   for (size_t begin = 0; problem.empty() && begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    if (end - begin > kLongestLine)
+    if (end - begin > kMaxLineBytes)
       problem = "has a line longer than 4096 bytes, expected a TOML config file";
     begin = end + 1;
   }
@@ -203,8 +206,9 @@ std::optional<std::string> read_text(const std::string& path, std::string& probl
   return text;
 }
 
-// A --set value: TOML if it parses to exactly one value; otherwise text, unless it starts like a list, an
-// inline table or a quoted string, where taking it as text would hide a typing error.
+// Parses the value of a --set option: a TOML value, or a string if the text is not valid TOML. If an invalid
+// text starts like a list, an inline table or a quoted string, returns nothing and sets `problem`, because
+// the text contains a typing error.
 std::optional<RawValue> set_value(const std::string& text, std::string& problem) {
   try {
     const toml::table parsed = toml::parse(std::string_view("value = " + text));

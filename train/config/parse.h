@@ -1,6 +1,5 @@
-// Turns TOML text into flat lists of settings with their positions. The only file that knows the TOML library
-// is train/config/parse.cpp; the rest of the config code sees these neutral values. Internal to the config
-// code.
+// Parser of TOML text. It returns flat lists of settings with their positions. Only train/config/parse.cpp
+// uses the TOML library. Internal to the config code.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +10,8 @@
 
 namespace tapeformer {
 
-// Where a setting stands: a file with line and column, or "--set table.key" with line 0 and the option's
-// number.
+// Position of a setting: a file with line and column, or "--set table.key" with line 0 and the number of the
+// option as column.
 struct ConfigPosition {
   std::string file;
   int64_t line = 0;
@@ -33,7 +32,7 @@ struct ConfigProblem {
 };
 
 struct Setting {
-  std::string table;  // "": the key stands outside of all tables
+  std::string table;  // "": the key is outside of all tables
   std::string key;
   RawValue value;
   ConfigPosition key_at;
@@ -42,7 +41,7 @@ struct Setting {
   std::string name() const { return table.empty() ? key : table + "." + key; }
 };
 
-// The settings of one file, or of all --set options, in the order of their positions.
+// Settings of a file, or of all --set options, in the order of their positions.
 struct ConfigLayer {
   struct Table {
     std::string name;
@@ -52,14 +51,14 @@ struct ConfigLayer {
   std::vector<Setting> settings;
 };
 
-// Reads and parses a file. Problems (unreadable, not text, syntax, duplicate keys) are appended to
-// `problems`; that of an unreadable file stands at `reached_from`, the `extends` that names it, if there is
-// one.
+// Reads and parses a file. Appends problems to `problems`: unreadable or binary files, syntax errors and
+// duplicate keys. `reached_from` is the position of the key `extends` that names the file, or null. If it is
+// not null, it is the position of the problem with an unreadable file.
 ConfigLayer parse_config_file(const std::string& path, const ConfigPosition* reached_from,
                               std::vector<ConfigProblem>& problems);
 
-// Parses "table.key=value" options; a value that is no TOML and does not look like a list or a quoted string
-// is taken as text.
+// Parses options of the form "table.key=value". A value that is not valid TOML is a string, unless it starts
+// like a list, an inline table or a quoted string.
 ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<ConfigProblem>& problems);
 
 }  // namespace tapeformer

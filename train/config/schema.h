@@ -1,4 +1,4 @@
-// The one declaration of every config key. Internal to the config code: users see train/config/config.h.
+// Declarations of all config keys. Internal to the config code.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 
 namespace tapeformer {
 
-// A key is an OptionSpec with its place in the typed struct. Lists of integers are lists of whole doubles in
-// an OptionValue; `whole` tells them apart.
+// A config key: an OptionSpec, access to the member of Config, and the configs and commands that use the key.
+// A list of integers is a list of doubles in an OptionValue, with `whole` = true.
 struct SchemaKey {
   std::string table;
   OptionSpec spec;
@@ -22,10 +22,10 @@ struct SchemaKey {
   bool changeable = false;     // whether a resumed run may have another value than its checkpoint
   std::function<OptionValue(const Config&)> get;
   std::function<void(Config&, const OptionValue&)> set;
-  bool whole = false;  // list of numbers: integers only
-  size_t count = 0;    // list: exact length; 0: any
-  std::function<std::string(const OptionValue&)>
-      problem;  // optional: what is wrong with a value, "" if nothing
+  bool whole = false;  // whether the elements of a list must be integers
+  size_t count = 0;    // length of a list; 0: any length
+  // If not empty: returns the problem with a value, or "" for a valid value.
+  std::function<std::string(const OptionValue&)> problem;
 
   std::string name() const { return table + "." + spec.name; }
   // Returns the first condition of the scope that does not hold; null if the key has an effect.
@@ -42,7 +42,8 @@ struct SchemaKey {
   SchemaKey& used_by_benchmarks();
 };
 
-// Tables in the order of the resolved file; [attention] has no keys of its own here.
+// Returns the tables in the order of the resolved file. The keys of [attention] depend on the attention kind
+// and are not part of the schema.
 std::vector<std::string> config_tables();
 
 // Returns all keys, grouped by table. The names of the catalogue are the choices of model.attention; without

@@ -155,7 +155,7 @@ KeyScope subsampled() {
                                  [](const Config& c) { return c.model.subsampling > 1; }}});
 }
 
-// An LSTM drops outputs of all layers but the last.
+// The last layer of an LSTM has no dropout.
 KeyScope layer_dropout() {
   return {{"Transformers and LSTMs of several layers", "model.layers", [](const Config& c) {
              return c.model.type != "speech" || c.model.encoder != "lstm" || c.model.layers > 1;

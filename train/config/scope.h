@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-// A condition on the value of `key`. Errors print "belongs to OWNER, and KEY is VALUE".
+// A condition on the value of `key`. Errors contain "belongs to OWNER, and KEY is VALUE".
 struct KeyCondition {
   std::string owner;
   std::string key;
@@ -22,10 +22,10 @@ using KeyScope = std::vector<KeyCondition>;
 
 // Subject of a key. Commands that use a trained model ignore the keys of some roles.
 enum class KeyRole {
-  process,   // the process that trains: its device, threads and seed
-  model,     // the model and its input
+  process,   // device, threads and seed of the process
+  model,     // model and its input
   features,  // features of speech
-  data,      // the data set that is read
+  data,      // data set
   training,
 };
 
@@ -39,9 +39,9 @@ KeyScope images();
 KeyScope symbols();
 KeyScope images_or_speech();
 KeyScope speech();
-KeyScope recordings();  // speech with features that are computed from audio
+KeyScope recordings();  // speech whose features are computed from audio
 KeyScope parts();       // speech with one folder per part
-KeyScope lexicon();     // speech with words, whose phones are in a lexicon
+KeyScope lexicon();     // speech whose labels are words with phones in a lexicon
 KeyScope unknown_words();
 KeyScope timit();
 KeyScope normalised_features();

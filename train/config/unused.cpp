@@ -64,7 +64,7 @@ void check_unused(const UserLayers& layers, const ConfigReading& reading, const 
 }
 
 void reset_unused(Config& config, const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema) {
-  // The default of a key may end the effect of other keys.
+  // Resetting a key may remove the effect of other keys, so the loop repeats until nothing changes.
   for (bool changed = true; changed;) {
     changed = false;
     for (const SchemaKey& key : schema) {

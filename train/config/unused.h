@@ -12,10 +12,10 @@ namespace tapeformer {
 
 // Layers that the user writes, and the resulting configs.
 struct UserLayers {
-  const ConfigLayer& file;  // the file of the command line, without the files that it extends
+  const ConfigLayer& file;  // config file, without the files that it extends
   const ConfigLayer& sets;
-  const Config& file_config;  // of all files, without --set
-  const Config& config;       // with --set
+  const Config& file_config;  // config of all files without --set
+  const Config& config;       // config of all files with --set
 };
 
 // Appends a problem for every setting without effect, and logs a warning for every setting of the file that
@@ -23,7 +23,7 @@ struct UserLayers {
 void check_unused(const UserLayers& layers, const ConfigReading& reading, const AttentionCatalogue& catalogue,
                   const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems);
 
-// Gives every key without effect its default.
+// Resets all keys without effect to their defaults.
 void reset_unused(Config& config, const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema);
 
 }  // namespace tapeformer

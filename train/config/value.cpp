@@ -15,7 +15,8 @@ std::string number_text(double value) {
 
 std::string float_text(double value) {
   std::string text = number_text(value);
-  if (text.find_first_of(".en") == std::string::npos) text += ".0";  // TOML tells 1.0 from 1; n: inf, nan
+  if (text.find_first_of(".en") == std::string::npos)
+    text += ".0";  // 1.0 is a float in TOML, and 1 an integer; "n" is in inf and nan
   return text;
 }
 
@@ -39,7 +40,7 @@ bool in_range(double value, const OptionSpec& spec) {
   return std::isfinite(value) && value >= spec.min && value <= spec.max;
 }
 
-// The number of a raw value; an integer passes for a number.
+// Returns the number of a raw value, or nothing. If `whole` is true, the value must be an integer.
 std::optional<double> as_number(const RawValue& raw, bool whole) {
   if (auto integer = std::get_if<int64_t>(&raw.data)) return static_cast<double>(*integer);
   if (auto number = std::get_if<double>(&raw.data); number && !whole) return *number;
@@ -51,7 +52,7 @@ bool is_choice(const std::string& text, const OptionSpec& spec) {
          std::find(spec.choices.begin(), spec.choices.end(), text) != spec.choices.end();
 }
 
-// The typed list, or the name of the first element that does not fit in `culprit`.
+// Converts a list. If an element does not match, returns nothing and describes the element in `culprit`.
 std::optional<OptionValue> typed_list(const std::vector<RawValue>& raw, const OptionSpec& spec,
                                       const ListForm& form, std::string& culprit) {
   std::vector<double> numbers;
@@ -73,7 +74,7 @@ std::optional<OptionValue> typed_list(const std::vector<RawValue>& raw, const Op
   return texts;
 }
 
-// The value if it fits the specification; else `culprit` may name a part of it.
+// Converts a value. If it does not match, returns nothing and may describe an element of a list in `culprit`.
 std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, const ListForm& form,
                                    std::string& culprit) {
   const OptionValue& type = spec.default_value;

@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::string_view kAttentionTable = "attention.";
 
-// A list of whole numbers of an attention kind is a list of doubles; only the schema knows integer lists.
+// Options of attention kinds are written with `whole` = false, because an OptionSpec has no lists of
+// integers.
 std::string table_text(const Config& config, const std::string& table, const std::vector<SchemaKey>& schema) {
   std::string text;
   if (table == "attention") {
@@ -123,7 +124,7 @@ std::string config_value_text(const Config& config, const std::string& name) {
   for (const auto& key : config_schema(AttentionCatalogue{}))
     if (key.name() == name) return option_text(key.get(config), key.whole);
   if (!name.starts_with(kAttentionTable)) throw std::out_of_range("no config key " + name);
-  const auto& options = config.attention.all();  // of another kind of attention, perhaps
+  const auto& options = config.attention.all();  // may belong to another attention kind than `name`
   const auto found = options.find(name.substr(kAttentionTable.size()));
   return found == options.end() ? "none" : option_text(found->second, false);
 }

@@ -23,7 +23,7 @@ constexpr double kMarker = 2.4;     // radius
 constexpr size_t kMaxMarkers = 12;  // per curve
 constexpr double kMaxLineWidth = 1.9, kMinLineWidth = 0.9;
 // Eight colours that people with the common kinds of colour blindness can tell apart (Okabe and Ito 2008).
-// Yellow comes last: it is faint on paper.
+// Yellow is the last colour, because it is hard to see on paper.
 constexpr std::array<const char*, 8> kColours = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                                  "#E69F00", "#56B4E9", "#000000", "#F0E442"};
 constexpr std::array<const char*, 5> kDashes = {"", "5 2", "2 1.5", "6 2 1.5 2", "9 3"};
@@ -132,7 +132,8 @@ class Plot {
   static double error_of(const Series& series, size_t i) {
     return series.errors.empty() || !std::isfinite(series.errors[i]) ? 0 : std::abs(series.errors[i]);
   }
-  // On a logarithmic axis, a bar that reaches zero ends at the border of the plot.
+  // Returns the transformed end of an error bar. On a logarithmic axis, a bar to zero ends at the border of
+  // the plot.
   double bar_end(double value) const {
     const double at = transformed(chart_.y.scale, value);
     return std::isfinite(at) ? std::clamp(at, y_.low, y_.high) : y_.low;

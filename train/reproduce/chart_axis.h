@@ -24,7 +24,7 @@ struct AxisRange {
 };
 
 struct Tick {
-  double at;  // transformed
+  double at;  // transformed value
   std::string text;
 };
 

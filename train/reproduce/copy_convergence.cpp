@@ -1,4 +1,4 @@
-// "Transformers are RNNs" (Katharopoulos et al. 2020), figure 2: the training loss of softmax, linear and LSH
+// "Transformers are RNNs" (Katharopoulos et al. 2020), figure 2: training loss of softmax, linear and LSH
 // attention on the copy task.
 #include <algorithm>
 #include <array>

@@ -56,7 +56,7 @@ class AutoregressiveTask final : public Task {
     const auto batch = prefetcher_->next();
     check(batch.has_value(), "trainer", "no batch for step ", number);
     batches_[slot] = *batch;
-    loss_counts_[slot] = counted_tokens(*batch);
+    loss_counts_[slot] = unmasked_tokens(*batch);
     // With a mask, the host computes the weights of the loss chunks from the values of the batch.
     if (!captures_steps_ || (batch->mask.defined() && model_->options().loss_chunks > 1)) return std::nullopt;
     const BatchLayout layout = layout_of(*batch);

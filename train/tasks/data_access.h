@@ -1,5 +1,5 @@
-// Options of the command line for reading data sets. They are not part of a config, because a config may come
-// from a source that the user does not trust.
+// Access to data sets. These options are not part of a config, because a config may come from an untrusted
+// source.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 namespace tapeformer {
 
 struct DataAccess {
-  std::string data_dir = {};    // see data/directory.h
-  bool allow_commands = false;  // run the shell commands of wav.scp
+  std::string data_dir = {};    // folder of the data sets; empty: the default folders of data/directory.h
+  bool allow_commands = false;  // whether to run the shell commands in wav.scp of Kaldi directories
 
   DataAccess(const char* folder) : data_dir(folder) {}
   DataAccess(std::string folder, bool commands = false)

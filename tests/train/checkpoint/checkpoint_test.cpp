@@ -54,7 +54,7 @@ int leftovers(const TempFolder& run) {
 
 }  // namespace
 
-TEST_CASE("a checkpoint has its four files, and latest leads to it") {
+TEST_CASE("a checkpoint has its four files, and latest points to it") {
   TempFolder run;
   const auto folder = save_checkpoint(run.path("deep/run"), 1200, contents_of(7));
   CHECK(folder == run.path("deep/run/checkpoints/step-00001200"));
@@ -75,7 +75,7 @@ TEST_CASE("a checkpoint has its four files, and latest leads to it") {
   CHECK(step.item() == 7);
 }
 
-TEST_CASE("saving a step again replaces its checkpoint") {
+TEST_CASE("saving the same step again replaces its checkpoint") {
   TempFolder run;
   save_checkpoint(run.path(""), 5, contents_of(1));
   save_checkpoint(run.path(""), 5, contents_of(2));
@@ -84,7 +84,7 @@ TEST_CASE("saving a step again replaces its checkpoint") {
   CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{5});
 }
 
-TEST_CASE("pruning keeps the newest, the latest and the best") {
+TEST_CASE("pruning keeps the newest checkpoints and the targets of latest and best") {
   TempFolder run;
   for (int step = 10; step <= 60; step += 10) {
     save_checkpoint(run.path(""), step, contents_of(step));
@@ -92,7 +92,8 @@ TEST_CASE("pruning keeps the newest, the latest and the best") {
   }
   prune_checkpoints(run.path(""), 2);
   CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{20, 50, 60});
-  save_checkpoint(run.path(""), 30, contents_of(30));  // latest is not the newest after going back
+  save_checkpoint(run.path(""), 30,
+                  contents_of(30));  // latest points to an older step than the newest checkpoint
   prune_checkpoints(run.path(""), 1);
   CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{20, 30, 60});
   CHECK(target(run, "best") == "step-00000020");
@@ -102,7 +103,7 @@ TEST_CASE("pruning keeps the newest, the latest and the best") {
   CHECK_THROWS_AS(mark_best_checkpoint(run.path(""), 99), CheckpointError);
 }
 
-TEST_CASE("leftovers of a killed process are removed, whole checkpoints and foreign files stay") {
+TEST_CASE("unfinished files of a killed process are removed, and checkpoints and other files stay") {
   TempFolder run;
   save_checkpoint(run.path(""), 1, contents_of(1));
   run.write("checkpoints/step-00000002.tmp-0123456789abcdef/model.safetensors", "half");
@@ -123,8 +124,7 @@ TEST_CASE("leftovers of a killed process are removed, whole checkpoints and fore
   CHECK(checkpoint_steps(run.path("none")).empty());
 }
 
-TEST_CASE(
-    "find_checkpoint takes run and checkpoint folders, copies without symlinks, and names what is wrong") {
+TEST_CASE("find_checkpoint accepts run directories, checkpoint folders and copies without symlinks") {
   TempFolder run;
   CHECK_THROWS_WITH_AS(
       find_checkpoint(run.path("none"), true),
@@ -137,18 +137,18 @@ TEST_CASE(
   save_checkpoint(run.path(""), 2, contents_of(2));
   CHECK(model_value(find_checkpoint(first, true)) == 1);
   CHECK(model_value(find_checkpoint(run.path("checkpoints/latest"), true)) == 2);
-  CHECK(model_value(find_checkpoint(run.path(""), true)) == 2);  // no best yet
+  CHECK(model_value(find_checkpoint(run.path(""), true)) == 2);  // there is no best checkpoint
   fs::remove(run.path("checkpoints/latest"));
   CHECK(model_value(find_checkpoint(run.path(""), false)) == 2);
   fs::create_symlink("step-00000009", run.path("checkpoints/latest"));
   CHECK(model_value(find_checkpoint(run.path(""), false)) == 2);
   fs::remove(run.path("checkpoints/latest"));
-  fs::copy(first, run.path("checkpoints/latest"));  // as `cp -rL` leaves it
+  fs::copy(first, run.path("checkpoints/latest"));  // as after `cp -rL`
   save_checkpoint(run.path(""), 3, contents_of(3));
   CHECK(target(run, "latest") == "step-00000003");
 }
 
-TEST_CASE("a checkpoint that lacks a file names it") {
+TEST_CASE("the error about a missing file of a checkpoint names it") {
   TempFolder run;
   const auto folder = save_checkpoint(run.path(""), 1, contents_of(1));
   fs::remove(folder + "/state.json");
@@ -160,7 +160,7 @@ TEST_CASE("a checkpoint that lacks a file names it") {
   CHECK_THROWS_AS(Checkpoint(folder).load_optimizer({}), CheckpointError);
 }
 
-TEST_CASE("a full disk while writing a checkpoint leaves the old ones intact") {
+TEST_CASE("a full disk while writing a checkpoint does not change older checkpoints") {
   TempFolder run;
   save_checkpoint(run.path(""), 1, contents_of(1));
   mark_best_checkpoint(run.path(""), 1);
@@ -185,17 +185,17 @@ TEST_CASE("a full disk while writing a checkpoint leaves the old ones intact") {
       CHECK(model_value(find_checkpoint(run.path(""), false)) == 1);
       CHECK(model_value(find_checkpoint(run.path(""), true)) == 1);
     }
-  save_checkpoint(run.path(""), 2, big_model);  // room again
+  save_checkpoint(run.path(""), 2, big_model);  // the disk has space again
   CHECK(model_value(find_checkpoint(run.path(""), false), 10'000) == 2);
 }
 
-TEST_CASE("no space left on the device is an error of every write") {
+TEST_CASE("a full disk is an error of every write") {
   const std::string data(1 << 20, 'x');
   CHECK_THROWS_WITH_AS(File("/dev/full", O_WRONLY).write(data.data(), data.size()),
                        "cannot write /dev/full: No space left on device", FileError);
 }
 
-TEST_CASE("a folder that cannot be written is an error") {
+TEST_CASE("a read-only folder is an error") {
   TempFolder run;
   run.write("checkpoints", "a file in the way");
   CHECK_THROWS_AS(save_checkpoint(run.path(""), 1, contents_of(1)), CheckpointError);
@@ -205,7 +205,7 @@ namespace {
 
 constexpr int64_t kKilledSize = 30'000;
 
-// Saves, marks and prunes without end; writes a byte after every round.
+// Saves, marks and prunes checkpoints in an endless loop, and writes a byte after each round.
 void save_in_a_loop(const std::string& run_dir, int64_t step, CheckpointContents& contents, int done) {
   for (;; ++step) {
     float* values = contents.model.at("w").data<float>();
@@ -218,8 +218,8 @@ void save_in_a_loop(const std::string& run_dir, int64_t step, CheckpointContents
   }
 }
 
-// Starts the loop in a child, lets it end `rounds` rounds, waits for a share of the time that one takes here
-// (so that slow disks and sanitizers are hit as often) and kills it.
+// Starts the loop in a child process, waits for `rounds` rounds and for a share of the duration of a round,
+// and kills the process. The delay is relative, so that kills also interrupt saves on slow disks.
 void save_and_kill(const std::string& run_dir, int64_t step, CheckpointContents& contents, int rounds,
                    double share, std::chrono::duration<double>& round_time) {
   int done[2];
@@ -232,7 +232,7 @@ void save_and_kill(const std::string& run_dir, int64_t step, CheckpointContents&
       save_in_a_loop(run_dir, step, contents, done[1]);
     } catch (...) {
     }
-    _exit(1);  // an error in the child shows as an exit instead of a kill
+    _exit(1);  // the parent distinguishes an exit from a kill
   }
   close(done[1]);
   char byte = 0;
@@ -246,7 +246,7 @@ void save_and_kill(const std::string& run_dir, int64_t step, CheckpointContents&
   REQUIRE(WIFSIGNALED(status));
 }
 
-// The step that a folder under checkpoints/ holds, after a check that it is whole.
+// Checks that a checkpoint folder is complete, and returns its step.
 int64_t whole_step(const std::string& folder) {
   const int64_t step = Checkpoint(folder).state().step;
   CHECK(model_value(folder, kKilledSize) == static_cast<double>(step));
@@ -257,10 +257,10 @@ int64_t whole_step(const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("kill -9 at any moment: latest is whole") {
+TEST_CASE("after kill -9 at any moment, latest points to a complete checkpoint") {
   TempFolder run;
   CheckpointContents contents =
-      contents_of(0, kKilledSize);  // before the fork: the child must not start threads
+      contents_of(0, kKilledSize);  // created before the fork, because the child must not start threads
   std::chrono::duration<double> round_time{0.02};
   std::mt19937 random(7);
   std::uniform_real_distribution<double> share(0, 2);
@@ -284,5 +284,5 @@ TEST_CASE("kill -9 at any moment: latest is whole") {
     remove_unfinished_checkpoints(run.path(""));
     CHECK(leftovers(run) == 0);
   }
-  CHECK(interrupted > 0);  // the kills did hit half-written checkpoints
+  CHECK(interrupted > 0);  // some kills interrupted a save
 }

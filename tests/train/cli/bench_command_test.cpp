@@ -1,4 +1,4 @@
-// tapeformer bench: every benchmark runs at a small size and reports figures that can be right.
+// Tests of tapeformer bench: each benchmark runs at a small size and reports plausible figures.
 #include <doctest/doctest.h>
 
 #include "core/cuda/devices.h"
@@ -10,7 +10,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// As --device wants it; empty where there is none.
+// Returns the name of the CUDA device for --device, or "" if there is none.
 std::string cuda_name() {
   if constexpr (kHasCuda) {
     if (cuda::emulated()) return "cuda-emulated";
@@ -21,7 +21,7 @@ std::string cuda_name() {
 
 }  // namespace
 
-TEST_CASE("bench list names what bench runs") {
+TEST_CASE("bench list prints the names that bench accepts") {
   const auto list = json_of(run_program({"bench", "list", "--json"}))["benchmarks"];
   CHECK(!list.empty());
   for (const auto& entry : list) {
@@ -36,7 +36,7 @@ TEST_CASE("bench small-op") {
       json_of(run_program({"bench", "small-op", "--ops", "100", "--repeats", "3", "--json"}));
   CHECK(figures["benchmark"] == "small-op");
   CHECK(figures["elements"] == 16);
-  // A recorded op cannot cost less than the same op unrecorded.
+  // A recorded op takes longer than an unrecorded op.
   CHECK(figures["microseconds_unrecorded"] > 0);
   CHECK(figures["microseconds_per_op"] > figures["microseconds_unrecorded"]);
 }
@@ -46,13 +46,13 @@ TEST_CASE("bench sgemm") {
       {"bench", "sgemm", "--layers", "1", "--length", "64", "--batch", "1", "--repeats", "2", "--json"}));
   CHECK(figures["gflops"] > 0);
   CHECK(figures["copy_gigabytes_per_second"] > 0);
-  // Four kinds of layer, each with its product and the two of its gradient.
+  // Four kinds of layers, each with a forward product and two products of its gradient.
   REQUIRE(figures["products"].size() == 12);
   double flops = 0;
   for (const auto& row : figures["products"])
     flops += 2.0 * row["m"].get<double>() * row["n"].get<double>() * row["k"].get<double>() *
              row["count"].get<double>();
-  // 6 operations for each weight and token, biases and embeddings aside.
+  // 6 operations per weight and token, without biases and embeddings.
   const double weights = 4 * 256 * 256 + 2 * 256 * 1024 + 256 * 30;
   CHECK(flops == 6 * weights * 64);
 }
@@ -91,7 +91,7 @@ TEST_CASE("bench attention") {
   REQUIRE(figures["lengths"].size() >= 2);
   for (const auto& row : figures["lengths"]) {
     CHECK(row["seconds"] > 0);
-    // At least q, k, v, the result and their gradients: eight tensors of 64 floats a token.
+    // At least q, k, v, the result and their gradients: eight tensors of 64 floats per token.
     CHECK(row["bytes_per_token"] >= 8 * 64 * 4);
   }
   const auto linear = json_of(run_program({"bench", "attention", "--kind", "linear", "--shortest", "64",
@@ -105,7 +105,7 @@ TEST_CASE("bench attention") {
                                                "--longest", "64", "--heads", "1", "--repeats", "1", "--dtype",
                                                "bfloat16", "--device", "cuda-emulated", "--json"}));
       CHECK(halves["dtype"] == "bfloat16");
-      // Eight tensors of 64 elements a token, and states in float32: 65 rows of 64 for 64 tokens.
+      // Eight tensors of 64 elements per token, and float32 states of 65 rows of 64 elements per 64 tokens.
       CHECK(halves["lengths"][0]["bytes_per_token"] >= 8 * 64 * 2);
       CHECK(halves["lengths"][0]["bytes_per_token"] < 8 * 64 * 4);
     }
@@ -127,7 +127,7 @@ TEST_CASE("bench reversible") {
   CHECK(run_program({"bench", "reversible", "--clock", "sun"}).code == 2);
 }
 
-TEST_CASE("bench generate allocates nothing for a token") {
+TEST_CASE("bench generate allocates no memory per token") {
   const auto figures = json_of(run_program(
       {"bench", "generate", "--layers", "1", "--batch", "3", "--tokens", "8", "--repeats", "2", "--json"}));
   REQUIRE(figures["cases"].size() == 2);
@@ -154,7 +154,7 @@ TEST_CASE("bench ctc") {
                                             "5", "--labels", "9", "--repeats", "2", "--json"}));
   CHECK(figures["milliseconds"] > 0);
   CHECK(figures["milliseconds_forward"] > 0);
-  // Random logits know nothing of the labels.
+  // Random logits are independent of the labels.
   CHECK(figures["loss"] > 1);
   CHECK(run_program({"bench", "ctc", "--frames", "10", "--labels", "6"}).code == 2);
 }
@@ -162,13 +162,13 @@ TEST_CASE("bench ctc") {
 TEST_CASE("bench lstm") {
   const auto figures = json_of(run_program({"bench", "lstm", "--batch", "2", "--frames", "9", "--hidden", "6",
                                             "--layers", "2", "--repeats", "2", "--json"}));
-  // Two directions of two layers, with 40 and 12 features.
+  // Two layers with two directions each; inputs of 40 and 12 features.
   CHECK(figures["parameters"] == 2 * (24 * (40 + 6 + 2) + 24 * (12 + 6 + 2)));
   CHECK(figures["milliseconds"] > 0);
   CHECK(figures["gflops_forward"] > 0);
 }
 
-TEST_CASE("cuda: benchmarks of models measure the device that is named, the others say that they do not") {
+TEST_CASE("cuda: benchmarks of models measure the device in --device, and other benchmarks refuse it") {
   const std::string device = cuda_name();
   if (device.empty()) return;
   const std::vector<std::vector<std::string>> commands = {

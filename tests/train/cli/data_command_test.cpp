@@ -1,4 +1,4 @@
-// tapeformer data, on Fashion-MNIST from its Debian package and on copies of it.
+// Tests of tapeformer data with Fashion-MNIST from its Debian package and with copies of it.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace {
 const fs::path kPackage = "/usr/share/datasets/fashion-mnist";
 const std::string kTestLabels = "t10k-labels-idx1-ubyte.gz";
 
-// True, with the message that ctest reports as skipped, where the package is not installed.
+// Returns whether the package is missing, and then prints the message that marks a test as skipped.
 bool no_package() {
   if (fs::exists(kPackage / kTestLabels)) return false;
   MESSAGE("skipped: dataset-fashion-mnist is not installed");
@@ -29,13 +29,13 @@ bool no_package() {
 
 }  // namespace
 
-TEST_CASE("data list names every set and where it is") {
+TEST_CASE("data list prints every set and its folder") {
   const TempDir empty;
   const auto sets =
       json_of(run_program({"data", "list", "--json", "--data-dir", empty.path().string()}))["sets"];
   CHECK(sets.size() >= 3);
   for (const auto& set : sets) {
-    if (set["name"] == "fashion-mnist") continue;  // found beside the data directories
+    if (set["name"] == "fashion-mnist") continue;  // its Debian package is found without data directories
     CHECK(set["files"] == 0);
     CHECK(set["folder"] == "not found");
   }
@@ -103,7 +103,7 @@ TEST_CASE("data verify reads every byte") {
   CHECK(bad_files == 1);
 }
 
-TEST_CASE("missing data exits with 3 and says where it was looked for") {
+TEST_CASE("a missing data set causes exit status 3, and the error lists the searched folders") {
   const TempDir empty;
   for (const std::string action : {"verify", "prepare"}) {
     const auto result = run_program({"data", action, "mnist", "--data-dir", empty.path().string()});
@@ -114,7 +114,7 @@ TEST_CASE("missing data exits with 3 and says where it was looked for") {
   }
 }
 
-TEST_CASE("data prepare reads a whole set") {
+TEST_CASE("data prepare reads a complete set") {
   if (no_package()) return;
   const auto splits = json_of(run_program({"data", "prepare", "fashion-mnist", "--json"}))["splits"];
   REQUIRE(splits.size() == 2);
@@ -123,7 +123,7 @@ TEST_CASE("data prepare reads a whole set") {
   CHECK(splits[1]["tokens_per_example"] == 784);
 }
 
-TEST_CASE("data fetch takes what is missing from another place and verifies it") {
+TEST_CASE("data fetch copies missing files from another folder and verifies them") {
   if (no_package()) return;
   const TempDir dir;
   const std::vector<std::string> words = {
@@ -141,7 +141,7 @@ TEST_CASE("data fetch takes what is missing from another place and verifies it")
   CHECK(run_program({"data", "verify", "fashion-mnist", "--data-dir", dir.path().string()}).code == 0);
 }
 
-TEST_CASE("data fetch of what cannot be had exits with 3") {
+TEST_CASE("data fetch exits with 3 if files are not available") {
   const TempDir dir;
   const auto absent = run_program(
       {"data", "fetch", "mnist", "--from", (dir / "nowhere").string(), "--data-dir", dir.path().string()});
@@ -150,8 +150,7 @@ TEST_CASE("data fetch of what cannot be had exits with 3") {
   CHECK(run_program({"data", "fetch"}).code == 2);
 }
 
-TEST_CASE(
-    "data prepare synthetic-speech writes Kaldi directories that data verify finds good, or says why not") {
+TEST_CASE("data prepare synthetic-speech writes valid Kaldi directories, or prints the missing program") {
   if (std::system("command -v espeak-ng >/dev/null 2>&1")) {
     MESSAGE("skipped: espeak-ng is not installed");
     return;
@@ -169,7 +168,7 @@ TEST_CASE(
   CHECK(contains(bad.err, "text:1: \"zzz\" has neither a recording nor features"));
 }
 
-TEST_CASE("data verify knows the layouts of speech, among the data directories and by path") {
+TEST_CASE("data verify reads all layouts of speech, in data directories and by path") {
   const TempDir dir;
   const std::string lexicon = (dir / "cmudict/cmudict.dict").string();
   const auto verify = [&](std::vector<std::string> more) {
@@ -211,7 +210,7 @@ void write_part(const fs::path& folder, int count) {
 
 }  // namespace
 
-TEST_CASE("data verify takes what training takes, and finds what training refuses") {
+TEST_CASE("data verify accepts and refuses the same corpora as training") {
   const TempDir dir;
   const std::string data = (dir / "data").string();
   for (const std::string part : {"train", "test"}) write_part(dir / "data" / part, part == "train" ? 40 : 3);
@@ -226,7 +225,7 @@ TEST_CASE("data verify takes what training takes, and finds what training refuse
   CHECK(json_of(verify({rate}))["good"] == true);
   CHECK(json_of(verify({"data.resample=true", lexicon}))["good"] == true);
 
-  // Training with the default rate refuses all recordings: the first five are printed, and the number of the
+  // Training with the default rate refuses all recordings. The error shows five of them and the number of
   // others.
   const auto other_rate = verify({});
   CHECK(other_rate.code == 3);
@@ -254,7 +253,7 @@ TEST_CASE("data verify takes what training takes, and finds what training refuse
                  "expected a data directory of Kaldi"));
 }
 
-TEST_CASE("data verify of a config reads the parts that training with it reads") {
+TEST_CASE("data verify of a config reads the parts that training reads") {
   const TempDir dir;
   for (const std::string part : {"learn", "judge"}) write_part(dir / "data" / part, 3);
   write_file(dir / "data/other/text", std::string("not looked at\n"));
@@ -266,11 +265,12 @@ TEST_CASE("data verify of a config reads the parts that training with it reads")
   CAPTURE(good.err);
   CHECK(json_of(good)["good"] == true);
   CHECK(run_program({"train", config, "--dry-run"}).code == 0);
-  for (const auto& [set, expected] :
+  for (const auto& [set_bound, expected] :
        {std::pair<std::string, std::string>{"data.validation=3", "holds out all of the 3 utterances"},
         {"data.test_part=nowhere", "nowhere: no such folder"},
         {"data.valid_part=nowhere", "nowhere: no such folder"},
         {"data.path=/nowhere", "/nowhere: no such folder"}}) {
+    const auto& set = set_bound;  // clang 14 cannot capture structured bindings
     CAPTURE(set);
     const auto bad = run_program({"data", "verify", config, "--set", set});
     CHECK(bad.code >= 2);

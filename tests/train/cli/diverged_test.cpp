@@ -48,7 +48,7 @@ feedforward = 16
 
 }  // namespace
 
-TEST_CASE("a training that diverges ends with 5 and says what to lower") {
+TEST_CASE("a training that diverges exits with 5 and gives advice") {
   const TempDir dir;
   write_file(dir / "c.toml",
              std::string(kCopyConfig) + "[optimizer]\nkind = \"sgd\"\nlr = 1e25\n[train]\nsteps = 9\n");
@@ -56,7 +56,7 @@ TEST_CASE("a training that diverges ends with 5 and says what to lower") {
                  {"at step 1", "Lower optimizer.lr"});
 }
 
-TEST_CASE("eval, generate and train --resume of weights with NaN end with 5 and name the tensor") {
+TEST_CASE("eval, generate and train --resume exit with 5 for weights with NaN and name the tensor") {
   const TempDir dir;
   const std::string run = (dir / "run").string();
   write_run(run, tiny_sequence_config());
@@ -76,7 +76,7 @@ TEST_CASE("eval, generate and train --resume of weights with NaN end with 5 and 
   CHECK_FALSE(contains(run_program(resume).err, "Lower optimizer.lr"));
 }
 
-TEST_CASE("complete of weights with NaN ends with 5 and names the tensor") {
+TEST_CASE("complete exits with 5 for weights with NaN and names the tensor") {
   if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist")) {
     MESSAGE("skipped: dataset-fashion-mnist is not installed");
     return;
@@ -90,7 +90,7 @@ TEST_CASE("complete of weights with NaN ends with 5 and names the tensor") {
   CHECK_FALSE(std::filesystem::exists(dir / "run/samples"));
 }
 
-TEST_CASE("finite weights whose logits overflow end with 5 and say that it is the logits") {
+TEST_CASE("generate and eval exit with 5 if finite weights have infinite logits") {
   const TempDir dir;
   const std::string run = (dir / "run").string();
   write_run(run, tiny_sequence_config());
@@ -100,7 +100,7 @@ TEST_CASE("finite weights whose logits overflow end with 5 and say that it is th
     check_diverged({"generate", run, "--count", "1", "--mode", mode, "--json"}, {"logits"});
 }
 
-TEST_CASE("eval and transcribe of speech models that are not finite end with 5 and print no error rate") {
+TEST_CASE("eval and transcribe exit with 5 for speech models that are not finite, and print no error rate") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 3);
   Config config = tiny_speech_config(dir / "an4", "transformer");
@@ -122,7 +122,8 @@ TEST_CASE("eval and transcribe of speech models that are not finite end with 5 a
 
 // The attention adds zeros, so the loss is finite. The gradient of the value projection is a product of its
 // inputs, about 1e30, and of 3e38.
-TEST_CASE("a gradient norm that is not finite with a finite loss ends with 5 and keeps the checkpoint") {
+TEST_CASE(
+    "a training with a finite loss and an infinite gradient norm exits with 5 and keeps the checkpoint") {
   Words devices = {"cpu"};
   if (!other_devices().empty()) devices.push_back(tapeformer::cuda::emulated() ? "cuda-emulated" : "cuda");
   for (const std::string& device : devices) {

@@ -1,4 +1,4 @@
-// Runs the real program as a process of its own.
+// Runs the program in a separate process.
 #pragma once
 
 #include <fcntl.h>
@@ -47,7 +47,7 @@ inline int exit_code_of(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// Standard output goes to `out_path` instead, if one is given; standard input comes from `in_path`.
+// Redirects standard output to `out_path`, unless it is empty, and standard input from `in_path`.
 inline ProgramResult run_program(const std::vector<std::string>& words, const std::string& out_path = "",
                                  const std::string& in_path = "/dev/null") {
   const TempDir dir;
@@ -59,7 +59,7 @@ inline ProgramResult run_program(const std::vector<std::string>& words, const st
   return result;
 }
 
-// What --json printed: one object on one line and nothing else.
+// Returns the output of --json. Checks that it is one object on one line.
 inline nlohmann::json json_of(const ProgramResult& result) {
   if (result.out.find('\n') != result.out.size() - 1)
     throw std::runtime_error("not one line on standard output: " + result.out + "\n" + result.err);

@@ -1,4 +1,4 @@
-// Help, mistyped words, exit codes and output that cannot be written: what every command shares.
+// Tests of all commands: help, mistyped words, exit statuses and output that cannot be written.
 #include "tests/train/cli/program.h"
 
 #include <doctest/doctest.h>
@@ -43,7 +43,7 @@ TEST_CASE("no command is a usage error") {
   CHECK(contains(result.err, "info"));
 }
 
-TEST_CASE("mistyped words exit with 2 and a suggestion") {
+TEST_CASE("mistyped words cause exit status 2 and a suggestion") {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"inffo"}, "did you mean \"info\""},
       {{"data", "lst"}, "did you mean \"list\""},
@@ -55,7 +55,8 @@ TEST_CASE("mistyped words exit with 2 and a suggestion") {
       {{"bench", "small-op", "--repeat=3"}, "did you mean --repeats"},
       {{"xyzzyquux"}, "there are"},
   };
-  for (const auto& [words, expected] : cases) {
+  for (const auto& [words_bound, expected] : cases) {
+    const auto& words = words_bound;  // clang 14 cannot capture structured bindings
     const auto result = run_program(words);
     CAPTURE(words.front());
     CAPTURE(result.err);
@@ -65,12 +66,20 @@ TEST_CASE("mistyped words exit with 2 and a suggestion") {
   }
 }
 
-TEST_CASE("words of dashes alone are unknown options, not errors of the program") {
+TEST_CASE("words that consist of dashes are unknown options and no internal errors") {
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"info", "---"}, {"eval", "--=x"}, {"eval", "-="}, {"train", "----=="}}) {
     const auto result = run_program(words);
     CHECK(result.code == 2);
     CHECK(contains(result.err, "error: unknown option " + words.back() + " of"));
+  }
+}
+
+TEST_CASE("empty arguments caused misleading errors") {
+  for (const std::string command : {"train", "eval", "generate"}) {
+    const auto result = run_program({command, ""});
+    CHECK(result.code == 2);
+    CHECK(contains(result.err, command == "train" ? "CONFIG is empty" : "RUN is empty"));
   }
 }
 
@@ -92,7 +101,7 @@ TEST_CASE("the name of a benchmark may follow options") {
   CHECK(run_program({"bench", "--json", "--", "list"}).code == 0);
 }
 
-TEST_CASE("control characters of arguments and file names are shown escaped") {
+TEST_CASE("control characters in arguments and file names are escaped") {
   const auto unknown = run_program({"info", "a\x1b[31m\nerror: forged\xff"});
   CHECK(unknown.code == 2);
   CHECK(contains(unknown.err, "\"a\\u001b[31m\n  error: forged\\xff\""));
@@ -107,7 +116,7 @@ TEST_CASE("control characters of arguments and file names are shown escaped") {
   }
 }
 
-TEST_CASE("JSON stays valid and printable with names that are no UTF-8") {
+TEST_CASE("JSON is valid and printable for names that are not UTF-8") {
   const TempDir dir;
   const std::string name = (dir / "lex\xff\xc2\x9b\x7f").string();
   write_file(name, std::string("word A\n"));
@@ -117,7 +126,7 @@ TEST_CASE("JSON stays valid and printable with names that are no UTF-8") {
   CHECK(json_of(result)["files"][0]["set"].get<std::string>().ends_with("lex\xef\xbf\xbd\xc2\x9b\x7f"));
 }
 
-TEST_CASE("files that the system refuses are reported as sentences") {
+TEST_CASE("errors of the file system are reported as sentences") {
   const TempDir dir;
   write_file(dir / "file", std::string("x"));
   write_file(dir / "tiny.toml", std::string("[data]\ndataset = \"copy\"\n[model]\ntype = \"sequence\"\n"
@@ -144,7 +153,7 @@ TEST_CASE("files that the system refuses are reported as sentences") {
   expect({"data", "verify", (dir / "circle").string(), "--layout", "lexicon"}, 3, "circle: ");
 }
 
-TEST_CASE("help of train shows the keys that are asked for") {
+TEST_CASE("train --help KEY prints the matching keys") {
   const auto lr = run_program({"train", "--help", "lr"});
   CHECK(lr.code == 0);
   CHECK(lr.out.starts_with("[optimizer]\n  lr = "));
@@ -158,7 +167,7 @@ TEST_CASE("help of train shows the keys that are asked for") {
   CHECK(contains(wrong.err, "did you mean \"optimizer.lr\"?"));
 }
 
-TEST_CASE("values that do not fit exit with 2 and name the option") {
+TEST_CASE("invalid values cause exit status 2 and name the option") {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"info", "--threads", "two"}, "--threads: expected an integer"},
       {{"info", "--threads", "-1"}, "--threads: expected an integer of at least 0"},
@@ -180,7 +189,7 @@ TEST_CASE("values that do not fit exit with 2 and name the option") {
   }
 }
 
-TEST_CASE("cuda is never replaced by another device") {
+TEST_CASE("--device cuda never falls back to another device") {
   for (const std::string device : {"cuda", "cuda:0", "cuda:3"}) {
     const auto result = run_program({"bench", "small-op", "--device", device});
     CHECK(result.code == 4);
@@ -189,7 +198,7 @@ TEST_CASE("cuda is never replaced by another device") {
   }
 }
 
-TEST_CASE("auto says what it took, unless it is to be quiet") {
+TEST_CASE("--device auto logs the chosen device, except with --quiet") {
   const std::vector<std::string> words = {"bench", "small-op", "--ops", "10", "--repeats", "1"};
   auto with = [&](const std::string& word) {
     auto all = words;
@@ -201,17 +210,17 @@ TEST_CASE("auto says what it took, unless it is to be quiet") {
   CHECK(with("--device=cpu").err == "");
 }
 
-TEST_CASE("a full disk behind standard output is an error") {
+TEST_CASE("a full disk for standard output is an error") {
   const auto result = run_program({"info"}, "/dev/full");
   CHECK(result.code == 1);
   CHECK(contains(result.err, "standard output"));
 }
 
-TEST_CASE("an interrupt ends a command with 130") {
+TEST_CASE("an interrupted command exits with 130") {
   const TempDir dir;
   const pid_t child = start_program({"bench", "small-op", "--repeats", "1000000"}, (dir / "out").string(),
                                     (dir / "err").string());
-  siginfo_t ended{};  // the handler is there before the first message
+  siginfo_t ended{};  // the signal handler is installed before the first message
   while (read_file(dir / "err").empty() && ended.si_pid == 0) {
     usleep(1000);
     waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
@@ -220,7 +229,7 @@ TEST_CASE("an interrupt ends a command with 130") {
   CHECK(exit_code_of(child) == 130);
 }
 
-TEST_CASE("info tells versions and devices") {
+TEST_CASE("info prints versions and devices") {
   const auto info = json_of(run_program({"info", "--json", "--threads", "1"}));
   CHECK(info["version"].is_string());
   CHECK(contains(info["compiler"], "g++"));

@@ -1,5 +1,5 @@
-// reproduce on models that are too small to learn anything: its files, its rows, and going on where it
-// stopped. Drawing from LSH attention, which has no recurrent form.
+// Tests of reproduce with very small models: files, rows and continuation. Test of generate with LSH
+// attention.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ int64_t lines(const fs::path& file) {
 
 }  // namespace
 
-TEST_CASE("reproduce lists what it knows and refuses the rest") {
+TEST_CASE("reproduce lists its names and refuses other names") {
   const auto list = json_of(run_program({"reproduce", "list", "--json"}));
   CHECK(list["reproductions"].size() == 5);
   const auto unknown = run_program({"reproduce", "reformer-tabel2"});
@@ -47,7 +47,7 @@ TEST_CASE("reproduce lists what it knows and refuses the rest") {
 }
 
 TEST_CASE(
-    "reproduce reformer-table2: four trainings, each evaluated five times, and continued by a second call") {
+    "reproduce reformer-table2 evaluates each of four trainings five times, and a second call continues") {
   const TempDir dir;
   const Words words = reproduce("reformer-table2", dir / "out",
                                 {"train.steps=2", "data.batch_size=2", "data.eval_limit=3",
@@ -58,7 +58,8 @@ TEST_CASE(
     CHECK(row["steps"] == 2);
     for (const char* column : {"full", "lsh-8", "lsh-4", "lsh-2", "lsh-1"}) {
       REQUIRE(row[column].is_number());
-      const double right = row[column].get<double>() / 100 * 3 * 63;  // of the symbols of three sequences
+      const double right =
+          row[column].get<double>() / 100 * 3 * 63;  // number of correct symbols in three sequences
       CHECK(right == doctest::Approx(std::round(right)).epsilon(1e-9));
     }
   }
@@ -79,7 +80,7 @@ TEST_CASE(
   CHECK(contains(second.err, "resumed from"));
 }
 
-TEST_CASE("reproduce copy-convergence: a curve of each kind, and the device is announced once") {
+TEST_CASE("reproduce copy-convergence draws a curve for each kind and logs the device once") {
   const TempDir dir;
   const auto result =
       run_program(reproduce("copy-convergence", dir / "out",
@@ -96,7 +97,7 @@ TEST_CASE("reproduce copy-convergence: a curve of each kind, and the device is a
   CHECK(contains(read_file(dir / "out" / "copy-convergence.svg"), "lsh-1"));
 }
 
-TEST_CASE("reproduce took any setting and ignored those that it does not use") {
+TEST_CASE("reproduce accepted all settings and ignored those without effect") {
   const TempDir dir;
   const auto error = [&](const std::string& name, const Words& sets) {
     const auto result = run_program(reproduce(name, dir / "out", sets));
@@ -162,7 +163,7 @@ TEST_CASE("cuda: reproduce ignored --device and --seed") {
   CHECK(contains(config, "threads = 1"));
 }
 
-TEST_CASE("a model with LSH attention draws from the whole prefix, and says why") {
+TEST_CASE("generate recomputes the whole prefix for LSH attention, and logs the reason") {
   const TempDir dir;
   Config config = tiny_sequence_config();
   config.model.attention = "lsh";

@@ -1,5 +1,4 @@
-// eval, generate and complete on small untrained models: figures, pictures, and what happens to a run that is
-// none.
+// Tests of eval, generate and complete with small untrained models: results, pictures and invalid runs.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -28,7 +27,7 @@ Words joined(Words words, const Words& more) {
   return words;
 }
 
-// The pixels of cell (row, column) of a grid as write_grid makes it for images of 7 x 7.
+// Returns the pixels of cell (row, column) of a grid that write_grid creates for images of 7 x 7.
 std::vector<int> grid_cell(const Tensor& grid, int64_t row, int64_t column) {
   constexpr int64_t kSide = 7, kScale = 4, kGap = 2, kStep = kSide * kScale + kGap;
   std::vector<int> pixels;
@@ -47,7 +46,7 @@ std::vector<int> test_image(int64_t index) {
 
 }  // namespace
 
-TEST_CASE("eval gives the figures of the library") {
+TEST_CASE("eval prints the results of the library") {
   if (no_images()) return;
   const TempDir dir;
   const Config config = tiny_image_config();
@@ -70,7 +69,7 @@ TEST_CASE("eval gives the figures of the library") {
   }
 }
 
-TEST_CASE("eval takes the whole split whatever the config evaluates in training") {
+TEST_CASE("eval evaluates the whole split, regardless of data.eval_limit") {
   if (no_images()) return;
   const TempDir dir;
   Config config = tiny_image_config();
@@ -83,7 +82,7 @@ TEST_CASE("eval takes the whole split whatever the config evaluates in training"
   CHECK(json_of(run_program({"eval", run, "--json", "--split", "valid"}))["examples"] == 100);
 }
 
-TEST_CASE("a run is found by its folder, its checkpoints and one checkpoint") {
+TEST_CASE("a run is found by its folder, its checkpoints folder and a checkpoint folder") {
   const TempDir dir;
   const fs::path run = dir / "run";
   Config config = tiny_sequence_config();
@@ -104,7 +103,7 @@ TEST_CASE("a run is found by its folder, its checkpoints and one checkpoint") {
   const double best = bits({run.string(), "--checkpoint", "best"});
   CHECK(best != latest);
   CHECK(bits({run.string(), "--checkpoint=step-00000001"}) == best);
-  fs::remove(run / "checkpoints" / "latest");  // as a copy without symlinks
+  fs::remove(run / "checkpoints" / "latest");  // as in a copy without symlinks
   CHECK(bits({run.string()}) == latest);
 
   const auto absent = run_program({"eval", run.string(), "--checkpoint", "step-00000009"});
@@ -113,7 +112,7 @@ TEST_CASE("a run is found by its folder, its checkpoints and one checkpoint") {
   CHECK(run_program({"eval", (run / "checkpoints" / "best").string(), "--checkpoint", "best"}).code == 2);
 }
 
-TEST_CASE("eval of sequences tells the accuracy") {
+TEST_CASE("eval of sequences prints the accuracy") {
   const TempDir dir;
   write_run(dir / "run", tiny_sequence_config());
   const auto figures = json_of(run_program({"eval", (dir / "run").string(), "--limit", "8", "--json"}));
@@ -126,7 +125,7 @@ TEST_CASE("eval of sequences tells the accuracy") {
 }
 
 TEST_CASE(
-    "eval of LSH attention: --seed draws other rotations, and more buckets than positions are an error") {
+    "eval of LSH attention: --seed changes the rotations, and more buckets than positions are an error") {
   const TempDir dir;
   Config config = tiny_sequence_config();
   config.data.max_length = 64;
@@ -147,16 +146,26 @@ TEST_CASE(
   CHECK(contains(result.err, "4096 buckets are more than the"));
 }
 
-TEST_CASE("generate of sequences writes no picture: --out is an error") {
+TEST_CASE("--out accepted names of other picture formats") {
+  const TempDir dir;
+  const std::string run = (dir / "nowhere").string();
+  for (const std::string command : {"generate", "complete"}) {
+    const auto result = run_program({command, run, "--out", (dir / "x.jpg").string()});
+    CHECK(result.code == 2);  // also without a run: the name is checked first
+    CHECK(contains(result.err, "x.jpg: expected a file name that ends in .png"));
+  }
+}
+
+TEST_CASE("generate of sequences refuses --out") {
   const TempDir dir;
   write_run(dir / "run", tiny_sequence_config());
   const auto result =
       run_program({"generate", (dir / "run").string(), "--count", "1", "--out", (dir / "x.png").string()});
   CHECK(result.code == 2);
-  CHECK(contains(result.err, "--out is for models that draw images"));
+  CHECK(contains(result.err, "--out is for models of images"));
 }
 
-TEST_CASE("what is no run exits with 3") {
+TEST_CASE("commands exit with 3 for a path without a run") {
   const TempDir dir;
   const fs::path run = dir / "run", checkpoint = run / "checkpoints" / "step-00000001";
   const auto fails = [&](const fs::path& path, const std::string& expected) {
@@ -199,7 +208,7 @@ TEST_CASE("what is no run exits with 3") {
   fails(run, "config.toml: is damaged or was edited");
 }
 
-TEST_CASE("settings that do not fit the run exit with 2 or 3") {
+TEST_CASE("commands exit with 2 or 3 for settings that contradict the run") {
   const TempDir dir;
   write_run(dir / "run", tiny_sequence_config());
   const std::string run = (dir / "run").string();
@@ -214,7 +223,7 @@ TEST_CASE("settings that do not fit the run exit with 2 or 3") {
   CHECK(run_program({"eval"}).code == 2);
 }
 
-TEST_CASE("a run without its data: eval exits with 3, generate draws") {
+TEST_CASE("without the data set, eval exits with 3 and generate succeeds") {
   const TempDir dir;
   write_run(dir / "run", tiny_image_config("mnist"));
   const std::string run = (dir / "run").string(), nowhere = (dir / "nowhere").string();
@@ -226,11 +235,11 @@ TEST_CASE("a run without its data: eval exits with 3, generate draws") {
   }
   const auto drawn = run_program({"generate", run, "--data-dir", nowhere, "--count", "2", "--json"});
   CHECK(drawn.code == 0);
-  CHECK(contains(drawn.err, "mnist is not here"));
+  CHECK(contains(drawn.err, "mnist was not found"));
   CHECK(json_of(drawn)["count"] == 2);
 }
 
-TEST_CASE("generate draws a grid that does not depend on the batch") {
+TEST_CASE("generate writes a grid that does not depend on the batch size") {
   if (no_images()) return;
   const TempDir dir;
   write_run(dir / "run", tiny_image_config());
@@ -255,7 +264,7 @@ TEST_CASE("generate draws a grid that does not depend on the batch") {
   draw({"--mode", "recompute"});
 }
 
-TEST_CASE("pictures go among the samples of the run") {
+TEST_CASE("pictures are written to the samples folder of the run") {
   if (no_images()) return;
   const TempDir dir;
   write_run(dir / "run", tiny_image_config(), 12);
@@ -278,7 +287,7 @@ TEST_CASE("pictures go among the samples of the run") {
   CHECK(contains(refused.err, "--out"));
 }
 
-TEST_CASE("complete keeps the given part and greys the rest") {
+TEST_CASE("complete shows the given part and a grey rest") {
   if (no_images()) return;
   const TempDir dir;
   write_run(dir / "run", tiny_image_config());
@@ -306,7 +315,7 @@ TEST_CASE("complete keeps the given part and greys the rest") {
   }
 }
 
-TEST_CASE("complete refuses what it cannot complete") {
+TEST_CASE("complete refuses models and indices without images") {
   const TempDir dir;
   write_run(dir / "copy", tiny_sequence_config());
   const auto sequences = run_program({"complete", (dir / "copy").string()});
@@ -319,7 +328,7 @@ TEST_CASE("complete refuses what it cannot complete") {
   CHECK(run_program({"complete", (dir / "run").string(), "--keep", "1.5"}).code == 2);
 }
 
-TEST_CASE("generate continues sequences from what is given") {
+TEST_CASE("generate continues sequences from their given parts") {
   const TempDir dir;
   write_run(dir / "run", tiny_sequence_config());
   const auto report =

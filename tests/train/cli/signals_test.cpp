@@ -77,14 +77,14 @@ TEST_CASE("a training that a signal stops writes a checkpoint and exits with 75"
   }
 }
 
-TEST_CASE("a signal during an evaluation: the checkpoint is there already, and the resumed run evaluates") {
+TEST_CASE("a signal during an evaluation loses no step, and the resumed run evaluates again") {
   const TempDir dir;
   const fs::path run = dir / "run";
   const std::string config = write_config(dir, 2, 100000);
   Started training(dir, {"train", config, "--run-dir", run.string()});
   const int code = training.stop(SIGTERM, [&] { return fs::exists(run / "checkpoints/latest/state.json"); });
   CHECK(code == 75);
-  CHECK(training.seconds < 5);  // the whole evaluation takes minutes
+  CHECK(training.seconds < 5);  // a complete evaluation takes minutes
   CHECK(state_of(run)["step"] == 2);
   CHECK(state_of(run)["evaluated_step"] == -1);
   CHECK_FALSE(contains(read_file(run / "metrics.jsonl"), "\"test\""));
@@ -97,7 +97,7 @@ TEST_CASE("a signal during an evaluation: the checkpoint is there already, and t
   CHECK(fs::exists(run / "checkpoints/best/model.safetensors"));
 }
 
-TEST_CASE("a signal ends a command that has nothing to save with 130 and a line") {
+TEST_CASE("a command that has nothing to save prints a line and exits with 130 after a signal") {
   const TempDir dir;
   Config config = tiny_sequence_config();
   config.data.max_length = 256;
@@ -114,4 +114,15 @@ TEST_CASE("a signal ends a command that has nothing to save with 130 and a line"
       CHECK(contains(command.messages(),
                      signal == SIGINT ? "interrupted by SIGINT\n" : "interrupted by SIGTERM\n"));
     }
+}
+
+TEST_CASE("reproduce did not tell how to continue after a signal") {
+  const TempDir dir;
+  const std::vector<std::string> words = {
+      "reproduce", "copy-convergence", "--out", (dir / "results").string(), "--set", "train.log_every=1"};
+  Started reproduction(dir, words);
+  CHECK(reproduction.stop(SIGTERM, [&] {
+    return contains(read_file(dir / "results/softmax/metrics.jsonl"), "\"step\":3,");
+  }) == 75);
+  CHECK(contains(reproduction.messages(), "To continue, repeat the command"));
 }

@@ -1,4 +1,4 @@
-// eval and transcribe of small models of speech, and reproduce speech-table.
+// Tests of eval and transcribe with small speech models, and of reproduce speech-table.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A trained run in dir/run on a corpus in dir/an4.
+// Trains a run in dir/run on the corpus in dir/an4 and returns its path.
 std::string trained(const TempDir& dir, Config config) {
   Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).run();
   return (dir / "run").string();
@@ -38,7 +38,7 @@ std::string feature_file(const TempDir& dir, int number) {
 
 }  // namespace
 
-TEST_CASE("eval of speech: Kaldi's line, files for sclite, alignments and confusions") {
+TEST_CASE("eval of speech: the line of Kaldi, files for sclite, alignments and confusions") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
   Config config = tiny_speech_config(dir / "an4");
@@ -83,7 +83,7 @@ TEST_CASE("eval of speech: Kaldi's line, files for sclite, alignments and confus
 }
 
 TEST_CASE(
-    "eval of speech: what a model cannot process counts as deleted, and the second figure leaves it out") {
+    "eval of speech: phones that a model cannot process count as deletions in the first of two error rates") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
   const std::string run = trained(dir, streaming_config(dir));
@@ -115,7 +115,7 @@ TEST_CASE(
   CHECK(figures["phones_processed"].get<int>() + missing == figures["phones"].get<int>());
 }
 
-TEST_CASE("speech options and commands are refused for models of something else") {
+TEST_CASE("options and commands for speech are refused for other models") {
   const TempDir dir;
   write_run(dir / "run", tiny_sequence_config());
   for (const std::vector<std::string>& more : {std::vector<std::string>{"--beam", "3"},
@@ -126,20 +126,20 @@ TEST_CASE("speech options and commands are refused for models of something else"
     words.insert(words.end(), more.begin(), more.end());
     const auto result = run_program(words);
     CHECK(result.code == 2);
-    CHECK(contains(result.err, more.front() + " is for models of speech"));
+    CHECK(contains(result.err, more.front() + " is for speech models"));
   }
   const auto result = run_program({"transcribe", (dir / "run").string(), "a.wav"});
   CHECK(result.code == 2);
   CHECK(contains(result.err, "expected a speech model, found a model of"));
 }
 
-TEST_CASE("transcribe: one bad file does not end the others") {
+TEST_CASE("transcribe: a bad file does not stop the transcription of other files") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
   const std::string run = trained(dir, streaming_config(dir));
   write_file(dir / "broken.mfc", std::string("nothing"));
   write_file(dir / "sound.wav", std::string("nothing"));
-  fs::remove_all(dir / "an4/etc");  // the corpus is not needed
+  fs::remove_all(dir / "an4/etc");  // transcribe does not need the corpus
   const std::vector<std::string> files = {feature_file(dir, 0),          (dir / "broken.mfc").string(),
                                           (dir / "absent.mfc").string(), (dir / "sound.wav").string(),
                                           feature_file(dir, 4),          (dir / "loop.mfc").string()};
@@ -159,7 +159,7 @@ TEST_CASE("transcribe: one bad file does not end the others") {
   CHECK(run_program({"transcribe", run}).code == 2);
 }
 
-TEST_CASE("transcribe --stream: what the parallel form hears, growing phone by phone") {
+TEST_CASE("transcribe --stream prints the phones of the parallel form, one by one") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
   const std::string run = trained(dir, streaming_config(dir));
@@ -210,7 +210,7 @@ TEST_CASE("transcribe --stream needs a causal model with a recurrent form") {
   }
 }
 
-TEST_CASE("train on speech from the command line: the report, and contradictions of the config") {
+TEST_CASE("train on speech prints a report, and refuses contradicting settings") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 3);
   const std::string text = "[data]\ndataset = \"an4\"\npath = \"" + (dir / "an4").string() +
@@ -250,7 +250,7 @@ TEST_CASE("train on speech from the command line: the report, and contradictions
   fails("model.subsampling=3", "model.subsampling");
 }
 
-TEST_CASE("reproduce speech-table: four models beside the paper's, continued by a second call") {
+TEST_CASE("reproduce speech-table trains four models, and a second call continues") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
   const std::vector<std::string> words = {"reproduce",
@@ -294,7 +294,7 @@ TEST_CASE("reproduce speech-table: four models beside the paper's, continued by 
   CHECK(json_of(run_program(words)) == report);
 }
 
-TEST_CASE("reproduce speech-table: what it sets itself is refused, and every corpus has its configs") {
+TEST_CASE("reproduce speech-table refuses keys that it sets itself, and every corpus has configs") {
   const TempDir dir;
   const auto reproduce = [&](const std::vector<std::string>& sets) {
     std::vector<std::string> words = {"reproduce", "speech-table",
@@ -321,7 +321,7 @@ TEST_CASE("reproduce speech-table: what it sets itself is refused, and every cor
   CHECK(contains(other.err, "wsj-bilstm.toml"));
 }
 
-TEST_CASE("reproduce speech-scaling: an epoch at every length for every model") {
+TEST_CASE("reproduce speech-scaling measures an epoch of each model at each length") {
   const TempDir dir;
   const auto ran =
       run_program({"reproduce", "speech-scaling", "--configs", std::string(SOURCE_DIR) + "/configs", "--out",
@@ -342,7 +342,7 @@ TEST_CASE("reproduce speech-scaling: an epoch at every length for every model") 
   CHECK(contains(read_file(dir / "out/speech-memory.svg"), "MiB"));
 }
 
-TEST_CASE("a checkpoint from elsewhere ran shell commands: eval obeys no allow_commands of its config") {
+TEST_CASE("an untrusted checkpoint could run shell commands: eval ignores allow_commands in its config") {
   const TempDir dir;
   const std::string touched = (dir / "touched").string();
   const auto write_part = [&](const std::string& part, const std::string& recording) {
@@ -389,7 +389,7 @@ TEST_CASE("a checkpoint from elsewhere ran shell commands: eval obeys no allow_c
   CHECK(run_program({"eval", run}).code == 3);
 }
 
-TEST_CASE("a run with a relative data.path was usable from the folder of its training only") {
+TEST_CASE("a run with a relative data.path was usable only from the working directory of its training") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 3);
   write_file(dir / "c.toml",
@@ -409,8 +409,7 @@ TEST_CASE("a run with a relative data.path was usable from the folder of its tra
   CHECK(again.code == 0);
 }
 
-TEST_CASE(
-    "a checkpoint from elsewhere chose the folder that eval writes to: data.feature_cache of its config") {
+TEST_CASE("an untrusted checkpoint chose an output folder of eval: data.feature_cache in its config") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 3);
   const fs::path chosen = dir / "chosen", named = dir / "named";

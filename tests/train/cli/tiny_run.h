@@ -1,4 +1,4 @@
-// Run directories with small untrained models, made without training.
+// Run directories with small untrained models.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace tapeformer::test {
 
-// Images of 7 x 7 from Fashion-MNIST, or another set of 28 x 28.
+// Returns a config for images of 7 x 7 from Fashion-MNIST or another set of 28 x 28.
 inline Config tiny_image_config(const std::string& dataset = "fashion-mnist") {
   Config config;
   config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};
@@ -34,7 +34,7 @@ inline Config tiny_sequence_config() {
   return config;
 }
 
-// One checkpoint of the model as it is initialised.
+// Writes a run with one checkpoint of the initialized model.
 inline void write_run(const std::filesystem::path& run_dir, const Config& config, int64_t step = 1) {
   const auto model = make_model(config, describe_data(config));
   const auto parameters = model->parameters();
@@ -58,7 +58,7 @@ inline CheckpointContents read_contents(const std::filesystem::path& run_dir) {
   return contents;
 }
 
-// Rewrites the newest checkpoint of the run with every element of one parameter set to a value.
+// Sets all elements of a parameter in the newest checkpoint to a value.
 inline void fill_parameter(const std::filesystem::path& run_dir, const std::string& name, double value) {
   CheckpointContents contents = read_contents(run_dir);
   contents.model.at(name).fill(value);

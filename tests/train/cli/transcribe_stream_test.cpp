@@ -1,4 +1,4 @@
-// transcribe --stream on recordings and on standard input.
+// Tests of transcribe --stream with recordings and with standard input.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -31,7 +31,7 @@ std::string trained_on_tones(const fs::path& dir, int64_t epochs = 15,
   return (dir / "run").string();
 }
 
-// Interleaved channels, as 16-bit words without a header.
+// Returns interleaved channels as 16-bit samples without a header.
 std::string words_of(const std::vector<float>& samples, int channels = 1, int heard = 0) {
   std::string bytes;
   for (const float sample : samples)
@@ -54,7 +54,7 @@ std::string stereo_wav(const std::vector<float>& samples) {
 
 }  // namespace
 
-TEST_CASE("transcribe --stream hears of recordings what the parallel form hears, and refuses the same") {
+TEST_CASE("transcribe --stream of recordings equals the parallel form, in phones and errors") {
   const TempDir dir;
   const std::string run = trained_on_tones(dir.path());
   std::vector<std::string> files;
@@ -109,12 +109,12 @@ TEST_CASE("transcribe --stream hears of recordings what the parallel form hears,
   }
 }
 
-TEST_CASE("transcribe --stream reads standard input: WAV, raw, and longer than the model's max_frames") {
+TEST_CASE("transcribe --stream reads WAV and raw samples from standard input, also beyond model.max_frames") {
   const TempDir dir;
   const std::string run = trained_on_tones(dir.path());
   std::string phones;
   for (int i = 0; i < 40; ++i) phones += "ABC"[i * i % 3];
-  const auto samples = phone_tones(phones, 5);  // 8 s; the model has positions for one
+  const auto samples = phone_tones(phones, 5);  // 8 s; the model was trained on 1 s
   write_wav(dir / "long.wav", samples, 8000);
   write_file(dir / "long.raw", words_of(samples));
   const auto file =
@@ -137,20 +137,20 @@ TEST_CASE("transcribe --stream reads standard input: WAV, raw, and longer than t
     CHECK(result.code == code);
     CHECK(contains(result.err, expected));
   };
-  fails({"-"}, 2, "standard input (\"-\") is read with --stream");
-  fails({"a.wav", "--raw"}, 2, "--raw says what standard input holds");
+  fails({"-"}, 2, "standard input (\"-\") needs --stream");
+  fails({"a.wav", "--raw"}, 2, "--raw needs standard input");
   fails({"-", "--stream"}, 3, "standard input: expected a WAV stream");
   fails({"-", "--stream", "--raw"}, 3, "standard input: 0 samples are less than a frame");
   fails({"-", "--stream", "--set", "data.cmvn=utterance"}, 2, "needs the whole recording");
 }
 
-TEST_CASE("transcribe --stream prints a phone while the sound still comes") {
+TEST_CASE("transcribe --stream prints a phone before the input ends") {
   const TempDir dir;
   const std::string run = trained_on_tones(dir.path());
   const std::string pipe = (dir / "pipe").string(), out = (dir / "out").string();
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   const std::string bytes = words_of(phone_tones("ABC", 7));
-  // For both directions, so that nobody waits for the other's open.
+  // Opened for reading and writing, so that opening does not block.
   const int end = open(pipe.c_str(), O_RDWR | O_CLOEXEC);
   REQUIRE(end >= 0);
   const pid_t child =
@@ -175,7 +175,7 @@ TEST_CASE("transcribe --stream prints a phone while the sound still comes") {
   CHECK(contains(read_file(out), "-\t" + join_words(phones.get<Words>()) + "\n"));
 }
 
-TEST_CASE("transcribe --stream keeps the phone error rate of its parts past the trained length") {
+TEST_CASE("transcribe --stream keeps its phone error rate beyond the trained length") {
   const TempDir dir;
   const std::string linear = trained_on_tones(dir / "linear", 60),
                     softmax = trained_on_tones(dir / "softmax", 60, "softmax");
@@ -229,13 +229,13 @@ TEST_CASE("transcribe --stream keeps the phone error rate of its parts past the 
     CHECK(result.code == 2);
     CHECK(contains(result.err, expected));
   };
-  refused({"--window", "2"}, "--window is an option of --stream");
+  refused({"--window", "2"}, "--window needs --stream");
   refused({"--stream", "--window", "0.3"}, "window 0.3: expected -1, 0 or at least 0.5 seconds");
   refused({"--stream", "--window", "-2"}, "--window");
   refused({"--stream", "--window", "wide"}, "--window");
 }
 
-TEST_CASE("bench stream scores the recordings of a run's corpus as streams and one by one") {
+TEST_CASE("bench stream reports error rates of streams and of single recordings") {
   const TempDir dir;
   const std::string run = trained_on_tones(dir.path(), 60);
   const auto report = json_of(

@@ -1,4 +1,4 @@
-// A folder of config files that lives as long as a test, and a catalogue of attention kinds to check against.
+// Temporary folder of config files, and attention kinds for tests.
 #pragma once
 
 #include <stdlib.h>
@@ -56,7 +56,7 @@ inline AttentionCatalogue test_catalogue() {
           }};
 }
 
-// The text of the ConfigError that loading must throw; "" if it throws none.
+// Returns the text of the ConfigError that loading throws, or "" if it does not throw.
 inline std::string config_error(const std::string& path, const std::vector<std::string>& sets = {}) {
   try {
     load_config(path, sets, test_catalogue());

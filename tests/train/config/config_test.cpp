@@ -29,7 +29,7 @@ TEST_CASE("a minimal config has the defaults of the struct and the name of its f
   CHECK(config.attention.get<std::string>("feature_map") == "elu");
 }
 
-TEST_CASE("every type of key is read, and an integer passes for a number") {
+TEST_CASE("every type of key is read, and an integer is converted to a number") {
   TempFolder folder;
   const Config config = load(folder.write("a.toml", R"(
 run.name = "é name"
@@ -63,7 +63,7 @@ epochs = 2
   CHECK(config.train.epochs == 2.0);
 }
 
-TEST_CASE("the resolved file names every key that has an effect and round-trips exactly") {
+TEST_CASE("the resolved file contains every key with an effect, and is read back exactly") {
   TempFolder folder;
   const Config config = load(folder.write("a.toml", R"(
 [run]
@@ -99,7 +99,7 @@ steps = 3
     CHECK_MESSAGE(text.find(key) == std::string::npos, key);
 }
 
-TEST_CASE("differing_keys and config_value_text name what differs") {
+TEST_CASE("differing_keys and config_value_text describe the differences of configs") {
   TempFolder folder;
   const Config a = load(folder.write("a.toml", kMinimal));
   const Config b = load(folder.path("a.toml"), {"model.layers=2", "attention.chunk=32", "optimizer.lr=1"});
@@ -159,7 +159,7 @@ TEST_CASE("a later layer that sets steps replaces inherited epochs, and the reve
   CHECK(back.train.epochs == 0.5);
 }
 
-TEST_CASE("--set parses TOML values and takes bare words as strings; the last one wins") {
+TEST_CASE("--set parses TOML values and bare words, and the last value applies") {
   TempFolder folder;
   const auto path = folder.write("a.toml", kMinimal);
   const Config config =

@@ -1,4 +1,4 @@
-// The files under configs/: each loads, and the papers' stay the papers'.
+// Tests of the files in configs/: each loads, and the configs of papers have the published settings.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 const fs::path kConfigs = fs::path(SOURCE_DIR) / "configs";
 
-// Corpora that people bring themselves need a folder.
+// Returns the settings that a corpus without a published download needs.
 Config load(const fs::path& path) {
   const std::string name = path.filename().string();
   std::vector<std::string> sets;
@@ -26,7 +26,7 @@ Config load(const fs::path& path) {
 
 }  // namespace
 
-TEST_CASE("every file of configs loads and has a run name of its own") {
+TEST_CASE("every file of configs loads and has a unique run name") {
   std::set<std::string> names;
   for (const auto& entry : fs::recursive_directory_iterator(kConfigs)) {
     const fs::path path = entry.path();

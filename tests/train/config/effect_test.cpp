@@ -15,7 +15,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Keys that only change files, speed, memory or length, or need a device.
+// Keys that change only files, speed, memory or length, or that need a device.
 const std::set<std::string> kNeutral = {"run.name",
                                         "run.device",
                                         "run.threads",

@@ -7,11 +7,11 @@ using namespace tapeformer;
 
 namespace {
 
-// Loads one file with `text` after a [train] table (two lines) that makes it complete.
+// Loads a file with a [train] table of two lines, followed by `text`.
 std::string error_of(const std::string& text, const std::vector<std::string>& sets = {}) {
   TempFolder folder;
   std::string error = config_error(folder.write("a.toml", "[train]\nsteps = 5\n" + text), sets);
-  const std::string prefix = folder.path("");  // leaves "a.toml:line:column: …"
+  const std::string prefix = folder.path("");  // removed, so that errors start with "a.toml:"
   for (size_t at; (at = error.find(prefix)) != std::string::npos;) error.erase(at, prefix.size());
   return error;
 }
@@ -25,7 +25,7 @@ TEST_CASE("unknown key: position and did-you-mean") {
   CHECK(error_of("[data]\n\"é\" = 1\n").starts_with("a.toml:4:1: unknown key data.é"));
 }
 
-TEST_CASE("unknown key that another table has: that table is suggested") {
+TEST_CASE("an unknown key that another table has: the error suggests this table") {
   CHECK(error_of("lr = 1e-3\n") == "a.toml:3:1: unknown key train.lr; did you mean optimizer.lr?");
   TempFolder folder;
   CHECK(config_error(folder.write("a.toml",
@@ -151,12 +151,12 @@ norm = "pots"
             "--set nonsense: expected table.key=value");
 }
 
-TEST_CASE("more logistics than the loss has are an error of the config") {
+TEST_CASE("a config with more logistics than the loss supports is an error") {
   CHECK(error_of("[model]\nmixtures = 65\n") ==
         "a.toml:4:12: model.mixtures: expected an integer from 1 to 64, got integer 65");
 }
 
-TEST_CASE("syntax error: position and one line, after the duplicates before it") {
+TEST_CASE("a syntax error has a position and one line, and follows earlier duplicates") {
   CHECK(error_of("[data]\nlimit = \n").starts_with("a.toml:4:9: syntax error: "));
   CHECK(error_of("[data\n").starts_with("a.toml:3:6: syntax error: "));
   const std::string both = error_of("[data]\nlimit = 1\nlimit = 2\nshuffle = flase\n");
@@ -164,7 +164,9 @@ TEST_CASE("syntax error: position and one line, after the duplicates before it")
   CHECK(std::count(both.begin(), both.end(), '\n') == 1);
 }
 
-TEST_CASE("extends: missing base, cycle and wrong type stand at the extending line") {
+TEST_CASE(
+    "extends: errors about a missing base, a cycle and a wrong type have the position of the extending "
+    "line") {
   TempFolder folder;
   const std::string a = folder.path("a.toml"), b = folder.path("b.toml");
   folder.write("a.toml", "\nextends = \"none.toml\"\n[train]\nsteps = 1\n");
@@ -194,7 +196,7 @@ TEST_CASE("--set problems name the option") {
         std::string::npos);
 }
 
-TEST_CASE("missing, foreign and huge files are named") {
+TEST_CASE("errors name missing, binary and huge files") {
   TempFolder folder;
   const std::string none = folder.path("none.toml");
   CHECK(config_error(none) == none + ": cannot be read: No such file or directory");
@@ -213,14 +215,14 @@ TEST_CASE("missing, foreign and huge files are named") {
         std::string::npos);
 }
 
-TEST_CASE("a pipe in place of a config was waited for") {
+TEST_CASE("reading a pipe instead of a config blocked") {
   TempFolder folder;
   const std::string pipe = folder.path("pipe.toml");
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   CHECK(config_error(pipe) == pipe + ": is a pipe, expected a config file");
 }
 
-TEST_CASE("random bytes never crash and always give an error that names the file") {
+TEST_CASE("random bytes cause an error that names the file, and no crash") {
   TempFolder folder;
   uint64_t state = 42;
   for (int round = 0; round < 300; ++round) {
@@ -258,10 +260,10 @@ TEST_CASE("contradictions between keys: length, data set, schedule, width") {
 
 TEST_CASE("contradictions between keys: reversible layers, chunks and axial positions") {
   CHECK(error_of("[model]\nreversible = true\n") ==
-        "a.toml:3:2: model.norm: reversible layers normalise before each block: expected \"pre\", got "
+        "a.toml:3:2: model.norm: reversible layers normalize before each block: expected \"pre\", got "
         "\"post\"");
   CHECK(error_of("[model]\nreversible = true\nnorm = \"pre\"\nrecompute = true\n") ==
-        "a.toml:6:13: model.recompute: reversible layers recompute anyway: expected false");
+        "a.toml:6:13: model.recompute: reversible layers always recompute activations: expected false");
   CHECK(error_of("[model]\nreversible = true\nnorm = \"pre\"\nfeedforward_chunks = 8\nloss_chunks = 3\n") ==
         "");
   for (const char* key : {"feedforward_chunks", "loss_chunks"})
@@ -277,7 +279,7 @@ TEST_CASE("contradictions between keys: reversible layers, chunks and axial posi
         "got a "
         "sum of 128");
   CHECK(error_of(axial + "axial_shape = [28, 28]\naxial_dims = [256]\n") ==
-        "a.toml:6:14: model.axial_dims: expected as many numbers as model.axial_shape has, 2, got 1");
+        "a.toml:6:14: model.axial_dims: expected one number per axis of model.axial_shape, 2, got 1");
   CHECK(error_of(axial + "axial_shape = [28, 0]\naxial_dims = [64, 192]\n")
             .find("model.axial_shape: expected a list of integers from 1") != std::string::npos);
   CHECK(error_of(axial + "axial_shape = [28, 28]\naxial_dims = [64, 192]\nvalue_dim = 8\n") ==

@@ -1,5 +1,4 @@
-// The configs of configs/speech for corpora that people bring themselves, on made-up folders of their
-// layouts.
+// Tests of the configs in configs/speech for corpora without a published download, with generated folders.
 #include <doctest/doctest.h>
 
 #include "core/rng.h"
@@ -21,7 +20,7 @@ void write_noise(const fs::path& path, uint64_t seed) {
   std::vector<float> samples(16000);
   const RandomStream noise(seed, "recording");
   for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<float>(noise.uniform(i)) - 0.5F;
-  write_wav(path, samples, 16000);  // recordings are told by their contents, not their names
+  write_wav(path, samples, 16000);  // the format is detected by the contents of a file
 }
 
 void write_timit(const fs::path& folder) {
@@ -103,7 +102,7 @@ TEST_CASE("speech configs: TIMIT, LibriSpeech and Kaldi directories are read, an
   }
 }
 
-TEST_CASE("speech configs: a part is the folder that its setting names, and no other") {
+TEST_CASE("speech configs: a part is read only from the folder in its setting") {
   const TempDir dir;
   const fs::path folder = dir / "librispeech";
   write_librispeech(folder);
@@ -124,13 +123,13 @@ TEST_CASE("speech configs: a part is the folder that its setting names, and no o
     CHECK(contains(message_of<ConfigError>([&] { count("data.train_part=" + part, "train"); }),
                    "expected the folder of a part"));
   CHECK_THROWS_AS(count("data.test_part=test-clean", "test"), DataError);
-  // A named part that is missing is no reason to train against the test set.
+  // If a named part is missing, training does not fall back to the test set.
   const Config config = load("librispeech-linear", folder, {"data.valid_part=dev-other"});
   CHECK(contains(message_of<DataError>([&] { speech_evaluation_split(config, ""); }),
                  (folder / "dev-other").string() + ": no such folder; data.valid_part"));
 }
 
-TEST_CASE("speech configs: wav.scp with commands needs the permission of the command line") {
+TEST_CASE("speech configs: commands in wav.scp need permission from the command line") {
   const TempDir dir;
   write_kaldi(dir / "kaldi");
   write_file(dir / "kaldi/train/wav.scp", "a cat " + (dir / "kaldi/train/a.wav").string() + " |\nb b.wav\n");

@@ -22,7 +22,7 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// The points of the n-th curve, in pixels.
+// Returns the points of the n-th curve in pixels.
 std::vector<std::pair<double, double>> pixels(const std::string& svg, int n) {
   const std::regex pattern("<polyline points=\"([^\"]*)\"");
   auto found = std::sregex_iterator(svg.begin(), svg.end(), pattern);
@@ -37,7 +37,7 @@ std::vector<std::pair<double, double>> pixels(const std::string& svg, int n) {
 
 }  // namespace
 
-TEST_CASE("points are placed by the scale of each axis") {
+TEST_CASE("positions of points follow the scales of the axes") {
   const Chart chart{.title = "a < b & c",
                     .x = {"length", Scale::log2},
                     .y = {"seconds", Scale::log10},
@@ -46,11 +46,11 @@ TEST_CASE("points are placed by the scale of each axis") {
   const std::string svg = to_svg(chart);
   CHECK(svg.find("a &lt; b &amp; c") != std::string::npos);
   CHECK(count(svg, "<polyline") == 2);
-  CHECK(count(svg, "stroke-dasharray=\"1 2\"") == 2);  // the expected curve and its sample in the legend
-  CHECK(count(svg, "<circle") == 3 + 1);               // of the measured curve only
+  CHECK(count(svg, "stroke-dasharray=\"1 2\"") == 2);  // the expected curve and its legend
+  CHECK(count(svg, "<circle") == 3 + 1);               // markers of the measured curve and its legend
   const auto square = pixels(svg, 0), line = pixels(svg, 1);
   REQUIRE(square.size() == 3);
-  // On logarithmic axes powers are straight lines, twice as steep for the square; pixels grow downwards.
+  // On logarithmic axes, powers are straight lines, and the slope of the square is 2. The y axis points down.
   CHECK(square[2].first - square[1].first ==
         doctest::Approx(square[1].first - square[0].first).epsilon(0.01));
   CHECK(square[1].second - square[2].second ==
@@ -60,7 +60,7 @@ TEST_CASE("points are placed by the scale of each axis") {
   CHECK(square[0].second > square[2].second);
 }
 
-TEST_CASE("what cannot be drawn is left out") {
+TEST_CASE("points that are not finite or have no logarithm are left out") {
   Chart chart{.title = "", .x = {"x", Scale::linear}, .y = {"y", Scale::log10}, .series = {}};
   CHECK(to_svg(chart).find("nothing measured") != std::string::npos);
   chart.series = {{"curve", {{1, 0}, {2, NAN}, {3, -1}, {4, 5}}, false}};
@@ -70,10 +70,10 @@ TEST_CASE("what cannot be drawn is left out") {
   CHECK(svg.find("inf") == std::string::npos);
 }
 
-TEST_CASE("a logarithmic axis of less than a decade has labels") {
-  for (const auto& [low, high] :
-       {std::pair{20.0, 80.0}, {1.1, 1.9}, {3.0, 3.2}, {0.0012, 0.0013}, {7.0, 7.0}})
+TEST_CASE("a logarithmic axis over less than a decade has labels") {
+  for (const auto& limits : {std::pair{20.0, 80.0}, {1.1, 1.9}, {3.0, 3.2}, {0.0012, 0.0013}, {7.0, 7.0}})
     for (const Scale scale : {Scale::log2, Scale::log10}) {
+      const double low = limits.first, high = limits.second;
       CAPTURE(low);
       CAPTURE(high);
       AxisRange range;
@@ -92,7 +92,7 @@ TEST_CASE("a logarithmic axis of less than a decade has labels") {
     }
 }
 
-TEST_CASE("wide logarithmic axes have powers, and close numbers have digits that tell them apart") {
+TEST_CASE("wide logarithmic axes have powers as ticks, and labels of close ticks differ") {
   AxisRange wide{.low = -3.1, .high = 4.1};
   std::vector<std::string> labels;
   for (const Tick& tick : axis_ticks(wide, Scale::log10)) labels.push_back(tick.text);
@@ -107,7 +107,7 @@ TEST_CASE("wide logarithmic axes have powers, and close numbers have digits that
   CHECK(labels == std::vector<std::string>{"12345678", "12345679", "12345680", "12345681", "12345682"});
 }
 
-TEST_CASE("a curve of one point has a marker, and curves that coincide differ in marker, dashes and width") {
+TEST_CASE("a curve with one point has a marker, and coinciding curves differ in marker, dashes and width") {
   Chart chart{.title = "", .x = {"x"}, .y = {"y"}, .series = {{"one", {{3, 5}}}}};
   CHECK(count(to_svg(chart), "<circle") == 2);  // the point and the legend
   const std::vector<std::pair<double, double>> points = {{1, 1}, {2, 2}, {3, 3}};
@@ -127,13 +127,13 @@ TEST_CASE("a curve of one point has a marker, and curves that coincide differ in
   CHECK(count(svg, "fill=\"none\" stroke=\"#0072B2\" stroke-width=\"0.9\"") == 4);  // outlines of markers
 }
 
-TEST_CASE("long curves have a dozen markers") {
+TEST_CASE("long curves have twelve markers") {
   Chart chart{.title = "", .x = {"x"}, .y = {"y"}, .series = {{"long", {}}}};
   for (int i = 0; i < 1000; ++i) chart.series[0].points.emplace_back(i, i % 7);
   CHECK(count(to_svg(chart), "<circle") == 12 + 1);
 }
 
-TEST_CASE("error bars are as long as their errors, and belong to the range of the axis") {
+TEST_CASE("error bars have the length of their errors, and the axis includes them") {
   Chart chart{.title = "", .x = {"x"}, .y = {"y"}, .series = {{"a", {{1, 10}, {2, 20}, {3, 30}}}}};
   const auto vertical_bars = [&] {
     const std::string svg = to_svg(chart);
@@ -153,7 +153,7 @@ TEST_CASE("error bars are as long as their errors, and belong to the range of th
       (pixels(to_svg(chart), 0)[0].second - pixels(to_svg(chart), 0)[2].second) / 20;
   CHECK(lengths[0] == doctest::Approx(4 * pixels_per_unit).epsilon(0.01));
   chart.y.scale = Scale::log10;
-  chart.series[0].errors = {10, 0, 100};  // both bars reach zero
+  chart.series[0].errors = {10, 0, 100};  // both bars extend to zero
   CHECK(vertical_bars().size() == 2);
   CHECK(to_svg(chart).find("nan") == std::string::npos);
   CHECK(to_svg(chart).find("inf") == std::string::npos);
@@ -161,7 +161,15 @@ TEST_CASE("error bars are as long as their errors, and belong to the range of th
   CHECK_THROWS_WITH_AS(to_svg(chart), "chart: series \"a\" has 3 points and 1 errors", std::invalid_argument);
 }
 
-TEST_CASE("a chart is as wide as a column, and is written as PDF where rsvg-convert is installed") {
+TEST_CASE("a chart without drawable points has no error bars") {
+  Chart chart{.title = "", .x = {"x"}, .y = {"y", Scale::log10}, .series = {{"a", {{1, 0}, {2, NAN}}}}};
+  chart.series[0].errors = {5, 5};
+  const std::string svg = to_svg(chart);
+  CHECK(contains(svg, "nothing measured"));
+  CHECK(count(svg, "<line") == 0);
+}
+
+TEST_CASE("a chart has the width of a column, and is written as PDF if rsvg-convert is installed") {
   const TempDir dir;
   const Chart chart{.title = "", .x = {"x"}, .y = {"y"}, .series = {{"a", {{1, 1}}}}};
   CHECK(to_svg(chart).find("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"252pt\"") == 0);

@@ -23,12 +23,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// From so many speakers on, whole speakers are held out.
+// Smallest number of speakers for which a validation part consists of whole speakers.
 constexpr size_t kManySpeakers = 10;
 
 // Limits of the entries of state.json.
 constexpr int64_t kMaxDims = 1'000'000;
-constexpr double kMaxTotalFrames = 1e15;                // of all utterances
+constexpr double kMaxTotalFrames = 1e15;                // frames of all utterances
 constexpr int64_t kMaxUtteranceFrames = 1'000'000'000;  // frames of one utterance
 
 // Returns the folder of a part, relative to the folder of the corpus or absolute.
@@ -82,7 +82,7 @@ void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
               " lacks: ", short_list(report.unknown));
 }
 
-// Moves `count` utterances to the result.
+// Removes at least `count` utterances from the list and returns them.
 std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
   std::set<std::string> speakers;
   for (const Utterance& u : all) speakers.insert(u.speaker);
@@ -244,7 +244,7 @@ SpeechPart make_speech_part(const Config& config, const std::string& split, cons
   if (trained && part.set->dims() != trained->dims) {
     const std::string text = concat_text(corpus.name, ": features of ", part.set->dims(),
                                          " dims, but the model was trained on ", trained->dims);
-    // Archives have the dims that they have; those of other features follow from the config.
+    // The dims of archives are a property of the data. The dims of other features follow from the config.
     if (part.set->utterance(0).source == SpeechSource::ark) throw DataError(text);
     throw ConfigError(text);
   }

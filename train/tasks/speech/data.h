@@ -1,7 +1,7 @@
-// From a Config to speech: the corpus and its parts, features, and the model with the labels that it was
-// trained on.
+// Construction of speech data and models from a Config: the parts of a corpus, their features and labels, and
+// the model.
 //
-// Errors: ConfigError, DataError with the file and what to do.
+// Errors: ConfigError; DataError with the file and a remedy.
 #pragma once
 
 #include <filesystem>
@@ -17,16 +17,16 @@
 
 namespace tapeformer {
 
-// What a trained model must know of its data: it is kept in the checkpoint.
+// Metadata of the training data that a trained model needs. Checkpoints contain it.
 struct SpeechDescription {
-  int64_t dims = 0;  // of a frame as the model takes it, with deltas
+  int64_t dims = 0;  // features of a frame, including deltas
   PhoneTable phones;
   std::optional<FeatureStatistics> global;  // with data.cmvn = "global"
-  int64_t longest_frames = 0;               // of the training utterances; 0: unknown
+  int64_t longest_frames = 0;               // frames of the longest training utterance; 0: unknown
 };
 
 // Convert a description to and from the JSON object TrainingState::task. `place` is the path of state.json.
-// Throw CheckpointError, naming path and entry.
+// Throw CheckpointError with the path and the entry.
 std::string to_json(const SpeechDescription& description);
 SpeechDescription speech_description(const std::string& task_json, const std::string& place);
 
@@ -47,28 +47,30 @@ std::vector<std::string> speech_part_folders(const Config& config, const DataAcc
 // Returns the part that training evaluates on: "valid" if there is one, else "test".
 std::string speech_evaluation_split(const Config& config, const DataAccess& data);
 
-// Part of a corpus as features and labels.
+// Features and labels of a part of a corpus.
 struct SpeechPart {
   std::string split;
   std::shared_ptr<const SpeechDataset> set;
-  std::vector<int64_t> usable;     // indices into `set`: the model can process them
-  std::vector<int64_t> too_long;   // more frames than model.max_frames, which a Transformer has
-  std::vector<int64_t> too_short;  // fewer frames than one step of the model
+  // Indices into `set`: utterances that the model can process, utterances with more than model.max_frames
+  // frames (Transformers only), and utterances with fewer frames than one step of the model.
+  std::vector<int64_t> usable, too_long, too_short;
   // Number of utterances without usable sound or reference. It is the same for every model.
   int64_t left_out = 0;
 
-  std::vector<int64_t> frames() const;  // of the usable utterances
+  std::vector<int64_t> frames() const;  // numbers of frames of the usable utterances
 };
 
-// Reads a part. data.limit and data.eval_limit select utterances that are spread evenly over it. Without
-// `trained`, labels and statistics are those of the part itself. With `trained`, the part is for scoring
-// (SpeechUse::scoring): it keeps utterances that the model cannot process, and their phones count as deleted.
+// Reads a part. data.limit and data.eval_limit select utterances that are spread evenly over it. If `trained`
+// is null, labels and statistics are computed from the part. Otherwise they come from `trained`, and the part
+// is for scoring (SpeechUse::scoring): it keeps utterances that the model cannot process, and their phones
+// count as deletions.
 SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
                             const SpeechDescription* trained);
+// Returns the metadata of a training part.
 SpeechDescription describe(const SpeechPart& part);
 
 SpeechModelOptions speech_model_options(const Config& config, const SpeechDescription& description);
-// With its weights set from run.seed.
+// Returns a model with weights initialized from run.seed.
 std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechDescription& description,
                                                Device device = kCpu);
 

@@ -1,6 +1,6 @@
-// Evaluation of a speech model: loss and phone error rate on a part of a corpus. The phone error rate is over
-// all utterances, so that two models have the same references: the phones of an utterance that the model
-// cannot process count as deleted.
+// Evaluation of a speech model: loss and phone error rate on a part of a corpus. The phone error rate
+// includes all utterances, so that models are comparable. The phones of an utterance that the model cannot
+// process count as deletions.
 #pragma once
 
 #include <optional>
@@ -16,9 +16,9 @@ namespace tapeformer {
 
 struct SpeechEvaluationOptions {
   int64_t beam = 0;            // prefixes of a beam search; 0: the most probable class of every frame
-  int64_t max_frames = 20000;  // of a batch
-  int64_t max_batch = 0;       // utterances; 0: any number
-  bool fold_timit = false;     // score 39 phones of TIMIT
+  int64_t max_frames = 20000;  // largest number of frames in a batch
+  int64_t max_batch = 0;       // largest number of utterances in a batch; 0: any number
+  bool fold_timit = false;     // map phones to the 39 phones of TIMIT scores
 };
 
 struct UnprocessedUtterance {
@@ -28,29 +28,29 @@ struct UnprocessedUtterance {
 
 struct SpeechEvaluation {
   std::string split;
-  PhoneScore score;      // of all utterances
-  PhoneScore processed;  // without the unprocessed utterances
+  PhoneScore score;      // score of all utterances
+  PhoneScore processed;  // score without the unprocessed utterances
   std::vector<UnprocessedUtterance> unprocessed;
   // Mean CTC loss of the utterances that have a loss; nothing if there are none. Utterances with fewer steps
   // than their labels need, and utterances with phones unseen in training, have no loss, but are scored.
   std::optional<double> nats_per_utterance;
   int64_t without_loss = 0;  // processed utterances without a loss
   double seconds = 0;
-  std::vector<ScoredUtterance> utterances;  // all, in the order of the corpus
+  std::vector<ScoredUtterance> utterances;  // all utterances in the order of the corpus
 };
 
-// Evaluates all utterances of the part in the dtype of the model, without dropout, from short to long. Throws
+// Evaluates all utterances of the part in the dtype of the model, without dropout, in order of length. Throws
 // Stopped if `stop` returns true before a batch.
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
                           const SpeechEvaluationOptions& options, const StopCheck& stop = {});
-// Returns the options of a config.
+// Returns the evaluation options of a config.
 SpeechEvaluationOptions evaluation_options(const Config& config);
 
 // Returns "%PER … without 3 of 20 utterances (31 of 120 phones) that the model cannot process", or "" if the
 // model processes all utterances.
 std::string processed_line(const SpeechEvaluation& evaluation);
 
-// Returns the labels of every utterance of a batch.
+// Decodes the labels of each utterance of a batch: with a beam search, or greedily if `beam` is 0.
 std::vector<CtcLabels> decode(const SpeechOutput& output, int64_t beam);
 
 }  // namespace tapeformer

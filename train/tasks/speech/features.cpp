@@ -22,7 +22,7 @@ void require_dims(const std::string& name, int64_t dims, const SpeechDescription
         concat_text(name, ": features of ", dims, " dims, but the model was trained on ", description.dims));
 }
 
-// Returns the audio options of a stream. It has no limit, because its memory does not grow with its length.
+// Returns the audio options of a stream. Its length has no limit, because its memory does not grow.
 AudioOptions endless_audio(const Config& config) {
   AudioOptions options = feature_options(config, false).audio();
   options.max_seconds = 0;
@@ -96,7 +96,7 @@ FeatureStream::FeatureStream(const Config& config, const SpeechDescription& desc
     whole_ = file_features(config, description, path);
     return;
   }
-  open_steps(description);
+  open_pipeline(description);
   audio_ = std::make_unique<AudioStream>(path, endless_audio(config));
 }
 
@@ -109,40 +109,40 @@ FeatureStream::FeatureStream(const Config& config, const SpeechDescription& desc
   if (takes_mfc(config))
     throw ConfigError("the model was trained on the features of AN4, which " + name_ +
                       " cannot give: name .mfc files");
-  open_steps(description);
+  open_pipeline(description);
   audio_ = std::make_unique<AudioStream>(pipe, endless_audio(config));
 }
 
-void FeatureStream::open_steps(const SpeechDescription& description) {
+void FeatureStream::open_pipeline(const SpeechDescription& description) {
   if (normalization(config_) == Normalization::global) global_ = global_statistics(description);
   const FilterbankOptions options = feature_options(config_, false).filterbank;
   require_dims(name_, options.dims() * (config_.data.deltas + 1), description);
-  steps_ = std::make_unique<Steps>(options, config_.data.deltas);
+  pipeline_ = std::make_unique<Pipeline>(options, config_.data.deltas);
 }
 
 Tensor FeatureStream::next() {
   if (!audio_) return std::exchange(whole_, {});
-  Steps& s = *steps_;
+  Pipeline& s = *pipeline_;
   const std::span<const float> samples = audio_->next();
-  if (!s.first && !samples.empty()) s.first = samples.front();
-  s.silent = s.silent && std::all_of(samples.begin(), samples.end(), [&](float x) { return x == *s.first; });
+  if (!s.first_sample && !samples.empty()) s.first_sample = samples.front();
+  s.silent =
+      s.silent && std::all_of(samples.begin(), samples.end(), [&](float x) { return x == *s.first_sample; });
   const bool last = samples.empty();
   const Tensor frames = last ? s.frames.finish() : s.frames.push(samples);
   if (const int64_t bad = find_not_finite(frames); bad >= 0)
-    throw DataError(concat_text(name_, ": frame ", s.made + bad, " has a value that is not finite"));
-  s.made += frames.size(0);
+    throw DataError(concat_text(name_, ": frame ", s.frame_count + bad, " has a value that is not finite"));
+  s.frame_count += frames.size(0);
   if (last) {
-    check_end();
+    check_recording();
     audio_.reset();
   }
   if (global_) normalize(frames, *global_, config_.data.cmvn_variance);
   return s.deltas.push(frames, last);
 }
 
-// As compute_features refuses a recording.
-void FeatureStream::check_end() const {
-  const Steps& s = *steps_;
-  if (s.made == 0)
+void FeatureStream::check_recording() const {
+  const Pipeline& s = *pipeline_;
+  if (s.frame_count == 0)
     throw DataError(concat_text(name_, ": ", s.frames.samples(), " samples are less than a frame"));
   if (s.silent) throw DataError(name_ + ": is silent: all samples are equal");
 }

@@ -1,7 +1,7 @@
-// The features of one recording as a trained model takes them: at once, or as they come.
+// Features of a recording for a trained model, computed for the whole recording or for a stream.
 //
-// Errors: DataError with the file and the fault; ConfigError where the features are not those that the model
-// was trained on.
+// Errors: DataError with the file and the fault; ConfigError if the features differ from those of the
+// training.
 #pragma once
 
 #include <filesystem>
@@ -19,48 +19,50 @@ namespace tapeformer {
 
 FeatureOptions feature_options(const Config& config, bool training);
 Normalization normalization(const Config& config);
-// Whether the features of a frame need frames that come long after it.
+// Returns whether the features of a frame depend on all later frames.
 bool features_need_whole_utterance(const Config& config);
-// Throws ConfigError where the model was trained without: those of another set would be another model's.
+// Returns the statistics of the training set. Throws ConfigError if the model was trained without them.
 const FeatureStatistics& global_statistics(const SpeechDescription& description);
 
-// (frames, dims): of a recording, or of a .mfc file for a model of AN4.
+// Returns the features of a recording, or of a .mfc file for a model of AN4: (frames, dims).
 Tensor file_features(const Config& config, const SpeechDescription& description,
                      const std::filesystem::path& path);
 
-// The rows of file_features as they come, in memory that does not grow with the recording; where features
-// need the whole utterance, and of a .mfc file, all rows at once. The config must outlive it. One thread.
+// Rows of file_features for a stream. Memory does not grow with the length of the recording, except if the
+// features need the whole utterance or the file is a .mfc file, whose rows come all at once. The config must
+// outlive the stream. Not thread-safe.
 class FeatureStream {
  public:
   FeatureStream(const Config& config, const SpeechDescription& description,
                 const std::filesystem::path& path);
-  // Throws ConfigError where features need the whole utterance, and for a model of AN4.
+  // Throws ConfigError if features need the whole utterance, or if the model was trained on AN4.
   FeatureStream(const Config& config, const SpeechDescription& description, const AudioPipe& pipe);
 
-  // The next rows, (rows, dims), perhaps none; undefined at the end.
+  // Returns the next rows, (rows, dims), of which there may be none. Returns an undefined tensor at the end.
   Tensor next();
 
  private:
-  // The steps from samples to rows, and what they know of the samples so far.
-  struct Steps {
-    Steps(const FilterbankOptions& options, int64_t delta_order)
+  // Computation of rows from samples, with its state.
+  struct Pipeline {
+    Pipeline(const FilterbankOptions& options, int64_t delta_order)
         : filterbank(options), frames(filterbank), deltas(delta_order) {}
     Filterbank filterbank;
     FilterbankStream frames;
     DeltaStream deltas;
-    int64_t made = 0;  // frames
-    std::optional<float> first;
-    bool silent = true;
+    int64_t frame_count = 0;
+    std::optional<float> first_sample;
+    bool silent = true;  // all samples are equal
   };
-  void open_steps(const SpeechDescription& description);
-  void check_end() const;
+  void open_pipeline(const SpeechDescription& description);
+  // Throws DataError if the recording is shorter than a frame or silent, as compute_features does.
+  void check_recording() const;
 
   const Config& config_;
   std::string name_;
   Tensor whole_;
   std::optional<FeatureStatistics> global_;
   std::unique_ptr<AudioStream> audio_;
-  std::unique_ptr<Steps> steps_;
+  std::unique_ptr<Pipeline> pipeline_;
 };
 
 }  // namespace tapeformer

@@ -1,6 +1,6 @@
-// Which utterances make up batch number `step` of a training on speech: epochs whose batches hold as many
-// utterances of about one length as a budget of frames allows. Epochs may differ in their number of batches,
-// so an epoch starts where those before it end. A pure function of the lengths and options; one thread.
+// Plan of the batches of a training on speech. A batch has utterances of similar length and a limited number
+// of frames, so epochs can differ in their number of batches. The plan depends only on the lengths and the
+// options. Not thread-safe, because it caches epochs.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ class SpeechPlan {
   SpeechPlan(std::vector<int64_t> frames, const BatchPlanOptions& options)
       : frames_(std::move(frames)), options_(options) {}
 
-  // Places in `frames`.
+  // Returns the utterances of a batch as indices into `frames`.
   std::vector<int64_t> at(int64_t step) const;
-  // Batches of the first epochs, a fraction of the next one included.
+  // Returns the number of batches in a number of epochs, which may have a fraction.
   double batches_in(double epochs) const;
-  // Whole epochs among the first batches.
+  // Returns the number of complete epochs among the first `batches` batches.
   int64_t epochs_done(int64_t batches) const;
-  // The share of padding in the first epoch.
+  // Returns the share of padding in the frames of the first epoch.
   double padding() const { return padding_share(frames_, plan(0)); }
 
  private:
@@ -30,7 +30,7 @@ class SpeechPlan {
 
   std::vector<int64_t> frames_;
   BatchPlanOptions options_;
-  mutable std::vector<int64_t> starts_ = {0};  // of the epochs known so far
+  mutable std::vector<int64_t> starts_ = {0};  // first batches of the epochs that were planned
   mutable int64_t kept_epoch_ = -1;
   mutable std::vector<std::vector<int64_t>> kept_;
 };

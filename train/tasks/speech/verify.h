@@ -1,5 +1,5 @@
-// Checks whether training accepts a corpus. Faults that training would refuse or leave out have file and
-// line.
+// Checks of corpora for training. They report each fault that training would refuse or leave out, with file
+// and line.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace tapeformer {
 
-// Returns the checks that follow from a config: rate, channel, length, lexicon, steps of the model. Appends
-// faults of the lexicon to `faults`.
+// Returns the checks that follow from a config: sample rate, channel, length, lexicon and subsampling.
+// Appends faults of the lexicon to `faults`.
 SpeechChecks speech_checks(const Config& config, const DataAccess& data, Faults& faults);
 
-// Returns every fault of the parts that training with this config reads.
+// Returns the faults of the parts that training with this config reads.
 Faults speech_config_problems(const Config& config, const DataAccess& data);
 
-// Returns every fault of a folder in the layout of data.dataset. data.path of the config is ignored.
+// Returns the faults of a folder with the layout of data.dataset. Ignores data.path of the config.
 Faults speech_folder_problems(Config config, const std::filesystem::path& folder, const DataAccess& data);
 
 }  // namespace tapeformer

@@ -12,7 +12,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Of noise with clicks, so that models have something to hear.
+// Returns samples of noise with clicks.
 std::vector<float> rustle(int64_t seconds) {
   std::vector<float> samples(static_cast<size_t>(8000 * seconds));
   const RandomStream noise(3, "rustle", 0);
@@ -21,7 +21,7 @@ std::vector<float> rustle(int64_t seconds) {
   return samples;
 }
 
-// Of everything that is not a tensor.
+// Returns the allocated bytes outside of tensors.
 int64_t heap_bytes() {
   const auto info = mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
@@ -35,7 +35,7 @@ SpeechDescription rustle_description(const Config& config) {
 
 }  // namespace
 
-TEST_CASE("features that come as a stream are those of the file, to the bit") {
+TEST_CASE("features of a stream equal the features of the file, to the bit") {
   const TempDir dir;
   write_wav(dir / "a.wav", rustle(2), 8000);
   for (const std::string cmvn : {"none", "global", "utterance"})
@@ -59,13 +59,13 @@ TEST_CASE("features that come as a stream are those of the file, to the bit") {
     }
 }
 
-TEST_CASE("recognising a hundred seconds as they come takes the memory of ten") {
+TEST_CASE("streams of 100 and of 10 seconds need the same memory") {
   const TempDir dir;
   const Config config = tiny_recordings_config("");
   const SpeechDescription description = rustle_description(config);
   const auto model = make_speech_model(config, description);
   std::vector<int64_t> peaks, steps, heaps;
-  for (const int64_t seconds : {10, 10, 100}) {  // what is made once is there after the first
+  for (const int64_t seconds : {10, 10, 100}) {  // the first pass makes lazy allocations
     write_wav(dir / "a.wav", rustle(seconds), 8000);
     allocator().reset_peak();
     const int64_t before = allocator().stats().active;
@@ -81,7 +81,7 @@ TEST_CASE("recognising a hundred seconds as they come takes the memory of ten") 
   }
   CHECK(peaks[1] == peaks[2]);
   CHECK(peaks[1] > 0);
-  constexpr int64_t kSamples = 90 * 8000 * 4;  // bytes of the other ninety seconds
+  constexpr int64_t kSamples = 90 * 8000 * 4;  // bytes of 90 seconds of samples
   CHECK(heaps[2] - heaps[1] < kSamples / 4);
   CHECK(steps == std::vector<int64_t>{499, 499, 4999});
 }

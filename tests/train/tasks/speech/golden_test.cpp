@@ -1,4 +1,4 @@
-// CTC and LSTM beside PyTorch's in float64 (tests/golden/README.md says what the keys are).
+// Comparison of CTC and LSTM with PyTorch in float64. tests/golden/README.md describes the keys.
 #include <doctest/doctest.h>
 
 #include "models/layers/lstm.h"
@@ -10,7 +10,7 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("CTC agrees with PyTorch in value and gradient") {
+TEST_CASE("CTC equals PyTorch in value and gradient") {
   const SafetensorsFile file = golden("ctc");
   for (const std::string group : {"plain", "sharp", "last_blank"}) {
     CAPTURE(group);
@@ -23,7 +23,7 @@ TEST_CASE("CTC agrees with PyTorch in value and gradient") {
       const auto losses = result.losses.to_vector(), expected = read("losses").to_vector();
       for (size_t b = 0; b < losses.size(); ++b)
         CHECK(losses[b] == doctest::Approx(expected[b]).epsilon(tolerance));
-      // The cotangent undoes the mean, so that the gradient is that of the sum.
+      // The cotangent turns the gradient of the mean into the gradient of the sum.
       const auto batch = static_cast<double>(losses.size());
       backward(result.loss, Tensor::full({}, batch, dtype));
       CHECK(max_difference(gradient(logits).to(DType::float64), read("gradient")) < tolerance);
@@ -33,7 +33,7 @@ TEST_CASE("CTC agrees with PyTorch in value and gradient") {
   }
 }
 
-TEST_CASE("LSTM stacks agree with PyTorch on packed sequences, in value and gradient") {
+TEST_CASE("LSTM stacks equal PyTorch on packed sequences, in value and gradient") {
   const SafetensorsFile file = golden("lstm");
   for (const std::string group : {"one", "both", "stack"}) {
     CAPTURE(group);
@@ -48,7 +48,8 @@ TEST_CASE("LSTM stacks agree with PyTorch on packed sequences, in value and grad
       CHECK(max_difference(detach(result).to(DType::float64), read("result")) < tolerance);
       backward(result, read("cotangent").to(dtype));
       CHECK(max_difference(gradient(x).to(DType::float64), read("gradient.x")) < tolerance);
-      for (const auto& [name, parameter] : model.parameters()) {
+      for (const auto& [name_bound, parameter] : model.parameters()) {
+        const auto& name = name_bound;  // clang 14 cannot capture structured bindings
         CAPTURE(name);
         CHECK(max_difference(gradient(parameter).to(DType::float64), read("gradient." + name)) < tolerance);
       }

@@ -1,4 +1,4 @@
-// Recordings that a small model tells apart, in Kaldi data directories made by the tests.
+// Generated recordings in Kaldi data directories, which a small model can distinguish.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace tapeformer::test {
 
-// A tone of its own for each phone ("A", "B" or "C") of a tenth of a second, with noise, and noise between.
+// Returns a tone of 0.1 seconds for each phone ("A", "B" or "C"), with noise, separated by noise.
 inline std::vector<float> phone_tones(const std::string& phones, uint64_t seed, int64_t rate = 8000) {
   std::vector<float> samples;
   const RandomStream noise(seed, "tones", 0);
@@ -51,7 +51,7 @@ inline void write_tiny_recordings(const std::filesystem::path& folder, int train
   }
 }
 
-// A causal model of recordings at 8 kHz whose features need no later frames but two.
+// Returns a config of a causal model of recordings at 8 kHz whose features depend on two later frames.
 inline Config tiny_recordings_config(const std::filesystem::path& corpus) {
   Config config = tiny_speech_config(corpus, "transformer");
   config.data.dataset = "kaldi";

@@ -1,4 +1,4 @@
-// A corpus in the layout of AN4, with features that a small model tells apart, made by the tests.
+// Generated corpus in the layout of AN4, with features that a small model can distinguish.
 #pragma once
 
 #include <bit>
@@ -16,8 +16,8 @@ inline void append_big_endian(Bytes& bytes, uint32_t word) {
   for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<uint8_t>(word >> shift));
 }
 
-// A .mfc file of 13 values a frame: for each phone ("A", "B" or "C") four frames in which a value of its own
-// is high, with noise, and two quiet frames between.
+// Returns a .mfc file with 13 values per frame. Each phone ("A", "B" or "C") has four frames in which one
+// value is high, with noise, followed by two quiet frames.
 inline Bytes mfc_bytes(const std::string& phones, uint64_t seed) {
   std::vector<float> values;
   const RandomStream noise(seed, "mfc", 0);
@@ -35,7 +35,7 @@ inline Bytes mfc_bytes(const std::string& phones, uint64_t seed) {
   return bytes;
 }
 
-// `train` and `test` utterances of one to four words by speakers of three utterances each; returns the texts.
+// Writes `train` and `test` utterances of one to four words, three per speaker, and returns the texts.
 inline void write_tiny_an4(const std::filesystem::path& folder, int train, int test) {
   std::filesystem::create_directories(folder / "etc");
   write_file(folder / "etc/an4.dic", std::string("A A\nB B\nC C\n"));
@@ -61,7 +61,7 @@ inline void write_tiny_an4(const std::filesystem::path& folder, int train, int t
   }
 }
 
-// A model that learns the corpus in seconds.
+// Returns a config of a model that learns the corpus in seconds.
 inline Config tiny_speech_config(const std::filesystem::path& corpus, const std::string& encoder = "lstm") {
   Config config;
   config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};

@@ -1,5 +1,4 @@
-// Training on speech: it learns, resumes exactly, writes its epochs and phone error rates, and says what it
-// leaves out.
+// Tests of training on speech: learning, exact resume, records of epochs, and reports of unusable utterances.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -35,7 +34,7 @@ void cut_back(const fs::path& run_dir, const std::string& kept) {
 
 }  // namespace
 
-TEST_CASE("speech: both encoders learn, and the best checkpoint is that of the lowest phone error rate") {
+TEST_CASE("speech: both encoders learn, and the best checkpoint has the lowest phone error rate") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
   for (const std::string encoder : {"lstm", "transformer"}) {
@@ -70,7 +69,7 @@ TEST_CASE("speech: both encoders learn, and the best checkpoint is that of the l
   }
 }
 
-TEST_CASE("speech: a run that is cut continues exactly, in the middle of an epoch too") {
+TEST_CASE("speech: an interrupted run continues exactly, also within an epoch") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
   Config config = tiny_speech_config(dir / "an4", "transformer");
@@ -104,7 +103,7 @@ TEST_CASE("speech: a run that is cut continues exactly, in the middle of an epoc
   CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "cut", true); }), "data.deltas = 2"));
 }
 
-TEST_CASE("speech: every epoch has every utterance once, whatever the number of its batches") {
+TEST_CASE("speech: each epoch has each utterance once, also if epochs differ in their number of batches") {
   std::vector<int64_t> frames;
   for (int64_t i = 0; i < 57; ++i) frames.push_back(20 + i * 37 % 61);
   const SpeechPlan plan(frames, {.max_frames = 200, .max_batch = 5, .shuffle = true, .seed = 4});
@@ -125,10 +124,10 @@ TEST_CASE("speech: every epoch has every utterance once, whatever the number of 
     CHECK(seen == all);
   }
   const SpeechPlan again(frames, {.max_frames = 200, .max_batch = 5, .shuffle = true, .seed = 4});
-  CHECK(again.at(step - 1) == plan.at(step - 1));  // without the steps before it
+  CHECK(again.at(step - 1) == plan.at(step - 1));  // a new plan does not need the earlier steps
 }
 
-TEST_CASE("speech: held-out utterances are whole speakers, and in no other part") {
+TEST_CASE("speech: held-out utterances are those of whole speakers and in no other part") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);  // 12 speakers
   Config config = tiny_speech_config(dir / "an4");
@@ -148,7 +147,7 @@ TEST_CASE("speech: held-out utterances are whole speakers, and in no other part"
   CHECK(contains(message_of<ConfigError>([&] { read_speech_part(config, "valid", ""); }), "data.validation"));
 }
 
-TEST_CASE("speech: bad data names the file and what to do") {
+TEST_CASE("speech: errors about bad data name the file and a remedy") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 3);
   const Config config = tiny_speech_config(dir / "an4");
@@ -175,7 +174,7 @@ TEST_CASE("speech: bad data names the file and what to do") {
 
   Config brief = config;
   brief.model.encoder = "transformer";
-  brief.model.max_frames = 12;  // two phones
+  brief.model.max_frames = 12;  // frames of two phones
   const SpeechPart shorter = make_speech_part(brief, "train", "", nullptr);
   CHECK(!shorter.too_long.empty());
   CHECK(shorter.usable.size() + shorter.too_long.size() == 11);
@@ -197,7 +196,7 @@ TEST_CASE("speech: bad data names the file and what to do") {
 
 namespace {
 
-// Adds an utterance of the test part whose text has the word. Returns its id.
+// Adds an utterance with this word to the test part and returns its id.
 std::string add_test_utterance(const fs::path& an4, const std::string& word, const Bytes& features) {
   const std::string id = "extra-" + word, name = "clstk/extra/" + id;
   write_file(an4 / "feat" / (name + ".mfc"), features);
@@ -211,7 +210,7 @@ std::string add_test_utterance(const fs::path& an4, const std::string& word, con
 
 }  // namespace
 
-TEST_CASE("speech: every model is scored on the same utterances, those that it cannot process among them") {
+TEST_CASE("speech: scores of all models include all utterances, also those that a model cannot process") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 9);
   write_file(dir / "an4/etc/an4.dic",
@@ -225,11 +224,13 @@ TEST_CASE("speech: every model is scored on the same utterances, those that it c
   const Config trained_with = tiny_speech_config(dir / "an4", "transformer");
   const SpeechDescription description = describe(make_speech_part(trained_with, "train", "", nullptr));
   int64_t phones = -1;
-  for (const auto& [encoder, max_frames, subsampling, unprocessed] :
+  for (const auto& [encoder_bound, max_frames_bound, subsampling, unprocessed] :
        {std::tuple<std::string, int64_t, int64_t, std::vector<std::string>>{"lstm", 40, 1, {}},
         {"transformer", 40, 1, {"extra-LONG"}},
         {"transformer", 100, 4, {brief}},
         {"transformer", 1, 1, {"all"}}}) {
+    const auto& max_frames = max_frames_bound;  // clang 14 cannot capture structured bindings
+    const auto& encoder = encoder_bound;        // clang 14 cannot capture structured bindings
     CAPTURE(encoder);
     CAPTURE(max_frames);
     Config config = tiny_speech_config(dir / "an4", encoder);
@@ -260,14 +261,14 @@ TEST_CASE("speech: every model is scored on the same utterances, those that it c
     CHECK(e.processed.errors() + deleted == e.score.errors());
     CHECK(e.processed.utterances + static_cast<int64_t>(ids.size()) == e.score.utterances);
     CHECK(contains(processed_line(e), ids.empty() ? "" : "without 1 of 12 utterances"));
-    CHECK(e.without_loss >= 1);  // UNSEEN at least
+    CHECK(e.without_loss >= 1);  // at least the utterance UNSEEN
     CHECK(std::isfinite(e.nats_per_utterance.value()));
     for (const ScoredUtterance& one : e.utterances)
       if (one.id == "extra-UNSEEN") CHECK(one.reference == Words{"A", "X"});
   }
 }
 
-TEST_CASE("speech: a checkpoint's state that is none is refused by name") {
+TEST_CASE("speech: invalid entries in state.json are refused by name") {
   for (const std::string text :
        {"", "{}", "3", "nonsense", "{\"dims\": 0, \"phones\": [\"a\"]}",
         "{\"dims\": 100000000, \"phones\": [\"a\"]}", "{\"dims\": 2, \"phones\": [\"a\", 1]}",
