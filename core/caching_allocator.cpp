@@ -103,12 +103,10 @@ void* CachingAllocator::allocate(int64_t bytes) {
   if (free_.size() <= size.index) free_.resize(size.index + 1);
   void* const block = take_locked(size);
   if (!block)
-    throw OutOfMemory(concat_text(
-        "out of memory: asked for ", mebibytes(size.bytes), " MiB with ", mebibytes(limit_ - stats_.active),
-        " MiB free of ", mebibytes(limit_), " MiB",
-        stats_.active + size.bytes > limit_ ? "" : ", less what others use, for the system has no more",
-        "; lower data.batch_size, the sequence length or the model's size, or set model.recompute = true or "
-        "model.reversible = true"));
+    throw OutOfMemory(
+        concat_text("out of memory: asked for ", mebibytes(size.bytes), " MiB with ",
+                    mebibytes(limit_ - stats_.active), " MiB free of ", mebibytes(limit_), " MiB",
+                    stats_.active + size.bytes > limit_ ? "" : ", but the system has no more memory"));
   stats_.active += size.bytes;
   stats_.peak = std::max(stats_.peak, stats_.active);
   ++stats_.allocations;

@@ -20,6 +20,9 @@ class DataError : public std::runtime_error {  // exit 3: missing or corrupt dat
 class DeviceError : public std::runtime_error {  // exit 4: unavailable device
   using std::runtime_error::runtime_error;
 };
+class GraphError : public DeviceError {  // exit 4: an op that a CUDA graph cannot repeat
+  using DeviceError::DeviceError;
+};
 class DivergedError : public std::runtime_error {  // exit 5: non-finite loss, gradient, weights or logits
   using std::runtime_error::runtime_error;
 };

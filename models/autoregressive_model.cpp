@@ -14,21 +14,14 @@ namespace tapeformer {
 namespace {
 
 const AutoregressiveOptions& checked(const AutoregressiveOptions& options) {
-  const int64_t width = options.encoder.width(), value = options.value_width();
-  const bool axial = options.positions == Positions::axial;
-  if (axial && options.value_dim != 0)
-    throw ConfigError(
-        "axial positions are added to a value embedding of the whole width: set model.value_dim = 0");
-  if (axial) check_axial(options.axial, options.max_length, width);
-  if (!axial && (value <= 0 || value >= width))
-    throw ConfigError(concat_text("model.value_dim ", value, " must lie between 1 and the width ", width,
-                                  " (heads × head_dim) less one"));
+  const std::vector<OptionProblem> problems = option_problems(options);
+  if (!problems.empty()) throw OptionError(problems.front());
   const AttentionKind& kind = attention_kind(options.encoder.attention);
-  if (!kind.capabilities.causal)
-    throw ConfigError("attention kind \"" + options.encoder.attention + "\" has no causal form");
-  if (kind.check_length) kind.check_length(options.encoder.attention_options, options.max_length);
+  if (const Capability& causal = kind.capabilities.causal; !causal)
+    throw OptionError("attention", unsupported_text(kind, "causal form", causal));
+  check_attention_length(kind.name, options.encoder.attention_options, options.max_length);
   if (options.positions == Positions::grid && options.layout.length() <= 0)
-    throw ConfigError("model.positions = \"grid\" needs images");
+    throw OptionError("positions", "grid positions need images");
   return options;
 }
 
@@ -41,19 +34,40 @@ Tensor make_positions(const AutoregressiveOptions& options) {
   return table.to(DType::float32);
 }
 
-// The tokens that are predicted, (batch * length,) int64.
+// Returns the predicted tokens, (batch * length,) int64.
 Tensor flat_targets(const Tensor& tokens) {
   return reshape(slice(tokens, 1, 1, tokens.size(1)), {-1});
 }
 
-double counted_rows(const Tensor& targets, const Tensor& weights) {
+// Returns the number of rows whose weight is not 0.
+double unmasked_rows(const Tensor& targets, const Tensor& weights) {
   if (!weights.defined()) return static_cast<double>(targets.numel());
-  const uint8_t* const counts = weights.data<uint8_t>();
+  const uint8_t* const first = weights.data<uint8_t>();
   return static_cast<double>(
-      std::count_if(counts, counts + weights.numel(), [](uint8_t w) { return w != 0; }));
+      std::count_if(first, first + weights.numel(), [](uint8_t weight) { return weight != 0; }));
 }
 
 }  // namespace
+
+std::vector<OptionProblem> option_problems(const AutoregressiveOptions& options) {
+  std::vector<OptionProblem> problems = option_problems(options.encoder);
+  const int64_t width = options.encoder.width();
+  if (options.positions == Positions::axial) {
+    if (options.value_dim != 0)
+      problems.push_back({"value_dim", concat_text("axial positions are added to value embeddings of the "
+                                                   "full width: expected 0, got ",
+                                                   options.value_dim)});
+    for (const OptionProblem& problem : option_problems(options.axial, width, options.max_length))
+      problems.push_back(problem);
+  } else if (options.value_width() >= width) {
+    problems.push_back({"value_dim", concat_text("expected less than the width (heads x head_dim = ", width,
+                                                 "), got ", options.value_width())});
+  } else if (options.value_width() <= 0) {
+    problems.push_back({"value_dim", concat_text("the width (heads x head_dim = ", width,
+                                                 ") is too small for values and positions")});
+  }
+  return problems;
+}
 
 AutoregressiveModel::AutoregressiveModel(const AutoregressiveOptions& options)
     : value_embedding(checked(options).vocabulary, options.value_width()),
@@ -77,8 +91,8 @@ Tensor AutoregressiveModel::encode(const Tensor& inputs, const ForwardContext& c
   const Tensor values = value_embedding.forward(inputs);
   const Tensor x = [&] {
     if (axial_positions) return add(values, axial_positions->forward(inputs.size(1)));
-    const Tensor places = slice(positions, 0, 0, inputs.size(1));
-    return concat({values, broadcast_to(places, {inputs.size(0), inputs.size(1), places.size(1)})}, -1);
+    const Tensor features = slice(positions, 0, 0, inputs.size(1));
+    return concat({values, broadcast_to(features, {inputs.size(0), inputs.size(1), features.size(1)})}, -1);
   }();
   return encoder.forward(x, {.causal = true, .key_lengths = {}}, context);
 }
@@ -93,19 +107,20 @@ Tensor AutoregressiveModel::row_loss(const Tensor& outputs, const Tensor& target
   return logistic_mixture_loss(outputs, targets, {.row_mask = weights});
 }
 
-// The mean over all rows is the sum of the chunks' means, each times its share of the counted rows.
+// The mean over all rows is the sum of the means of the chunks, weighted by their shares of the unmasked
+// rows.
 Tensor AutoregressiveModel::chunked_loss(const Tensor& rows, const Tensor& targets,
                                          const Tensor& weights) const {
-  const double total = counted_rows(targets, weights);
-  const auto part = [&](const Tensor& piece, const std::vector<Tensor>& parameters, int64_t first) {
-    const int64_t last = first + piece.size(0);
-    const Tensor part_targets = rows_of(targets, first, last);
-    const Tensor part_weights = weights.defined() ? rows_of(weights, first, last) : Tensor{};
-    const double share = total > 0 ? counted_rows(part_targets, part_weights) / total : 0;
-    return mul(row_loss(linear(piece, parameters[0], parameters[1]), part_targets, part_weights), share);
+  const double total = unmasked_rows(targets, weights);
+  const auto chunk_loss = [&](const Tensor& chunk, const std::vector<Tensor>& parameters, int64_t first) {
+    const int64_t last = first + chunk.size(0);
+    const Tensor chunk_targets = rows_of(targets, first, last);
+    const Tensor chunk_weights = weights.defined() ? rows_of(weights, first, last) : Tensor{};
+    const double share = total > 0 ? unmasked_rows(chunk_targets, chunk_weights) / total : 0;
+    return mul(row_loss(linear(chunk, parameters[0], parameters[1]), chunk_targets, chunk_weights), share);
   };
   const auto multiply = [](const Tensor& x, const Tensor& factor) { return mul(x, factor); };
-  return chunked_sum(part, rows, options_.loss_chunks, {predictor.weight, predictor.bias}, multiply);
+  return chunked_sum(chunk_loss, rows, options_.loss_chunks, {predictor.weight, predictor.bias}, multiply);
 }
 
 AutoregressiveModel::Rows AutoregressiveModel::rows_of_batch(const Batch& batch,
@@ -120,20 +135,20 @@ Tensor AutoregressiveModel::loss_of(const Rows& rows) const {
   return row_loss(predictor.forward(rows.encoded), rows.targets, rows.weights);
 }
 
-// As many chunks as the loss has, so that the outputs take no more memory here.
+// Uses as many chunks as the loss, so that the outputs need no more memory.
 double AutoregressiveModel::accuracy_of(const Rows& rows) const {
-  double right = 0, counted = 0;
+  double correct = 0, total = 0;
   for_each_chunk(rows.encoded.size(0), options_.loss_chunks, [&](int64_t first, int64_t last) {
-    const auto guesses = argmax(predictor.forward(rows_of(rows.encoded, first, last))).to_vector(),
+    const auto predictions = argmax(predictor.forward(rows_of(rows.encoded, first, last))).to_vector(),
                targets = rows_of(rows.targets, first, last).to_vector(),
                weights = rows.weights.defined() ? rows_of(rows.weights, first, last).to_vector()
                                                 : std::vector<double>(targets.size(), 1);
     for (size_t i = 0; i < targets.size(); ++i) {
-      right += weights[i] * (guesses[i] == targets[i]);
-      counted += weights[i];
+      correct += weights[i] * (predictions[i] == targets[i]);
+      total += weights[i];
     }
   });
-  return counted > 0 ? right / counted : 0;
+  return total > 0 ? correct / total : 0;
 }
 
 Tensor AutoregressiveModel::loss(const Batch& batch, const ForwardContext& context) const {

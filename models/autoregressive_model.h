@@ -1,9 +1,10 @@
-// The autoregressive model of "Transformers are RNNs" (section 4.2): bytes or symbols in, a distribution of
-// the next one out. Value embedding concatenated with fixed position features, causal encoder, linear
-// predictor. Images end in a mixture of logistics, other sequences in a softmax over the vocabulary.
+// The autoregressive model of "Transformers are RNNs" (section 4.2): it reads bytes or symbols and predicts
+// the distribution of the next one. Value embeddings are concatenated with fixed position features and pass
+// through a causal encoder and a linear predictor. Images use a mixture of logistics, other sequences a
+// softmax over the vocabulary.
 //
-// With the options of "Reformer" (Kitaev et al. 2020): a reversible encoder, learned axial positions added to
-// a value embedding of the whole width, and a loss whose predictor runs over a few rows at a time.
+// Options of "Reformer" (Kitaev et al. 2020): a reversible encoder, learned axial positions that are added to
+// value embeddings of the full width, and a loss computed in chunks of rows.
 #pragma once
 
 #include <string>
@@ -21,14 +22,14 @@ enum class Positions { sinusoidal, grid, axial };
 struct AutoregressiveOptions {
   EncoderOptions encoder;
   Head head = Head::logistic_mixture;
-  int64_t vocabulary = 256;  // distinct input tokens; outputs too with the categorical head
+  int64_t vocabulary = 256;  // number of token values; the categorical head predicts as many classes
   int64_t mixtures = 10;
-  int64_t max_length = 0;  // positions, that is input tokens, of the longest sequence
-  int64_t value_dim = 0;   // width of the value embedding; the rest of the width holds positions. 0: half
+  int64_t max_length = 0;  // maximum number of input tokens
+  int64_t value_dim = 0;   // width of value embeddings, 0: half; position features fill the rest of the width
   Positions positions = Positions::sinusoidal;
   ImageLayout layout;       // for grid positions
   AxialShape axial;         // for axial positions
-  int64_t loss_chunks = 1;  // pieces that the rows of predictor and loss are cut into
+  int64_t loss_chunks = 1;  // number of parts of the rows in the predictor and the loss
 
   int64_t value_width() const {
     if (positions == Positions::axial) return encoder.width();
@@ -37,39 +38,44 @@ struct AutoregressiveOptions {
   int64_t outputs() const { return head == Head::logistic_mixture ? 3 * mixtures : vocabulary; }
 };
 
+// Returns the problems of options that contradict each other. If max_length is 0, rules about the length are
+// not checked.
+std::vector<OptionProblem> option_problems(const AutoregressiveOptions& options);
+
 class AutoregressiveModel final : public Module {
  public:
-  // Throws ConfigError when sizes contradict each other.
+  // Throws OptionError if the options contradict each other or the attention kind does not suit them.
   explicit AutoregressiveModel(const AutoregressiveOptions& options);
 
-  // inputs (batch, length) integer; result (batch, length, outputs): position t describes token t + 1.
-  // Errors: ShapeError when the length exceeds max_length.
+  // Returns the parameters of the distributions of the next tokens, (batch, length, outputs): position t
+  // describes token t + 1. inputs (batch, length) integer. Throws ShapeError if the length exceeds
+  // max_length.
   Tensor forward(const Tensor& inputs, const ForwardContext& context) const;
-  // Mean negative log-likelihood in nats per counted token of batch.tokens[:, 1:], a scalar.
+  // Returns the mean negative log-likelihood in nats per unmasked token of batch.tokens[:, 1:], a scalar.
   Tensor loss(const Batch& batch, const ForwardContext& context) const;
-  // What loss() of a pass in evaluation is, and the share of counted tokens whose most probable value is
-  // right (categorical head; -1 for mixtures), from one run of the encoder.
+  // The loss in evaluation, and the share of unmasked tokens whose most probable value is correct (-1 for
+  // logistic mixtures).
   struct Scores {
     double nats = 0, accuracy = -1;
   };
-  // seed: of what is drawn in evaluation too, the rotations of LSH attention.
+  // Computes both scores in one forward pass. `seed` is for attention kinds with random_evaluation.
   Scores score(const Batch& batch, uint64_t seed = 0) const;
 
   const AutoregressiveOptions& options() const { return options_; }
 
   Embedding value_embedding;
-  std::unique_ptr<AxialPositions> axial_positions;  // null for fixed ones
+  std::unique_ptr<AxialPositions> axial_positions;  // null for other positions
   Encoder encoder;
   Linear predictor;
-  Tensor positions;  // (max_length, width - value_width), fixed
+  Tensor positions;  // position features (max_length, width - value_width), not trained
 
  private:
-  // What the predictor reads, (batch, length, encoder.output_width).
+  // Returns the input of the predictor, (batch, length, encoder.output_width).
   Tensor encode(const Tensor& inputs, const ForwardContext& context) const;
-  // Mean loss of outputs (rows, outputs).
+  // Returns the mean loss of outputs (rows, outputs).
   Tensor row_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights) const;
   Tensor chunked_loss(const Tensor& rows, const Tensor& targets, const Tensor& weights) const;
-  // What loss() and score() share: the encoder's rows, and for each the token and its weight.
+  // The output of the encoder, (rows, encoder.output_width), with the token and the weight of each row.
   struct Rows {
     Tensor encoded, targets, weights;
   };

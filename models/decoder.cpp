@@ -20,13 +20,13 @@ void Decoder::reset() {
   encoder_.reset();
 }
 
-// The encoder's input: the embedding of the tokens at position_.
+// Writes the input of the encoder.
 void Decoder::embed(const Tensor& tokens) {
   embed_into(model_.value_embedding.weight, tokens, model_.positions, position_, encoder_.input(), axial_);
 }
 
 const Tensor& Decoder::step(const Tensor& tokens) {
-  check(tokens.shape() == Shape{batch_}, "Decoder", "tokens ", tokens.shape(), " for a batch of ", batch_);
+  check(tokens.shape() == Shape{batch_}, "Decoder", "tokens ", tokens.shape(), " must be ", Shape{batch_});
   embed(tokens);
   predictor_.into(encoder_.step(), Activation::none, output_);
   ++position_;

@@ -1,8 +1,9 @@
-// Decoding one token at a time: the recurrent form of an AutoregressiveModel (Katharopoulos et al. 2020,
+// Decoding of one token at a time: the recurrent form of an AutoregressiveModel (Katharopoulos et al. 2020,
 // section 3.4).
 //
-// A Decoder borrows the model's weights, owns the states and buffers of a batch (models/encoder_step.h), and
-// is made once: a step allocates nothing. Its results equal those of the parallel form to rounding.
+// A Decoder borrows the weights of the model and owns the states and buffers of a batch
+// (models/encoder_step.h), so that a step allocates no memory. Its results equal the results of the parallel
+// form up to rounding.
 #pragma once
 
 #include "models/autoregressive_model.h"
@@ -12,16 +13,18 @@ namespace tapeformer {
 
 class Decoder {
  public:
-  // The model must outlive the decoder. Throws std::invalid_argument when the attention kind has no recurrent
+  // The model must outlive the decoder. Throws std::invalid_argument if the attention kind has no recurrent
   // form.
   Decoder(const AutoregressiveModel& model, int64_t batch);
 
-  // Takes token number position() of every sequence, (batch,) uint8 or int64 inside the vocabulary
-  // (unchecked), and returns the parameters of the next token's distribution, (batch, outputs), valid until
-  // the next step. Errors: ShapeError beyond the longest sequence.
+  // Takes one token of every sequence, (batch,) uint8 or int64. Returns the parameters of the distribution of
+  // the next token, (batch, outputs), which are valid until the next step. Does not check that tokens are in
+  // the vocabulary. Throws ShapeError after max_length tokens.
   const Tensor& step(const Tensor& tokens);
+  // Starts new sequences.
   void reset();
 
+  // Returns the number of tokens since the last reset.
   int64_t position() const { return position_; }
   int64_t batch() const { return batch_; }
   int64_t state_bytes() const { return encoder_.state_bytes(); }
@@ -34,7 +37,7 @@ class Decoder {
   int64_t position_ = 0;
   EncoderStep encoder_;
   DecodingLinear predictor_;
-  Tensor axial_;   // (max_length, width), or undefined
+  Tensor axial_;   // axial positions (max_length, width); undefined for other positions
   Tensor output_;  // (batch, outputs)
 };
 

@@ -1,51 +1,45 @@
 #include "models/encoder_step.h"
 
 namespace tapeformer {
-namespace {
-
-// A (batch, heads, head_dim) buffer seen as (batch, width).
-Tensor flat(const Tensor& x) {
-  return x.view({x.size(0), x.size(1) * x.size(2)});
-}
-
-}  // namespace
 
 EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity) : encoder_(encoder) {
   const EncoderOptions& o = encoder.options();
   const Tensor& like = encoder.norm.weight;
   check(batch > 0, "EncoderStep", "batch ", batch, " must be positive");
+  const AttentionKind& kind = attention_kind(o.attention);
+  if (const Capability& recurrent = kind.capabilities.recurrent; !recurrent)
+    throw std::invalid_argument(unsupported_text(kind, "recurrent form", recurrent));
   const StateShape shape{batch, o.heads, o.head_dim, o.head_dim, capacity, like.dtype(), like.device()};
   for (const auto& layer : encoder.layers) layers_.push_back(make_layer(*layer, shape));
-  auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
-  for (Tensor* t : {&x_, &y_, &branch_}) *t = buffer({batch, o.width()});
-  normalized_ = buffer({batch, o.output_width()});
+  const auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
+  for (Tensor* t : {&x_, &normalized_, &change_}) *t = buffer({batch, o.width()});
+  result_ = buffer({batch, o.output_width()});
   if (o.reversible) {
-    other_ = buffer({batch, o.width()});
+    second_ = buffer({batch, o.width()});
     joined_ = buffer({batch, 2 * o.width()});
-    first_ = joined_.view({batch, o.width()}, {2 * o.width(), 1});
-    second_ = joined_.view({batch, o.width()}, {2 * o.width(), 1}, o.width());
+    joined_first_ = joined_.view({batch, o.width()}, {2 * o.width(), 1});
+    joined_second_ = joined_.view({batch, o.width()}, {2 * o.width(), 1}, o.width());
   }
-  for (Tensor* t : {&query_, &key_, &value_, &attended_}) *t = buffer({batch, o.heads, o.head_dim});
-  query_flat_ = flat(query_);
-  key_flat_ = flat(key_);
-  value_flat_ = flat(value_);
-  attended_flat_ = flat(attended_);
+  for (HeadBuffer* b : {&query_, &key_, &value_, &attended_}) {
+    b->heads = buffer({batch, o.heads, o.head_dim});
+    b->rows = b->heads.view({batch, o.width()});
+  }
   hidden_ = buffer({batch, o.feedforward});
   hidden_scratch_ = buffer({batch, o.feedforward});
 }
 
 EncoderStep::Layer EncoderStep::make_layer(const EncoderLayer& weights, const StateShape& shape) {
-  const auto ready = [&](const Linear& linear) {
+  const auto prepare = [&](const Linear& linear) {
     return DecodingLinear(linear.weight, linear.bias, shape.batch);
   };
   const MultiHeadAttention& a = weights.attention;
   return {.weights = weights,
-          .query = ready(a.query_projection),
-          .key = a.shares_query_and_key() ? DecodingLinear{} : ready(a.key_projection),
-          .value = ready(a.value_projection),
-          .out = ready(a.out_projection),
-          .linear1 = ready(weights.feedforward.linear1),
-          .linear2 = ready(weights.feedforward.linear2),
+          .query = prepare(a.query_projection),
+          .key = a.shares_query_and_key() ? DecodingLinear{} : prepare(a.key_projection),
+          .value = prepare(a.value_projection),
+          .out = prepare(a.out_projection),
+          .linear1 = prepare(weights.feedforward.linear1),
+          .linear2 = prepare(weights.feedforward.linear2),
           .state = a.kind().make_state(shape)};
 }
 
@@ -59,66 +53,68 @@ void EncoderStep::reset() {
   for (const Layer& layer : layers_) layer.state->reset();
 }
 
-// branch_ = attention(x), its projections included
-void EncoderStep::attend(const Layer& layer, const Tensor& x) {
-  const MultiHeadAttention& a = layer.weights.attention;
-  layer.query.into(x, Activation::none, query_flat_);
-  if (!a.shares_query_and_key()) layer.key.into(x, Activation::none, key_flat_);
-  layer.value.into(x, Activation::none, value_flat_);
-  a.kind().step(query_, a.shares_query_and_key() ? query_ : key_, value_, *layer.state, attended_);
-  layer.out.into(attended_flat_, Activation::none, branch_);
-}
+// A layer for one token. Results are views of the buffers of the step.
+struct EncoderStep::OneToken {
+  const EncoderStep& step;
+  const Layer& layer;
 
-// branch_ = feed_forward(x)
-void EncoderStep::feed_forward(const Layer& layer, const Tensor& x) {
-  layer.linear1.into(x, layer.weights.feedforward.activation(), hidden_, hidden_scratch_);
-  layer.linear2.into(hidden_, Activation::none, branch_);
-}
-
-// x_ = layer(x_)
-void EncoderStep::run_layer(const Layer& layer) {
-  const LayerNorm &norm1 = layer.weights.norm1, &norm2 = layer.weights.norm2;
-  if (layer.weights.pre_norm) {
-    layer_norm_into(x_, {}, norm1.weight, norm1.bias, y_);
-    attend(layer, y_);
-    add_into(x_, branch_, x_);
-    layer_norm_into(x_, {}, norm2.weight, norm2.bias, y_);
-    feed_forward(layer, y_);
-    add_into(x_, branch_, x_);
-    return;
+  Tensor norm(Branch branch, const Tensor& x) const {
+    const LayerNorm& norm = layer.weights.norm(branch);
+    layer_norm_into(x, {}, norm.weight, norm.bias, step.normalized_);
+    return step.normalized_;
   }
-  attend(layer, x_);
-  layer_norm_into(x_, branch_, norm1.weight, norm1.bias, y_);
-  feed_forward(layer, y_);
-  layer_norm_into(y_, branch_, norm2.weight, norm2.bias, x_);
-}
+  static Tensor dropout(Branch, const Tensor& x) { return x; }
+  static Tensor sum(const Tensor& residual, const Tensor& change) {
+    add_into(residual, change, residual);
+    return residual;
+  }
+  // Alternates between two buffers, because layer_norm_into() does not work in place.
+  Tensor norm_of_sum(Branch branch, const Tensor& residual, const Tensor& change) const {
+    const LayerNorm& norm = layer.weights.norm(branch);
+    const Tensor& out = branch == Branch::attention ? step.normalized_ : step.x_;
+    layer_norm_into(residual, change, norm.weight, norm.bias, out);
+    return out;
+  }
+  Tensor apply(Branch branch, const Tensor& x) const {
+    if (branch == Branch::attention) return run_attention(*this, x);
+    layer.linear1.into(x, layer.weights.feedforward.activation(), step.hidden_, step.hidden_scratch_);
+    layer.linear2.into(step.hidden_, Activation::none, step.change_);
+    return step.change_;
+  }
 
-// x_, other_ = layer(x_, other_): the halves of models/reversible.h
-void EncoderStep::run_reversible_layer(const Layer& layer) {
-  const LayerNorm &norm1 = layer.weights.norm1, &norm2 = layer.weights.norm2;
-  layer_norm_into(other_, {}, norm1.weight, norm1.bias, y_);
-  attend(layer, y_);
-  add_into(x_, branch_, x_);
-  layer_norm_into(x_, {}, norm2.weight, norm2.bias, y_);
-  feed_forward(layer, y_);
-  add_into(other_, branch_, other_);
-}
+  bool shares_query_and_key() const { return layer.weights.attention.shares_query_and_key(); }
+  Tensor query(const Tensor& x) const { return heads(layer.query, x, step.query_); }
+  Tensor key(const Tensor& x) const { return heads(layer.key, x, step.key_); }
+  Tensor value(const Tensor& x) const { return heads(layer.value, x, step.value_); }
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
+    layer.weights.attention.kind().step(q, k, v, *layer.state, step.attended_.heads);
+    return step.attended_.rows;
+  }
+  Tensor output(const Tensor& attended) const {
+    layer.out.into(attended, Activation::none, step.change_);
+    return step.change_;
+  }
+  static Tensor heads(const DecodingLinear& projection, const Tensor& x, const HeadBuffer& out) {
+    projection.into(x, Activation::none, out.rows);
+    return out.heads;
+  }
+};
 
 const Tensor& EncoderStep::step() {
-  const bool reversible = encoder_.options().reversible;
-  if (reversible) other_.copy_from(x_);
-  for (const Layer& layer : layers_) {
-    if (reversible)
-      run_reversible_layer(layer);
-    else
-      run_layer(layer);
+  const ResidualForm form = residual_form(encoder_.options());
+  LayerState state{x_, {}};
+  if (form == ResidualForm::reversible) {
+    second_.copy_from(x_);
+    state.second = second_;
   }
-  if (reversible) {
-    first_.copy_from(x_);
-    second_.copy_from(other_);
+  for (const Layer& layer : layers_) run_layer(form, OneToken{*this, layer}, state);
+  if (form == ResidualForm::reversible) {
+    joined_first_.copy_from(state.first);
+    joined_second_.copy_from(state.second);
   }
-  layer_norm_into(reversible ? joined_ : x_, {}, encoder_.norm.weight, encoder_.norm.bias, normalized_);
-  return normalized_;
+  const LayerNorm& norm = encoder_.norm;
+  layer_norm_into(state.second.defined() ? joined_ : state.first, {}, norm.weight, norm.bias, result_);
+  return result_;
 }
 
 }  // namespace tapeformer

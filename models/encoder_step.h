@@ -1,8 +1,8 @@
-// The recurrent form of a causal Encoder: one position of every sequence of a batch at a time (Katharopoulos
-// et al. 2020, section 3.4).
+// The recurrent form of a causal Encoder: one token of every sequence of a batch at a time (Katharopoulos et
+// al. 2020, section 3.4).
 //
-// It borrows the encoder's weights, owns the attention states and every intermediate buffer, and is made
-// once: a step allocates nothing. Its results equal those of the parallel form to rounding.
+// An EncoderStep borrows the weights of the encoder and owns the attention states and all buffers, so that a
+// step allocates no memory. Its results equal the results of the parallel form up to rounding.
 #pragma once
 
 #include <memory>
@@ -15,38 +15,45 @@ namespace tapeformer {
 
 class EncoderStep {
  public:
-  // The encoder must outlive the object. `capacity`: positions of the longest sequence. Throws
-  // std::invalid_argument when the attention kind has no recurrent form.
+  // The encoder must outlive the object. `capacity` is the maximum number of tokens between resets. Throws
+  // std::invalid_argument if the attention kind has no recurrent form.
   EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity);
 
-  // Where the caller puts the next position's input, (batch, width), before each step.
+  // Returns the buffer for the input of the next step, (batch, width). The caller fills it before each step.
   const Tensor& input() const { return x_; }
-  // Takes the input in; returns the normalised result, (batch, output_width), valid until the next step.
+  // Runs one token. Returns the result, (batch, output_width), after the final norm. It is valid until the
+  // next step.
   const Tensor& step();
+  // Starts new sequences.
   void reset();
+  // Returns the memory of the attention states.
   int64_t state_bytes() const;
 
  private:
-  // A layer of the encoder, its linear maps made ready, and what it remembers.
+  struct OneToken;
+
+  // A layer, its weights prepared for products, and its attention state.
   struct Layer {
     const EncoderLayer& weights;
     DecodingLinear query, key, value, out, linear1, linear2;
     std::unique_ptr<AttentionState> state;
   };
+  // One buffer with two shapes.
+  struct HeadBuffer {
+    Tensor heads;  // (batch, heads, head_dim)
+    Tensor rows;   // (batch, width)
+  };
   static Layer make_layer(const EncoderLayer& weights, const StateShape& shape);
-  void attend(const Layer& layer, const Tensor& x);
-  void feed_forward(const Layer& layer, const Tensor& x);
-  void run_layer(const Layer& layer);
-  void run_reversible_layer(const Layer& layer);
 
   const Encoder& encoder_;
   std::vector<Layer> layers_;
-  Tensor x_, y_, branch_;                   // (batch, width)
-  Tensor other_, joined_, first_, second_;  // reversible: the second half; both as (batch, 2 width), in parts
-  Tensor normalized_;                       // (batch, output_width)
-  Tensor query_, key_, value_, attended_;   // (batch, heads, head_dim)
-  Tensor query_flat_, key_flat_, value_flat_, attended_flat_;  // the same as (batch, width)
-  Tensor hidden_, hidden_scratch_;                             // (batch, feedforward)
+  Tensor x_, normalized_, change_;       // (batch, width)
+  Tensor second_;                        // reversible layers: the second half, (batch, width)
+  Tensor joined_;                        // reversible layers: both halves, (batch, 2 width)
+  Tensor joined_first_, joined_second_;  // views of the halves of joined_
+  Tensor result_;                        // (batch, output_width)
+  HeadBuffer query_, key_, value_, attended_;
+  Tensor hidden_, hidden_scratch_;  // (batch, feedforward)
 };
 
 }  // namespace tapeformer

@@ -13,15 +13,15 @@ Initializer elementwise_init(F draw) {
 
 }  // namespace
 
-Tensor Decisions::at(const std::string& place, const std::function<Tensor()>& decide) {
-  auto found = kept_.find(place);
-  if (found == kept_.end()) found = kept_.emplace(place, decide()).first;
+Tensor Decisions::at(const std::string& name, const std::function<Tensor()>& decide) {
+  auto found = decisions_.find(name);
+  if (found == decisions_.end()) found = decisions_.emplace(name, decide()).first;
   return found->second;
 }
 
 int64_t Decisions::bytes() const {
   int64_t total = 0;
-  for (const auto& [place, tensor] : kept_) total += tensor.bytes();
+  for (const auto& [name, tensor] : decisions_) total += tensor.bytes();
   return total;
 }
 

@@ -1,8 +1,8 @@
-// Module: a part of a model that owns named parameters and buffers and other modules.
+// Module: the base class of models and layers. A module owns named parameters, buffers and child modules.
 //
-// Modules are built once, registered with their parents by name, and stay where they are (no copies, no
-// moves). The full name of a parameter is the path to it: "layers.0.attention.query_projection.weight".
-// Forward passes are pure functions of their inputs, the parameters and a ForwardContext.
+// Modules are neither copied nor moved. The full name of a parameter is its path through the modules, for
+// example "layers.0.attention.query_projection.weight". Forward passes are pure functions of their inputs,
+// the parameters and a ForwardContext.
 #pragma once
 
 #include <functional>
@@ -17,39 +17,41 @@
 
 namespace tapeformer {
 
-// Choices of a forward pass that a replay must take again although its inputs differ by rounding: the buckets
-// of LSH attention. Kept by place in the model; the first pass writes, a replay reads.
+// Discrete decisions of a forward pass, such as the buckets of LSH attention. A replay must repeat them
+// although its inputs differ by rounding. The first pass stores each decision under a name; a replay reads
+// it.
 class Decisions {
  public:
-  // The choice made at a place, or the result of `decide`, which is then kept.
-  Tensor at(const std::string& place, const std::function<Tensor()>& decide);
+  // Returns the decision stored under `name`. If there is none, stores and returns decide().
+  Tensor at(const std::string& name, const std::function<Tensor()>& decide);
+  // Returns the memory of all decisions.
   int64_t bytes() const;
 
  private:
-  std::map<std::string, Tensor> kept_;
+  std::map<std::string, Tensor> decisions_;
 };
 
-// What a forward pass depends on besides its inputs.
+// Settings of a forward pass.
 struct ForwardContext {
-  bool training = false;           // enables dropout; random draws change with `step`
+  bool training = false;           // enables dropout and random numbers that change with `step`
   bool dropout_off = false;        // disables dropout in training
-  bool prefix = false;             // sequences are the beginnings of longer ones, as in generation
-  uint64_t seed = 0;               // of dropout and other random draws
-  uint64_t step = 0;               // which draw: a replay with the same step repeats it
-  Decisions* decisions = nullptr;  // of a pass that will be replayed; null: decide afresh
+  bool prefix = false;             // sequences are prefixes of longer sequences, as in generation
+  uint64_t seed = 0;               // seed of dropout and other random numbers
+  uint64_t step = 0;               // optimizer step; passes with equal seed and step draw equal numbers
+  Decisions* decisions = nullptr;  // decisions to store or to repeat; null if the pass is not replayed
 
-  // The mask of a place in the model, given by its full name.
-  DropoutMask dropout(double p, const std::string& place) const {
-    return training && !dropout_off && p > 0 ? DropoutMask{p, RandomStream(seed, place, step)}
-                                             : DropoutMask{};
+  // Returns the mask of the random stream `name`, the full name of a module and a suffix. Returns an empty
+  // mask if dropout is disabled.
+  DropoutMask dropout(double p, const std::string& name) const {
+    return training && !dropout_off && p > 0 ? DropoutMask{p, RandomStream(seed, name, step)} : DropoutMask{};
   }
 };
 
-// A context for a part that is replayed: it keeps decisions for the replay, those of the given context if
-// that has any. Copies share them; functions that are replayed hold a copy.
+// The context of a part of a model that is replayed. It uses the decisions of the given context, or owns new
+// decisions if the context has none. Copies share the decisions, so replayed functions hold a copy.
 class ReplayContext {
  public:
-  // `replayed` false: the part runs once, and nothing is kept.
+  // If `replayed` is false, the part runs once and no decisions are stored.
   explicit ReplayContext(const ForwardContext& context, bool replayed = true);
   const ForwardContext& operator*() const { return context_; }
 
@@ -59,8 +61,11 @@ class ReplayContext {
 };
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+// Returns the tensors without their names.
 std::vector<Tensor> tensors_of(const NamedTensors& named);
-// Fills a new float64 parameter from a stream that belongs to its full name.
+
+// Fills a float64 tensor with the initial values of a parameter. The name of the stream is the full name of
+// the parameter.
 using Initializer = std::function<void(const Tensor& parameter, const RandomStream& stream)>;
 
 Initializer uniform_init(double bound);  // U(-bound, bound)
@@ -74,30 +79,32 @@ class Module {
   Module& operator=(const Module&) = delete;
   virtual ~Module() = default;
 
-  // Every parameter of this module and its children, in order of registration, as leaves that require
-  // gradients.
+  // Returns the parameters of this module and its children in order of registration. They are leaves of the
+  // tape that require gradients.
   NamedTensors parameters() const;
-  // Tensors that belong to the model but are neither trained nor saved (sinusoidal positions).
+  // Returns tensors that are neither trained nor saved, such as sinusoidal positions.
   NamedTensors buffers() const;
-  // Sets every parameter from its initialiser; the values depend on the seed and the parameter's name only.
+  // Sets every parameter by its initializer. The values depend only on the seed and the name of the
+  // parameter.
   void initialize(uint64_t seed) const;
-  // Converts floating-point parameters and buffers. The results are new tensors without gradients.
+  // Converts floating-point parameters and buffers to `dtype`. The results are new tensors without gradients.
   void convert(DType dtype);
-  // Moves parameters and buffers; optimizers are made afterwards.
+  // Moves parameters and buffers to `device`. The results are new tensors, so optimizers must be made after
+  // it.
   void move(Device device);
 
  protected:
-  // Members register themselves in the constructor; `tensor` is a member that lives as long as the module.
+  // Register a member in the constructor. The member must live as long as the module.
   void add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
   void add_buffer(std::string name, Tensor& tensor);
-  // A child without a name puts its parameters among those of the parent.
+  // Registers a child. If the name is empty, its parameters have the name that they have in the child.
   void add_child(std::string name, Module& child) { children_.emplace_back(std::move(name), &child); }
 
  private:
   struct Entry {
     std::string name;
     Tensor* tensor;
-    Initializer initializer;  // none: a buffer
+    Initializer initializer;  // empty for buffers
   };
   void visit(const std::string& prefix, const std::function<void(const std::string&, const Entry&)>& f) const;
   void replace_tensors(const std::function<Tensor(const Tensor&)>& replacement);
@@ -106,7 +113,7 @@ class Module {
   std::vector<std::pair<std::string, Module*>> children_;
 };
 
-// Number of trainable numbers.
+// Returns the number of elements of all parameters.
 int64_t parameter_count(const Module& module);
 
 }  // namespace tapeformer

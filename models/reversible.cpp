@@ -10,16 +10,16 @@ std::vector<ReversibleBlock> reversible_blocks(const std::vector<std::unique_ptr
                                                int64_t chunks, int64_t batch, const AttentionMask& mask,
                                                const ReplayContext& context) {
   std::vector<ReversibleBlock> blocks;
-  for (const auto& owned : layers) {
-    const EncoderLayer& layer = *owned;
-    auto attend = [&layer, batch, mask, context](const Tensor& rows, int64_t) {
+  for (const auto& pointer : layers) {
+    const EncoderLayer& layer = *pointer;
+    const auto attend = [&layer, batch, mask, context](const Tensor& rows, int64_t) {
       const Tensor x = reshape(rows, {batch, rows.size(0) / std::max<int64_t>(batch, 1), rows.size(1)});
-      return reshape(layer.attention_branch(x, mask, *context), rows.shape());
+      return reshape(layer.attention_change(x, mask, *context), rows.shape());
     };
-    auto feed = [&layer, context](const Tensor& rows, int64_t first) {
-      return layer.feedforward_branch(rows, first, *context);
+    const auto transform = [&layer, context](const Tensor& rows, int64_t first) {
+      return layer.feedforward_change(rows, first, *context);
     };
-    blocks.push_back({{attend}, {feed, chunks}});
+    blocks.push_back({{attend}, {transform, chunks}});
   }
   return blocks;
 }

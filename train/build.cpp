@@ -30,7 +30,58 @@ DatasetOptions dataset_options(const Config& config, const std::string& split, c
   return options;
 }
 
+// The config keys of the options of models.
+struct OptionKey {
+  const char *option, *key;
+  const char* expected = "";  // the value of the key, if it differs from the value of the option
+};
+constexpr OptionKey kOptionKeys[] = {
+    {"attention", "model.attention"},     {"attention_dropout", "model.attention_dropout"},
+    {"axial.dims", "model.axial_dims"},   {"axial.shape", "model.axial_shape"},
+    {"hidden", "model.hidden"},           {"max_frames", "model.max_frames"},
+    {"positions", "model.positions"},     {"pre_norm", "model.norm", ": expected \"pre\""},
+    {"recompute", "model.recompute"},     {"reversible", "model.reversible"},
+    {"subsampling", "model.subsampling"}, {"value_dim", "model.value_dim"}};
+
+KeyProblem key_problem(const OptionProblem& problem) {
+  const std::string attention = "attention_options.";
+  if (problem.option.starts_with(attention))
+    return {"attention." + problem.option.substr(attention.size()), problem.problem};
+  for (const OptionKey& known : kOptionKeys)
+    if (problem.option == known.option) return {known.key, problem.problem + known.expected};
+  return {problem.option, problem.problem};
+}
+
+// Returns the options of a model without the sizes of its data.
+AutoregressiveOptions options_without_data(const Config& config) {
+  AutoregressiveOptions options;
+  options.encoder = encoder_options(config);
+  options.head = config.model.type == "image" ? Head::logistic_mixture : Head::categorical;
+  options.mixtures = config.model.mixtures;
+  options.value_dim = config.model.value_dim;
+  options.positions = positions_of(config.model.positions);
+  options.axial = {config.model.axial_shape, config.model.axial_dims};
+  options.loss_chunks = config.model.loss_chunks;
+  return options;
+}
+
 }  // namespace
+
+std::vector<KeyProblem> model_problems(const Config& config) {
+  std::vector<OptionProblem> found;
+  if (config.model.type != "speech")
+    found = option_problems(options_without_data(config));
+  else if (config.model.encoder == "transformer")
+    found = option_problems(encoder_options(config));
+  std::vector<KeyProblem> problems;
+  for (const OptionProblem& problem : found) problems.push_back(key_problem(problem));
+  return problems;
+}
+
+std::string text_with_key(const OptionProblem& problem) {
+  const auto [key, text] = key_problem(problem);
+  return key + ": " + text;
+}
 
 EncoderOptions encoder_options(const Config& config) {
   const ModelConfig& m = config.model;
@@ -42,7 +93,8 @@ EncoderOptions encoder_options(const Config& config) {
   options.attention = m.attention;
   options.attention_options = config.attention;
   options.dropout = m.dropout;
-  options.attention_dropout = m.attention_dropout;
+  const bool drops_weights{attention_kind(m.attention).capabilities.weight_dropout};
+  options.attention_dropout = drops_weights ? m.attention_dropout : 0;
   options.pre_norm = m.norm == "pre";
   options.activation = m.activation == "gelu" ? Activation::gelu : Activation::relu;
   options.recompute = m.recompute;
@@ -56,8 +108,9 @@ AttentionCatalogue attention_catalogue() {
   for (const AttentionKind& kind : attention_kinds()) catalogue.names.push_back(kind.name);
   catalogue.options = [](const std::string& name) { return attention_kind(name).options; };
   catalogue.drops_weights = [](const std::string& name) {
-    return attention_kind(name).capabilities.weight_dropout;
+    return static_cast<bool>(attention_kind(name).capabilities.weight_dropout);
   };
+  catalogue.model_problems = model_problems;
   return catalogue;
 }
 
@@ -89,23 +142,17 @@ AutoregressiveOptions model_options(const Config& config, const DatasetInfo& dat
   if (image && data.channels == 0)
     throw ConfigError("model.type = \"image\" needs images, and data.dataset = \"" + config.data.dataset +
                       "\" has none; use model.type = \"sequence\"");
-  AutoregressiveOptions options;
-  options.encoder = encoder_options(config);
-  options.head = image ? Head::logistic_mixture : Head::categorical;
+  AutoregressiveOptions options = options_without_data(config);
   options.vocabulary = data.vocabulary;
-  options.mixtures = config.model.mixtures;
   options.max_length = data.length;
-  options.value_dim = config.model.value_dim;
-  options.positions = positions_of(config.model.positions);
-  options.axial = {config.model.axial_shape, config.model.axial_dims};
-  options.loss_chunks = config.model.loss_chunks;
   options.layout = {data.height, data.width, data.channels};
   return options;
 }
 
 std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data,
                                                 Device device) {
-  auto model = std::make_unique<AutoregressiveModel>(model_options(config, data));
+  auto model =
+      with_config_keys([&] { return std::make_unique<AutoregressiveModel>(model_options(config, data)); });
   model->initialize(static_cast<uint64_t>(config.run.seed));
   model->move(device);
   return model;

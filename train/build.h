@@ -3,15 +3,34 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "data/dataset.h"
 #include "models/autoregressive_model.h"
+#include "models/option_error.h"
 #include "train/config/config.h"
 
 namespace tapeformer {
 
-// Returns the registered attention kinds for load_config.
+// Returns the registered attention kinds and the rules of models, for configs.
 AttentionCatalogue attention_catalogue();
+
+// Returns the contradictions between the options of the model that a config describes.
+std::vector<KeyProblem> model_problems(const Config& config);
+
+// Returns the text "key: problem" with the config key of the option; "option: problem" if there is no key.
+std::string text_with_key(const OptionProblem& problem);
+
+// Returns f(). Turns an OptionError of a model into a ConfigError that names the config key.
+template <class F>
+auto with_config_keys(F&& f) {
+  try {
+    return std::forward<F>(f)();
+  } catch (const OptionError& error) {
+    throw ConfigError(text_with_key(error.problem()));
+  }
+}
 
 // Returns the sizes of the data set in the config, without reading its files.
 DatasetInfo describe_data(const Config& config);

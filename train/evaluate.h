@@ -20,7 +20,7 @@ struct Evaluation {
 double unmasked_tokens(const Batch& batch);
 
 // Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have the same
-// weight. Only the rotations of LSH attention depend on `seed`. Throws DivergedError if the logits are not
+// weight. `seed` is for attention kinds with random_evaluation. Throws DivergedError if the logits are not
 // finite, and Stopped if `stop` returns true before a batch.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {});

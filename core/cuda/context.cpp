@@ -68,9 +68,8 @@ const Context& context() {
 
 void refuse_in_graph(const char* action) {
   if (!context().step_offset) return;
-  throw DeviceError(
-      concat_text(*current_op ? current_op : "a step", ": it ", action,
-                  ", which a graph cannot repeat; run.cuda_graphs = false does without graphs"));
+  throw GraphError(concat_text(*current_op ? current_op : "a step", ": it ", action,
+                               ", which a CUDA graph cannot repeat"));
 }
 
 Recording::Recording(const int64_t* step_offset) {

@@ -16,8 +16,7 @@ void check_status(cudaError_t status, SourceLocation where) {
   clear_error();
   const std::string text = concat_text("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
                                        ") at ", text_of(where));
-  if (status == cudaErrorMemoryAllocation)
-    throw OutOfMemory("out of memory: " + text + "; lower data.batch_size or the model's size");
+  if (status == cudaErrorMemoryAllocation) throw OutOfMemory("out of memory: " + text);
   throw DeviceError(text);
 }
 

@@ -1,21 +1,65 @@
 #include "models/attention/attention.h"
 
 #include <algorithm>
+#include <set>
+
+#include "models/option_error.h"
 
 namespace tapeformer {
+namespace {
+
+constexpr const char* kNoRecurrentForm = "this attention kind has no recurrent form";
+
+void check_kind(const std::deque<AttentionKind>& kinds, const AttentionKind& kind) {
+  const auto require = [&](bool condition, const std::string& problem) {
+    if (!condition) throw std::invalid_argument("attention kind \"" + kind.name + "\": " + problem);
+  };
+  require(!kind.name.empty(), "the name is empty");
+  require(std::none_of(kinds.begin(), kinds.end(),
+                       [&](const AttentionKind& other) { return other.name == kind.name; }),
+          "the name is already registered");
+  require(static_cast<bool>(kind.make), "`make` is empty");
+  std::set<std::string> names;
+  for (const OptionSpec& option : kind.options) {
+    require(!option.name.empty(), "an option has no name");
+    require(names.insert(option.name).second, "two options are named \"" + option.name + "\"");
+  }
+}
+
+std::deque<AttentionKind>& registry() {
+  static auto& kinds =
+      *new std::deque<AttentionKind>{linear_attention_kind(), softmax_attention_kind(), lsh_attention_kind()};
+  return kinds;
+}
+
+}  // namespace
 
 std::unique_ptr<AttentionState> Attention::make_state(const StateShape&) const {
-  throw std::invalid_argument("this attention kind has no recurrent form; generate with --mode recompute");
+  throw std::invalid_argument(kNoRecurrentForm);
 }
 
 void Attention::step(const Tensor&, const Tensor&, const Tensor&, AttentionState&, const Tensor&) const {
-  throw std::invalid_argument("this attention kind has no recurrent form; generate with --mode recompute");
+  throw std::invalid_argument(kNoRecurrentForm);
 }
 
-const std::vector<AttentionKind>& attention_kinds() {
-  static const auto* const kinds =
-      new std::vector<AttentionKind>{linear_attention_kind(), softmax_attention_kind(), lsh_attention_kind()};
-  return *kinds;
+OptionValues AttentionKind::values(const std::vector<std::pair<std::string, OptionValue>>& replaced) const {
+  OptionValues result = defaults();
+  for (const auto& [option, value] : replaced) {
+    const auto found = result.all().find(option);
+    if (found == result.all().end()) throw OptionError(option, "unknown option");
+    if (found->second.index() != value.index()) throw OptionError(option, "wrong type");
+    result.set(option, value);
+  }
+  return result;
+}
+
+void register_attention_kind(AttentionKind kind) {
+  check_kind(registry(), kind);
+  registry().push_back(std::move(kind));
+}
+
+const std::deque<AttentionKind>& attention_kinds() {
+  return registry();
 }
 
 const AttentionKind& attention_kind(const std::string& name) {
@@ -29,9 +73,27 @@ const AttentionKind& attention_kind(const std::string& name) {
     names.push_back(kind.name);
     list += (list.empty() ? "" : ", ") + kind.name;
   }
-  const std::string near = nearest_name(name, names);
+  const std::string nearest = nearest_name(name, names);
   throw ConfigError("unknown attention kind \"" + name + "\" (known: " + list + ")" +
-                    (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+                    (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?"));
+}
+
+std::unique_ptr<Attention> make_attention(const std::string& name, const OptionValues& options,
+                                          double dropout) {
+  const AttentionKind& kind = attention_kind(name);
+  const Capability& drops_weights = kind.capabilities.weight_dropout;
+  if (dropout > 0 && !drops_weights)
+    throw OptionError("attention_dropout", unsupported_text(kind, "dropout of weights", drops_weights));
+  return with_option_prefix("attention_options", [&] { return kind.make(options, dropout); });
+}
+
+void check_attention_length(const std::string& name, const OptionValues& options, int64_t length) {
+  const AttentionKind& kind = attention_kind(name);
+  if (kind.check_length) with_option_prefix("attention_options", [&] { kind.check_length(options, length); });
+}
+
+std::string unsupported_text(const AttentionKind& kind, const std::string& what, const Capability& missing) {
+  return "attention kind \"" + kind.name + "\" has no " + what + ": " + missing.reason();
 }
 
 }  // namespace tapeformer

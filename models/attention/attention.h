@@ -1,7 +1,8 @@
-// Attention kinds: what turns queries, keys and values into results. A kind is registered by name with its
-// typed parameters and capabilities; configs name it by string, and models know this interface only.
+// Attention kinds. A kind computes attention from queries, keys and values, without projections. It is
+// registered by name with its options, its capabilities and its cost; models use this interface only.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,37 +13,67 @@
 
 namespace tapeformer {
 
+// A capability of an attention kind: supported, or unsupported for a reason.
+class Capability {
+ public:
+  Capability(bool supported = false)  // NOLINT(google-explicit-constructor): a list of flags reads better
+      : supported_(supported), reason_(supported ? "" : "the kind does not implement it") {}
+
+  explicit operator bool() const { return supported_; }
+  // Returns the reason why the capability is unsupported, a clause without a full stop. Empty if supported.
+  const std::string& reason() const { return reason_; }
+
+ private:
+  friend Capability unsupported(std::string reason);
+
+  bool supported_;
+  std::string reason_;
+};
+
+// Returns an unsupported capability. `reason` is a clause that completes "… is not supported: ".
+inline Capability unsupported(std::string reason) {
+  Capability capability;
+  capability.reason_ = std::move(reason);
+  return capability;
+}
+
 struct AttentionCapabilities {
-  bool causal = false;
-  bool length_masks = false;
-  bool cross_lengths = false;      // queries and keys of different lengths
-  bool recurrent = false;          // has a state and a step for decoding
-  std::string no_recurrence = {};  // reason for `recurrent` = false, a clause for messages
-  bool constant_state = false;     // the state has a fixed size and takes any number of tokens
-  bool weight_dropout = false;     // drops attention weights in training
-  bool shared_query_key = false;   // keys are the queries: the layer has no key projection
+  // Forms of attention.
+  Capability causal = false;         // a query attends only to keys at its position and before
+  Capability length_masks = false;   // AttentionMask::key_lengths
+  Capability cross_lengths = false;  // queries and keys of different lengths, not causal
+  Capability recurrent = false;      // make_state() and step()
+  // Uses of the kind.
+  Capability weight_dropout = false;  // dropout of attention weights in training
+  Capability bfloat16 = false;        // bfloat16 inputs; without it, models pass float32 inputs
+  Capability reversible = true;       // reversible layers, whose replay gets inputs that differ by rounding
+  // Properties.
+  bool constant_state = false;     // the size of the recurrent state does not depend on the length
+  bool shared_query_key = false;   // queries are used as keys: models have no key projection
+  bool random_evaluation = false;  // results of evaluation depend on ForwardContext::seed
 };
 
 struct AttentionMask {
   bool causal = true;
-  Tensor key_lengths;  // (batch,) int64, or undefined: all keys count
+  Tensor key_lengths;  // (batch,) int64: keys at this position and after are masked; undefined: no key is
 };
 
-// What a recurrent kind remembers of the past of every sequence of a batch.
+// The recurrent state of a kind for a batch of sequences.
 class AttentionState {
  public:
   AttentionState() = default;
   AttentionState(const AttentionState&) = delete;
   AttentionState& operator=(const AttentionState&) = delete;
   virtual ~AttentionState() = default;
-  // Forgets everything; keeps the memory.
+  // Starts new sequences. Keeps the memory.
   virtual void reset() = 0;
+  // Returns the size of the state in memory.
   virtual int64_t bytes() const = 0;
 };
 
 struct StateShape {
   int64_t batch, heads, dim, value_dim;
-  int64_t capacity;  // longest sequence
+  int64_t capacity;  // maximum number of tokens between resets
   DType dtype;
   Device device;
 };
@@ -54,38 +85,80 @@ class Attention {
   Attention& operator=(const Attention&) = delete;
   virtual ~Attention() = default;
 
-  // q (batch, q_length, heads, dim), k (batch, k_length, heads, dim), v (batch, k_length, heads, value_dim);
-  // result (batch, q_length, heads, value_dim). `place` names the layer for random draws.
+  // Computes attention. q (batch, q_length, heads, dim), k (batch, k_length, heads, dim), v (batch, k_length,
+  // heads, value_dim); result (batch, q_length, heads, value_dim). The inputs have one dtype: float32,
+  // float64 or, with AttentionCapabilities::bfloat16, bfloat16. Their strides are arbitrary. `name` is the
+  // full name of the layer, for random streams and decisions.
   virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
-                         const ForwardContext& context, const std::string& place) const = 0;
+                         const ForwardContext& context, const std::string& name) const = 0;
 
-  // Decoding, for recurrent kinds only. One token: q, k (batch, heads, dim), v and out (batch, heads,
-  // value_dim).
+  // Returns an empty state. Throws std::invalid_argument if the kind has no recurrent form.
   virtual std::unique_ptr<AttentionState> make_state(const StateShape& shape) const;
+  // Appends one token to the state and computes its causal attention. q and k (batch, heads, dim), v and out
+  // (batch, heads, value_dim). Allocates no memory. Throws std::invalid_argument if the kind has no recurrent
+  // form.
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
 };
 
-struct AttentionKind {
-  std::string name;
-  std::string help;
-  AttentionCapabilities capabilities;
-  std::vector<OptionSpec> options;  // keys of the config's [attention] table
-  // `dropout` is the probability with which attention weights are dropped; kinds without weights ignore it.
-  std::function<std::unique_ptr<Attention>(const OptionValues& options, double dropout)> make;
-  // Throws ConfigError for options that do not suit sequences of this length; may be empty.
-  std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
-  // Returns the floating-point operations of the forward pass of one head of width `dim` on one causal
-  // sequence, for benchmarks: scores, weighted sums and state updates, without hashing. May be empty.
-  std::function<double(const OptionValues& options, int64_t length, int64_t dim)> flops = nullptr;
+// The size of a causal self-attention, for its cost.
+struct AttentionSize {
+  int64_t length, dim;  // tokens; width of a query, a key and a value
 };
 
-// Every kind, in the order in which help lists them.
-const std::vector<AttentionKind>& attention_kinds();
-// Throws ConfigError with a "did you mean" for an unknown name.
-const AttentionKind& attention_kind(const std::string& name);
+// A named set of options that charts show as a curve.
+struct AttentionVariant {
+  std::string name;
+  std::vector<std::pair<std::string, OptionValue>> options;
+};
 
-// The kinds, one function a file.
+struct AttentionKind {
+  std::string name;
+  std::string help;  // one line
+  AttentionCapabilities capabilities;
+  std::vector<OptionSpec> options;  // keys of the [attention] table of a config
+  // Returns an attention with these options. `dropout` is the probability of dropping an attention weight; it
+  // is 0 for kinds without weight_dropout. Throws OptionError for invalid options.
+  std::function<std::unique_ptr<Attention>(const OptionValues& options, double dropout)> make;
+  // Throws OptionError if the options do not suit sequences of `length` tokens. Optional.
+  std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
+  // Returns the multiply-adds of one head for one causal sequence, forward: scores, weighted sums and state
+  // updates. Optional: benchmarks that report rates need it.
+  std::function<double(const OptionValues& options, const AttentionSize& size)> multiply_adds = nullptr;
+  // Options for sequences of about ten tokens, if the defaults do not suit them. Tests use them.
+  std::vector<std::pair<std::string, OptionValue>> short_options = {};
+  // Curves of charts. Empty: one curve with the default options.
+  std::vector<AttentionVariant> variants = {};
+
+  // Returns the defaults of the options.
+  OptionValues defaults() const { return OptionValues(options); }
+  // Returns the defaults with some options replaced. Throws OptionError for an unknown option or a wrong
+  // type.
+  OptionValues values(const std::vector<std::pair<std::string, OptionValue>>& replaced) const;
+};
+
+// Adds a kind to the registry. Throws std::invalid_argument if the name is empty or taken, if `make` is
+// empty, or if an option has no name or the name of another option. Not thread-safe: programs register their
+// kinds before they make models or read configs.
+void register_attention_kind(AttentionKind kind);
+
+// Returns every kind in the order of registration, the built-in kinds first. References to kinds stay valid.
+const std::deque<AttentionKind>& attention_kinds();
+// Returns the kind with this name. Throws ConfigError for an unknown name and suggests the nearest known
+// name.
+const AttentionKind& attention_kind(const std::string& name);
+// Returns an attention of the kind with this name. Throws OptionError: for "attention_dropout" if the kind
+// has no weight_dropout and `dropout` is not 0, and for "attention_options.NAME" if the kind rejects an
+// option.
+std::unique_ptr<Attention> make_attention(const std::string& name, const OptionValues& options,
+                                          double dropout);
+// Calls check_length of the kind, if it has one. Throws OptionError for "attention_options.NAME".
+void check_attention_length(const std::string& name, const OptionValues& options, int64_t length);
+
+// Returns `attention kind "NAME" has no WHAT: REASON`, for messages about an unsupported capability.
+std::string unsupported_text(const AttentionKind& kind, const std::string& what, const Capability& missing);
+
+// The built-in kinds.
 AttentionKind linear_attention_kind();
 AttentionKind lsh_attention_kind();
 AttentionKind softmax_attention_kind();

@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <array>
+
 #include "models/attention/attention.h"
+#include "models/option_error.h"
 #include "ops/linear_attention.h"
 
 namespace tapeformer {
@@ -7,21 +11,32 @@ namespace {
 class LinearState final : public AttentionState {
  public:
   explicit LinearState(const StateShape& s)
-      : value{Tensor::zeros({s.batch, s.heads, s.dim, s.value_dim}, s.dtype, s.device),
-              Tensor::zeros({s.batch, s.heads, s.dim}, s.dtype, s.device)} {}
+      : sums(make_linear_attention_state(s.batch, s.heads, s.dim, s.value_dim, s.dtype, s.device)) {}
   void reset() override {
-    value.kv.fill(0);
-    value.key_sum.fill(0);
+    sums.kv.fill(0);
+    sums.key_sum.fill(0);
   }
-  int64_t bytes() const override { return value.kv.bytes() + value.key_sum.bytes(); }
+  int64_t bytes() const override { return sums.kv.bytes() + sums.key_sum.bytes(); }
 
-  LinearAttentionState value;
+  LinearAttentionState sums;
 };
 
-// Linearised attention with elu(x) + 1 (Katharopoulos et al. 2020).
+// The names of the feature maps, in the order of FeatureMap.
+constexpr std::array<const char*, 4> kFeatureMaps{"elu_plus_one", "relu", "squared_relu", "exponential"};
+
+FeatureMap feature_map(const std::string& name) {
+  const auto found = std::find(kFeatureMaps.begin(), kFeatureMaps.end(), name);
+  if (found == kFeatureMaps.end()) throw OptionError("feature_map", "unknown feature map \"" + name + "\"");
+  return static_cast<FeatureMap>(found - kFeatureMaps.begin());
+}
+
+// Linear attention (Katharopoulos et al. 2020).
 class LinearKind final : public Attention {
  public:
-  explicit LinearKind(double eps) { options_.eps = eps; }
+  LinearKind(FeatureMap map, double eps) {
+    options_.feature_map = map;
+    options_.eps = eps;
+  }
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext&, const std::string&) const override {
@@ -35,7 +50,7 @@ class LinearKind final : public Attention {
   }
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
             const Tensor& out) const override {
-    linear_attention_step(q, k, v, static_cast<LinearState&>(state).value, out, options_);
+    linear_attention_step(q, k, v, static_cast<LinearState&>(state).sums, out, options_);
   }
 
  private:
@@ -46,23 +61,33 @@ class LinearKind final : public Attention {
 
 AttentionKind linear_attention_kind() {
   return {.name = "linear",
-          .help = "φ(q)ᵀ Σ φ(k) vᵀ / φ(q)ᵀ Σ φ(k) with φ(x) = elu(x) + 1: linear in the length",
+          .help = "φ(q)ᵀ Σ φ(k) vᵀ / φ(q)ᵀ Σ φ(k): time is linear in the length",
           .capabilities = {.causal = true,
                            .length_masks = true,
                            .cross_lengths = true,
                            .recurrent = true,
+                           .weight_dropout = unsupported("it computes no attention weights"),
+                           .bfloat16 = true,
                            .constant_state = true},
-          .options = {{.name = "eps",
+          .options = {{.name = "feature_map",
+                       .default_value = std::string(kFeatureMaps[0]),
+                       .help = "φ(x): elu(x) + 1, relu(x), relu(x)² or exp(x)",
+                       .choices = {kFeatureMaps.begin(), kFeatureMaps.end()}},
+                      {.name = "eps",
                        .default_value = 1e-6,
                        .help = "added to the denominator",
                        .min = 1e-12,
                        .max = 1}},
-          .make = [](const OptionValues& options,
-                     double) { return std::make_unique<LinearKind>(options.get<double>("eps")); },
-          // One update and one product with a state of shape (dim, dim) per token.
-          .flops =
-              [](const OptionValues&, int64_t length, int64_t dim) {
-                return 4 * static_cast<double>(dim) * static_cast<double>(dim) * static_cast<double>(length);
+          .make =
+              [](const OptionValues& options, double) {
+                return std::make_unique<LinearKind>(feature_map(options.get<std::string>("feature_map")),
+                                                    options.get<double>("eps"));
+              },
+          // Per token, one update of a (dim, dim) state and one product with it.
+          .multiply_adds =
+              [](const OptionValues&, const AttentionSize& size) {
+                const auto dim = static_cast<double>(size.dim);
+                return 2 * dim * dim * static_cast<double>(size.length);
               }};
 }
 

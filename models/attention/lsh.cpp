@@ -1,33 +1,35 @@
 #include <algorithm>
 
 #include "models/attention/attention.h"
+#include "models/option_error.h"
 #include "ops/lsh_attention.h"
 
 namespace tapeformer {
 namespace {
 
-// Reformer's attention (Kitaev et al. 2020). Rotations are drawn in every training step, even if dropout is
-// off, and are fixed in evaluation. If a pass will be replayed, the buckets of the first run are kept.
+// Attention of "Reformer" (Kitaev et al. 2020). Every training step draws new rotations, even if dropout is
+// off. Evaluation always draws the rotations of step 0. A replay reuses the buckets of the first pass.
 class LshKind final : public Attention {
  public:
   explicit LshKind(const LshOptions& options) : options_(options) {}
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
-                 const ForwardContext& context, const std::string& place) const override {
-    check(k.shape() == q.shape(), "lsh attention", "queries are the keys, so q ", q.shape(), " and k ",
-          k.shape(), " must be the same");
+                 const ForwardContext& context, const std::string& name) const override {
+    check(k.shape() == q.shape(), "lsh attention", "queries are used as keys, but the shapes of q ",
+          q.shape(), " and k ", k.shape(), " differ");
     LshOptions options = options_;
     options.causal = mask.causal;
     options.key_lengths = mask.key_lengths;
-    // Decoding runs prefixes that are shorter than the sequences a number of buckets was chosen for, and
-    // utterances may be shorter too.
+    // Prefixes in generation and short utterances may have fewer positions than `buckets`.
     options.any_length = context.prefix || mask.key_lengths.defined();
-    options.share_rotations = !context.training;  // so that results do not depend on how batches are cut
-    const auto decide = [&] {
-      const RandomStream stream(context.seed, place + ".rotations", context.training ? context.step : 0);
+    // Results of evaluation do not depend on the composition of batches.
+    options.share_rotations = !context.training;
+    const auto draw_buckets = [&] {
+      const RandomStream stream(context.seed, name + ".rotations", context.training ? context.step : 0);
       return lsh_buckets(q, options, stream);
     };
-    const Tensor buckets = context.decisions ? context.decisions->at(place + ".buckets", decide) : decide();
+    const Tensor buckets =
+        context.decisions ? context.decisions->at(name + ".buckets", draw_buckets) : draw_buckets();
     return lsh_attention(q, v, buckets, options);
   }
 
@@ -35,7 +37,7 @@ class LshKind final : public Attention {
   LshOptions options_;
 };
 
-// Names of an option's choices: the preset's, then the values of its enum in order.
+// The names of an option's choices: "preset", then the values of its enum in order.
 using Choices = std::initializer_list<const char*>;
 constexpr Choices kPresets{"reformer", "trax", "fast_transformers"};
 constexpr Choices kWraps{"preset", "none", "round", "global"};
@@ -64,29 +66,30 @@ LshOptions lsh_options(const OptionValues& values) {
   choose(values, "combine", kCombines, options.combine);
   choose(values, "hash", kHashes, options.hash);
   if (options.buckets % 2 != 0)
-    throw ConfigError(concat_text("attention.buckets must be even, not ", options.buckets));
+    throw OptionError("buckets", concat_text("expected an even number, got ", options.buckets));
   return options;
 }
 
-void check_length(const OptionValues& values, int64_t length) try {
+void check_length(const OptionValues& values, int64_t length) {
   const LshOptions options = lsh_options(values);
   if (options.chunk_length > length)
-    throw ConfigError(concat_text("attention.chunk_length: chunks of ", options.chunk_length,
-                                  " are longer than the sequences, ", length, ": set it to ", length,
-                                  " for one chunk that sees everything, or lower"));
-  lsh_bucket_count(options, length);
-} catch (const ShapeError& error) {
-  throw ConfigError(std::string("attention kind \"lsh\": ") + error.what());
+    throw OptionError("chunk_length", concat_text("expected at most the length of the sequences, ", length,
+                                                  ", got ", options.chunk_length));
+  try {
+    lsh_bucket_count(options, length);
+  } catch (const ShapeError& error) {
+    throw OptionError("buckets", error.what());
+  }
 }
 
 // In every round, a query attends on average to half of its own chunk and to all of the previous chunk. A
-// sequence of one chunk uses exact attention.
-double flops(const OptionValues& values, int64_t length, int64_t dim) {
+// sequence of one chunk uses exact attention. Hashing is not included.
+double multiply_adds(const OptionValues& values, const AttentionSize& size) {
   const LshOptions options = lsh_options(values);
-  const auto chunk = static_cast<double>(options.chunk_length), all = static_cast<double>(length);
+  const auto chunk = static_cast<double>(options.chunk_length), length = static_cast<double>(size.length);
   const double keys =
-      length <= options.chunk_length ? all / 2 : 1.5 * chunk * static_cast<double>(options.rounds);
-  return 4 * static_cast<double>(dim) * keys * all;
+      size.length <= options.chunk_length ? length / 2 : 1.5 * chunk * static_cast<double>(options.rounds);
+  return 2 * static_cast<double>(size.dim) * keys * length;
 }
 
 OptionSpec choice(const char* name, Choices choices, const char* help) {
@@ -99,45 +102,49 @@ OptionSpec number(const char* name, int64_t value, double min, double max, const
   return {.name = name, .default_value = value, .help = help, .min = min, .max = max};
 }
 
+std::vector<OptionSpec> lsh_option_specs() {
+  return {
+      choice("preset", kPresets, "implementation of LSH attention that the other options start from"),
+      number("rounds", 4, 1, 255, "rounds of hashing; may differ between training and evaluation"),
+      number("chunk_length", 0, 0, 1 << 20,
+             "positions per chunk; 0: from the preset, 64 (fast_transformers: 32)"),
+      number("buckets", -1, -1, 1 << 24,
+             "number of buckets, even; 0: 2 length / chunk_length; -1: from the preset, 0 "
+             "(fast_transformers: 64)"),
+      choice("wrap", kWraps,
+             "chunk before the first chunk: none, the last chunk of the same round (round), or the last "
+             "chunk of the previous round (global, trax); it rarely matters without across_buckets"),
+      choice("duplicates", kDuplicates,
+             "weight of a key found n times: n (none, trax) or 1 (exact, the paper); exact takes time "
+             "quadratic in the rounds and does not work with combine = mean"),
+      choice("across_buckets", kNoYes, "attend to positions of other buckets in the chunk, too (trax)"),
+      choice("scale", kScales, "scores: q · k / |k| (unit_key, the paper) or q · k / √dim (rsqrt_dim)"),
+      choice("combine", kCombines, "rounds: one softmax over all (logsumexp, the paper) or their mean"),
+      choice("hash", kHashes,
+             "rotations per example, head and round, factorised above 128 buckets (rotations), or one per "
+             "round, not factorised (hyperplanes)")};
+}
+
 }  // namespace
 
 AttentionKind lsh_attention_kind() {
-  return {
-      .name = "lsh",
-      .help =
-          "Reformer's attention within buckets of a random hash, queries shared as keys: linear in the "
-          "length",
-      .capabilities = {.causal = true,
-                       .length_masks = true,
-                       .no_recurrence = "a new token may move earlier ones to other buckets and chunks",
-                       .shared_query_key = true},
-      .options =
-          {choice("preset", kPresets, "whose LSH attention; the options below change parts of it"),
-           number("rounds", 4, 1, 255, "rounds of hashing; may differ in evaluation"),
-           number("chunk_length", 0, 0, 1 << 20,
-                  "positions of a chunk; 0: the preset's, 64 (fast_transformers: 32)"),
-           number("buckets", -1, -1, 1 << 24,
-                  "even; 0: 2 length / chunk_length; -1: the preset's, which is 0 (fast_transformers: 64)"),
-           choice("wrap", kWraps,
-                  "what the first chunk looks back at: nothing, its round's last chunk, "
-                  "or the round before's (trax); without across_buckets it seldom matters"),
-           choice("duplicates", kDuplicates,
-                  "a key met in several places counts every time (none: trax) or once (exact: the paper, "
-                  "in time quadratic in the rounds; not with combine = mean)"),
-           choice("across_buckets", kNoYes, "see a chunk's positions of other buckets too (trax)"),
-           choice("scale", kScales, "of the scores: q . k / |k| (the paper), or that over root dim"),
-           choice("combine", kCombines, "rounds as one softmax (the paper), or their mean"),
-           choice("hash", kHashes,
-                  "rotations of each head, in factors above 128 buckets, or one that all share, unfactored")},
-      .make =
-          [](const OptionValues& values, double dropout) {
-            if (dropout > 0)
-              throw ConfigError(concat_text("model.attention_dropout = ", dropout,
-                                            ": attention kind \"lsh\" does not drop weights; set it to 0"));
-            return std::make_unique<LshKind>(lsh_options(values));
-          },
-      .check_length = check_length,
-      .flops = flops};
+  return {.name = "lsh",
+          .help = "attention of Reformer within buckets of a random hash: time is linear in the length",
+          .capabilities = {.causal = true,
+                           .length_masks = true,
+                           .cross_lengths = unsupported("queries are used as keys"),
+                           .recurrent = unsupported("a new token may move earlier tokens to other chunks"),
+                           .weight_dropout = unsupported("its op has no dropout"),
+                           .bfloat16 = true,
+                           .shared_query_key = true,
+                           .random_evaluation = true},
+          .options = lsh_option_specs(),
+          .make = [](const OptionValues& values,
+                     double) { return std::make_unique<LshKind>(lsh_options(values)); },
+          .check_length = check_length,
+          .multiply_adds = multiply_adds,
+          .short_options = {{"chunk_length", int64_t{4}}},
+          .variants = {{"reformer-1", {{"rounds", int64_t{1}}}}, {"reformer-4", {{"rounds", int64_t{4}}}}}};
 }
 
 }  // namespace tapeformer

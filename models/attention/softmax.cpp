@@ -21,8 +21,8 @@ class SoftmaxKind final : public Attention {
   explicit SoftmaxKind(double dropout) : dropout_(dropout) {}
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
-                 const ForwardContext& context, const std::string& place) const override {
-    const DropoutMask weights = context.dropout(dropout_, place + ".weights");
+                 const ForwardContext& context, const std::string& name) const override {
+    const DropoutMask weights = context.dropout(dropout_, name + ".weights");
     SoftmaxAttentionOptions options;
     options.causal = mask.causal;
     options.key_lengths = mask.key_lengths;
@@ -46,19 +46,20 @@ class SoftmaxKind final : public Attention {
 
 AttentionKind softmax_attention_kind() {
   return {.name = "softmax",
-          .help = "softmax(q kᵀ / √dim) v, block by block: quadratic time, linear memory",
+          .help = "softmax(q kᵀ / √dim) v, block by block: time is quadratic in the length, memory linear",
           .capabilities = {.causal = true,
                            .length_masks = true,
                            .cross_lengths = true,
                            .recurrent = true,
-                           .weight_dropout = true},
+                           .weight_dropout = true,
+                           .bfloat16 = true},
           .options = {},
           .make = [](const OptionValues&, double dropout) { return std::make_unique<SoftmaxKind>(dropout); },
           // A query attends to half of the keys on average.
-          .flops =
-              [](const OptionValues&, int64_t length, int64_t dim) {
-                return 4 * static_cast<double>(dim) * 0.5 * static_cast<double>(length) *
-                       static_cast<double>(length);
+          .multiply_adds =
+              [](const OptionValues&, const AttentionSize& size) {
+                const auto length = static_cast<double>(size.length);
+                return 2 * static_cast<double>(size.dim) * 0.5 * length * length;
               }};
 }
 

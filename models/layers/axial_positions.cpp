@@ -10,8 +10,9 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kMostPositions = 1e15;
-constexpr int64_t kMostPlaces = 4;  // of an axis, times the length: more are a mistake
+constexpr size_t kMaxAxes = 3;
+constexpr double kMaxPositions = 1e15;  // products of sizes stay below the maximum of int64_t
+constexpr int64_t kMaxAxisOverLength = 4;
 
 std::string list_text(const std::vector<int64_t>& numbers) {
   std::string text;
@@ -21,6 +22,24 @@ std::string list_text(const std::vector<int64_t>& numbers) {
 
 bool all_positive(const std::vector<int64_t>& numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [](int64_t number) { return number > 0; });
+}
+
+// Appends the problems of a valid shape for sequences of `length` tokens.
+void check_coverage(const std::vector<int64_t>& shape, int64_t positions, int64_t length,
+                    std::vector<OptionProblem>& problems) {
+  const int64_t largest = *std::max_element(shape.begin(), shape.end());
+  if (largest > kMaxAxisOverLength * length)
+    problems.push_back({"axial.shape", concat_text("expected sizes of at most ", kMaxAxisOverLength,
+                                                   " times the length of the sequences, ", length, ", got ",
+                                                   list_text(shape))});
+  if (positions >= length) return;
+  std::vector<int64_t> larger = shape;
+  const int64_t others = positions / shape[0];
+  larger[0] = (length + others - 1) / others;
+  problems.push_back(
+      {"axial.shape",
+       concat_text("expected at least ", length, " positions, the length of the sequences, got ", positions,
+                   " in ", list_text(shape), "; for example, ", list_text(larger), " is large enough")});
 }
 
 }  // namespace
@@ -33,29 +52,28 @@ int64_t AxialShape::width() const {
   return std::accumulate(dims.begin(), dims.end(), int64_t{0});
 }
 
-void check_axial(const AxialShape& axial, int64_t length, int64_t width) {
+std::vector<OptionProblem> option_problems(const AxialShape& axial, int64_t width, int64_t length) {
   const auto& [shape, dims] = axial;
-  if (shape.empty() || shape.size() != dims.size() || !all_positive(shape) || !all_positive(dims))
-    throw ConfigError("model.axial_shape = " + list_text(shape) + " and model.axial_dims = " +
-                      list_text(dims) + " must name a size and a number of features above 0 for each axis");
-  if (axial.width() != width)
-    throw ConfigError(concat_text("model.axial_dims = ", list_text(dims), " add up to ", axial.width(),
-                                  "; they must add up to the width ", width, " (heads × head_dim)"));
-  if (std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>()) > kMostPositions)
-    throw ConfigError("model.axial_shape = " + list_text(shape) +
-                      " holds more positions than can be counted");
-  for (const int64_t places : shape)
-    if (places > kMostPlaces * length)
-      throw ConfigError(concat_text("model.axial_shape = ", list_text(shape), " has an axis of ", places,
-                                    " places for sequences of ", length, "; make it smaller"));
-  if (axial.positions() < length) {
-    std::vector<int64_t> larger = shape;
-    const int64_t others = axial.positions() / shape[0];
-    larger[0] = (length + others - 1) / others;
-    throw ConfigError(concat_text("model.axial_shape = ", list_text(shape), " holds ", axial.positions(),
-                                  " positions, and sequences have ", length, "; enlarge it, for example to ",
-                                  list_text(larger)));
-  }
+  std::vector<OptionProblem> problems;
+  const auto require = [&](bool condition, const char* option, const std::string& problem) {
+    if (!condition) problems.push_back({option, problem});
+  };
+  const bool is_shape = !shape.empty() && shape.size() <= kMaxAxes && all_positive(shape);
+  require(is_shape, "axial.shape",
+          concat_text("axial positions need 1 to ", kMaxAxes, " sizes above 0, for example [64, 64], got ",
+                      list_text(shape)));
+  require(
+      dims.size() == shape.size() && all_positive(dims), "axial.dims",
+      concat_text("expected a number above 0 for each of ", shape.size(), " axes, got ", list_text(dims)));
+  require(axial.width() == width, "axial.dims",
+          concat_text("expected numbers that add up to the width (heads x head_dim = ", width,
+                      "), got a sum of ", axial.width()));
+  if (!is_shape) return problems;
+  const double positions = std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
+  require(positions <= kMaxPositions, "axial.shape",
+          "expected at most 1e15 positions, got " + list_text(shape));
+  if (length > 0 && positions <= kMaxPositions) check_coverage(shape, axial.positions(), length, problems);
+  return problems;
 }
 
 AxialPositions::AxialPositions(const AxialShape& axial, int64_t max_length)

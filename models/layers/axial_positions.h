@@ -1,15 +1,16 @@
-// Axial position embeddings (Kitaev et al. 2020, "Reformer"; the authors' code): a long sequence laid out as
-// a grid, with one learned table for each axis. The embedding of a position is the tables' rows at its
-// coordinates, side by side, so that n1 n2 positions need n1 d1 + n2 d2 numbers.
+// Axial position embeddings ("Reformer", Kitaev et al. 2020, and the authors' code). A sequence is laid out
+// as a grid with one learned table per axis. The embedding of a position is the concatenation of the rows of
+// the tables at its coordinates. A grid of n1 n2 positions needs n1 d1 + n2 d2 parameters.
 #pragma once
 
 #include <vector>
 
 #include "models/module.h"
+#include "models/option_error.h"
 
 namespace tapeformer {
 
-// Axis a has shape[a] places and gives dims[a] features. Axis 0 is the slowest: rows, then columns.
+// Axis a has shape[a] coordinates and dims[a] features. Axis 0 varies slowest: rows, then columns.
 struct AxialShape {
   std::vector<int64_t> shape, dims;
 
@@ -17,8 +18,9 @@ struct AxialShape {
   int64_t width() const;
 };
 
-// Throws ConfigError when the axes do not cover `length` positions, or the features do not add up to `width`.
-void check_axial(const AxialShape& axial, int64_t length, int64_t width);
+// Returns the problems of an axial shape: sizes that are not positive, features that do not add up to `width`
+// and, if `length` > 0, axes that do not cover `length` positions or are much longer.
+std::vector<OptionProblem> option_problems(const AxialShape& axial, int64_t width, int64_t length = 0);
 
 // Parameters "0", "1", …, (shape[a], dims[a]), drawn from N(0, 1).
 class AxialPositions final : public Module {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "models/option_error.h"
 #include "ops/elementwise.h"
 
 namespace tapeformer {
@@ -9,14 +10,14 @@ namespace {
 
 const LstmOptions& checked(const LstmOptions& options) {
   if (options.in <= 0 || options.hidden <= 0 || options.layers <= 0)
-    throw ConfigError(concat_text("an LSTM needs positive sizes, not input ", options.in, ", hidden ",
-                                  options.hidden, ", layers ", options.layers));
+    throw OptionError("hidden", concat_text("expected sizes above 0, got input ", options.in, ", hidden ",
+                                            options.hidden, ", layers ", options.layers));
   return options;
 }
 
 }  // namespace
 
-// Parameters are registered by address: both levels of `layers` get their final size first.
+// Parameters are registered by address, so `layers` gets its final size first.
 LstmStack::LstmStack(const LstmOptions& options)
     : layers(static_cast<size_t>(checked(options).layers),
              std::vector<LstmWeights>(options.bidirectional ? 2 : 1)),

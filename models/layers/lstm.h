@@ -14,21 +14,22 @@ namespace tapeformer {
 struct LstmOptions {
   int64_t in = 0, hidden = 320, layers = 3;
   bool bidirectional = true;
-  double dropout = 0;  // of the input of every layer but the first
+  double dropout = 0;  // of the inputs of all layers except the first
 
   int64_t output_width() const { return (bidirectional ? 2 : 1) * hidden; }
 };
 
 class LstmStack final : public Module {
  public:
+  // Throws OptionError if a size is not positive.
   explicit LstmStack(const LstmOptions& options);
-  // x (batch, frames, in); lengths (batch,) int64, or undefined. Result (batch, frames, output_width), zeros
-  // beyond the lengths.
+  // x (batch, frames, in); lengths (batch,) int64, or undefined for full lengths. Returns (batch, frames,
+  // output_width) with zeros after the length of each sequence.
   Tensor forward(const Tensor& x, const Tensor& lengths, const ForwardContext& context) const;
 
   const LstmOptions& options() const { return options_; }
 
-  // layers[l][d]: of layer l, direction d
+  // layers[l][d]: the weights of layer l, direction d (0: forward, 1: backward)
   std::vector<std::vector<LstmWeights>> layers;
 
  private:

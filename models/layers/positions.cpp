@@ -6,7 +6,7 @@
 namespace tapeformer {
 namespace {
 
-// Features [first, first + dim) of one row of a table of width `stride`.
+// Writes `dim` sinusoids of a position.
 void write_sinusoids(double* row, int64_t dim, double position, double base) {
   for (int64_t i = 0; i < dim; ++i) {
     const double angle = position / std::pow(base, static_cast<double>(i / 2 * 2) / static_cast<double>(dim));

@@ -1,5 +1,6 @@
 #include "models/layers/subsampling.h"
 
+#include "models/option_error.h"
 #include "ops/lengths.h"
 #include "ops/view.h"
 
@@ -9,12 +10,12 @@ namespace {
 constexpr int64_t kKernel = 3;
 constexpr Conv1dOptions kHalving{.stride = 2, .before = 1};
 
-// Columns [place * width, (place + 1) * width) of a buffer of rows.
-Tensor place_of(const Tensor& window, int64_t place, int64_t width) {
-  return window.view({window.size(0), width}, {window.size(1), 1}, place * width);
+// Returns frame `index` of a window, columns [index * width, (index + 1) * width).
+Tensor frame_of(const Tensor& window, int64_t index, int64_t width) {
+  return window.view({window.size(0), width}, {window.size(1), 1}, index * width);
 }
 
-Tensor divided(const Tensor& lengths, int64_t factor) {
+Tensor subsampled(const Tensor& lengths, int64_t factor) {
   const Tensor result = lengths.clone();
   for (int64_t b = 0; b < result.numel(); ++b) {
     int64_t& length = result.data<int64_t>()[b];
@@ -27,7 +28,7 @@ Tensor divided(const Tensor& lengths, int64_t factor) {
 
 Subsampling::Subsampling(const SubsamplingOptions& options) : options_(options) {
   if (options.factor != 1 && options.factor != 2 && options.factor != 4)
-    throw ConfigError(concat_text("subsampling ", options.factor, " is not 1, 2 or 4"));
+    throw OptionError("subsampling", concat_text("expected 1, 2 or 4, got ", options.factor));
   if (options.kind != SubsamplingKind::conv) return;
   for (int64_t left = options.factor, in = options.features; left > 1; left /= 2, in = options.channels) {
     layers.push_back(std::make_unique<Conv1d>(in, options.channels, kKernel, kHalving));
@@ -44,14 +45,14 @@ Tensor Subsampling::forward(const Tensor& x, const Tensor& frame_lengths) const 
   Tensor y = x;
   int64_t factor = 1;
   for (const auto& layer : layers) {
-    y = layer->forward(y, divided(frame_lengths, factor));
+    y = layer->forward(y, subsampled(frame_lengths, factor));
     factor *= 2;
   }
   return y;
 }
 
 Tensor Subsampling::steps(const Tensor& frame_lengths, int64_t batch, int64_t frames) const {
-  return divided(checked_lengths("speech model", "length", frame_lengths, batch, frames), options_.factor);
+  return subsampled(checked_lengths("speech model", "length", frame_lengths, batch, frames), options_.factor);
 }
 
 SubsamplingStep::SubsamplingStep(const Subsampling& subsampling, int64_t batch, const Tensor& like)
@@ -79,7 +80,7 @@ void SubsamplingStep::reset() {
 
 bool SubsamplingStep::push(const Tensor& frame) {
   if (layers_.empty()) {
-    place_of(window_, taken_, frame.size(1)).copy_from(frame);
+    frame_of(window_, taken_, frame.size(1)).copy_from(frame);
     taken_ = (taken_ + 1) % factor_;
     return taken_ == 0;
   }
@@ -93,12 +94,12 @@ bool SubsamplingStep::push(const Tensor& frame) {
 
 bool SubsamplingStep::push(Layer& layer, const Tensor& frame) {
   const int64_t in = frame.size(1);
-  const bool second = layer.taken == 1;
-  place_of(layer.window, 1 + layer.taken, in).copy_from(frame);
+  const bool completes_pair = layer.taken == 1;
+  frame_of(layer.window, 1 + layer.taken, in).copy_from(frame);
   layer.taken = 1 - layer.taken;
-  if (!second) return false;
+  if (!completes_pair) return false;
   layer.map.into(layer.window, Activation::relu, layer.output);
-  place_of(layer.window, 0, in).copy_from(frame);
+  frame_of(layer.window, 0, in).copy_from(frame);
   return true;
 }
 

@@ -1,7 +1,6 @@
-// Fewer steps than frames: what turns the frames of speech into the steps of an encoder. Either neighbours
-// lie side by side, or convolutions look at three frames each and make one step of two, once for each factor
-// of 2 (as in front of the encoders of ESPnet and wav2vec). Both give frames / factor steps, and step t of
-// the factor f knows no frame after t f + f - 1, so that both serve while somebody speaks.
+// Subsampling of speech frames to encoder steps, by concatenating neighbouring frames or by convolutions with
+// kernel 3 and stride 2, one for each factor of 2 (as in ESPnet and wav2vec). Both give frames / factor
+// steps. Step t depends only on frames up to t factor + factor - 1, so both work in streaming recognition.
 #pragma once
 
 #include <memory>
@@ -19,7 +18,7 @@ struct SubsamplingOptions {
   SubsamplingKind kind = SubsamplingKind::stack;
   int64_t factor = 1;  // 1, 2 or 4
   int64_t features = 0;
-  int64_t channels = 0;  // of convolutions
+  int64_t channels = 0;  // output channels of convolutions
 
   bool convolves() const { return kind == SubsamplingKind::conv && factor > 1; }
   int64_t output_width() const { return convolves() ? channels : factor * features; }
@@ -27,48 +26,48 @@ struct SubsamplingOptions {
 
 class Subsampling final : public Module {
  public:
-  // Throws ConfigError for another factor.
+  // Throws OptionError if the factor is not 1, 2 or 4.
   explicit Subsampling(const SubsamplingOptions& options);
 
   // x (batch, frames, features); frame_lengths (batch,) int64 on the CPU. Result (batch, steps,
-  // output_width). Frames that do not fill a step are dropped.
+  // output_width). Drops the last frames if they do not fill a step.
   Tensor forward(const Tensor& x, const Tensor& frame_lengths) const;
-  // Steps of each utterance, (batch,) int64. Throws ShapeError for lengths that do not fit.
+  // Returns the number of steps of each utterance, (batch,) int64. Throws ShapeError for invalid lengths.
   Tensor steps(const Tensor& frame_lengths, int64_t batch, int64_t frames) const;
 
   const SubsamplingOptions& options() const { return options_; }
 
-  std::vector<std::unique_ptr<Conv1d>> layers;  // of kind conv, one for each factor of 2
+  std::vector<std::unique_ptr<Conv1d>> layers;  // convolutions; empty for kind stack
 
  private:
   SubsamplingOptions options_;
 };
 
-// The same frame by frame. It owns its buffers: a frame allocates nothing.
+// Subsampling of one frame at a time. A frame allocates no memory.
 class SubsamplingStep {
  public:
-  // The module must outlive the object. Buffers are of the dtype and device of `like`.
+  // The module must outlive the object. The buffers have the dtype and device of `like`.
   SubsamplingStep(const Subsampling& subsampling, int64_t batch, const Tensor& like);
 
-  // Takes one frame of every utterance, (batch, features). True when it completes a step.
+  // Takes one frame of every utterance, (batch, features). Returns true if it completes a step.
   bool push(const Tensor& frame);
-  // The newest step, (batch, output_width), valid until the next one.
+  // Returns the newest step, (batch, output_width). It is valid until the next step.
   const Tensor& step() const { return layers_.empty() ? window_ : layers_.back().output; }
   void reset();
 
  private:
   struct Layer {
     DecodingLinear map;
-    Tensor window;  // (batch, 3 * in): the frame before a pair, and the pair
+    Tensor window;  // (batch, 3 * in): the frame before a pair, then the pair
     Tensor output;  // (batch, channels)
-    int64_t taken;  // of the pair
+    int64_t taken;  // number of frames of the pair in the window
   };
   static bool push(Layer& layer, const Tensor& frame);
 
   int64_t factor_;
   std::vector<Layer> layers_;
-  Tensor window_;      // (batch, factor * features), where nothing convolves
-  int64_t taken_ = 0;  // of the window
+  Tensor window_;      // kind stack: (batch, factor * features)
+  int64_t taken_ = 0;  // number of frames in window_
 };
 
 }  // namespace tapeformer

@@ -18,7 +18,7 @@ double log_add(double a, double b) {
   return largest == kImpossible ? kImpossible : largest + std::log1p(std::exp(smallest - largest));
 }
 
-// The lengths.
+// Returns the lengths as int64 on the CPU.
 Tensor check_inputs(const char* op, const Tensor& logits, const Tensor& lengths, int64_t blank) {
   check(logits.rank() == 3 && is_floating(logits.dtype()), op,
         "logits must be floating (batch, frames, classes), not ", logits.shape());
@@ -39,16 +39,16 @@ void check_logits(const char* op, const double* row, int64_t classes, int64_t se
                                     " are not finite numbers"));
 }
 
-// Log-probabilities of a prefix, by what its paths end in.
+// Log-probabilities of a prefix: of its paths that end in the blank and in a label.
 struct Score {
   double in_blank = kImpossible, in_label = kImpossible;
-  double language = 0;  // bigram and bonus
+  double language = 0;  // bigrams and bonuses
   double acoustic() const { return log_add(in_blank, in_label); }
   double total() const { return acoustic() + language; }
 };
 using Prefixes = std::map<CtcLabels, Score>;
 
-// log_softmax of one frame.
+// Returns log_softmax of one frame.
 std::vector<double> log_probabilities(const double* x, int64_t classes) {
   std::vector<double> result(x, x + classes);
   const double largest = *std::max_element(result.begin(), result.end());
@@ -67,16 +67,16 @@ class BeamSearch {
   void take(const std::vector<double>& frame) {
     Prefixes next;
     for (const auto& [prefix, score] : prefixes_) {
-      const double all = score.acoustic();
+      const double total = score.acoustic();
       Score& same = next[prefix];
       same.language = score.language;
-      same.in_blank = log_add(same.in_blank, all + frame[static_cast<size_t>(options_.blank)]);
+      same.in_blank = log_add(same.in_blank, total + frame[static_cast<size_t>(options_.blank)]);
       if (!prefix.empty())
         same.in_label = log_add(same.in_label, score.in_label + frame[static_cast<size_t>(prefix.back())]);
       for (int64_t label = 0; label < static_cast<int64_t>(frame.size()); ++label) {
         if (label == options_.blank) continue;
-        // A label that equals the last one is a new one only after a blank.
-        const double before = !prefix.empty() && prefix.back() == label ? score.in_blank : all;
+        // A label that equals the last label of the prefix extends it only after a blank.
+        const double before = !prefix.empty() && prefix.back() == label ? score.in_blank : total;
         if (before == kImpossible) continue;
         CtcLabels longer = prefix;
         longer.push_back(label);

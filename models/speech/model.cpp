@@ -8,18 +8,21 @@ namespace tapeformer {
 namespace {
 
 const SpeechModelOptions& checked(const SpeechModelOptions& options) {
-  if (options.features <= 0 || options.classes < 2)
-    throw ConfigError(
-        concat_text("a speech model needs features and at least one label besides the blank, not ",
-                    options.features, " features and ", options.classes, " classes"));
+  if (options.features <= 0)
+    throw OptionError("features", concat_text("expected at least 1, got ", options.features));
+  if (options.classes < 2)
+    throw OptionError("classes",
+                      concat_text("expected at least 2, the blank and a label, got ", options.classes));
   if (options.kind == SpeechEncoder::lstm) return options;
   if (options.max_steps() <= 0)
-    throw ConfigError(concat_text("max_frames ", options.max_frames, " leaves no step for the encoder"));
+    throw OptionError("max_frames", concat_text("expected at least the subsampling factor, ",
+                                                options.subsampling, ", got ", options.max_frames));
   const AttentionKind& kind = attention_kind(options.encoder.attention);
-  if (options.causal && !kind.capabilities.causal)
-    throw ConfigError("attention kind \"" + kind.name + "\" has no causal form");
-  if (!options.causal && !kind.capabilities.length_masks)
-    throw ConfigError("attention kind \"" + kind.name + "\" has no length masks, which utterances need");
+  const Capability &causal = kind.capabilities.causal, &masks = kind.capabilities.length_masks;
+  if (options.causal && !causal)
+    throw OptionError("attention", unsupported_text(kind, "causal form", causal));
+  if (!options.causal && !masks)
+    throw OptionError("attention", unsupported_text(kind, "length masks, which utterances need", masks));
   return options;
 }
 
@@ -70,9 +73,9 @@ SpeechOutput SpeechModel::forward(const Tensor& features, const Tensor& frame_le
   const Tensor x = subsampling.forward(features.to(head.weight.device()), frame_lengths);
   if (lstm) return {head.forward(lstm->forward(x, lengths, context)), lengths};
   check(x.size(1) <= options_.max_steps(), "speech model", "utterances of ", features.size(1),
-        " frames; the longest that the model takes has ", options_.max_frames);
+        " frames are longer than the maximum of ", options_.max_frames);
   const Tensor y = add(input_projection->forward(x), slice(positions, 0, 0, x.size(1)));
-  // Later frames are hidden in the causal form, and pads come last: it needs no lengths.
+  // Causal attention needs no lengths: padding follows the frames of an utterance.
   const AttentionMask mask{.causal = options_.causal, .key_lengths = options_.causal ? Tensor{} : lengths};
   return {head.forward(encoder->forward(y, mask, context)), lengths};
 }

@@ -1,6 +1,7 @@
-// Phoneme recognition with CTC: acoustic features, an encoder, and at every frame a distribution over labels
-// and a blank. The third experiment of "Transformers are RNNs" (Katharopoulos et al. 2020, section 4.3): a
-// Transformer of 9 layers with 6 heads of 32, non-causal, or a Bi-LSTM of 3 layers of 320 cells.
+// Phoneme recognition with CTC ("Transformers are RNNs", Katharopoulos et al. 2020, section 4.3). An encoder
+// reads acoustic features; a linear layer gives the logits of the labels and the blank at each step. The
+// encoder is a Transformer (the paper: 9 layers with 6 heads of 32, not causal) or an LSTM (the paper: 3
+// bidirectional layers with 320 cells).
 #pragma once
 
 #include <memory>
@@ -12,7 +13,7 @@
 
 namespace tapeformer {
 
-// Utterances padded to one length. Pads are finite numbers; what they are does not matter.
+// Utterances padded to one length with finite numbers. Results do not depend on the padding.
 struct CtcBatch {
   Tensor features;       // (batch, frames, features)
   Tensor frame_lengths;  // (batch,) int64
@@ -23,16 +24,15 @@ struct CtcBatch {
 enum class SpeechEncoder { transformer, lstm };
 
 struct SpeechModelOptions {
-  int64_t features = 40;  // of a frame
-  int64_t classes = 40;   // the blank, which is class 0, and the labels
-  // So many neighbouring frames make one step of the encoder: 1, 2 or 4 (models/layers/subsampling.h).
-  int64_t subsampling = 1;
+  int64_t features = 40;    // per frame
+  int64_t classes = 40;     // the blank, class 0, and the labels
+  int64_t subsampling = 1;  // frames per step of the encoder: 1, 2 or 4 (models/layers/subsampling.h)
   SubsamplingKind subsampling_kind = SubsamplingKind::stack;
   SpeechEncoder kind = SpeechEncoder::transformer;
   EncoderOptions encoder = {
       .layers = 9, .heads = 6, .head_dim = 32, .feedforward = 768, .attention_options = {}};
-  bool causal = false;        // of the Transformer: no frame sees later ones
-  int64_t max_frames = 2400;  // longest utterance of the Transformer, which has a table of positions
+  bool causal = false;        // Transformer: a step does not depend on later frames
+  int64_t max_frames = 2400;  // Transformer: maximum length of an utterance
   int64_t lstm_hidden = 320, lstm_layers = 3;
   bool lstm_bidirectional = true;
   double lstm_dropout = 0;
@@ -50,14 +50,14 @@ struct SpeechOutput {
 
 class SpeechModel final : public Module {
  public:
-  // Throws ConfigError when sizes contradict each other or the attention kind lacks a form that is needed.
+  // Throws OptionError if the options contradict each other or the attention kind does not suit them.
   explicit SpeechModel(const SpeechModelOptions& options);
 
-  // features and frame_lengths of a CtcBatch. Errors: ShapeError for shapes that do not fit, and for more
-  // than max_frames.
+  // Returns the logits for `features` and `frame_lengths` of a CtcBatch. Throws ShapeError for mismatched
+  // shapes and for utterances longer than max_frames.
   SpeechOutput forward(const Tensor& features, const Tensor& frame_lengths,
                        const ForwardContext& context) const;
-  // Utterances with too few steps for their labels are counted in the result (ops/ctc_loss.h).
+  // Returns the loss and the number of utterances with too few steps for their labels (ops/ctc_loss.h).
   CtcLoss loss(const CtcBatch& batch, const ForwardContext& context) const;
   // Returns the number of utterances or labels over which loss() averages (SpeechModelOptions::reduction).
   int64_t loss_count(const CtcBatch& batch) const;
@@ -65,11 +65,11 @@ class SpeechModel final : public Module {
   const SpeechModelOptions& options() const { return options_; }
 
   Subsampling subsampling;
-  std::unique_ptr<Linear> input_projection;  // of the Transformer
-  std::unique_ptr<Encoder> encoder;          // one of these two is null
-  std::unique_ptr<LstmStack> lstm;
+  std::unique_ptr<Linear> input_projection;  // null for LSTMs
+  std::unique_ptr<Encoder> encoder;          // null for LSTMs
+  std::unique_ptr<LstmStack> lstm;           // null for Transformers
   Linear head;
-  Tensor positions;  // (max_steps, width) sinusoids, fixed; of the Transformer
+  Tensor positions;  // sinusoids (max_steps, width), not trained; undefined for LSTMs
 
  private:
   SpeechModelOptions options_;

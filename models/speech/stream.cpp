@@ -9,7 +9,7 @@ namespace {
 
 const Encoder& causal_encoder(const SpeechModel& model) {
   if (!model.encoder || !model.options().causal)
-    throw ConfigError("only a causal Transformer recognises speech while it comes");
+    throw ConfigError("streaming recognition needs a causal Transformer");
   return *model.encoder;
 }
 
@@ -42,7 +42,7 @@ bool SpeechStream::push(const Tensor& frame) {
   check(frame.shape() == Shape{batch_, o.features}, "SpeechStream", "frame ", frame.shape(), " must be ",
         Shape{batch_, o.features});
   check(endless_ || frames_ / o.subsampling < capacity_, "SpeechStream", "frame ", frames_,
-        " is beyond the longest utterance, ", std::min(o.max_frames, capacity_ * o.subsampling));
+        " exceeds the maximum length, ", std::min(o.max_frames, capacity_ * o.subsampling));
   ++frames_;
   if (!subsampling_.push(frame)) return false;
   const int64_t width = position_.numel();

@@ -1,5 +1,5 @@
-// Recognition while somebody speaks: the recurrent form of a causal SpeechModel, frames as they come. With
-// linear attention memory does not grow with the length of the utterance.
+// Streaming recognition: the recurrent form of a causal SpeechModel, one frame at a time. With linear
+// attention, memory does not depend on the length of the utterance.
 #pragma once
 
 #include "models/encoder_step.h"
@@ -10,7 +10,7 @@ namespace tapeformer {
 class SpeechStream {
  public:
   // The model must outlive the stream. `capacity` is the maximum number of steps between resets for attention
-  // kinds that keep keys and values. 0: the steps of the model's longest utterance. Throws ConfigError if the
+  // kinds whose state grows with the length. 0: the maximum length of an utterance. Throws ConfigError if the
   // model is not a causal Transformer, and std::invalid_argument if its attention kind has no recurrent form.
   explicit SpeechStream(const SpeechModel& model, int64_t batch = 1, int64_t capacity = 0);
 
@@ -20,7 +20,7 @@ class SpeechStream {
   // positions seen in training; StreamDecoder (models/speech/stream_decoder.h) avoids this. Throws ShapeError
   // if the shape does not match or if the frame exceeds the capacity.
   bool push(const Tensor& frame);
-  // Logits of the newest step, (batch, classes), valid until the next one: row t of the parallel form.
+  // Returns the logits of the newest step, (batch, classes). They are valid until the next step.
   const Tensor& logits() const { return logits_; }
 
   void reset();
@@ -30,15 +30,15 @@ class SpeechStream {
  private:
   const SpeechModel& model_;
   int64_t batch_;
-  int64_t capacity_;    // steps
-  bool endless_;        // the state takes any number of frames
-  int64_t frames_ = 0;  // taken so far
+  int64_t capacity_;    // maximum number of steps, unless endless_
+  bool endless_;        // the state takes any number of steps
+  int64_t frames_ = 0;  // frames since the last reset
   SubsamplingStep subsampling_;
   EncoderStep encoder_;
   DecodingLinear projection_, head_;
-  Tensor position_;         // (width) float64 sinusoids of a step
-  Tensor device_position_;  // the same as the model takes them
-  Tensor logits_;
+  Tensor position_;         // sinusoids of a step, (width,) float64 on the CPU
+  Tensor device_position_;  // the same in the dtype and on the device of the model
+  Tensor logits_;           // (batch, classes)
 };
 
 }  // namespace tapeformer

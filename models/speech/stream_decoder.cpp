@@ -4,26 +4,27 @@
 #include <cmath>
 #include <limits>
 
-#include "core/errors.h"
+#include "models/option_error.h"
 
 namespace tapeformer {
 namespace {
 
 constexpr int64_t kEnergyBlockFrames = 100, kEnergyBlocks = 10;
-constexpr double kLowShare = 0.5;     // of the range of energies
-constexpr int64_t kMaxContext = 100;  // frames
-constexpr int64_t kAgreement = 20;    // frames in which the newest labels of both lanes must be equal
-constexpr int64_t kJitter = 10;       // frames by which one lane may emit the same label later
+constexpr double kLowShare = 0.5;     // energies below this share of their range are low
+constexpr int64_t kMaxContext = 100;  // maximum number of frames that both lanes take
+constexpr int64_t kAgreement = 20;  // number of frames in which the newest labels of both lanes must be equal
+constexpr int64_t kJitter = 10;     // maximum delay of a label in one lane, in frames
 
 int64_t checked_window(const SpeechModel& model, int64_t window) {
   const SpeechModelOptions& o = model.options();
   if (window != 0 && window < StreamDecoder::kShortestWindow)
-    throw ConfigError(concat_text("a window of ", window, " frames is too short: expected 0 or at least ",
-                                  StreamDecoder::kShortestWindow));
+    throw OptionError("window", concat_text("expected 0 or at least ", StreamDecoder::kShortestWindow,
+                                            " frames, got ", window));
   if (o.kind == SpeechEncoder::transformer && window > o.max_frames &&
       !attention_kind(o.encoder.attention).capabilities.constant_state)
-    throw ConfigError(concat_text("a window of ", window, " frames is longer than model.max_frames = ",
-                                  o.max_frames, ", the capacity of ", o.encoder.attention, " attention"));
+    throw OptionError("window",
+                      concat_text("expected at most max_frames = ", o.max_frames, ", the capacity of ",
+                                  o.encoder.attention, " attention, got ", window));
   return window;
 }
 

@@ -41,13 +41,13 @@ class EnergyTracker {
   int64_t low_ = 0;           // consecutive frames of low energy
 };
 
-// A decoder of one stream. One thread.
+// A decoder of one stream. Not thread-safe.
 class StreamDecoder {
  public:
   static constexpr int64_t kShortestWindow = 50;
 
-  // The model must outlive the decoder. Throws ConfigError if the window is shorter than kShortestWindow or
-  // exceeds the model's cache of keys and values. Throws the errors of SpeechStream, too.
+  // The model must outlive the decoder. Throws OptionError if the window is shorter than kShortestWindow or
+  // exceeds the capacity of the attention state. Also throws the errors of SpeechStream.
   StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
 
   // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin with this frame; the
@@ -93,7 +93,7 @@ class StreamDecoder {
   EnergyTracker tracker_;
   std::unique_ptr<Lane> active_, next_;
   bool overlaps_ = false;            // next_ takes frames, too
-  bool pauses_ = false;              // in a pause: the energy has not risen
+  bool pauses_ = false;              // waiting for the energy to rise after a pause
   Tensor previous_;                  // the previous frame
   int64_t repeated_ = kSpeechBlank;  // label that is suppressed if the new lane emits it again
   int64_t repeat_steps_ = 0;         // steps in which `repeated_` is suppressed

@@ -66,6 +66,25 @@ if(NOT output MATCHES "step-00000001: [0-9]+ parameters, linear attention\n\\[\\
   message(FATAL_ERROR "sample printed: ${output}")
 endif()
 
+# A program with an attention kind of its own: trains and evaluates it, and checks its options like built-in ones.
+set(sliding_window ${WORK_DIR}/examples/sliding_window)
+run(${sliding_window} train ${SOURCE_DIR}/docs/examples/sliding_window.toml --run-dir ${WORK_DIR}/window --threads 1
+  ${tiny})
+run(${sliding_window} eval ${WORK_DIR}/window --limit 1 --threads 1 --json)
+if(NOT output MATCHES "\"nats_per_dim\":[0-9.]+")
+  message(FATAL_ERROR "sliding_window eval printed: ${output}")
+endif()
+run(${sliding_window} train --help attention)
+if(NOT output MATCHES "sliding_window" OR NOT output MATCHES "number of tokens")
+  message(FATAL_ERROR "sliding_window --help printed: ${output}")
+endif()
+execute_process(COMMAND ${sliding_window} train ${SOURCE_DIR}/docs/examples/sliding_window.toml
+  --run-dir ${WORK_DIR}/wrong --set attention.windw=3
+  RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE output)
+if(NOT status EQUAL 2 OR NOT output MATCHES "did you mean attention.window")
+  message(FATAL_ERROR "sliding_window with a wrong option printed: ${output}")
+endif()
+
 run(${prefix}/bin/tapeformer --version)
 if(NOT output MATCHES "^tapeformer [0-9]+\\.[0-9]+")
   message(FATAL_ERROR "tapeformer --version printed: ${output}")

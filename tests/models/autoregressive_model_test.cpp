@@ -13,8 +13,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Finite differences of the loss by every parameter: the parameters are overwritten in place, so gradcheck's
-// copies are not used.
+// Compares the gradients of all parameters with finite differences. Parameters are changed in place, because
+// gradcheck() works on copies.
 double parameter_gradient_error(const AutoregressiveModel& model, const Batch& batch,
                                 const ForwardContext& context) {
   backward(model.loss(batch, context));
@@ -22,7 +22,7 @@ double parameter_gradient_error(const AutoregressiveModel& model, const Batch& b
   for (const auto& [name, parameter] : model.parameters()) {
     const Tensor analytic = gradient(parameter);
     REQUIRE_MESSAGE(analytic.defined(), name);
-    double largest = 1e-4, error = 0;  // the key bias of softmax attention has no gradient at all
+    double largest = 1e-4, error = 0;  // gradients may be zero: softmax attention ignores the key bias
     for (int64_t i = 0; i < parameter.numel(); i += 1 + parameter.numel() / 40) {
       const NoGrad no_grad;
       double* const value = parameter.data<double>() + i;
@@ -47,7 +47,7 @@ double parameter_gradient_error(const AutoregressiveModel& model, const Batch& b
 }  // namespace
 
 TEST_CASE("gradients of the whole two-layer model pass the check, dropout on") {
-  for (const std::string attention : {"linear", "softmax", "lsh"})
+  for (const std::string& attention : causal_kinds())
     for (const bool pre_norm : {false, true})
       for (const Head head : {Head::logistic_mixture, Head::categorical}) {
         CAPTURE(attention);
@@ -56,20 +56,20 @@ TEST_CASE("gradients of the whole two-layer model pass the check, dropout on") {
         options.encoder.pre_norm = pre_norm;
         options.encoder.dropout = 0.2;
         options.encoder.activation = Activation::gelu;  // no kinks
-        if (attention == "lsh") options.encoder.attention_options.set("chunk_length", int64_t{3});
-        Decisions buckets;  // stay the same while parameters move
+        Decisions decisions;                            // stay the same while parameters change
         AutoregressiveModel model(options);
         model.initialize(3);
         model.convert(DType::float64);
         const Batch batch{random_tokens(2, 12, options.vocabulary), {}, {}};
         parameter_gradient_error(model, batch,
-                                 {.training = true, .seed = 5, .step = 2, .decisions = &buckets});
+                                 {.training = true, .seed = 5, .step = 2, .decisions = &decisions});
       }
 }
 
 TEST_CASE("gradients of a reversible model with axial positions and chunks pass the check, dropout on") {
-  for (const char* attention : {"linear", "softmax"})
+  for (const std::string& attention : reversible_kinds())
     for (const Head head : {Head::logistic_mixture, Head::categorical}) {
+      CAPTURE(attention);
       AutoregressiveOptions options = reformer_options(attention, head);
       options.encoder.dropout = 0.2;
       options.encoder.activation = Activation::gelu;
@@ -79,11 +79,13 @@ TEST_CASE("gradients of a reversible model with axial positions and chunks pass 
       model.initialize(3);
       model.convert(DType::float64);
       const Batch batch{random_tokens(2, 12, options.vocabulary), {}, {}};
-      parameter_gradient_error(model, batch, {.training = true, .seed = 5, .step = 2});
+      Decisions decisions;
+      parameter_gradient_error(model, batch,
+                               {.training = true, .seed = 5, .step = 2, .decisions = &decisions});
     }
 }
 
-TEST_CASE("recomputing activations changes neither loss nor gradients, and saves memory") {
+TEST_CASE("recomputation of activations saves memory and changes neither loss nor gradients") {
   AutoregressiveOptions options = small_options("linear");
   options.encoder.dropout = 0.2;
   options.encoder.layers = 6;
@@ -108,8 +110,9 @@ TEST_CASE("recomputing activations changes neither loss nor gradients, and saves
   CHECK(peaks[1] < peaks[0] / 3);
 }
 
-TEST_CASE("the future does not reach the past") {
-  for (const char* attention : {"linear", "softmax"}) {
+// Kinds without a recurrent form may use later tokens to decide which earlier tokens a query attends to.
+TEST_CASE("outputs do not depend on later tokens") {
+  for (const std::string& attention : recurrent_kinds()) {
     AutoregressiveModel model(small_options(attention));
     model.initialize(1);
     const Tensor tokens = random_tokens(1, 11, 256);
@@ -122,7 +125,7 @@ TEST_CASE("the future does not reach the past") {
   }
 }
 
-TEST_CASE("scores are the loss and the share of right guesses, in chunks too") {
+TEST_CASE("score() returns the loss and the share of correct predictions, with and without chunks") {
   for (const int64_t chunks : {1, 3}) {
     CAPTURE(chunks);
     AutoregressiveOptions options = small_options("linear", Head::categorical);
@@ -138,21 +141,21 @@ TEST_CASE("scores are the loss and the share of right guesses, in chunks too") {
 
     const auto logits = model.forward(slice(batch.tokens, 1, 0, -1), {}).to_vector();
     const auto targets = slice(batch.tokens, 1, 1, 9).to_vector(), weights = batch.mask.to_vector();
-    double right = 0, counted = 0;
+    double correct = 0, unmasked = 0;
     for (size_t i = 0; i < targets.size(); ++i) {
       const auto row = logits.begin() + static_cast<std::ptrdiff_t>(7 * i);
-      right += weights[i] * (std::max_element(row, row + 7) - row == targets[i]);
-      counted += weights[i];
+      correct += weights[i] * (std::max_element(row, row + 7) - row == targets[i]);
+      unmasked += weights[i];
     }
-    CHECK(counted < 40);
-    CHECK(scores.accuracy == doctest::Approx(right / counted));
+    CHECK(unmasked < 40);
+    CHECK(scores.accuracy == doctest::Approx(correct / unmasked));
   }
   AutoregressiveModel mixtures(small_options("linear"));
   mixtures.initialize(3);
   CHECK(mixtures.score({.tokens = random_tokens(2, 5, 256), .mask = {}, .labels = {}}).accuracy == -1);
 }
 
-TEST_CASE("zero-length sequences, batches of one, and sequences that are too long") {
+TEST_CASE("empty sequences, batches of one, and errors for long sequences and invalid options") {
   AutoregressiveModel model(small_options("linear"));
   model.initialize(1);
   CHECK(model.forward(Tensor::zeros({2, 0}, DType::uint8), {}).shape() == Shape{2, 0, 6});
@@ -161,8 +164,14 @@ TEST_CASE("zero-length sequences, batches of one, and sequences that are too lon
                        "model: inputs (2, 12) must be (batch, length) with length at most 11", ShapeError);
   AutoregressiveOptions bad = small_options("linear");
   bad.value_dim = 8;
-  CHECK_THROWS_AS(AutoregressiveModel{bad}, ConfigError);
-  CHECK_THROWS_WITH(
-      attention_kind("liner"),
-      "unknown attention kind \"liner\" (known: linear, softmax, lsh); did you mean \"linear\"?");
+  CHECK_THROWS_WITH_AS(AutoregressiveModel{bad},
+                       "value_dim: expected less than the width (heads x head_dim = 8), got 8", OptionError);
+  bad.value_dim = 0;
+  bad.encoder.heads = bad.encoder.head_dim = 1;
+  CHECK_THROWS_WITH_AS(AutoregressiveModel{bad},
+                       "value_dim: the width (heads x head_dim = 1) is too small for values and positions",
+                       OptionError);
+  CHECK_THROWS_WITH(attention_kind("liner"),
+                    doctest::Contains("unknown attention kind \"liner\" (known: linear, softmax, lsh"));
+  CHECK_THROWS_WITH(attention_kind("liner"), doctest::Contains("; did you mean \"linear\"?"));
 }

@@ -1,4 +1,4 @@
-// Feed-forward and loss chunks of whole models.
+// Tests of models with feed-forward and loss chunks.
 #include <doctest/doctest.h>
 
 #include "core/allocator.h"
@@ -24,7 +24,7 @@ AutoregressiveOptions options_of(Form form, Head head) {
   return options;
 }
 
-// Loss and gradients of a float64 model, one after another.
+// Returns the loss and the gradients of a float64 model in one list.
 std::vector<double> results_of(const AutoregressiveOptions& options, const Batch& batch) {
   AutoregressiveModel model(options);
   model.initialize(3);
@@ -49,13 +49,13 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
 Batch batch_of(const AutoregressiveOptions& options, bool masked) {
   Batch batch{random_tokens(kBatch, kLength + 1, options.vocabulary), {}, {}};
   if (!masked) return batch;
-  // Whole chunks without a counted row are among them.
+  // In some chunks, all rows are masked.
   batch.mask = Tensor::zeros({kBatch, kLength}, DType::uint8);
   for (int64_t i = 0; i < batch.mask.numel(); ++i) batch.mask.data<uint8_t>()[i] = i > 15 && i % 3 != 0;
   return batch;
 }
 
-// Bytes above the parameters and their gradients at the highest point of a training step.
+// Returns the peak memory of a training step, without parameters and their gradients.
 int64_t step_peak(const AutoregressiveOptions& options) {
   AutoregressiveModel model(options);
   model.initialize(3);
@@ -72,7 +72,7 @@ int64_t step_peak(const AutoregressiveOptions& options) {
 
 }  // namespace
 
-TEST_CASE("feed-forward and loss chunks change neither loss nor gradients, dropout on") {
+TEST_CASE("feed-forward and loss chunks change neither loss nor gradients, with dropout") {
   for (const Form form : {Form::post, Form::pre, Form::recompute, Form::reversible})
     for (const Head head : {Head::logistic_mixture, Head::categorical})
       for (const bool masked : {false, true}) {
@@ -91,7 +91,7 @@ TEST_CASE("feed-forward and loss chunks change neither loss nor gradients, dropo
       }
 }
 
-TEST_CASE("a batch in which no token counts has loss and gradients of zero, in chunks too") {
+TEST_CASE("the loss and gradients of a fully masked batch are zero, with chunks, too") {
   AutoregressiveOptions options = options_of(Form::reversible, Head::categorical);
   options.loss_chunks = 4;
   Batch batch = batch_of(options, true);
@@ -99,7 +99,7 @@ TEST_CASE("a batch in which no token counts has loss and gradients of zero, in c
   for (const double value : results_of(options, batch)) CHECK(value == 0);
 }
 
-TEST_CASE("memory of a step falls about as one over the chunks, backward included") {
+TEST_CASE("the memory of a step is about inversely proportional to the number of chunks") {
   AutoregressiveOptions options = options_of(Form::reversible, Head::categorical);
   options.max_length = 128;
   options.encoder.dropout = 0;

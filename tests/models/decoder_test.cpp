@@ -20,7 +20,7 @@ double parallel_against_recurrent(AutoregressiveModel& model, int64_t batch) {
   const Tensor parallel = model.forward(tokens, {});
   Decoder decoder(model, batch);
   double worst = 0;
-  for (int repeat = 0; repeat < 2; ++repeat) {  // again after reset()
+  for (int repeat = 0; repeat < 2; ++repeat) {  // the second time after reset()
     for (int64_t t = 0; t < 11; ++t) {
       const Tensor column = tokens.view({batch}, {11}, t).clone();
       const Tensor& outputs = decoder.step(column);
@@ -33,10 +33,20 @@ double parallel_against_recurrent(AutoregressiveModel& model, int64_t batch) {
   return worst;
 }
 
+// Returns small models of every recurrent kind and both heads, and a reversible model with axial positions.
+std::vector<AutoregressiveOptions> recurrent_models() {
+  std::vector<AutoregressiveOptions> models;
+  for (const Head head : {Head::logistic_mixture, Head::categorical}) {
+    for (const std::string& attention : recurrent_kinds()) models.push_back(small_options(attention, head));
+    models.push_back(reformer_options("linear", head));
+  }
+  return models;
+}
+
 }  // namespace
 
 TEST_CASE("recurrent decoding of the whole model equals its parallel form") {
-  for (const char* attention : {"linear", "softmax"})
+  for (const std::string& attention : recurrent_kinds())
     for (const bool pre_norm : {false, true})
       for (const Activation activation : {Activation::relu, Activation::gelu}) {
         CAPTURE(attention);
@@ -52,7 +62,7 @@ TEST_CASE("recurrent decoding of the whole model equals its parallel form") {
 }
 
 TEST_CASE("recurrent decoding of a reversible model with axial positions equals its parallel form") {
-  for (const char* attention : {"linear", "softmax"}) {
+  for (const std::string& attention : recurrent_kinds()) {
     AutoregressiveModel model(reformer_options(attention));
     model.initialize(4);
     for (const int64_t batch : {1, 3}) CHECK(parallel_against_recurrent(model, batch) < 1e-5);
@@ -61,9 +71,13 @@ TEST_CASE("recurrent decoding of a reversible model with axial positions equals 
   }
 }
 
-TEST_CASE("a decoding step allocates nothing") {
-  for (const auto& options :
-       {small_options("linear"), small_options("softmax"), reformer_options("linear")}) {
+TEST_CASE("a decoding step allocates no memory") {
+  std::vector<AutoregressiveOptions> models;
+  for (const std::string& attention : recurrent_kinds()) {
+    models.push_back(small_options(attention));
+    models.push_back(reformer_options(attention));
+  }
+  for (const auto& options : models) {
     AutoregressiveModel model(options);
     model.initialize(1);
     Decoder decoder(model, 5);
@@ -75,7 +89,7 @@ TEST_CASE("a decoding step allocates nothing") {
   }
 }
 
-TEST_CASE("the state of linear attention does not grow, and steps beyond the longest sequence are errors") {
+TEST_CASE("the state of linear attention has a fixed size, and steps after the maximum length are errors") {
   AutoregressiveModel model(small_options("linear"));
   model.initialize(1);
   Decoder decoder(model, 2);
@@ -86,11 +100,11 @@ TEST_CASE("the state of linear attention does not grow, and steps beyond the lon
                        ShapeError);
 }
 
-TEST_CASE("both ways of generating draw the same images, however batches are cut") {
-  for (const char* attention : {"linear", "softmax"}) {
+TEST_CASE("both modes of generation draw the same images, and batches have no effect") {
+  for (const std::string& attention : recurrent_kinds()) {
     AutoregressiveModel model(small_options(attention));
     model.initialize(4);
-    model.convert(DType::float64);  // so that rounding does not change a draw
+    model.convert(DType::float64);  // rounding must not change a draw
     const Tensor prefix = random_tokens(4, 3, 256);
     const Tensor recurrent = generate(model, prefix, 12, {.seed = 9});
     const Tensor recompute = generate(model, prefix, 12, {.mode = GenerationMode::recompute, .seed = 9});
@@ -103,33 +117,32 @@ TEST_CASE("both ways of generating draw the same images, however batches are cut
   }
 }
 
-TEST_CASE("cuda: sequences drawn on a device are those of the CPU, and the host waits at the end only") {
+TEST_CASE("cuda: sequences drawn on a device equal those of the CPU, and the host waits only at the end") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())
-    for (const std::string attention : {"linear", "softmax", "axial"})
-      for (const Head head : {Head::logistic_mixture, Head::categorical}) {
-        CAPTURE(attention);
-        AutoregressiveModel model(attention == "axial" ? reformer_options("linear", head)
-                                                       : small_options(attention, head));
-        model.initialize(3);
-        model.convert(DType::float64);  // so that rounding does not change a draw
-        const Tensor prefix = Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2});
-        const Tensor expected = generate(model, prefix, 12, {.seed = 9});
-        model.move(device);
-        for (const bool graphs : {false, true})
-          for (const int64_t length : {12, 5, 3, 2}) {
-            int64_t before = 0, after = 0;
-            if constexpr (kHasCuda) before = cuda::host_waits();
-            const Tensor found = generate(model, prefix, length, {.seed = 9, .graphs = graphs});
-            if constexpr (kHasCuda) after = cuda::host_waits();
-            CHECK(after - before == 2);  // for the check of the logits and for the tokens
-            CHECK(max_difference(found, expected.view({3, length}, {12, 1})) == 0);
-          }
-      }
+    for (const AutoregressiveOptions& options : recurrent_models()) {
+      CAPTURE(options.encoder.attention);
+      AutoregressiveModel model(options);
+      model.initialize(3);
+      model.convert(DType::float64);  // rounding must not change a draw
+      const Tensor prefix = Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2});
+      const Tensor expected = generate(model, prefix, 12, {.seed = 9});
+      model.move(device);
+      for (const bool graphs : {false, true})
+        for (const int64_t length : {12, 5, 3, 2}) {
+          int64_t before = 0, after = 0;
+          if constexpr (kHasCuda) before = cuda::host_waits();
+          const Tensor found = generate(model, prefix, length, {.seed = 9, .graphs = graphs});
+          if constexpr (kHasCuda) after = cuda::host_waits();
+          CHECK(after - before == 2);  // for the check of the logits and for the tokens
+          CHECK(max_difference(found, expected.view({3, length}, {12, 1})) == 0);
+        }
+    }
 }
 
-// In float32, in which no other test draws: the kernels have not run when the recording begins.
-TEST_CASE("cuda: what draws tokens has run before it is recorded, also where the first ones are given") {
+// Uses float32, in which no other test draws tokens, so that the sampling kernels have not run before the
+// capture.
+TEST_CASE("cuda: sampling kernels run before the capture of a graph, even if the first tokens are given") {
   for (const Device device : other_devices())
     for (const Head head : {Head::logistic_mixture, Head::categorical}) {
       AutoregressiveModel model(small_options("linear", head));
@@ -143,18 +156,18 @@ TEST_CASE("cuda: what draws tokens has run before it is recorded, also where the
     }
 }
 
-TEST_CASE("cuda: repeated positions of decoding go on from any number of given tokens") {
+TEST_CASE("cuda: replayed decoding steps continue prefixes of any length") {
   for (const Device device : other_devices())
-    for (const std::string attention : {"linear", "softmax"}) {
+    for (const std::string& attention : recurrent_kinds()) {
       AutoregressiveModel model(small_options(attention));
       model.initialize(3);
       model.convert(DType::float64);
       const Tensor all = generate(model, random_tokens(2, 1, 256), 12, {.seed = 5});
       model.move(device);
       const int64_t before = allocator(device).stats().active;
-      for (const int64_t given : {1, 2, 3, 7, 11, 12}) {
-        CAPTURE(given);
-        const Tensor prefix = all.view({2, given}, {12, 1}).clone();
+      for (const int64_t length : {1, 2, 3, 7, 11, 12}) {
+        CAPTURE(length);
+        const Tensor prefix = all.view({2, length}, {12, 1}).clone();
         CHECK(max_difference(generate(model, prefix, 12, {.seed = 5}), all) == 0);
       }
       CHECK(allocator(device).stats().active == before);

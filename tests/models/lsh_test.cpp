@@ -12,18 +12,15 @@ using namespace tapeformer::test;
 
 namespace {
 
-std::unique_ptr<Attention> make_lsh(const std::vector<std::pair<std::string, OptionValue>>& given) {
-  const AttentionKind& kind = attention_kind("lsh");
-  OptionValues values(kind.options);
-  for (const auto& [name, value] : given) values.set(name, value);
-  return kind.make(values, 0);
+std::unique_ptr<Attention> make_lsh(const std::vector<std::pair<std::string, OptionValue>>& options) {
+  return make_attention("lsh", attention_kind("lsh").values(options), 0);
 }
 
 const Tensor kQ = normal({2, 40, 2, 6}, 1), kV = normal({2, 40, 2, 6}, 2);
 
-Tensor run(const Attention& attention, const ForwardContext& context, const std::string& place = "layers.0",
+Tensor run(const Attention& attention, const ForwardContext& context, const std::string& name = "layers.0",
            const Tensor& q = kQ) {
-  return attention.forward(q, q, kV, {.causal = true, .key_lengths = {}}, context, place);
+  return attention.forward(q, q, kV, {.causal = true, .key_lengths = {}}, context, name);
 }
 
 AutoregressiveOptions lsh_options(int64_t chunk_length) {
@@ -34,7 +31,7 @@ AutoregressiveOptions lsh_options(int64_t chunk_length) {
 
 }  // namespace
 
-TEST_CASE("lsh: training draws fresh rotations every step, evaluation always the same") {
+TEST_CASE("lsh: training draws new rotations in every step, evaluation always the same") {
   const auto lsh = make_lsh({{"chunk_length", int64_t{4}}});
   const Tensor first = run(*lsh, {.training = true, .seed = 1, .step = 1});
   CHECK(max_difference(first, run(*lsh, {.training = true, .seed = 1, .step = 1})) == 0);
@@ -46,23 +43,7 @@ TEST_CASE("lsh: training draws fresh rotations every step, evaluation always the
   CHECK(max_difference(evaluated, run(*lsh, {.seed = 1, .step = 2})) == 0);
 }
 
-TEST_CASE("attention kinds without a recurrent form give a reason, and flops of LSH depend on its chunks") {
-  for (const AttentionKind& kind : attention_kinds()) {
-    CAPTURE(kind.name);
-    CHECK(kind.capabilities.no_recurrence.empty() == kind.capabilities.recurrent);
-    const OptionValues options(kind.options);
-    const double one = kind.flops(options, 4096, 32), two = kind.flops(options, 8192, 32);
-    CHECK(two / one == (kind.name == "softmax" ? 4 : 2));  // linear in the length
-  }
-  const AttentionKind& lsh = attention_kind("lsh");
-  OptionValues options(lsh.options);
-  options.set("rounds", int64_t{2});
-  options.set("chunk_length", int64_t{64});
-  CHECK(lsh.flops(options, 1024, 32) == 4.0 * 32 * (2 * 96) * 1024);
-  CHECK(lsh.flops(options, 64, 32) == attention_kind("softmax").flops({}, 64, 32));  // one chunk is exact
-}
-
-TEST_CASE("lsh: evaluation of an example does not depend on its batch") {
+TEST_CASE("lsh: the evaluation of a sequence does not depend on its batch") {
   const auto lsh = make_lsh({{"chunk_length", int64_t{4}}});
   const Tensor both = run(*lsh, {});
   const Tensor q = contiguous(slice(kQ, 0, 1, 2)), v = contiguous(slice(kV, 0, 1, 2));
@@ -84,12 +65,7 @@ TEST_CASE("lsh: chunks of one to three positions have at most as many buckets as
   CHECK(lsh_bucket_count({.chunk_length = 16}, 2048) == 256);
 }
 
-TEST_CASE("lsh: dropout of attention weights is refused, not ignored") {
-  const AttentionKind& kind = attention_kind("lsh");
-  CHECK_THROWS_AS(kind.make(OptionValues(kind.options), 0.1), ConfigError);
-}
-
-TEST_CASE("lsh: a replay takes the buckets of the first pass, though its inputs moved") {
+TEST_CASE("lsh: a replay uses the buckets of the first pass although its inputs differ") {
   const auto lsh = make_lsh({{"chunk_length", int64_t{4}}});
   Decisions decisions;
   const ForwardContext context{.training = true, .seed = 1, .step = 1, .decisions = &decisions};
@@ -99,8 +75,9 @@ TEST_CASE("lsh: a replay takes the buckets of the first pass, though its inputs 
   const LshOptions options{.chunk_length = 4, .causal = true};
   const Tensor kept = lsh_buckets(kQ, options, RandomStream(1, "layers.0.rotations", 1));
   CHECK(max_difference(run(*lsh, context, "layers.0", moved), lsh_attention(moved, kV, kept, options)) == 0);
-  const ForwardContext afresh{.training = true, .seed = 1, .step = 1};
-  CHECK(max_difference(run(*lsh, afresh, "layers.0", moved), lsh_attention(moved, kV, kept, options)) > 0);
+  const ForwardContext without_decisions{.training = true, .seed = 1, .step = 1};
+  CHECK(max_difference(run(*lsh, without_decisions, "layers.0", moved),
+                       lsh_attention(moved, kV, kept, options)) > 0);
 }
 
 TEST_CASE("lsh: a preset sets the options that are not given") {
@@ -115,14 +92,14 @@ TEST_CASE("lsh: a preset sets the options that are not given") {
     options.rounds = 2;
     options.chunk_length = 5;
     options.buckets = 10;
-    const std::vector<std::pair<std::string, OptionValue>> given = {{"preset", std::string(name)},
-                                                                    {"rounds", int64_t{2}},
-                                                                    {"chunk_length", int64_t{5}},
-                                                                    {"buckets", int64_t{10}}};
+    const std::vector<std::pair<std::string, OptionValue>> set = {{"preset", std::string(name)},
+                                                                  {"rounds", int64_t{2}},
+                                                                  {"chunk_length", int64_t{5}},
+                                                                  {"buckets", int64_t{10}}};
     const Tensor plain = expected(options);
-    CHECK(max_difference(run(*make_lsh(given), context), plain) == 0);
+    CHECK(max_difference(run(*make_lsh(set), context), plain) == 0);
     auto with = [&](const char* option, const char* value) {
-      auto more = given;
+      auto more = set;
       more.emplace_back(option, std::string(value));
       return run(*make_lsh(more), context);
     };
@@ -139,9 +116,9 @@ TEST_CASE("lsh: a preset sets the options that are not given") {
   }
 }
 
-TEST_CASE("lsh: bad numbers of buckets are errors, and short prefixes of a good one are not") {
-  CHECK_THROWS_WITH_AS(make_lsh({{"buckets", int64_t{7}}}), "attention.buckets must be even, not 7",
-                       ConfigError);
+TEST_CASE("lsh: invalid numbers of buckets are errors, prefixes with fewer positions than buckets are not") {
+  CHECK_THROWS_WITH_AS(make_lsh({{"buckets", int64_t{7}}}),
+                       "attention_options.buckets: expected an even number, got 7", OptionError);
   const auto lsh = make_lsh({{"chunk_length", int64_t{4}}, {"buckets", int64_t{64}}});
   for (const bool training : {false, true})
     CHECK_THROWS_WITH_AS(run(*lsh, {.training = training}),
@@ -153,7 +130,7 @@ TEST_CASE("lsh: bad numbers of buckets are errors, and short prefixes of a good 
   }
 }
 
-TEST_CASE("lsh: the model has no key projection, and generates by running prefixes again") {
+TEST_CASE("lsh: the model has no key projection and generates in mode recompute") {
   AutoregressiveModel model(lsh_options(3));
   model.initialize(1);
   for (const auto& [name, parameter] : model.parameters())
@@ -163,10 +140,11 @@ TEST_CASE("lsh: the model has no key projection, and generates by running prefix
   CHECK(images.shape() == Shape{2, 12});
   CHECK(images.to_vector() ==
         generate(model, prefix, 12, {.mode = GenerationMode::recompute, .seed = 9}).to_vector());
-  CHECK_THROWS_WITH(generate(model, prefix, 12, {.seed = 9}), doctest::Contains("--mode recompute"));
+  CHECK_THROWS_WITH(generate(model, prefix, 12, {.seed = 9}),
+                    doctest::Contains("attention kind \"lsh\" has no recurrent form: a new token"));
 }
 
-TEST_CASE("lsh: a model refuses chunks and buckets that do not suit its sequences") {
+TEST_CASE("lsh: chunks and buckets that do not suit the length of the model are errors") {
   auto make = [](int64_t chunk_length, int64_t buckets) {
     AutoregressiveOptions options = lsh_options(chunk_length);
     options.encoder.attention_options.set("buckets", buckets);
@@ -175,12 +153,16 @@ TEST_CASE("lsh: a model refuses chunks and buckets that do not suit its sequence
   const int64_t length = lsh_options(4).max_length;
   make(length, 0);
   make(4, length / 2 * 2);
-  CHECK_THROWS_WITH_AS(make(length + 1, 0), doctest::Contains("are longer than the sequences"), ConfigError);
+  CHECK_THROWS_WITH_AS(make(length + 1, 0),
+                       doctest::Contains("chunk_length: expected at most the length of the sequences, 11"),
+                       OptionError);
   CHECK_THROWS_WITH_AS(make(4, length / 2 * 2 + 2), doctest::Contains("buckets are more than the"),
                        ConfigError);
   CHECK_THROWS_WITH_AS(make(length, 4), doctest::Contains("fits in one chunk"), ConfigError);
-  CHECK_THROWS_WITH_AS(make(0, -1), doctest::Contains("chunks of 64 are longer"),
-                       ConfigError);  // the preset's
+  CHECK_THROWS_WITH_AS(
+      make(0, -1),
+      doctest::Contains("chunk_length: expected at most the length of the sequences, 11, got 64"),
+      OptionError);  // from the preset
   AutoregressiveOptions options = lsh_options(4);
   options.max_length = 500;
   options.encoder.attention_options.set("buckets", int64_t{130});
@@ -188,7 +170,7 @@ TEST_CASE("lsh: a model refuses chunks and buckets that do not suit its sequence
                        ConfigError);
   options.encoder.attention_options.set("hash", std::string("hyperplanes"));
   CHECK_NOTHROW(AutoregressiveModel{options});
-  // fast_transformers' 64 buckets can be given up for a number that follows from the length.
+  // buckets = 0 replaces the 64 buckets of fast_transformers by a number that depends on the length.
   options = lsh_options(4);
   options.encoder.attention_options.set("preset", std::string("fast_transformers"));
   CHECK_THROWS_AS(AutoregressiveModel{options}, ConfigError);

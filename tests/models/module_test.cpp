@@ -11,7 +11,7 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("the paper's models have the paper's number of parameters") {
+TEST_CASE("the models of the paper have the number of parameters of the paper") {
   AutoregressiveOptions options;
   options.encoder.attention_options = OptionValues(attention_kind("linear").options);
   options.max_length = 783;
@@ -21,7 +21,7 @@ TEST_CASE("the paper's models have the paper's number of parameters") {
   CHECK(parameter_count(AutoregressiveModel(options)) == 12'677'150);
 }
 
-TEST_CASE("parameters carry the names of the contract") {
+TEST_CASE("names of parameters") {
   const AutoregressiveModel model(small_options("linear"));
   std::vector<std::string> names;
   for (const auto& [name, tensor] : model.parameters()) names.push_back(name);
@@ -35,7 +35,7 @@ TEST_CASE("parameters carry the names of the contract") {
   CHECK(model.buffers().size() == 1);
 }
 
-TEST_CASE("initialisation is PyTorch's default and a function of seed and name only") {
+TEST_CASE("initialisation is PyTorch's default and depends only on the seed and the name") {
   const Linear layer(100, 400);
   layer.initialize(1);
   double largest = 0, square = 0;

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <map>
 
 #include "core/allocator.h"
 #include "models/autoregressive_model.h"
@@ -20,13 +19,13 @@ namespace {
 
 const ForwardContext kTraining{.training = true, .seed = 5, .step = 2};
 
-// Attention that puts each position into one of two buckets by a bit so far behind the comma that rounding
-// decides it: the worst case of LSH attention. `keep` false is a kind that forgets its decisions.
+// Attention that sorts positions into two buckets by a bit that rounding changes: the worst case of LSH
+// attention. If `keep` is false, a replay decides again.
 class RoundingAttention final : public Attention {
  public:
   explicit RoundingAttention(bool keep) : keep_(keep) {}
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask&,
-                 const ForwardContext& context, const std::string& place) const override {
+                 const ForwardContext& context, const std::string& name) const override {
     const auto decide = [&] {
       const Tensor buckets = Tensor::zeros({q.size(0), q.size(1), 1, 1}, q.dtype());
       for (int64_t b = 0; b < q.size(0); ++b)
@@ -37,7 +36,7 @@ class RoundingAttention final : public Attention {
         }
       return buckets;
     };
-    const Tensor buckets = keep_ && context.decisions ? context.decisions->at(place, decide) : decide();
+    const Tensor buckets = keep_ && context.decisions ? context.decisions->at(name, decide) : decide();
     return mul(add(mul(q, buckets), k), v);
   }
 
@@ -45,40 +44,45 @@ class RoundingAttention final : public Attention {
   bool keep_;
 };
 
-// Lists the two kinds of this file, which no program may see, as long as it lives.
-class TestKinds {
- public:
-  TestKinds() {
-    for (const bool keep : {true, false})
-      kinds().push_back({.name = keep ? "test-deciding" : "test-forgetful",
-                         .help = "",
-                         .capabilities = {.causal = true},
-                         .options = {},
-                         .make = [keep](const OptionValues&, double) {
-                           return std::make_unique<RoundingAttention>(keep);
-                         }});
-  }
-  ~TestKinds() { kinds().resize(kinds().size() - 2); }
-  TestKinds(const TestKinds&) = delete;
-  TestKinds& operator=(const TestKinds&) = delete;
+AttentionKind rounding_kind(const std::string& name, bool keep) {
+  return {.name = name,
+          .help = "",
+          .capabilities = {.causal = true},
+          .options = {},
+          .make = [keep](const OptionValues&, double) { return std::make_unique<RoundingAttention>(keep); }};
+}
 
- private:
-  static std::vector<AttentionKind>& kinds() {
-    return const_cast<std::vector<AttentionKind>&>(attention_kinds());
-  }
-};
+void register_test_kinds() {
+  static const bool registered = [] {
+    register_attention_kind(rounding_kind("test-deciding", true));
+    register_attention_kind(rounding_kind("test-forgetful", false));
+    AttentionKind irreversible = rounding_kind("test-irreversible", true);
+    irreversible.capabilities.reversible = unsupported("it is a test");
+    register_attention_kind(irreversible);
+    return true;
+  }();
+  CHECK(registered);
+}
+
+// Returns the reversible kinds and a kind whose decisions change with rounding.
+std::vector<std::string> tested_kinds() {
+  register_test_kinds();
+  std::vector<std::string> names = reversible_kinds();
+  names.emplace_back("test-deciding");
+  return names;
+}
 
 EncoderOptions reversible_options(const std::string& attention, int64_t layers) {
   EncoderOptions options = small_options(attention).encoder;
   options.layers = layers;
   options.dropout = 0.2;
-  options.attention_dropout = attention == "softmax" ? 0.2 : 0;
+  options.attention_dropout = attention_kind(attention).capabilities.weight_dropout ? 0.2 : 0;
   options.pre_norm = true;
   options.reversible = true;
   return options;
 }
 
-// The result of an encoder on x, with the gradients of x and of every parameter.
+// The result of an encoder, the gradients of all parameters and the gradient of the input.
 struct Pass {
   std::vector<double> result;
   std::vector<std::vector<double>> gradients;
@@ -100,22 +104,22 @@ Pass pass_of(const Encoder& encoder, const Tensor& x, const std::function<Tensor
   return pass;
 }
 
-// The reversible arithmetic with everything on the tape.
-Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardContext& given) {
+// Computes the reversible encoder with all activations on the tape.
+Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardContext& pass) {
   Decisions decisions;
-  ForwardContext context = given;
+  ForwardContext context = pass;
   context.decisions = &decisions;
   Tensor x1 = x, x2 = x;
   for (const auto& layer : encoder.layers) {
-    x1 = add(x1, layer->attention_branch(x2, {}, context));
+    x1 = add(x1, layer->attention_change(x2, {}, context));
     const Tensor rows = reshape(x1, {x1.size(0) * x1.size(1), x1.size(2)});
-    x2 = add(x2, reshape(layer->feedforward_branch(rows, 0, context), x1.shape()));
+    x2 = add(x2, reshape(layer->feedforward_change(rows, 0, context), x1.shape()));
   }
   return encoder.norm.forward(concat({x1, x2}, -1));
 }
 
-// Largest difference over the gradients of a tensor, relative to its largest; tensors whose gradient is zero
-// but for rounding count by their size against 1e-4.
+// Returns the maximum over all tensors of the largest difference of gradients over the largest gradient,
+// which is taken as at least 1e-4.
 double gradient_error(const Pass& a, const Pass& b) {
   double worst = 0;
   for (size_t i = 0; i < a.gradients.size(); ++i) {
@@ -143,8 +147,7 @@ Comparison reversible_against_stored(const EncoderOptions& options) {
   return {stored.result == found.result, gradient_error(stored, found)};
 }
 
-// Bytes above those before the step at the highest point of a forward and a backward pass; gradients of
-// parameters exist already.
+// Returns the peak memory of a forward and a backward pass, without parameters and their gradients.
 int64_t activation_peak(const EncoderOptions& options) {
   Encoder encoder(options);
   encoder.initialize(3);
@@ -160,25 +163,35 @@ int64_t activation_peak(const EncoderOptions& options) {
   return peak;
 }
 
+// Returns the memory of the decisions of one pass, with the input of activation_peak().
+int64_t decision_bytes(const EncoderOptions& options) {
+  Encoder encoder(options);
+  encoder.initialize(3);
+  Decisions decisions;
+  ForwardContext context = kTraining;
+  context.decisions = &decisions;
+  encoder.forward(normal({2, 64, options.width()}, 4, DType::float32), {}, context);
+  return decisions.bytes();
+}
+
 }  // namespace
 
-TEST_CASE("reversible gradients equal stored ones, dropout on") {
-  const TestKinds kinds;
-  for (const char* attention : {"linear", "softmax", "lsh", "test-deciding"})
+TEST_CASE("reversible gradients equal the gradients of stored activations, with dropout") {
+  for (const std::string& attention : tested_kinds())
     for (const int64_t layers : {1, 6, 24}) {
       CAPTURE(attention);
       CAPTURE(layers);
       const Comparison comparison = reversible_against_stored(reversible_options(attention, layers));
-      MESSAGE(std::string(attention) << ", depth " << layers << ": error " << comparison.gradient_error);
+      MESSAGE(attention << ", depth " << layers << ": error " << comparison.gradient_error);
       CHECK(comparison.same_result);
       CHECK(comparison.gradient_error < 1e-9);
     }
 }
 
-TEST_CASE("control: a replay that decides anew gives wrong gradients") {
-  const TestKinds kinds;
+TEST_CASE("control: a replay that decides again gives wrong gradients") {
+  register_test_kinds();
   const Comparison comparison = reversible_against_stored(reversible_options("test-forgetful", 6));
-  MESSAGE("deciding anew: gradient error " << comparison.gradient_error);
+  MESSAGE("decisions repeated: gradient error " << comparison.gradient_error);
   CHECK(comparison.same_result);
   CHECK(comparison.gradient_error > 1e-2);
 }
@@ -193,7 +206,7 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
     const ReplayContext context(kTraining);
     auto blocks = reversible_blocks(encoder.layers, 1, 3, {}, context);
     if (!replays_draws) {
-      // The second call of each branch takes the numbers of another step.
+      // The second call of each branch draws the numbers of another step.
       const ForwardContext other{.training = true, .seed = 5, .step = 3};
       const auto others = reversible_blocks(encoder.layers, 1, 3, {}, ReplayContext(other));
       for (size_t i = 0; i < blocks.size(); ++i) {
@@ -215,7 +228,7 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
   CHECK(gradient_error(stored, wrong) > 1e-2);
 }
 
-TEST_CASE("backward brings the inputs of a stack back, at every depth") {
+TEST_CASE("backward reconstructs the inputs of a stack at every depth") {
   for (const DType dtype : {DType::float64, DType::float32})
     for (const int64_t layers : {1, 6, 24, 48}) {
       Encoder encoder(reversible_options("linear", layers));
@@ -225,42 +238,35 @@ TEST_CASE("backward brings the inputs of a stack back, at every depth") {
       auto blocks = reversible_blocks(encoder.layers, 1, 3, {}, context);
       const Shape shape{21, encoder.options().width()};
       const Tensor x1 = require_grad(normal(shape, 1, dtype)), x2 = require_grad(normal(shape, 2, dtype));
-      // What the first block gets: in forward, and last of all in backward.
-      std::vector<Tensor> seen;
+      // The inputs of the first block in forward and in backward.
+      std::vector<Tensor> inputs;
       const auto first = blocks[0].f.function;
       blocks[0].f.function = [&](const Tensor& rows, int64_t row) {
-        seen.push_back(detach(rows).clone());
+        inputs.push_back(detach(rows).clone());
         return first(rows, row);
       };
       const Tensor y = reversible(blocks, x1, x2, tensors_of(encoder.parameters()));
       backward(sum(y));
-      REQUIRE(seen.size() == 2);
-      CHECK(max_difference(seen[0], x2) == 0);
-      const double error = max_difference(seen[1], x2);
+      REQUIRE(inputs.size() == 2);
+      CHECK(max_difference(inputs[0], x2) == 0);
+      const double error = max_difference(inputs[1], x2);
       MESSAGE("depth " << layers << ", " << std::string(name_of(dtype)) << ": inversion error " << error);
-      CHECK(error > 0);  // it was computed, not kept
+      CHECK(error > 0);  // reconstructed, not stored
       CHECK(error < (dtype == DType::float64 ? 1e-10 : 1e-3));
       const int64_t width = shape[1];
       CHECK(max_difference(slice(y, 1, width, 2 * width), x2) > 1e-2);
     }
 }
 
-TEST_CASE("activation memory of a reversible stack grows with the depth by its decisions only") {
-  const TestKinds kinds;
-  constexpr int64_t kPositions = 2 * 64, kHeads = 2, kRounds = 4;
-  const std::map<std::string, int64_t> decision_bytes = {
-      {"linear", 0},
-      {"softmax", 0},
-      {"test-deciding", kPositions * 4},          // a float a position
-      {"lsh", kPositions * kHeads * kRounds * 4}  // a bucket a position, head and round
-  };
-  for (const auto& [attention, bytes] : decision_bytes) {
+TEST_CASE("activation memory of a reversible stack grows with the depth only by decisions") {
+  for (const std::string& attention : tested_kinds()) {
     CAPTURE(attention);
+    const int64_t bytes = decision_bytes(reversible_options(attention, 1));
     const int64_t shallow = activation_peak(reversible_options(attention, 2));
     for (const int64_t layers : {4, 8, 16, 32})
       CHECK(activation_peak(reversible_options(attention, layers)) - shallow == (layers - 2) * bytes);
   }
-  // Control: without reversible layers every layer keeps many tensors of its size.
+  // Control: without reversible layers, each layer stores more than 8 tensors of the size of its output.
   EncoderOptions stored = reversible_options("linear", 2);
   stored.reversible = false;
   const int64_t shallow = activation_peak(stored);
@@ -268,7 +274,7 @@ TEST_CASE("activation memory of a reversible stack grows with the depth by its d
   CHECK(activation_peak(stored) - shallow > 2 * 8 * 2 * 64 * stored.width() * 4);
 }
 
-TEST_CASE("the tape of a reversible model is as long for many layers as for one") {
+TEST_CASE("the length of the tape of a reversible model does not depend on the number of layers") {
   int64_t sizes[2];
   for (const int64_t layers : {1, 16}) {
     Encoder encoder(reversible_options("softmax", layers));
@@ -280,9 +286,8 @@ TEST_CASE("the tape of a reversible model is as long for many layers as for one"
   CHECK(sizes[0] == sizes[1]);
 }
 
-TEST_CASE("recomputed layers take their decisions again") {
-  const TestKinds kinds;
-  for (const char* attention : {"test-deciding", "softmax"}) {
+TEST_CASE("recomputed layers repeat their decisions") {
+  for (const std::string& attention : tested_kinds()) {
     EncoderOptions options = reversible_options(attention, 4);
     options.reversible = false;
     std::vector<Pass> passes;
@@ -299,17 +304,21 @@ TEST_CASE("recomputed layers take their decisions again") {
   }
 }
 
-TEST_CASE("a reversible encoder that is not pre-norm, or recomputes, says what to change") {
+TEST_CASE("errors for invalid options of reversible encoders") {
+  register_test_kinds();
   EncoderOptions options = reversible_options("linear", 1);
   options.pre_norm = false;
-  CHECK_THROWS_WITH_AS(Encoder{options},
-                       "a reversible encoder normalises before each block: set model.norm = \"pre\" or "
-                       "model.reversible = false",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(Encoder{options}, "pre_norm: reversible layers require pre-norm", OptionError);
   options = reversible_options("linear", 1);
   options.recompute = true;
   CHECK_THROWS_WITH_AS(Encoder{options},
-                       "a reversible encoder recomputes anyway: set model.recompute = false", ConfigError);
+                       "recompute: reversible layers already recompute activations: expected false",
+                       OptionError);
+  CHECK_THROWS_WITH_AS(
+      Encoder{reversible_options("test-irreversible", 1)},
+      "reversible: attention kind \"test-irreversible\" has no support for reversible layers: "
+      "it is a test",
+      OptionError);
 }
 
 TEST_CASE(

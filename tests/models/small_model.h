@@ -2,6 +2,7 @@
 #pragma once
 
 #include "models/autoregressive_model.h"
+#include "tests/models/kinds.h"
 
 namespace tapeformer::test {
 
@@ -13,8 +14,7 @@ inline AutoregressiveOptions small_options(const std::string& attention, Head he
   options.encoder.head_dim = 4;
   options.encoder.feedforward = 12;
   options.encoder.attention = attention;
-  options.encoder.attention_options = OptionValues(attention_kind(attention).options);
-  if (attention == "lsh") options.encoder.attention_options.set("chunk_length", int64_t{4});
+  options.encoder.attention_options = short_options(attention);
   options.head = head;
   options.vocabulary = head == Head::categorical ? 7 : 256;
   options.mixtures = 2;
@@ -22,7 +22,7 @@ inline AutoregressiveOptions small_options(const std::string& attention, Head he
   return options;
 }
 
-// The same with what "Reformer" adds: reversible layers and axial positions.
+// Returns the options of a small model with reversible layers and axial positions, as in "Reformer".
 inline AutoregressiveOptions reformer_options(const std::string& attention,
                                               Head head = Head::logistic_mixture) {
   AutoregressiveOptions options = small_options(attention, head);
@@ -33,7 +33,7 @@ inline AutoregressiveOptions reformer_options(const std::string& attention,
   return options;
 }
 
-// Bytes (batch, length) below `vocabulary`, a pure function of the salt.
+// Returns tokens (batch, length) uint8 below `vocabulary`. They depend only on the arguments.
 inline Tensor random_tokens(int64_t batch, int64_t length, int64_t vocabulary, uint64_t salt = 0) {
   const Tensor tokens = Tensor::empty({batch, length}, DType::uint8);
   const RandomStream stream(77, "tokens", salt);

@@ -6,6 +6,7 @@
 #include "core/allocator.h"
 #include "core/cuda/devices.h"
 #include "core/cuda/transfers.h"
+#include "tests/models/kinds.h"
 #include "tests/support/devices.h"
 #include "tests/support/temp_dir.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
@@ -34,14 +35,18 @@ Config small_config(const std::string& attention, bool reversible) {
   config.model.dropout = 0.1;
   config.model.reversible = reversible;
   config.model.norm = reversible ? "pre" : "post";
-  config.attention = OptionValues(attention_kind(attention).options);
-  if (attention == "lsh") config.attention.set("chunk_length", int64_t{4});
+  config.attention = short_options(attention);
   config.optimizer.lr = 1e-2;
   config.optimizer.ema = 0.9;
   config.train.steps = kSteps;
   config.train.eval_every = kSteps;
   config.train.log_every = 1;
   return config;
+}
+
+// Kinds that use queries as keys are tested in reversible layers, as in "Reformer".
+bool is_used_reversible(const std::string& attention) {
+  return attention_kind(attention).capabilities.shared_query_key;
 }
 
 std::string device_name() {
@@ -79,9 +84,9 @@ TEST_CASE("cuda: 20 steps of training have the same losses as on the CPU") {
     MESSAGE("skipped: " << why_no_device());
     return;
   }
-  for (const std::string attention : {"linear", "softmax", "lsh"}) {
+  for (const std::string& attention : causal_kinds()) {
     CAPTURE(attention);
-    const Config config = small_config(attention, attention == "lsh");
+    const Config config = small_config(attention, is_used_reversible(attention));
     const std::vector<double> expected = outcome_on("cpu", config).losses,
                               found = outcome_on(device_name(), config).losses;
     REQUIRE(expected.size() == kSteps + 1);
@@ -108,18 +113,19 @@ TEST_CASE("cuda: steps with axial positions copied data from the host and could 
 
 TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit") {
   if (other_devices().empty()) return;
-  for (const std::string attention : {"linear", "softmax", "lsh"})
+  for (const std::string& attention : causal_kinds())
     for (const int64_t accumulate : {1, 3}) {
-      if (accumulate > 1 && attention != "linear") continue;
+      const bool is_first_kind = attention == causal_kinds().front();
+      if (accumulate > 1 && !is_first_kind) continue;
       CAPTURE(attention);
       CAPTURE(accumulate);
-      Config config = small_config(attention, attention == "lsh");
+      Config config = small_config(attention, is_used_reversible(attention));
       config.train.accumulate = accumulate;
       config.train.eval_every = 6;  // evaluations between the replays
       config.optimizer.clip_norm = 1;
       config.schedule.warmup_steps = 10;
-      if (attention != "lsh") config.model.attention_dropout = attention == "softmax" ? 0.2 : 0.0;
-      if (attention == "linear") config.train.dropout_steps = 12;  // the layout changes at this step
+      if (attention_kind(attention).capabilities.weight_dropout) config.model.attention_dropout = 0.2;
+      if (is_first_kind) config.train.dropout_steps = 12;  // the graph changes
       config.run.cuda_graphs = false;
       const Outcome expected = outcome_on(device_name(), config);
       config.run.cuda_graphs = true;
@@ -128,7 +134,7 @@ TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit
       CHECK(found.losses == expected.losses);
       CHECK(expected.replayed == 0);
       CHECK(found.replayed ==
-            kSteps - (attention == "linear" ? 2 : 1));  // the first step of each layout is no replay
+            kSteps - (is_first_kind ? 2 : 1));  // the first step of each layout is no replay
     }
 }
 
@@ -219,10 +225,14 @@ TEST_CASE("cuda: training in bfloat16 and in TF32 stays near float32") {
     const char* attention;
     bool reversible = false, recompute = false;
     int64_t chunks = 1;
+    double bfloat16_tolerance = 0.02, tf32_tolerance = 2e-3;  // relative
   };
+  // Rounding moves queries of LSH attention to other buckets.
+  constexpr double kLsh = 0.1;
   for (const Form& form :
        {Form{"linear"}, Form{.attention = "softmax", .recompute = true},
-        Form{.attention = "lsh", .chunks = 3}, Form{.attention = "lsh", .reversible = true}}) {
+        Form{.attention = "lsh", .chunks = 3, .bfloat16_tolerance = kLsh, .tf32_tolerance = kLsh},
+        Form{.attention = "lsh", .reversible = true, .bfloat16_tolerance = kLsh, .tf32_tolerance = kLsh}}) {
     if (other_devices().empty()) break;
     CAPTURE(form.attention);
     CAPTURE(form.reversible);
@@ -241,8 +251,7 @@ TEST_CASE("cuda: training in bfloat16 and in TF32 stays near float32") {
       if constexpr (kHasCuda)
         if (!tf32 || cuda::emulated()) CHECK(found != expected);
       REQUIRE(found.size() == expected.size());
-      // Rounding moves queries of LSH attention to other buckets, which changes the losses more.
-      const double tolerance = form.attention == std::string("lsh") ? 0.1 : tf32 ? 2e-3 : 0.02;
+      const double tolerance = tf32 ? form.tf32_tolerance : form.bfloat16_tolerance;
       for (size_t i = 0; i < found.size(); ++i)
         CHECK(std::abs(found[i] - expected[i]) < tolerance * expected[i]);
     }

@@ -60,8 +60,9 @@ double total_flops(const std::vector<GemmShape>& products) {
 double attention_flops(const AutoregressiveOptions& model, int64_t length) {
   const EncoderOptions& e = model.encoder;
   const AttentionKind& kind = attention_kind(e.attention);
-  if (!kind.flops) throw ConfigError("attention kind \"" + kind.name + "\" declares no flops");
-  return kind.flops(e.attention_options, length, e.head_dim) * static_cast<double>(e.heads * e.layers);
+  if (!kind.multiply_adds) throw ConfigError("attention kind \"" + kind.name + "\" declares no cost");
+  return 2 * kind.multiply_adds(e.attention_options, {length, e.head_dim}) *
+         static_cast<double>(e.heads * e.layers);
 }
 
 GemmWork::GemmWork(std::vector<GemmShape> products, Device device) : products_(std::move(products)) {

@@ -33,7 +33,7 @@ std::vector<GemmShape> training_products(const AutoregressiveOptions& model, int
 double total_flops(const std::vector<GemmShape>& products);
 
 // Returns the floating-point operations of attention in a forward pass over one sequence, for all layers and
-// heads. Throws ConfigError if the attention kind declares no `flops`.
+// heads. Throws ConfigError if the attention kind declares no `multiply_adds`.
 double attention_flops(const AutoregressiveOptions& model, int64_t length);
 
 // Runs products on a device with its own buffers. The buffers are float32, or bfloat16 if the device computes

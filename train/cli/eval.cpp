@@ -8,6 +8,13 @@
 namespace tapeformer {
 namespace {
 
+std::string kinds_with_random_evaluation() {
+  std::string names;
+  for (const AttentionKind& kind : attention_kinds())
+    if (kind.capabilities.random_evaluation) names += (names.empty() ? "" : ", ") + kind.name;
+  return names;
+}
+
 std::vector<OptionSpec> eval_options() {
   return {checkpoint_option(),
           {.name = "split",
@@ -88,8 +95,8 @@ int run_eval(const Arguments& arguments) {
            "phone error rate.",
        .positionals = {run_positional()},
        .options = eval_options(),
-       .details =
-           "Only LSH attention draws random numbers in evaluations: --seed selects its hash rotations.",
+       .details = "--seed selects the random numbers that some attention kinds draw in evaluations: " +
+                  kinds_with_random_evaluation() + ".",
        .uses_config = true},
       arguments);
   if (!line) return 0;

@@ -72,6 +72,11 @@ int report(const char* text, int code) {
 // Returns a sentence for an exception without its own exit status. Runtime errors and argument errors of
 // Tapeformer are sentences already. Other texts of the standard library are not printed.
 std::string text_of(const std::exception& error) {
+  if (dynamic_cast<const OutOfMemory*>(&error))
+    return std::string(error.what()) +
+           "; lower data.batch_size, the length of sequences or the size of the model, or set "
+           "model.recompute = "
+           "true or model.reversible = true";
   if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
     return "cannot use " + file->path1().string() + ": " + file->code().message();
   if (const auto* system = dynamic_cast<const std::system_error*>(&error))

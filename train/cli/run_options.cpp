@@ -81,13 +81,9 @@ GenerationMode generation_mode(const CommandLine& line, const AutoregressiveMode
   const AttentionKind& kind = attention_kind(model.options().encoder.attention);
   if (mode == "recompute") return GenerationMode::recompute;
   if (kind.capabilities.recurrent) return GenerationMode::recurrent;
-  const std::string reason =
-      "attention kind \"" + kind.name + "\" has no recurrent form: " + kind.capabilities.no_recurrence;
+  const std::string reason = unsupported_text(kind, "recurrent form", kind.capabilities.recurrent);
   if (mode == "recurrent") throw ConfigError("--mode recurrent: " + reason + "; use --mode recompute");
-  log_info(
-      reason,
-      ", so each token recomputes the whole prefix. The outputs at earlier positions can change with the "
-      "length of the prefix, so samples do not follow the parallel form exactly");
+  log_info(reason, "; each token recomputes the whole prefix");
   return GenerationMode::recompute;
 }
 

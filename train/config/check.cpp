@@ -1,7 +1,6 @@
 #include "train/config/check.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/errors.h"
 #include "data/catalogue.h"
@@ -9,8 +8,6 @@
 
 namespace tapeformer {
 namespace {
-
-constexpr size_t kMaxAxes = 3;  // the product of the sizes does not overflow
 
 using Require = std::function<void(bool, const std::string&, const std::string&)>;
 
@@ -39,7 +36,8 @@ void check_data(const Config& config, const KnownSet& set, const Require& requir
 
 }  // namespace
 
-void check_config(const Config& config, const std::function<ConfigPosition(const std::string&)>& where,
+void check_config(const Config& config, const AttentionCatalogue& catalogue,
+                  const std::function<ConfigPosition(const std::string&)>& where,
                   std::vector<ConfigProblem>& problems) {
   const auto require = [&](bool condition, const std::string& name, const std::string& message) {
     if (!condition) problems.push_back({where(name), name + ": " + message});
@@ -53,25 +51,8 @@ void check_config(const Config& config, const std::function<ConfigPosition(const
 
   if (const KnownSet* const set = find_set(data.dataset)) check_data(config, *set, require);
 
-  const int64_t width = model.heads * model.head_dim;
-  require(
-      model.value_dim < width, "model.value_dim",
-      concat_text("expected less than the width (heads x head_dim = ", width, "), got ", model.value_dim));
-
-  const bool axial = model.positions == "axial";
-  require(!axial || (!model.axial_shape.empty() && model.axial_shape.size() <= kMaxAxes), "model.axial_shape",
-          concat_text("axial positions need a list of 1 to ", kMaxAxes, " sizes, for example [64, 64]"));
-  require(!axial || model.axial_dims.size() == model.axial_shape.size(), "model.axial_dims",
-          concat_text("expected one number per axis of model.axial_shape, ", model.axial_shape.size(),
-                      ", got ", model.axial_dims.size()));
-  const int64_t features = std::accumulate(model.axial_dims.begin(), model.axial_dims.end(), int64_t{0});
-  require(!axial || features == width, "model.axial_dims",
-          concat_text("expected numbers that add up to the width (heads x head_dim = ", width,
-                      "), got a sum of ", features));
-  require(!model.reversible || model.norm == "pre", "model.norm",
-          "reversible layers normalize before each block: expected \"pre\", got " + quoted(model.norm));
-  require(!model.reversible || !model.recompute, "model.recompute",
-          "reversible layers always recompute activations: expected false");
+  if (catalogue.model_problems)
+    for (const auto& [key, problem] : catalogue.model_problems(config)) require(false, key, problem);
 
   require(schedule.kind != "step" || !schedule.step_at.empty(), "schedule.step_at",
           "schedule \"step\" needs at least one step");

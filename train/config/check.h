@@ -10,9 +10,10 @@
 
 namespace tapeformer {
 
-// Appends a problem for each violated condition. `where` returns the position of a key, or of its table if
-// the key is not set.
-void check_config(const Config& config, const std::function<ConfigPosition(const std::string&)>& where,
+// Appends a problem for every contradiction. `where` returns the position of a key, or of its table if the
+// key is not set.
+void check_config(const Config& config, const AttentionCatalogue& catalogue,
+                  const std::function<ConfigPosition(const std::string&)>& where,
                   std::vector<ConfigProblem>& problems);
 
 }  // namespace tapeformer

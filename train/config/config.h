@@ -62,7 +62,7 @@ struct DataConfig {
 
 struct ModelConfig {
   std::string type = "image";
-  std::string attention = "linear";  // name in AttentionCatalogue
+  std::string attention = "linear";  // the name of an attention kind
   int64_t layers = 8;
   int64_t heads = 8;
   int64_t head_dim = 32;
@@ -138,12 +138,20 @@ struct Config {
   TrainConfig train;
 };
 
-// Attention kinds for the config code. `options` is called with elements of `names` only.
+// A value of a config that contradicts another value.
+struct KeyProblem {
+  std::string key;  // for example "model.norm"
+  std::string problem;
+};
+
+// The facts about models that configs need. `options` is called only with names of the list.
 struct AttentionCatalogue {
   std::vector<std::string> names;
   std::function<std::vector<OptionSpec>(const std::string&)> options;
   // Returns whether a kind supports model.attention_dropout. If it is empty, all kinds do.
   std::function<bool(const std::string&)> drops_weights = nullptr;
+  // Returns the contradictions between the keys of [model]. If empty, they are not checked.
+  std::function<std::vector<KeyProblem>(const Config&)> model_problems = nullptr;
 };
 
 // Purpose for which a command reads a config. It determines the keys that the command uses. A --set option

@@ -67,7 +67,7 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
       const ConfigPosition* set = applier.position(key);
       return set ? *set : table_position(key, path, layers);
     };
-    check_config(config, position, problems);
+    check_config(config, catalogue, position, problems);
   }
   if (!problems.empty()) throw ConfigError(text_of(problems, files.paths));
   for (std::string* name : {&config.data.path, &config.data.lexicon, &config.data.feature_cache})

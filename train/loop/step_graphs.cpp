@@ -17,7 +17,11 @@ void StepGraphs::capture(Entry& entry, int64_t step, const std::function<StepOut
   if constexpr (kHasCuda) {
     allocator(device_).trim();  // frees cached blocks, because the graph allocates its own memory
     entry.first = step;
-    entry.graph = std::make_shared<cuda::Graph>(device_, draws_, [&] { entry.outputs = work(); });
+    try {
+      entry.graph = std::make_shared<cuda::Graph>(device_, draws_, [&] { entry.outputs = work(); });
+    } catch (const GraphError& error) {
+      throw DeviceError(std::string(error.what()) + "; set run.cuda_graphs = false");
+    }
     ++captured_;
   }
 }

@@ -18,13 +18,29 @@ namespace {
 
 constexpr double kPatience = 20, kPaperPatience = 600;  // largest number of seconds for one pass
 
-struct MeasuredKind {
-  const char *name, *kind;
-  int64_t rounds;  // hash rounds; 0: the kind has none
+struct Curve {
+  const AttentionKind* kind;
+  std::string name;
+  OptionValues options;
+  bool is_linear;  // in the length
 };
 
-constexpr MeasuredKind kMeasuredKinds[] = {
-    {"softmax", "softmax", 0}, {"linear", "linear", 0}, {"reformer-1", "lsh", 1}, {"reformer-4", "lsh", 4}};
+// Returns the curves of all causal kinds with a known cost, the kinds of quadratic time first.
+std::vector<Curve> curves() {
+  std::vector<Curve> all;
+  for (const AttentionKind& kind : attention_kinds()) {
+    if (!kind.capabilities.causal || !kind.multiply_adds) continue;
+    std::vector<AttentionVariant> variants = kind.variants;
+    if (variants.empty()) variants = {{kind.name, {}}};
+    for (const AttentionVariant& variant : variants) {
+      const OptionValues options = kind.values(variant.options);
+      const auto cost = [&](int64_t length) { return kind.multiply_adds(options, {length, 64}); };
+      all.push_back({&kind, variant.name, options, cost(1 << 20) < 3 * cost(1 << 19)});
+    }
+  }
+  std::stable_partition(all.begin(), all.end(), [](const Curve& curve) { return !curve.is_linear; });
+  return all;
+}
 
 // Returns a power of the length that passes through the last point of `measured`.
 Series theory(const std::string& name, const Series& measured, double power) {
@@ -34,6 +50,20 @@ Series theory(const std::string& name, const Series& measured, double power) {
   for (const auto& [x, y] : measured.points)
     line.points.emplace_back(x, last_y * std::pow(x / last_x, power));
   return line;
+}
+
+// Adds the theory through the first curve of quadratic time and through the first curve of linear time.
+void add_theory(const std::vector<Curve>& measured, Chart& time, Chart& memory) {
+  const auto first = [&](bool is_linear) {
+    const auto found = std::find_if(measured.begin(), measured.end(),
+                                    [&](const Curve& curve) { return curve.is_linear == is_linear; });
+    return static_cast<size_t>(found - measured.begin());
+  };
+  const size_t quadratic = first(false), linear = first(true);
+  if (quadratic < measured.size()) time.series.push_back(theory("length²", time.series[quadratic], 2));
+  if (linear == measured.size()) return;
+  time.series.push_back(theory("length", time.series[linear], 1));
+  memory.series.push_back(theory("length", memory.series[linear], 1));
 }
 
 std::vector<OptionSpec> length_specs() {
@@ -97,13 +127,11 @@ Report reproduce_attention_scaling(const ReproductionOptions& options) {
                .series = {}};
   std::vector<Report> rows;
   std::vector<CsvRow> csv = {{"attention", "length", "seconds", "peak_bytes"}};
-  for (const MeasuredKind& curve : kMeasuredKinds) {
+  const std::vector<Curve> measured = curves();
+  for (const Curve& curve : measured) {
     log_info("measuring ", curve.name);
-    const AttentionKind& kind = attention_kind(curve.kind);
-    OptionValues values(kind.options);
-    if (curve.rounds > 0) values.set("rounds", curve.rounds);
     Series seconds{.name = curve.name, .points = {}}, bytes = seconds;
-    for (const AttentionSample& sample : measure_attention(kind, values, lengths)) {
+    for (const AttentionSample& sample : measure_attention(*curve.kind, curve.options, lengths)) {
       const auto length = static_cast<double>(sample.length), peak = static_cast<double>(sample.peak_bytes);
       seconds.points.emplace_back(length, kMilli * sample.seconds);
       bytes.points.emplace_back(length, peak / kMebi);
@@ -120,9 +148,7 @@ Report reproduce_attention_scaling(const ReproductionOptions& options) {
     time.series.push_back(seconds);
     memory.series.push_back(bytes);
   }
-  time.series.push_back(theory("length²", time.series[0], 2));
-  time.series.push_back(theory("length", time.series[1], 1));
-  memory.series.push_back(theory("length", memory.series[1], 1));
+  add_theory(measured, time, memory);
   write_chart(options.out / "attention-time", time);
   write_chart(options.out / "attention-memory", memory);
   return Report()

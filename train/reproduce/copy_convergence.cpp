@@ -1,7 +1,6 @@
 // "Transformers are RNNs" (Katharopoulos et al. 2020), figure 2: training loss of softmax, linear and LSH
 // attention on the copy task.
 #include <algorithm>
-#include <array>
 
 #include "train/metrics.h"
 #include "train/reproduce/chart.h"
@@ -10,19 +9,25 @@
 namespace tapeformer {
 namespace {
 
-constexpr std::array<const char*, 4> kKinds = {"softmax", "linear", "lsh-1", "lsh-4"};
-
 // A quarter of the length and half of the width of the paper. The number of LSH chunks stays four.
 const std::vector<std::string> kSmokeCopy = {
     "data.max_length=32", "data.batch_size=32",        "data.eval_limit=200", "model.head_dim=16",
     "model.dropout=0",    "model.attention_dropout=0", "train.steps=3000",    "model.feedforward=512",
     "train.log_every=20", "schedule.step_at=[2000]",   "train.keep_last=1"};
-const std::vector<std::string> kSmokeLsh = {"attention.chunk_length=8", "attention.buckets=16"};
+const std::vector<std::string> kSmokeChunks = {"attention.chunk_length=8", "attention.buckets=16"};
 
-std::vector<std::string> copy_settings(const std::string& kind, bool paper) {
+// A config in configs/copy.
+struct CopyConfig {
+  std::string name;
+  std::vector<std::string> smoke_settings;
+};
+const std::vector<CopyConfig> kCopyConfigs = {
+    {"softmax", {}}, {"linear", {}}, {"lsh-1", kSmokeChunks}, {"lsh-4", kSmokeChunks}};
+
+std::vector<std::string> copy_settings(const CopyConfig& config, bool paper) {
   if (paper) return {};
   std::vector<std::string> all = kSmokeCopy;
-  if (kind.starts_with("lsh")) all.insert(all.end(), kSmokeLsh.begin(), kSmokeLsh.end());
+  all.insert(all.end(), config.smoke_settings.begin(), config.smoke_settings.end());
   return all;
 }
 
@@ -33,10 +38,10 @@ bool is_training(const MetricRecord& record) {
 
 Report reproduce_copy_convergence(const ReproductionOptions& options) {
   std::vector<Training> trainings;
-  for (const std::string kind : kKinds)
-    trainings.push_back({.name = kind,
-                         .config = "copy/" + kind + ".toml",
-                         .defaults = copy_settings(kind, options.paper),
+  for (const CopyConfig& config : kCopyConfigs)
+    trainings.push_back({.name = config.name,
+                         .config = "copy/" + config.name + ".toml",
+                         .defaults = copy_settings(config, options.paper),
                          .fixed = {}});
   check_settings(options, trainings);
   Chart chart{

@@ -10,7 +10,7 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("axial positions are the rows of the tables at the coordinates, side by side, at every length") {
+TEST_CASE("axial positions concatenate the rows of the tables at the coordinates, at every length") {
   AxialPositions positions({{2, 3, 4}, {5, 1, 2}});
   positions.initialize(1);
   for (const int64_t length : {0, 1, 4, 13, 24}) {
@@ -30,7 +30,7 @@ TEST_CASE("axial positions are the rows of the tables at the coordinates, side b
                        ShapeError);
 }
 
-TEST_CASE("the tables of axial positions are drawn from N(0, 1), and get gradients") {
+TEST_CASE("the tables of axial positions are drawn from N(0, 1) and get gradients") {
   AxialPositions positions({{64, 64}, {32, 32}});
   positions.initialize(1);
   for (const Tensor& table : positions.tables) {
@@ -47,13 +47,13 @@ TEST_CASE("the tables of axial positions are drawn from N(0, 1), and get gradien
   small.convert(DType::float64);
   const Tensor cotangent = normal({5, 3}, 1);
   backward(small.forward(5), cotangent);
-  // Row 1 of axis 0 belongs to positions 3 and 4, row 2 of axis 1 to position 2 alone.
+  // Positions 3 and 4 use row 1 of axis 0. Only position 2 uses row 2 of axis 1.
   CHECK(gradient(small.tables[0]).to_vector()[1] ==
         doctest::Approx(cotangent.to_vector()[9] + cotangent.to_vector()[12]));
   CHECK(gradient(small.tables[1]).to_vector()[5] == cotangent.to_vector()[8]);
 }
 
-TEST_CASE("a model with axial positions adds them to an embedding of the whole width") {
+TEST_CASE("a model adds axial positions to an embedding of the full width") {
   AutoregressiveOptions options = small_options("linear");
   options.positions = Positions::axial;
   options.axial = {{3, 4}, {2, 6}};
@@ -66,32 +66,31 @@ TEST_CASE("a model with axial positions adds them to an embedding of the whole w
   CHECK(names[2] == "positions.1");
 }
 
-TEST_CASE("axial shapes that do not fit say what to change") {
+TEST_CASE("errors for invalid axial shapes name the option and an example") {
   AutoregressiveOptions options = small_options("linear");
   options.positions = Positions::axial;
   const auto problem = [&](std::vector<int64_t> shape, std::vector<int64_t> dims) -> std::string {
     options.axial = {std::move(shape), std::move(dims)};
     try {
       const AutoregressiveModel model(options);
-    } catch (const ConfigError& error) {
+    } catch (const OptionError& error) {
       return error.what();
     }
     return "";
   };
   CHECK(problem({3, 4}, {2, 6}) == "");
   CHECK(problem({2, 4}, {2, 6}) ==
-        "model.axial_shape = [2, 4] holds 8 positions, and sequences have 11; enlarge it, for example to [3, "
-        "4]");
+        "axial.shape: expected at least 11 positions, the length of the sequences, got 8 in [2, 4]; for "
+        "example, [3, 4] is large enough");
   CHECK(problem({3, 1000}, {2, 6}) ==
-        "model.axial_shape = [3, 1000] has an axis of 1000 places for sequences of 11; make it smaller");
+        "axial.shape: expected sizes of at most 4 times the length of the sequences, 11, got [3, 1000]");
   CHECK(problem({3, 4}, {2, 5}) ==
-        "model.axial_dims = [2, 5] add up to 7; they must add up to the width 8 (heads × head_dim)");
+        "axial.dims: expected numbers that add up to the width (heads x head_dim = 8), got a sum of 7");
   for (const auto& [shape, dims] : std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>>{
            {{}, {}}, {{3, 4}, {8}}, {{0, 4}, {2, 6}}, {{3, 4}, {8, 0}}, {{-3, -4}, {2, 6}}})
-    CHECK(problem(shape, dims).find("a size and a number of features above 0 for each axis") !=
-          std::string::npos);
+    CHECK(problem(shape, dims).find(" above 0") != std::string::npos);
   const int64_t huge = int64_t{1} << 40;
-  CHECK(problem({huge, huge}, {2, 6}).find("more positions than can be counted") != std::string::npos);
+  CHECK(problem({huge, huge}, {2, 6}).find("at most 1e15 positions") != std::string::npos);
   options.value_dim = 4;
-  CHECK(problem({3, 4}, {2, 6}).find("set model.value_dim = 0") != std::string::npos);
+  CHECK(problem({3, 4}, {2, 6}).find("value_dim: axial positions are added") != std::string::npos);
 }

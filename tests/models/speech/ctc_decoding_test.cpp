@@ -21,7 +21,7 @@ CtcLabels collapse(const CtcLabels& path, int64_t blank) {
   return labels;
 }
 
-// Log-probability of every sequence of labels that some path reads as.
+// Returns the log-probability of every sequence of labels.
 std::map<CtcLabels, double> all_labels(const double* logits, int64_t frames, int64_t classes, int64_t blank) {
   int64_t paths = 1;
   for (int64_t t = 0; t < frames; ++t) paths *= classes;
@@ -53,7 +53,7 @@ double language_score(const CtcLabels& labels, const Tensor& bigram, double weig
 
 }  // namespace
 
-TEST_CASE("greedy decoding counts runs once and drops blanks") {
+TEST_CASE("greedy decoding merges repeated classes and removes blanks") {
   const std::vector<int64_t> path = {0, 1, 1, 0, 1, 2, 2, 2, 0, 0, 1};
   const Tensor logits = Tensor::zeros({2, 11, 3});
   for (int64_t t = 0; t < 11; ++t)
@@ -65,7 +65,7 @@ TEST_CASE("greedy decoding counts runs once and drops blanks") {
   CHECK(ctc_greedy(logits, lengths({11, 0}), 1)[1].empty());
 }
 
-TEST_CASE("a beam that holds every prefix finds all labels with their exact scores") {
+TEST_CASE("a beam that holds all prefixes finds all labels with their exact scores") {
   constexpr int64_t kFrames = 5, kClasses = 3;
   for (const int64_t blank : {0, 2}) {
     const Tensor logits = normal({2, kFrames, kClasses}, 3);
@@ -86,7 +86,7 @@ TEST_CASE("a beam that holds every prefix finds all labels with their exact scor
   }
 }
 
-TEST_CASE("a bigram and a bonus change the scores as they say, and can change the winner") {
+TEST_CASE("a bigram and a bonus change the scores and can change the best labels") {
   constexpr int64_t kFrames = 5, kClasses = 3;
   const Tensor logits = normal({1, kFrames, kClasses}, 4);
   const Tensor bigram = Tensor::from<double>({0, -9, -0.1, 0, -0.2, -5, 0, -4, -6}, {3, 3});
@@ -99,7 +99,7 @@ TEST_CASE("a bigram and a bonus change the scores as they say, and can change th
   CHECK(found[0].labels != ctc_beam_search(logits, lengths({kFrames}), {.beam = 1000})[0][0].labels);
 }
 
-TEST_CASE("a narrow beam's scores are never above the exact ones, and the exact loss agrees") {
+TEST_CASE("the scores of a narrow beam are at most the exact scores, which equal the CTC loss") {
   constexpr int64_t kFrames = 12, kClasses = 4;
   const Tensor logits = normal({1, kFrames, kClasses}, 6);
   for (int64_t i = 0; i < logits.numel(); ++i) logits.data<double>()[i] *= 3;
@@ -109,14 +109,14 @@ TEST_CASE("a narrow beam's scores are never above the exact ones, and the exact 
     const auto count = static_cast<int64_t>(found[0].labels.size());
     const Tensor labels = Tensor::from<int64_t>(found[0].labels, {1, count});
     const double exact = -ctc_loss(logits, lengths({kFrames}), labels, lengths({count})).loss.item();
-    // Paths through prefixes that were dropped are missing.
+    // Paths through pruned prefixes are missing.
     CHECK(found[0].score <= exact + 1e-9);
     if (beam == 4096) CHECK(found[0].score > exact - 1e-4);
   }
 }
 
-TEST_CASE("the beam finds labels whose paths add up, where the best path reads as others") {
-  // Blank is likeliest at both frames, but all paths of the label together are likelier.
+TEST_CASE("the beam finds labels that are more probable than the labels of the best path") {
+  // The blank is most probable in both frames, but the sum over the paths of the label is larger.
   const double half = std::log(0.6), label = std::log(0.4);
   const Tensor logits = Tensor::from<double>({half, label, half, label}, {1, 2, 2});
   CHECK(ctc_greedy(logits, lengths({2}))[0].empty());
@@ -125,7 +125,7 @@ TEST_CASE("the beam finds labels whose paths add up, where the best path reads a
   CHECK(found[0].score == doctest::Approx(std::log(0.64)));
 }
 
-TEST_CASE("wrong arguments of CTC decoding say what was expected") {
+TEST_CASE("errors for invalid arguments of CTC decoding") {
   const Tensor logits = normal({2, 5, 3});
   CHECK_THROWS_WITH_AS(ctc_greedy(logits, lengths({5})),
                        "ctc_greedy: lengths (1,) of int64 must be (2,) of int64", ShapeError);

@@ -4,6 +4,7 @@
 
 #include "core/allocator.h"
 #include "models/speech/ctc_decoding.h"
+#include "tests/models/kinds.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
@@ -24,7 +25,7 @@ SpeechModelOptions streaming_options(const std::string& kind, int64_t subsamplin
                      .head_dim = 4,
                      .feedforward = 16,
                      .attention = kind,
-                     .attention_options = OptionValues(attention_kind(kind).options)};
+                     .attention_options = short_options(kind)};
   return options;
 }
 
@@ -66,8 +67,8 @@ std::vector<int64_t> collapsed(const std::vector<int64_t>& classes) {
 
 }  // namespace
 
-TEST_CASE("a stream decoder neither loses nor repeats labels at a restart") {
-  for (const char* kind : {"linear", "softmax"})
+TEST_CASE("a stream decoder neither loses nor repeats labels at restarts") {
+  for (const std::string& kind : recurrent_kinds())
     for (const int64_t subsampling : {1, 2})
       for (const int64_t window : {50, 57, 80}) {
         CAPTURE(kind);
@@ -175,11 +176,10 @@ TEST_CASE("a stream decoder rejects invalid windows and frames") {
   SpeechModel linear(streaming_options("linear", 1)), softmax(streaming_options("softmax", 1));
   linear.initialize(1);
   CHECK_THROWS_WITH_AS((StreamDecoder{linear, {.window = 49}}),
-                       "a window of 49 frames is too short: expected 0 or at least 50", ConfigError);
-  CHECK_THROWS_WITH_AS(
-      (StreamDecoder{softmax, {.window = 81}}),
-      "a window of 81 frames is longer than model.max_frames = 80, the capacity of softmax attention",
-      ConfigError);
+                       "window: expected 0 or at least 50 frames, got 49", OptionError);
+  CHECK_THROWS_WITH_AS((StreamDecoder{softmax, {.window = 81}}),
+                       "window: expected at most max_frames = 80, the capacity of softmax attention, got 81",
+                       ConfigError);
   StreamDecoder decoder(linear, {.window = 81});
   CHECK_THROWS_WITH_AS(decoder.push(Tensor::zeros({1, 5})),
                        "StreamDecoder: frame (1, 5) of float32 must be (1, 6) of float32", ShapeError);

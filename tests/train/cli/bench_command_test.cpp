@@ -168,6 +168,14 @@ TEST_CASE("bench lstm") {
   CHECK(figures["gflops_forward"] > 0);
 }
 
+TEST_CASE("a command that needs too much memory names the config keys to change") {
+  const auto result = run_program({"bench", "attention", "--shortest", "16777216", "--longest", "16777216",
+                                   "--batch", "4096", "--heads", "1024", "--head-dim", "1024"});
+  CHECK(result.code == 1);
+  CHECK(contains(result.err, "out of memory: asked for"));
+  CHECK(contains(result.err, "; lower data.batch_size"));
+}
+
 TEST_CASE("cuda: benchmarks of models measure the device in --device, and other benchmarks refuse it") {
   const std::string device = cuda_name();
   if (device.empty()) return;

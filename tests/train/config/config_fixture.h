@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/errors.h"
+#include "train/build.h"
 #include "train/config/config.h"
 
 namespace tapeformer {
@@ -40,7 +41,8 @@ class TempFolder {
 };
 
 inline AttentionCatalogue test_catalogue() {
-  return {{"softmax", "linear", "lsh"}, [](const std::string& kind) -> std::vector<OptionSpec> {
+  return {{"softmax", "linear", "lsh"},
+          [](const std::string& kind) -> std::vector<OptionSpec> {
             if (kind == "softmax") return {};
             if (kind == "linear")
               return {{.name = "chunk", .default_value = int64_t{64}, .help = "chunk", .min = 1, .max = 4096},
@@ -53,7 +55,9 @@ inline AttentionCatalogue test_catalogue() {
                     {.name = "exact", .default_value = false, .help = "whole buckets"},
                     {.name = "weights", .default_value = std::vector<double>{1, 0.5}, .help = "of rounds"},
                     {.name = "labels", .default_value = std::vector<std::string>{"a"}, .help = "of rounds"}};
-          }};
+          },
+          nullptr,
+          model_problems};
 }
 
 // Returns the text of the ConfigError that loading throws, or "" if it does not throw.

@@ -297,7 +297,8 @@ SpeechModelOptions speech_model_options(const Config& config, const SpeechDescri
 
 std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechDescription& description,
                                                Device device) {
-  auto model = std::make_unique<SpeechModel>(speech_model_options(config, description));
+  auto model = with_config_keys(
+      [&] { return std::make_unique<SpeechModel>(speech_model_options(config, description)); });
   model->initialize(static_cast<uint64_t>(config.run.seed));
   model->move(device);
   return model;

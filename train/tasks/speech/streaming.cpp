@@ -5,6 +5,7 @@
 
 #include "core/system/log.h"
 #include "data/catalogue.h"
+#include "train/build.h"
 #include "train/tasks/speech/features.h"
 
 namespace tapeformer {
@@ -22,8 +23,8 @@ void check_model(const LoadedSpeechRun& run) {
     throw ConfigError(run.checkpoint.string() +
                       ": the model depends on later frames; streaming needs model.causal = true in training");
   const AttentionKind& kind = attention_kind(model.attention);
-  if (!kind.capabilities.recurrent)
-    throw ConfigError("attention kind \"" + kind.name + "\" has no recurrent form, which streaming needs");
+  if (const Capability& recurrent = kind.capabilities.recurrent; !recurrent)
+    throw ConfigError(unsupported_text(kind, "recurrent form, which streaming needs", recurrent));
 }
 
 int64_t window_frames(const LoadedSpeechRun& run, double seconds) {
@@ -66,7 +67,7 @@ std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, d
   // The decoder finds pauses by the energy of filterbank features, which features from files do not have.
   if (known_set(run.config.data.dataset).sample_rate == 0) options.pause = 0;
   set_scale(run, options);
-  return std::make_unique<StreamDecoder>(*run.model, options);
+  return with_config_keys([&] { return std::make_unique<StreamDecoder>(*run.model, options); });
 }
 
 }  // namespace tapeformer

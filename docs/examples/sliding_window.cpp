@@ -1,0 +1,58 @@
+// The command line of Tapeformer with one more attention kind, "sliding_window": each token attends to itself
+// and to the window - 1 tokens before it. docs/adding-an-attention-kind.md explains this file.
+//
+// Usage: sliding_window train sliding_window.toml
+#include <tapeformer/tapeformer.h>
+#include <tapeformer/train/cli/run.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
+
+using namespace tapeformer;
+
+class SlidingWindow : public Attention {
+ public:
+  explicit SlidingWindow(int64_t window) : window_(window) {}
+
+  // q, k, v (batch, length, heads, dim)
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask&,
+                 const ForwardContext&, const std::string&) const override {
+    const auto heads_first = [](const Tensor& x) { return permute(x, {0, 2, 1, 3}); };
+    const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
+    const Tensor scores = mul(matmul(heads_first(q), heads_first(k), {.transpose_b = true}), scale);
+    const Tensor weights = softmax(add(scores, mask(q)));  // (batch, heads, length, length)
+    return contiguous(heads_first(matmul(weights, heads_first(v))));
+  }
+
+ private:
+  // Returns 0 where a query attends to a key and -inf elsewhere, (length, length). A CUDA graph cannot copy
+  // from the CPU, so the mask is made in the first step, before the capture, and kept for the replays.
+  const Tensor& mask(const Tensor& q) const {
+    const int64_t length = q.size(1);
+    Tensor& mask = masks_[length];
+    if (mask.defined() && mask.dtype() == q.dtype() && mask.device() == q.device()) return mask;
+    const Tensor values = Tensor::full({length, length}, -std::numeric_limits<double>::infinity());
+    for (int64_t i = 0; i < length; ++i)
+      for (int64_t j = std::max<int64_t>(i - window_ + 1, 0); j <= i; ++j)
+        values.data<float>()[i * length + j] = 0;
+    return mask = values.to(q.dtype()).to(q.device());
+  }
+
+  int64_t window_;
+  mutable std::map<int64_t, Tensor> masks_;  // by length
+};
+
+int main(int argc, char** argv) {
+  register_attention_kind(
+      {.name = "sliding_window",
+       .help = "softmax attention to the last tokens",
+       .capabilities = {.causal = true},
+       .options = {{.name = "window", .default_value = int64_t{16}, .help = "number of tokens", .min = 1}},
+       .make = [](const OptionValues& options, double) {
+         return std::make_unique<SlidingWindow>(options.get<int64_t>("window"));
+       }});
+  return cli::run(argc, argv);
+}

@@ -1,0 +1,161 @@
+#include "models/encoder_layer.h"
+
+#include "autograd/chunked.h"
+#include "ops/elementwise.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+
+std::vector<OptionProblem> option_problems(const EncoderOptions& options) {
+  std::vector<OptionProblem> problems;
+  if (!options.reversible) return problems;
+  if (!options.pre_norm) problems.push_back({"pre_norm", "reversible layers require pre-norm"});
+  if (options.recompute)
+    problems.push_back({"recompute", "reversible layers already recompute activations: expected false"});
+  const AttentionKind& kind = attention_kind(options.attention);
+  if (const Capability& reversible = kind.capabilities.reversible; !reversible)
+    problems.push_back({"reversible", unsupported_text(kind, "support for reversible layers", reversible)});
+  return problems;
+}
+
+MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options)
+    : query_projection(options.width(), options.width()),
+      key_projection(options.width(), options.width()),
+      value_projection(options.width(), options.width()),
+      out_projection(options.width(), options.width()),
+      heads_(options.heads),
+      head_dim_(options.head_dim) {
+  const AttentionCapabilities& capabilities = attention_kind(options.attention).capabilities;
+  shares_query_and_key_ = capabilities.shared_query_key;
+  takes_bfloat16_ = static_cast<bool>(capabilities.bfloat16);
+  attention_ = make_attention(options.attention, options.attention_options, options.attention_dropout);
+  add_child("query_projection", query_projection);
+  if (!shares_query_and_key_) add_child("key_projection", key_projection);
+  add_child("value_projection", value_projection);
+  add_child("out_projection", out_projection);
+}
+
+// Self-attention on the tape.
+struct MultiHeadAttention::OnTape {
+  const MultiHeadAttention& a;
+  const AttentionMask& mask;
+  const ForwardContext& context;
+  const std::string& name;
+  Shape shape;       // of the input
+  DType head_dtype;  // of queries, keys and values
+  DType result;
+
+  bool shares_query_and_key() const { return a.shares_query_and_key_; }
+  Tensor heads(const Linear& projection, const Tensor& x) const {
+    return reshape(projection.forward(x, Activation::none, {}, head_dtype),
+                   {x.size(0), x.size(1), a.heads_, a.head_dim_});
+  }
+  Tensor query(const Tensor& x) const { return heads(a.query_projection, x); }
+  Tensor key(const Tensor& x) const { return heads(a.key_projection, x); }
+  Tensor value(const Tensor& x) const { return heads(a.value_projection, x); }
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
+    return reshape(a.attention_->forward(q, k, v, mask, context, name), shape);
+  }
+  Tensor output(const Tensor& x) const {
+    return a.out_projection.forward(as_operand(x), Activation::none, {}, result);
+  }
+};
+
+Tensor MultiHeadAttention::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
+                                   const std::string& name, DType result) const {
+  const Tensor operand = as_operand(x);
+  const DType head_dtype = takes_bfloat16_ ? operand.dtype() : x.dtype();
+  return run_attention(OnTape{*this, mask, context, name, x.shape(), head_dtype, result}, operand);
+}
+
+EncoderLayer::EncoderLayer(const EncoderOptions& options, std::string name)
+    : attention(options),
+      feedforward(options.width(), options.feedforward, options.activation),
+      norm1(options.width()),
+      norm2(options.width()),
+      form_(residual_form(options)),
+      dropout_(options.dropout),
+      chunks_(options.feedforward_chunks),
+      name_(std::move(name)) {
+  add_child("attention", attention);
+  add_child("linear1", feedforward.linear1);
+  add_child("linear2", feedforward.linear2);
+  add_child("norm1", norm1);
+  add_child("norm2", norm2);
+}
+
+// A layer on the tape. The input of the feed-forward branch starts at row `first_row` of the batch.
+struct EncoderLayer::OnTape {
+  const EncoderLayer& layer;
+  const AttentionMask& mask;
+  const ForwardContext& context;
+  int64_t chunks = 1;
+  int64_t first_row = 0;
+
+  DropoutMask dropout_mask(const char* name) const {
+    return context.dropout(layer.dropout_, layer.name_ + name);
+  }
+  DropoutMask hidden_mask(int64_t row) const {
+    return dropout_mask(".hidden").from(row * layer.feedforward.linear1.weight.size(0));
+  }
+  DropoutMask output_mask(Branch branch, int64_t width) const {
+    if (branch == Branch::attention) return dropout_mask(".attention");
+    return dropout_mask(".out").from(first_row * width);
+  }
+
+  Tensor norm(Branch branch, const Tensor& x) const { return layer.norm(branch).forward(x); }
+  Tensor dropout(Branch branch, const Tensor& x) const {
+    return tapeformer::dropout(x, output_mask(branch, x.size(-1)));
+  }
+  Tensor sum(const Tensor& residual, const Tensor& change) const { return add(residual, change); }
+  Tensor norm_of_sum(Branch branch, const Tensor& residual, const Tensor& change) const {
+    return layer.norm(branch).forward(residual, change, output_mask(branch, residual.size(-1)));
+  }
+  Tensor apply(Branch branch, const Tensor& x) const {
+    // norm_of_sum() takes the output of a branch in the compute type.
+    const DType result = layer.form_ == ResidualForm::post_norm ? operand_dtype(x) : x.dtype();
+    if (branch == Branch::attention) return layer.attention.forward(x, mask, context, layer.name_, result);
+    return chunks > 1 ? chunked_feedforward(x, result)
+                      : layer.feedforward.forward(x, hidden_mask(first_row), result);
+  }
+  Tensor chunked_feedforward(const Tensor& x, DType result) const;
+};
+
+// The lambdas do not refer to this object, because backward() calls them after it is destroyed.
+Tensor EncoderLayer::OnTape::chunked_feedforward(const Tensor& x, DType result) const {
+  const FeedForward& block = layer.feedforward;
+  const auto mask_from = [&block, mask = hidden_mask(0)](int64_t row) {
+    return mask.from(row * block.linear1.weight.size(0));
+  };
+  const auto forward = [&block, mask_from, result](const Tensor& rows, int64_t first) {
+    return block.forward(rows, mask_from(first), result);
+  };
+  const auto replay = [&block, mask_from, result](const Tensor& rows, int64_t first) {
+    return block.tape(rows, mask_from(first), result);
+  };
+  const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
+  return reshape(
+      chunked(forward, rows, chunks,
+              {block.linear1.weight, block.linear1.bias, block.linear2.weight, block.linear2.bias}, replay),
+      x.shape());
+}
+
+Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask,
+                             const ForwardContext& context) const {
+  LayerState state{x, {}};
+  run_layer(form_, OnTape{*this, mask, context, chunks_}, state);
+  return state.first;
+}
+
+Tensor EncoderLayer::attention_change(const Tensor& x, const AttentionMask& mask,
+                                      const ForwardContext& context) const {
+  return residual_change(OnTape{*this, mask, context}, Branch::attention, x);
+}
+
+Tensor EncoderLayer::feedforward_change(const Tensor& x, int64_t first_row,
+                                        const ForwardContext& context) const {
+  const AttentionMask no_mask;
+  return residual_change(OnTape{*this, no_mask, context, 1, first_row}, Branch::feedforward, x);
+}
+
+}  // namespace tapeformer

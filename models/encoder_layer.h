@@ -1,0 +1,137 @@
+// A layer of the Transformer encoder: two residual branches, self-attention and feed-forward, each with a
+// layer norm and dropout. The order of the operations is written once, in the templates of this file. An
+// executor implements the operations: models/encoder_layer.cpp on the tape, models/encoder_step.cpp for one
+// token.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/attention/attention.h"
+#include "models/layers/layers.h"
+#include "models/option_error.h"
+
+namespace tapeformer {
+
+struct EncoderOptions {
+  int64_t layers = 8, heads = 8, head_dim = 32, feedforward = 1024;
+  std::string attention = "linear";
+  OptionValues attention_options;
+  double dropout = 0;            // of the output of both branches and of the hidden units
+  double attention_dropout = 0;  // of attention weights
+  bool pre_norm = false;
+  Activation activation = Activation::relu;
+  bool recompute = false;          // keep the inputs of layers only (autograd/recompute.h)
+  bool reversible = false;         // keep the output of the last layer only (models/reversible.h)
+  int64_t feedforward_chunks = 1;  // number of parts of the rows in the feed-forward branch
+
+  int64_t width() const { return heads * head_dim; }
+  // Returns the width of the encoder's result: both halves of the state if the layers are reversible.
+  int64_t output_width() const { return reversible ? 2 * width() : width(); }
+};
+
+// Returns the problems of options that contradict each other.
+std::vector<OptionProblem> option_problems(const EncoderOptions& options);
+
+enum class Branch { attention, feedforward };
+inline constexpr Branch kBranches[] = {Branch::attention, Branch::feedforward};
+
+// Arrangements of norm, branch and residual sum.
+enum class ResidualForm {
+  post_norm,   // x = norm(x + dropout(branch(x))), "Attention is all you need" (Vaswani et al. 2017)
+  pre_norm,    // x = x + dropout(branch(norm(x)))
+  reversible,  // x1 = x1 + dropout(branch(norm(x2))), then x1 and x2 swap; "Reformer" (Kitaev et al. 2020)
+};
+
+inline ResidualForm residual_form(const EncoderOptions& options) {
+  if (options.reversible) return ResidualForm::reversible;
+  return options.pre_norm ? ResidualForm::pre_norm : ResidualForm::post_norm;
+}
+
+// The tensors that pass from layer to layer. `second` is defined in reversible layers only.
+struct LayerState {
+  Tensor first, second;
+};
+
+// Returns the change that a pre-norm or reversible layer adds to its residual.
+template <class Executor>
+Tensor residual_change(const Executor& executor, Branch branch, const Tensor& x) {
+  return executor.dropout(branch, executor.apply(branch, executor.norm(branch, x)));
+}
+
+// Updates the state by one layer.
+template <class Executor>
+void run_layer(ResidualForm form, const Executor& executor, LayerState& state) {
+  for (const Branch branch : kBranches) {
+    if (form == ResidualForm::post_norm) {
+      state.first = executor.norm_of_sum(branch, state.first, executor.apply(branch, state.first));
+    } else if (form == ResidualForm::pre_norm) {
+      state.first = executor.sum(state.first, residual_change(executor, branch, state.first));
+    } else {
+      state.first = executor.sum(state.first, residual_change(executor, branch, state.second));
+      std::swap(state.first, state.second);
+    }
+  }
+}
+
+// Returns the multi-head self-attention of x. query(), key() and value() project to heads.
+template <class Executor>
+Tensor run_attention(const Executor& executor, const Tensor& x) {
+  const Tensor q = executor.query(x);
+  const Tensor k = executor.shares_query_and_key() ? q : executor.key(x);
+  const Tensor v = executor.value(x);
+  return executor.output(executor.attend(q, k, v));
+}
+
+class MultiHeadAttention final : public Module {
+ public:
+  // Throws OptionError for options that the attention kind rejects.
+  explicit MultiHeadAttention(const EncoderOptions& options);
+  // Computes self-attention of x (batch, length, width). The result has the shape of x and dtype `result`;
+  // see linear() for dtypes. `name` is the full name of the layer.
+  Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
+                 const std::string& name, DType result) const;
+
+  const Attention& kind() const { return *attention_; }
+  bool shares_query_and_key() const { return shares_query_and_key_; }
+
+  Linear query_projection, key_projection, value_projection, out_projection;
+
+ private:
+  struct OnTape;
+
+  int64_t heads_, head_dim_;
+  bool shares_query_and_key_, takes_bfloat16_;
+  std::unique_ptr<Attention> attention_;
+};
+
+class EncoderLayer final : public Module {
+ public:
+  // `name` is the full name of the layer, for random streams and decisions.
+  EncoderLayer(const EncoderOptions& options, std::string name);
+  // x (batch, length, width); result of the same shape. Post-norm and pre-norm layers only.
+  Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
+
+  // Return residual_change() of a branch. attention_change: x (batch, length, width). feedforward_change:
+  // rows x (count, width), which start at row `first_row` of the batch.
+  Tensor attention_change(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
+  Tensor feedforward_change(const Tensor& x, int64_t first_row, const ForwardContext& context) const;
+
+  const LayerNorm& norm(Branch branch) const { return branch == Branch::attention ? norm1 : norm2; }
+
+  MultiHeadAttention attention;
+  FeedForward feedforward;
+  LayerNorm norm1, norm2;
+
+ private:
+  struct OnTape;
+
+  ResidualForm form_;
+  double dropout_;
+  int64_t chunks_;
+  std::string name_;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,40 @@
+// Errors in the options of models and layers.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "core/errors.h"
+
+namespace tapeformer {
+
+// A broken rule between the options of a model or a layer.
+struct OptionProblem {
+  std::string option;   // the member of the options struct, for example "encoder.pre_norm"
+  std::string problem;  // for example "expected an even number, got 7"
+};
+
+// Thrown for an option that is invalid or contradicts another option. The text is "option: problem".
+class OptionError : public ConfigError {
+ public:
+  OptionError(const std::string& option, const std::string& problem)
+      : ConfigError(option + ": " + problem), problem_{option, problem} {}
+  explicit OptionError(const OptionProblem& problem) : OptionError(problem.option, problem.problem) {}
+
+  const OptionProblem& problem() const { return problem_; }
+
+ private:
+  OptionProblem problem_;
+};
+
+// Returns f(). An OptionError that f throws gets the prefix "member." before the name of its option.
+template <class F>
+auto with_option_prefix(const std::string& member, F&& f) {
+  try {
+    return std::forward<F>(f)();
+  } catch (const OptionError& error) {
+    throw OptionError(member + "." + error.problem().option, error.problem().problem);
+  }
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,158 @@
+// Rules that every registered attention kind follows, and the registry itself.
+#include <doctest/doctest.h>
+
+#include "models/autoregressive_model.h"
+#include "models/option_error.h"
+#include "ops/view.h"
+#include "tests/models/kinds.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+std::vector<const AttentionKind*> built_in_kinds() {
+  std::vector<const AttentionKind*> kinds;
+  for (const AttentionKind& kind : attention_kinds())
+    if (!kind.name.starts_with("test-")) kinds.push_back(&kind);
+  return kinds;
+}
+
+AttentionKind copy_of(const std::string& original, const std::string& name) {
+  AttentionKind kind = attention_kind(original);
+  kind.name = name;
+  return kind;
+}
+
+std::string problem_of(AttentionKind kind) {
+  try {
+    register_attention_kind(std::move(kind));
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("attention kinds give a reason for every missing capability") {
+  for (const AttentionKind* kind : built_in_kinds()) {
+    CAPTURE(kind->name);
+    const AttentionCapabilities& c = kind->capabilities;
+    for (const Capability* capability : {&c.causal, &c.length_masks, &c.cross_lengths, &c.recurrent,
+                                         &c.weight_dropout, &c.bfloat16, &c.reversible}) {
+      CHECK(capability->reason().empty() == static_cast<bool>(*capability));
+      CHECK(capability->reason() != Capability(false).reason());
+      CHECK(!capability->reason().ends_with("."));
+    }
+  }
+}
+
+TEST_CASE("the cost of attention kinds is linear or quadratic in the length") {
+  for (const AttentionKind* kind : built_in_kinds()) {
+    CAPTURE(kind->name);
+    REQUIRE(kind->multiply_adds);
+    const OptionValues options = kind->defaults();
+    const double ratio = kind->multiply_adds(options, {8192, 32}) / kind->multiply_adds(options, {4096, 32});
+    CHECK((ratio == 2 || ratio == 4));
+  }
+  const auto cost = [](const std::string& name, const OptionValues& options, int64_t length) {
+    return attention_kind(name).multiply_adds(options, {length, 32});
+  };
+  CHECK(cost("softmax", {}, 1024) == 2.0 * 32 * 512 * 1024);
+  CHECK(cost("linear", {}, 1024) == 2.0 * 32 * 32 * 1024);
+  const OptionValues lsh =
+      attention_kind("lsh").values({{"rounds", int64_t{2}}, {"chunk_length", int64_t{64}}});
+  CHECK(cost("lsh", lsh, 1024) == 2.0 * 32 * (2 * 96) * 1024);
+  CHECK(cost("lsh", lsh, 64) == cost("softmax", {}, 64));  // one chunk is exact attention
+}
+
+TEST_CASE("attention kinds with cross lengths take more keys than queries, other kinds throw") {
+  const Tensor q = normal({2, 5, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2), v = normal({2, 9, 2, 4}, 3);
+  const AttentionMask mask{.causal = false, .key_lengths = {}};
+  for (const AttentionKind* kind : built_in_kinds()) {
+    CAPTURE(kind->name);
+    const auto attention = make_attention(kind->name, short_options(kind->name), 0);
+    const auto run = [&] { return attention->forward(q, k, v, mask, {}, "layer"); };
+    if (!kind->capabilities.cross_lengths) {
+      CHECK_THROWS_AS(run(), ShapeError);
+      continue;
+    }
+    REQUIRE(run().shape() == q.shape());
+    // Keys after the first 5 have an effect.
+    const auto shorter = attention->forward(q, slice(k, 1, 0, 5), slice(v, 1, 0, 5), mask, {}, "layer");
+    CHECK(max_difference(run(), shorter) > 0);
+  }
+}
+
+TEST_CASE("attention kinds without weight dropout refuse it") {
+  for (const AttentionKind* kind : built_in_kinds()) {
+    CAPTURE(kind->name);
+    const auto make = [&] { return make_attention(kind->name, short_options(kind->name), 0.1); };
+    if (kind->capabilities.weight_dropout)
+      CHECK_NOTHROW(make());
+    else
+      CHECK_THROWS_WITH_AS(make(), doctest::Contains("attention_dropout: attention kind"), OptionError);
+  }
+}
+
+TEST_CASE("make_state and step of a kind without a recurrent form throw") {
+  const Tensor x = normal({1, 2, 4}, 1);
+  const StateShape shape{1, 2, 4, 4, 8, DType::float64, kCpu};
+  for (const AttentionKind* kind : built_in_kinds()) {
+    const auto attention = make_attention(kind->name, short_options(kind->name), 0);
+    if (kind->capabilities.recurrent)
+      CHECK(attention->make_state(shape)->bytes() > 0);
+    else
+      CHECK_THROWS_AS(attention->make_state(shape), std::invalid_argument);
+  }
+}
+
+TEST_CASE("the feature map of linear attention is an option") {
+  const Tensor q = normal({2, 7, 2, 4}, 1), k = normal({2, 7, 2, 4}, 2), v = normal({2, 7, 2, 4}, 3);
+  const AttentionKind& linear = attention_kind("linear");
+  const auto run = [&](const OptionValues& options) {
+    return make_attention("linear", options, 0)->forward(q, k, v, {}, {}, "layer");
+  };
+  const Tensor by_default = run(linear.defaults());
+  for (const OptionSpec& option : linear.options) {
+    if (option.name != "feature_map") continue;
+    for (const std::string& map : option.choices) {
+      CAPTURE(map);
+      const double difference = max_difference(by_default, run(linear.values({{"feature_map", map}})));
+      CHECK((difference == 0) == (map == "elu_plus_one"));
+    }
+  }
+}
+
+TEST_CASE("register_attention_kind adds a kind that models can use") {
+  const AttentionKind& first = attention_kinds().front();
+  CHECK(problem_of(copy_of("linear", "test-copy")) == "");
+  CHECK(&first == &attention_kinds().front());
+  CHECK(attention_kind("test-copy").name == "test-copy");
+  CHECK_THROWS_WITH_AS(attention_kind("test-cpy"), doctest::Contains("did you mean \"test-copy\"?"),
+                       ConfigError);
+}
+
+TEST_CASE("register_attention_kind refuses invalid kinds") {
+  CHECK(problem_of(copy_of("linear", "linear")) ==
+        "attention kind \"linear\": the name is already registered");
+  CHECK(problem_of(copy_of("linear", "")) == "attention kind \"\": the name is empty");
+  AttentionKind kind = copy_of("linear", "test-invalid");
+  kind.make = nullptr;
+  CHECK(problem_of(kind) == "attention kind \"test-invalid\": `make` is empty");
+  kind = copy_of("linear", "test-invalid");
+  kind.options.push_back(kind.options.front());
+  CHECK(problem_of(kind) == "attention kind \"test-invalid\": two options are named \"feature_map\"");
+  kind.options.back().name = "";
+  CHECK(problem_of(kind) == "attention kind \"test-invalid\": an option has no name");
+  CHECK_THROWS_AS(attention_kind("test-invalid"), ConfigError);
+}
+
+TEST_CASE("values() replaces defaults and refuses unknown options and wrong types") {
+  const AttentionKind& linear = attention_kind("linear");
+  CHECK(linear.values({{"eps", 0.5}}).get<double>("eps") == 0.5);
+  CHECK_THROWS_WITH_AS(linear.values({{"epsilon", 0.5}}), "epsilon: unknown option", OptionError);
+  CHECK_THROWS_WITH_AS(linear.values({{"eps", int64_t{1}}}), "eps: wrong type", OptionError);
+}

@@ -1,0 +1,36 @@
+// Lists of the registered attention kinds by their capabilities.
+#pragma once
+
+#include "models/attention/attention.h"
+
+namespace tapeformer::test {
+
+// Returns the names of the kinds whose capabilities satisfy the predicate. Leaves out kinds of the tests,
+// whose names start with "test-".
+template <class Predicate>
+std::vector<std::string> kinds_with(Predicate predicate) {
+  std::vector<std::string> names;
+  for (const AttentionKind& kind : attention_kinds())
+    if (!kind.name.starts_with("test-") && predicate(kind.capabilities)) names.push_back(kind.name);
+  return names;
+}
+inline std::vector<std::string> causal_kinds() {
+  return kinds_with([](const AttentionCapabilities& c) { return static_cast<bool>(c.causal); });
+}
+inline std::vector<std::string> recurrent_kinds() {
+  return kinds_with([](const AttentionCapabilities& c) { return static_cast<bool>(c.recurrent); });
+}
+inline std::vector<std::string> length_mask_kinds() {
+  return kinds_with([](const AttentionCapabilities& c) { return static_cast<bool>(c.length_masks); });
+}
+inline std::vector<std::string> reversible_kinds() {
+  return kinds_with([](const AttentionCapabilities& c) { return c.causal && c.reversible; });
+}
+
+// Returns the options of the kind for sequences of about ten tokens.
+inline OptionValues short_options(const std::string& attention) {
+  const AttentionKind& kind = attention_kind(attention);
+  return kind.values(kind.short_options);
+}
+
+}  // namespace tapeformer::test
