@@ -1,6 +1,5 @@
-// Activation checkpointing (Chen et al. 2016, "Training deep nets with sublinear memory cost"): run a part of
-// the model with recording off, keep its inputs only, and run it again with recording on when backward()
-// arrives there.
+// Activation checkpointing (Chen et al. 2016, "Training deep nets with sublinear memory cost"): a segment of
+// the model runs with recording off, keeps only its inputs, and is replayed with recording on in backward().
 #pragma once
 
 #include <functional>
@@ -12,14 +11,14 @@ namespace tapeformer {
 
 using Segment = std::function<Tensor(const std::vector<Tensor>& inputs)>;
 
-// The inputs of a node that replays: `inputs` and, so that it is recorded when none of them requires a
-// gradient, one parameter that does.
+// Returns the inputs of a node that replays: `inputs`, and one parameter that requires a gradient, so that
+// the node is recorded even if no input requires one.
 std::vector<Tensor> replay_sources(std::vector<Tensor> inputs, const std::vector<Tensor>& parameters);
 
-// segment(inputs), recorded as one node. The segment must be a pure function of its inputs and of tensors
-// that do not change before backward(): random numbers come from counter-based streams, so a replay draws
-// them again. `parameters` are the leaves that the segment uses besides its inputs; their gradients are
-// accumulated during the replay.
+// Computes segment(inputs), recorded as one node. The segment must be a pure function of its inputs and of
+// tensors that do not change before backward(). Counter-based random streams give the same numbers in a
+// replay. `parameters` are the other leaves of the segment; their gradients are accumulated during the
+// replay.
 Tensor recompute(const Segment& segment, const std::vector<Tensor>& inputs,
                  const std::vector<Tensor>& parameters = {});
 

@@ -8,13 +8,13 @@
 namespace tapeformer {
 namespace {
 
-// x, if no other handle sees its data, or a copy that may be changed.
+// Returns x if it has the only handle on its data, otherwise a copy that may be changed.
 Tensor own(Tensor x) {
   const bool alone = x.use_count() == 1 && x.owns_storage_alone() && x.is_contiguous();
   return alone ? x : x.clone();
 }
 
-// target += sign * branch(x); target and x share no data.
+// Computes target += sign * branch(x). target and x share no data.
 void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, double sign) {
   for_each_chunk(x.size(0), branch.chunks, [&](int64_t first, int64_t last) {
     const Tensor part = branch.function(rows_of(x, first, last), first);
@@ -22,11 +22,11 @@ void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& t
   });
 }
 
-// One branch of a block, replayed: takes it out of `target` again, and adds the gradient of its input, given
-// that of its result, to `gx`.
+// Replays one branch of a block: subtracts it from `target`, and adds the gradient of its input to `gx`, from
+// the gradient of its result.
 void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, const Tensor& g,
             Tensor& gx) {
-  // A gradient function may have kept a handle on the gradient that it was given.
+  // A gradient function may have kept a handle on its gradient argument.
   gx = own(std::move(gx));
   for_each_chunk(x.size(0), branch.chunks, [&](int64_t first, int64_t last) {
     const Tensor leaf = rows_of(x, first, last);
@@ -42,7 +42,7 @@ void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& targe
   });
 }
 
-// Half 0 or 1 of the last dimension, as a view.
+// Returns half 0 or 1 of the last dimension as a view.
 Tensor half_of(const Tensor& joined, int64_t which) {
   Shape shape = joined.shape();
   shape[-1] /= 2;
@@ -55,7 +55,7 @@ void check_halves(const Tensor& x1, const Tensor& x2) {
         " must agree and have rows");
 }
 
-// d(inputs) from d(outputs); runs `outputs` back to the inputs on the way.
+// Returns the gradients of the inputs from the gradients of the outputs. Replaces `outputs` by the inputs.
 ReversibleState backward_through(const std::vector<ReversibleBlock>& blocks, const ReversibleState& outputs,
                                  ReversibleState g) {
   const auto& [y1, y2] = outputs;

@@ -1,6 +1,6 @@
 // Reversible residual stacks (Gomez et al. 2017, "The reversible residual network"; Kitaev et al. 2020,
-// "Reformer", section 3): the inputs of every block are computed again from its outputs, so that a stack
-// keeps its last outputs only, however deep it is.
+// "Reformer", section 3): backward() recomputes the inputs of each block from its outputs, so a stack of any
+// depth keeps only its last outputs.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,14 @@
 namespace tapeformer {
 
 // A residual branch. It must be a pure function of its input and of tensors that do not change before
-// backward(): random numbers come from counter-based streams, so a replay draws them again, and choices that
-// rounding could change are kept outside.
+// backward(). Counter-based random streams give the same numbers in a replay. Choices that depend on rounding
+// must be made outside.
 struct ReversibleBranch {
-  // The branch of x (rows, …), which begins at row `first` of the whole; the result has x's shape.
+  // Computes the branch for rows x (rows, …), of which the first is row `first`. The result has the shape of
+  // x.
   std::function<Tensor(const Tensor& x, int64_t first)> function;
-  // Pieces that the rows are cut into, one after another, forward and backward. Beyond 1, rows of the result
-  // must depend on the same rows of the input only.
+  // The number of chunks of rows, forward and backward. With more than one chunk, a row of the result may
+  // depend only on the same row of the input.
   int64_t chunks = 1;
 };
 
@@ -26,17 +27,17 @@ struct ReversibleBlock {
   ReversibleBranch f, g;
 };
 
-// The two halves that go through a stack, each (rows, …) of one shape and dtype.
+// The two halves of the state of a stack, each (rows, …) with the same shape and dtype.
 struct ReversibleState {
   Tensor first, second;
 };
 
-// The blocks in turn, unrecorded.
+// Runs the blocks in order. Records nothing.
 ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks, const ReversibleState& inputs);
 
-// The blocks in turn on x1 and x2 (rows, …, dim), recorded as one node; result (rows, …, 2 dim), the first
-// half before the second in every row. `parameters` are the leaves that the blocks use; their gradients are
-// accumulated while backward() replays block after block from the end. Errors: ShapeError.
+// Runs the blocks in order on x1 and x2 (rows, …, dim), recorded as one node. Result (rows, …, 2 dim), with
+// the first half before the second in each row. `parameters` are the leaves of the blocks; their gradients
+// are accumulated while backward() replays the blocks in reverse order. Throws ShapeError.
 Tensor reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2,
                   const std::vector<Tensor>& parameters);
 

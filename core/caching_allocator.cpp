@@ -39,8 +39,8 @@ class HostMemory final : public SystemMemory {
   bool on_host() const override { return true; }
 };
 
-// Tells the address sanitizer which bytes of a block belong to a tensor: it reports what reaches into the
-// rounding or into a cached block.
+// Marks the first `usable` bytes of a block as accessible for the address sanitizer, and the other bytes as
+// inaccessible.
 void mark_usable([[maybe_unused]] void* block, [[maybe_unused]] int64_t usable,
                  [[maybe_unused]] int64_t whole) {
 #ifdef __SANITIZE_ADDRESS__
@@ -79,7 +79,8 @@ int64_t CachingAllocator::class_bytes(size_t index) {
   return base + (above % kStepsPerDoubling + 1) * (base / kStepsPerDoubling);
 }
 
-// A cached block or one from the system, after giving the cache back if need be; nullptr when there is none.
+// Returns a cached block, or a block from the system, for which it empties the cache if necessary. Returns
+// nullptr if there is no memory.
 void* CachingAllocator::take_locked(const SizeClass& size) {
   if (auto& list = free_[size.index]; !list.empty()) {
     void* const block = list.back();
@@ -90,7 +91,7 @@ void* CachingAllocator::take_locked(const SizeClass& size) {
   if (stats_.active + stats_.cached + size.bytes > limit_) trim_locked();
   if (stats_.active + size.bytes > limit_) return nullptr;
   if (void* const block = system_.allocate(size.bytes)) return block;
-  if (separate_) return nullptr;  // giving back would wait for the device
+  if (separate_) return nullptr;  // emptying the cache would wait for the device
   trim_locked();
   return system_.allocate(size.bytes);
 }
@@ -145,14 +146,14 @@ void CachingAllocator::trim_locked() {
 void CachingAllocator::separate() {
   const std::scoped_lock lock(mutex_);
   separate_ = true;
-  kept_.swap(free_);
+  shared_.swap(free_);
 }
 
 CachingAllocator::Cache CachingAllocator::rejoin() {
   const std::scoped_lock lock(mutex_);
   separate_ = false;
-  kept_.swap(free_);
-  return std::exchange(kept_, {});
+  shared_.swap(free_);
+  return std::exchange(shared_, {});
 }
 
 void CachingAllocator::adopt(Cache cache) {

@@ -16,17 +16,17 @@ struct MemoryStats {
   int64_t allocations = 0;  // requests served so far, from the cache or the system
 };
 
-// Where an allocator's blocks come from.
+// The source of the blocks of an allocator.
 class SystemMemory {
  public:
   SystemMemory() = default;
   SystemMemory(const SystemMemory&) = delete;
   SystemMemory& operator=(const SystemMemory&) = delete;
   virtual ~SystemMemory() = default;
-  // nullptr when there is no more.
+  // Returns nullptr if no memory is available.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* block) noexcept = 0;
-  // True when the sanitizer can watch the blocks.
+  // Returns true if the address sanitizer can check accesses to the blocks.
   virtual bool on_host() const = 0;
 };
 SystemMemory& host_memory();
@@ -40,24 +40,25 @@ class CachingAllocator {
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // At least `bytes` bytes, aligned to kAlignment; nullptr for none. Throws OutOfMemory with the figures.
+  // Returns at least `bytes` bytes, aligned to kAlignment, or nullptr for 0 bytes. Throws OutOfMemory.
   void* allocate(int64_t bytes);
   void release(void* block, int64_t bytes) noexcept;
 
   MemoryStats stats() const;
   void reset_peak();
-  // Gives cached blocks back to the system.
+  // Returns the cached blocks to the system.
   void trim();
 
-  // Blocks that work on a device uses again whenever it is repeated must not serve anyone else. Between the
-  // two calls blocks come from the system and go to a cache apart, which the second call returns; adopt()
-  // takes such a cache over when the work is not repeated any more.
+  // Separate caches for CUDA graphs. A captured graph reuses its blocks on every replay, so they must not go
+  // back to the shared cache. Between separate() and rejoin(), blocks come from the system and are released
+  // to a separate cache, which rejoin() returns. adopt() adds such a cache to the shared cache when the graph
+  // is destroyed.
   using Cache = std::vector<std::vector<void*>>;  // by size class
   void separate();
   Cache rejoin();
   void adopt(Cache cache);
 
-  // Bytes that live tensors may use together (default: the machine's memory).
+  // Sets the maximum of active bytes.
   void set_limit(int64_t bytes);
   int64_t limit() const { return limit_; }
 
@@ -75,9 +76,10 @@ class CachingAllocator {
   SystemMemory& system_;
   mutable std::mutex mutex_;
   Cache free_;
-  Cache kept_;  // the usual cache, while blocks are kept apart
-  bool separate_ =
-      false;  // blocks of such a cache stay open to the sanitizer: it does not see when they are used
+  Cache shared_;  // the shared cache between separate() and rejoin()
+  // True between separate() and rejoin(). Released blocks stay accessible to the sanitizer, because a replay
+  // uses them.
+  bool separate_ = false;
   MemoryStats stats_;
   int64_t limit_;
 };

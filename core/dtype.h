@@ -14,7 +14,7 @@ namespace tapeformer {
 
 enum class DType : uint8_t { float32, float64, bfloat16, int32, int64, uint8 };
 
-// The upper half of a float32. A storage type: arithmetic happens in float32.
+// The upper half of a float32. A storage type; arithmetic is done in float32.
 struct BFloat16 {
   uint16_t bits = 0;
 
@@ -96,7 +96,7 @@ struct DTypeOf<uint8_t> {
 template <class T>
 inline constexpr DType kDTypeOf = DTypeOf<T>::value;
 
-// The value in another element type.
+// Returns the value converted to another element type.
 template <class To, class From>
 TAPEFORMER_HOST_DEVICE To convert_element(From value) {
   if constexpr (std::is_same_v<From, BFloat16>)
@@ -107,7 +107,7 @@ TAPEFORMER_HOST_DEVICE To convert_element(From value) {
     return static_cast<To>(value);
 }
 
-// What kernels compute in for elements of a type: BFloat16 is for storage only.
+// The type in which kernels compute with elements of T: float for BFloat16, else T.
 template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
@@ -115,22 +115,13 @@ constexpr DType compute_dtype(DType dtype) {
   return dtype == DType::bfloat16 ? DType::float32 : dtype;
 }
 
-// Calls f(T{}) with the C++ type of a floating dtype, bfloat16 included; other dtypes are errors naming the
-// op.
+// Calls f(T{}) with the C++ type of a floating dtype, including bfloat16. Throws ShapeError, naming the op,
+// for other dtypes.
 template <class F>
 decltype(auto) visit_stored(const char* op, DType dtype, F&& f) {
   if (dtype == DType::bfloat16) return f(BFloat16{});
   if (dtype == DType::float64) return f(double{});
   check(dtype == DType::float32, op, "needs float32, float64 or bfloat16, not ", name_of(dtype));
-  return f(float{});
-}
-
-// Calls f(T{}) with the C++ type of a compute dtype (float32 or float64); other dtypes are errors naming the
-// op.
-template <class F>
-decltype(auto) visit_floating(const char* op, DType dtype, F&& f) {
-  if (dtype == DType::float64) return f(double{});
-  check(dtype == DType::float32, op, "needs float32 or float64, not ", name_of(dtype));
   return f(float{});
 }
 

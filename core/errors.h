@@ -1,6 +1,6 @@
-// Errors that users see. Every problem that a user can cause is an exception whose text says what was
-// expected and what was found; main() turns the type into the exit code of the command. Programmer errors use
-// assert.
+// Errors of the library and of the commands. A problem that a user can cause throws an exception whose text
+// states the expected and the actual values. The command line maps the type to an exit code. Programming
+// errors use assert.
 #pragma once
 
 #include <sstream>
@@ -9,15 +9,15 @@
 
 namespace tapeformer {
 
-// A problem that ends a command with its own exit code; any other exception is a failure while running (exit
+// Each class below ends a command with its own exit code. Any other exception is a failure at run time (exit
 // 1).
-class ConfigError : public std::invalid_argument {  // exit 2: command line or config
+class ConfigError : public std::invalid_argument {  // exit 2: invalid command line or config
   using std::invalid_argument::invalid_argument;
 };
-class DataError : public std::runtime_error {  // exit 3: data missing or corrupt
+class DataError : public std::runtime_error {  // exit 3: missing or corrupt data
   using std::runtime_error::runtime_error;
 };
-class DeviceError : public std::runtime_error {  // exit 4: device unavailable
+class DeviceError : public std::runtime_error {  // exit 4: unavailable device
   using std::runtime_error::runtime_error;
 };
 class GraphError : public DeviceError {  // exit 4: an op that a CUDA graph cannot repeat
@@ -26,14 +26,14 @@ class GraphError : public DeviceError {  // exit 4: an op that a CUDA graph cann
 class DivergedError : public std::runtime_error {  // exit 5: non-finite loss, gradient, weights or logits
   using std::runtime_error::runtime_error;
 };
-class CheckpointError : public std::runtime_error {  // exit 3: a checkpoint that cannot be trusted
+class CheckpointError : public std::runtime_error {  // exit 3: a corrupt or mismatched checkpoint
   using std::runtime_error::runtime_error;
 };
-class CheckpointWriteError : public CheckpointError {  // exit 1: one that could not be written
+class CheckpointWriteError : public CheckpointError {  // exit 1: a checkpoint could not be written
   using CheckpointError::CheckpointError;
 };
 
-// A wrong argument of an op or a layer: shape, dtype, device or value.
+// An invalid argument of an op or a layer: shape, dtype, device or value.
 class ShapeError : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
@@ -42,7 +42,7 @@ class OutOfMemory : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Streams all arguments into one string.
+// Returns the arguments as one string, formatted by operator<<.
 template <class... Args>
 std::string concat_text(const Args&... args) {
   std::ostringstream text;
@@ -50,8 +50,8 @@ std::string concat_text(const Args&... args) {
   return text.str();
 }
 
-// Throws ShapeError("op: message") unless the condition holds. The message is put together only on failure:
-// pass shapes and numbers themselves, not texts made of them.
+// Throws ShapeError("op: message") unless the condition holds. The message is formatted only on failure, so
+// pass shapes and numbers rather than strings made of them.
 template <class... Args>
 void check(bool condition, const char* op, const Args&... message) {
   if (!condition) [[unlikely]]

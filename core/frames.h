@@ -1,4 +1,4 @@
-// Frames and steps of speech, which data, models and decoding count alike.
+// Numbers of frames and steps of speech, shared by data, models and decoding.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,13 @@
 
 namespace tapeformer {
 
-// Steps of a model in which `subsampling` frames make one; frames that do not fill a step are dropped.
+// Returns the steps of a model that combines `subsampling` frames into one step. A last incomplete step is
+// dropped.
 constexpr int64_t subsampled_steps(int64_t frames, int64_t subsampling) {
   return frames / subsampling;
 }
 
-// Steps that CTC needs for labels: one for each, and a blank between equal neighbours.
+// Returns the minimum number of steps for CTC: one per label, and one blank between equal adjacent labels.
 constexpr int64_t steps_needed(std::span<const int64_t> labels) {
   auto count = static_cast<int64_t>(labels.size());
   for (size_t i = 1; i < labels.size(); ++i) count += labels[i] == labels[i - 1];

@@ -1,4 +1,4 @@
-// Marks functions that kernels of both machines call. A compiler without CUDA sees nothing.
+// TAPEFORMER_HOST_DEVICE marks functions that kernels of both backends call. It is empty without nvcc.
 #pragma once
 
 #ifdef __CUDACC__

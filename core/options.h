@@ -1,6 +1,6 @@
-// Typed, documented options: one declaration of name, type, default, range and help serves validation,
-// --help, resolved configs and did-you-mean. The config schema and the parameters of an attention kind are
-// both lists of OptionSpec.
+// Typed options. One declaration of name, type, default, range and help text serves validation, help texts,
+// resolved configs and spelling suggestions. The config schema and the options of an attention kind are lists
+// of OptionSpec.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ using OptionValue =
 
 struct OptionSpec {
   std::string name;
-  OptionValue default_value;                              // its alternative is the option's type
+  OptionValue default_value;                              // the alternative determines the type
   std::string help;                                       // one line
   double min = -std::numeric_limits<double>::infinity();  // inclusive; numbers only
   double max = std::numeric_limits<double>::infinity();   // inclusive; numbers only
   std::vector<std::string> choices = {};                  // strings only; empty: any text
 };
 
-// Values by name, complete: every option of the specification is present.
+// Values by name. Every option of the specification has a value.
 class OptionValues {
  public:
   OptionValues() = default;
@@ -32,7 +32,8 @@ class OptionValues {
     for (const auto& spec : specs) values_[spec.name] = spec.default_value;
   }
   void set(const std::string& name, OptionValue value) { values_[name] = std::move(value); }
-  // Throws std::out_of_range for an unknown name, std::bad_variant_access for another type.
+  // Returns a value. Throws std::out_of_range for an unknown name and std::bad_variant_access for a wrong
+  // type.
   template <class T>
   const T& get(const std::string& name) const {
     return std::get<T>(values_.at(name));
@@ -43,7 +44,7 @@ class OptionValues {
   std::map<std::string, OptionValue> values_;
 };
 
-// The candidate nearest to a mistyped word by edit distance, or "" if none is near enough to suggest.
+// Returns the candidate with the smallest edit distance to a word, or "" if no candidate is similar.
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace tapeformer

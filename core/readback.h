@@ -1,4 +1,4 @@
-// A number that the host wants to know, but not now: on a device it is copied while both machines go on.
+// An asynchronous copy of a scalar to the host.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,15 @@ class HostCopy;
 
 class Readback {
  public:
-  // A scalar of a floating dtype, which may change as soon as the call returns.
+  // Starts the copy. The tensor is a scalar of a floating dtype and may change when the call returns.
   explicit Readback(const Tensor& scalar);
-  // Waits until the device has made the number, not for what was launched after it.
+  // Returns the number. Waits for the copy, but not for work that was launched after it.
   double value() const;
 
  private:
   DType dtype_;
-  double value_ = 0;                            // of the CPU
-  std::shared_ptr<const cuda::HostCopy> copy_;  // null on the CPU
+  double value_ = 0;                            // for a tensor on the CPU
+  std::shared_ptr<const cuda::HostCopy> copy_;  // null for a tensor on the CPU
 };
 
 }  // namespace tapeformer

@@ -37,13 +37,13 @@ TAPEFORMER_HOST_DEVICE inline PhiloxBlock philox4x32(uint64_t key, uint64_t coun
   return {c0, c1, c2, c3};
 }
 
-// A named stream at a step. Element i of it is the same number wherever it is drawn.
+// A named random stream at one step. Element i has the same value on every device and thread.
 class RandomStream {
  public:
   RandomStream() = default;
   RandomStream(uint64_t seed, std::string_view name, uint64_t step = 0);
 
-  // The stream of another step.
+  // Returns the stream at another step.
   TAPEFORMER_HOST_DEVICE RandomStream at_step(uint64_t step) const {
     RandomStream other = *this;
     other.step_ = step;
@@ -53,7 +53,7 @@ class RandomStream {
   TAPEFORMER_HOST_DEVICE uint64_t step() const { return step_; }
 
   TAPEFORMER_HOST_DEVICE PhiloxBlock block(uint64_t index) const { return philox4x32(key_, index, step_); }
-  // The 16 bits that decide whether dropout keeps element i: eight elements share a block.
+  // Returns 16 random bits of element i, for dropout. Eight elements share one Philox block.
   TAPEFORMER_HOST_DEVICE uint16_t bits16(uint64_t i) const {
     const PhiloxBlock bits = block(i / 8);
     return static_cast<uint16_t>(bits[(i % 8) / 2] >> (16 * (i % 2)));

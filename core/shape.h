@@ -18,16 +18,17 @@ class Shape {
   static Shape filled(int rank, int64_t value);
 
   int rank() const { return rank_; }
-  // Size of a dimension; negative dimensions count from the end. Unchecked.
+  // Returns the size of a dimension. Negative dimensions count from the end. The index is not checked.
   int64_t operator[](int dim) const { return sizes_[static_cast<size_t>(dim < 0 ? dim + rank_ : dim)]; }
   int64_t& operator[](int dim) { return sizes_[static_cast<size_t>(dim < 0 ? dim + rank_ : dim)]; }
   const int64_t* begin() const { return sizes_.data(); }
   const int64_t* end() const { return sizes_.data() + rank_; }
 
-  // Product of the sizes; throws ShapeError when negative or beyond int64 (in bytes of the widest dtype).
+  // Returns the product of the sizes. Throws ShapeError if a size is negative or the bytes of the widest
+  // dtype overflow int64.
   int64_t numel() const;
   void append(int64_t size);
-  // Strides, in elements, of a contiguous tensor of this shape.
+  // Returns the strides, in elements, of a contiguous tensor of this shape.
   Shape contiguous_strides() const;
   std::string to_string() const;  // "(2, 3)"
 
@@ -40,10 +41,10 @@ class Shape {
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
-// The shape that both broadcast to by the rules of NumPy; throws ShapeError naming both.
+// Returns the shape that both shapes broadcast to by the rules of NumPy. Throws ShapeError with both shapes.
 Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 
-// Dimension counted from the front; throws ShapeError when out of range.
+// Returns the dimension as a non-negative index. Throws ShapeError if it is out of range.
 int normalize_dim(const char* op, int dim, int rank);
 
 }  // namespace tapeformer

@@ -1,7 +1,7 @@
 // Tensor: a cheap value handle on shared storage, with shape, strides (in elements), offset, dtype and
-// device. Copies of a handle share the data; views share the storage. Everything here moves data only: what
-// is differentiated lives in ops/. Handles may be copied and dropped on any thread; the data itself is not
-// synchronised.
+// device. Copies of a handle share the data; views share the storage. Methods of this file
+// move data and record nothing; differentiable functions are in ops/. Handles may be copied and dropped on
+// any thread. Access to the data is not synchronised.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace tapeformer {
 
-// A pointer to an object that counts its owners in a member `std::atomic<int> owners`.
+// A pointer to an object with a reference count in its member `std::atomic<int> owners`.
 template <class T>
 class Shared {
  public:
@@ -43,7 +43,7 @@ class Shared {
   T* object_ = nullptr;
 };
 
-// Bytes from the device's allocator, released with the last owner.
+// Memory from the allocator of a device. The last owner releases it.
 class Storage {
  public:
   Storage(int64_t bytes, Device device);
@@ -80,7 +80,8 @@ class Tensor {
  public:
   Tensor() = default;
 
-  // New tensors. `empty` leaves the elements unset. Errors: ShapeError for impossible shapes, OutOfMemory.
+  // Create tensors. `empty` does not initialise the elements. Throw ShapeError for an invalid shape, and
+  // OutOfMemory.
   static Tensor empty(const Shape& shape, DType dtype = DType::float32, Device device = kCpu);
   static Tensor zeros(const Shape& shape, DType dtype = DType::float32, Device device = kCpu);
   static Tensor full(const Shape& shape, double value, DType dtype = DType::float32, Device device = kCpu);
@@ -90,7 +91,7 @@ class Tensor {
   static Tensor zeros_like(const Tensor& other) {
     return zeros(other.shape(), other.dtype(), other.device());
   }
-  // A CPU tensor with a copy of the values.
+  // Returns a CPU tensor with a copy of the values.
   template <class T>
   static Tensor from(const std::vector<T>& values, const Shape& shape);
 
@@ -105,8 +106,8 @@ class Tensor {
   Device device() const { return body().storage->device(); }
   bool is_contiguous() const;
 
-  // First element. data<T>() throws ShapeError when T is not the dtype, or when the tensor is on another
-  // machine than the code that asks (on_device, core/device.h).
+  // Return a pointer to the first element. data<T>() throws ShapeError if T is not the dtype, or if the
+  // tensor is not on current_device (core/device.h).
   void* raw() const { return static_cast<char*>(body().storage->data()) + body_->offset * size_of(dtype()); }
   template <class T>
   T* data() const {
@@ -116,37 +117,38 @@ class Tensor {
       wrong_device();
     return static_cast<T*>(raw());
   }
-  // The only element, converted to double. Waits for a device.
+  // Returns the only element, converted to double. Waits for the device.
   double item() const;
-  // All elements in row-major order, converted to double. Waits for a device.
+  // Returns all elements in row-major order, converted to double. Waits for the device.
   std::vector<double> to_vector() const;
 
-  // A view of the same storage; offset in elements from this tensor's first element. Unchecked beyond the
-  // storage size.
+  // Returns a view of the same storage. `offset` counts elements from the first element of this tensor. The
+  // bounds are not checked.
   //
   // view, clone and to record nothing on the tape. While ops are recorded, they throw ShapeError for a tensor
   // that requires a gradient, because the result would lose the gradient. Call reshape, contiguous or cast
   // (ops/view.h) instead, or alias() for a result without a gradient.
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
-  // Same elements, other shape; the tensor must be contiguous.
+  // Returns a view with another shape. The tensor must be contiguous.
   Tensor view(const Shape& shape) const;
   // Returns a tensor with the same data and a new body without the attachment.
   Tensor alias() const { return alias(shape(), strides()); }
   // Returns the same view as view(), without the attachment and for every tensor.
   Tensor alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
-  // Contiguous copies.
+  // Return contiguous copies.
   Tensor clone() const;
   Tensor to(DType dtype) const;
-  // On another device; the same handle when it is there already. A copy to the CPU waits for the device.
+  // Returns a copy on another device, or this tensor if it is on that device already. A copy to the CPU waits
+  // for the device.
   Tensor to(Device device) const;
 
   // Overwrites the elements.
-  void copy_from(const Tensor& source) const;  // same shape; converts the dtype; from any device
+  void copy_from(const Tensor& source) const;  // same shape; converts dtype and device
   void fill(double value) const;
   // Adds scale times the elements of a tensor of the same shape and floating dtype.
   void add_from(const Tensor& source, double scale = 1) const;
 
-  // Identity of the body: equal for copies of one handle only.
+  // Returns an identifier of the body. It is equal only for copies of one handle.
   const void* id() const { return body_.get(); }
   long use_count() const { return body_ ? body_->owners.load() : 0; }
   bool owns_storage_alone() const { return body().storage->owners.load() == 1; }

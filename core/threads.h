@@ -1,4 +1,4 @@
-// One pool of threads, OpenMP's, shared with OpenBLAS (the OpenMP build of OpenBLAS is required).
+// Parallel loops on the thread pool of OpenMP, which OpenBLAS shares (its OpenMP build is required).
 #pragma once
 
 #include <omp.h>
@@ -14,7 +14,7 @@
 
 namespace tapeformer {
 
-// Threads that parallel_for and OpenBLAS use from now on; 0 means all processors of this process.
+// Sets the number of threads of parallel_for and OpenBLAS. 0 selects all processors of this process.
 void set_threads(int count);
 inline int threads() {
   return omp_get_max_threads();
@@ -37,7 +37,7 @@ inline void acquire() {}
 #endif
 }  // namespace region_order
 
-// Ranges that parallel_for makes for each thread.
+// The number of ranges per thread in parallel_for.
 inline constexpr int64_t kRangesOfThread = 4;
 
 // Calls f(begin, end) on disjoint ranges that cover [0, n), in parallel if n exceeds `grain`. The ranges
@@ -47,7 +47,7 @@ inline constexpr int64_t kRangesOfThread = 4;
 //
 // ThreadSanitizer checks f. This function is excluded, because libgomp passes its variables to the threads.
 template <class F>
-[[gnu::no_sanitize("thread")]] void parallel_for(int64_t n, int64_t grain, F&& f) {
+__attribute__((no_sanitize("thread"))) void parallel_for(int64_t n, int64_t grain, F&& f) {
   const int64_t pieces = (n + grain - 1) / std::max<int64_t>(grain, 1);
   const int64_t wanted = std::min<int64_t>(threads(), pieces);
   if (wanted <= 1 || omp_in_parallel()) {

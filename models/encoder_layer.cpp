@@ -57,13 +57,13 @@ struct MultiHeadAttention::OnTape {
     return reshape(a.attention_->forward(q, k, v, mask, context, name), shape);
   }
   Tensor output(const Tensor& x) const {
-    return a.out_projection.forward(as_factor(x), Activation::none, {}, result);
+    return a.out_projection.forward(as_operand(x), Activation::none, {}, result);
   }
 };
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
                                    const std::string& name, DType result) const {
-  const Tensor operand = as_factor(x);
+  const Tensor operand = as_operand(x);
   const DType head_dtype = takes_bfloat16_ ? operand.dtype() : x.dtype();
   return run_attention(OnTape{*this, mask, context, name, x.shape(), head_dtype, result}, operand);
 }
@@ -113,7 +113,7 @@ struct EncoderLayer::OnTape {
   }
   Tensor apply(Branch branch, const Tensor& x) const {
     // norm_of_sum() takes the output of a branch in the compute type.
-    const DType result = layer.form_ == ResidualForm::post_norm ? factor_dtype(x) : x.dtype();
+    const DType result = layer.form_ == ResidualForm::post_norm ? operand_dtype(x) : x.dtype();
     if (branch == Branch::attention) return layer.attention.forward(x, mask, context, layer.name_, result);
     return chunks > 1 ? chunked_feedforward(x, result)
                       : layer.feedforward.forward(x, hidden_mask(first_row), result);

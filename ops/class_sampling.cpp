@@ -21,7 +21,7 @@ void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t fi
   });
 }
 
-void advance_tokens(const Tensor& columns, int64_t position, int64_t given, const Tensor& tokens) {
+void advance_tokens(const Tensor& columns, int64_t position, int64_t prefix, const Tensor& tokens) {
   constexpr const char* kOp = "advance_tokens";
   const int64_t batch = tokens.numel();
   check(columns.rank() == 2 && columns.size(1) == batch && columns.is_contiguous() &&
@@ -29,7 +29,7 @@ void advance_tokens(const Tensor& columns, int64_t position, int64_t given, cons
         kOp, "columns ", columns.shape(), " for tokens ", tokens.shape());
   check(position >= 0 && position < columns.size(0), kOp, "position ", position, " of ", columns.shape());
   on_device(tokens.device(), kOp, [&](auto backend) {
-    advance_tokens(backend, batch, position, given, columns.data<uint8_t>(), tokens.data<uint8_t>());
+    advance_tokens(backend, batch, position, prefix, columns.data<uint8_t>(), tokens.data<uint8_t>());
   });
 }
 

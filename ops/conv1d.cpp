@@ -39,7 +39,7 @@ Sizes sizes_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const 
           .padded = frames + options.before + options.after};
 }
 
-// Frames [first, first + count) of sequence b.
+// Returns frames [first, first + count) of sequence b.
 Tensor frames_of(const Tensor& x, int64_t b, int64_t first, int64_t count) {
   const int64_t frames = x.size(1), dim = x.size(2);
   return x.alias({count, dim}, {dim, 1}, (b * frames + first) * dim);

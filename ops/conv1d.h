@@ -10,15 +10,15 @@ struct Conv1dOptions {
   int64_t before = 0, after = 0;  // frames of zeros before the first frame of a sequence and after its last
 };
 
-// Steps that a sequence of so many frames gives; 0 where it is shorter than the kernel.
+// Returns the steps of a sequence of `frames` frames, or 0 if it is shorter than the kernel.
 int64_t conv1d_steps(int64_t frames, int64_t kernel, const Conv1dOptions& options);
 
-// y[b, t] = bias + Σ_k weight[:, k, :] x[b, t stride + k - before].
+// Computes y[b, t] = bias + Σ_k weight[:, k, :] x[b, t stride + k - before].
 //
 // x (batch, frames, in), weight (out, kernel, in), bias (out,) or undefined; result (batch, steps, out).
-// PyTorch's Conv1d has its weight as (out, in, kernel). lengths, (batch,) int64 on the CPU or undefined:
-// frames of each sequence; those beyond count as zeros, and the result is zero beyond the steps of the
-// sequence. Errors: ShapeError naming the shapes.
+// PyTorch's Conv1d has weights (out, in, kernel). lengths: frames of each sequence, (batch,) int64 on the
+// CPU, or undefined. Frames beyond a length are treated as zeros, and the result is zero beyond the steps of
+// the sequence. Throws ShapeError with the shapes.
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& lengths,
               const Conv1dOptions& options = {});
 

@@ -26,7 +26,7 @@ void check_labels(const int64_t* labels, int64_t count, int64_t utterance, int64
 }
 
 struct Feasible {
-  Tensor counted;  // (batch,) uint8
+  Tensor mask;  // (batch,) uint8
   int64_t utterances = 0, labels = 0;
 
   int64_t count(CtcReduction reduction) const {
@@ -34,15 +34,15 @@ struct Feasible {
   }
 };
 
-// All arguments must be contiguous.
+// Returns the pairs with enough frames for their labels. The arguments must be contiguous.
 Feasible feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths) {
   const int64_t batch = labels.size(0), longest = labels.size(1);
-  Feasible result{.counted = Tensor::zeros({batch}, DType::uint8)};
+  Feasible result{.mask = Tensor::zeros({batch}, DType::uint8)};
   for (int64_t b = 0; b < batch; ++b) {
     const int64_t* const own = labels.data<int64_t>() + b * longest;
     const int64_t count = label_lengths.data<int64_t>()[b];
     if (frame_lengths.data<int64_t>()[b] < steps_needed({own, static_cast<size_t>(count)})) continue;
-    result.counted.data<uint8_t>()[b] = 1;
+    result.mask.data<uint8_t>()[b] = 1;
     ++result.utterances;
     result.labels += count;
   }
@@ -51,7 +51,7 @@ Feasible feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, const
 
 }  // namespace
 
-// The gradient is made in the same pass as the loss, while the forward variables of an utterance are at hand.
+// The kernel computes the gradient in the same pass as the loss.
 CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor& labels,
                  const Tensor& label_lengths, const CtcOptions& options) {
   check_defined(kOp, "logits", logits, "labels", labels);
@@ -75,11 +75,12 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
   const Tensor gradient = wanted ? Tensor::empty_like(x) : Tensor{};
   const auto brought = [&](const Tensor& tensor) { return tensor.to(x.device()); };
   const Tensor moved_frames = brought(frame_counts), moved_targets = brought(targets),
-               moved_labels = brought(label_counts), counted = brought(feasible.counted);
+               moved_labels = brought(label_counts), feasible_mask = brought(feasible.mask);
   dispatch(kOp, x, [&]<class T>(auto backend) {
     ctc_loss(backend, CtcShape{batch, x.size(1), classes, targets.size(1), blank}, x.data<T>(),
              moved_frames.data<int64_t>(), moved_targets.data<int64_t>(), moved_labels.data<int64_t>(),
-             counted.data<uint8_t>(), static_cast<T>(scale), losses.data<T>(), data_or_null<T>(gradient));
+             feasible_mask.data<uint8_t>(), static_cast<T>(scale), losses.data<T>(),
+             data_or_null<T>(gradient));
   });
   const Tensor weights = Tensor::full({batch}, scale, x.dtype(), x.device());
   const Tensor loss = record(kOp, weighted_sum(kOp, losses, weights), {&x}, [gradient](const Tensor& g) {

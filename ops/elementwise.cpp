@@ -51,7 +51,7 @@ Tensor binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
   });
 }
 
-// scale x + offset, unrecorded.
+// Returns scale x + offset. Records nothing.
 Tensor affine_of(const Tensor& x_any, double scale, double offset) {
   const Tensor x = dense(x_any);
   const Tensor y = Tensor::empty_like(x);
@@ -73,7 +73,7 @@ Tensor apply_mask(const Tensor& x_any, const DropoutMask& mask) {
 
 }  // namespace
 
-// A sum hands its gradient on unchanged: no copy.
+// The gradient of a sum is passed on without a copy.
 Tensor add(const Tensor& a, const Tensor& b) {
   check_defined("add", "a", a, "b", b);
   if (!(a.shape() == b.shape())) {

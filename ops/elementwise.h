@@ -1,4 +1,4 @@
-// Elementwise functions. Two operands broadcast together by the rules of NumPy; dtypes must agree.
+// Elementwise functions. Two operands broadcast by the rules of NumPy and must have the same dtype.
 #pragma once
 
 #include "autograd/tape.h"
@@ -25,7 +25,8 @@ Tensor sigmoid(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor softplus(const Tensor& x);  // log(1 + exp(x)) without overflow
 
-// x with each element kept with probability 1 - p and divided by it (core/dropout.h); x itself when p is 0.
+// Returns x with dropout: each element is kept with probability 1 - p and divided by 1 - p (core/dropout.h).
+// Returns x itself if p is 0.
 Tensor dropout(const Tensor& x, const DropoutMask& mask);
 
 }  // namespace tapeformer

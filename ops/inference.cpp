@@ -32,8 +32,8 @@ void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positio
 DecodingLinear::DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows)
     : weight_(weight), bias_(bias) {
   const LinearShape shape{rows, weight.size(1), weight.size(0)};
-  if (rows < cpu::fewest_packed_rows()) return;
-  if (!weight.device().is_cpu()) return;  // cuBLAS reads the weight as it is
+  if (rows < cpu::min_packed_rows()) return;
+  if (!weight.device().is_cpu()) return;  // cuBLAS needs no packed weight
   dispatch("DecodingLinear", weight, [&]<class T>(auto) {
     packed_ = Tensor::empty({cpu::packed_weight_size<T>(shape)}, weight.dtype());
     cpu::pack_weight<T>(shape, weight.data<T>(), packed_.data<T>());
@@ -48,7 +48,7 @@ void DecodingLinear::into(const Tensor& x, Activation activation, const Tensor& 
   check(activation != Activation::gelu || scratch.defined(), "DecodingLinear", "gelu needs scratch memory");
   dispatch("DecodingLinear", x, [&]<class T>(auto backend) {
     T* const pre = activation == Activation::gelu ? scratch.data<T>() : nullptr;
-    if (packed_.defined() && shape.rows >= cpu::fewest_packed_rows())
+    if (packed_.defined() && shape.rows >= cpu::min_packed_rows())
       cpu::linear_forward_packed<T>(shape, x.data<T>(), packed_.data<T>(), bias_.data<T>(), activation, pre,
                                     out.data<T>());
     else

@@ -1,38 +1,38 @@
-// Ops for decoding one token at a time: unrecorded, into memory that the caller made once. Nothing but making
-// a DecodingLinear allocates.
+// Ops for decoding one token at a time. They are not recorded and write to memory of the caller. Only the
+// constructor of DecodingLinear allocates.
 #pragma once
 
 #include "ops/linear.h"
 
 namespace tapeformer {
 
-// out (batch, value_dim + position_dim): row b is table[tokens[b]] followed by positions[position].
-// tokens (batch,) uint8 or int64 within the table; positions (length, position_dim). To every row
-// added[position] is added, of added (length, value_dim + position_dim), unless that is undefined.
+// Writes to out (batch, value_dim + position_dim): row b is table[tokens[b]] followed by positions[position].
+// tokens (batch,) uint8 or int64 within the table; positions (length, position_dim). If `added` (length,
+// value_dim + position_dim) is defined, added[position] is added to each row.
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
                 const Tensor& out, const Tensor& added = {});
 
-// A layer's weight (out, in) and bias (out,), ready for products with `rows` rows: for many of them the
-// weight is kept a second time, in the order in which they read it, instead of being put into it at every
-// token.
+// The weight (out, in) and bias (out,) of a layer, prepared for products with `rows` rows. For many rows it
+// keeps a packed copy of the weight, which saves packing it for each token.
 class DecodingLinear {
  public:
   DecodingLinear() = default;
   DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows);
 
-  // out (rows, out) = activation(x (rows, in) weightᵀ + bias); gelu needs `scratch` of out's shape.
+  // Computes out (rows, out) = activation(x (rows, in) weightᵀ + bias). gelu needs `scratch` with the shape
+  // of out.
   void into(const Tensor& x, Activation activation, const Tensor& out, const Tensor& scratch = {}) const;
 
  private:
   Tensor weight_, bias_;
-  Tensor packed_;  // undefined for few rows
+  Tensor packed_;  // packed weight; undefined for few rows
 };
 
-// out = layer_norm(x + branch); an undefined branch means none.
+// Computes out = layer_norm(x + branch), or layer_norm(x) if branch is undefined.
 void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                      const Tensor& out);
 
-// out = a + b
+// Computes out = a + b.
 void add_into(const Tensor& a, const Tensor& b, const Tensor& out);
 
 }  // namespace tapeformer

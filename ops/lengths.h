@@ -1,13 +1,13 @@
-// Lengths of the sequences of a batch, which the host plans by.
+// Lengths of sequences that the host needs.
 #pragma once
 
 #include "core/tensor.h"
 
 namespace tapeformer {
 
-// The lengths as a contiguous int64 (batch,) on the CPU; undefined ones are `longest`. Throws ShapeError,
-// naming the op and what they are lengths of ("frame length"), for another shape or dtype and for one that is
-// not in [0, longest].
+// Returns the lengths as a contiguous int64 tensor (batch,) on the CPU. Undefined lengths become `longest`.
+// Throws ShapeError, with the op and `what` ("frame length"), for a wrong shape or dtype and for a length
+// outside [0, longest].
 Tensor checked_lengths(const char* op, const char* what, const Tensor& lengths, int64_t batch,
                        int64_t longest);
 

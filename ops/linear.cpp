@@ -40,38 +40,34 @@ Shape result_shape_of(const Tensor& x, const LinearShape& shape) {
   return result;
 }
 
-// The weight as it enters products with x; the tape does not see that it was rounded.
-Tensor in_dtype_of(const Tensor& x, const Tensor& weight) {
-  return weight.dtype() == x.dtype() ? weight : detach(weight).to(x.dtype());
-}
-
-// What a result was made of. factor: the weight as it enters the products, in the dtype of x. pre: what went
-// into the activation, if its gradient needs that.
-struct Made {
-  Tensor x, weight, factor, bias;
+// The arguments of a recorded product. pre: the input of the activation if its gradient needs it, otherwise
+// undefined.
+struct Product {
+  Tensor x, weight, bias;
   LinearShape shape;
   Activation activation;
   DropoutMask dropout;
   Tensor pre;
 };
 
-Tensor record_linear(const Tensor& y, const Made& made) {
-  const std::vector<Tensor> inputs =
-      made.bias.defined() ? std::vector{made.x, made.weight, made.bias} : std::vector{made.x, made.weight};
-  const Tensor kept_y = made.activation == Activation::relu ? detach(y) : Tensor{};
+Tensor record_linear(const Tensor& y, const Product& product) {
+  const std::vector<Tensor> inputs = product.bias.defined()
+                                         ? std::vector{product.x, product.weight, product.bias}
+                                         : std::vector{product.x, product.weight};
+  const Tensor kept_y = product.activation == Activation::relu ? detach(y) : Tensor{};
   return record("linear", y, inputs,
-                [shape = made.shape, activation = made.activation, dropout = made.dropout, pre = made.pre,
-                 kept_y, x = detach(made.x), w = detach(made.factor), weights = compute_dtype(made.x.dtype()),
+                [shape = product.shape, activation = product.activation, dropout = product.dropout,
+                 pre = product.pre, kept_y, x = detach(product.x), w = detach(product.weight),
                  count = inputs.size()](const Tensor& gradient, Needs needs) {
                   const Tensor g = dense(gradient);
                   Gradients gradients(3);
                   if (needs[0]) gradients[0] = Tensor::empty_like(x);
-                  if (needs[1]) gradients[1] = Tensor::empty(w.shape(), weights, x.device());
-                  if (count > 2 && needs[2]) gradients[2] = Tensor::empty({shape.out}, weights, x.device());
+                  if (needs[1]) gradients[1] = Tensor::empty_like(w);
+                  if (count > 2 && needs[2]) gradients[2] = Tensor::empty({shape.out}, w.dtype(), x.device());
                   dispatch_stored("linear", x, [&]<class X>(auto backend) {
                     with_result_type<X>(g.dtype(), [&]<class Y>() {
                       using T = Compute<X>;
-                      linear_backward<X, Y>(backend, shape, g.data<Y>(), x.data<X>(), w.data<X>(), activation,
+                      linear_backward<X, Y>(backend, shape, g.data<Y>(), x.data<X>(), w.data<T>(), activation,
                                             dropout, data_or_null<Y>(pre), data_or_null<Y>(kept_y),
                                             data_or_null<X>(gradients[0]), data_or_null<T>(gradients[1]),
                                             data_or_null<T>(gradients[2]));
@@ -90,19 +86,19 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
   const Tensor x = contiguous(input);
   const LinearShape shape = shape_of(x, weight);
   const Tensor y = Tensor::empty(result_shape_of(x, shape), result.value_or(x.dtype()), x.device());
-  const Tensor w = in_dtype_of(x, weight);
   const bool keep_pre = activation == Activation::gelu;
   const Tensor pre = keep_pre ? Tensor::empty_like(y) : Tensor{};
   dispatch_stored("linear", x, [&]<class X>(auto backend) {
     with_result_type<X>(y.dtype(), [&]<class Y>() {
-      linear_forward<X, Y>(backend, shape, x.data<X>(), w.data<X>(), data_or_null<Compute<X>>(bias),
-                           activation, dropout, data_or_null<Y>(pre), y.data<Y>());
+      using T = Compute<X>;
+      linear_forward<X, Y>(backend, shape, x.data<X>(), weight.data<T>(), data_or_null<T>(bias), activation,
+                           dropout, data_or_null<Y>(pre), y.data<Y>());
     });
   });
-  return record_linear(y, {x, weight, w, bias, shape, activation, dropout, pre});
+  return record_linear(y, {x, weight, bias, shape, activation, dropout, pre});
 }
 
-DType factor_dtype(const Tensor& x) {
+DType operand_dtype(const Tensor& x) {
   if constexpr (kHasCuda)
     if (!x.device().is_cpu() && x.dtype() == DType::float32 &&
         cuda::precision(x.device()) == cuda::Precision::bfloat16)
@@ -110,8 +106,8 @@ DType factor_dtype(const Tensor& x) {
   return x.dtype();
 }
 
-Tensor as_factor(const Tensor& x) {
-  return cast(x, factor_dtype(x));
+Tensor as_operand(const Tensor& x) {
+  return cast(x, operand_dtype(x));
 }
 
 Tensor linear_tape(const Tensor& input, const Tensor& weight, const Tensor& bias, DType result) {
@@ -120,7 +116,7 @@ Tensor linear_tape(const Tensor& input, const Tensor& weight, const Tensor& bias
   const LinearShape shape = shape_of(x, weight);
   const Tensor y =
       Tensor::full(result_shape_of(x, shape), std::numeric_limits<double>::quiet_NaN(), result, x.device());
-  return record_linear(y, {x, weight, in_dtype_of(x, weight), bias, shape, Activation::none, {}, {}});
+  return record_linear(y, {x, weight, bias, shape, Activation::none, {}, {}});
 }
 
 }  // namespace tapeformer

@@ -18,7 +18,8 @@ int64_t checked_mixtures(const char* op, const Tensor& parameters) {
   return mixtures;
 }
 
-// Negative log-likelihoods (rows,); fills `gradient` where defined, row i times scale[i].
+// Returns negative log-likelihoods (rows,). If `gradient` is defined, writes the gradient to it, row i times
+// scale[i].
 Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, int64_t levels,
                const Tensor& scale, const Tensor& gradient) {
   const int64_t rows = parameters.size(0), mixtures = checked_mixtures(op, parameters);
@@ -36,7 +37,7 @@ Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, 
 
 }  // namespace
 
-// The gradient is made in the same pass as the loss, while the parameters of a row are in registers.
+// The kernel computes the gradient in the same pass as the loss.
 Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
                              const LogisticMixtureOptions& options) {
   check_defined("logistic_mixture_loss", "parameters", parameters, "targets", targets);

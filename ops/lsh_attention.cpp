@@ -12,12 +12,13 @@ namespace {
 constexpr const char* kHash = "lsh_buckets";
 constexpr const char* kOp = "lsh_attention";
 
-// Under the root of a key's norm, per element (trax).
+// Added to the squared norm of a key, per element (trax).
 constexpr double kEpsilon = 1e-6;
-// What the counters of the rotations' random numbers leave room for.
+// Limits of the counters of random numbers for rotations.
 constexpr int64_t kMaxRounds = 255, kMaxHeads = 1 << 12, kMaxBatch = 1 << 20, kMaxRotation = 1 << 25;
 
-// Two even factors of a number of buckets, as near to each other as can be: the hash costs their sum.
+// Returns two even factors of a number of buckets with the smallest difference. The cost of the hash is their
+// sum.
 LshFactors factorise(int64_t buckets) {
   check(buckets % 4 == 0, kHash, "more than ", LshHashShape::kOneFactor,
         " buckets are hashed in two even factors, so their number must be a multiple of 4, not ", buckets,
@@ -47,13 +48,13 @@ LshHashShape hash_shape(const LshOptions& options) {
   shape.shared_examples = options.share_rotations;
   shape.factorise = !shape.shared;
   if (options.buckets > 0)
-    shape.given = options.buckets <= LshHashShape::kOneFactor || !shape.factorise
-                      ? LshFactors{options.buckets, 1}
-                      : factorise(options.buckets);
+    shape.requested = options.buckets <= LshHashShape::kOneFactor || !shape.factorise
+                          ? LshFactors{options.buckets, 1}
+                          : factorise(options.buckets);
   return shape;
 }
 
-// Numbers of buckets that sequences of that length cannot have.
+// Throws ShapeError if sequences of this length cannot have the requested buckets.
 void check_length(const LshOptions& options, int64_t length) {
   if (options.any_length || options.buckets == 0 || length == 0) return;
   check(length > options.chunk_length, kHash, "length ", length, " fits in one chunk of ",
@@ -63,14 +64,15 @@ void check_length(const LshOptions& options, int64_t length) {
         " positions: lower buckets, or 0 for 2 length / chunk_length");
 }
 
-// The factors of the shape's sequences, of which shorter ones may have more columns in one rotation.
-LshFactors most_factors(const LshHashShape& shape, bool of_any_length) {
+// Returns the maximum factors over all sequences. Shorter sequences may need more columns of one rotation.
+LshFactors max_factors_of(const LshHashShape& shape, bool of_any_length) {
   const LshFactors own = shape.factors(shape.length);
   if (!of_any_length || own.total() == 1) return own;
   const LshFactors automatic = shape.automatic(shape.length);
-  if (automatic.second == 1) return {std::max(shape.given.first, automatic.first), shape.given.second};
-  return {std::max({shape.given.first, automatic.first, LshHashShape::kOneFactor}),
-          std::max(shape.given.second, automatic.first)};
+  if (automatic.second == 1)
+    return {std::max(shape.requested.first, automatic.first), shape.requested.second};
+  return {std::max({shape.requested.first, automatic.first, LshHashShape::kOneFactor}),
+          std::max(shape.requested.second, automatic.first)};
 }
 
 LshAttentionShape shape_of(const Tensor& q, const Tensor& v, const LshOptions& options) {
@@ -80,7 +82,7 @@ LshAttentionShape shape_of(const Tensor& q, const Tensor& v, const LshOptions& o
   shape.heads = q.size(2);
   shape.dim = q.size(3);
   shape.value_dim = v.size(3);
-  // In one chunk all rounds are the same.
+  // With one chunk, all rounds are equal.
   shape.rounds = shape.length <= options.chunk_length ? 1 : options.rounds;
   shape.chunk_length = std::min(options.chunk_length, std::max<int64_t>(shape.length, 1));
   shape.wrap = options.wrap;
@@ -95,7 +97,7 @@ LshAttentionShape shape_of(const Tensor& q, const Tensor& v, const LshOptions& o
   return shape;
 }
 
-// A shape as the kernel gets it, on the machine that has the lengths.
+// Returns the shape with a pointer to the lengths. Call the function inside dispatch_stored().
 template <class AnyShape>
 AnyShape with_lengths(AnyShape shape, const Tensor& lengths) {
   shape.lengths = lengths.defined() ? lengths.data<int64_t>() : nullptr;
@@ -111,7 +113,7 @@ void check_buckets(const Tensor& buckets, const Tensor& q, int64_t rounds) {
         buckets.defined() ? buckets.shape() : Shape{});
   check(buckets.device() == q.device(), kOp, "q is on ", q.device().to_string(), " and the buckets on ",
         buckets.device().to_string());
-  if (!buckets.device().is_cpu()) return;  // looking at them would wait for the device
+  if (!buckets.device().is_cpu()) return;  // reading them would wait for the device
   const int32_t* const id = buckets.data<int32_t>();
   for (int64_t i = 0; i < buckets.numel(); ++i)
     check(id[i] >= 0 && id[i] <= q.size(1), kOp, "bucket ", id[i], " is not in 0 to the length ", q.size(1));
@@ -157,9 +159,9 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
   shape.length = q.size(1);
   shape.heads = q.size(2);
   shape.dim = q.size(3);
-  shape.most = most_factors(shape, lengths.defined());
+  shape.max_factors = max_factors_of(shape, lengths.defined());
   check(q.size(0) <= kMaxBatch && q.size(2) <= kMaxHeads && q.size(1) < (int64_t{1} << 31) &&
-            q.size(3) * std::max(shape.most.first, shape.most.second) / 2 <= kMaxRotation,
+            q.size(3) * std::max(shape.max_factors.first, shape.max_factors.second) / 2 <= kMaxRotation,
         kHash, "q ", q.shape(), " with ", shape.factors(q.size(1)).total(), " buckets is too large to hash");
   const Tensor buckets =
       Tensor::zeros({q.size(0), q.size(2), options.rounds, q.size(1)}, DType::int32, q.device());
@@ -184,7 +186,7 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
       checked_key_lengths(kOp, options.key_lengths, query.size(0), query.size(1), query.device());
   const Tensor q = contiguous_features(query), v = contiguous_features(value);
   LshAttentionShape shape = shape_of(q, v, options);
-  // One round is used where all are the same; its buckets are not looked at.
+  // If all rounds are equal, one round is computed and the buckets are ignored.
   const Tensor ids =
       shape.rounds == options.rounds
           ? detach(buckets)

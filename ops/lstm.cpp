@@ -13,7 +13,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kOp = "lstm";
-constexpr int kWeights = 4;  // tensors of a direction
+constexpr int kWeights = 4;  // tensors per direction
 
 void check_weights(const LstmWeights& w, const Tensor& x, int64_t hidden) {
   check(
@@ -27,7 +27,7 @@ void check_weights(const LstmWeights& w, const Tensor& x, int64_t hidden) {
           name_of(x.dtype()));
 }
 
-// Weights of both directions in one list; weight w of direction d is at d * kWeights + w.
+// Returns the pointers of a list of weights. Weight w of direction d is at index d * kWeights + w.
 template <class T>
 std::array<LstmDirection<T>, 2> pointers(const std::vector<Tensor>& weights) {
   std::array<LstmDirection<T>, 2> result{};

@@ -1,7 +1,8 @@
-// Long short-term memory over sequences of different lengths, in one or both directions. Hochreiter &
+// Long short-term memory (LSTM) over sequences of different lengths, in one or two directions. Hochreiter and
 // Schmidhuber 1997, with the forget gate of Gers et al. 2000. For frame t of a sequence,
 //   i, f, o = sigmoid(W x_t + b + U h' + b'), g = tanh(…), c = f c' + i g, h = o tanh(c),
-// where h' and c' belong to the frame before (the frame after, in the reverse direction), zero at the start.
+// where h' and c' are the state of the previous frame (of the next frame in the reverse direction), and zero
+// at the start.
 #pragma once
 
 #include <vector>
@@ -10,21 +11,22 @@
 
 namespace tapeformer {
 
-// Of one direction, with PyTorch's names and order of gates: blocks of rows i, f, g, o.
+// The weights of one direction, with PyTorch's names and order of gates: blocks of rows i, f, g, o.
 struct LstmWeights {
   Tensor weight_ih;         // (4 hidden, in)
   Tensor weight_hh;         // (4 hidden, hidden)
   Tensor bias_ih, bias_hh;  // (4 hidden,)
 };
 
-// x (batch, frames, in) floating; lengths (batch,) int64 in [0, frames], or undefined: all frames; one entry
-// of `directions`, or two: forward and reverse. Result (batch, frames, directions * hidden), the forward
-// direction's features first. The reverse direction starts at the last frame of each sequence. Frames beyond
-// a length are not read; they get zeros and zero gradient, as PyTorch's packed sequences do.
+// x (batch, frames, in) floating; lengths (batch,) int64 in [0, frames], or undefined for all frames.
+// `directions` has one entry, or two: forward and reverse. Result (batch, frames, directions * hidden), with
+// the features of the forward direction first. The reverse direction starts at the last frame of each
+// sequence. Frames beyond a length are not read. Their result and gradient are zero, as for PyTorch's packed
+// sequences.
 //
-// Time is spent on frames that are there only. backward() keeps x, the result and 5 * hidden numbers a frame
-// and direction. Results do not depend on the number of threads where those of the matrix products do not.
-// Errors: ShapeError for shapes, dtypes and lengths that do not fit.
+// Only frames within the lengths cost time. backward() keeps x, the result and 5 * hidden numbers per frame
+// and direction. Results do not depend on the number of threads if the matrix products do not. Throws
+// ShapeError for mismatched shapes, dtypes and lengths.
 Tensor lstm(const Tensor& x, const Tensor& lengths, const std::vector<LstmWeights>& directions);
 
 }  // namespace tapeformer

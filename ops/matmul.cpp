@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-// Leading dimensions of a matrix stack.
+// Returns the leading dimensions of a stack of matrices.
 Shape batch_of(const Shape& shape) {
   Shape batch;
   for (int i = 0; i + 2 < shape.rank(); ++i) batch.append(shape[i]);
@@ -21,7 +21,7 @@ Shape with_matrix(Shape batch, int64_t rows, int64_t columns) {
   return batch;
 }
 
-// Product of stacks that have the same batch shape, unrecorded.
+// Returns the product of stacks with the same batch shape. Records nothing.
 Tensor product(const Tensor& a_any, const Tensor& b_any, MatmulOptions options) {
   const Tensor a = dense(a_any), b = dense(b_any);
   const int64_t m = a.size(options.transpose_a ? -1 : -2), k = a.size(options.transpose_a ? -2 : -1);

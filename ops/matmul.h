@@ -10,8 +10,9 @@ struct MatmulOptions {
   bool transpose_b = false;
 };
 
-// a (batch…, m, k) times b (batch…, k, n) gives (batch…, m, n); with a flag the last two dimensions of that
-// side are exchanged. Leading dimensions broadcast. Errors: ShapeError when the inner sizes differ.
+// Returns the product of a (batch…, m, k) and b (batch…, k, n), with shape (batch…, m, n). A flag transposes
+// the last two dimensions of an operand. Leading dimensions broadcast. Throws ShapeError if the inner sizes
+// differ.
 Tensor matmul(const Tensor& a, const Tensor& b, MatmulOptions options = {});
 
 }  // namespace tapeformer

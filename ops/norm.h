@@ -1,4 +1,4 @@
-// Layer normalisation (Ba et al. 2016), alone and fused with the residual sum and dropout in front of it.
+// Layer normalisation (Ba et al. 2016), also fused with a preceding residual sum and dropout.
 #pragma once
 
 #include "autograd/tape.h"
@@ -8,11 +8,11 @@ namespace tapeformer {
 
 inline constexpr double kLayerNormEps = 1e-5;
 
-// (x - mean) / sqrt(variance + eps) * weight + bias over the last dimension, variance without Bessel's
-// correction. x (…, dim), weight and bias (dim,). Errors: ShapeError naming the shapes.
+// Returns (x - mean) / sqrt(variance + eps) * weight + bias over the last dimension. The variance divides by
+// dim. x (…, dim), weight and bias (dim,). Throws ShapeError with the shapes.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = kLayerNormEps);
-// layer_norm(x + dropout(branch)): the end of a post-norm block. x and branch (…, dim); on a device the
-// branch may be bfloat16 where x is float32.
+// Returns layer_norm(x + dropout(branch)), the end of a post-norm block. x and branch (…, dim). On CUDA the
+// branch may be bfloat16 if x is float32.
 Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                            const DropoutMask& dropout = {}, double eps = kLayerNormEps);
 

@@ -9,11 +9,11 @@
 namespace tapeformer {
 namespace {
 
-// A tensor as (outer, size, inner) around the dimension that is reduced.
+// A tensor as (outer, size, inner), where `size` is the reduced dimension.
 struct Split {
   int64_t outer = 1, size = 1, inner = 1;
-  Shape kept;     // with the dimension as size 1
-  Shape dropped;  // without it
+  Shape kept;     // with size 1 in the dimension
+  Shape dropped;  // without the dimension
 };
 
 Split split_at(const Shape& shape, int dim) {
@@ -29,7 +29,7 @@ Split split_at(const Shape& shape, int dim) {
   return split;
 }
 
-// Unrecorded sum of one dimension, kept as size 1.
+// Returns the sum of one dimension, kept as size 1. Records nothing.
 Tensor sum_dim(const Tensor& x, int dim) {
   const Tensor source = dense(x);
   const Split split = split_at(x.shape(), dim);

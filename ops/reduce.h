@@ -1,17 +1,17 @@
-// Sums, means and maxima over dimensions. float32 sums run in float64, in an order that does not depend on
-// threads.
+// Sums, means and maxima over dimensions. Sums of float32 are computed in float64, in an order that does not
+// depend on the number of threads.
 #pragma once
 
 #include "autograd/tape.h"
 
 namespace tapeformer {
 
-// Sum of all elements, shape (); of one dimension, dropped or kept as size 1; of the dimensions that
-// broadcasting added.
+// Return the sum of all elements with shape (), of one dimension, or of the dimensions that broadcasting from
+// `shape` added.
 Tensor sum(const Tensor& x);
 Tensor sum(const Tensor& x, int dim, bool keep_dim = false);
 Tensor sum_to(const Tensor& x, const Shape& shape);
-// Arithmetic mean; NaN for no elements.
+// Return the arithmetic mean, or NaN for no elements.
 Tensor mean(const Tensor& x);
 Tensor mean(const Tensor& x, int dim, bool keep_dim = false);
 // Returns the largest element of one dimension, or NaN if the dimension holds NaN. The gradient goes to the

@@ -9,10 +9,10 @@ namespace tapeformer {
 Tensor row_weights(const char* op, const Tensor& mask, int64_t rows, DType dtype, Device device) {
   check(!mask.defined() || (mask.shape() == Shape{rows} && mask.dtype() == DType::uint8), op,
         "the weights of rows must be uint8 ", Shape{rows});
-  const Tensor counted = mask.defined() ? mask.clone().to(device) : Tensor{};
+  const Tensor row_mask = mask.defined() ? mask.clone().to(device) : Tensor{};
   const Tensor weights = Tensor::empty({rows}, dtype, device);
   dispatch(op, weights, [&]<class T>(auto backend) {
-    row_weights(backend, data_or_null<uint8_t>(counted), weights.data<T>(), rows);
+    row_weights(backend, data_or_null<uint8_t>(row_mask), weights.data<T>(), rows);
   });
   return weights;
 }

@@ -1,18 +1,18 @@
-// What losses over rows have in common, unrecorded. No number goes to the host.
+// Shared functions of losses over rows. They are not recorded and do not wait for the device.
 #pragma once
 
 #include "core/tensor.h"
 
 namespace tapeformer {
 
-// One over the number of rows that count where the row counts, else 0, as (rows,). mask (rows,) uint8, not 0
-// where the row counts; undefined: all do. It may be on the CPU.
+// Returns weights (rows,): 1 / n for the n rows selected by the mask, and 0 for other rows. mask (rows,)
+// uint8 selects rows with nonzero elements, and may be on the CPU. An undefined mask selects all rows.
 Tensor row_weights(const char* op, const Tensor& mask, int64_t rows, DType dtype, Device device);
 
-// The sum of values times weights over rows whose weight is not 0, as a scalar. Both (rows,).
+// Returns the sum of values times weights over rows with nonzero weights, as a scalar. Both (rows,).
 Tensor weighted_sum(const char* op, const Tensor& values, const Tensor& weights);
 
-// x times a scalar tensor; x contiguous.
+// Returns x times a scalar tensor. x must be contiguous.
 Tensor multiplied_by(const char* op, const Tensor& x, const Tensor& factor);
 
 }  // namespace tapeformer

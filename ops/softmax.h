@@ -1,4 +1,4 @@
-// Softmax and its logarithms over the last dimension, computed after subtracting the maximum.
+// Softmax and its logarithms over the last dimension. All functions subtract the maximum first.
 #pragma once
 
 #include "autograd/tape.h"
@@ -8,13 +8,13 @@ namespace tapeformer {
 // x (…, classes); result of the same shape. A row of -inf gives zeros in softmax and -inf in log_softmax.
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
-// log(sum(exp(x))) over the last dimension, which is dropped.
+// Returns log(sum(exp(x))) over the last dimension, which the result does not have.
 Tensor logsumexp(const Tensor& x);
 
-// Mean cross entropy in nats, -log softmax(logits)[target], over the rows whose weight is not zero:
-// sum(weight * loss) / sum(weight). logits (rows, classes) floating, targets (rows,) integer in [0, classes),
-// weights (rows,) uint8 or undefined. No counted rows: 0. Errors: ShapeError; a target out of range names its
-// row.
+// Returns the mean cross entropy in nats, -log softmax(logits)[target], over the rows with a nonzero weight.
+// logits (rows, classes) floating, targets (rows,) integer in [0, classes), weights (rows,) uint8 or
+// undefined. Returns 0 if no row has a weight. Throws ShapeError; the message names the row of a target out
+// of range.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights = {});
 
 }  // namespace tapeformer

@@ -8,38 +8,37 @@ namespace tapeformer {
 
 struct SoftmaxAttentionOptions {
   bool causal = false;  // query i sees keys up to i + key_length - query_length
-  Tensor key_lengths =
-      {};  // (batch,) int64 in [0, key_length]: keys from there on do not count; undefined: all count
-  double scale = 0;  // of the scores; 0: 1 / sqrt(dim)
-  double dropout =
-      0;  // share of the probabilities that is set to zero, the others are divided by 1 - dropout
-  RandomStream dropout_stream = {};  // element ((batch heads + head) query_length + i) key_length + j
+  // (batch,) int64 in [0, key_length]; later keys are masked. Undefined: no key is masked.
+  Tensor key_lengths = {};
+  double scale = 0;                  // of the scores; 0: 1 / sqrt(dim)
+  double dropout = 0;                // probability of setting an attention probability to zero
+  RandomStream dropout_stream = {};  // index ((batch heads + head) query_length + i) key_length + j
 };
 
 // q (batch, query_length, heads, dim), k (batch, key_length, heads, dim), v (batch, key_length, heads,
-// value_dim), all float32 or float64, on a device also bfloat16; result (batch, query_length, heads,
-// value_dim), contiguous. Inputs are read through their strides; only a last dimension that is not contiguous
-// is copied. A query that sees no key gets zeros. Works block by block with an online softmax (Dao et al.
-// 2022, "FlashAttention") and never holds query_length x key_length numbers; backward() works the scores out
-// again. Errors: ShapeError.
+// value_dim), all float32 or float64, on CUDA also bfloat16; result (batch, query_length, heads, value_dim),
+// contiguous. Inputs are read through their strides and are copied only if the last dimension is not
+// contiguous. A query that sees no key has result 0. The op processes blocks with an online softmax (Dao et
+// al. 2022, "FlashAttention"), so memory is linear in the lengths; backward() recomputes the scores. Throws
+// ShapeError.
 Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const SoftmaxAttentionOptions& options = {});
 
-// The same function the plain way, with all scores in memory: what the fused form is checked against, and the
+// The same function as a composition of ops, with all scores in memory: the reference of tests, and the
 // baseline of "Transformers are RNNs".
 Tensor plain_softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                const SoftmaxAttentionOptions& options = {});
 
-// Keys and values of the tokens so far, in memory for `capacity` tokens.
+// Keys and values of the previous tokens, with memory for `capacity` tokens.
 struct KeyValueCache {
   Tensor keys;    // (batch, capacity, heads, dim), contiguous
   Tensor values;  // (batch, capacity, heads, value_dim), contiguous
   int64_t length = 0;
 };
 
-// One token of the causal form: appends k and v to the cache, then writes what q reads from it. q, k (batch,
-// heads, dim), v and out (batch, heads, value_dim), last dimensions contiguous. scale 0: 1 / sqrt(dim). Not
-// recorded; allocates nothing. Errors: ShapeError for shapes that do not fit, or a full cache.
+// Processes one token of the causal form: appends k and v to the cache, then reads the result for q. q, k
+// (batch, heads, dim), v and out (batch, heads, value_dim), last dimensions contiguous. scale 0 means 1 /
+// sqrt(dim). Not recorded; allocates nothing. Throws ShapeError for mismatched shapes and for a full cache.
 void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, KeyValueCache& cache,
                             const Tensor& out, double scale = 0);
 

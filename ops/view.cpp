@@ -11,7 +11,7 @@ Shape with_size(Shape shape, int dim, int64_t size) {
   return shape;
 }
 
-// The view of `count` elements of one dimension from `begin` on, unrecorded.
+// Returns the view of elements [begin, begin + count) of one dimension. Records nothing.
 Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t count) {
   return x.alias(with_size(x.shape(), dim, count), x.strides(), begin * x.strides()[dim]);
 }

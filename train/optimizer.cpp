@@ -76,7 +76,7 @@ Tensor Optimizer::apply(double gradient_scale) {
   }
   const Tensor norm = optimizer_step(slots, rule_,
                                      {.gradient_scale = gradient_scale,
-                                      .largest_norm = config_.clip_norm,
+                                      .max_norm = config_.clip_norm,
                                       .per_tensor = config_.clip == "per_tensor"});
   for (size_t i = 0; i < averages_.size(); ++i) average_into(averages_[i], parameters_[i].second, rule_);
   for (const auto& [name, parameter] : parameters_) set_gradient(parameter, {});

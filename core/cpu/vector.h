@@ -29,7 +29,7 @@ struct VectorOf {
 template <class T>
 using Vector = typename detail::VectorOf<T>::type;
 
-// Unaligned.
+// Load and store vectors at any alignment.
 template <class T>
 [[gnu::always_inline]] inline Vector<T> load(const T* source) {
   Vector<T> v;
@@ -65,7 +65,7 @@ template <int kDistance, class T>
   return detail::sum_halves<static_cast<int>(kLanes<double> / 2), double>(v);
 }
 
-// Up to a whole vector; missing elements are zero.
+// Load and store the first `count` elements, at most a whole vector. Missing elements are loaded as zero.
 template <class T>
 [[gnu::always_inline]] inline Vector<T> load_some(const T* source, int64_t count) {
   if (count >= kLanes<T>) return load(source);
@@ -80,13 +80,13 @@ template <class T>
   else
     std::memcpy(target, &v, static_cast<size_t>(count) * sizeof(T));
 }
-// v with zeros from element `count` on.
+// Returns v with zeros in elements `count` and above.
 template <class T>
 [[gnu::always_inline]] inline Vector<T> keep_some(Vector<T> v, int64_t count) {
   return count >= kLanes<T> ? v : load_some(reinterpret_cast<const T*>(&v), count);
 }
 
-// x . y
+// Returns the dot product of x and y.
 template <class T>
 T dot(const T* x, const T* y, int64_t count) {
   Vector<T> total{};
@@ -96,7 +96,8 @@ T dot(const T* x, const T* y, int64_t count) {
 }
 
 namespace detail {
-// Swaps the upper element of each pair of a with the lower one of b, where a pair is kHalf apart.
+// Swaps the upper element of each pair in a with the lower element of the same pair in b. The elements of a
+// pair are kHalf apart.
 template <int kHalf, class V, int... kLane>
 [[gnu::always_inline]] inline void exchange(V& a, V& b, std::integer_sequence<int, kLane...>) {
   constexpr int kCount = sizeof...(kLane);
@@ -127,8 +128,8 @@ template <int kHalf, class T>
   if constexpr (kLanes<double> == 8) detail::exchange_all<4, double>(rows);
 }
 
-// Keeps a loaded vector in a register: the compiler would rather load it again at each use, and loads are
-// what a tile of multiply-adds is short of.
+// Keeps a loaded vector in a register. Without this function the compiler loads the vector again at each use,
+// and loads limit the speed of a tile of multiply-adds.
 template <class V>
 [[gnu::always_inline]] inline void keep_in_register([[maybe_unused]] V& v) {
 #ifdef __AVX512F__
@@ -138,7 +139,7 @@ template <class V>
 #endif
 }
 
-// Smallest multiple of the vector length that is not below n.
+// Returns n rounded up to a multiple of the vector length.
 template <class T>
 constexpr int64_t padded(int64_t n) {
   return (n + kLanes<T> - 1) / kLanes<T> * kLanes<T>;

@@ -1,7 +1,8 @@
-// Elementary functions without branches or calls for float, so that the compiler vectorises a loop that uses
-// them (`#pragma omp simd`), and the standard library's for double, where gradient checks want accuracy.
-// Float results are within 3 ulp wherever the result is a normal number; infinities, NaN and overflow are
-// those of the standard library. The coefficients are weighted minimax fits on the reduced ranges.
+// Elementary functions for vectorised loops. The float versions have no branches and no calls, so the
+// compiler vectorises loops that use them (`#pragma omp simd`). Their error is at most 3 ulp if the result is
+// a normal number; infinities, NaN and overflow follow the standard library. The coefficients are weighted
+// minimax fits on the reduced ranges. The double versions call the standard library, for accurate gradient
+// checks.
 #pragma once
 
 #include <bit>
@@ -20,8 +21,8 @@ inline constexpr float kRoundBiased = kRound + 127;  // leaves the integer plus 
 inline constexpr float kLn2High = 0x1.62e400p-1f, kLn2Low = 0x1.7f7d1cp-20f;  // n * high is exact
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// exp(-104) rounds to 0, exp(89) overflows. Defined elsewhere: a compiler that sees the values folds the
-// clamped cases into branches and selects, which cost half as much again as the whole function.
+// exp(-104) rounds to 0 and exp(89) overflows. The values are defined in another file: a compiler that knows
+// them turns the clamping into branches and selects, which slows exp down by half.
 extern const float kExpLow, kExpHigh;
 
 template <class V>
@@ -53,7 +54,8 @@ template <class V>
   return std::bit_cast<V>((n + 127) << 23);
 }
 
-// x, clamped to where exp is finite and not zero, = n ln 2 + r with |r| <= ln 2 / 2.
+// The reduction x = n ln 2 + r with |r| <= ln 2 / 2, where x is clamped to the range with finite, nonzero
+// exp(x).
 template <class V>
 struct ReducedExponent {
   V r;
@@ -79,11 +81,12 @@ template <class V>
   return (1.0f + (r + square_term)) * power_of_two<V>(half) * power_of_two<V>(n - half);
 }
 
-// log(x) + tail / x for normal positive x; tail is far smaller than x.
+// Returns log(x) + tail / x for a positive normal x. tail is much smaller than x.
 [[gnu::always_inline]] inline float log_of_normal(float x, float tail, float exponent_shift = 0.0f) {
   constexpr uint32_t kSqrtHalf = 0x3F3504F3;
   const auto bits = std::bit_cast<int32_t>(x);
-  const int32_t k = static_cast<int32_t>(static_cast<uint32_t>(bits) - kSqrtHalf) >> 23;  // any bits may come
+  const int32_t k =
+      static_cast<int32_t>(static_cast<uint32_t>(bits) - kSqrtHalf) >> 23;  // bits may be any pattern
   const float mantissa = std::bit_cast<float>(static_cast<uint32_t>(bits) -
                                               (static_cast<uint32_t>(k) << 23));  // in [sqrt(1/2), sqrt(2))
   const float f =
@@ -95,7 +98,7 @@ template <class V>
   return ((f - (0.5f * square - square * f * p)) + n * kLn2Low) + n * kLn2High;
 }
 
-// What log gives outside the positive finite numbers.
+// Returns log(x) for x = 0, infinity, negative x and NaN, and y for other x.
 [[gnu::always_inline]] inline float with_log_limits(float y, float x) {
   y = x == 0.0f ? -kInf : y;
   y = x == kInf ? kInf : y;
@@ -111,7 +114,8 @@ template <class V>
   return detail::exp(x);
 }
 
-// exp(min(x, 0)) for feature maps: two thirds of the work of exp. Below -86 it stays at exp(-86) = 4.5e-38.
+// Returns exp(min(x, 0)) in two thirds of the time of exp, for feature maps. Below -86 the result stays at
+// exp(-86) = 4.5e-38.
 [[gnu::always_inline]] inline cpu::Vector<float> exp_of_negative(cpu::Vector<float> x) {
   using V = cpu::Vector<float>;
   const V zero{}, low = zero - 86.0f;
@@ -218,7 +222,7 @@ inline double erf(double x) {
 
 namespace tapeformer {
 
-// These functions for function objects that both machines share.
+// The functions above as the Math parameter of function objects that both backends share.
 struct VectorMath {
   template <class T>
   [[gnu::always_inline]] static T exp(T x) {

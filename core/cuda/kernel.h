@@ -1,5 +1,5 @@
-// What kernels are made of, for .cu files: element loops, reductions of a block in a fixed order,
-// mathematics, random numbers, vector loads.
+// Building blocks of kernels, for .cu files: element loops, block reductions in a fixed order, mathematics,
+// random numbers and vector loads.
 #pragma once
 
 #include <cmath>
@@ -9,8 +9,8 @@
 #include "core/dropout.h"
 #include "core/scratch.h"
 
-// The explicit instantiations of a file in float and in double. Where nvcc reads a file once for each of them
-// (cmake/TapeformerCuda.cmake), a macro says for which.
+// The explicit instantiations of a file for float and for double. If nvcc compiles a file separately for each
+// type (cmake/TapeformerCuda.cmake), a macro selects the type.
 #ifdef TAPEFORMER_ONLY_DOUBLE
 #define TAPEFORMER_FLOAT(...)
 #else
@@ -35,7 +35,7 @@ __device__ inline int64_t element_stride() {
   return int64_t{gridDim.x} * blockDim.x;
 }
 
-// The dynamic shared memory of the launch, aligned to 16 bytes.
+// Returns the dynamic shared memory of the launch, aligned to 16 bytes.
 template <class T>
 __device__ T* dynamic_shared() {
 #ifdef TAPEFORMER_CUDA_EMULATED
@@ -46,8 +46,8 @@ __device__ T* dynamic_shared() {
 #endif
 }
 
-// Mathematics of kernels under the names of core/cpu/vector_math.h, for function objects that both machines
-// share.
+// Elementary functions with the names of VectorMath (core/cpu/vector_math.h), for function objects that both
+// backends share.
 struct DeviceMath {
   template <class T>
   __device__ static T exp(T x) {
@@ -102,7 +102,7 @@ struct Larger {
   }
 };
 
-// Reduction over the lanes of a whole warp; every lane gets the result.
+// Reduces over the lanes of a whole warp. Every lane gets the result.
 template <class Operation, class T>
 __device__ T warp_reduce(T value) {
   for (int bits = kWarp / 2; bits > 0; bits /= 2)
@@ -110,18 +110,18 @@ __device__ T warp_reduce(T value) {
   return value;
 }
 
-// Reduction over a block of whole warps, in an order that depends on the block size only; every thread gets
-// the result. All threads of the block call it.
+// Reduces over a block of whole warps, in an order that depends only on the block size. All threads call the
+// function, and every thread gets the result.
 template <class Operation, class T>
 __device__ T block_reduce(T value) {
-  __shared__ T of_warp[kWarp];
+  __shared__ T warp_values[kWarp];
   value = warp_reduce<Operation>(value);
   const int warps = static_cast<int>(blockDim.x) / kWarp, thread = static_cast<int>(threadIdx.x);
-  __syncthreads();  // the values of an earlier call have been read
-  if (thread % kWarp == 0) of_warp[thread / kWarp] = value;
+  __syncthreads();  // all threads have read the values of the previous call
+  if (thread % kWarp == 0) warp_values[thread / kWarp] = value;
   __syncthreads();
-  value = of_warp[0];
-  for (int warp = 1; warp < warps; ++warp) value = Operation::of(value, of_warp[warp]);
+  value = warp_values[0];
+  for (int warp = 1; warp < warps; ++warp) value = Operation::of(value, warp_values[warp]);
   return value;
 }
 template <class T>
@@ -133,17 +133,16 @@ __device__ T block_max(T value) {
   return block_reduce<Larger>(value);
 }
 
-// How far loops over the elements of a thread are unrolled: "#pragma unroll (kUnrolled<T>)". Kernels in
-// double are there for the tests, so that their code is small rather than fast: it takes most of the time of
-// compiling.
+// The unroll factor of loops over the elements of a thread: "#pragma unroll (kUnrolled<T>)". It is 1 for
+// double, whose kernels only serve the tests: their code takes most of the compile time.
 template <class T, int kTimes = 64>
 inline constexpr int kUnrolled = sizeof(T) > 4 ? 1 : kTimes;
 
-// A number that counts steps. In a graph it grows from launch to launch (core/cuda/graph.h). Made on the
-// host, passed by value.
-class StepNumber {
+// A step number that advances with each replay of a CUDA graph (core/cuda/graph.h). Construct it on the host
+// and pass it by value. now() returns the step of the current replay.
+class GraphStep {
  public:
-  explicit StepNumber(int64_t recorded) : recorded_(recorded), step_offset_(context().step_offset) {}
+  explicit GraphStep(int64_t recorded) : recorded_(recorded), step_offset_(context().step_offset) {}
   __device__ int64_t now() const { return recorded_ + (step_offset_ ? __ldg(step_offset_) : 0); }
 
  private:
@@ -151,22 +150,22 @@ class StepNumber {
   const int64_t* step_offset_;
 };
 
-// A RandomStream whose step is a StepNumber.
-class StepStream {
+// A RandomStream whose step is a GraphStep. now() returns the stream of the current replay.
+class GraphRandomStream {
  public:
-  explicit StepStream(const RandomStream& stream)
+  explicit GraphRandomStream(const RandomStream& stream)
       : stream_(stream), step_(static_cast<int64_t>(stream.step())) {}
   __device__ RandomStream now() const { return stream_.at_step(static_cast<uint64_t>(step_.now())); }
 
  private:
   RandomStream stream_;
-  StepNumber step_;
+  GraphStep step_;
 };
 
-// Dropout in kernels: made on the host from a DropoutMask and passed by value.
+// Dropout in kernels. Construct it on the host from a DropoutMask and pass it by value.
 template <class T>
 struct DropoutFactors {
-  StepStream stream;
+  GraphRandomStream stream;
   int64_t offset;
   uint32_t threshold;
   T scale;
@@ -176,12 +175,13 @@ struct DropoutFactors {
         offset(mask.offset),
         threshold(mask.active() ? mask.threshold() : 0),
         scale(static_cast<T>(mask.scale())) {}
-  // What element i of the tensor is multiplied by: 0 or 1 / (1 - p).
+  // Returns the multiplier of element i: 0 or 1 / (1 - p).
   __device__ T of(int64_t i) const {
     if (threshold == 0) return scale;
     return stream.now().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
-  // Whether dropout keeps elements 8 group to 8 group + 7, counted with the offset, as bits.
+  // Returns 8 bits that say whether elements 8 * group to 8 * group + 7 are kept. The elements include the
+  // offset.
   __device__ uint8_t kept(int64_t group) const {
     const PhiloxBlock bits = stream.now().block(static_cast<uint64_t>(group));
     unsigned kept = 0;
@@ -189,22 +189,22 @@ struct DropoutFactors {
       kept |= static_cast<unsigned>((bits[j / 2] >> (j % 2 * 16) & 0xFFFF) >= threshold) << j;
     return static_cast<uint8_t>(kept);
   }
-  // of(i), …, of(i + count - 1), with one draw where the elements lie in one block of random bits.
+  // Writes of(i) to of(i + count - 1), with one draw if the elements share a block of random bits.
   template <int count>
   __device__ void fill(int64_t i, T* factors) const {
     static_assert(count <= 4);
-    uint64_t bits16 = 0;  // of all elements, the first lowest
+    uint64_t bits16 = 0;  // 16 bits per element, the first element in the lowest bits
     if (threshold != 0) {
       const RandomStream now = stream.now();
-#pragma unroll 1  // once or twice: the code of a draw is long
+#pragma unroll 1  // one or two iterations of long code
       for (int drawn = 0; drawn < count;) {
         const auto at = static_cast<uint64_t>(offset + i + drawn);
         const PhiloxBlock bits = now.block(at / 8);
         const uint64_t low = uint64_t{bits[1]} << 32 | bits[0], high = uint64_t{bits[3]} << 32 | bits[2];
-        const int place = static_cast<int>(at % 8), shift = place % 4 * 16;
-        const uint64_t here = place < 4 ? low >> shift | high << 1 << (63 - shift) : high >> shift;
-        bits16 |= here << (16 * drawn);
-        drawn += 8 - place;
+        const int slot = static_cast<int>(at % 8), shift = slot % 4 * 16;
+        const uint64_t part = slot < 4 ? low >> shift | high << 1 << (63 - shift) : high >> shift;
+        bits16 |= part << (16 * drawn);
+        drawn += 8 - slot;
       }
     }
 #pragma unroll
@@ -213,7 +213,7 @@ struct DropoutFactors {
   }
 };
 
-// 16 bytes as an array; pointers must be aligned to 16 bytes.
+// An array of 16 bytes. Pointers must be aligned to 16 bytes.
 template <class T>
 struct alignas(16) Pack {
   static constexpr int kSize = 16 / sizeof(T);

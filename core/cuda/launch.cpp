@@ -14,7 +14,7 @@ void detail::check_limits(const Launch& launch) {
             uint64_t{block.x} * block.y * block.z <= kMaxThreads,
         *current_op ? current_op : "launch", "a grid of ", grid.x, " x ", grid.y, " x ", grid.z,
         " blocks of ", block.x, " x ", block.y, " x ", block.z, " threads is more than a device has, at ",
-        launch.where.file_name(), ":", launch.where.line());
+        launch.where.file, ":", launch.where.line);
 }
 
 #ifdef TAPEFORMER_CUDA_EMULATED
@@ -30,7 +30,7 @@ void detail::start(const void* kernel, const Launch& launch, void**) {
   const std::scoped_lock lock(mutex);
   if (recorded && !loaded.contains(kernel))
     throw DeviceError(concat_text(*current_op ? current_op : "a step", ": the kernel launched at ",
-                                  launch.where.file_name(), ":", launch.where.line(),
+                                  launch.where.file, ":", launch.where.line,
                                   " has not run before the graph that it is recorded in"));
   loaded.insert(kernel);
 }

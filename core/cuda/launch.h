@@ -1,9 +1,8 @@
-// The one way to start a kernel, for the device and for its emulation.
+// Kernel launches, for devices and for the emulation.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <source_location>
 #include <tuple>
 #include <utility>
 
@@ -11,39 +10,39 @@
 
 namespace tapeformer::cuda {
 
-// Blocks and threads of a launch, and bytes of dynamic shared memory (dynamic_shared<T>() in the kernel).
+// The blocks and threads of a launch, and the bytes of its dynamic shared memory (dynamic_shared<T>() in the
+// kernel).
 struct Launch {
   dim3 grid, block;
   size_t shared_bytes;
-  std::source_location where;
+  SourceLocation where;
 
-  Launch(dim3 blocks, dim3 threads, size_t shared = 0,
-         std::source_location location = std::source_location::current())
+  Launch(dim3 blocks, dim3 threads, size_t shared = 0, SourceLocation location = SourceLocation::current())
       : grid(blocks), block(threads), shared_bytes(shared), where(location) {}
 };
 
 inline constexpr int kThreads = 256;
 
-// For kernels whose threads go over n elements in strides (first_element, element_stride).
-inline Launch over_elements(int64_t n, std::source_location where = std::source_location::current()) {
-  constexpr int64_t kMostBlocks = 8192;  // more threads than any device holds at once
-  const int64_t blocks = std::min<int64_t>((n + kThreads - 1) / kThreads, kMostBlocks);
+// Returns a launch for a kernel whose threads loop over n elements (first_element, element_stride).
+inline Launch over_elements(int64_t n, SourceLocation where = SourceLocation::current()) {
+  constexpr int64_t kMaxBlocks = 8192;  // enough threads to fill any device
+  const int64_t blocks = std::min<int64_t>((n + kThreads - 1) / kThreads, kMaxBlocks);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, where};
 }
 
-// One block for each of n rows, with a grid as wide as CUDA allows: block_row() in the kernel.
+// Returns a launch with one block per row; blockIdx.x is the row.
 inline Launch over_rows(int64_t n, int threads = kThreads, size_t shared = 0,
-                        std::source_location where = std::source_location::current()) {
-  constexpr int64_t kWidest = 2147483647;
-  check(n <= kWidest, "launch", n, " rows are more than a grid has blocks");
+                        SourceLocation where = SourceLocation::current()) {
+  constexpr int64_t kMaxWidth = 2147483647;
+  check(n <= kMaxWidth, "launch", n, " rows are more than a grid has blocks");
   return {dim3(static_cast<unsigned>(n)), dim3(static_cast<unsigned>(threads)), shared, where};
 }
 
-// The same with `tiles` blocks along y for each row.
+// Returns a launch with one block per row along x and `tiles` blocks along y.
 inline Launch over_tiles(int64_t n, int64_t tiles, int threads, size_t shared,
-                         std::source_location where = std::source_location::current()) {
-  constexpr int64_t kMostTiles = 65535;
-  check(tiles <= kMostTiles, "launch", tiles, " tiles are more than a grid has blocks along y");
+                         SourceLocation where = SourceLocation::current()) {
+  constexpr int64_t kMaxTiles = 65535;
+  check(tiles <= kMaxTiles, "launch", tiles, " tiles are more than a grid has blocks along y");
   Launch launch = over_rows(n, threads, shared, where);
   launch.grid.y = static_cast<unsigned>(tiles);
   return launch;
@@ -56,14 +55,14 @@ bool synchronous();
 namespace detail {
 // Throws ShapeError if the shape exceeds the limits of CUDA.
 void check_limits(const Launch& launch);
-// On a device: launches. In the emulation: throws DeviceError for a kernel that is launched for the first
-// time while a graph is recorded.
+// Launches the kernel on a device. In the emulation, throws DeviceError if the kernel is launched for the
+// first time while a graph is recorded.
 void start(const void* kernel, const Launch& launch, void** arguments);
 }  // namespace detail
 
-// kernel<<<grid, block, shared, stream>>>(arguments…) on the current device's stream. No blocks, no launch.
-// Throws DeviceError with the place of the call; TAPEFORMER_CUDA_SYNC=1 in the environment waits for each
-// kernel, so that what fails inside it is reported there too.
+// Launches kernel<<<grid, block, shared, stream>>>(arguments…) in the stream of current_device. Does nothing
+// for a grid without blocks. Throws DeviceError with the location of the call. If TAPEFORMER_CUDA_SYNC=1 is
+// set in the environment, waits for the kernel, so that its errors are reported here.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const Launch& shape, const Arguments&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;

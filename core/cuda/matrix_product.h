@@ -1,6 +1,6 @@
-// Products of small matrices by a warp on the tensor cores: 16 x 16 times 16 x 8, factors in bfloat16, sums
-// in float32. The emulation hands the parts of the lanes around as a device does, so that what is made of
-// them is tested there too.
+// Products of small matrices by a warp on tensor cores: 16 x 16 times 16 x 8, with bfloat16 operands and
+// float32 sums. The emulation exchanges the fragments of the lanes as a device does, so it tests the kernels
+// that use them.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace tapeformer::cuda {
 
-// Both rounded to the nearest bfloat16, ties to even; the first in the lower half.
+// Returns two numbers rounded to the nearest bfloat16, ties to even, with the first in the lower half.
 __device__ inline uint32_t bfloat16_pair(float first, float second) {
 #ifdef TAPEFORMER_CUDA_EMULATED
   return uint32_t{BFloat16(second).bits} << 16 | BFloat16(first).bits;
@@ -31,13 +31,14 @@ __device__ inline float second_of_pair(uint32_t pair) {
   return std::bit_cast<float>(pair & 0xFFFF0000);
 }
 
-// What a lane has of the left factor: with row = lane / 4 and column = 2 (lane % 4), the pairs of neighbours
-// of a row that begin at (row, column), (row + 8, column), (row, column + 8) and (row + 8, column + 8).
+// The part of the left operand in one lane. With row = lane / 4 and column = 2 (lane % 4), these are the
+// pairs of adjacent elements of a row that begin at (row, column), (row + 8, column), (row, column + 8) and
+// (row + 8, column + 8).
 struct LeftFragment {
   uint32_t pairs[4];
 };
-// Of the right factor: the pairs of neighbours of column lane / 4 that begin in rows 2 (lane % 4) and
-// 2 (lane % 4) + 8.
+// The part of the right operand in one lane: the pairs of adjacent elements of column lane / 4 that begin in
+// rows 2 (lane % 4) and 2 (lane % 4) + 8.
 struct RightFragment {
   uint32_t pairs[2];
 };
@@ -51,8 +52,8 @@ struct Fragments {
   RightFragment right;
 };
 
-// The 16 elements of a row or column whose pairs four lanes share: k < 8 of one pair of each, the others of
-// the one after `step`. `at` is where the first lane has its first.
+// Returns the 16 elements of a row or column from the fragments of four lanes. Elements k < 8 come from the
+// pair at byte `at` of each fragment, and the others from the pair `step` bytes later.
 inline std::array<float, 16> shared_elements(const LaneValues& lanes, int first_lane, size_t at,
                                              size_t step) {
   std::array<float, 16> elements;
@@ -70,10 +71,10 @@ inline std::array<float, 16> shared_elements(const LaneValues& lanes, int first_
 
 #endif
 
-// sums += left right, of which a lane has (row, column), (row, column + 1), (row + 8, column) and
-// (row + 8, column + 1), with row and column as in LeftFragment. All lanes of the warp call it. PTX ISA,
-// mma.sync.aligned.m16n8k16. Volatile, so that it stays where all lanes come by, and is not put off into a
-// branch of those that use the sums.
+// Computes sums += left right. A lane holds the elements (row, column), (row, column + 1), (row + 8, column)
+// and (row + 8, column + 1) of the sums, with row and column as in LeftFragment. All lanes of the warp call
+// the function. PTX ISA, mma.sync.aligned.m16n8k16. The instruction is volatile, so that the compiler does
+// not move it into a branch that some lanes skip.
 __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2, float& sum3,
                                           const LeftFragment& left, const RightFragment& right) {
 #ifdef TAPEFORMER_CUDA_EMULATED

@@ -1,4 +1,5 @@
-// CUDA's language, runtime and cuBLAS, or their emulation. Only core/cuda and ops/cuda include it.
+// The headers of the CUDA runtime and of cuBLAS, or their emulation. Included only under core/cuda and
+// ops/cuda.
 #pragma once
 
 #ifdef TAPEFORMER_CUDA_EMULATED

@@ -5,13 +5,13 @@
 namespace tapeformer::cuda {
 namespace {
 
-std::string text_of(const std::source_location& where) {
-  return concat_text(where.file_name(), ":", where.line());
+std::string text_of(const SourceLocation& where) {
+  return concat_text(where.file, ":", where.line);
 }
 
 }  // namespace
 
-void check_status(cudaError_t status, std::source_location where) {
+void check_status(cudaError_t status, SourceLocation where) {
   if (status == cudaSuccess) return;
   clear_error();
   const std::string text = concat_text("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
@@ -20,7 +20,7 @@ void check_status(cudaError_t status, std::source_location where) {
   throw DeviceError(text);
 }
 
-void check_status(cublasStatus_t status, std::source_location where) {
+void check_status(cublasStatus_t status, SourceLocation where) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw DeviceError(concat_text("cuBLAS: ", cublasGetStatusString(status), " at ", text_of(where)));
 }

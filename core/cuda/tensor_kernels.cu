@@ -6,7 +6,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Element number -> offsets in two strided arrays of one shape.
+// The layout of two strided arrays of the same shape.
 struct Strided {
   int rank = 0;
   int64_t size[Shape::kMaxRank] = {};
@@ -19,7 +19,7 @@ struct Offsets {
 
 __device__ Offsets offsets_of(const Strided& layout, int64_t element) {
   Offsets offsets;
-#pragma unroll 1  // a division is long, and nearly all tensors come with one or two dimensions
+#pragma unroll 1  // division is expensive, and most layouts have one or two dimensions
   for (int dim = layout.rank - 1; dim >= 0; --dim) {
     const int64_t position = element % layout.size[dim];
     element /= layout.size[dim];
@@ -52,7 +52,7 @@ __global__ void add_kernel(Strided layout, T* to, const T* from, Compute<T> scal
   }
 }
 
-// Neighbouring dimensions that both arrays run through without a gap become one.
+// Returns the layout with adjacent dimensions merged where both arrays are contiguous.
 Strided layout_of(const Shape& shape, const Shape& to, const Shape& from) {
   Strided layout;
   for (int dim = 0; dim < shape.rank(); ++dim) {

@@ -17,7 +17,7 @@
 
 namespace tapeformer::cuda {
 
-// Pinned memory, and the event after which what was copied to or from it is done. Never destroyed.
+// Pinned memory, and the event that follows the last copy from or to it. Never destroyed.
 struct Slot {
   int device;
   std::unique_ptr<PinnedBuffer> memory;
@@ -35,13 +35,13 @@ struct Slot {
 
 namespace {
 
-constexpr size_t kStages = 16;                // of a device: the copies of about two steps of training
+constexpr size_t kStages = 16;                // per device: the copies of about two training steps
 constexpr int64_t kSmallestStage = 64 << 10;  // bytes
 
-struct Slots {  // of a device
+struct Slots {  // per device
   std::vector<std::unique_ptr<Slot>> stages;
   size_t next_stage = 0;
-  std::vector<Slot*> idle;  // of HostCopy
+  std::vector<Slot*> idle;  // free slots of HostCopy
 };
 
 std::mutex& guard() {
@@ -139,13 +139,13 @@ void fill_zero(void* data, int64_t bytes) {
 
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
   if (bytes == 0) return;
-  // The stream of the source, so that its values are ready; other devices have to wait for it.
+  // The copy runs in the stream of the source, after the kernels that write its values.
   const DeviceScope scope(from_device.is_cpu() ? to_device : from_device);
   const cudaStream_t stream = context().stream;
   if (from_device.is_cpu()) refuse_in_graph("copies from the host's memory");
   if (to_device.is_cpu()) refuse_in_graph("copies to the host's memory");
   if (from_device.is_cpu()) {
-    // Never straight from pageable memory: CUDA may read that after the call has returned.
+    // CUDA may read pageable memory after the call has returned, so the bytes go through pinned memory.
     for (int64_t done = 0; done < bytes; done += kMaxStaged)
       stage(static_cast<char*>(to) + done, static_cast<const char*>(from) + done,
             std::min(bytes - done, kMaxStaged));

@@ -1,5 +1,4 @@
-// Copies between host and device that do not make the host wait, and the time that work takes, without CUDA's
-// headers.
+// Copies between host and device, waiting, and timing, without CUDA's headers.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +9,11 @@ namespace tapeformer::cuda {
 
 inline constexpr int64_t kMaxStaged = 4 << 20;  // bytes
 
-// Copies from pageable host memory, which may change when the call returns: the bytes go through pinned
-// memory, of which a device has a few pieces that are used in turn. On current_device; at most kMaxStaged
-// bytes.
+// Copies at most kMaxStaged bytes from pageable host memory to current_device, through one of a few pinned
+// buffers. The host memory may change when the call returns.
 void stage(void* to, const void* from, int64_t bytes);
 
-// A few bytes on their way from current_device to the host.
+// An asynchronous copy of a few bytes from current_device to the host.
 class HostCopy {
  public:
   static constexpr int64_t kMaxBytes = 16;  // bytes
@@ -24,21 +22,21 @@ class HostCopy {
   ~HostCopy();
   HostCopy(const HostCopy&) = delete;
   HostCopy& operator=(const HostCopy&) = delete;
-  // The bytes, for which it waits, but not for work that was launched after the copy.
+  // Returns the bytes. Waits for the copy, but not for work that was launched after it.
   const void* wait() const;
 
  private:
   struct Slot* slot_;
 };
 
-// Time on current_device, from when it has done what was launched before the timer was made.
+// The time on current_device since it finished the work that was launched before the timer was created.
 class EventTimer {
  public:
   EventTimer();
   ~EventTimer();
   EventTimer(const EventTimer&) = delete;
   EventTimer& operator=(const EventTimer&) = delete;
-  // Until it has done what was launched before the call, for which it waits.
+  // Returns the seconds until the device finishes the work launched before this call. Waits for the work.
   double seconds() const;
 
  private:

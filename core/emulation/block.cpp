@@ -1,5 +1,5 @@
-// Threads of a block as fibers. A fiber runs threads one after another until one has to wait; then the next
-// fiber takes over the threads that have not started. So a kernel without barriers needs one fiber a block.
+// The threads of a block as fibers. A fiber runs threads one after another until a thread has to wait. Then
+// the next fiber runs the threads that have not started. A kernel without barriers needs one fiber per block.
 #include <algorithm>
 #include <boost/context/fiber.hpp>
 #include <boost/context/protected_fixedsize_stack.hpp>
@@ -29,7 +29,7 @@ constexpr size_t kStackBytes = 512 << 10;  // instrumented frames are several ti
 constexpr size_t kStackBytes = 128 << 10;
 #endif
 
-// The sanitizer keeps track of one stack per thread and has to hear of every change.
+// The sanitizer tracks one stack per thread, so each change of the stack is reported to it.
 void leave_stack([[maybe_unused]] void** kept, [[maybe_unused]] const void* bottom,
                  [[maybe_unused]] size_t bytes) {
 #ifdef __SANITIZE_ADDRESS__
@@ -43,7 +43,7 @@ void enter_stack([[maybe_unused]] void* kept, [[maybe_unused]] const void** left
 #endif
 }
 
-// Stacks of one OpenMP thread, kept for its next blocks.
+// The stacks of one OpenMP thread, which its next blocks reuse.
 class StackPool {
  public:
   ~StackPool() {
@@ -54,7 +54,7 @@ class StackPool {
     const stack_context stack = free_.back();
     free_.pop_back();
 #ifdef __SANITIZE_ADDRESS__
-    // The last frames of a fiber never return, so what they marked is still marked.
+    // The last frames of a fiber never return, so the sanitizer still has their marks.
     ASAN_UNPOISON_MEMORY_REGION(static_cast<char*>(stack.sp) - kStackBytes, kStackBytes);
 #endif
     return stack;
@@ -84,8 +84,8 @@ struct Barrier {
   uint64_t generation = 0;
 };
 
-// The lanes of a warp that take part in shuffles with one mask. Two sets of values: a lane that has read the
-// one may write the other while slower lanes still read.
+// The lanes of a warp in shuffles with the same mask. There are two sets of values, so that a lane can write
+// the second while slower lanes read the first.
 struct WarpGroup {
   uint32_t mask = 0;
   Barrier barrier;
@@ -104,7 +104,7 @@ struct Fiber {
   bool done = false;
   const Barrier* waits_for = nullptr;
   uint64_t generation = 0;
-  void* kept = nullptr;  // the sanitizer's
+  void* kept = nullptr;  // saved by the sanitizer
 
   bool ready() const { return !done && (!waits_for || waits_for->generation != generation); }
   const void* bottom() const { return static_cast<char*>(stack.sp) - stack.size; }
@@ -139,7 +139,7 @@ class Block {
   void select(const Fiber& fiber);
   void finish_thread(int thread);
   void abort_with(std::exception_ptr failure);
-  // Completes the barrier when all have arrived.
+  // Completes the barrier if all threads have arrived.
   static bool arrive(Barrier& barrier, int expected);
   static int participants(const Warp& warp, uint32_t mask) { return std::popcount(warp.alive & mask); }
 
@@ -252,8 +252,8 @@ const LaneValues& Block::exchange(uint32_t mask, const void* value, size_t bytes
   return values;
 }
 
-// Warp operations do not wait for lanes that have left the kernel; __syncthreads here does, which a device
-// leaves undefined.
+// Warp operations do not wait for lanes that have left the kernel. __syncthreads waits for them here; CUDA
+// leaves this undefined.
 void Block::finish_thread(int thread) {
   ++finished_;
   Warp& warp = warps_[static_cast<size_t>(thread / 32)];
@@ -277,7 +277,7 @@ void Block::run(bool reversed) {
   warps_.resize(static_cast<size_t>((count_ + 31) / 32));
   for (int thread = 0; thread < count_; ++thread)
     warps_[static_cast<size_t>(thread / 32)].alive |= 1u << (thread % 32);
-  // Not a number in any floating type: reading what nobody wrote shows.
+  // NaN in each floating type, so that reads of unwritten memory show.
   if (shared_bytes_ > 0) std::memset(shared_.get(), 0xFF, shared_bytes_);
   while (finished_ < count_ && !failure_) {
     bool progress = false;
@@ -306,8 +306,8 @@ void Block::run(bool reversed) {
 }  // namespace
 
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel) {
-  // Threads of every other block, and of every other launch, run in the other order, so that what a kernel
-  // without a needed barrier finds in memory differs.
+  // The threads of every other block, and of every other launch, run in reverse order, so that a missing
+  // barrier changes the results.
   static std::atomic<int64_t> launches = 0;
   const int64_t number = launches++;
   const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;

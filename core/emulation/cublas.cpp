@@ -16,7 +16,7 @@ blasint size(int64_t value) {
   return static_cast<blasint>(value);
 }
 
-// To nearest even, with 10 bits behind the point, which is what tensor cores keep of a float.
+// Rounds to 10 mantissa bits, ties to even, as tensor cores do.
 float as_tf32(float value) {
   const auto word = std::bit_cast<uint32_t>(value);
   return value != value ? value : std::bit_cast<float>((word + 0xFFF + ((word >> 13) & 1)) & ~0x1FFFu);
@@ -26,7 +26,7 @@ float as_float(uint16_t bfloat16) {
   return std::bit_cast<float>(static_cast<uint32_t>(bfloat16) << 16);
 }
 
-// A factor of a product, (rows, columns) column-major, as the floats that enter it.
+// Returns an operand (rows, columns), column-major, as rounded floats.
 const float* floats_of(const void* matrix, cudaDataType_t type, bool tf32, int64_t rows, int64_t columns,
                        int64_t stride, std::vector<float>& memory) {
   if (type == CUDA_R_32F && !tf32) return static_cast<const float*>(matrix);
@@ -42,7 +42,7 @@ const float* floats_of(const void* matrix, cudaDataType_t type, bool tf32, int64
   return memory.data();
 }
 
-// A product with what was handed over by address: alpha and beta are read when it is submitted.
+// A product, with the values of alpha and beta at submission.
 struct Product {
   CBLAS_TRANSPOSE op_a, op_b;
   int64_t m, n, k;
@@ -53,8 +53,8 @@ struct Product {
   void* c;
   int64_t ldc, stride_c, count;
   bool is_double, tf32;
-  bool rounds;        // the result to bfloat16; beta is 0 then
-  bool rounds_parts;  // of the sums too
+  bool rounds;        // round the result to bfloat16; requires beta = 0
+  bool rounds_parts;  // round partial sums too
 
   void run() const {
     const int64_t bytes = factor == CUDA_R_16BF ? 2 : 4;

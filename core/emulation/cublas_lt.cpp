@@ -19,7 +19,7 @@ bool is_factor(const EmulatedLayout& layout) {
   return layout.type == CUDA_R_32F || layout.type == CUDA_R_16BF;
 }
 
-// d: the product, still in float32, of which bias and layout_d may be bfloat16.
+// d: the product in float32. bias and layout_d may be bfloat16.
 void run_epilogue(const EmulatedMatmul& matmul, const void* b, const EmulatedLayout& layout_b, float* d,
                   const EmulatedLayout& layout_d, int64_t k) {
   const EmulatedLayout of_bias{layout_d.type, layout_d.rows, 1, layout_d.rows};
@@ -110,7 +110,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, con
       (transpose_b ? layout_b->rows : layout_b->columns) != n)
     return CUBLAS_STATUS_INVALID_VALUE;
   if (matmul->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !matmul->bias) return CUBLAS_STATUS_INVALID_VALUE;
-  // What is rounded at the end lies in float32 until then.
+  // A result in bfloat16 is kept in float32 until the end.
   const bool rounds = layout_d->type == CUDA_R_16BF;
   const auto sums = std::make_shared<std::vector<float>>(rounds ? layout_d->stride * n : 0);
   float* const result = rounds ? sums->data() : static_cast<float*>(d);

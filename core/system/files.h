@@ -28,7 +28,7 @@ class File {
  public:
   // Flags as for open(2); O_CLOEXEC is added. Throws FileError.
   File(const std::string& path, int flags);
-  // Takes over an open descriptor; `path` names the file in errors.
+  // Takes ownership of an open descriptor. `path` names the file in errors.
   File(int descriptor, std::string path) : path_(std::move(path)), descriptor_(descriptor) {}
   File(File&& other) noexcept
       : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -43,7 +43,7 @@ class File {
                size_t offset) const;  // the whole range; throws if the file is shorter
   size_t size() const;                // throws if the file is not a regular file
   void truncate(size_t size);
-  // Data on disk; after it returns, a rename of this file can only uncover whole content.
+  // Writes the data to the disk. A later rename of the file exposes only complete content.
   void sync();
 
  private:
@@ -66,11 +66,10 @@ void rename_path(const std::string& from, const std::string& to);
 // If the path is a symbolic link, replaces its target. If the path is a device or a pipe, writes to it.
 void replace_file(const std::string& path, std::string_view text);
 
-// A folder that one process at a time may write to, from construction to destruction; the system gives it
-// free when the process ends in any way.
+// An exclusive lock on a folder. The system releases it when the process ends.
 class FolderLock {
  public:
-  // Throws FileError; its reason is EWOULDBLOCK when another process holds the folder.
+  // Throws FileError, with reason EWOULDBLOCK if another process holds the lock.
   explicit FolderLock(const std::string& path);
 
  private:

@@ -1,5 +1,5 @@
-// What the program was built from and what it runs on: for `info`, for benchmarks and for error reports.
-// Plain values, read anew at every call; any thread.
+// Facts about the build and the computer, for reports of benchmarks and errors. Each call reads the values
+// again. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@ struct BuildInfo {
 BuildInfo build_info();
 
 struct BlasInfo {
-  std::string config;     // name, version and build options in OpenBLAS's own words
-  std::string kernels;    // the processor whose kernels it chose
+  std::string config;     // name, version and build options as reported by OpenBLAS
+  std::string kernels;    // the processor type of the selected kernels
   std::string threading;  // "openmp", "pthreads" or "sequential"
   int threads = 0;
-  // Only the OpenMP build shares its threads with ours; others start a second pool that competes for the
-  // cores.
+  // True for the OpenMP build, which shares its thread pool with this library. Other builds start a second
+  // pool that competes for the cores.
   bool shares_threads() const { return threading == "openmp"; }
 };
 BlasInfo blas_info();
 
 struct MachineInfo {
-  std::string processor;                     // model name; empty where the system does not tell
-  int processors = 0;                        // that this process may use
-  std::string instruction_set;               // that the processor has, among those of BuildInfo
+  std::string processor;                     // model name; empty if the system does not report it
+  int processors = 0;                        // available to this process
+  std::string instruction_set;               // extensions of the processor among those in BuildInfo
   int64_t memory = 0, available_memory = 0;  // bytes
 };
 MachineInfo machine_info();
 
-// Bytes that this process may take: what the machine has free, or the limit of its control group if that is
-// less.
+// Returns the bytes that this process may allocate: the free memory of the computer, or the limit of the
+// control group if that is less.
 int64_t available_memory();
 
-// The most memory that this process ever held, in bytes.
+// Returns the peak resident memory of this process in bytes.
 int64_t peak_resident_bytes();
 
 }  // namespace tapeformer

@@ -1,4 +1,4 @@
-// How long work takes on the machine that does it.
+// Elapsed time of work on a device.
 #pragma once
 
 #include <chrono>
@@ -12,16 +12,16 @@ namespace cuda {
 class EventTimer;
 }
 
-// On a device: between two events in its stream, so that launching what comes before does not count.
+// On a CUDA device the time between two events in the stream, which excludes work launched earlier.
 class Stopwatch {
  public:
   explicit Stopwatch(Device device);  // starts
-  // Seconds since the start; waits for the work launched so far.
+  // Returns the seconds since the start. Waits for the work launched so far.
   double seconds() const;
 
  private:
   Device device_;
-  std::chrono::steady_clock::time_point start_;    // of the CPU
+  std::chrono::steady_clock::time_point start_;    // on the CPU
   std::shared_ptr<const cuda::EventTimer> timer_;  // null on the CPU
 };
 

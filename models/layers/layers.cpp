@@ -50,11 +50,11 @@ Tensor LayerNorm::forward(const Tensor& x, const Tensor& branch, const DropoutMa
 }
 
 Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const {
-  const Tensor hidden = linear1.forward(as_factor(x), activation_, hidden_dropout);
+  const Tensor hidden = linear1.forward(as_operand(x), activation_, hidden_dropout);
   return linear2.forward(hidden, Activation::none, {}, result);
 }
 Tensor FeedForward::tape(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const {
-  const Tensor hidden = linear1.forward(as_factor(x), activation_, hidden_dropout);
+  const Tensor hidden = linear1.forward(as_operand(x), activation_, hidden_dropout);
   return linear_tape(hidden, linear2.weight, linear2.bias, result);
 }
 

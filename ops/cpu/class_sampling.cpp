@@ -9,8 +9,8 @@ namespace tapeformer::cpu {
 
 template <class T>
 void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, uint8_t* out) {
-  constexpr int64_t kFewestDraws = 1 << 12;  // of a thread
-  parallel_for(rows, kFewestDraws / score.classes + 1, [&](int64_t begin, int64_t end) {
+  constexpr int64_t kMinDraws = 1 << 12;  // of a thread
+  parallel_for(rows, kMinDraws / score.classes + 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       int64_t best = 0;
       double best_score = -INFINITY;
@@ -25,10 +25,10 @@ void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& sc
   });
 }
 
-void advance_tokens(Backend, int64_t batch, int64_t position, int64_t given, uint8_t* columns,
+void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,
                     uint8_t* tokens) {
   uint8_t* const kept = columns + position * batch;
-  if (position < given)
+  if (position < prefix)
     std::copy_n(kept, batch, tokens);
   else
     std::copy_n(tokens, batch, kept);

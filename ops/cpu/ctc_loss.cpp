@@ -12,8 +12,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr double kNever = kCtcNever, kUnlikeliest = kCtcUnlikeliest;
-constexpr int64_t kMargin = 2;  // states beside the real ones, always kNever
+constexpr double kImpossible = kCtcImpossible, kMinLogProbability = kCtcMinLogProbability;
+constexpr int64_t kMargin = 2;  // padding states on each side, always kImpossible
 
 // log(exp(a) + exp(b) + exp(c))
 template <class T>
@@ -25,7 +25,7 @@ template <class T>
 
 template <class T>
 void close_margins(T* row, CtcSpan span) {
-  row[span.begin - 2] = row[span.begin - 1] = row[span.end] = row[span.end + 1] = T(kNever);
+  row[span.begin - 2] = row[span.begin - 1] = row[span.end] = row[span.end + 1] = T(kImpossible);
 }
 
 // log(sum(exp(x)))
@@ -39,7 +39,7 @@ T normalizer(const T* x, int64_t n) {
   return largest + std::log(total);
 }
 
-// One utterance and the working memory of a thread.
+// The computation for one utterance, with its working memory.
 template <class T>
 class Utterance {
  public:
@@ -52,13 +52,14 @@ class Utterance {
         skip_(row_),
         emission_(states_),
         normalizers_(frames),
-        // beta is read at the next frame while the present one is written
+        // two rows: beta of the next frame is read while beta of this frame is written
         beta_(2 * row_),
         posterior_(states_) {}
 
-  // Negative log-likelihood, and in `gradient` (frames, classes), unless null, its derivative times scale.
+  // Returns the negative log-likelihood. Writes its derivative times scale to `gradient` (frames, classes)
+  // unless null.
   T run(const T* logits, const int64_t* labels, int64_t blank, T scale, T* gradient) {
-    if (frames_ == 0) return 0;  // no labels either
+    if (frames_ == 0) return 0;  // then there are no labels
     bool numbers = true;
     for (int64_t t = 0; t < frames_; ++t) {
       normalizers_.data()[t] = normalizer(logits + t * classes_, classes_);
@@ -68,7 +69,7 @@ class Utterance {
     name_states(labels, blank);
     Scratch<T> alpha((gradient ? frames_ : std::min<int64_t>(frames_, 2)) * row_);
     const T loss = forward(logits, alpha.data(), gradient ? frames_ : 2);
-    if (loss >= T(-kUnlikeliest / 2)) {
+    if (loss >= T(-kMinLogProbability / 2)) {
       if (gradient) std::fill_n(gradient, frames_ * classes_, T{0});
       return std::numeric_limits<T>::infinity();
     }
@@ -84,7 +85,7 @@ class Utterance {
 
   void name_states(const int64_t* labels, int64_t blank) {
     T* const skip = skip_.data() + kMargin;
-    std::fill_n(skip_.data(), row_, T(kNever));
+    std::fill_n(skip_.data(), row_, T(kImpossible));
     for (int64_t s = 0; s < states_; ++s) {
       const bool label = s % 2 == 1;
       state_class_.data()[s] = static_cast<int32_t>(label ? labels[s / 2] : blank);
@@ -92,7 +93,7 @@ class Utterance {
     }
   }
 
-  // Log-probability of every state's class at frame t.
+  // Computes the log-probabilities of the classes of the states at frame t.
   void emit(const T* logits, int64_t t, CtcSpan span) {
     const T* const row = logits + t * classes_;
     const T shift = normalizers_.data()[t];
@@ -101,17 +102,17 @@ class Utterance {
 #pragma omp simd
     for (int64_t s = span.begin; s < span.end; ++s) {
       const T value = row[state_class[s]] - shift;
-      out[s] = value > T(kUnlikeliest) ? value : T(kUnlikeliest);
+      out[s] = value > T(kMinLogProbability) ? value : T(kMinLogProbability);
     }
   }
 
-  // alpha_t(s): log-probability of all beginnings of paths that are in state s at frame t, less the sum of
-  // the shifts so far. Row t is row t % rows of `alpha`. Returns the loss.
+  // Computes alpha_t(s), the log-probability of all path prefixes that end in state s at frame t, minus the
+  // shifts so far. Frame t uses row t % rows of `alpha`. Returns the loss.
   T forward(const T* logits, T* alpha, int64_t rows) {
     T* row = alpha + kMargin;
     CtcSpan span = ctc_span(0, frames_, states_);
     emit(logits, 0, span);
-    T largest = T(kNever);
+    T largest = T(kImpossible);
     for (int64_t s = span.begin; s < span.end; ++s) {
       row[s] = emission_.data()[s];
       largest = std::max(largest, row[s]);
@@ -127,14 +128,14 @@ class Utterance {
       largest = forward_step(before, row, span, largest);
       close_margins(row, span);
     }
-    const T last = row[states_ - 1], label = states_ > 1 ? row[states_ - 2] : T(kNever);
-    return static_cast<T>(-(shifts + static_cast<double>(log_sum(last, label, T(kNever)))));
+    const T last = row[states_ - 1], label = states_ > 1 ? row[states_ - 2] : T(kImpossible);
+    return static_cast<T>(-(shifts + static_cast<double>(log_sum(last, label, T(kImpossible)))));
   }
 
   T forward_step(const T* before, T* row, CtcSpan span, T shift) const {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();
-    T largest = T(kNever);
+    T largest = T(kImpossible);
 #pragma omp simd reduction(max : largest)
     for (int64_t s = span.begin; s < span.end; ++s) {
       const T value = log_sum(before[s], before[s - 1], before[s - 2] + skip[s]) + (emission[s] - shift);
@@ -144,8 +145,8 @@ class Utterance {
     return largest;
   }
 
-  // posterior_[s] = alpha + beta of the present row, and row = beta + emission - shift, where
-  // beta_t(s) is the log-probability of all ends of paths that leave state s at frame t.
+  // Computes posterior_[s] = alpha + beta of a frame, and row = beta + emission - shift. beta_t(s) is the
+  // log-probability of all path suffixes that leave state s at frame t.
   struct Largest {
     T beta, posterior;
   };
@@ -153,7 +154,7 @@ class Utterance {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();
     T* const posterior = posterior_.data();
-    T largest_beta = T(kNever), largest_posterior = T(2 * kNever);
+    T largest_beta = T(kImpossible), largest_posterior = T(2 * kImpossible);
 #pragma omp simd reduction(max : largest_beta, largest_posterior)
     for (int64_t s = span.begin; s < span.end; ++s) {
       const T beta = log_sum(after[s], after[s + 1], after[s + 2] + skip[s + 2]) - shift;
@@ -167,17 +168,17 @@ class Utterance {
   }
 
   void backward(const T* logits, const T* alpha, T scale, T* gradient) {
-    // The frame after the last: every path ends in one of the last two states.
+    // The frame after the last frame: each path ends in one of the last two states.
     T* after = beta_.data() + kMargin;
     T* row = after + row_;
-    std::fill_n(beta_.data(), 2 * row_, T(kNever));
+    std::fill_n(beta_.data(), 2 * row_, T(kImpossible));
     after[states_ - 1] = 0;
     if (states_ > 1) after[states_ - 2] = 0;
     T shift = 0;
     for (int64_t t = frames_ - 1; t >= 0; --t) {
       const CtcSpan span = ctc_span(t, frames_, states_);
       emit(logits, t, span);
-      // Past the end there is no transition, so the first step back must not add neighbours up.
+      // There is no transition after the last frame, so the first step does not add neighbours.
       const Largest largest = t == frames_ - 1
                                   ? last_frame(after, alpha + t * row_ + kMargin, row, span)
                                   : backward_step(after, alpha + t * row_ + kMargin, row, span, shift);
@@ -189,7 +190,7 @@ class Utterance {
   }
 
   Largest last_frame(const T* end, const T* alpha, T* row, CtcSpan span) {
-    Largest largest{T(kNever), T(2 * kNever)};
+    Largest largest{T(kImpossible), T(2 * kImpossible)};
     for (int64_t s = span.begin; s < span.end; ++s) {
       posterior_.data()[s] = alpha[s] + end[s];
       row[s] = end[s] + emission_.data()[s];
@@ -198,7 +199,7 @@ class Utterance {
     return largest;
   }
 
-  // scale (softmax - share of the paths that are in the class at this frame)
+  // Computes gradient = scale (softmax - posterior of the class at this frame).
   void write_gradient(const T* logits, int64_t t, CtcSpan span, T largest, T scale, T* out) {
     T* const posterior = posterior_.data();
     T total = 0;
@@ -211,7 +212,8 @@ class Utterance {
     const T shift = normalizers_.data()[t], share = scale / total;
 #pragma omp simd
     for (int64_t k = 0; k < classes_; ++k) out[k] = scale * vmath::exp(row[k] - shift);
-    // Every other state is the blank: its sum is kept apart, as adding to memory over and over is slow.
+    // Every second state is the blank. Its sum stays in a register, because repeated additions to memory are
+    // slow.
     const int64_t first_blank = span.begin + span.begin % 2, first_label = span.begin + 1 - span.begin % 2;
     T blanks = 0;
     for (int64_t s = first_blank; s < span.end; s += 2) blanks += posterior[s];
@@ -228,15 +230,15 @@ class Utterance {
 
 template <class T>
 void ctc_loss(Backend, const CtcShape& shape, const T* logits, const int64_t* frame_lengths,
-              const int64_t* labels, const int64_t* label_lengths, const uint8_t* counted, T scale, T* losses,
-              T* gradient) {
+              const int64_t* labels, const int64_t* label_lengths, const uint8_t* feasible_mask, T scale,
+              T* losses, T* gradient) {
   const int64_t utterance = shape.frames * shape.classes;
   parallel_for(shape.batch, 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
-      const int64_t frames = counted[b] ? frame_lengths[b] : 0;
+      const int64_t frames = feasible_mask[b] ? frame_lengths[b] : 0;
       T* const own = gradient ? gradient + b * utterance : nullptr;
       losses[b] = 0;
-      if (counted[b])
+      if (feasible_mask[b])
         losses[b] = Utterance<T>(frames, shape.classes, label_lengths[b])
                         .run(logits + b * utterance, labels + b * shape.longest, shape.blank, scale, own);
       if (own) std::fill(own + frames * shape.classes, own + utterance, T{0});

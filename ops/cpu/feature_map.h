@@ -1,4 +1,4 @@
-// Feature maps of linear attention, and the way of rows into the panels of outer_product_scan.h and back.
+// Feature maps of linear attention, and copies of rows to and from the panels of outer_product_scan.h.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace tapeformer::cpu {
 
-// Each map gives y = phi(x), and phi'(x) from y alone. NaN stays NaN.
+// Each map has value(x) = phi(x), and slope(y) = phi'(x) for y = phi(x). NaN propagates.
 struct EluPlusOne {
   template <class V>
   static V value(V x) {
@@ -69,8 +69,8 @@ void visit_feature_map(FeatureMap map, F&& f) {
   }
 }
 
-// Rows of some heads of one token after another. The heads lie next to each other as a rule, so loops finish
-// a token before they go on.
+// Rows of several heads, token by token. The heads of a token are usually adjacent in memory, so loops finish
+// a token before the next one.
 template <class T>
 struct TokenRows {
   T* data = nullptr;
@@ -79,9 +79,9 @@ struct TokenRows {
   T* row(int64_t token, int64_t head) const { return data + token * token_stride + head * head_stride; }
 };
 
-// f(row pointer, head, token, index into the head's panels, elements left in the row) for every vector of the
-// first `count` tokens. f should capture by value and be inlined: for whole vectors the last argument is a
-// constant.
+// Calls f(row pointer, head, token, index into the panels of the head, elements left in the row) for each
+// vector of the first `count` tokens. f should capture by value and be inlined. For whole vectors the last
+// argument is a constant.
 template <class T, class F>
 [[gnu::always_inline]] inline void for_vectors(TokenRows<T> rows, int64_t count, F f) {
   constexpr int64_t kWhole = kLanes<std::remove_const_t<T>>, kPair = kPanel<std::remove_const_t<T>>;
@@ -103,7 +103,8 @@ template <class T, class F>
     }
 }
 
-// panels = phi(x), padded with zeros to whole vectors; a head's panels take panel_size(dim) elements.
+// Computes panels = phi(x), padded with zeros to whole vectors. The panels of a head have panel_size(dim)
+// elements.
 template <class T>
 void map_features(FeatureMap map, TokenRows<const T> x, int64_t count, T* panels) {
   const int64_t size = panel_size<T>(x.dim);
@@ -116,7 +117,7 @@ void map_features(FeatureMap map, TokenRows<const T> x, int64_t count, T* panels
   });
 }
 
-// gx = g phi'(x), where `features` holds phi(x) and g the gradient of phi(x), both in panels.
+// Computes gx = g phi'(x). `features` holds phi(x), and g the gradient of phi(x), both in panels.
 template <class T>
 void features_backward(FeatureMap map, const T* features, const T* g, int64_t count, TokenRows<T> gx) {
   const int64_t size = panel_size<T>(gx.dim);

@@ -23,7 +23,7 @@ blasint size(int64_t value) {
 template <class T>
 void gemm(Backend, const Gemm<T>& p) {
   if (p.m == 0 || p.n == 0) return;
-  // BLAS wants positive leading dimensions even where k is 0.
+  // BLAS requires positive leading dimensions even if k is 0.
   const auto lda = size(std::max<int64_t>(p.lda, 1)), ldb = size(std::max<int64_t>(p.ldb, 1));
   if constexpr (sizeof(T) == 4)
     cblas_sgemm(CblasRowMajor, flag(p.transpose_a), flag(p.transpose_b), size(p.m), size(p.n), size(p.k),
@@ -45,7 +45,7 @@ void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a
       gemm(Backend{}, product);
     }
   };
-  // Few large products leave the threads to BLAS, many small ones are shared out.
+  // BLAS parallelises few large products; many small products are divided among threads here.
   if (count < threads())
     run(0, count);
   else

@@ -9,21 +9,20 @@
 #include "core/scratch.h"
 #include "core/threads.h"
 #include "ops/cpu/packed_product.h"
+#include "ops/kernels/elementwise_functions.h"
 #include "ops/kernels/gemm.h"
 
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGradientRows = 2 * kBlockRows;  // rows whose gradient stays in the cache for two products
-constexpr int64_t kManyParts = 8;   // of many rows in the gradient where threads are fewer; each copies w
-constexpr int64_t kGrainRows = 32;  // rows that make a second thread worth waking
+constexpr int64_t kGradientRows =
+    2 * kBlockRows;                 // rows whose gradient stays in the cache between two products
+constexpr int64_t kMaxParts = 8;    // partial weight gradients, each as large as w
+constexpr int64_t kGrainRows = 32;  // rows per thread at least
 constexpr int64_t kFewRows = 4;
-constexpr int64_t kGrainProducts = 1 << 17;  // multiplications that do, with few rows
+constexpr int64_t kGrainProducts = 1 << 17;  // multiplications per thread at least
 
-constexpr double kSqrtHalf = 0.70710678118654752440;
-constexpr double kInvSqrtTwoPi = 0.39894228040143267794;
-
-// Bias, activation and dropout of one row.
+// Applies bias, activation and dropout to one row.
 template <class T>
 void finish_row(T* y, const T* bias, Activation activation, T* pre, const T* multipliers, int64_t n) {
   if (bias) {
@@ -36,7 +35,7 @@ void finish_row(T* y, const T* bias, Activation activation, T* pre, const T* mul
   } else if (activation == Activation::gelu) {
     std::copy_n(y, n, pre);
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] *= T(0.5) * (1 + vmath::erf(y[i] * T(kSqrtHalf)));
+    for (int64_t i = 0; i < n; ++i) y[i] = Gelu::value<VectorMath>(y[i]);
   }
   if (multipliers) {
 #pragma omp simd
@@ -44,8 +43,8 @@ void finish_row(T* y, const T* bias, Activation activation, T* pre, const T* mul
   }
 }
 
-// Gradient with respect to x wᵀ + bias, of one row. For relu, y > 0 says both that the unit was on and that
-// dropout kept it, so no random number is drawn again. If y is NaN, the gradient passes.
+// Computes the gradient of one row with respect to x wᵀ + bias. For relu, y > 0 if the unit was active and
+// dropout kept it, so no random numbers are drawn. If y is NaN, the gradient passes.
 template <class T>
 void start_row(const T* g, const T* y, const T* pre, Activation activation, T scale, const T* multipliers,
                T* out, int64_t n) {
@@ -62,16 +61,12 @@ void start_row(const T* g, const T* y, const T* pre, Activation activation, T sc
   }
   if (activation == Activation::gelu) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) {
-      const T x = pre[i];
-      const T cdf = T(0.5) * (1 + vmath::erf(x * T(kSqrtHalf)));
-      out[i] *= cdf + x * T(kInvSqrtTwoPi) * vmath::exp(T(-0.5) * x * x);
-    }
+    for (int64_t i = 0; i < n; ++i) out[i] *= Gelu::slope<VectorMath>(pre[i], T{0});
   }
 }
 
-// Few rows, as in decoding: dot products that stream the weights once, four outputs at a time so that the
-// additions of one do not wait for each other. BLAS would repack the weights first.
+// For few rows, as in decoding: dot products that read the weights once, with four outputs at a time to hide
+// the latency of additions. BLAS would pack the weights first.
 template <class T>
 void multiply_few_rows(const LinearShape& shape, const T* x, const T* w, T* y) {
   constexpr int64_t kOutputs = 4;
@@ -104,6 +99,53 @@ void multiply_few_rows(const LinearShape& shape, const T* x, const T* w, T* y) {
   });
 }
 
+// The weights as the right operand of a product with rows of `out` elements.
+template <class T>
+void pack_transposed_weight(const LinearShape& shape, const T* w, T* panels) {
+  const int64_t in = shape.in, out = shape.out;
+  parallel_for(out, kGrainProducts / std::max<int64_t>(in, 1) + 1, [&](int64_t begin, int64_t end) {
+    pack_columns(w + begin * in, in, end - begin, in, T{1}, out, panels + begin * kTileColumns<T>);
+  });
+}
+
+// gw = gzᵀ x + beta gw
+template <class T>
+void weight_product(const LinearShape& shape, int64_t rows, const T* gz, const T* x, T beta, T* gw) {
+  gemm(Backend{}, Gemm<T>{.transpose_a = true,
+                          .m = shape.out,
+                          .n = shape.in,
+                          .k = rows,
+                          .a = gz,
+                          .lda = shape.out,
+                          .b = x,
+                          .ldb = shape.in,
+                          .beta = beta,
+                          .c = gw,
+                          .ldc = shape.in});
+}
+
+// sums += the rows
+template <class T>
+void add_rows(const T* rows, int64_t count, int64_t width, T* sums) {
+  for (int64_t r = 0; r < count; ++r) {
+    const T* const row = rows + r * width;
+#pragma omp simd
+    for (int64_t i = 0; i < width; ++i) sums[i] += row[i];
+  }
+}
+
+// gw += each of `count` arrays
+template <class T>
+void add_partial_weights(const T* partial, int64_t count, int64_t size, T* gw) {
+  parallel_for(size, 1 << 15, [&](int64_t begin, int64_t end) {
+    for (int64_t part = 0; part < count; ++part) {
+      const T* const from = partial + part * size;
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) gw[i] += from[i];
+    }
+  });
+}
+
 }  // namespace
 
 template <class T>
@@ -123,8 +165,8 @@ void pack_weight(const LinearShape& shape, const T* w, T* packed) {
 }
 
 template <class T, class Y>
-void linear_forward(Backend, const LinearShape& shape, const T* x, const T* w, const Compute<T>* bias,
-                    Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
+void linear_forward(Backend, const LinearShape& shape, const T* x, const Compute<T>* w,
+                    const Compute<T>* bias, Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
   static_assert(std::is_same_v<T, Y>);
   const int64_t in = shape.in, out = shape.out;
   const bool few = shape.rows <= kFewRows;
@@ -147,11 +189,11 @@ void linear_forward(Backend, const LinearShape& shape, const T* x, const T* w, c
   });
 }
 
-int64_t fewest_packed_rows() {
+int64_t min_packed_rows() {
   return kFewRows + 1;
 }
 
-// Threads share out the panels, so that each streams its own part of the weights.
+// Threads divide the panels, so that each thread reads a different part of the weights.
 template <class T>
 void linear_forward_packed(const LinearShape& shape, const T* x, const T* packed, const T* bias,
                            Activation activation, T* pre, T* y) {
@@ -183,7 +225,7 @@ void linear_forward_packed(const LinearShape& shape, const T* x, const T* packed
 }
 
 template <class T, class Y>
-void linear_backward(Backend, const LinearShape& shape, const Y* g, const T* x, const T* w,
+void linear_backward(Backend, const LinearShape& shape, const Y* g, const T* x, const Compute<T>* w,
                      Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, T* gx,
                      Compute<T>* gw, Compute<T>* gbias) {
   static_assert(std::is_same_v<T, Y>);
@@ -194,15 +236,12 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const T* x, 
 
   // Each part sums the weight gradients of its rows; the sums are added in the order of the parts.
   const int64_t team = std::min<int64_t>(threads(), (shape.rows + kGrainRows - 1) / kGrainRows);
-  const int64_t many = std::min({shape.rows / kGradientRows, team * kRangesOfThread, kManyParts});
+  const int64_t many = std::min({shape.rows / kGradientRows, team * kRangesOfThread, kMaxParts});
   const int64_t parts = std::max({team, many, int64_t{1}});
   Scratch<T> partial_gw(gw ? (parts - 1) * out * in : 0);
   Scratch<T> partial_gbias(gbias ? parts * out : 0);
   Scratch<T> panels(gx ? tile_columns<T>(in) * out : 0);
-  if (gx)
-    parallel_for(out, kGrainProducts / std::max<int64_t>(in, 1) + 1, [&](int64_t begin, int64_t end) {
-      pack_columns(w + begin * in, in, end - begin, in, T{1}, out, panels.data() + begin * kTileColumns<T>);
-    });
+  if (gx) pack_transposed_weight(shape, w, panels.data());
   if (gbias) std::fill_n(partial_gbias.data(), parts * out, T{0});
   if (gw && shape.rows == 0) std::fill_n(gw, out * in, T{0});
 
@@ -212,7 +251,6 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const T* x, 
     for (int64_t part = part_begin; part < part_end; ++part) {
       const int64_t first = shape.rows * part / parts, last = shape.rows * (part + 1) / parts;
       T* const my_gw = part == 0 ? gw : partial_gw.data() + (part - 1) * out * in;
-      T* const my_gbias = partial_gbias.data() + part * out;
       const int64_t block = even_block(last - first, kGradientRows);
       for (int64_t row = first; row < last; row += block) {
         const int64_t rows = std::min(block, last - row);
@@ -227,36 +265,12 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const T* x, 
           gz = buffer.data();
         }
         if (gx) packed_product(rows, in, out, gz, out, panels.data(), gx + row * in, in);
-        if (gw)
-          gemm(Backend{}, Gemm<T>{.transpose_a = true,
-                                  .m = out,
-                                  .n = in,
-                                  .k = rows,
-                                  .a = gz,
-                                  .lda = out,
-                                  .b = x + row * in,
-                                  .ldb = in,
-                                  .beta = row == first ? T{0} : T{1},
-                                  .c = my_gw,
-                                  .ldc = in});
-        if (gbias)
-          for (int64_t r = 0; r < rows; ++r) {
-            const T* const gz_row = gz + r * out;
-#pragma omp simd
-            for (int64_t i = 0; i < out; ++i) my_gbias[i] += gz_row[i];
-          }
+        if (gw) weight_product(shape, rows, gz, x + row * in, row == first ? T{0} : T{1}, my_gw);
+        if (gbias) add_rows(gz, rows, out, partial_gbias.data() + part * out);
       }
     }
   });
-
-  if (gw)
-    parallel_for(out * in, 1 << 15, [&](int64_t begin, int64_t end) {
-      for (int64_t part = 1; part < parts; ++part) {
-        const T* const from = partial_gw.data() + (part - 1) * out * in;
-#pragma omp simd
-        for (int64_t i = begin; i < end; ++i) gw[i] += from[i];
-      }
-    });
+  if (gw) add_partial_weights(partial_gw.data(), parts - 1, out * in, gw);
   if (gbias) {
     std::fill_n(gbias, out, T{0});
     for (int64_t part = 0; part < parts; ++part)

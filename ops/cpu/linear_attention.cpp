@@ -10,7 +10,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Tokens [begin, begin + count) of a sequence.
+// The tokens [begin, begin + count) of a sequence.
 struct Chunk {
   int64_t begin, count;
 };
@@ -25,7 +25,7 @@ void for_chunks_backwards(int64_t length, F&& f) {
     f(Chunk{begin, std::min(kChunk, length - begin)});
 }
 
-// Memory of a head in a block that holds one after another.
+// Consecutive memory of several heads.
 template <class T>
 struct PerHead {
   T* data = nullptr;
@@ -33,10 +33,13 @@ struct PerHead {
   T* operator[](int64_t head) const { return data + head * stride; }
 };
 
-// Works on some heads of a sequence at a time, because their rows lie side by side in memory, with the
-// working memory of one thread: a chunk and the states of each head, whatever the length. With z the sum of
-// the keys' features and dn = g / d, dd = -(g . out) / d the gradients of the numerator and the denominator
-// of out, the states are
+// The computation for several heads of a sequence, whose rows are adjacent in memory. The working memory of a
+// thread is a chunk and the states of each head, independent of the length.
+//
+// Legend: z = sum of phi(k), (dim,);
+//   dn = g / d, the gradient of the numerator of out, (length, value_dim);
+//   dd = -(g . out) / d, the gradient of the denominator of out, (length,).
+// The states are sums over tokens of
 //   key_value   phi(k) v^T; for the gradient of v, phi(q) dn^T
 //   value_key   v phi(k)^T, and z, for the gradient of q
 //   dn_query    dn phi(q)^T, and the sum of dd phi(q), for the gradient of k
@@ -47,7 +50,7 @@ class HeadGroup {
             AttentionRows<const T> k, AttentionRows<const T> v)
       : s_(shape), q_(q), k_(k), v_(v), group_(group) {}
 
-  // Divides up the working memory; returns how many elements it takes.
+  // Assigns the working memory, and returns its size in elements. With null it only returns the size.
   int64_t use(T* memory) {
     int64_t used = 0;
     auto take = [&](int64_t elements) {
@@ -69,20 +72,20 @@ class HeadGroup {
     return used;
   }
 
-  // Moves on to heads [head, head + group) of a sequence, with empty states.
+  // Selects heads [head, head + group) of a sequence and clears the states.
   void select(int64_t batch, int64_t head) {
     batch_ = batch;
     head_ = head;
     heads_ = std::min(group_, s_.heads - head);
-    counted_keys_ = s_.key_lengths ? s_.key_lengths[batch] : s_.key_length;
+    valid_keys_ = valid_length(s_.key_lengths, batch, s_.key_length);
     std::fill_n(ones_.data, group_ * ones_.stride, T{1});
     std::fill_n(states_.data, state_elements_, T{0});
   }
 
-  // Writes rows of out and, where wanted, inverse denominators (batch, heads, query_length).
+  // Writes rows of out and, unless null, inverse denominators (batch, heads, query_length).
   void forward(AttentionRows<T> out, T* inverse_denominators) {
     if (!s_.causal)
-      for_chunks(counted_keys_, [&](Chunk c) {
+      for_chunks(valid_keys_, [&](Chunk c) {
         load_keys_and_values(c);
         for (int64_t h = 0; h < heads_; ++h) attend<ScanMode::update>(c, h);
       });
@@ -132,7 +135,7 @@ class HeadGroup {
       return;
     }
     if (gq.data)
-      for_chunks(counted_keys_, [&](Chunk c) {
+      for_chunks(valid_keys_, [&](Chunk c) {
         load_keys_and_values(c);
         query_gradient<ScanMode::update>(c, gq);
       });
@@ -157,11 +160,11 @@ class HeadGroup {
   }
   static void clear(T* panel, int64_t elements) { std::fill_n(panel, panel_size<T>(elements), T{0}); }
 
-  // Keys of the chunk that count; the others have features zero.
-  int64_t counted(Chunk c) const { return std::clamp<int64_t>(counted_keys_ - c.begin, 0, c.count); }
+  // Returns the number of valid keys of a chunk. The features of masked keys are zero.
+  int64_t valid(Chunk c) const { return std::clamp<int64_t>(valid_keys_ - c.begin, 0, c.count); }
 
   void load_keys_and_values(Chunk c) {
-    const int64_t count = counted(c);
+    const int64_t count = valid(c);
     if (count < c.count) std::fill_n(keys_.data, heads_ * keys_.stride, T{0});
     map_features(s_.feature_map, rows(k_, c, s_.dim), count, keys_.data);
     for_vectors(
@@ -170,7 +173,7 @@ class HeadGroup {
             __attribute__((always_inline)) { store(values[head] + at, load_some(row, left)); });
   }
 
-  // dn of the chunk. dd stays for later passes.
+  // Computes dn of the chunk, and in the first pass dd, which later passes reuse.
   void load_gradients(Chunk c, TokenRows<const T> out, const T* inverse_denominators, TokenRows<const T> g,
                       bool first_pass) {
     const PerHead<const T> inverse{
@@ -185,7 +188,7 @@ class HeadGroup {
         dd_[h][c.begin + t] = -dot(g.row(t, h), out.row(t, h), g.dim) * inverse[h][t];
   }
 
-  // The numerator of the chunk's results into result_, the inverse denominators into inverse_.
+  // Writes the numerators of the results of a chunk to result_, and the inverse denominators to inverse_.
   template <ScanMode kMode>
   void attend(Chunk c, int64_t h) {
     constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
@@ -209,7 +212,7 @@ class HeadGroup {
         inverse_[h][t] = 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(s_.eps));
   }
 
-  // The gradients of the chunk, as far as the mode goes, into the rows of a tensor; nothing where it has no
+  // The gradients of a chunk: update the states, read the gradients, or both. Do nothing if the target has no
   // data.
   template <ScanMode kMode>
   void query_gradient(Chunk c, AttentionRows<T> gq) {
@@ -237,7 +240,7 @@ class HeadGroup {
     }
     if constexpr (kMode == ScanMode::update) return;
     const TokenRows<T> target = rows(gk, c, s_.dim);
-    const int64_t count = counted(c);
+    const int64_t count = valid(c);
     features_backward(s_.feature_map, keys_.data, features_gradient_.data, count, target);
     for (int64_t t = count; t < c.count; ++t)
       for (int64_t h = 0; h < heads_; ++h) std::fill_n(target.row(t, h), s_.dim, T{0});
@@ -260,19 +263,19 @@ class HeadGroup {
 
   const LinearAttentionShape& s_;
   const AttentionRows<const T> q_, k_, v_;
-  const int64_t group_;  // heads that there is memory for
-  int64_t batch_ = 0, head_ = 0, heads_ = 0, counted_keys_ = 0;
+  const int64_t group_;  // heads with working memory
+  int64_t batch_ = 0, head_ = 0, heads_ = 0, valid_keys_ = 0;
   PerHead<T> queries_, keys_, features_gradient_;  // panels of dim
   PerHead<T> values_, dn_, result_;                // panels of value_dim
-  PerHead<T> dd_;                                  // per token of the sequence
-  PerHead<T> inverse_, ones_, partial_dots_;       // per token of the chunk
-  PerHead<T> states_;                              // where the states begin
+  PerHead<T> dd_;                                  // one number per token of the sequence
+  PerHead<T> inverse_, ones_, partial_dots_;       // one number per token of the chunk
+  PerHead<T> states_;                              // start of the states
   PerHead<T> key_sum_, query_sum_;                 // (dim,)
   PerHead<T> value_key_, dn_query_, key_value_;    // (value_dim, dim) twice, (dim, value_dim)
   int64_t state_elements_ = 0;
 };
 
-// How many heads of a sequence a task takes: as many as leave every thread the same work.
+// Returns the heads per task that balance the work of the threads.
 int64_t group_size(int64_t batch, int64_t heads) {
   constexpr int64_t kMaxGroup = 8;
   int64_t best = 1, best_work = batch * heads + kMaxGroup;
@@ -287,7 +290,7 @@ int64_t group_size(int64_t batch, int64_t heads) {
   return best;
 }
 
-// Calls f(group) for all heads of all sequences, in parallel.
+// Calls f(group) for all groups of heads of all sequences, in parallel.
 template <class T, class F>
 void for_groups(const LinearAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> k,
                 AttentionRows<const T> v, F&& f) {
@@ -295,9 +298,9 @@ void for_groups(const LinearAttentionShape& s, AttentionRows<const T> q, Attenti
   const int64_t heads = group_size(s.batch, s.heads), groups = (s.heads + heads - 1) / heads;
   const int64_t size = HeadGroup<T>(s, heads, q, k, v).use(nullptr);
   const Scratch<T> memory(size * threads());
-  constexpr int64_t kWorthAThread = 1 << 16;  // multiply-adds
+  constexpr int64_t kMinWorkPerThread = 1 << 16;  // multiply-adds
   const int64_t work = heads * (s.query_length + s.key_length) * s.dim * s.value_dim;
-  const int64_t grain = std::max<int64_t>(kWorthAThread / std::max<int64_t>(work, 1), 1);
+  const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
     HeadGroup<T> group(s, heads, q, k, v);
     group.use(memory.data() + size * omp_get_thread_num());

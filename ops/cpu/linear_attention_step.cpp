@@ -8,11 +8,11 @@
 namespace tapeformer::cpu {
 namespace {
 
-// State rows whose features are worked out at a time.
+// State rows per block of features.
 constexpr int64_t kBlock = 64;
 
-// Passes `rows` rows of the state through the step, for kVectors vectors of columns: row r gets k[r] v, then
-// out gets q[r] times the row.
+// Processes `rows` rows of the state, for kVectors vectors of columns: adds k[r] v to row r, then q[r] times
+// row r to out.
 template <int kVectors, class T>
 void step_columns(T* state, int64_t width, int64_t rows, const T* q, const T* k, const T* v, T* out) {
   Vector<T> value[kVectors], result[kVectors];
@@ -77,8 +77,7 @@ template <class T>
 void linear_attention_step(Backend, const LinearAttentionShape& s, AttentionRows<const T> q,
                            AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,
                            AttentionRows<T> out) {
-  const int64_t grain =
-      std::max<int64_t>((1 << 15) / (s.dim * s.value_dim), 1);  // heads that are worth a thread
+  const int64_t grain = std::max<int64_t>((1 << 15) / (s.dim * s.value_dim), 1);  // heads per thread at least
   parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t batch = i / s.heads, head = i % s.heads;

@@ -1,5 +1,6 @@
 #include "core/instances.h"
 #include "ops/cpu/lsh_heads.h"
+#include "ops/kernels/online_softmax.h"
 
 namespace tapeformer {
 
@@ -143,7 +144,8 @@ class LshForward : public LshWindow<T> {
     };
     if (s_.exact_duplicates) {
       this->find_cells(i);
-      exponentials([&](const Half& half, int64_t j, Vector<T> p) { return p / this->places(half, j); });
+      exponentials(
+          [&](const Half& half, int64_t j, Vector<T> p) { return p / this->multiplicities(half, j); });
     } else {
       exponentials([](const Half&, int64_t, Vector<T> p) { return p; });
     }
@@ -157,9 +159,9 @@ class LshForward : public LshWindow<T> {
     const T* const result = result_ + row * this->value_width();
     const bool first = own_->round == 0, last = own_->round == s_.rounds - 1;
     const T before = first ? -kInfinity<T> : running_.maximum[position];
-    const T maximum = std::max(before, maximum_[row]);
-    const T shift = maximum == -kInfinity<T> ? T{0} : maximum;
-    T keep = std::exp(before - shift), add = std::exp(maximum_[row] - shift);
+    const OnlineSoftmaxUpdate<T> update = update_online_softmax(before, maximum_[row]);
+    const T maximum = update.maximum;
+    T keep = update.rescale, add = std::exp(maximum_[row] - update.shift);
     const T total = (first ? T{0} : keep * running_.sum[position]) + add * sum_[row];
     running_.maximum[position] = maximum;
     running_.sum[position] = total;
@@ -210,8 +212,8 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
       s, [&](const ForwardHead<T>& rows) { return LshForward<T>(s, rows, log_sums); }, buckets,
       [&](int64_t example, int64_t head, const LshOrder& order, const ForwardHead<T>& own,
           auto&& for_segments) {
-        const int64_t counted = s.counted(example);
-        for_positions(counted, [&](int64_t i) {
+        const int64_t valid = s.valid(example);
+        for_positions(valid, [&](int64_t i) {
           std::copy_n(q.row(example, i, head), s.dim, own.rows[0].row(i));
           std::copy_n(v.row(example, i, head), s.value_dim, own.rows[1].row(i));
         });
@@ -221,7 +223,7 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
           });
         for_positions(s.length, [&](int64_t i) {
           T* const row = target.row(example, i, head);
-          if (i < counted)
+          if (i < valid)
             std::copy_n(own.rows[2].row(i), s.value_dim, row);
           else
             std::fill_n(row, s.value_dim, T{0});

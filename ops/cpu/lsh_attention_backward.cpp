@@ -81,7 +81,7 @@ class LshBackward : public LshWindow<T> {
     if (!chunk.exists) return;
     const T* rows = look_back_of(begin);
     const int32_t* const positions = order.positions(chunk.round, chunk.chunk);
-    for (int64_t i = 0; i < order.places(chunk.chunk); ++i) {
+    for (int64_t i = 0; i < order.slots(chunk.chunk); ++i) {
       T *const gq = gq_row(positions[i]), *const gv = gv_row(positions[i]);
       for (int64_t d = 0; d < s_.dim; ++d) gq[d] += *rows++;
       for (int64_t m = 0; m < s_.value_dim; ++m) gv[m] += *rows++;
@@ -227,7 +227,7 @@ class LshBackward : public LshWindow<T> {
     const T most = static_cast<T>(2 * s_.rounds);
     this->find_cells(i);
     pass(log_sum + std::log(most),
-         [&](const Half& half, int64_t j, Vector<T> p) { return most * p / this->places(half, j); });
+         [&](const Half& half, int64_t j, Vector<T> p) { return most * p / this->multiplicities(half, j); });
   }
 
   template <bool kCausal>
@@ -328,8 +328,8 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
   for_lsh_heads<Head>(
       s, [&](const Head& rows) { return LshBackward<T>(s, rows, log_sums); }, buckets,
       [&](int64_t example, int64_t head, const LshOrder& order, const Head& rows, auto&& for_segments) {
-        const int64_t counted = s.counted(example);
-        for_positions(counted, [&](int64_t i) {
+        const int64_t valid = s.valid(example);
+        for_positions(valid, [&](int64_t i) {
           const T* const from = g.row(example, i, head);
           std::copy_n(q.row(example, i, head), s.dim, rows.rows[0].row(i));
           std::copy_n(v.row(example, i, head), s.value_dim, rows.rows[1].row(i));
@@ -346,7 +346,7 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
         }
         for_positions(s.length, [&](int64_t i) {
           T *const gq_row = to_q.row(example, i, head), *const gv_row = to_v.row(example, i, head);
-          if (i < counted) {
+          if (i < valid) {
             std::copy_n(rows.rows[3].row(i), s.dim, gq_row);
             std::copy_n(rows.rows[4].row(i), s.value_dim, gv_row);
           } else {

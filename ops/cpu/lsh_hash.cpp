@@ -80,25 +80,25 @@ class HeadHash {
       : s_(shape),
         stream_(stream),
         q_(q),
-        most_(shape.most),
-        rounds_at_once_(std::clamp<int64_t>(
-            kRotationBytes / static_cast<int64_t>(sizeof(T)) / std::max<int64_t>(most_.width() * s_.dim, 1),
-            1, std::max<int64_t>(s_.rounds, 1))) {}
+        max_rotation_(shape.max_factors),
+        rounds_at_once_(std::clamp<int64_t>(kRotationBytes / static_cast<int64_t>(sizeof(T)) /
+                                                std::max<int64_t>(max_rotation_.width() * s_.dim, 1),
+                                            1, std::max<int64_t>(s_.rounds, 1))) {}
 
   // Elements of working memory for a thread: rotations, a tile of queries and of rotated queries.
   int64_t memory() const {
-    return rounds_at_once_ * most_.width() * s_.dim + (most_.width() + s_.dim) * kTileRows;
+    return rounds_at_once_ * max_rotation_.width() * s_.dim + (max_rotation_.width() + s_.dim) * kTileRows;
   }
 
   // buckets (rounds, length) of one head. Memory of thread t begins at memory() t. Several rounds go over the
   // queries together, which in a long sequence come from far away.
   void run(int64_t example, int64_t head, T* all_memory, int32_t* buckets) const {
-    const int64_t counted = s_.lengths ? s_.lengths[example] : s_.length;
-    const Rotation rotation(s_.factors(counted));
+    const int64_t valid = s_.lengths ? s_.lengths[example] : s_.length;
+    const Rotation rotation(s_.factors(valid));
     for (int64_t round = 0; round < s_.rounds; ++round) {
       int32_t* const row = buckets + round * s_.length;
-      std::fill_n(row, counted, 0);
-      std::fill(row + counted, row + s_.length, static_cast<int32_t>(rotation.factors.total()));
+      std::fill_n(row, valid, 0);
+      std::fill(row + valid, row + s_.length, static_cast<int32_t>(rotation.factors.total()));
     }
     if (rotation.factors.total() < 2) return;
     const int64_t size = rotation.width() * s_.dim;
@@ -106,14 +106,14 @@ class HeadHash {
     for (int64_t round = 0; round < s_.rounds; round += rounds_at_once_) {
       const int64_t count = std::min(rounds_at_once_, s_.rounds - round);
       for (int64_t r = 0; r < count; ++r) draw(rotation, example, head, round + r, rotations + r * size);
-      const int64_t tiles = (counted + kTileRows - 1) / kTileRows;
+      const int64_t tiles = (valid + kTileRows - 1) / kTileRows;
       constexpr int64_t kGrain = 64;  // tiles
       parallel_for(tiles, kGrain, [&](int64_t begin, int64_t end) {
         T* const own =
-            all_memory + memory() * omp_get_thread_num() + rounds_at_once_ * most_.width() * s_.dim;
+            all_memory + memory() * omp_get_thread_num() + rounds_at_once_ * max_rotation_.width() * s_.dim;
         for (int64_t tile = begin; tile < end; ++tile) {
           const int64_t position = tile * kTileRows;
-          const Rows rows = rows_of(example, head, position, std::min(kTileRows, counted - position), own);
+          const Rows rows = rows_of(example, head, position, std::min(kTileRows, valid - position), own);
           for (int64_t r = 0; r < count; ++r)
             hash_tile(rotation, rows, rotations + r * size, own + kTileRows * s_.dim,
                       buckets + (round + r) * s_.length + position);
@@ -139,8 +139,8 @@ class HeadHash {
 
   void draw(const Rotation& rotation, int64_t example, int64_t head, int64_t round, T* panels) const {
     constexpr uint64_t kSecondFactor = 1 << 23;
-    const int64_t place = s_.shared ? 0 : ((s_.shared_examples ? 0 : example) << 12) + head;
-    const auto first = static_cast<uint64_t>((place << 8) + round) << 24;
+    const int64_t slot = s_.shared ? 0 : ((s_.shared_examples ? 0 : example) << 12) + head;
+    const auto first = static_cast<uint64_t>((slot << 8) + round) << 24;
     draw_rotation(stream_, first, s_.dim, rotation.factors.first / 2, panels);
     if (rotation.width2 > 0)
       draw_rotation(stream_, first + kSecondFactor, s_.dim, rotation.factors.second / 2,
@@ -174,7 +174,7 @@ class HeadHash {
   const LshHashShape& s_;
   const RandomStream& stream_;
   const AttentionRows<const T> q_;
-  const Rotation most_;
+  const Rotation max_rotation_;
   const int64_t rounds_at_once_;
 };
 
@@ -185,7 +185,7 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
               int32_t* buckets) {
   const HeadHash<T> hash(s, stream, q);
   const int64_t tasks = s.batch * s.heads;
-  constexpr int64_t kWorthAThread = 1 << 18;  // multiply-adds
+  constexpr int64_t kMinWorkPerThread = 1 << 18;  // multiply-adds
   const Scratch<T> memory(hash.memory() * threads());
   auto run = [&](int64_t begin, int64_t end) {
     StageClock clock;
@@ -194,9 +194,9 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
       hash.run(i / s.heads, i % s.heads, memory.data(), buckets + i * s.rounds * s.length);
     clock.lap(&LshStages::hash);
   };
-  const int64_t head_work = s.rounds * s.length * s.dim * (s.most.first + s.most.second) / 2;
+  const int64_t head_work = s.rounds * s.length * s.dim * (s.max_factors.first + s.max_factors.second) / 2;
   if (tasks >= threads())
-    parallel_for(tasks, kWorthAThread / (head_work + 1) + 1, run);
+    parallel_for(tasks, kMinWorkPerThread / (head_work + 1) + 1, run);
   else
     run(0, tasks);  // each head's positions in parallel
 }

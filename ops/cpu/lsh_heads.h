@@ -1,4 +1,4 @@
-// How the heads of LSH attention are spread over threads.
+// The distribution of the heads of LSH attention over threads.
 #pragma once
 
 #include <omp.h>
@@ -9,11 +9,11 @@
 
 namespace tapeformer::cpu {
 
-// Calls f(example, head, order, rows, for_segments) for every head of every sequence, with the head's order
-// sorted and a Head (what a pass keeps of a head) of its own. for_segments(g) calls g(window, segment, first
-// chunk, end) for the segments of kLshSegment chunks, with a window from make(rows) that has the memory of
-// one thread. Heads run in parallel, or the segments of each head when heads are fewer than threads; which of
-// the two does not change the results as long as segments of one call write different things.
+// Calls f(example, head, order, rows, for_segments) for each head of each sequence, with the sorted order of
+// the head and its working memory `rows` of type Head. for_segments(g) calls g(window, segment, first chunk,
+// end) for the segments of kLshSegment chunks, with a window from make(rows) that uses the memory of one
+// thread. Heads run in parallel, or the segments of each head if there are fewer heads than threads. Both
+// give the same results if the segments of one call write different data.
 template <class Head, class Make, class F>
 void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* buckets, F&& f) {
   Arena count(nullptr), head_count(nullptr);
@@ -24,7 +24,7 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* bucke
   const Scratch<char> windows(count.used() * team);
   const Scratch<int32_t> orders(order_size * heads_at_once);
   const Scratch<char> memory(head_count.used() * heads_at_once);
-  constexpr int64_t kWorthAThread = 1 << 18;  // multiply-adds of one pass over the scores
+  constexpr int64_t kMinWorkPerThread = 1 << 18;  // multiply-adds of one pass over the scores
   const int64_t chunk_work = 2 * s.chunk_length * s.chunk_length * (s.dim + s.value_dim);
   const int64_t head_work = s.rounds * (s.length / s.chunk_length + 1) * chunk_work;
   auto run = [&](int64_t begin, int64_t end) {
@@ -36,11 +36,11 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* bucke
       const int64_t example = task / s.heads, head = task % s.heads;
       StageClock clock;
       clock.start();
-      order.sort(s.counted(example), buckets + task * s.rounds * s.length);
+      order.sort(s.valid(example), buckets + task * s.rounds * s.length);
       clock.lap(&LshStages::sort);
       f(example, head, order, rows, [&](auto&& g) {
         const int64_t segments = (order.chunks() + kLshSegment - 1) / kLshSegment;
-        parallel_for(segments, kWorthAThread / (kLshSegment * chunk_work) + 1,
+        parallel_for(segments, kMinWorkPerThread / (kLshSegment * chunk_work) + 1,
                      [&](int64_t first, int64_t last) {
                        auto window = make(rows);
                        Arena arena(windows.data() + count.used() * omp_get_thread_num());
@@ -52,7 +52,7 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* bucke
     }
   };
   if (heads_at_once > 1)
-    parallel_for(tasks, kWorthAThread / head_work + 1, run);
+    parallel_for(tasks, kMinWorkPerThread / head_work + 1, run);
   else
     run(0, tasks);
 }

@@ -11,9 +11,9 @@ LshOrder::LshOrder(const LshAttentionShape& shape, int32_t* memory)
       counters_(codes_ + shape.rounds * shape.length),
       wraps_(static_cast<size_t>(shape.rounds)) {}
 
-void LshOrder::sort(int64_t counted, const int32_t* buckets) {
-  counted_ = counted;
-  chunks_ = (counted + s_.chunk_length - 1) / s_.chunk_length;
+void LshOrder::sort(int64_t valid, const int32_t* buckets) {
+  valid_ = valid;
+  chunks_ = (valid + s_.chunk_length - 1) / s_.chunk_length;
   for (int64_t round = 0; round < s_.rounds; ++round) sort_round(round, buckets + round * s_.length);
   // A round may look back at any other, so all must be sorted.
   for (int64_t round = 0; round < s_.rounds; ++round)
@@ -35,10 +35,10 @@ LshOrder::Wrap LshOrder::find_wrap(int64_t round, const int32_t* buckets) const 
 
 // By counting, which keeps positions in order within a bucket.
 void LshOrder::sort_round(int64_t round, const int32_t* buckets) {
-  if (counted_ == 0) return;
-  const int32_t highest = *std::max_element(buckets, buckets + counted_);
+  if (valid_ == 0) return;
+  const int32_t highest = *std::max_element(buckets, buckets + valid_);
   std::fill_n(counters_, highest + 1, 0);
-  for (int64_t i = 0; i < counted_; ++i) ++counters_[buckets[i]];
+  for (int64_t i = 0; i < valid_; ++i) ++counters_[buckets[i]];
   int32_t before = 0;
   for (int64_t b = 0; b <= highest; ++b) {
     const int32_t size = counters_[b];
@@ -46,12 +46,12 @@ void LshOrder::sort_round(int64_t round, const int32_t* buckets) {
     before += size;
   }
   int32_t* const sorted = sorted_ + round * s_.length;
-  for (int64_t i = 0; i < counted_; ++i) sorted[counters_[buckets[i]]++] = static_cast<int32_t>(i);
+  for (int64_t i = 0; i < valid_; ++i) sorted[counters_[buckets[i]]++] = static_cast<int32_t>(i);
 
   int32_t code = 0, bucket = buckets[sorted[0]];
   int64_t left = s_.chunk_length;  // places of the chunk
-  for (int64_t place = 0; place < counted_; ++place, --left) {
-    const int32_t position = sorted[place], next = buckets[position];
+  for (int64_t slot = 0; slot < valid_; ++slot, --left) {
+    const int32_t position = sorted[slot], next = buckets[position];
     if (!s_.across_buckets && next != bucket) {
       code += 2;
       bucket = next;

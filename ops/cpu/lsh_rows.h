@@ -1,6 +1,6 @@
-// Where a pass over one head keeps what it works on: a divided block of memory, and the head's rows, copied
-// so that they lie side by side. In (batch, length, heads, dim) tensors they are heads dim apart: in few sets
-// of the caches and, in a long sequence, in more pages than a processor knows.
+// The working memory of a pass over one head: an arena, and copies of the rows of the head with a small
+// stride. In (batch, length, heads, dim) tensors the stride is heads * dim, which uses few cache sets and,
+// for long sequences, more pages than the TLB holds.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace tapeformer::cpu {
 
-// Divides up a block of memory; with a null block it counts what is needed.
+// Divides a block of memory. With null it only computes the size.
 class Arena {
  public:
   explicit Arena(void* memory) : memory_(static_cast<char*>(memory)) {}
@@ -28,7 +28,7 @@ class Arena {
   int64_t used_ = 0;
 };
 
-// A row for every position.
+// One row per position.
 template <class T>
 struct PositionRows {
   T* data = nullptr;
@@ -37,7 +37,7 @@ struct PositionRows {
   operator PositionRows<const T>() const { return {data, stride}; }  // NOLINT
 };
 
-// Rows of several widths, those of one position after each other.
+// Rows of several widths. The rows of one position are adjacent.
 template <class T, size_t kParts>
 std::array<PositionRows<T>, kParts> take_rows(Arena& arena, int64_t length,
                                               const std::array<int64_t, kParts>& widths) {

@@ -1,14 +1,14 @@
-// Where the time of LSH attention goes, for benchmarks.
+// Timing of the stages of LSH attention, for benchmarks.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 
-#include "ops/kernels/lsh_attention.h"
+#include "ops/kernels/lsh_stages.h"
 
 namespace tapeformer::cpu {
 
-// Laps of a thread's time for lsh_stages; costs nothing while there is none.
+// The lap times of one thread. Does nothing if lsh_stages is null.
 class StageClock {
  public:
   using Stage = std::atomic<int64_t> LshStages::*;

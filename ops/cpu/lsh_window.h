@@ -1,6 +1,6 @@
-// A chunk of LSH attention and the chunk that it looks back at, gathered and packed: what forward and
-// backward share. Columns of the scores number the keys of the earlier chunk from 0 and those of the chunk
-// itself from `capacity`.
+// A chunk of LSH attention and the chunk that it looks back at, gathered and packed, for forward and
+// backward. In the scores, the keys of the earlier chunk have columns from 0, and the keys of the chunk
+// itself columns from `capacity`.
 #pragma once
 
 #include <cmath>
@@ -16,12 +16,12 @@
 
 namespace tapeformer::cpu {
 
-// An integer as wide as T, so that comparing integers masks floating lanes.
+// An integer as wide as T, so that comparisons of integers give masks for floating lanes.
 template <class T>
 using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
-// Chunks that are worked through one after another; the unit of work within a round. Fixed, so that sums do
-// not depend on the number of threads.
+// Chunks per segment, the unit of work within a round. A constant, so that sums do not depend on the number
+// of threads.
 inline constexpr int64_t kLshSegment = 16;
 
 inline void prefetch_row(const void* row, int64_t bytes) {
@@ -29,8 +29,8 @@ inline void prefetch_row(const void* row, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(static_cast<const char*>(row) + i);
 }
 
-// Panels of the rows row(i), i < count, times factors[i], as pack_rows of tile_product.h makes them: a square
-// of vectors is turned at a time.
+// Packs the rows row(i), i < count, times factors[i], in the layout of pack_rows (tile_product.h). Transposes
+// one square of vectors at a time.
 template <class T, class Row>
 void pack_gathered_rows(Row&& row, const T* factors, int64_t count, int64_t dim, T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>, kSide = kLanes<T>;
@@ -55,7 +55,7 @@ void pack_gathered_rows(Row&& row, const T* factors, int64_t count, int64_t dim,
   }
 }
 
-// One row of pack_columns: x (dim,) into row i of panels of `capacity` rows.
+// Packs x (dim,) into row i of panels of `capacity` rows, in the layout of pack_columns.
 template <class T>
 void pack_row_columns(const T* x, int64_t dim, int64_t i, int64_t capacity, T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>, kSide = kLanes<T>;
@@ -72,17 +72,17 @@ void pack_row_columns(const T* x, int64_t dim, int64_t i, int64_t capacity, T* p
   }
 }
 
-// The positions of a chunk in one round.
+// One of the two chunks of a window, in one round.
 template <class T>
 struct LshHalf {
   using Int = LaneInt<T>;
   int64_t count = 0, round = 0, chunk = 0;
   const int32_t* order = nullptr;  // their positions
-  Int* positions = nullptr;        // the same; behind count: LshOrder::kEmpty in codes
+  Int* positions = nullptr;        // the same as Int; codes after `count` are LshOrder::kEmpty
   Int* codes = nullptr;            // (rounds, capacity) with exact duplicates, else (1, capacity)
   const Int* round_codes = nullptr;
   T* queries = nullptr;     // (rows, dim)
-  T* factors = nullptr;     // key = factor query, the scale of the scores included
+  T* factors = nullptr;     // key = factor * query, including the scale of the scores
   T* key_panels = nullptr;  // of the keys
 };
 
@@ -138,11 +138,11 @@ class LshWindow {
     return ((example_ * s_.heads + head_) * s_.log_sum_rounds() + round) * s_.length + position;
   }
 
-  // Positions, codes, queries and keys of a chunk.
+  // Loads positions, codes, queries and keys of a chunk.
   void gather(Half& half, int64_t round, int64_t chunk) {
     half.round = round;
     half.chunk = chunk;
-    half.count = order_->places(chunk);
+    half.count = order_->slots(chunk);
     half.order = order_->positions(round, chunk);
     half.round_codes = half.codes + (s_.exact_duplicates ? round * capacity_ : 0);
     for (int64_t i = 0; i < half.count; ++i) {
@@ -168,8 +168,8 @@ class LshWindow {
                        half.key_panels);
   }
 
-  // Chunks [begin, end) of a round, each with the one before it at hand: load(half, round, chunk) gathers
-  // one, visit(chunk) works on own_ and before_.
+  // Visits chunks [begin, end) of a round, each with its previous chunk: load(half, round, chunk) gathers a
+  // chunk, and visit(chunk) processes own_ and before_.
   template <class Load, class Visit>
   void each_chunk(const LshOrder& order, int64_t round, int64_t begin, int64_t end, Load&& load,
                   Visit&& visit) {
@@ -184,13 +184,13 @@ class LshWindow {
       load(*own_, round, chunk);
       find_ranges();
       next_ = chunk + 1 < order.chunks() ? order.positions(round, chunk + 1) : nullptr;
-      next_count_ = next_ ? order.places(chunk + 1) : 0;
+      next_count_ = next_ ? order.slots(chunk + 1) : 0;
       visit(chunk);
     }
     StageClock::count_multiply_adds(std::exchange(multiply_adds_, 0));
   }
 
-  // What the next chunk's i-th position needs first.
+  // Prefetches the data of position i of the next chunk.
   void prefetch_next(int64_t i) const {
     if (i >= next_count_) return;
     __builtin_prefetch(order_->codes(next_[i]));
@@ -198,7 +198,7 @@ class LshWindow {
     prefetch_row(v_row(next_[i]), s_.value_dim * int64_t{sizeof(T)});
   }
 
-  // Which columns each query can see at most: its bucket's cells, which are neighbours, or everything.
+  // Computes the columns that each query may see: the adjacent cells of its bucket, or all columns.
   void find_ranges() {
     const bool wrapped = own_->chunk == 0 && before_->count > 0;
     if (s_.across_buckets || wrapped) {
@@ -216,7 +216,7 @@ class LshWindow {
       for (; i < end; ++i) ranges_[i] = {begin, capacity_ + (s_.causal ? i : end)};
     }
   }
-  // What the queries [begin, end) see together, in whole vectors.
+  // Returns the union of the columns of queries [begin, end), in whole vectors.
   Range range_of(int64_t begin, int64_t end) const {
     Range all{2 * capacity_, 0};
     for (int64_t i = begin; i < std::min(end, own_->count); ++i) {
@@ -227,7 +227,7 @@ class LshWindow {
     return {all.begin / kLanes<T> * kLanes<T>, padded<T>(all.end)};
   }
 
-  // scores[tile of queries from i] = left right^T in the range; right in the panels of the halves.
+  // Computes scores = left right^T in a range for a tile of queries, with the panels of both halves.
   template <class Panels>
   void score_tile(const T* left, int64_t depth, Range range, Panels&& panels, T* scores) {
     constexpr int64_t kWidth = kTileColumns<T>;
@@ -238,8 +238,8 @@ class LshWindow {
       multiply_adds_ += kTileRows * kWidth * depth;
     }
   }
-  // result (kTileRows, columns_width) += weights in the range times the columns of the halves, in panels of
-  // panel_rows rows.
+  // Adds to result (kTileRows, columns_width) the weights in a range times the columns of both halves, in
+  // panels of panel_rows rows.
   template <class Columns>
   void add_columns(const T* weights, Range range, int64_t columns_width, int64_t panel_rows,
                    Columns&& columns, T* result) {
@@ -256,7 +256,8 @@ class LshWindow {
     add(columns(*own_), capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
   }
 
-  // Calls f(half, index of keys in it, column, mask of those that query i sees) for the vectors of a range.
+  // Calls f(half, index of the keys in the half, column, mask of the keys that query i sees) for the vectors
+  // of a range.
   template <bool kCausal, class F>
   void for_keys(int64_t i, Range range, F&& f) {
     const Int position = own_->positions[i];
@@ -276,7 +277,7 @@ class LshWindow {
     visit(*own_, code, capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
   }
 
-  // For places(): where query i's keys are in every round.
+  // Finds the cells of query i in each round, for multiplicities().
   void find_cells(int64_t i) {
     if (!s_.exact_duplicates) return;
     for (int64_t r = 0; r < s_.rounds; ++r) {
@@ -286,8 +287,8 @@ class LshWindow {
       back_rounds_[r] = cell.round;
     }
   }
-  // In how many places of all rounds the query of find_cells() meets the keys from j on.
-  Vector<T> places(const Half& half, int64_t j) const {
+  // Returns how often the query of find_cells() finds the keys from j in all rounds.
+  Vector<T> multiplicities(const Half& half, int64_t j) const {
     Vector<Int> count{};
     for (int64_t r = 0; r < s_.rounds; ++r) {
       count -= load(half.codes + r * capacity_ + j) == own_codes_[r];

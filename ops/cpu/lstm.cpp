@@ -15,11 +15,11 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Frames whose input products are made at a time: whole tiles, few enough for the last-level cache.
+// Frames per block of input products: whole tiles that fit into the last-level cache.
 constexpr int64_t kFramesAhead = 8 * kTileRows;
 
-// Sequences of one direction that a thread takes through all frames, longest first: the ones that are still
-// there at a frame are the first ones.
+// The sequences of one direction that a thread processes, longest first, so that the sequences with a given
+// frame are the first ones.
 struct Rows {
   int64_t direction;
   std::vector<int64_t> sequences;
@@ -28,8 +28,8 @@ struct Rows {
   int64_t at(int64_t row) const { return sequences[static_cast<size_t>(row)]; }
 };
 
-// Sequences do not meet, so that threads share them out and never wait for each other.
-std::vector<Rows> share_out(const LstmShape& shape, const int64_t* lengths) {
+// Divides the sequences among the threads. Sequences are independent, so threads do not wait for each other.
+std::vector<Rows> divide_sequences(const LstmShape& shape, const int64_t* lengths) {
   std::vector<int64_t> order(static_cast<size_t>(shape.batch));
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
@@ -46,7 +46,7 @@ std::vector<Rows> share_out(const LstmShape& shape, const int64_t* lengths) {
   return shares;
 }
 
-// Where things of a direction lie.
+// The memory layout of a direction.
 template <class T>
 struct Layout {
   const LstmShape& shape;
@@ -61,7 +61,7 @@ struct Layout {
   }
 };
 
-// h and c of one frame from `gates`, which holds W x and receives i, f, g, o. `recurrent` is U h'.
+// Computes h and c of one frame. `gates` holds W x and receives i, f, g, o. `recurrent` is U h'.
 template <class T>
 void forward_cell(int64_t hidden, const T* bias, const T* recurrent, T* gates, T* c, T* h) {
 #pragma omp simd
@@ -81,8 +81,8 @@ void forward_cell(int64_t hidden, const T* bias, const T* recurrent, T* gates, T
   }
 }
 
-// gz, the gradient with respect to what the gates' functions are taken of; gc goes from this frame's c to the
-// one's before.
+// Computes gz, the gradient with respect to the pre-activations of the gates, and replaces gc by the gradient
+// of the previous c.
 template <class T>
 void backward_cell(int64_t hidden, const T* g, const T* gh, const T* gates, const T* c, const T* c_before,
                    T* gc, T* gz) {
@@ -100,8 +100,8 @@ void backward_cell(int64_t hidden, const T* g, const T* gh, const T* gates, cons
   }
 }
 
-// Calls step(t, rows): frames in order, or from the last one back, with the number of sequences that have
-// frame t.
+// Calls step(t, rows) for each frame, in ascending or descending order, with the number of sequences that
+// have frame t.
 template <class F>
 void for_frames(const Rows& rows, const int64_t* lengths, bool ascending, F&& step) {
   const int64_t frames = rows.count() > 0 ? lengths[rows.at(0)] : 0;
@@ -127,14 +127,14 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
                   const LstmDirection<T>& weights, ForwardPanels<T> panels, T* out, T* gates, T* cells) {
   const Layout<T> at{shape, rows.direction};
   const int64_t hidden = shape.hidden, all = 4 * hidden, stride = tile_columns<T>(all);
-  // W x for a few frames of all sequences at a time, which are used before they leave the cache.
+  // Computes W x for a block of frames of all sequences, which are used while they are in the cache.
   const auto input_products = [&](int64_t first) {
     for (const int64_t b : rows.sequences)
       if (const int64_t count = std::min(kFramesAhead, lengths[b] - first); count > 0)
         packed_product(count, all, shape.in, x + (b * shape.frames + first) * shape.in, shape.in,
                        panels.input, at.gates(gates, b, first), all);
   };
-  int64_t block = -1;  // the last whose products were made
+  int64_t block = -1;  // the last block with products
   Scratch<T> bias(all), h(rows.count() * hidden), c(rows.count() * hidden), recurrent(rows.count() * stride);
   for (int64_t i = 0; i < all; ++i) bias.data()[i] = weights.bias_ih[i] + weights.bias_hh[i];
   std::fill_n(h.data(), rows.count() * hidden, T{0});
@@ -158,7 +158,7 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
     for (int64_t t = lengths[b]; t < shape.frames; ++t) std::fill_n(at.out(out, b, t), hidden, T{0});
 }
 
-// Fills gz (directions, batch, frames, 4 hidden) at the frames of the sequences.
+// Computes gz (directions, batch, frames, 4 hidden) for the frames of the sequences.
 template <class T>
 void backward_rows(const LstmShape& shape, const Rows& rows, const T* g, const int64_t* lengths,
                    const T* panels, const T* gates, const T* cells, T* gz) {
@@ -184,8 +184,8 @@ void backward_rows(const LstmShape& shape, const Rows& rows, const T* g, const i
   });
 }
 
-// Rows [begin, end) of the weight gradients of a direction: sums over all frames, sequence by sequence, so
-// that pads cost nothing.
+// Computes rows [begin, end) of the weight gradients of a direction, sequence by sequence, without padding
+// frames.
 template <class T>
 void weight_rows(const LstmShape& shape, int64_t direction, int64_t begin, int64_t end, const T* x,
                  const int64_t* lengths, const T* out, const T* gz, const LstmGradient<T>& gradient) {
@@ -212,7 +212,7 @@ void weight_rows(const LstmShape& shape, int64_t direction, int64_t begin, int64
     };
     if (gradient.weight_ih)
       add(0, frames, x + b * shape.frames * shape.in, shape.in, shape.in, gradient.weight_ih);
-    // Each frame with the h before it: the first one has none.
+    // Each frame is paired with the previous h; the first frame has none.
     if (gradient.weight_hh && direction == 0)
       add(1, frames - 1, at.out(out, b, 0), hidden, at.width(), gradient.weight_hh);
     if (gradient.weight_hh && direction == 1)
@@ -226,7 +226,7 @@ void weight_rows(const LstmShape& shape, int64_t direction, int64_t begin, int64
   }
 }
 
-// panels: of weight_ih by columns, one direction after another.
+// panels: weight_ih of each direction, packed by columns.
 template <class T>
 void input_gradient(const LstmShape& shape, int64_t b, const int64_t* lengths, const T* panels, const T* gz,
                     T* gx) {
@@ -251,7 +251,7 @@ void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* le
     return ForwardPanels<T>{input.data() + d * columns * shape.in,
                             recurrent.data() + d * columns * shape.hidden};
   };
-  const std::vector<Rows> shares = share_out(shape, lengths);
+  const std::vector<Rows> shares = divide_sequences(shape, lengths);
   parallel_for(shape.directions, 1, [&](int64_t begin, int64_t end) {
     for (int64_t d = begin; d < end; ++d) {
       pack_rows(directions[d].weight_ih, shape.in, all, shape.in, panels(d).input);
@@ -274,7 +274,7 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
   const int64_t all = 4 * shape.hidden, panel_size = tile_columns<T>(shape.hidden) * all;
   Scratch<T> panels(shape.directions * panel_size);
   Scratch<T> gz(shape.directions * shape.batch * shape.frames * all);
-  const std::vector<Rows> shares = share_out(shape, lengths);
+  const std::vector<Rows> shares = divide_sequences(shape, lengths);
   for (int64_t d = 0; d < shape.directions; ++d)
     pack_columns(directions[d].weight_hh, shape.hidden, all, shape.hidden, T{1}, all,
                  panels.data() + d * panel_size);
@@ -285,7 +285,7 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
                     gz.data());
     }
   });
-  // A thread owns rows of the weights, whatever frames they are summed over.
+  // Each thread computes rows of the weight gradients over all frames.
   const int64_t parts = std::max<int64_t>(threads() / shape.directions, 1);
   parallel_for(shape.directions * parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {

@@ -17,7 +17,7 @@ int64_t grain_rows(int64_t dim) {
   return std::max<int64_t>(kGrainElements / std::max<int64_t>(dim, 1), 1);
 }
 
-// sum = x + dropout(branch) for the elements from `first` on.
+// Computes sum = x + dropout(branch). `first` is the index of the first element in the tensor.
 template <class T>
 void add_branch(const T* x, const T* branch, const DropoutMask& dropout, int64_t first, T* multipliers,
                 T* sum, int64_t dim) {
@@ -31,8 +31,8 @@ void add_branch(const T* x, const T* branch, const DropoutMask& dropout, int64_t
   }
 }
 
-// normalized = (sum - mean) / std of one row, in place if wanted; returns 1 / std. Two passes: no
-// cancellation.
+// Computes normalized = (sum - mean) / std of one row, possibly in place, and returns 1 / std. Two passes
+// avoid cancellation.
 template <class T>
 T normalize_row(const T* sum, T* normalized, int64_t dim, double eps) {
   T total = 0;
@@ -48,7 +48,8 @@ T normalize_row(const T* sum, T* normalized, int64_t dim, double eps) {
   return inverse;
 }
 
-// Gradient of one row with respect to the sum that was normalised; adds to the gradients of weight and bias.
+// Computes the gradient of one row with respect to the normalised sum, and adds to the gradients of weight
+// and bias.
 template <class T>
 void row_backward(const T* g, const T* normalized, const T* weight, T inverse, T* gx, T* gweight, T* gbias,
                   int64_t dim) {

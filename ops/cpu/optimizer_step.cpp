@@ -78,7 +78,7 @@ void clip_scales(Backend, const Clipping& clipping, const double* squares, int64
   for (int64_t i = 0; i < count; ++i) {
     const double own = clipping.per_tensor ? std::sqrt(squares[i]) * std::abs(scale) : *norm;
     scales[i] = scale;
-    if (clipping.largest_norm > 0) scales[i] *= std::min(1.0, clipping.largest_norm / (own + 1e-6));
+    if (clipping.max_norm > 0) scales[i] *= std::min(1.0, clipping.max_norm / (own + 1e-6));
   }
 }
 

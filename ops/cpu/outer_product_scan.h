@@ -1,12 +1,12 @@
-// The one loop of linear attention: a state matrix takes in an outer product per token and is read by a
-// vector per token,
+// The main loop of linear attention. For each token, an outer product is added to a state matrix, and a
+// vector reads the state:
 //   state += a_t b_t^T,   out_t += c_t^T state,
-// token after token. Forward, and all three gradients, are this scan with other operands. A tile of the state
-// stays in registers while a chunk of tokens passes, so the state is loaded and stored once a chunk and the
-// arithmetic is the least there is: 2 rows columns multiply-adds a token.
+// in the order of the tokens. The forward pass and all three gradients are this scan with different operands.
+// A tile of the state stays in registers for a chunk of tokens, so the state is loaded and stored once per
+// chunk, and the scan needs 2 * rows * columns multiply-adds per token.
 //
-// The operands of a chunk lie in panels: elements 0 to 15 (for float) of all its tokens, then elements 16 to
-// 31, and so on. A tile then reads one stream per operand, whatever the width.
+// The operands of a chunk are stored in panels: elements 0 to 15 (for float) of all tokens, then elements 16
+// to 31, and so on. A tile reads one stream per operand for any width.
 #pragma once
 
 #include <algorithm>
@@ -16,19 +16,20 @@
 
 namespace tapeformer::cpu {
 
-// Tokens of a chunk. Not a power of two, so that the panels do not compete for the same cache sets.
+// Tokens per chunk. Not a power of two, so that panels do not map to the same cache sets.
 inline constexpr int64_t kChunk = 96;
 
 // Elements of a token in one panel: two vectors, a cache line.
 template <class T>
 inline constexpr int64_t kPanel = 2 * kLanes<T>;
 
-// Elements that a chunk takes in panels.
+// Returns the elements of the panels of a chunk.
 template <class T>
 constexpr int64_t panel_size(int64_t elements) {
   return (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T> * kChunk;
 }
-// Where an element of a token lies; vectors that start at a multiple of the vector length are whole.
+// Returns the index of an element of a token. Vectors that start at a multiple of the vector length are
+// contiguous.
 template <class T>
 constexpr int64_t panel_index(int64_t token, int64_t element) {
   return element / kPanel<T> * kPanel<T> * kChunk + token * kPanel<T> + element % kPanel<T>;
@@ -47,9 +48,9 @@ struct ScanOperands {
 
 namespace detail {
 
-// Passes `count` tokens through the tile of kRows x kVectors vectors at `state`, whose rows lie `width`
-// apart. The operands point at the first token to pass; kStep is +1, or -1 to go back in time. a and c hold
-// kLeft elements a token.
+// Scans `count` tokens with the tile of kRows x kVectors vectors at `state`, which has row stride `width`.
+// The operands point to the first token of the scan. kStep is +1, or -1 for a backward scan. a and c hold
+// kLeft elements per token.
 template <ScanMode kMode, int kStep, int kRows, int kVectors, int64_t kLeft, class T>
 void scan_tile(T* state, int64_t width, ScanOperands<T> o, int64_t count) {
   constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
@@ -80,7 +81,7 @@ void scan_tile(T* state, int64_t width, ScanOperands<T> o, int64_t count) {
       for (int j = 0; j < kVectors; ++j) store(state + r * width + j * kLanes<T>, tile[r][j]);
 }
 
-// All rows of the kVectors vectors of columns that start at `column`.
+// Scans all rows of kVectors vectors of columns from `column`.
 template <ScanMode kMode, int kStep, int kVectors, class T>
 void scan_columns(T* state, int64_t rows, int64_t width, int64_t column, ScanOperands<T> o, int64_t count) {
   constexpr int kTileRows = 4;
@@ -103,8 +104,8 @@ void scan_columns(T* state, int64_t rows, int64_t width, int64_t column, ScanOpe
 
 }  // namespace detail
 
-// The scan of `count` tokens over a state of `rows` rows and padded(columns) columns; kStep -1 passes the
-// last token first. Operands that the mode does not use may be null.
+// Scans `count` tokens with a state of `rows` rows and padded(columns) columns. kStep -1 starts with the last
+// token. Operands that the mode does not use may be null.
 template <ScanMode kMode, int kStep = 1, class T>
 void outer_product_scan(T* state, int64_t rows, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;
@@ -115,7 +116,7 @@ void outer_product_scan(T* state, int64_t rows, int64_t columns, ScanOperands<T>
   if (column < width) detail::scan_columns<kMode, kStep, 1>(state, rows, width, column, o, count);
 }
 
-// The same for a state of one row: a and c hold one element a token.
+// The same for a state with one row: a and c hold one element per token.
 template <ScanMode kMode, int kStep = 1, class T>
 void row_scan(T* state, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;

@@ -1,7 +1,7 @@
-// Many rows times a matrix that lies in panels (tile_product.h), in cache blocks: a panel stays in L1 while
-// the tiles of a block of rows, packed into L2, pass it (Goto and van de Geijn, Anatomy of high-performance
-// matrix multiplication, 2008). For weights, whose panels are made once for all rows. BLAS makes them again
-// at every call, and clears the result before it adds.
+// Products of many rows with a matrix in panels (tile_product.h), in cache blocks: a panel stays in L1 while
+// it is multiplied with the tiles of a block of rows, which are packed in L2 (Goto and van de Geijn, "Anatomy
+// of high-performance matrix multiplication", 2008). Used for weights, which are packed once for all rows.
+// BLAS would pack them at each call, and clear the result before it adds.
 #pragma once
 
 #include <algorithm>
@@ -12,20 +12,20 @@
 
 namespace tapeformer::cpu {
 
-// Depth of a part of a panel, which fills half of L1, and rows of a block, which fills half of L2.
+// The depth of a part of a panel, which fills half of L1, and the rows of a block, which fills half of L2.
 inline constexpr int64_t kPartDepth = kVectorBytes == 64 ? 128 : 256;
 inline constexpr int64_t kBlockRows = 32 * kTileRows;
 
-// Rows of the blocks, of at most `most` rows, that share out `rows` evenly in whole tiles: a last block of a
-// few rows would read all panels for little.
-inline int64_t even_block(int64_t rows, int64_t most) {
+// Returns the rows per block, at most `max_rows`, that divide `rows` evenly in whole tiles. A last block with
+// few rows would read all panels for little work.
+inline int64_t even_block(int64_t rows, int64_t max_rows) {
   const int64_t tiles = (rows + kTileRows - 1) / kTileRows,
-                blocks = std::max<int64_t>((rows + most - 1) / most, 1);
+                blocks = std::max<int64_t>((rows + max_rows - 1) / max_rows, 1);
   return std::max<int64_t>((tiles + blocks - 1) / blocks, 1) * kTileRows;
 }
 
-// Tiles of a (rows, depth): element (i, k) goes to tile i / kTileRows, place k * kTileRows + i % kTileRows.
-// The last tile repeats the last row.
+// Packs a (rows, depth) into tiles: element (i, k) is stored in tile i / kTileRows at index k * kTileRows + i
+// % kTileRows. The last tile repeats the last row.
 template <class T>
 void pack_tiles(int64_t rows, int64_t depth, const T* a, int64_t a_stride, T* tiles) {
   constexpr int64_t kWidth = kLanes<T>;
@@ -48,7 +48,7 @@ void pack_tiles(int64_t rows, int64_t depth, const T* a, int64_t a_stride, T* ti
   }
 }
 
-// One tile, or the part of it that lies in c (rows, columns).
+// Computes one tile of c, or the part of it within `rows` and `columns`.
 template <bool kAdd, class T>
 void add_tile(int64_t rows, int64_t columns, int64_t depth, const T* tile, const T* panel, T* c,
               int64_t c_stride) {
@@ -63,13 +63,13 @@ void add_tile(int64_t rows, int64_t columns, int64_t depth, const T* tile, const
     }
 }
 
-// c (rows, columns) = a (rows, depth) b, or c += a b; b in panels of `depth` rows. A row's sums do not depend
-// on the others.
+// Computes c (rows, columns) = a (rows, depth) b, or c += a b, with b in panels of `depth` rows. The sums of
+// a row do not depend on other rows.
 template <bool kAdd = false, class T>
 void packed_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                     const T* panels, T* c, int64_t c_stride) {
-  // The thread's own for good: from the allocator, peaks would depend on which threads meet here. Not within
-  // the thread's stack, which may be small.
+  // One buffer per thread, never freed. Memory of the allocator would make its peak depend on the scheduling
+  // of threads, and the stack of a thread may be too small.
   struct Tiles {
     alignas(64) T values[kBlockRows * kPartDepth];
   };

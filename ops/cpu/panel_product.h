@@ -1,5 +1,5 @@
-// A few rows times a matrix that was packed once (pack_rows, pack_columns of tile_product.h) and is used at
-// every step of a recurrence. BLAS would pack it again each time.
+// Products of a few rows with a packed matrix (pack_rows and pack_columns of tile_product.h), for the steps
+// of a recurrence. BLAS would pack the matrix at each step.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace tapeformer::cpu {
 
-// c (rows, kTileColumns) = a (rows, depth) b, or c += a b, up to a whole tile of rows.
+// Computes c (rows, kTileColumns) = a (rows, depth) b, or c += a b, for at most kTileRows rows.
 template <bool kAdd = false, class T>
 void panel_rows(int64_t rows, const T* a, int64_t a_stride, const T* panel, int64_t depth, T* c,
                 int64_t c_stride) {
@@ -34,9 +34,9 @@ void panel_rows(int64_t rows, const T* a, int64_t a_stride, const T* panel, int6
   }
 }
 
-// c (rows, columns) = a (rows, depth) b, b in panels of `depth` rows; rows of c have room for whole panels.
-// A row's sums do not depend on how many rows there are. The depth is taken in blocks whose part of a panel
-// stays in the first-level cache for all tiles of rows.
+// Computes c (rows, columns) = a (rows, depth) b, with b in panels of `depth` rows. Rows of c have room for
+// whole panels. The sums of a row do not depend on the number of rows. Blocks of the depth keep a part of a
+// panel in L1 for all tiles of rows.
 template <class T>
 void panel_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                    const T* panels, T* c, int64_t c_stride) {

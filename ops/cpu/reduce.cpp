@@ -9,7 +9,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements that make a second thread worth waking
+constexpr int64_t kGrain = 1 << 14;  // elements per thread at least
 
 int64_t grain_of(int64_t size, int64_t inner) {
   return std::max<int64_t>(kGrain / std::max<int64_t>(size * inner, 1), 1);
@@ -23,7 +23,7 @@ double sum_row(const T* x, int64_t size) {
   return total;
 }
 
-// A long vector in fixed pieces, so that the result does not depend on the number of threads.
+// Sums a long vector in fixed pieces, so that the result does not depend on the number of threads.
 template <class T>
 double sum_long(const T* x, int64_t size) {
   const int64_t pieces = (size + kGrain - 1) / kGrain;
@@ -49,7 +49,7 @@ void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_
     });
     return;
   }
-  // Columns are shared out among threads; each is summed from top to bottom.
+  // Threads divide the columns. Each column is summed from top to bottom.
   constexpr int64_t kColumns = 256;
   const int64_t strips = (inner + kColumns - 1) / kColumns;
   parallel_for(outer * strips, grain_of(size, std::min(inner, kColumns)), [&](int64_t begin, int64_t end) {

@@ -6,11 +6,11 @@
 namespace tapeformer::cpu {
 
 template <class T>
-void row_weights(Backend, const uint8_t* counted, T* weights, int64_t rows) {
+void row_weights(Backend, const uint8_t* row_mask, T* weights, int64_t rows) {
   int64_t count = 0;
-  for (int64_t i = 0; i < rows; ++i) count += !counted || counted[i];
+  for (int64_t i = 0; i < rows; ++i) count += !row_mask || row_mask[i];
   const T weight = static_cast<T>(1 / static_cast<double>(count > 0 ? count : 1));
-  for (int64_t i = 0; i < rows; ++i) weights[i] = !counted || counted[i] ? weight : T{0};
+  for (int64_t i = 0; i < rows; ++i) weights[i] = !row_mask || row_mask[i] ? weight : T{0};
 }
 
 template <class T>

@@ -22,7 +22,7 @@ void for_rows(int64_t rows, int64_t classes, F&& f) {
   });
 }
 
-// The row's maximum, or 0 where every element is -inf.
+// Returns the maximum of the row, or 0 if all elements are -inf.
 template <class T>
 T row_shift(const T* x, int64_t classes) {
   T largest = -std::numeric_limits<T>::infinity();

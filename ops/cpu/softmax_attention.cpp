@@ -11,22 +11,23 @@
 #include "core/scratch.h"
 #include "core/threads.h"
 #include "ops/cpu/tile_product.h"
+#include "ops/kernels/online_softmax.h"
 
 namespace tapeformer::cpu {
 namespace {
 
-// Queries and keys of a block of scores; multiples of the tile in both directions.
+// Queries and keys of a block of scores, in whole tiles.
 constexpr int64_t kQueries = 96;
 constexpr int64_t kKeys = kVectorBytes == 64 ? 256 : 240;
-// A row of a block of scores has room for the zeros that a tile may read after its last key.
+// The stride of a row of scores, with room for the zeros that a tile may read after the last key.
 constexpr int64_t kScoreStride = kKeys + 32;
 
 template <class T>
 constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 
-// One head after another, with the working memory of one thread: its keys and values in panels, blocks of
-// scores, and in the gradient sums for all keys. Row i of the scores sees keys [0, limit(i)); limit never
-// decreases, so that tiles behind a row's limit are skipped.
+// The computation for one head at a time. The working memory of a thread holds keys and values in panels,
+// blocks of scores, and for the gradient sums for all keys. Row i of the scores sees keys [0, limit(i)).
+// limit does not decrease with i, and tiles beyond the limit of their rows are skipped.
 template <class T>
 class SoftmaxHead {
  public:
@@ -34,7 +35,7 @@ class SoftmaxHead {
               AttentionRows<const T> v)
       : s_(shape), q_(q), k_(k), v_(v) {}
 
-  // Divides up the working memory; returns how many elements it takes.
+  // Assigns the working memory, and returns its size in elements. With null it only returns the size.
   int64_t use(T* memory, bool backward) {
     int64_t used = 0;
     auto take = [&](int64_t elements) {
@@ -68,13 +69,12 @@ class SoftmaxHead {
   void select(int64_t batch, int64_t head) {
     batch_ = batch;
     head_ = head;
-    counted_keys_ = s_.key_lengths ? s_.key_lengths[batch] : s_.key_length;
+    valid_keys_ = valid_length(s_.key_lengths, batch, s_.key_length);
   }
 
   void forward(AttentionRows<T> out, T* log_sums) {
-    pack_rows(k_row(0), k_.length_stride, counted_keys_, s_.dim, key_panels_);
-    pack_columns(v_row(0), v_.length_stride, counted_keys_, s_.value_dim, T{1}, counted_keys_,
-                 value_columns_);
+    pack_rows(k_row(0), k_.length_stride, valid_keys_, s_.dim, key_panels_);
+    pack_columns(v_row(0), v_.length_stride, valid_keys_, s_.value_dim, T{1}, valid_keys_, value_columns_);
     for_query_blocks([&] {
       std::fill_n(result_, kQueries * value_width(), T{0});
       std::fill_n(maximum_, kQueries, kMinusInfinity<T>);
@@ -85,7 +85,7 @@ class SoftmaxHead {
         for_row_tiles([&](int64_t i, int64_t keys) {
           for (int64_t m = 0; m < value_width(); m += kTileColumns<T>)
             tile_product<Left::rows, true>(scores_ + i * kScoreStride, kScoreStride,
-                                           value_columns_ + m * counted_keys_ + key_ * kTileColumns<T>, keys,
+                                           value_columns_ + m * valid_keys_ + key_ * kTileColumns<T>, keys,
                                            result_ + i * value_width() + m, value_width());
         });
       });
@@ -101,9 +101,9 @@ class SoftmaxHead {
 
   void backward(AttentionRows<const T> out, const T* log_sums, AttentionRows<const T> g, AttentionRows<T> gq,
                 AttentionRows<T> gk, AttentionRows<T> gv) {
-    pack_rows(k_row(0), k_.length_stride, counted_keys_, s_.dim, key_panels_);
-    pack_columns(k_row(0), k_.length_stride, counted_keys_, s_.dim, scale(), counted_keys_, key_columns_);
-    pack_rows(v_row(0), v_.length_stride, counted_keys_, s_.value_dim, value_panels_);
+    pack_rows(k_row(0), k_.length_stride, valid_keys_, s_.dim, key_panels_);
+    pack_columns(k_row(0), k_.length_stride, valid_keys_, s_.dim, scale(), valid_keys_, key_columns_);
+    pack_rows(v_row(0), v_.length_stride, valid_keys_, s_.value_dim, value_panels_);
     std::fill_n(gk_, tile_rows(s_.key_length) * width(), T{0});
     std::fill_n(gv_, tile_rows(s_.key_length) * value_width(), T{0});
     for_query_blocks([&] {
@@ -133,16 +133,16 @@ class SoftmaxHead {
   const T* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
   const T* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
-  // Keys that query i sees.
+  // Returns the number of keys that query i sees.
   int64_t limit(int64_t i) const {
-    if (!s_.causal) return counted_keys_;
-    return std::clamp<int64_t>(i + 1 + s_.key_length - s_.query_length, 0, counted_keys_);
+    if (!s_.causal) return valid_keys_;
+    return std::clamp<int64_t>(i + 1 + s_.key_length - s_.query_length, 0, valid_keys_);
   }
-  // Keys of the block that row i of the block sees.
+  // Returns the number of keys of the block that row i of the block sees.
   int64_t seen(int64_t i) const { return std::clamp<int64_t>(limit(query_ + i) - key_, 0, keys_); }
 
-  // Calls f with query_, queries_ and query_rows_ (scaled, zeros up to whole tiles) at one block after
-  // another.
+  // Calls f for each block of queries, with query_, queries_ and query_rows_ (scaled, padded with zeros to
+  // whole tiles).
   template <class F>
   void for_query_blocks(F&& f) {
     for (query_ = 0; query_ < s_.query_length; query_ += kQueries) {
@@ -155,7 +155,7 @@ class SoftmaxHead {
       f();
     }
   }
-  // Calls f with key_ and keys_ at one block after another of those that the block of queries sees.
+  // Calls f for each block of keys that the block of queries sees, with key_ and keys_.
   template <class F>
   void for_key_blocks(F&& f) {
     const int64_t end = limit(query_ + queries_ - 1);
@@ -164,7 +164,7 @@ class SoftmaxHead {
       f();
     }
   }
-  // Calls f(first row, keys that its rows see) for every tile of rows of the block.
+  // Calls f(first row, keys that its rows see) for each tile of rows of the block.
   template <class F>
   void for_row_tiles(F&& f) {
     for (int64_t i = 0; i < queries_; i += kTileRows) {
@@ -173,7 +173,7 @@ class SoftmaxHead {
     }
   }
 
-  // scores = left right^T for the tiles that any of their rows sees; left (queries, depth), right in panels.
+  // Computes scores = left right^T for the tiles with visible keys; left (queries, depth), right in panels.
   void score_tiles(const T* left, int64_t depth, const T* panels, T* scores) {
     for (int64_t j = 0; j < keys_; j += kTileColumns<T>)
       for_row_tiles([&](int64_t i, int64_t keys) {
@@ -183,13 +183,13 @@ class SoftmaxHead {
       });
   }
 
-  // Zeros behind the keys that a row sees, as far as a tile may read.
+  // Clears the scores after the last visible key, as far as a tile may read.
   static void clear_tail(T* row, int64_t keys) {
     for (int64_t j = 0; j < 24; j += kLanes<T>) store(row + keys + j, Vector<T>{});
   }
 
-  // One row of the online softmax: scores become exp(score - maximum); what was summed before is rescaled to
-  // the new maximum.
+  // One row of the online softmax: replaces scores by exp(score - maximum), and rescales earlier sums to the
+  // new maximum.
   void next_probabilities(int64_t i) {
     T* const row = scores_ + i * kScoreStride;
     const int64_t keys = seen(i);
@@ -200,10 +200,10 @@ class SoftmaxHead {
         const Vector<T> x = load(row + j);
         largest = x > largest ? x : largest;
       }
-      T maximum = maximum_[i];
-      for (int64_t lane = 0; lane < kLanes<T>; ++lane) maximum = std::max(maximum, T{largest[lane]});
-      const T shift = maximum == kMinusInfinity<T> ? T{0} : maximum;
-      const T rescale = std::exp(maximum_[i] - shift);
+      T block_maximum = kMinusInfinity<T>;
+      for (int64_t lane = 0; lane < kLanes<T>; ++lane)
+        block_maximum = std::max(block_maximum, T{largest[lane]});
+      const auto [maximum, shift, rescale] = update_online_softmax(maximum_[i], block_maximum);
       Vector<T> total{};
       for (int64_t j = 0; j < keys; j += kLanes<T>) {
         const Vector<T> p = vmath::exp_of_negative(load(row + j) - shift);
@@ -223,7 +223,7 @@ class SoftmaxHead {
     clear_tail(row, keys);
   }
 
-  // multipliers_ of the row's keys; false without dropout.
+  // Draws multipliers_ for the keys of a row. Returns false without dropout.
   bool draw_multipliers(int64_t i, int64_t keys) {
     if (!s_.dropout.active()) return false;
     const int64_t row = (batch_ * s_.heads + head_) * s_.query_length + query_ + i;
@@ -231,7 +231,7 @@ class SoftmaxHead {
     return true;
   }
 
-  // The block's rows of g and what belongs to them: maximum_ gets the log-sum-exp, sum_ the product g . out.
+  // Loads the rows of g of a block. maximum_ receives the log-sum-exp, and sum_ the product g . out.
   void load_gradients(AttentionRows<const T> out, const T* log_sums, AttentionRows<const T> g) {
     const T* const block = g.row(batch_, query_, head_);
     pack_columns(block, g.length_stride, queries_, s_.value_dim, T{1}, kQueries, g_columns_);
@@ -246,7 +246,8 @@ class SoftmaxHead {
     }
   }
 
-  // One row: scores become the (dropped-out) probabilities p, score_gradients p (gradient of p - g . out).
+  // One row: replaces scores by the probabilities p after dropout, and score_gradients by p (gradient of p -
+  // g . out).
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const int64_t keys = seen(i);
@@ -269,7 +270,8 @@ class SoftmaxHead {
     clear_tail(gradient, keys);
   }
 
-  // sums[j] += sum over the block's queries i of weights(i, j) times row i of the packed columns.
+  // Adds to sums[j] the sum over the queries i of the block of weights(i, j) times row i of the packed
+  // columns.
   void add_for_keys(const T* weights, const T* columns, int64_t columns_width, T* sums) {
     for (int64_t j = 0; j < keys_; j += kTileRows) {
       int64_t first = 0;  // query that sees key j
@@ -281,20 +283,20 @@ class SoftmaxHead {
                                           sums + (key_ + j) * columns_width + m, columns_width);
     }
   }
-  // gq += score_gradients times the scaled keys.
+  // Computes gq += score_gradients times the scaled keys.
   void add_for_queries() {
     for_row_tiles([&](int64_t i, int64_t keys) {
       for (int64_t d = 0; d < width(); d += kTileColumns<T>)
         tile_product<Left::rows, true>(score_gradients_ + i * kScoreStride, kScoreStride,
-                                       key_columns_ + d * counted_keys_ + key_ * kTileColumns<T>, keys,
+                                       key_columns_ + d * valid_keys_ + key_ * kTileColumns<T>, keys,
                                        gq_ + i * width() + d, width());
     });
   }
 
   const SoftmaxAttentionShape& s_;
   const AttentionRows<const T> q_, k_, v_;
-  int64_t batch_ = 0, head_ = 0, counted_keys_ = 0;
-  int64_t query_ = 0, queries_ = 0, key_ = 0, keys_ = 0;                 // the block at hand
+  int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
+  int64_t query_ = 0, queries_ = 0, key_ = 0, keys_ = 0;                 // the current block
   T *query_rows_ = nullptr, *query_columns_ = nullptr;                   // of the block, scaled
   T *key_panels_ = nullptr, *key_columns_ = nullptr;                     // of all keys; key_columns_ scaled
   T *value_panels_ = nullptr, *value_columns_ = nullptr;                 // of all values
@@ -304,15 +306,15 @@ class SoftmaxHead {
   T *result_ = nullptr, *gq_ = nullptr, *gk_ = nullptr, *gv_ = nullptr;  // rows of whole tiles
 };
 
-// Calls f(head) for all heads of all sequences, in parallel.
+// Calls f(head) for each head of each sequence, in parallel.
 template <class T, class F>
 void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> k,
                AttentionRows<const T> v, bool backward, F&& f) {
   const int64_t size = SoftmaxHead<T>(s, q, k, v).use(nullptr, backward);
   const Scratch<T> memory(size * threads());
-  constexpr int64_t kWorthAThread = 1 << 16;  // multiply-adds
+  constexpr int64_t kMinWorkPerThread = 1 << 16;  // multiply-adds
   const int64_t work = s.query_length * s.key_length * (s.dim + s.value_dim);
-  const int64_t grain = std::max<int64_t>(kWorthAThread / std::max<int64_t>(work, 1), 1);
+  const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
     SoftmaxHead<T> head(s, q, k, v);
     head.use(memory.data() + size * omp_get_thread_num(), backward);

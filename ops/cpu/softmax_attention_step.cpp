@@ -5,17 +5,18 @@
 #include "core/cpu/vector_math.h"
 #include "core/instances.h"
 #include "core/threads.h"
+#include "ops/kernels/online_softmax.h"
 #include "ops/kernels/softmax_attention.h"
 
 namespace tapeformer::cpu {
 namespace {
 
-// Heads that are served together, because the rows of a key lie side by side, and keys between two looks at
+// The maximum of heads that are processed together, because their rows are adjacent, and keys per update of
 // the maximum.
 constexpr int64_t kMaxGroup = 8;
 constexpr int64_t kBlock = 64;
 
-// The online softmax of some heads of one sequence, block after block of keys.
+// The online softmax of several heads of one sequence, by blocks of keys.
 template <class T>
 class StepGroup {
  public:
@@ -69,24 +70,23 @@ class StepGroup {
     for (int64_t i = 0; i < s_.value_dim; ++i) y[i] *= factor;
   }
 
-  // Scores become exp(score - maximum); what was summed before is rescaled to the new maximum.
+  // Replaces scores by exp(score - maximum), and rescales earlier sums to the new maximum.
   void next_weights(int64_t h, int64_t count) {
     T* const row = scores_[h];
-    T maximum = maximum_[h];
-    for (int64_t j = 0; j < count; ++j) maximum = row[j] > maximum ? row[j] : maximum;
-    const T shift = maximum == -std::numeric_limits<T>::infinity() ? T{0} : maximum;
+    T block_maximum = -std::numeric_limits<T>::infinity();
+    for (int64_t j = 0; j < count; ++j) block_maximum = row[j] > block_maximum ? row[j] : block_maximum;
+    const OnlineSoftmaxUpdate<T> update = update_online_softmax(maximum_[h], block_maximum);
     T total = 0;
 #pragma omp simd reduction(+ : total)
     for (int64_t j = 0; j < count; ++j) {
-      row[j] = vmath::exp(row[j] - shift);
+      row[j] = vmath::exp(row[j] - update.shift);
       total += row[j];
     }
-    const T rescale = std::exp(maximum_[h] - shift);
-    if (rescale != 1) {
-      sum_[h] *= rescale;
-      multiply(out_row(h), rescale);
+    if (update.rescale != 1) {
+      sum_[h] *= update.rescale;
+      multiply(out_row(h), update.rescale);
     }
-    maximum_[h] = maximum;
+    maximum_[h] = update.maximum;
     sum_[h] += total;
   }
 
@@ -105,12 +105,12 @@ void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRo
                             AttentionRows<const T> key, AttentionRows<const T> value, AttentionRows<T> k,
                             AttentionRows<T> v, AttentionRows<T> out) {
   const int64_t work = s.heads * s.key_length * (s.dim + s.value_dim);  // of a sequence
-  constexpr int64_t kWorthAThread = 1 << 15;
+  constexpr int64_t kMinWorkPerThread = 1 << 15;
   int64_t group = std::min(kMaxGroup, s.heads);
-  if (s.batch < threads() && work > kWorthAThread)
+  if (s.batch < threads() && work > kMinWorkPerThread)
     group = std::min(group, (s.batch * s.heads + threads() - 1) / threads());
   const int64_t groups = group > 0 ? (s.heads + group - 1) / group : 0;
-  const int64_t grain = std::max<int64_t>(kWorthAThread * groups / std::max<int64_t>(work, 1), 1);
+  const int64_t grain = std::max<int64_t>(kMinWorkPerThread * groups / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       StepGroup<T>(s, i / groups, i % groups * group, group, q, key, value, k, v, out).run();

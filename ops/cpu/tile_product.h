@@ -1,5 +1,5 @@
-// Small matrix products on packed operands, for attention: the right operand lies in panels of two vectors of
-// columns, the left one is read where it is. A tile of the result stays in registers for the whole depth.
+// Small matrix products for attention. The right operand is packed in panels of two vectors of columns, and
+// the left operand is read in place. A tile of the result stays in registers for the whole depth.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 
 namespace tapeformer::cpu {
 
-// Rows and columns of a tile. AVX-512 has 32 registers, which hold 8 rows of two vectors; AVX2 has 16.
+// Rows and columns of a tile. The 32 registers of AVX-512 hold 8 rows of two vectors; AVX2 has 16 registers.
 inline constexpr int64_t kTileRows = kVectorBytes == 64 ? 8 : 6;
 template <class T>
 inline constexpr int64_t kTileColumns = 2 * kLanes<T>;
 
-// n rounded up to whole tiles.
+// Return n rounded up to whole tiles.
 constexpr int64_t tile_rows(int64_t n) {
   return (n + kTileRows - 1) / kTileRows * kTileRows;
 }
@@ -23,11 +23,11 @@ constexpr int64_t tile_columns(int64_t n) {
   return (n + kTileColumns<T> - 1) / kTileColumns<T> * kTileColumns<T>;
 }
 
-// Element (row, k) of the left operand lies at a[row * stride + k], or at a[k * stride + row].
+// The layout of the left operand: element (row, k) is a[row * stride + k] or a[k * stride + row].
 enum class Left { rows, columns };
 
-// c = a b, or c += a b, for one tile: a (kRows, depth), b a panel (depth, kTileColumns), c rows c_stride
-// apart.
+// Computes c = a b, or c += a b, for one tile: a (kRows, depth), b a panel (depth, kTileColumns), c with row
+// stride c_stride.
 template <Left kLeft, bool kAdd, int kRows = static_cast<int>(kTileRows), class T>
 void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c, int64_t c_stride) {
   Vector<T> tile[kRows][2];
@@ -53,7 +53,7 @@ void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c,
     for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kLanes<T>, tile[r][j]);
 }
 
-// Panels of the columns of x: element (i, j) of x (count, dim) goes to panel j / kTileColumns, row i; panels
+// Packs the columns of x: element (i, j) of x (count, dim) is stored in panel j / kTileColumns, row i. Panels
 // have `capacity` rows. Columns beyond dim are zero.
 template <class T>
 void pack_columns(const T* x, int64_t stride, int64_t count, int64_t dim, T scale, int64_t capacity,
@@ -68,7 +68,7 @@ void pack_columns(const T* x, int64_t stride, int64_t count, int64_t dim, T scal
     }
 }
 
-// Panels of the rows of x, for a product with its transpose: element (i, j) of x (count, dim) goes to panel
+// Packs the rows of x for a product with its transpose: element (i, j) of x (count, dim) is stored in panel
 // i / kTileColumns, row j. Rows beyond count are zero.
 template <class T>
 void pack_rows(const T* x, int64_t stride, int64_t count, int64_t dim, T* panels) {

@@ -6,9 +6,9 @@
 namespace tapeformer::cuda {
 namespace {
 
-// A warp has a row, its lanes every 32nd class.
+// One warp per row; a lane handles every 32nd class.
 template <class T>
-__global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, StepStream stream,
+__global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, GraphRandomStream stream,
                               uint8_t* out) {
   const int64_t row = first_element() / kWarp;
   if (row >= rows) return;  // whole warps
@@ -33,12 +33,12 @@ __global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, S
   if (threadIdx.x % kWarp == 0) out[row] = static_cast<uint8_t>(best < classes ? best : 0);
 }
 
-__global__ void advance_kernel(int64_t batch, StepNumber step, int64_t given, uint8_t* columns,
+__global__ void advance_kernel(int64_t batch, GraphStep step, int64_t prefix, uint8_t* columns,
                                uint8_t* tokens) {
   const int64_t position = step.now();
   for (int64_t b = first_element(); b < batch; b += element_stride()) {
     uint8_t& kept = columns[position * batch + b];
-    if (position < given)
+    if (position < prefix)
       tokens[b] = kept;
     else
       kept = tokens[b];
@@ -49,15 +49,15 @@ __global__ void advance_kernel(int64_t batch, StepNumber step, int64_t given, ui
 
 template <class T>
 void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, uint8_t* out) {
-  constexpr int64_t kRowsOfBlock = 2;  // rows are few: more multiprocessors take part
+  constexpr int64_t kRowsOfBlock = 2;  // small blocks, because there are few rows
   launch(sample_kernel<T>,
          over_rows((rows + kRowsOfBlock - 1) / kRowsOfBlock, static_cast<int>(kRowsOfBlock) * kWarp), rows,
-         logits, score, StepStream(score.stream), out);
+         logits, score, GraphRandomStream(score.stream), out);
 }
 
-void advance_tokens(Backend, int64_t batch, int64_t position, int64_t given, uint8_t* columns,
+void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,
                     uint8_t* tokens) {
-  launch(advance_kernel, over_elements(batch), batch, StepNumber(position), given, columns, tokens);
+  launch(advance_kernel, over_elements(batch), batch, GraphStep(position), prefix, columns, tokens);
 }
 
 template <class T>

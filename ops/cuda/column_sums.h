@@ -1,16 +1,16 @@
-// Sums over the rows of a matrix in two stages, in an order that depends on the shape only: kernels leave
-// partial sums of their rows, which collect_columns adds up.
+// Column sums of a matrix in two stages, in an order that depends only on the shape: kernels write partial
+// sums of their rows, and collect_columns adds the partial sums.
 #pragma once
 
 #include "core/cuda/kernel.h"
 
 namespace tapeformer::cuda {
 
-inline constexpr int64_t kMostParts = 512;  // partial sums of a column
+inline constexpr int64_t kMaxParts = 512;  // partial sums of a column
 
 template <class T>
 struct ColumnTargets {
-  T* of[2];  // each may be null
+  T* of[2];  // either may be null
 };
 
 // One block of 32 x 32 threads for 32 columns of one target.
@@ -18,17 +18,17 @@ template <class T>
 __global__ void __launch_bounds__(kWarp* kWarp)
     collect_columns_kernel(const T* __restrict__ partial, int64_t parts, int64_t columns, int64_t stride,
                            ColumnTargets<T> targets) {
-  __shared__ double of_group[kWarp][kWarp + 1];
+  __shared__ double group_values[kWarp][kWarp + 1];
   const int64_t column = int64_t{blockIdx.x} * kWarp + threadIdx.x;
   T* const target = blockIdx.y == 0 ? targets.of[0] : targets.of[1];
   double sum = 0;
   if (column < columns)
     for (int64_t part = threadIdx.y; part < parts; part += kWarp)
       sum += static_cast<double>(partial[part * stride + blockIdx.y * columns + column]);
-  of_group[threadIdx.y][threadIdx.x] = sum;
+  group_values[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  // Each warp now adds up one column.
-  sum = warp_reduce<Plus>(of_group[threadIdx.x][threadIdx.y]);
+  // Each warp sums one column.
+  sum = warp_reduce<Plus>(group_values[threadIdx.x][threadIdx.y]);
   const int64_t own = int64_t{blockIdx.x} * kWarp + threadIdx.y;
   if (threadIdx.x == 0 && own < columns && target) target[own] = static_cast<T>(sum);
 }

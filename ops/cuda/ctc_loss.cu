@@ -7,24 +7,24 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int64_t kMargin = 2;  // states on each side of the real ones, always kCtcNever
-constexpr int64_t kMostThreads = 512;
+constexpr int64_t kMargin = 2;  // padding states on each side, always kCtcImpossible
+constexpr int64_t kMaxThreads = 512;
 
 template <class T>
 struct Batch {
   CtcShape shape;
   const T* logits;
   const int64_t *frame_lengths, *labels, *label_lengths;
-  const uint8_t* counted;
+  const uint8_t* feasible_mask;
   const T* normalizers;  // (batch, frames): log-sum-exp
   T scale;
   T *losses, *gradient;
-  int64_t row;     // states of the longest labels and margins
-  int64_t kept;    // rows of alpha: frames, or 2 without gradient
-  T* alpha;        // (batch, kept, row); with a gradient, alpha + beta in the end
+  int64_t row;     // the number of states of the longest labels, with margins
+  int64_t kept;    // rows of alpha per utterance: frames, or 2 without a gradient
+  T* alpha;        // (batch, kept, row); with a gradient, alpha + beta at the end
   T* beta;         // (batch, 2, row)
-  int* next;       // (batch, longest): the next place of the same label, or -1
-  uint8_t* first;  // (batch, longest): whether the label has no earlier place
+  int* next;       // (batch, longest): the next index of the same label, or -1
+  uint8_t* first;  // (batch, longest): 1 at the first index of a label
 };
 
 // log(exp(a) + exp(b) + exp(c))
@@ -34,7 +34,7 @@ __device__ T log_sum(T a, T b, T c) {
   return largest + std::log(std::exp(a - largest) + std::exp(b - largest) + std::exp(c - largest));
 }
 
-// An utterance as the threads of a block see it.
+// The data of an utterance, in each thread of its block.
 template <class T>
 struct Utterance {
   int64_t frames, states, classes, blank;
@@ -42,30 +42,31 @@ struct Utterance {
   const int64_t* labels;
 
   __device__ Utterance(const Batch<T>& batch, int64_t b)
-      : frames(batch.counted[b] ? batch.frame_lengths[b] : 0),
+      : frames(batch.feasible_mask[b] ? batch.frame_lengths[b] : 0),
         states(2 * batch.label_lengths[b] + 1),
         classes(batch.shape.classes),
         blank(batch.shape.blank),
         logits(batch.logits + b * batch.shape.frames * batch.shape.classes),
         normalizers(batch.normalizers + b * batch.shape.frames),
         labels(batch.labels + b * batch.shape.longest) {}
-  // Log-probability of the class of state s at frame t.
+  // Returns the log-probability of the class of state s at frame t.
   __device__ T emission(int64_t t, int64_t s) const {
     const T value = logits[t * classes + (s % 2 == 1 ? labels[s / 2] : blank)] - normalizers[t];
-    return value > T(kCtcUnlikeliest) ? value : T(kCtcUnlikeliest);
+    return value > T(kCtcMinLogProbability) ? value : T(kCtcMinLogProbability);
   }
-  // 0 where paths come to state s from s - 2.
+  // Returns 0 if paths can reach state s from state s - 2, otherwise kCtcImpossible.
   __device__ T skip(int64_t s) const {
-    return s % 2 == 1 && s >= 3 && s < states && labels[s / 2] != labels[s / 2 - 1] ? T{0} : T(kCtcNever);
+    return s % 2 == 1 && s >= 3 && s < states && labels[s / 2] != labels[s / 2 - 1] ? T{0}
+                                                                                    : T(kCtcImpossible);
   }
 };
 
-// The largest value of a block, with one barrier: it also makes the rows that were written visible. The
-// values of two turns are kept apart.
+// Returns the maximum over the block. Its one barrier also makes the rows of the previous frame visible.
+// Consecutive calls alternate between two buffers.
 template <class T>
 __device__ T largest_of_block(T value, int64_t turn) {
-  __shared__ T of_warp[2][kWarp];
-  T* const own = of_warp[turn % 2];
+  __shared__ T warp_values[2][kWarp];
+  T* const own = warp_values[turn % 2];
   const int warps = static_cast<int>(blockDim.x) / kWarp, thread = static_cast<int>(threadIdx.x);
   value = warp_reduce<Larger>(value);
   if (thread % kWarp == 0) own[thread / kWarp] = value;
@@ -75,7 +76,7 @@ __device__ T largest_of_block(T value, int64_t turn) {
   return value;
 }
 
-// alpha_t(s) and the loss, by one block for an utterance: see ops/cpu/ctc_loss.cpp.
+// Computes alpha_t(s) and returns the loss, one block per utterance. See ops/cpu/ctc_loss.cpp.
 template <class T>
 __device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t kept) {
   double shifts = 0;
@@ -84,9 +85,9 @@ __device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t 
     const CtcSpan span = ctc_span(t, u.frames, u.states);
     T* const row = alpha + t % kept * row_size + kMargin;
     const T* const before = alpha + (t + kept - 1) % kept * row_size + kMargin;
-    T mine = T(kCtcNever);
+    T mine = T(kCtcImpossible);
     for (int64_t s = int64_t{threadIdx.x} - kMargin; s < u.states + kMargin; s += blockDim.x) {
-      T value = T(kCtcNever);
+      T value = T(kCtcImpossible);
       if (s >= span.begin && s < span.end)
         value = t == 0 ? u.emission(t, s)
                        : log_sum(before[s], before[s - 1], before[s - 2] + u.skip(s)) +
@@ -98,11 +99,12 @@ __device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t 
     shift = largest_of_block(mine, t);
   }
   const T* const row = alpha + (u.frames - 1) % kept * row_size + kMargin;
-  const T label = u.states > 1 ? row[u.states - 2] : T(kCtcNever);
-  return static_cast<T>(-(shifts + static_cast<double>(log_sum(row[u.states - 1], label, T(kCtcNever)))));
+  const T label = u.states > 1 ? row[u.states - 2] : T(kCtcImpossible);
+  return static_cast<T>(
+      -(shifts + static_cast<double>(log_sum(row[u.states - 1], label, T(kCtcImpossible)))));
 }
 
-// Adds to alpha the log-probabilities beta of the ends of paths, less a shift for each frame.
+// Adds to alpha the log-probabilities beta of path suffixes, minus a shift per frame.
 template <class T>
 __device__ void backward(const Utterance<T>& u, T* alpha, T* beta, int64_t row_size) {
   T shift = 0;
@@ -111,12 +113,12 @@ __device__ void backward(const Utterance<T>& u, T* alpha, T* beta, int64_t row_s
     T* const joint = alpha + t * row_size + kMargin;
     T* const row = beta + t % 2 * row_size + kMargin;
     const T* const after = beta + (t + 1) % 2 * row_size + kMargin;
-    T mine = T(kCtcNever);
+    T mine = T(kCtcImpossible);
     for (int64_t s = int64_t{threadIdx.x} - kMargin; s < u.states + kMargin; s += blockDim.x) {
-      T next = T(kCtcNever);
+      T next = T(kCtcImpossible);
       if (s >= span.begin && s < span.end) {
         // Every path ends in one of the last two states.
-        T own = s >= u.states - 2 ? T{0} : T(kCtcNever);
+        T own = s >= u.states - 2 ? T{0} : T(kCtcImpossible);
         if (t + 1 < u.frames) own = log_sum(after[s], after[s + 1], after[s + 2] + u.skip(s + 2)) - shift;
         joint[s] += own;
         next = own + u.emission(t, s);
@@ -144,12 +146,12 @@ __global__ void paths_kernel(Batch<T> batch) {
   }
   T* const alpha = batch.alpha + b * batch.kept * batch.row;
   const T loss = forward(u, alpha, batch.row, batch.kept);
-  const bool never = loss >= T(-kCtcUnlikeliest / 2);
+  const bool never = loss >= T(-kCtcMinLogProbability / 2);
   if (threadIdx.x == 0) batch.losses[b] = never ? static_cast<T>(INFINITY) : loss;
   if (!batch.gradient || never) return;
-  __syncthreads();  // the shared values of the last frame have been read
+  __syncthreads();  // all threads have read the shared values of the last frame
   backward(u, alpha, batch.beta + b * 2 * batch.row, batch.row);
-  // Places of equal labels, for the gradient.
+  // Indices of equal labels, for the gradient.
   const int64_t count = u.states / 2, offset = b * batch.shape.longest;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
     int64_t next = i + 1, earlier = 0;
@@ -160,7 +162,7 @@ __global__ void paths_kernel(Batch<T> batch) {
   }
 }
 
-// scale (softmax - share of the paths that are in the class), a block for each frame.
+// gradient = scale (softmax - posterior of the class), one block per frame.
 template <class T>
 __global__ void gradient_kernel(Batch<T> batch) {
   const int64_t b = blockIdx.x / batch.shape.frames, t = blockIdx.x - b * batch.shape.frames;
@@ -175,7 +177,7 @@ __global__ void gradient_kernel(Batch<T> batch) {
   }
   const CtcSpan span = ctc_span(t, u.frames, u.states);
   const T* const joint = batch.alpha + (b * batch.kept + t) * batch.row + kMargin;
-  T largest = T(2 * kCtcNever), labels = 0, blanks = 0;
+  T largest = T(2 * kCtcImpossible), labels = 0, blanks = 0;
   for (int64_t s = span.begin + thread; s < span.end; s += threads) largest = Larger::of(largest, joint[s]);
   largest = block_max(largest);
   for (int64_t s = span.begin + thread; s < span.end; s += threads)
@@ -187,13 +189,13 @@ __global__ void gradient_kernel(Batch<T> batch) {
     out[k] = k == u.blank ? value - share * blanks : value;
   }
   __syncthreads();
-  // The thread of a label's first place adds up all its places.
+  // The thread of the first index of a label sums over all its indices.
   const int64_t offset = b * batch.shape.longest;
   for (int64_t i = thread; i < u.states / 2; i += threads) {
     if (!batch.first[offset + i]) continue;
     T sum = 0;
-    for (int64_t place = i; place >= 0; place = batch.next[offset + place])
-      if (const int64_t s = 2 * place + 1; s >= span.begin && s < span.end)
+    for (int64_t label = i; label >= 0; label = batch.next[offset + label])
+      if (const int64_t s = 2 * label + 1; s >= span.begin && s < span.end)
         sum += std::exp(joint[s] - largest);
     out[u.labels[i]] -= share * sum;
   }
@@ -203,8 +205,8 @@ __global__ void gradient_kernel(Batch<T> batch) {
 
 template <class T>
 void ctc_loss(Backend, const CtcShape& shape, const T* logits, const int64_t* frame_lengths,
-              const int64_t* labels, const int64_t* label_lengths, const uint8_t* counted, T scale, T* losses,
-              T* gradient) {
+              const int64_t* labels, const int64_t* label_lengths, const uint8_t* feasible_mask, T scale,
+              T* losses, T* gradient) {
   const int64_t frames = shape.batch * shape.frames, row = 2 * shape.longest + 1 + 2 * kMargin;
   const int64_t kept = gradient ? shape.frames : 2;
   const Scratch<T> normalizers(frames), alpha(shape.batch * kept * row),
@@ -212,10 +214,11 @@ void ctc_loss(Backend, const CtcShape& shape, const T* logits, const int64_t* fr
   const Scratch<int> next(gradient ? shape.batch * shape.longest : 0);
   const Scratch<uint8_t> first(gradient ? shape.batch * shape.longest : 0);
   const Batch<T> batch{
-      shape,  logits,   frame_lengths, labels, label_lengths, counted,     normalizers.data(), scale,
-      losses, gradient, row,           kept,   alpha.data(),  beta.data(), next.data(),        first.data()};
+      shape,       logits,      frame_lengths, labels, label_lengths, feasible_mask, normalizers.data(),
+      scale,       losses,      gradient,      row,    kept,          alpha.data(),  beta.data(),
+      next.data(), first.data()};
   row_logsumexp(Backend{}, logits, normalizers.data(), frames, shape.classes);
-  const int64_t threads = std::min((row + kWarp - 1) / kWarp * kWarp, kMostThreads);
+  const int64_t threads = std::min((row + kWarp - 1) / kWarp * kWarp, kMaxThreads);
   launch(paths_kernel<T>, over_rows(shape.batch, static_cast<int>(threads)), batch);
   if (gradient) launch(gradient_kernel<T>, over_rows(frames, kThreads / 2), batch);
 }

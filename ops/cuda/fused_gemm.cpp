@@ -25,7 +25,7 @@ template <class Handle, cublasStatus_t (*destroy)(Handle)>
 using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<Handle, destroy>>;
 using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
-// What cuBLASLt is told of a product, and the algorithm that it answers with: asked for once per shape.
+// The descriptors of a product and the algorithm that cuBLASLt selects for it. Created once per shape.
 struct Plan {
   Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> matmul;
   Layout a, b, c;
@@ -56,7 +56,7 @@ void choose_algorithm(Plan& plan) {
     check_status(cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof(value)));
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kBlasWorkspace));
-  // Parts of a long sum are added in float32: the other ways round them to the type of the result.
+  // Partial sums are added in float32. The other reduction schemes round them to the type of the result.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -72,9 +72,9 @@ void choose_algorithm(Plan& plan) {
   plan.algorithm = result.algo;
 }
 
-// cuBLASLt counts in columns: its a is our b, and the other way round.
-template <class T, class Factor>
-Plan make_plan(const Gemm<T, Factor>& p, cublasLtEpilogue_t epilogue, cublasComputeType_t compute) {
+// cuBLASLt is column-major: its a is our b, and its b is our a.
+template <class T, class Operand>
+Plan make_plan(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, cublasComputeType_t compute) {
   Plan plan;
   cublasLtMatmulDesc_t matmul{};
   check_status(cublasLtMatmulDescCreate(&matmul, compute, CUDA_R_32F));
@@ -82,17 +82,17 @@ Plan make_plan(const Gemm<T, Factor>& p, cublasLtEpilogue_t epilogue, cublasComp
   set(plan, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-  plan.a = layout_of(kTypeOf<Factor>, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.ldb);
-  plan.b = layout_of(kTypeOf<Factor>, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.lda);
+  plan.a = layout_of(kTypeOf<Operand>, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.ldb);
+  plan.b = layout_of(kTypeOf<Operand>, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.lda);
   plan.c = layout_of(kTypeOf<T>, p.n, p.m, p.ldc);
   choose_algorithm(plan);
   return plan;
 }
 
-template <class T, class Factor>
-bool fused_gemm(const Gemm<T, Factor>& p, cublasLtEpilogue_t epilogue, const T* bias) {
+template <class T, class Operand>
+bool fused_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias) {
   if (p.m == 0 || p.n == 0 || p.k == 0 || !aligned(p.a, p.b, p.c, bias)) return false;
-  const bool tf32 = std::is_same_v<Factor, float> && context().precision == Precision::tf32;
+  const bool tf32 = std::is_same_v<Operand, float> && context().precision == Precision::tf32;
   using Key = std::tuple<int, cublasLtEpilogue_t, bool, bool, bool, int64_t, int64_t, int64_t, int64_t,
                          int64_t, int64_t>;
   static thread_local std::map<Key, Plan> plans;
@@ -115,13 +115,13 @@ bool fused_gemm(const Gemm<T, Factor>& p, cublasLtEpilogue_t epilogue, const T* 
 
 }  // namespace
 
-template <class T, class Factor>
-bool gemm_with_bias(const Gemm<T, Factor>& product, const T* bias, bool relu) {
+template <class T, class Operand>
+bool gemm_with_bias(const Gemm<T, Operand>& product, const T* bias, bool relu) {
   return fused_gemm(product, relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS, bias);
 }
 
-template <class Factor>
-bool gemm_with_bias_gradient(const Gemm<float, Factor>& product, float* gbias) {
+template <class Operand>
+bool gemm_with_bias_gradient(const Gemm<float, Operand>& product, float* gbias) {
   return fused_gemm(product, CUBLASLT_EPILOGUE_BGRADB, gbias);
 }
 

@@ -19,29 +19,26 @@ constexpr cudaDataType_t type_of() {
   return std::is_same_v<T, BFloat16> ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-template <class T, class Factor>
+template <class T, class Operand>
 cublasComputeType_t compute_type() {
   if (std::is_same_v<T, double>) return CUBLAS_COMPUTE_64F;
-  const bool tf32 = std::is_same_v<Factor, float> && context().precision == Precision::tf32;
+  const bool tf32 = std::is_same_v<Operand, float> && context().precision == Precision::tf32;
   return tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-// cuBLAS counts in columns: to it, our row-major c is cᵀ = op(b)ᵀ op(a)ᵀ.
-template <class T, class Factor>
-void run(const Gemm<T, Factor>& p, int64_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c) {
+// cuBLAS is column-major: the row-major c is cᵀ = op(b)ᵀ op(a)ᵀ.
+template <class T, class Operand>
+void run(const Gemm<T, Operand>& p, int64_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c) {
   if (p.m == 0 || p.n == 0 || count == 0) return;
-  // cuBLAS wants positive leading dimensions and pointers even where k is 0 and nothing is read.
+  // cuBLAS requires positive leading dimensions and valid pointers even if k is 0.
   const int64_t lda = std::max(p.lda, p.transpose_a ? p.m : std::max<int64_t>(p.k, 1));
   const int64_t ldb = std::max(p.ldb, p.transpose_b ? std::max<int64_t>(p.k, 1) : p.n);
-  const void *const a = p.k == 0 ? static_cast<const void*>(p.c) : p.a, *const b =
-                                                                            p.k == 0
-                                                                                ? static_cast<const void*>(
-                                                                                      p.c)
-                                                                                : p.b;
+  const void* const a = p.k == 0 ? static_cast<const void*>(p.c) : p.a;
+  const void* const b = p.k == 0 ? static_cast<const void*>(p.c) : p.b;
   check_status(cublasGemmStridedBatchedEx_64(
-      context().blas, flag(p.transpose_b), flag(p.transpose_a), p.n, p.m, p.k, &p.alpha, b, type_of<Factor>(),
-      ldb, stride_b, a, type_of<Factor>(), lda, stride_a, &p.beta, p.c, type_of<T>(), p.ldc, stride_c, count,
-      compute_type<T, Factor>(), CUBLAS_GEMM_DEFAULT));
+      context().blas, flag(p.transpose_b), flag(p.transpose_a), p.n, p.m, p.k, &p.alpha, b,
+      type_of<Operand>(), ldb, stride_b, a, type_of<Operand>(), lda, stride_a, &p.beta, p.c, type_of<T>(),
+      p.ldc, stride_c, count, compute_type<T, Operand>(), CUBLAS_GEMM_DEFAULT));
 }
 
 }  // namespace

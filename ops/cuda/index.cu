@@ -22,7 +22,7 @@ __global__ void gather_kernel(IndexShape s, const T* __restrict__ x, const int64
   }
 }
 
-// One thread adds to a column of y, in the order of count.
+// One thread adds to one column of y, in the order of the index.
 template <class T>
 __global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const int64_t* __restrict__ index,
                                    T* y) {
@@ -40,7 +40,7 @@ __global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const 
 // Blocks of 32 x 8 threads: a warp copies a row.
 constexpr int kRowsOfBlock = 8;
 
-Launch over_short_rows(int64_t rows, std::source_location where = std::source_location::current()) {
+Launch over_short_rows(int64_t rows, SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min<int64_t>((rows + kRowsOfBlock - 1) / kRowsOfBlock, 1 << 16);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kWarp, kRowsOfBlock), 0, where};
 }
@@ -51,7 +51,7 @@ __device__ int64_t row_stride() {
   return int64_t{gridDim.x} * kRowsOfBlock;
 }
 
-// Row `at` of the table, or NaN.
+// Copies row `at` of the table, or NaN if `at` is out of range.
 template <class T>
 __device__ void copy_row(const T* __restrict__ table, int64_t rows, int64_t at, T* to, int64_t dim) {
   const bool inside = at >= 0 && at < rows;
@@ -67,7 +67,7 @@ __global__ void gather_rows_kernel(const T* table, int64_t rows, const int64_t* 
 
 template <class T, class Index>
 __global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, const T* positions,
-                             const T* added, StepNumber step, T* out, int64_t batch, int64_t value_dim,
+                             const T* added, GraphStep step, T* out, int64_t batch, int64_t value_dim,
                              int64_t position_dim) {
   const int64_t width = value_dim + position_dim, position = step.now();
   for (int64_t b = first_row(); b < batch; b += row_stride()) {
@@ -75,60 +75,59 @@ __global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, 
     copy_row(table, rows, static_cast<int64_t>(tokens[b]), to, value_dim);
     copy_row(positions + position * position_dim, 1, 0, to + value_dim, position_dim);
     if (!added) continue;
-    __syncwarp();  // other lanes have copied what this one adds to
+    __syncwarp();  // wait for the rows that other lanes copied
     for (int64_t i = threadIdx.x % kWarp; i < width; i += kWarp) to[i] += added[position * width + i];
   }
 }
 
-// The gradient of an embedding. Tokens are ordered by their row, those of one row in their own order: a
-// counting sort over slabs of tokens, each sorted by one warp. Then warps add up chunks of equal length of
-// the ordered tokens, however many tokens a row has; a row that lies in several chunks is completed from
-// their partial sums.
-constexpr int kChunk = 128;   // ordered tokens that a warp adds up
-constexpr int kColumns = 4;   // columns of a lane
-constexpr int kTogether = 4;  // tokens that it reads at once; divides 32
-constexpr int kShortestSlab = 1024;
-constexpr int64_t kMostCounters = 1 << 19;
+// The gradient of an embedding. A stable counting sort orders the tokens by their row, in slabs of tokens of
+// one warp each. Then each warp sums a chunk of ordered tokens. All chunks have the same length, regardless
+// of the tokens per row. The partial sums of a row in several chunks are added at the end.
+constexpr int kChunk = 128;   // ordered tokens per warp
+constexpr int kColumns = 4;   // columns per lane
+constexpr int kTogether = 4;  // tokens that a lane reads at once; divides 32
+constexpr int kMinSlab = 1024;
+constexpr int64_t kMaxCounters = 1 << 19;
 constexpr int kScanThreads = 1024;
 
 struct Slabs {
   int64_t count, length;
 };
 Slabs slabs_of(int64_t count, int64_t rows) {
-  const int64_t most = std::max<int64_t>(kMostCounters / (rows + 1), 1);
-  const int64_t slabs = std::min(most, (count + kShortestSlab - 1) / kShortestSlab);
+  const int64_t most = std::max<int64_t>(kMaxCounters / (rows + 1), 1);
+  const int64_t slabs = std::min(most, (count + kMinSlab - 1) / kMinSlab);
   return {slabs, (count + slabs - 1) / slabs};
 }
 
-// The row of a token; `rows` for one out of range.
+// Returns the row of a token, or `rows` if it is out of range.
 __device__ int row_of(const int64_t* index, int64_t i, int rows) {
   const int64_t row = index[i];
   return row >= 0 && row < rows ? static_cast<int>(row) : rows;
 }
 
-// counters (rows + 1, slabs): tokens of each row in each slab
+// counters (rows + 1, slabs): the number of tokens of each row in each slab
 __global__ void count_tokens_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs,
                                     int* counters) {
   for (int64_t i = first_element(); i < count; i += element_stride())
     atomicAdd(counters + row_of(index, i, rows) * slabs.count + i / slabs.length, 1);
 }
 
-// counters becomes the sum of those before; one block.
+// Replaces each counter by the sum of the previous counters. One block.
 __global__ void __launch_bounds__(kScanThreads) scan_kernel(int* counters, int64_t n) {
-  __shared__ int of_thread[kScanThreads];
+  __shared__ int thread_sums[kScanThreads];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t share = (n + kScanThreads - 1) / kScanThreads, begin = thread * share;
   const int64_t end = begin + share < n ? begin + share : n;
   int total = 0;
   for (int64_t i = begin; i < end; ++i) total += counters[i];
-  of_thread[thread] = total;
+  thread_sums[thread] = total;
   for (int distance = 1; distance < kScanThreads; distance *= 2) {
     __syncthreads();
-    const int before = thread >= distance ? of_thread[thread - distance] : 0;
+    const int before = thread >= distance ? thread_sums[thread - distance] : 0;
     __syncthreads();
-    of_thread[thread] += before;
+    thread_sums[thread] += before;
   }
-  int sum = of_thread[thread] - total;
+  int sum = thread_sums[thread] - total;
   for (int64_t i = begin; i < end; ++i) {
     const int own = counters[i];
     counters[i] = sum;
@@ -136,13 +135,14 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(int* counters, int64
   }
 }
 
-// starts (rows + 1): the place of each row's first token in the order
+// starts (rows + 1): the index of the first token of each row in the order
 __global__ void starts_kernel(const int* counters, int* starts, int64_t rows, Slabs slabs) {
   for (int64_t row = first_element(); row <= rows; row += element_stride())
     starts[row] = counters[row * slabs.count];
 }
 
-// One warp places the tokens of its slab, 32 at a time; counters are the next places.
+// Writes the order. One warp orders the tokens of its slab, 32 at a time. A counter is the next index of its
+// row.
 __global__ void place_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs, int* counters,
                              int* order) {
   const int64_t begin = blockIdx.x * slabs.length;
@@ -159,7 +159,7 @@ __global__ void place_kernel(const int64_t* index, int64_t count, int rows, Slab
     }
     int* const counter = counters + std::max(row, 0) * slabs.count + blockIdx.x;
     const int place = *counter + before;
-    __syncwarp();  // all have read before one writes
+    __syncwarp();  // all lanes have read the counter
     if (row >= 0) {
       order[place] = static_cast<int>(i);
       if (before == 0) *counter = place + equal;
@@ -168,8 +168,8 @@ __global__ void place_kernel(const int64_t* index, int64_t count, int rows, Slab
   }
 }
 
-// What a chunk knows of the rows that other chunks also have: head, of the row that begins in an earlier
-// chunk, and tail, of the row that begins here and goes on. partial (chunks, 2, dim)
+// Sums the tokens of a chunk. Rows within the chunk are added to the table. partial (chunks, 2, dim) receives
+// the sums of the row that began in an earlier chunk (0) and of the row that continues in the next chunk (1).
 template <class T>
 __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict__ index,
                              const int* __restrict__ order, const int* __restrict__ starts, int rows,
@@ -218,10 +218,10 @@ __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict_
   }
 }
 
-// One block of 32 x 8 threads for each row and 32 columns.
+// Adds the partial sums of the rows in several chunks. One block of 32 x 8 threads per row and 32 columns.
 template <class T>
 __global__ void collect_kernel(const T* __restrict__ partial, const int* starts, T* table, int64_t dim) {
-  __shared__ T of_group[kRowsOfBlock][kWarp];
+  __shared__ T group_values[kRowsOfBlock][kWarp];
   const int64_t row = blockIdx.x, column = int64_t{blockIdx.y} * kWarp + threadIdx.x;
   const int64_t begin = starts[row], end = starts[row + 1];
   const int64_t first = begin / kChunk, last = (end - 1) / kChunk;
@@ -230,10 +230,10 @@ __global__ void collect_kernel(const T* __restrict__ partial, const int* starts,
   if (column < dim)
     for (int64_t chunk = first + threadIdx.y; chunk <= last; chunk += kRowsOfBlock)
       sum += partial[(2 * chunk + (chunk == first)) * dim + column];
-  of_group[threadIdx.y][threadIdx.x] = sum;
+  group_values[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= dim) return;
-  for (int group = 1; group < kRowsOfBlock; ++group) sum += of_group[group][threadIdx.x];
+  for (int group = 1; group < kRowsOfBlock; ++group) sum += group_values[group][threadIdx.x];
   table[row * dim + column] += sum;
 }
 
@@ -290,7 +290,7 @@ void embed_rows(Backend, const T* table, int64_t rows, const Index* tokens, cons
                 const T* added, int64_t position, T* out, int64_t batch, int64_t value_dim,
                 int64_t position_dim) {
   launch(embed_kernel<T, Index>, over_short_rows(batch), table, rows, tokens, positions, added,
-         StepNumber(position), out, batch, value_dim, position_dim);
+         GraphStep(position), out, batch, value_dim, position_dim);
 }
 
 template <class T>

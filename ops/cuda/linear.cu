@@ -13,8 +13,8 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Products are cuBLAS calls. What goes before and after them are passes over (rows, out) by blocks of 32 x 8
-// threads: a thread has V columns that lie together, of every (8 * gridDim.y)-th row.
+// Products are cuBLAS calls. The kernels before and after them work on (rows, out) with blocks of 32 x 8
+// threads. A thread handles V adjacent columns of every (8 * gridDim.y)-th row.
 template <int V>
 __device__ int64_t column_of_thread() {
   return (int64_t{blockIdx.x} * kWarp + threadIdx.x) * V;
@@ -34,7 +34,7 @@ struct Finish {
   Y *pre, *y;
 };
 
-// Bias, activation and dropout. The product is in pre for gelu, else in y.
+// Applies bias, activation and dropout to the product, which is in `pre` for gelu and in `y` otherwise.
 template <class Y, int V, Activation activation>
 __global__ void finish_kernel(Finish<Y> f) {
   using T = Compute<Y>;
@@ -44,41 +44,40 @@ __global__ void finish_kernel(Finish<Y> f) {
   if (f.bias) load_group<V>(f.bias + column, bias);
   for (int64_t row = first_row(); row < f.rows; row += row_stride()) {
     const int64_t at = row * f.out + column;
-    T values[V], factors[V];
+    T values[V], multipliers[V];
     load_group<V>((activation == Activation::gelu ? f.pre : f.y) + at, values);
 #pragma unroll
     for (int v = 0; v < V; ++v) values[v] += bias[v];
     if constexpr (activation == Activation::gelu)
       if (f.bias) store_group<V>(f.pre + at, values);
-    f.dropout.template fill<V>(at, factors);
+    f.dropout.template fill<V>(at, multipliers);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       if constexpr (activation == Activation::gelu)
         values[v] = Gelu::value<DeviceMath>(values[v]);
       else if constexpr (activation == Activation::relu)
         values[v] = Relu::value<DeviceMath>(values[v]);
-      values[v] *= factors[v];
+      values[v] *= multipliers[v];
     }
     store_group<V>(f.y + at, values);
   }
 }
 
-template <class Y, class Factor>
+template <class Y, class Operand>
 struct Start {
   using T = Compute<Y>;
   int64_t rows, out;
   const Y *g, *y, *pre;
   DropoutFactors<T> dropout;
-  Factor* gz;  // null: equal to g
-  T* partial;  // (gridDim.y, out) sums over rows for the gradient of the bias, or null
+  Operand* gz;  // null: equal to g
+  T* partial;   // (gridDim.y, out) sums over rows for the gradient of the bias, or null
 };
 
-// Gradient with respect to x wᵀ + bias. For relu, y > 0 says both that the unit was on and that dropout kept
-// it.
-template <class Y, class Factor, int V, Activation activation>
-__global__ void start_kernel(Start<Y, Factor> s) {
+// gz: the gradient with respect to x wᵀ + bias. For relu, y > 0 if the unit was active and dropout kept it.
+template <class Y, class Operand, int V, Activation activation>
+__global__ void start_kernel(Start<Y, Operand> s) {
   using T = Compute<Y>;
-  __shared__ T of_group[kRowsOfBlock][kWarp * V];
+  __shared__ T group_values[kRowsOfBlock][kWarp * V];
   const int64_t column = column_of_thread<V>();
   T sums[V] = {};
   if (column < s.out)
@@ -106,46 +105,67 @@ __global__ void start_kernel(Start<Y, Factor> s) {
     }
   if (!s.partial) return;  // the same for all threads
 #pragma unroll
-  for (int v = 0; v < V; ++v) of_group[threadIdx.y][threadIdx.x * V + v] = sums[v];
+  for (int v = 0; v < V; ++v) group_values[threadIdx.y][threadIdx.x * V + v] = sums[v];
   __syncthreads();
   if (threadIdx.y != 0 || column >= s.out) return;
 #pragma unroll
   for (int v = 0; v < V; ++v)
-    for (int group = 1; group < kRowsOfBlock; ++group) sums[v] += of_group[group][threadIdx.x * V + v];
+    for (int group = 1; group < kRowsOfBlock; ++group) sums[v] += group_values[group][threadIdx.x * V + v];
   store_group<V>(s.partial + int64_t{blockIdx.y} * s.out + column, sums);
 }
 
+// Rounds two arrays, V elements at a time: `groups` in all, of which the first `x_groups` are in x.
 template <int V>
-__global__ void round_kernel(const float* x, BFloat16* y, int64_t groups) {
+__global__ void round_kernel(const float* x, BFloat16* rounded_x, int64_t x_groups, const float* y,
+                             BFloat16* rounded_y, int64_t groups) {
   for (int64_t i = first_element(); i < groups; i += element_stride()) {
+    const bool in_x = i < x_groups;
+    const int64_t at = (in_x ? i : i - x_groups) * V;
     float values[V];
-    load_group<V>(x + i * V, values);
-    store_group<V>(y + i * V, values);
+    load_group<V>((in_x ? x : y) + at, values);
+    store_group<V>((in_x ? rounded_x : rounded_y) + at, values);
   }
 }
 
-// A factor of a product as it enters it: the matrix itself, or a copy of it rounded to bfloat16.
-template <class Factor, class T>
-class AsFactor {
+// Arrays of T as operands of type `Operand`: the arrays themselves, or copies rounded to bfloat16. One launch
+// rounds both arrays. The second array may be null.
+template <class Operand, class T>
+class Operands {
  public:
-  AsFactor(const T* x, int64_t n) : rounded_(kSame ? 0 : n), data_(nullptr) {
-    if constexpr (kSame) {
-      data_ = x;
-    } else {
-      data_ = rounded_.data();
-      if (n % Pack<T>::kSize == 0 && aligned_to_packs(x))
-        launch(round_kernel<Pack<T>::kSize>, over_elements(n / Pack<T>::kSize), x, rounded_.data(),
-               n / Pack<T>::kSize);
-      else
-        launch(round_kernel<1>, over_elements(n), x, rounded_.data(), n);
+  Operands(const T* x, int64_t x_size, const T* y = nullptr, int64_t y_size = 0)
+      : y_offset_((x_size + kAlignment - 1) / kAlignment * kAlignment),
+        rounded_(kSame ? 0 : y_offset_ + (y ? y_size : 0)),
+        x_(x),
+        y_(y) {
+    if constexpr (!kSame) {
+      constexpr int kPack = Pack<T>::kSize;
+      if (!y) y_size = 0;
+      const bool packs = x_size % kPack == 0 && y_size % kPack == 0 && aligned_to_packs(x, y);
+      const int group = packs ? kPack : 1;
+      const int64_t x_groups = x_size / group, groups = x_groups + y_size / group;
+      launch(packs ? round_kernel<kPack> : round_kernel<1>, over_elements(groups), x, rounded_.data(),
+             x_groups, y, rounded_.data() + y_offset_, groups);
     }
   }
-  const Factor* data() const { return data_; }
+  const Operand* first() const {
+    if constexpr (kSame)
+      return x_;
+    else
+      return rounded_.data();
+  }
+  const Operand* second() const {
+    if constexpr (kSame)
+      return y_;
+    else
+      return y_ ? rounded_.data() + y_offset_ : nullptr;
+  }
 
  private:
-  static constexpr bool kSame = std::is_same_v<Factor, T>;
-  Scratch<Factor> rounded_;
-  const Factor* data_;
+  static constexpr bool kSame = std::is_same_v<Operand, T>;
+  static constexpr int64_t kAlignment = 8;  // elements: 16 bytes of bfloat16
+  int64_t y_offset_;
+  Scratch<Operand> rounded_;
+  const T *x_, *y_;
 };
 
 // Calls f(V, activation) as constants.
@@ -164,81 +184,84 @@ void with_constants(bool packs, Activation activation, F&& f) {
   with_group(std::integral_constant<int, 1>{});
 }
 
-Launch over_columns(int64_t columns, int64_t parts,
-                    std::source_location where = std::source_location::current()) {
+Launch over_columns(int64_t columns, int64_t parts, SourceLocation where = SourceLocation::current()) {
   return {dim3(static_cast<unsigned>((columns + kWarp - 1) / kWarp), static_cast<unsigned>(parts)),
           dim3(kWarp, kRowsOfBlock), 0, where};
 }
 
 int64_t parts_of(int64_t rows) {
-  return std::min((rows + kRowsOfBlock - 1) / kRowsOfBlock, kMostParts);
+  return std::min((rows + kRowsOfBlock - 1) / kRowsOfBlock, kMaxParts);
 }
 
-// Calls f(Factor{}) with the type in which matrices of X enter products.
+// Calls f(Operand{}) with the type of operands of products with matrices of X. The precision of the device
+// applies to float.
 template <class X, class F>
-void with_factor(F&& f) {
+void with_operand(F&& f) {
   if constexpr (std::is_same_v<X, float>)
     if (context().precision == Precision::bfloat16) return f(BFloat16{});
   f(X{});
 }
 
-// y = x wᵀ, and true when the product has added the bias and, where wanted, taken relu itself. cuBLASLt's
-// gelu is the tanh form, which differs from the erf form used here. cuBLASLt does not document whether its
-// relu propagates NaN; the emulation does not. Training detects such NaN in the weights or the gradients.
-template <class Factor, class X, class Y>
-bool forward_product(const LinearShape& shape, const X* x, const X* w, const Compute<X>* bias, bool relu,
-                     Y* y) {
+// y = x wᵀ. Returns true if the product has added the bias and applied relu. The gelu of cuBLASLt is the tanh
+// form and is not used here. cuBLASLt does not document whether its relu propagates NaN; the emulation does
+// not. Training detects such NaN in the weights or the gradients.
+template <class Operand, class X, class Y>
+bool forward_product(const LinearShape& shape, const X* x, const Compute<X>* w, const Compute<X>* bias,
+                     bool relu, Y* y) {
   const int64_t rows = shape.rows, in = shape.in, out = shape.out;
-  const AsFactor<Factor, X> by_x(x, rows * in), by_w(w, out * in);
-  const Gemm<Y, Factor> product{.transpose_b = true,
-                                .m = rows,
-                                .n = out,
-                                .k = in,
-                                .a = by_x.data(),
-                                .lda = in,
-                                .b = by_w.data(),
-                                .ldb = in,
-                                .c = y,
-                                .ldc = out};
-  if constexpr (!std::is_same_v<Y, double>)
-    if (bias) {
-      const AsFactor<Y, Compute<Y>> by_bias(bias, out);
-      if (gemm_with_bias(product, by_bias.data(), relu)) return true;
-    }
+  constexpr bool kRoundsBias =
+      std::is_same_v<Y, BFloat16>;  // cuBLASLt takes a bias in the type of the result
+  const Operands<Operand, X> inputs(x, rows * in);
+  const Operands<Operand, Compute<X>> weights(w, out * in, kRoundsBias ? bias : nullptr, out);
+  const Gemm<Y, Operand> product{.transpose_b = true,
+                                 .m = rows,
+                                 .n = out,
+                                 .k = in,
+                                 .a = inputs.first(),
+                                 .lda = in,
+                                 .b = weights.first(),
+                                 .ldb = in,
+                                 .c = y,
+                                 .ldc = out};
+  if constexpr (kRoundsBias) {
+    if (bias && gemm_with_bias(product, weights.second(), relu)) return true;
+  } else if constexpr (std::is_same_v<Y, float>) {
+    if (bias && gemm_with_bias(product, bias, relu)) return true;
+  }
   gemm(Backend{}, product);
   return false;
 }
 
-template <class Factor, class X>
-void input_gradient(const LinearShape& shape, const Factor* gz, const X* w, X* gx) {
+template <class Operand, class X>
+void input_gradient(const LinearShape& shape, const Operand* gz, const Compute<X>* w, X* gx) {
   const int64_t in = shape.in, out = shape.out;
-  const AsFactor<Factor, X> by_w(w, out * in);
-  gemm(Backend{}, Gemm<X, Factor>{.m = shape.rows,
-                                  .n = in,
-                                  .k = out,
-                                  .a = gz,
-                                  .lda = out,
-                                  .b = by_w.data(),
-                                  .ldb = in,
-                                  .c = gx,
-                                  .ldc = in});
+  const Operands<Operand, Compute<X>> weights(w, out * in);
+  gemm(Backend{}, Gemm<X, Operand>{.m = shape.rows,
+                                   .n = in,
+                                   .k = out,
+                                   .a = gz,
+                                   .lda = out,
+                                   .b = weights.first(),
+                                   .ldb = in,
+                                   .c = gx,
+                                   .ldc = in});
 }
 
-// gw = gzᵀ x, and true when the product has made gbias, which may be null, itself.
-template <class Factor, class X, class T = Compute<X>>
-bool weight_gradient(const LinearShape& shape, const Factor* gz, const X* x, T* gw, T* gbias) {
+// gw = gzᵀ x. Returns true if the product has computed gbias, which may be null.
+template <class Operand, class X, class T = Compute<X>>
+bool weight_gradient(const LinearShape& shape, const Operand* gz, const X* x, T* gw, T* gbias) {
   const int64_t rows = shape.rows, in = shape.in, out = shape.out;
-  const AsFactor<Factor, X> by_x(x, rows * in);
-  const Gemm<T, Factor> product{.transpose_a = true,
-                                .m = out,
-                                .n = in,
-                                .k = rows,
-                                .a = gz,
-                                .lda = out,
-                                .b = by_x.data(),
-                                .ldb = in,
-                                .c = gw,
-                                .ldc = in};
+  const Operands<Operand, X> inputs(x, rows * in);
+  const Gemm<T, Operand> product{.transpose_a = true,
+                                 .m = out,
+                                 .n = in,
+                                 .k = rows,
+                                 .a = gz,
+                                 .lda = out,
+                                 .b = inputs.first(),
+                                 .ldb = in,
+                                 .c = gw,
+                                 .ldc = in};
   if constexpr (std::is_same_v<T, float>)
     if (gbias && gemm_with_bias_gradient(product, gbias)) return true;
   gemm(Backend{}, product);
@@ -261,9 +284,9 @@ void finish(const LinearShape& shape, const Compute<Y>* bias, Activation activat
 }  // namespace
 
 template <class X, class Y>
-void linear_forward(Backend, const LinearShape& shape, const X* x, const X* w, const Compute<X>* bias,
-                    Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
-  with_factor<X>([&](auto tag) {
+void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute<X>* w,
+                    const Compute<X>* bias, Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
+  with_operand<X>([&](auto tag) {
     const bool gelu = activation == Activation::gelu;
     if (forward_product<decltype(tag)>(shape, x, w, bias, activation == Activation::relu, gelu ? pre : y))
       finish<Y>(shape, nullptr, gelu ? activation : Activation::none, dropout, pre, y);
@@ -273,33 +296,33 @@ void linear_forward(Backend, const LinearShape& shape, const X* x, const X* w, c
 }
 
 template <class X, class Y>
-void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const X* w,
+void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
                      Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,
                      Compute<X>* gw, Compute<X>* gbias) {
   using T = Compute<X>;
   const int64_t rows = shape.rows, out = shape.out, parts = parts_of(rows);
-  with_factor<X>([&](auto tag) {
-    using Factor = decltype(tag);
-    constexpr bool kRounds = !std::is_same_v<Factor, Y>;
-    // The gradient with respect to x wᵀ + bias, as it enters the products: g itself, or what start_kernel
-    // makes of it, which then adds it up for the bias too.
+  with_operand<X>([&](auto tag) {
+    using Operand = decltype(tag);
+    constexpr bool kRounds = !std::is_same_v<Operand, Y>;
+    // gz, the gradient with respect to x wᵀ + bias, as an operand: g itself, or the result of start_kernel,
+    // which then also sums gz for the bias.
     const bool plain = activation == Activation::none && !dropout.active() && !kRounds;
-    const Scratch<Factor> buffer(plain ? 0 : rows * out);
-    const auto start = [&](Factor* gz) {
+    const Scratch<Operand> buffer(plain ? 0 : rows * out);
+    const auto start = [&](Operand* gz) {
       const Scratch<T> partial(gbias ? parts * out : 0);
       const bool packs = out % Pack<T>::kSize == 0 && aligned_to_packs(g, pre, y);
-      const Start<Y, Factor> s{rows, out, g, y, pre, DropoutFactors<T>(dropout), gz, partial.data()};
+      const Start<Y, Operand> s{rows, out, g, y, pre, DropoutFactors<T>(dropout), gz, partial.data()};
       with_constants<T>(packs, activation, [&](auto group, auto function) {
-        launch(start_kernel<Y, Factor, group(), function()>, over_columns(out / group(), parts), s);
+        launch(start_kernel<Y, Operand, group(), function()>, over_columns(out / group(), parts), s);
       });
       if (gbias) collect_columns(partial.data(), parts, out, 1, ColumnTargets<T>{{gbias, nullptr}});
     };
     if (!plain) start(buffer.data());
-    const Factor* gz = buffer.data();
+    const Operand* gz = buffer.data();
     if constexpr (!kRounds)
       if (plain) gz = g;
     if (gx) input_gradient(shape, gz, w, gx);
-    const bool bias_is_made = gw && weight_gradient<Factor>(shape, gz, x, gw, plain ? gbias : nullptr);
+    const bool bias_is_made = gw && weight_gradient<Operand>(shape, gz, x, gw, plain ? gbias : nullptr);
     if (plain && gbias && !bias_is_made) start(nullptr);
   });
 }

@@ -8,14 +8,17 @@
 #include "ops/cuda/linear_attention_rows.h"
 #include "ops/cuda/tensor_tiles.h"
 
-// In chunks of kTokens: every segment of tokens is summed up into a state, all at the same time; a scan turns
-// the states into those before (or behind) each chunk; and each chunk reads its state, and its own tokens
-// through a kTokens x kTokens product, again all at the same time. With dn = g / d and dd = -(g . out) / d
-// the gradients of the numerator and the denominator of out, and phi(q), phi(k) written q, k, there are two
-// states,
+// Linear attention in chunks of kTokens, in three steps. Each segment of tokens is summed into a state, in
+// parallel. A scan replaces the states by their prefix or suffix sums. Each chunk reads its state, and its
+// own tokens through a kTokens x kTokens product, in parallel.
+//
+// Legend: q, k are phi(q), phi(k), (length, dim);
+//   dn = g / d, the gradient of the numerator of out, (length, value_dim);
+//   dd = -(g . out) / d, the gradient of the denominator of out, (length,).
+// A state is a (dim, value_dim) matrix followed by a (dim,) vector:
 //   forward  sum k v^T and sum k
 //   reverse  sum q dn^T and sum dd q
-// each (dim, value_dim) and then (dim,), and four ways of reading them.
+// There are four ways to read the states: enum Reading.
 namespace tapeformer::cuda {
 namespace {
 
@@ -26,15 +29,9 @@ struct LinearInputs {
   LinearAttentionShape s;
   AttentionRows<const S> q, k, v, g;
   const Compute<S>*inverse, *dd;  // 1 / d and dd, (batch, heads, query_length)
-
-  __device__ int64_t counted(int64_t example) const {
-    if (!s.key_lengths) return s.key_length;
-    const int64_t length = s.key_lengths[example];  // of a device, so that nobody has checked it
-    return length < 0 ? 0 : length < s.key_length ? length : s.key_length;
-  }
 };
 
-// The operands of one head.
+// The operands of one head. dn and dd: see the legend above.
 template <class S>
 struct LinearHead {
   int64_t example, head;
@@ -43,10 +40,11 @@ struct LinearHead {
 
   __device__ LinearHead(const LinearInputs<S>& in, int64_t index)
       : example(index / in.s.heads), head(index % in.s.heads) {
-    const int64_t counted = in.counted(example), offset = index * in.s.query_length;
+    const int64_t valid = valid_length(in.s.key_lengths, example, in.s.key_length),
+                  offset = index * in.s.query_length;
     queries = {in.q.row(example, 0, head), in.q.length_stride, nullptr, in.s.query_length, in.s.dim};
-    keys = {in.k.row(example, 0, head), in.k.length_stride, nullptr, counted, in.s.dim};
-    values = {in.v.row(example, 0, head), in.v.length_stride, nullptr, counted, in.s.value_dim};
+    keys = {in.k.row(example, 0, head), in.k.length_stride, nullptr, valid, in.s.dim};
+    values = {in.v.row(example, 0, head), in.v.length_stride, nullptr, valid, in.s.value_dim};
     queries.map = keys.map = in.s.feature_map;
     queries.mapped = keys.mapped = true;
     if (in.g.data)
@@ -56,7 +54,8 @@ struct LinearHead {
   }
 };
 
-// Segments of `tokens` positions of every head, one block each, and the tiles of the state along y.
+// The state of each segment of `tokens` positions: one block per segment of a head, and tiles of the state
+// along y.
 template <class Tiles, bool kReverse, int kWidth, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __global__ void state_kernel(LinearInputs<S> in, int64_t segments, int64_t tokens, T* states) {
@@ -71,7 +70,7 @@ __global__ void state_kernel(LinearInputs<S> in, int64_t segments, int64_t token
   const int64_t row = blockIdx.y / value_tiles * kWidth, column = blockIdx.y % value_tiles * kWidth;
 
   typename Tiles::template Tile<kWidth, kWidth> state;
-  T sum = 0;  // of the features, in the threads that have one
+  T sum = 0;  // of one feature, in the first kWidth threads
   const int thread = static_cast<int>(threadIdx.x);
   add_products<Lanes::along_tile, Lanes::along_tile>(
       state, memory, end - begin,
@@ -95,10 +94,10 @@ __global__ void state_kernel(LinearInputs<S> in, int64_t segments, int64_t token
   if (column == 0 && thread < kWidth && row + thread < dim) target[dim * value_dim + row + thread] = sum;
 }
 
-enum class Scan { before, behind, all };
+enum class Scan { prefix, suffix, all };
 
-// Elements of states (heads, segments, size): the sum of all segments before or behind each, or of all of
-// them in the first.
+// Replaces each state (heads, segments, size) by the sum of the segments before it (prefix) or after it
+// (suffix), or the first state by the sum of all segments.
 template <class T>
 __global__ void scan_kernel(T* states, int64_t segments, int64_t size, int64_t count, Scan scan) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {
@@ -109,8 +108,8 @@ __global__ void scan_kernel(T* states, int64_t segments, int64_t size, int64_t c
       *first = sum;
       continue;
     }
-    const int64_t step = scan == Scan::before ? size : -size;
-    T* at = scan == Scan::before ? first : first + (segments - 1) * size;
+    const int64_t step = scan == Scan::prefix ? size : -size;
+    T* at = scan == Scan::prefix ? first : first + (segments - 1) * size;
     T next = *at;
     for (int64_t c = 0; c < segments; ++c, at += step) {
       const T own = next;
@@ -121,67 +120,128 @@ __global__ void scan_kernel(T* states, int64_t segments, int64_t size, int64_t c
   }
 }
 
-// One block for a chunk of a head, and the tiles of the result along y. states: for the causal form one for
-// each chunk, else one for each head, state_stride apart.
+// The operands of a reading: result row = sum over columns of (row . column [+ dd]) value.
+template <Reading kReading, class S>
+struct ReadOperands {
+  const HeadRows<S>&rows, &columns, &values;
+
+  __device__ explicit ReadOperands(const LinearHead<S>& head)
+      : rows(kReading == Reading::result           ? head.queries
+             : kReading == Reading::query_gradient ? head.dn
+             : kReading == Reading::key_gradient   ? head.values
+                                                   : head.keys),
+        columns(kReading == Reading::result           ? head.keys
+                : kReading == Reading::query_gradient ? head.values
+                : kReading == Reading::key_gradient   ? head.dn
+                                                      : head.queries),
+        values(kReading == Reading::result           ? head.values
+               : kReading == Reading::query_gradient ? head.keys
+               : kReading == Reading::key_gradient   ? head.queries
+                                                     : head.dn) {}
+};
+
+// Adds dd to the products of the rows and columns of a chunk, masks the products that the causal form
+// excludes, and adds up the denominators of the rows.
+template <Reading kReading, class Products, class S, class T = Compute<S>>
+__device__ void finish_products(Products& products, const LinearHead<S>& head, int64_t begin, int64_t queries,
+                                T (&denominators)[Products::kRowsEach]) {
+  constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
+#pragma unroll(kUnrolled <T>)
+  for (int i = 0; i < Products::kRowsEach; ++i) {
+#pragma unroll(kUnrolled <T>)
+    for (int j = 0; j < Products::kColumnsEach; ++j) {
+      const int row = Products::row(i), other = Products::column(j);
+      T& product = products.elements[i][j];
+      if constexpr (kReading == Reading::query_gradient)
+        product += begin + row < queries ? head.dd[begin + row] : T{0};
+      if constexpr (kReading == Reading::key_gradient)
+        product += begin + other < queries ? head.dd[begin + other] : T{0};
+      if (kReverse ? other < row : other > row) product = 0;
+      if constexpr (kReading == Reading::result) denominators[i] += product;
+    }
+    if constexpr (kReading == Reading::result)
+      denominators[i] = Products::template row_reduce<Plus>(denominators[i]);
+  }
+}
+
+// Returns an element of a gradient with respect to q or k, from the sum of a reading.
+template <Reading kReading, class S, class T = Compute<S>>
+__device__ T feature_gradient(T sum, const LinearHead<S>& head, const T* state_sum, int64_t position,
+                              int64_t feature) {
+  if constexpr (kReading == Reading::query_gradient)
+    return (sum + head.dd[position] * state_sum[feature]) * head.queries.slope(position, feature);
+  else if constexpr (kReading == Reading::key_gradient)
+    return position < head.keys.count ? (sum + state_sum[feature]) * head.keys.slope(position, feature)
+                                      : T{0};
+  else
+    return sum;
+}
+
+// Writes the rows of a chunk, and for Reading::result the inverse denominators.
+template <Reading kReading, class Sums, class S, class R, class T = Compute<S>>
+__device__ void store_result(const Sums& sums, const T* denominators, const T* state_denominators,
+                             const LinearInputs<S>& in, const LinearHead<S>& head, int64_t index,
+                             int64_t begin, int64_t column, const T* state_sum, R* result, T* inverse) {
+  constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
+  constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
+  const int64_t length = kReverse ? in.s.key_length : in.s.query_length;
+  const int64_t width = kToFeatures ? in.s.dim : in.s.value_dim;
+  const AttentionRows<R> target = contiguous_rows(result, length, in.s.heads, width);
+#pragma unroll(kUnrolled <T>)
+  for (int i = 0; i < Sums::kRowsEach; ++i) {
+    const int64_t position = begin + Sums::row(i);
+    if (position >= length) continue;
+    T factor = 1;
+    if constexpr (kReading == Reading::result) {
+      factor = 1 / (state_denominators[Sums::row(i)] + denominators[i]);
+      if (column == 0 && Sums::first_of_row() && inverse)
+        inverse[index * in.s.query_length + position] = factor;
+    }
+#pragma unroll(kUnrolled <T>)
+    for (int j = 0; j < Sums::kColumnsEach; ++j) {
+      const int64_t feature = column + Sums::column(j);
+      if (feature >= width) continue;
+      const T sum =
+          feature_gradient<kReading>(sums.elements[i][j] * factor, head, state_sum, position, feature);
+      target.row(head.example, position, head.head)[feature] = convert_element<R>(sum);
+    }
+  }
+}
+
+// One block per chunk of a head, and tiles of the result along y. states: one per chunk for the causal form,
+// otherwise one per head; consecutive heads have states_each states.
 template <class Tiles, Reading kReading, int kWidth, class R, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states, int64_t states_each,
                             R* result, T* inverse) {
-  constexpr bool kReverse = kReading == Reading::key_gradient || kReading == Reading::value_gradient;
   constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
   using Sums = typename Tiles::template Tile<kTokens, kWidth>;
   using Products = typename Tiles::template Tile<kTokens, kTokens>;
-  __shared__ T of_states[kTokens];  // what the denominators get from states
+  __shared__ T state_denominators[kTokens];  // the terms of the denominators from the state
   const typename Tiles::Memory memory;
-
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t index = blockIdx.x / chunks, begin = blockIdx.x % chunks * kTokens;
   const int64_t column = int64_t{blockIdx.y} * kWidth;
   const LinearHead<S> head(in, index);
-  // result row = sum over columns of (row . column [+ dd]) value, of the chunk and of the state.
-  const HeadRows<S>& rows = kReading == Reading::result           ? head.queries
-                            : kReading == Reading::query_gradient ? head.dn
-                            : kReading == Reading::key_gradient   ? head.values
-                                                                  : head.keys;
-  const HeadRows<S>& columns = kReading == Reading::result           ? head.keys
-                               : kReading == Reading::query_gradient ? head.values
-                               : kReading == Reading::key_gradient   ? head.dn
-                                                                     : head.queries;
-  const HeadRows<S>& values = kReading == Reading::result           ? head.values
-                              : kReading == Reading::query_gradient ? head.keys
-                              : kReading == Reading::key_gradient   ? head.queries
-                                                                    : head.dn;
+  const ReadOperands<kReading, S> operands(head);
+  const HeadRows<S>& rows = operands.rows;
   const int64_t queries = in.s.query_length, dim = in.s.dim, value_dim = in.s.value_dim;
   const T* const state =
       states + (index * states_each + (in.s.causal ? blockIdx.x % chunks : 0)) * dim * (value_dim + 1);
   const T* const state_sum = state + dim * value_dim;
 
   Sums sums;
-  T of_chunk[Sums::kRowsEach] = {};  // what the denominators of the thread's rows get from the chunk
+  T denominators[Sums::kRowsEach] = {};  // the terms of the denominators of the thread's rows from the chunk
   if (in.s.causal) {
     Products products;
     add_products<Lanes::along_depth, Lanes::along_depth>(
         products, memory, rows.width, [&](int64_t d, int i) { return rows.at(begin + i, d); },
-        [&](int64_t d, int j) { return columns.at(begin + j, d); });
-#pragma unroll(kUnrolled <T>)
-    for (int i = 0; i < Products::kRowsEach; ++i) {
-#pragma unroll(kUnrolled <T>)
-      for (int j = 0; j < Products::kColumnsEach; ++j) {
-        const int row = Products::row(i), other = Products::column(j);
-        T& product = products.elements[i][j];
-        if constexpr (kReading == Reading::query_gradient)
-          product += begin + row < queries ? head.dd[begin + row] : T{0};
-        if constexpr (kReading == Reading::key_gradient)
-          product += begin + other < queries ? head.dd[begin + other] : T{0};
-        if (kReverse ? other < row : other > row) product = 0;
-        if constexpr (kReading == Reading::result) of_chunk[i] += product;
-      }
-      if constexpr (kReading == Reading::result)
-        of_chunk[i] = Products::template row_reduce<Plus>(of_chunk[i]);
-    }
-    add_products_of(sums, products, memory, [&](int d, int j) { return values.at(begin + d, column + j); });
+        [&](int64_t d, int j) { return operands.columns.at(begin + j, d); });
+    finish_products<kReading>(products, head, begin, queries, denominators);
+    add_products_of(sums, products, memory,
+                    [&](int d, int j) { return operands.values.at(begin + d, column + j); });
   }
-  T of_state = static_cast<T>(in.s.eps);  // of row `thread`
+  T denominator = static_cast<T>(in.s.eps);  // of row `thread`, from the state
   add_products<Lanes::along_depth, kToFeatures ? Lanes::along_depth : Lanes::along_tile>(
       sums, memory, rows.width, [&](int64_t d, int i) { return rows.at(begin + i, d); },
       [&](int64_t d, int j) {
@@ -192,40 +252,17 @@ __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states,
       },
       [&](int64_t first, int count, auto&& element) {
         if (kReading == Reading::result && thread < kTokens)
-          for (int d = 0; d < count; ++d) of_state += element(d, thread) * state_sum[first + d];
+          for (int d = 0; d < count; ++d) denominator += element(d, thread) * state_sum[first + d];
       });
   if constexpr (kReading == Reading::result) {
-    if (thread < kTokens) of_states[thread] = of_state;
+    if (thread < kTokens) state_denominators[thread] = denominator;
     __syncthreads();
   }
-
-  const int64_t length = kReverse ? in.s.key_length : queries, width = kToFeatures ? dim : value_dim;
-  const AttentionRows<R> target = contiguous_rows(result, length, in.s.heads, width);
-#pragma unroll(kUnrolled <T>)
-  for (int i = 0; i < Sums::kRowsEach; ++i) {
-    const int64_t position = begin + Sums::row(i);
-    if (position >= length) continue;
-    T factor = 1;
-    if constexpr (kReading == Reading::result) {
-      factor = 1 / (of_states[Sums::row(i)] + of_chunk[i]);
-      if (column == 0 && Sums::first_of_row() && inverse) inverse[index * queries + position] = factor;
-    }
-#pragma unroll(kUnrolled <T>)
-    for (int j = 0; j < Sums::kColumnsEach; ++j) {
-      const int64_t feature = column + Sums::column(j);
-      if (feature >= width) continue;
-      T sum = sums.elements[i][j] * factor;
-      if constexpr (kReading == Reading::query_gradient)
-        sum = (sum + head.dd[position] * state_sum[feature]) * head.queries.slope(position, feature);
-      if constexpr (kReading == Reading::key_gradient)
-        sum = position < head.keys.count ? (sum + state_sum[feature]) * head.keys.slope(position, feature)
-                                         : T{0};
-      target.row(head.example, position, head.head)[feature] = convert_element<R>(sum);
-    }
-  }
+  store_result<kReading>(sums, denominators, state_denominators, in, head, index, begin, column, state_sum,
+                         result, inverse);
 }
 
-// The states of one direction, ready to be read.
+// The scanned states of one direction.
 template <class Tiles>
 class LinearStates {
   using T = typename Tiles::Value;
@@ -247,16 +284,16 @@ class LinearStates {
              segments_, tokens, states_.data());
     };
     with_tile_width<T>(std::max(in.s.dim, in.s.value_dim), run);
-    const Scan scan = !in.s.causal ? Scan::all : reverse ? Scan::behind : Scan::before;
+    const Scan scan = !in.s.causal ? Scan::all : reverse ? Scan::suffix : Scan::prefix;
     launch(scan_kernel<T>, over_elements(heads * size), states_.data(), segments_, size, heads * size, scan);
   }
 
   const T* data() const { return states_.data(); }
-  int64_t each() const { return segments_; }  // for each head
+  int64_t each() const { return segments_; }  // states per head
 
  private:
-  // Enough for every multiprocessor of a large device, at least one. It is a function of the shape only, so
-  // that sums are the same on every device.
+  // Returns enough segments to occupy a large device. The number depends only on the shape, so that sums are
+  // the same on every device.
   static int64_t fewer_segments(const LinearAttentionShape& s, int64_t chunks) {
     constexpr int64_t kBlocks = 512;
     const int64_t wanted = std::max<int64_t>(kBlocks / std::max<int64_t>(s.batch * s.heads, 1), 1);
@@ -300,9 +337,9 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
                                const Compute<S>* inverse_denominators, AttentionRows<const S> g,
                                AttentionGradients<S> gradients) {
   using T = Compute<S>;
-  // The gradient of a query is a sum of dn . v + dd over all keys, from which what values have in common
-  // cancels: out, dn and states that are rounded to bfloat16 leave an error that grows with the length. So
-  // the result is made again, and the gradient with it, of factors in two parts.
+  // The gradient of a query is a sum of dn . v + dd over all keys, in which the common part of the values
+  // cancels. Rounding out, dn and states to bfloat16 leaves an error that grows with the length. Therefore
+  // the result is recomputed, and the gradient computed, with operands of two bfloat16 parts.
   constexpr bool kRounds = !std::is_same_v<S, T>;
   using Exact = std::conditional_t<kRounds, SplitTensorTiles, PlainTiles<S>>;
   const int64_t rows = s.batch * s.heads * s.query_length;
@@ -323,9 +360,9 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
   if (gradients.gq) read<Reading::query_gradient>(in, *states, gradients.gq);
   states.reset();
   if (!gradients.gk && !gradients.gv) return;
-  const LinearStates<TilesFor<S>> behind(in, true);
-  if (gradients.gk) read<Reading::key_gradient>(in, behind, gradients.gk);
-  if (gradients.gv) read<Reading::value_gradient>(in, behind, gradients.gv);
+  const LinearStates<TilesFor<S>> suffixes(in, true);
+  if (gradients.gk) read<Reading::key_gradient>(in, suffixes, gradients.gk);
+  if (gradients.gv) read<Reading::value_gradient>(in, suffixes, gradients.gv);
 }
 
 template <class T>

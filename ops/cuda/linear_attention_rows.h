@@ -1,5 +1,5 @@
-// The rows that linear attention multiplies: of a tensor as they are, through the feature map, or each
-// divided by a number.
+// The rows that linear attention multiplies: rows of a tensor, their features, or rows times a multiplier
+// each.
 #pragma once
 
 #include "core/cuda/kernel.h"
@@ -7,7 +7,7 @@
 
 namespace tapeformer::cuda {
 
-// phi(x), and phi'(x) from y = phi(x). NaN stays NaN.
+// phi(x), and phi'(x) from y = phi(x). NaN propagates.
 template <class T>
 __device__ T feature_of(FeatureMap map, T x) {
   const bool elu = map == FeatureMap::elu_plus_one;
@@ -31,13 +31,13 @@ __device__ T feature_slope(FeatureMap map, T y) {
   return y;
 }
 
-// Rows of one head; zeros behind `count` and `width`.
+// Rows of one head. Elements beyond `count` and `width` are zero.
 template <class S>
 struct HeadRows {
   using T = Compute<S>;
   const S* data = nullptr;
   int64_t stride = 0;
-  const T* factors = nullptr;  // of the rows; nullptr: ones
+  const T* multipliers = nullptr;  // one per row; null: ones
   int64_t count = 0, width = 0;
   FeatureMap map = {};
   bool mapped = false;
@@ -46,9 +46,9 @@ struct HeadRows {
     if (position >= count || feature >= width) return 0;
     const T x = convert_element<T>(data[position * stride + feature]);
     if (mapped) return feature_of(map, x);
-    return factors ? factors[position] * x : x;
+    return multipliers ? multipliers[position] * x : x;
   }
-  // phi' of an element.
+  // Returns phi' of an element.
   __device__ T slope(int64_t position, int64_t feature) const {
     return feature_slope(map, at(position, feature));
   }

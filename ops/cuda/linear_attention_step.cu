@@ -8,8 +8,8 @@ namespace {
 
 constexpr int kStepThreads = 256;
 
-// One block for each head. Threads lie along the columns of the state, `groups` rows of it at a time, so that
-// it is read and written in its own order; what the groups read of it is added up in shared memory.
+// One block per head. The threads cover the columns of the state, for `groups` rows at a time, so accesses
+// are coalesced. The partial dot products of the groups are reduced in shared memory.
 template <class T>
 __global__ void step_kernel(LinearAttentionShape s, AttentionRows<const T> q, AttentionRows<const T> k,
                             AttentionRows<const T> v, int64_t columns, T* kv, T* key_sum,
@@ -29,7 +29,7 @@ __global__ void step_kernel(LinearAttentionShape s, AttentionRows<const T> q, At
     sum[d] = z;
     product += query[d] * z;
   }
-  const T inverse = 1 / (block_sum(product) + static_cast<T>(s.eps));  // waits for query and key too
+  const T inverse = 1 / (block_sum(product) + static_cast<T>(s.eps));  // also synchronises query and key
   const int64_t groups = blockDim.x / columns, group = thread / columns, column = thread % columns;
   for (int64_t first = 0; first < s.value_dim; first += columns) {
     const int64_t m = first + column;

@@ -7,7 +7,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int64_t kMostRows = 128;  // of a block
+constexpr int64_t kMaxRows = 128;  // per block
 constexpr int64_t kSharedBytes = 48 << 10;
 
 template <class T>
@@ -18,11 +18,12 @@ struct Mixture {
   const int64_t* targets;
   const T* scale;
   T *nll, *gradient;
-  int block_rows, stride;  // rows of a block, and elements of one in shared memory: odd, against conflicts
+  int block_rows,
+      stride;  // rows per block, and elements per row in shared memory (odd, to avoid bank conflicts)
 };
 
-// Log-probabilities of the components and their derivatives, in the places of the parameters; log-mass plus
-// logit in a fourth place. Returns the largest of these.
+// Replaces the parameters by the derivatives of the log-probabilities of the components, and writes log-mass
+// plus logit behind them. Returns the maximum of these sums.
 template <LogisticEdge edge, class T>
 __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width) {
   T largest = -INFINITY;
@@ -37,7 +38,7 @@ __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width)
   return largest;
 }
 
-// Negative log-likelihood of one row; leaves its derivatives times scale in the places of the parameters.
+// Returns the negative log-likelihood of one row, and replaces the parameters by its derivatives times scale.
 template <bool kGradient, class T>
 __device__ T row_nll(T* p, int mixtures, int levels, int64_t target, T scale) {
   const T half = T(1) / static_cast<T>(levels - 1);
@@ -67,7 +68,8 @@ __device__ T row_nll(T* p, int mixtures, int levels, int64_t target, T scale) {
   return largest_logit + std::log(prior_sum) - largest - std::log(joint_sum);
 }
 
-// f(place in shared memory, place from the block's first element) for the parameters of the rows of a block.
+// Calls f(index in shared memory, index from the first element of the block) for the parameters of the rows
+// of a block.
 template <class F>
 __device__ void for_parameters(int rows, int width, int stride, F&& f) {
   const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
@@ -84,7 +86,8 @@ __device__ void for_parameters(int rows, int width, int stride, F&& f) {
   }
 }
 
-// A thread has a row, which is too short for coalesced reads: a block brings its rows to shared memory.
+// One thread per row. Rows are too short for coalesced reads by one thread, so a block copies its rows to
+// shared memory.
 template <class T, bool kGradient>
 __global__ void mixture_kernel(Mixture<T> m) {
   T* const shared = dynamic_shared<T>();
@@ -109,9 +112,9 @@ __global__ void mixture_kernel(Mixture<T> m) {
   }
 }
 
-// In double, as on the CPU: the same numbers give the same bytes.
+// Samples in double, as on the CPU, so that both backends give the same bytes.
 template <class T>
-__global__ void sample_kernel(int64_t rows, int mixtures, const T* parameters, StepStream step_stream,
+__global__ void sample_kernel(int64_t rows, int mixtures, const T* parameters, GraphRandomStream step_stream,
                               int64_t first, bool elu_scale, uint8_t* out) {
   const RandomStream stream = step_stream.now();
   for (int64_t row = first_element(); row < rows; row += element_stride()) {
@@ -142,7 +145,7 @@ template <class T>
 void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
                       const int64_t* targets, const T* scale, T* nll, T* gradient) {
   const int64_t stride = 4 * mixtures + 1, bytes = stride * static_cast<int64_t>(sizeof(T));
-  const int64_t block_rows = std::min(kMostRows, kSharedBytes / bytes);
+  const int64_t block_rows = std::min(kMaxRows, kSharedBytes / bytes);
   const Mixture<T> m{
       rows,     static_cast<int>(mixtures),   static_cast<int>(levels), parameters, targets, scale, nll,
       gradient, static_cast<int>(block_rows), static_cast<int>(stride)};
@@ -158,11 +161,11 @@ void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, c
 template <class T>
 void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
                              const RandomStream& stream, int64_t first, bool elu_scale, uint8_t* out) {
-  constexpr int kThreadsOfBlock = 64;  // rows are few: more multiprocessors take part
+  constexpr int kThreadsOfBlock = 64;  // small blocks, because there are few rows
   launch(sample_kernel<T>,
          Launch(dim3(static_cast<unsigned>((rows + kThreadsOfBlock - 1) / kThreadsOfBlock)),
                 dim3(kThreadsOfBlock)),
-         rows, static_cast<int>(mixtures), parameters, StepStream(stream), first, elu_scale, out);
+         rows, static_cast<int>(mixtures), parameters, GraphRandomStream(stream), first, elu_scale, out);
 }
 
 template <class T>

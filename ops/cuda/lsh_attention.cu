@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "core/instances.h"
+#include "ops/kernels/online_softmax.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// One warp for each row.
+// The factors of the keys, one warp per row.
 template <class S, class T = Compute<S>>
 __global__ void factors_kernel(LshAttentionShape s, AttentionRows<const S> q, int64_t count, T* factors) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -32,13 +33,13 @@ __global__ void clear_kernel(LshAttentionShape s, AttentionRows<T> target, int64
   for (int64_t i = first_element(); i < count; i += element_stride()) {
     const int64_t row = i / width, head = row % s.heads, position = row / s.heads % s.length;
     const int64_t example = row / s.heads / s.length;
-    if (position >= lsh_counted(s, example)) target.row(example, position, head)[i % width] = 0;
+    if (position >= lsh_valid_length(s, example)) target.row(example, position, head)[i % width] = 0;
   }
 }
 
 template <class S>
-__global__ void round_result_kernel(const Compute<S>* sums, S* place, int64_t count) {
-  for (int64_t i = first_element(); i < count; i += element_stride()) place[i] = convert_element<S>(sums[i]);
+__global__ void round_result_kernel(const Compute<S>* sums, S* target, int64_t count) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = convert_element<S>(sums[i]);
 }
 
 template <class T>
@@ -46,58 +47,112 @@ __global__ void fill_infinite_kernel(T* target, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = kInfinity<T>;
 }
 
-// Adds one round to the result, as softmax attention over the chunk before and the block's own. running, for
-// each tile of the result apart: the log-sum-exp of the rounds so far.
+// The softmax of one row over the keys of one round, or over several tiles of them.
+template <class T>
+struct RowSoftmax {
+  T maximum = -kInfinity<T>, sum = 0;
+};
+
+// Turns row i of a tile of products into weights exp(score - maximum), divided by the multiplicity of the
+// keys. Returns the multiplier of the results so far.
+template <class Tiles, class Scores, class T = typename Tiles::Value>
+__device__ T weigh_row(const LshBlock<Tiles>& block, Scores& scores, int i, RowSoftmax<T>& softmax) {
+  const LshTile<T>& tile = block.tile;
+  const int row = Scores::row(i);
+  T largest = -kInfinity<T>;
+#pragma unroll(kUnrolled <T>)
+  for (int j = 0; j < Scores::kColumnsEach; ++j) {
+    const int at = Scores::column(j);
+    T& score = scores.elements[i][j];
+    score = block.sees(row, at) ? tile.factors[at] * score : -kInfinity<T>;
+    largest = Larger::of(largest, score);
+  }
+  const auto update = update_online_softmax(softmax.maximum, Scores::template row_reduce<Larger>(largest));
+  T total = 0;
+#pragma unroll(kUnrolled <T>)
+  for (int j = 0; j < Scores::kColumnsEach; ++j) {
+    T& score = scores.elements[i][j];
+    const bool seen = score != -kInfinity<T>;
+    score = std::exp(score - update.shift);
+    if (seen) score /= block.multiplicity(row, Scores::column(j));
+    total += score;
+  }
+  softmax.maximum = update.maximum;
+  softmax.sum = update.rescale * softmax.sum + Scores::template row_reduce<Plus>(total);
+  return update.rescale;
+}
+
+// How a round changes the result of a query: result = keep * result + add * round. A query that sees no key
+// takes its own value instead of the round (`alone`).
+template <class T>
+struct RoundUpdate {
+  T keep, add, log_sum;
+  bool alone;
+};
+
+template <class T>
+__device__ RoundUpdate<T> mean_update(const RowSoftmax<T>& row, int64_t rounds, bool first) {
+  const bool alone = row.sum == 0;
+  const T share = 1 / static_cast<T>(rounds);
+  return {first ? T{0} : T{1}, alone ? share : share / row.sum,
+          alone ? kInfinity<T> : row.maximum + std::log(row.sum), alone};
+}
+
+// `past`: the log-sum-exp of the earlier rounds.
+template <class T>
+__device__ RoundUpdate<T> softmax_update(const RowSoftmax<T>& row, T past, bool last) {
+  const T largest = Larger::of(past, row.maximum), shift = largest == -kInfinity<T> ? T{0} : largest;
+  const T total = std::exp(past - shift) + std::exp(row.maximum - shift) * row.sum;
+  const T log_sum = total == 0 ? -kInfinity<T> : shift + std::log(total);  // propagates NaN
+  const bool alone = last && total == 0;
+  return {alone || total == 0 ? T{0} : std::exp(past - log_sum),
+          alone        ? T{1}
+          : total == 0 ? T{0}
+                       : std::exp(row.maximum - log_sum),
+          log_sum, alone};
+}
+
+// Returns the update of a row and replaces its running log-sum-exp. All threads of the row call the function;
+// running is null for a row without a query.
+template <class Scores, class T>
+__device__ RoundUpdate<T> update_running(const RowSoftmax<T>& row, T* running, bool first, bool last) {
+  RoundUpdate<T> update = softmax_update(row, first || !running ? -kInfinity<T> : *running, last);
+  __syncwarp();  // all threads of the row have read *running
+  if (running && Scores::first_of_row()) *running = update.log_sum;
+  if (update.alone) update.log_sum = kInfinity<T>;
+  return update;
+}
+
+// Adds one round to the result: softmax attention over the own chunk and the chunk before it. `running` holds
+// the log-sum-exp of the rounds so far, separately for each tile of the result.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* out, T* log_sums,
                                T* all_running) {
   __shared__ LshTile<T> tile;
   LshBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshBlock<Tiles>::Scores;
-  const int64_t chunk = grid.chunk(), begin = grid.first_place(), column = int64_t{blockIdx.y} * kWidth;
-  if (chunk >= block.order.chunks || begin >= block.order.places(chunk)) return;
-  const LshPlaces own = block.places(round, chunk), before = block.places_before(round, chunk);
+  const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
+  if (chunk >= block.order.chunks || begin >= block.order.slots(chunk)) return;
+  const LshSlots own = block.slots(round, chunk), before = block.slots_before(round, chunk);
   T* const running = all_running + (blockIdx.y * grid.heads + block.index) * in.s.length;
 
   typename Tiles::template Tile<kTokens, kWidth> result;
-  T maximum[Scores::kRowsEach], sum[Scores::kRowsEach] = {};
-  for (T& row : maximum) row = -kInfinity<T>;
+  RowSoftmax<T> rows[Scores::kRowsEach];
   for (const bool back : {true, false}) {
-    const LshPlaces& keys = back ? before : own;
+    const LshSlots& keys = back ? before : own;
     for (int64_t key = 0; key < keys.count; key += kTokens) {
-      __syncthreads();  // the positions of the last tile have been read
+      __syncthreads();  // all threads have read the positions of the last tile
       block.load_queries(own, begin, back);
       block.load_keys(keys, key);
       __syncthreads();
-      block.count_meetings();
+      block.count_multiplicities();
       Scores scores;
       add_products<Lanes::along_depth, Lanes::along_depth>(
           scores, block.memory, in.s.dim, [&](int64_t d, int i) { return block.q_at(tile.queries[i], d); },
           [&](int64_t d, int j) { return block.q_at(tile.keys[j], d); });
 #pragma unroll(kUnrolled <T>)
       for (int i = 0; i < Scores::kRowsEach; ++i) {
-        const int row = Scores::row(i);
-        T largest = -kInfinity<T>;
-#pragma unroll(kUnrolled <T>)
-        for (int j = 0; j < Scores::kColumnsEach; ++j) {
-          const int at = Scores::column(j);
-          T& score = scores.elements[i][j];
-          score = block.sees(row, at) ? tile.factors[at] * score : -kInfinity<T>;
-          largest = Larger::of(largest, score);
-        }
-        largest = Larger::of(maximum[i], Scores::template row_reduce<Larger>(largest));
-        const T shift = largest == -kInfinity<T> ? T{0} : largest, rescale = std::exp(maximum[i] - shift);
-        T total = 0;
-#pragma unroll(kUnrolled <T>)
-        for (int j = 0; j < Scores::kColumnsEach; ++j) {
-          T& score = scores.elements[i][j];
-          const bool seen = score != -kInfinity<T>;
-          score = std::exp(score - shift);
-          if (seen) score /= block.meetings(row, Scores::column(j));
-          total += score;
-        }
-        maximum[i] = largest;
-        sum[i] = rescale * sum[i] + Scores::template row_reduce<Plus>(total);
+        const T rescale = weigh_row(block, scores, i, rows[i]);
         for (T& element : result.elements[i]) element *= rescale;
       }
       add_products_of(result, scores, block.memory,
@@ -109,40 +164,24 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
   const bool first = round == 0, last = round == in.s.rounds - 1;
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Scores::kRowsEach; ++i) {
-    const int64_t place = begin + result.row(i);
-    const bool there = place < own.count;
-    const int32_t position = there ? own.positions[place] : 0;
-    // result = keep result + add sums, or the query's own value where it has seen no key.
-    T keep, add, log_sum;
-    bool alone;
-    if (in.s.mean) {
-      alone = sum[i] == 0;
-      const T share = 1 / static_cast<T>(in.s.rounds);
-      keep = first ? 0 : 1;
-      add = alone ? share : share / sum[i];
-      log_sum = alone ? kInfinity<T> : maximum[i] + std::log(sum[i]);
-    } else {
-      const T past = first || !there ? -kInfinity<T> : running[position];
-      const T largest = Larger::of(past, maximum[i]), shift = largest == -kInfinity<T> ? T{0} : largest;
-      const T total = std::exp(past - shift) + std::exp(maximum[i] - shift) * sum[i];
-      log_sum = total == 0 ? -kInfinity<T> : shift + std::log(total);  // propagates NaN
-      alone = last && total == 0;
-      keep = alone || total == 0 ? 0 : std::exp(past - log_sum);
-      add = alone ? 1 : total == 0 ? 0 : std::exp(maximum[i] - log_sum);
-      __syncwarp();  // all threads of the row have read what is about to change
-      if (there && Scores::first_of_row()) running[position] = log_sum;
-      if (alone) log_sum = kInfinity<T>;
-    }
+    const int64_t slot = begin + result.row(i);
+    const bool there = slot < own.count;
+    const int32_t position = there ? own.positions[slot] : 0;
+    const RoundUpdate<T> update =
+        in.s.mean ? mean_update(rows[i], in.s.rounds, first)
+                  : update_running<Scores>(rows[i], there ? running + position : nullptr, first, last);
     if (!there) continue;
     if (column == 0 && Scores::first_of_row() && (in.s.mean || last))
-      log_sums[block.log_sum_index(round, position)] = log_sum;
+      log_sums[block.log_sum_index(round, position)] = update.log_sum;
     T* const row = target.row(block.example, position, block.head);
 #pragma unroll(kUnrolled <T>)
     for (int j = 0; j < result.kColumnsEach; ++j) {
       const int64_t m = column + result.column(j);
       if (m >= in.s.value_dim) continue;
-      const T value = alone ? block.v_at(position, m) : result.elements[i][j];
-      row[m] = first ? add * value : alone && !in.s.mean ? value : keep * row[m] + add * value;
+      const T value = update.alone ? block.v_at(position, m) : result.elements[i][j];
+      row[m] = first                        ? update.add * value
+               : update.alone && !in.s.mean ? value
+                                            : update.keep * row[m] + update.add * value;
     }
   }
 }
@@ -156,7 +195,7 @@ void lsh_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S
 }
 
 template <class T>
-void lsh_clear_uncounted(const LshAttentionShape& s, AttentionRows<T> target, int64_t width) {
+void lsh_clear_masked(const LshAttentionShape& s, AttentionRows<T> target, int64_t width) {
   if (!s.lengths) return;
   const int64_t count = s.batch * s.heads * s.length * width;
   launch(clear_kernel<T>, over_elements(count), s, target, width, count);
@@ -164,7 +203,7 @@ void lsh_clear_uncounted(const LshAttentionShape& s, AttentionRows<T> target, in
 
 template <class S>
 void LshResult<S>::finish() const {
-  if constexpr (!kSame) launch(round_result_kernel<S>, over_elements(count_), beside_.data(), place_, count_);
+  if constexpr (!kSame) launch(round_result_kernel<S>, over_elements(count_), sums_.data(), target_, count_);
 }
 
 template <class S>
@@ -176,7 +215,7 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
   const Scratch<T> factors(s.batch * s.heads * s.length);
   const LshResult<S> result(out, s.batch * s.length * s.heads * s.value_dim);
   lsh_factors(s, q, factors.data());
-  lsh_clear_uncounted(s, contiguous_rows(result.data(), s.length, s.heads, s.value_dim), s.value_dim);
+  lsh_clear_masked(s, contiguous_rows(result.data(), s.length, s.heads, s.value_dim), s.value_dim);
   const int64_t rows = s.batch * s.heads * s.log_sum_rounds() * s.length;
   launch(fill_infinite_kernel<T>, over_elements(rows), log_sums, rows);
   const LshInputs<S> in{s, orders.view(), q, v, {}, factors.data(), nullptr, nullptr};
@@ -194,7 +233,7 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
 
 template <class S>
 struct LshForwardKernels {
-  inline static const Instances all{&lsh_factors<S>, &lsh_clear_uncounted<Compute<S>>, &LshResult<S>::finish,
+  inline static const Instances all{&lsh_factors<S>, &lsh_clear_masked<Compute<S>>, &LshResult<S>::finish,
                                     &lsh_attention_forward<S>};
 };
 TAPEFORMER_FLOAT(template struct LshForwardKernels<float>; template struct LshForwardKernels<BFloat16>;)

@@ -1,4 +1,4 @@
-// What the kernels of LSH attention share: pairs of kTokens queries and kTokens keys, gathered by position.
+// Shared parts of the LSH attention kernels: tiles of kTokens queries and kTokens keys, gathered by position.
 #pragma once
 
 #include <limits>
@@ -14,27 +14,28 @@ struct LshInputs {
   LshAttentionShape s;
   LshOrderView order;
   AttentionRows<const S> q, v, g;
-  const T* factors;   // (batch, heads, length): key = factor q, the scale of the scores included
+  const T* factors;   // (batch, heads, length): key = factor * q, including the scale of the scores
   const T* log_sums;  // (batch, heads, log_sum_rounds, length)
-  const T* deltas;    // (batch, heads, log_sum_rounds, length): g . out, of a round's own out with mean
+  const T* deltas;    // (batch, heads, log_sum_rounds, length): g . out, with the out of each round if rounds
+                      // are averaged
 };
 
-// Places of a chunk in one round.
-struct LshPlaces {
+// The slots of a chunk in one round.
+struct LshSlots {
   const int32_t* positions = nullptr;
   int64_t count = 0, round = 0;
 };
 
-// The positions of a tile in shared memory, the codes by which queries and keys find each other, and in how
-// many places of all rounds they do, where weights are divided by that.
+// A tile in shared memory: positions and cell codes of queries and keys, and how often each key is found in
+// all rounds, if weights are divided by this multiplicity.
 template <class T>
 struct LshTile {
   int32_t queries[kTokens], query_codes[kTokens], keys[kTokens], key_codes[kTokens];
-  T factors[kTokens];                       // of the keys
-  uint16_t meetings[kTokens][kTokens + 2];  // [query][key]
+  T factors[kTokens];                             // of the keys
+  uint16_t multiplicities[kTokens][kTokens + 2];  // [query][key]
 };
 
-// The work of a block: kTokens places of a chunk of a head in one round.
+// The work of a block: kTokens slots of a chunk of a head in one round.
 template <class Tiles>
 struct LshBlock {
   using T = typename Tiles::Value;
@@ -55,19 +56,19 @@ struct LshBlock {
         head(number % inputs.s.heads),
         order(inputs.s, inputs.order, number) {}
 
-  __device__ LshPlaces places(int64_t round, int64_t chunk) const {
-    return {order.positions(round, chunk), order.places(chunk), round};
+  __device__ LshSlots slots(int64_t round, int64_t chunk) const {
+    return {order.positions(round, chunk), order.slots(chunk), round};
   }
-  // Of the chunk that a chunk looks back at.
-  __device__ LshPlaces places_before(int64_t round, int64_t chunk) const {
-    if (chunk > 0) return places(round, chunk - 1);
+  // Returns the slots of the chunk that a chunk looks back at.
+  __device__ LshSlots slots_before(int64_t round, int64_t chunk) const {
+    if (chunk > 0) return slots(round, chunk - 1);
     const LshWrapCell wrap = order.wrap(round);
-    return wrap.from == kNoCell ? LshPlaces{} : places(wrap.round, order.chunks - 1);
+    return wrap.from == kNoCell ? LshSlots{} : slots(wrap.round, order.chunks - 1);
   }
 
-  // Queries [begin, begin + kTokens) of some places; with `back`, they look for keys of the chunk before. The
-  // threads must not be reading those of before.
-  __device__ void load_queries(const LshPlaces& from, int64_t begin, bool back) {
+  // Loads queries [begin, begin + kTokens) of some slots. With `back`, they look for keys of the previous
+  // chunk. No thread may read the previous queries any more.
+  __device__ void load_queries(const LshSlots& from, int64_t begin, bool back) {
     const int64_t i = threadIdx.x;
     if (i >= kTokens) return;
     const bool there = begin + i < from.count;
@@ -78,14 +79,14 @@ struct LshBlock {
     tile.queries[i] = position;
     tile.query_codes[i] = code;
   }
-  __device__ void load_keys(const LshPlaces& from, int64_t begin) {
+  __device__ void load_keys(const LshSlots& from, int64_t begin) {
     const int64_t j = threadIdx.x;
     if (j >= kTokens) return;
     const bool there = begin + j < from.count;
     const int32_t position = there ? from.positions[begin + j] : -1;
     tile.keys[j] = position;
     tile.factors[j] = there ? in.factors[index * in.s.length + position] : T{0};
-    tile.key_codes[j] = there ? order.code(from.round, position) : kNoPlace;
+    tile.key_codes[j] = there ? order.code(from.round, position) : kEmptySlot;
   }
   __device__ bool sees(int i, int j) const {
     if (tile.query_codes[i] != tile.key_codes[j]) return false;
@@ -109,8 +110,9 @@ struct LshBlock {
   __device__ int64_t log_sum_index(int64_t round, int64_t position) const {
     return (index * in.s.log_sum_rounds() + (in.s.mean ? round : 0)) * in.s.length + position;
   }
-  // All threads call it when the positions are there, and wait for each other before they ask.
-  __device__ void count_meetings() {
+  // Computes the multiplicities. All threads call the function after the positions are loaded, and
+  // synchronise before they read the result.
+  __device__ void count_multiplicities() {
     if (!in.s.exact_duplicates) return;
 #pragma unroll 1
     for (int pair = static_cast<int>(threadIdx.x); pair < kTokens * kTokens; pair += Tiles::kThreads) {
@@ -124,18 +126,18 @@ struct LshBlock {
         count += order.code(round, tile.keys[j]) == code;
         count += order.code(back.round, tile.keys[j]) == back.code;
       }
-      tile.meetings[i][j] = static_cast<uint16_t>(count);
+      tile.multiplicities[i][j] = static_cast<uint16_t>(count);
     }
   }
-  // Of a query that sees the key.
-  __device__ T meetings(int i, int j) const {
-    return in.s.exact_duplicates ? static_cast<T>(tile.meetings[i][j]) : T{1};
+  // Returns the multiplicity of a key that the query sees.
+  __device__ T multiplicity(int i, int j) const {
+    return in.s.exact_duplicates ? static_cast<T>(tile.multiplicities[i][j]) : T{1};
   }
 
-  // The weight of a key that query i, of this round, sees, and the gradient of q_i . q_j from g_i . v_j.
+  // Return the weight of key j for query i in this round, and the gradient of q_i . q_j from g_i . v_j.
   __device__ T weight(int i, int j, T product, T log_sum) const {
     if (!sees(i, j)) return 0;
-    const T p = std::exp(tile.factors[j] * product - log_sum) / meetings(i, j);
+    const T p = std::exp(tile.factors[j] * product - log_sum) / multiplicity(i, j);
     return in.s.mean ? p / static_cast<T>(in.s.rounds) : p;
   }
   __device__ T score_gradient(int j, T weight, T g_v, T delta) const {
@@ -143,7 +145,7 @@ struct LshBlock {
   }
 };
 
-// Blocks of kTokens places in every chunk of every head; tiles of the result along y.
+// One block per kTokens slots of a chunk of a head; tiles of the result along y.
 struct LshGrid {
   int64_t heads, chunks, blocks;
 
@@ -152,41 +154,41 @@ struct LshGrid {
         chunks(tiles_of(s.length, s.chunk_length)),
         blocks(tiles_of(s.chunk_length, kTokens)) {}
   template <class Tiles>
-  Launch launch(int64_t tiles, std::source_location where = std::source_location::current()) const {
+  Launch launch(int64_t tiles, SourceLocation where = SourceLocation::current()) const {
     return over_tiles(heads * chunks * blocks, tiles, Tiles::kThreads, Tiles::Memory::kBytes, where);
   }
   __device__ int64_t head() const { return blockIdx.x / (chunks * blocks); }
   __device__ int64_t chunk() const { return blockIdx.x / blocks % chunks; }
-  __device__ int64_t first_place() const { return blockIdx.x % blocks * kTokens; }
+  __device__ int64_t first_slot() const { return blockIdx.x % blocks * kTokens; }
 };
 
-// factors of all positions that count; those of the others are not set.
+// Computes the factors of the valid positions.
 template <class S>
 void lsh_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S>* factors);
-// target = 0 in the rows of positions that do not count.
+// Sets the rows of masked positions to 0.
 template <class T>
-void lsh_clear_uncounted(const LshAttentionShape& s, AttentionRows<T> target, int64_t width);
+void lsh_clear_masked(const LshAttentionShape& s, AttentionRows<T> target, int64_t width);
 
-// A result that rounds add up in, which then goes to its place: the place itself, or memory beside it where
-// that holds another type.
+// The sums of a result over the rounds. They are in the target itself, or in separate memory that finish()
+// rounds to the type of the target.
 template <class S>
 class LshResult {
  public:
   using T = Compute<S>;
-  LshResult(S* place, int64_t count) : place_(place), count_(count), beside_(kSame ? 0 : count) {}
+  LshResult(S* target, int64_t count) : target_(target), count_(count), sums_(kSame ? 0 : count) {}
   T* data() const {
     if constexpr (kSame)
-      return place_;
+      return target_;
     else
-      return beside_.data();
+      return sums_.data();
   }
   void finish() const;
 
  private:
   static constexpr bool kSame = std::is_same_v<S, T>;
-  S* place_;
+  S* target_;
   int64_t count_;
-  Scratch<T> beside_;
+  Scratch<T> sums_;
 };
 
 }  // namespace tapeformer::cuda

@@ -10,14 +10,13 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// What a block multiplies for a tile of pairs: q . q and g . v.
+// The products of a tile of queries and keys: scores += q . q and gradients += g . v.
 template <class Tiles>
 __device__ void pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::Scores& scores,
                               typename LshBlock<Tiles>::Scores& gradients, bool keys_are_rows) {
   const auto& tile = block.tile;
-  const int32_t *const rows = keys_are_rows ? tile.keys : tile.queries, *const columns = keys_are_rows
-                                                                                             ? tile.queries
-                                                                                             : tile.keys;
+  const int32_t* const rows = keys_are_rows ? tile.keys : tile.queries;
+  const int32_t* const columns = keys_are_rows ? tile.queries : tile.keys;
   add_products<Lanes::along_depth, Lanes::along_depth>(
       scores, block.memory, block.in.s.dim, [&](int64_t d, int i) { return block.q_at(rows[i], d); },
       [&](int64_t d, int j) { return block.q_at(columns[j], d); });
@@ -29,36 +28,88 @@ __device__ void pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::
       });
 }
 
-// gq (+)= what queries get by way of their own scores in one round. With mean, deltas are worked out here.
+// gq = result, or gq += result after the first round, for the queries of a block.
+template <class Tiles, class Tile, class T = typename Tiles::Value>
+__device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& result, const LshSlots& own,
+                                   int64_t begin, int64_t column, bool first_round, T* gq) {
+  const LshAttentionShape& s = block.in.s;
+  const AttentionRows<T> target = contiguous_rows(gq, s.length, s.heads, s.dim);
+#pragma unroll(kUnrolled <T>)
+  for (int i = 0; i < result.kRowsEach; ++i) {
+    const int64_t slot = begin + result.row(i);
+    if (slot >= own.count) continue;
+    T* const row = target.row(block.example, own.positions[slot], block.head);
+#pragma unroll(kUnrolled <T>)
+    for (int j = 0; j < result.kColumnsEach; ++j) {
+      const int64_t feature = column + result.column(j);
+      if (feature < s.dim) row[feature] = (first_round ? T{0} : row[feature]) + result.elements[i][j];
+    }
+  }
+}
+
+// The same for gk (batch, heads, length, dim) and gv, for the keys of a block.
+template <class Tiles, class Tile, class T = typename Tiles::Value>
+__device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_key, const Tile& to_value,
+                                  const LshSlots& own, int64_t begin, int64_t column, T* gk, T* gv) {
+  const LshAttentionShape& s = block.in.s;
+  const AttentionRows<T> to_v = contiguous_rows(gv, s.length, s.heads, s.value_dim);
+#pragma unroll(kUnrolled <T>)
+  for (int i = 0; i < to_key.kRowsEach; ++i) {
+    const int64_t slot = begin + to_key.row(i);
+    if (slot >= own.count) continue;
+    const int32_t position = own.positions[slot];
+    // A query that sees no other key has its own value as result.
+    const bool alone = block.in.log_sums[block.log_sum_index(own.round, position)] == kInfinity<T> &&
+                       (s.mean || own.round == 0);
+    const T share = s.mean ? 1 / static_cast<T>(s.rounds) : T{1};
+#pragma unroll(kUnrolled <T>)
+    for (int j = 0; j < to_key.kColumnsEach; ++j) {
+      const int64_t feature = column + to_key.column(j);
+      if (feature < s.dim) {
+        T& element = gk[(block.index * s.length + position) * s.dim + feature];
+        element = (own.round == 0 ? T{0} : element) + to_key.elements[i][j];
+      }
+      if (feature < s.value_dim) {
+        T& element = to_v.row(block.example, position, block.head)[feature];
+        T sum = to_value.elements[i][j];
+        if (alone) sum += share * block.g_at(position, feature);
+        element = own.round == 0 ? sum : element + sum;
+      }
+    }
+  }
+}
+
+// Adds to gq the gradient of one round's scores with respect to the queries. If the rounds are averaged
+// (`mean`), the kernel also computes the deltas.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gq, T* deltas) {
   __shared__ LshTile<T> tile;
   LshBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshBlock<Tiles>::Scores;
   constexpr int kRowsEach = Scores::kRowsEach;
-  const int64_t chunk = grid.chunk(), begin = grid.first_place(), column = int64_t{blockIdx.y} * kWidth;
-  if (chunk >= block.order.chunks || begin >= block.order.places(chunk)) return;
-  const LshPlaces own = block.places(round, chunk), before = block.places_before(round, chunk);
+  const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
+  if (chunk >= block.order.chunks || begin >= block.order.slots(chunk)) return;
+  const LshSlots own = block.slots(round, chunk), before = block.slots_before(round, chunk);
   typename Tiles::template Tile<kTokens, kWidth> result;
   T log_sums[kRowsEach] = {}, delta[kRowsEach] = {};
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < kRowsEach; ++i) {
-    const int64_t place = begin + result.row(i);
-    if (place >= own.count) continue;
-    const int64_t at = block.log_sum_index(round, own.positions[place]);
+    const int64_t slot = begin + result.row(i);
+    if (slot >= own.count) continue;
+    const int64_t at = block.log_sum_index(round, own.positions[slot]);
     log_sums[i] = in.log_sums[at];
     if (!in.s.mean) delta[i] = in.deltas[at];
   }
   // With mean, a first pass over the keys works out the deltas.
   for (int pass = in.s.mean ? 0 : 1; pass < 2; ++pass) {
     for (const bool back : {true, false}) {
-      const LshPlaces& keys = back ? before : own;
+      const LshSlots& keys = back ? before : own;
       for (int64_t key = 0; key < keys.count; key += kTokens) {
         __syncthreads();  // the positions of the last tile have been read
         block.load_queries(own, begin, back);
         block.load_keys(keys, key);
         __syncthreads();
-        block.count_meetings();
+        block.count_multiplicities();
         Scores scores, gradients;
         pair_products(block, scores, gradients, false);
 #pragma unroll(kUnrolled <T>)
@@ -82,48 +133,37 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
 #pragma unroll(kUnrolled <T>)
     for (int i = 0; i < kRowsEach; ++i) {
       delta[i] = Scores::template row_reduce<Plus>(delta[i]) * static_cast<T>(in.s.rounds);
-      const int64_t place = begin + result.row(i);
-      if (place < own.count && column == 0 && Scores::first_of_row())
-        deltas[block.log_sum_index(round, own.positions[place])] = delta[i];
+      const int64_t slot = begin + result.row(i);
+      if (slot < own.count && column == 0 && Scores::first_of_row())
+        deltas[block.log_sum_index(round, own.positions[slot])] = delta[i];
     }
   }
-  const AttentionRows<T> target = contiguous_rows(gq, in.s.length, in.s.heads, in.s.dim);
-#pragma unroll(kUnrolled <T>)
-  for (int i = 0; i < result.kRowsEach; ++i) {
-    const int64_t place = begin + result.row(i);
-    if (place >= own.count) continue;
-    T* const row = target.row(block.example, own.positions[place], block.head);
-#pragma unroll(kUnrolled <T>)
-    for (int j = 0; j < result.kColumnsEach; ++j) {
-      const int64_t feature = column + result.column(j);
-      if (feature < in.s.dim) row[feature] = (round == 0 ? T{0} : row[feature]) + result.elements[i][j];
-    }
-  }
+  add_query_gradient(block, result, own, begin, column, round == 0, gq);
 }
 
-// gk (batch, heads, length, dim) and gv (+)= what keys and values get in one round, from the queries of their
-// own chunk and of those that look back at it.
+// Adds to gk (batch, heads, length, dim) and gv the gradients of one round with respect to keys and values,
+// from the queries of the own chunk and of the chunk that looks back at it.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gk, T* gv) {
   __shared__ LshTile<T> tile;
   __shared__ T log_sums[kTokens], deltas[kTokens];  // of the queries
   LshBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshBlock<Tiles>::Scores;
-  const int64_t chunk = grid.chunk(), begin = grid.first_place(), column = int64_t{blockIdx.y} * kWidth;
-  if (chunk >= block.order.chunks || begin >= block.order.places(chunk)) return;
-  const LshPlaces own = block.places(round, chunk);
+  const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
+  if (chunk >= block.order.chunks || begin >= block.order.slots(chunk)) return;
+  const LshSlots own = block.slots(round, chunk);
   const bool wants_key = column < in.s.dim, wants_value = column < in.s.value_dim;
   typename Tiles::template Tile<kTokens, kWidth> to_key, to_value;
-  LshPlaces behind;
+  LshSlots next_slots;
   if (chunk + 1 < block.order.chunks) {
-    behind = block.places(round, chunk + 1);
+    next_slots = block.slots(round, chunk + 1);
   } else if (chunk > 0) {
     // The first chunk of the round that looks back at this one.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
-    if (block.order.wrap(next).from != kNoCell) behind = block.places(next, 0);
+    if (block.order.wrap(next).from != kNoCell) next_slots = block.slots(next, 0);
   }
   for (const bool back : {false, true}) {
-    const LshPlaces& queries = back ? behind : own;
+    const LshSlots& queries = back ? next_slots : own;
     for (int64_t query = 0; query < queries.count; query += kTokens) {
       __syncthreads();  // the positions of the last tile have been read
       block.load_queries(queries, query, back);
@@ -135,7 +175,7 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
         deltas[threadIdx.x] = position < 0 ? T{0} : in.deltas[row];
       }
       __syncthreads();
-      block.count_meetings();
+      block.count_multiplicities();
       Scores scores, gradients;
       pair_products(block, scores, gradients, true);
 #pragma unroll(kUnrolled <T>)
@@ -157,42 +197,17 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
                         [&](int d, int c) { return block.q_at(tile.queries[d], column + c); });
     }
   }
-  const AttentionRows<T> to_v = contiguous_rows(gv, in.s.length, in.s.heads, in.s.value_dim);
-#pragma unroll(kUnrolled <T>)
-  for (int i = 0; i < to_key.kRowsEach; ++i) {
-    const int64_t place = begin + to_key.row(i);
-    if (place >= own.count) continue;
-    const int32_t position = own.positions[place];
-    // The value of a query that sees nothing else is its own.
-    const bool alone =
-        in.log_sums[block.log_sum_index(round, position)] == kInfinity<T> && (in.s.mean || round == 0);
-    const T share = in.s.mean ? 1 / static_cast<T>(in.s.rounds) : T{1};
-#pragma unroll(kUnrolled <T>)
-    for (int j = 0; j < to_key.kColumnsEach; ++j) {
-      const int64_t feature = column + to_key.column(j);
-      if (feature < in.s.dim) {
-        T& element = gk[(block.index * in.s.length + position) * in.s.dim + feature];
-        element = (round == 0 ? T{0} : element) + to_key.elements[i][j];
-      }
-      if (feature < in.s.value_dim) {
-        T& element = to_v.row(block.example, position, block.head)[feature];
-        T sum = to_value.elements[i][j];
-        if (alone) sum += share * block.g_at(position, feature);
-        element = round == 0 ? sum : element + sum;
-      }
-    }
-  }
+  add_key_gradients(block, to_key, to_value, own, begin, column, gk, gv);
 }
 
-// One warp for each row: gq += gk - q (q . gk) / n², where the key is scale q / n and gk has its factor in
-// it.
+// gq += gk - q (q . gk) / n², one warp per row. The key is scale q / n, and gk includes the factor scale / n.
 template <class S, class T = Compute<S>>
 __global__ void add_key_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq, int64_t count) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const LshAttentionShape& s = in.s;
   for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
     const int64_t position = i % s.length, head = i / s.length % s.heads, example = i / s.length / s.heads;
-    if (position >= lsh_counted(s, example)) continue;
+    if (position >= lsh_valid_length(s, example)) continue;
     const S* const q = in.q.row(example, position, head);
     const T* const row = gk + i * s.dim;
     T product = 0;
@@ -218,8 +233,8 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
   const LshResult<S> to_q(gq, rows * s.dim), to_v(gv, rows * s.value_dim);
   const AttentionRows<T> q_rows = contiguous_rows(to_q.data(), s.length, s.heads, s.dim);
   lsh_factors(s, q, factors.data());
-  lsh_clear_uncounted(s, q_rows, s.dim);
-  lsh_clear_uncounted(s, contiguous_rows(to_v.data(), s.length, s.heads, s.value_dim), s.value_dim);
+  lsh_clear_masked(s, q_rows, s.dim);
+  lsh_clear_masked(s, contiguous_rows(to_v.data(), s.length, s.heads, s.value_dim), s.value_dim);
   if (!s.mean)
     row_dots<S>(g, contiguous_rows(out, s.length, s.heads, s.value_dim), nullptr, T{1}, s.batch, s.length,
                 s.heads, s.value_dim, deltas.data());
@@ -231,7 +246,7 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
     for (int64_t round = 0; round < s.rounds; ++round)
       launch(query_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(s.dim, kWidth)), in, grid,
              round, to_q.data(), deltas.data());
-    // A round's keys are also those of queries of another round, whose deltas must be there.
+    // The keys of a round are also seen from another round, so all deltas must be computed first.
     for (int64_t round = 0; round < s.rounds; ++round)
       launch(key_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(widest, kWidth)), in, grid,
              round, gk.data(), to_v.data());

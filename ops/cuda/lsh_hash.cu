@@ -5,22 +5,24 @@
 namespace tapeformer::cuda {
 namespace {
 
-// The rotations of one hash: which of them are the same, and how they lie in memory.
+// The rotations of one hash and their layout in memory.
 struct Rotations {
   LshHashShape s;
-  StepStream stream;
+  GraphRandomStream stream;
 
-  // Of what is drawn; a sequence with fewer buckets takes the first of them.
-  __device__ int64_t columns(int factor) const { return factor == 0 ? s.most.first / 2 : s.most.second / 2; }
+  // Returns the columns that are drawn. A sequence with fewer buckets uses the first columns.
+  __device__ int64_t columns(int factor) const {
+    return factor == 0 ? s.max_factors.first / 2 : s.max_factors.second / 2;
+  }
   __device__ int64_t size() const { return s.dim * (columns(0) + columns(1)); }
-  // Number of the rotation of a round of a head.
+  // Returns the index of the rotation of a round of a head.
   __device__ int64_t number(int64_t example, int64_t head, int64_t round) const {
     if (s.shared) return round;
     return ((s.shared_examples ? 0 : example) * s.heads + head) * s.rounds + round;
   }
 };
 
-// Four standard normal numbers to a thread, by the Box-Muller transform in float, as on the CPU.
+// Draws four standard normal numbers per thread by the Box-Muller transform in float, as on the CPU.
 template <class T>
 __global__ void draw_kernel(Rotations rotations, int64_t count, T* target) {
   const LshHashShape& s = rotations.s;
@@ -31,10 +33,10 @@ __global__ void draw_kernel(Rotations rotations, int64_t count, T* target) {
   for (int64_t i = first_element(); i < count * blocks; i += element_stride()) {
     const int64_t number = i / blocks, block = i % blocks, round = number % s.rounds;
     const int64_t head = number / s.rounds % s.heads, example = number / s.rounds / s.heads;
-    const int64_t place = (example << 12) + head;
+    const int64_t sequence = (example << 12) + head;
     const bool in_second = block >= first_blocks;
     const int64_t own_block = in_second ? block - first_blocks : block;
-    const PhiloxBlock bits = stream.block((static_cast<uint64_t>((place << 8) + round) << 24) +
+    const PhiloxBlock bits = stream.block((static_cast<uint64_t>((sequence << 8) + round) << 24) +
                                           (in_second ? kSecondFactor : 0) + static_cast<uint64_t>(own_block));
     T* const matrix = target + number * rotations.size() + (in_second ? first : 0);
     const int64_t columns = rotations.columns(in_second), size = in_second ? second : first;
@@ -52,7 +54,7 @@ __global__ void draw_kernel(Rotations rotations, int64_t count, T* target) {
   }
 }
 
-// The largest value so far and where it is; the lowest index in a tie.
+// The largest value so far and its index. In a tie the lowest index wins.
 template <class T>
 struct Largest {
   T value;
@@ -82,16 +84,12 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const
   const int64_t task = blockIdx.x / blocks, begin = blockIdx.x % blocks * kTokens;
   const int64_t round = task % s.rounds, head = task / s.rounds % s.heads,
                 example = task / s.rounds / s.heads;
-  int64_t counted = s.length;
-  if (s.lengths) {
-    const int64_t length = s.lengths[example];  // of a device, so that nobody has checked it
-    counted = length < 0 ? 0 : length < s.length ? length : s.length;
-  }
-  const PlainRows<S> rows{q.row(example, 0, head), q.length_stride, counted, s.dim};
+  const int64_t valid = valid_length(s.lengths, example, s.length);
+  const PlainRows<S> rows{q.row(example, 0, head), q.length_stride, valid, s.dim};
   using Rotated = PlainTile<T, kTokens, kTokens>;
   int32_t bucket[Rotated::kRowsEach] = {};
   const T* matrix = drawn + rotations.number(example, head, round) * rotations.size();
-  const LshFactors factors = s.factors(counted);
+  const LshFactors factors = s.factors(valid);
   int32_t unit = 1;
   for (int factor = 0; factor < (factors.second > 1 ? 2 : factors.first > 1 ? 1 : 0); ++factor) {
     const int64_t columns = (factor == 0 ? factors.first : factors.second) / 2;
@@ -129,7 +127,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const
     const int64_t position = begin + Rotated::row(i);
     if (position < s.length && Rotated::first_of_row())
       buckets[task * s.length + position] =
-          position < counted ? bucket[i] : static_cast<int32_t>(factors.total());
+          position < valid ? bucket[i] : static_cast<int32_t>(factors.total());
   }
 }
 
@@ -139,10 +137,10 @@ template <class S>
 void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, AttentionRows<const S> q,
               int32_t* buckets) {
   using T = Compute<S>;
-  const Rotations rotations{s, StepStream(stream)};
+  const Rotations rotations{s, GraphRandomStream(stream)};
   int64_t count = s.rounds * (s.shared ? 1 : s.heads * (s.shared_examples ? 1 : s.batch));
-  if (s.most.total() < 2) count = 0;
-  const int64_t columns1 = s.most.first / 2, columns2 = s.most.second / 2;
+  if (s.max_factors.total() < 2) count = 0;
+  const int64_t columns1 = s.max_factors.first / 2, columns2 = s.max_factors.second / 2;
   const int64_t random_blocks = (s.dim * columns1 + 3) / 4 + (s.dim * columns2 + 3) / 4;
   const Scratch<T> drawn(count * s.dim * (columns1 + columns2));
   launch(draw_kernel<T>, over_elements(count * random_blocks), rotations, count, drawn.data());

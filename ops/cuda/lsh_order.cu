@@ -8,9 +8,10 @@ namespace {
 constexpr int kSortThreads = 256;
 constexpr int kDigitBits = 4, kDigits = 1 << kDigitBits;
 
-// The sum of the values of the threads before this one; all threads of a block of kSortThreads call it.
+// Returns the sum of the values of the previous threads. All threads of a block of kSortThreads call the
+// function.
 __device__ int32_t sum_before(int32_t value) {
-  __shared__ int32_t of_warp[kSortThreads / kWarp];
+  __shared__ int32_t warp_values[kSortThreads / kWarp];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
   int32_t sum = value;  // of the lanes up to this one
   for (unsigned step = 1; step < kWarp; step *= 2) {
@@ -18,38 +19,38 @@ __device__ int32_t sum_before(int32_t value) {
     if (lane >= static_cast<int>(step)) sum += before;
   }
   __syncthreads();  // the sums of an earlier call have been read
-  if (lane == kWarp - 1) of_warp[thread / kWarp] = sum;
+  if (lane == kWarp - 1) warp_values[thread / kWarp] = sum;
   __syncthreads();
-  for (int warp = 0; warp < thread / kWarp; ++warp) sum += of_warp[warp];
+  for (int warp = 0; warp < thread / kWarp; ++warp) sum += warp_values[warp];
   return sum - value;
 }
 
-// One block sorts a round of a head by (bucket, position): a radix sort from the lowest digit, in which each
-// thread keeps a run of neighbouring places in order. Then it numbers the cells.
+// Sorts a round of a head by (bucket, position), one block per round: a radix sort from the lowest digit, in
+// which each thread handles a run of adjacent slots in order. Then it numbers the cells.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_other, int32_t* all_codes) {
-  __shared__ int32_t counts[kDigits * kSortThreads];  // of digit and thread; then where their places begin
+  __shared__ int32_t counts[kDigits * kSortThreads];  // per digit and thread: first counts, then first slots
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t offset = int64_t{blockIdx.x} * s.length;
-  const int64_t counted = lsh_counted(s, blockIdx.x / s.rounds / s.heads);
+  const int64_t valid = lsh_valid_length(s, blockIdx.x / s.rounds / s.heads);
   const int32_t* const buckets = all_buckets + offset;
   int32_t *const sorted = all_sorted + offset, *const other = all_other + offset;
-  const int64_t run = (counted + kSortThreads - 1) / kSortThreads;
-  const int64_t begin = thread * run < counted ? thread * run : counted;
-  const int64_t end = begin + run < counted ? begin + run : counted;
+  const int64_t run = (valid + kSortThreads - 1) / kSortThreads;
+  const int64_t begin = thread * run < valid ? thread * run : valid;
+  const int64_t end = begin + run < valid ? begin + run : valid;
 
-  const int32_t* from = nullptr;  // at first, every position is at its own place
+  const int32_t* from = nullptr;  // at first, every position is at its own slot
   for (int pass = 0; pass < passes; ++pass) {
     int32_t* const to = (passes - pass) % 2 == 1 ? sorted : other;
-    const auto position_at = [&](int64_t place) { return from ? from[place] : static_cast<int32_t>(place); };
+    const auto position_at = [&](int64_t slot) { return from ? from[slot] : static_cast<int32_t>(slot); };
     const auto digit_of = [&](int32_t position) {
       return static_cast<int>(static_cast<uint32_t>(buckets[position]) >> (kDigitBits * pass)) % kDigits;
     };
     for (int digit = 0; digit < kDigits; ++digit) counts[digit * kSortThreads + thread] = 0;
-    for (int64_t place = begin; place < end; ++place)
-      ++counts[digit_of(position_at(place)) * kSortThreads + thread];
+    for (int64_t slot = begin; slot < end; ++slot)
+      ++counts[digit_of(position_at(slot)) * kSortThreads + thread];
     __syncthreads();
-    constexpr int kEach = kDigits;  // neighbouring counts that a thread adds up
+    constexpr int kEach = kDigits;  // adjacent counts per thread
     int32_t sum = 0;
     for (int i = 0; i < kEach; ++i) sum += counts[thread * kEach + i];
     int32_t before = sum_before(sum);
@@ -59,29 +60,29 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
       before += count;
     }
     __syncthreads();
-    for (int64_t place = begin; place < end; ++place) {
-      const int32_t position = position_at(place);
+    for (int64_t slot = begin; slot < end; ++slot) {
+      const int32_t position = position_at(slot);
       to[counts[digit_of(position) * kSortThreads + thread]++] = position;
     }
     __syncthreads();
     from = to;
   }
 
-  const auto step_at = [&](int64_t place) -> int32_t {
-    if (place == 0) return 0;
-    if (!s.across_buckets && buckets[sorted[place]] != buckets[sorted[place - 1]]) return 2;
-    return place % s.chunk_length == 0 ? 1 : 0;
+  const auto step_at = [&](int64_t slot) -> int32_t {
+    if (slot == 0) return 0;
+    if (!s.across_buckets && buckets[sorted[slot]] != buckets[sorted[slot - 1]]) return 2;
+    return slot % s.chunk_length == 0 ? 1 : 0;
   };
   int32_t steps = 0;
-  for (int64_t place = begin; place < end; ++place) steps += step_at(place);
+  for (int64_t slot = begin; slot < end; ++slot) steps += step_at(slot);
   int32_t code = sum_before(steps);
-  for (int64_t place = begin; place < end; ++place) {
-    code += step_at(place);
-    all_codes[offset + sorted[place]] = code;
+  for (int64_t slot = begin; slot < end; ++slot) {
+    code += step_at(slot);
+    all_codes[offset + sorted[slot]] = code;
   }
 }
 
-// One thread for each round of a head; a round may look back at any other.
+// One thread per round of a head. A round may look back at another round.
 __global__ void wrap_kernel(LshAttentionShape s, const int32_t* buckets, LshOrderView view, int64_t count,
                             LshWrapCell* wraps) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {

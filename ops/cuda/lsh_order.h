@@ -1,4 +1,4 @@
-// The sorted sequences of all heads on the device. Places, cells and codes are those of ops/cpu/lsh_order.h.
+// The sorted sequences of all heads on the device. ops/cpu/lsh_order.h defines slots, cells and codes.
 #pragma once
 
 #include "core/cuda/kernel.h"
@@ -6,10 +6,10 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int32_t kNoCell = -1, kNoPlace = -2;  // codes of no cell, and of room behind the places
+inline constexpr int32_t kNoCell = -1, kEmptySlot = -2;  // codes of no cell and of an empty slot
 
-// The cell of the first chunk of a round that looks back at a last chunk, and the cell there; from kNoCell:
-// nothing to see.
+// A pair of cells that see each other across the ends of the sequence: cell `from` of the first chunk of a
+// round, and cell `code` of the last chunk of round `round`. If from is kNoCell, there is no such pair.
 struct LshWrapCell {
   int32_t from, round, code;
 };
@@ -19,17 +19,15 @@ struct LshOrderView {
   const LshWrapCell* wraps = nullptr;                 // (batch heads, rounds)
 };
 
-// Positions of an example that count. lengths of a device have been checked by nobody.
-__device__ inline int64_t lsh_counted(const LshAttentionShape& s, int64_t example) {
-  if (!s.lengths) return s.length;
-  const int64_t length = s.lengths[example];
-  return length < 0 ? 0 : length < s.length ? length : s.length;
+// Returns the valid length of an example.
+__device__ inline int64_t lsh_valid_length(const LshAttentionShape& s, int64_t example) {
+  return valid_length(s.lengths, example, s.length);
 }
 
-// One head of it.
+// The order of one head.
 struct LshHeadOrder {
   LshOrderView all;
-  int64_t index, length, rounds, chunk_length, counted, chunks;
+  int64_t index, length, rounds, chunk_length, valid, chunks;
 
   __device__ LshHeadOrder(const LshAttentionShape& s, const LshOrderView& view, int64_t head)
       : all(view),
@@ -37,11 +35,11 @@ struct LshHeadOrder {
         length(s.length),
         rounds(s.rounds),
         chunk_length(s.chunk_length),
-        counted(lsh_counted(s, head / s.heads)),
-        chunks((counted + chunk_length - 1) / chunk_length) {}
+        valid(lsh_valid_length(s, head / s.heads)),
+        chunks((valid + chunk_length - 1) / chunk_length) {}
 
-  __device__ int64_t places(int64_t chunk) const {
-    const int64_t left = counted - chunk * chunk_length;
+  __device__ int64_t slots(int64_t chunk) const {
+    const int64_t left = valid - chunk * chunk_length;
     return left < chunk_length ? left : chunk_length;
   }
   __device__ const int32_t* positions(int64_t round, int64_t chunk) const {
@@ -51,7 +49,7 @@ struct LshHeadOrder {
     return all.codes[(index * rounds + round) * length + position];
   }
   __device__ LshWrapCell wrap(int64_t round) const { return all.wraps[index * rounds + round]; }
-  // The cell that the positions of a cell see too; `from` is not used.
+  // Returns the cell before a cell, which its positions see too. The member `from` of the result is unused.
   __device__ LshWrapCell look_back(int64_t round, int32_t code) const {
     const LshWrapCell at = wrap(round);
     return code == at.from ? at : LshWrapCell{0, static_cast<int32_t>(round), code - 1};

@@ -1,7 +1,7 @@
-// Frames that are there are packed, step by step: step s has row r for each sequence longer than s, the
-// longest sequence first, and for it the s-th frame in the order of the direction, so that both directions
-// have the same rows at every step. What does not depend on the step before is one product over all packed
-// rows; a step is one product for both directions and one kernel for the gates.
+// Valid frames are packed by step. Step s has one row for each sequence longer than s, the longest sequence
+// first: its s-th frame in the order of the direction. Both directions have the same rows at each step. The
+// products that do not depend on the previous step are one product over all packed rows. A step is one
+// product for both directions and one kernel for the gates.
 #include "ops/kernels/lstm.h"
 
 #include <algorithm>
@@ -24,13 +24,13 @@ struct Packing {
   const int64_t* length;                            // (batch,) of that sequence
   const int64_t* first;                             // (frames,) packed row at which a step begins
 
-  // The frame that direction d has for row r at step s, counted through the whole batch.
+  // Returns the index, in the whole batch, of the frame of direction d for row r at step s.
   __device__ int64_t frame(int64_t d, int64_t r, int64_t s) const {
     return sequence[r] * frames + (d == 0 ? s : length[r] - 1 - s);
   }
 };
 
-// The packing as the host plans it, and its copy on the device.
+// The packing on the host, and its copy on the device.
 class Plan {
  public:
   Plan(const LstmShape& shape, const int64_t* lengths)
@@ -76,9 +76,9 @@ class Plan {
   Scratch<int64_t> copy_;
 };
 
-// packed (directions, rows, width): of row r at step s those `width` numbers of x (batch, frames, stride)
-// that the frame at `step` - 1 or `step` has; zeros before the first frame. Each direction reads its own
-// columns of x, `offset` apart.
+// Packs x (batch, frames, stride) into packed (directions, rows, width): the row of step s gets `width`
+// elements of the frame at step s - steps_back, or zeros before the first frame. The columns of the
+// directions are `offset` apart.
 template <class T>
 __global__ void pack_kernel(Packing p, const T* x, int64_t width, int64_t stride, int64_t offset,
                             int64_t steps_back, T* packed) {
@@ -92,7 +92,8 @@ __global__ void pack_kernel(Packing p, const T* x, int64_t width, int64_t stride
   }
 }
 
-// gx (batch, frames, in): the sum over the directions of packed (directions, rows, in), zeros in pads.
+// Writes gx (batch, frames, in), the sum of packed (directions, rows, in) over the directions. Padding frames
+// get zeros.
 template <class T>
 __global__ void unpack_kernel(Packing p, const T* packed, int64_t in, T* gx) {
   const int64_t n = p.batch * p.frames * in;
@@ -151,11 +152,11 @@ struct BackwardStep {
   int64_t step, there;
   const T *g, *gates, *cells;
   const T* gh;  // (directions, batch, hidden) from the step after
-  T* gc;        // (directions, batch, hidden): from the step after, then for the one before
+  T* gc;        // (directions, batch, hidden): from the next step, replaced for the previous step
   T* gz;        // (directions, rows, 4 hidden)
 };
 
-// gz, the gradient with respect to what the gates' functions are taken of.
+// Computes gz, the gradient with respect to the pre-activations of the gates.
 template <class T>
 __global__ void backward_step_kernel(Packing p, BackwardStep<T> b) {
   const int64_t n = p.directions * b.there * p.hidden, hidden = p.hidden;
@@ -182,7 +183,7 @@ void zero(const Scratch<T>& memory, int64_t count) {
   fill_zero(memory.data(), count * static_cast<int64_t>(sizeof(T)));
 }
 
-// weight_hh of both directions, one after the other, as a product of both wants them.
+// weight_hh of all directions in one array, for products of both directions.
 template <class T>
 class RecurrentWeights {
  public:
@@ -269,7 +270,7 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
   {
     const RecurrentWeights<T> weights(shape, directions);
     const Scratch<T> gh(states), gc(states);
-    zero(gh, states);  // what a sequence finds at its last step
+    zero(gh, states);  // the initial value at the last step of each sequence
     zero(gc, states);
     for (int64_t s = plan.steps() - 1; s >= 0; --s) {
       const int64_t there = plan.there(s);
@@ -290,7 +291,7 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
     }
   }
   {
-    // Each row with the h before it: zeros at the first step.
+    // h of the previous step for each row, zeros at the first step.
     const Scratch<T> before(shape.directions * rows * hidden);
     pack(packing, out, hidden, shape.directions * hidden, hidden, 1, before.data());
     for (int64_t d = 0; d < shape.directions; ++d)
@@ -299,15 +300,15 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
                               before.data() + d * rows * hidden, directions[d].weight_hh, Activation::none,
                               DropoutMask{}, nullptr, nullptr, nullptr, gradients[d].weight_hh, nullptr);
   }
-  const Scratch<T> packed(shape.directions * rows * in), by_x(gx ? shape.directions * rows * in : 0);
+  const Scratch<T> packed(shape.directions * rows * in), gx_rows(gx ? shape.directions * rows * in : 0);
   pack(packing, x, in, in, 0, 0, packed.data());
   for (int64_t d = 0; d < shape.directions; ++d)
     linear_backward<T, T>(Backend{}, input_product(shape, rows), gz.data() + d * rows * all,
                           packed.data() + d * rows * in, directions[d].weight_ih, Activation::none,
-                          DropoutMask{}, nullptr, nullptr, gx ? by_x.data() + d * rows * in : nullptr,
+                          DropoutMask{}, nullptr, nullptr, gx ? gx_rows.data() + d * rows * in : nullptr,
                           gradients[d].weight_ih, gradients[d].bias);
   if (gx)
-    launch(unpack_kernel<T>, over_elements(shape.batch * shape.frames * in), packing, by_x.data(), in, gx);
+    launch(unpack_kernel<T>, over_elements(shape.batch * shape.frames * in), packing, gx_rows.data(), in, gx);
 }
 
 template <class T>

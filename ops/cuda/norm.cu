@@ -47,7 +47,7 @@ __global__ void forward_kernel(Forward<T, B> f) {
   }
 }
 
-// A block for a row of any width. A thread reads back only what it has written itself.
+// One block per row of any width. A thread reads only elements that it has written.
 template <class T, class B>
 __global__ void wide_forward_kernel(Forward<T, B> f) {
   const int64_t first = blockIdx.x * f.dim;
@@ -143,7 +143,7 @@ __global__ void wide_backward_kernel(Backward<T, B> b) {
 // Blocks of 32 columns and every gridDim.y-th row.
 template <class T, class B>
 __global__ void wide_partial_kernel(Backward<T, B> b) {
-  __shared__ T of_group[2][kRowsOfBlock][kWarp];
+  __shared__ T group_values[2][kRowsOfBlock][kWarp];
   const int64_t column = int64_t{blockIdx.x} * kWarp + threadIdx.x;
   const unsigned group = threadIdx.y;
   T gweight = 0, gbias = 0;
@@ -153,12 +153,12 @@ __global__ void wide_partial_kernel(Backward<T, B> b) {
       gweight += b.g[row * b.dim + column] * b.normalized[row * b.dim + column];
       gbias += b.g[row * b.dim + column];
     }
-  of_group[0][group][threadIdx.x] = gweight;
-  of_group[1][group][threadIdx.x] = gbias;
+  group_values[0][group][threadIdx.x] = gweight;
+  group_values[1][group][threadIdx.x] = gbias;
   __syncthreads();
   if (group >= 2 || column >= b.dim) return;
   T sum = 0;
-  for (int other = 0; other < kRowsOfBlock; ++other) sum += of_group[group][other][threadIdx.x];
+  for (int other = 0; other < kRowsOfBlock; ++other) sum += group_values[group][other][threadIdx.x];
   b.partial[(2 * int64_t{blockIdx.y} + group) * b.dim + column] = sum;
 }
 
@@ -181,7 +181,7 @@ template <class T, class B>
 void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const T* normalized,
                          const T* inverse_std, const T* weight, const DropoutMask& dropout, T* gx, B* gbranch,
                          T* gweight, T* gbias) {
-  const int64_t parts = std::min((rows + kRowsOfBlock - 1) / kRowsOfBlock, kMostParts);
+  const int64_t parts = std::min((rows + kRowsOfBlock - 1) / kRowsOfBlock, kMaxParts);
   const Scratch<T> partial(parts * 2 * dim);
   const Backward<T, B> b{
       rows, dim, g, normalized, inverse_std, weight, DropoutFactors<T>(dropout), gx, gbranch, partial.data()};

@@ -7,9 +7,9 @@
 namespace tapeformer::cuda {
 namespace {
 
-// A launch takes the arrays of many parameters, by value, and gives each block a chunk of one of them.
+// A launch takes the arrays of many parameters by value. Each block handles one chunk of one array.
 constexpr int kListed = 64;
-constexpr int64_t kChunk = 8192;  // elements of a block, a multiple of a Pack
+constexpr int64_t kChunk = 8192;  // elements per block, a multiple of a Pack
 
 template <class T>
 struct List {
@@ -18,7 +18,7 @@ struct List {
   int count;
 };
 
-// Calls f(list, place of its first array among all) until all have had their turn.
+// Calls f(list, index of its first array) for lists that together hold all arrays.
 template <class T, class F>
 void for_lists(const ParameterArrays<T>* all, int64_t count, F&& f) {
   for (int64_t first = 0; first < count; first += kListed) {
@@ -63,7 +63,7 @@ __global__ void squares_kernel(List<T> list, double* partial) {
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// A block for each array of the list.
+// One block per array of the list.
 template <class T>
 __global__ void collect_squares_kernel(List<T> list, const double* partial, double* squares) {
   const int first = list.first_chunk[blockIdx.x], last = list.first_chunk[blockIdx.x + 1];
@@ -82,8 +82,8 @@ __global__ void clip_kernel(Clipping clipping, const double* squares, int64_t co
   const double all = std::sqrt(block_sum(total)) * std::fabs(scale);
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
     const double own = clipping.per_tensor ? std::sqrt(squares[i]) * std::fabs(scale) : all;
-    const double factor = clipping.largest_norm / (own + 1e-6);
-    scales[i] = clipping.largest_norm > 0 && factor < 1 ? scale * factor : scale;
+    const double factor = clipping.max_norm / (own + 1e-6);
+    scales[i] = clipping.max_norm > 0 && factor < 1 ? scale * factor : scale;
   }
   if (threadIdx.x == 0) *norm = all;
 }
@@ -105,7 +105,7 @@ struct Rule {
         adaptive(rule.adaptive) {}
 };
 
-// V elements from element i on.
+// Updates V elements from element i.
 template <int V, class T>
 __device__ void step_group(const Rule<T>& rule, const ParameterArrays<T>& arrays, T scale, int64_t i) {
   T parameter[V], gradient[V], first[V], second[V] = {};

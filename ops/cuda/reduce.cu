@@ -6,9 +6,9 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int64_t kPiece = 1 << 14;  // of a long vector: one block's share
+constexpr int64_t kPiece = 1 << 14;  // elements per block of a long vector
 
-// One block sums `size` neighbouring elements of a row, or fewer in its last piece.
+// One block sums one piece of a row of `size` elements.
 template <class From, class To>
 __global__ void sum_rows_kernel(const From* x, To* out, int64_t size, int64_t pieces) {
   const int64_t row = blockIdx.x / pieces, piece = blockIdx.x % pieces;
@@ -55,8 +55,8 @@ __global__ void scatter_kernel(const T* g, const int64_t* index, T* gx, int64_t 
 
 }  // namespace
 
-// Sums are made in double, as on the CPU: a gradient of many float32 terms needs it, and the time goes to
-// reading them.
+// Sums are computed in double, as on the CPU, for the accuracy of sums of many float32 terms. Memory limits
+// the speed.
 template <class T>
 void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
   if (inner != 1) {

@@ -7,22 +7,22 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int64_t kMostPartials = 256;
+constexpr int64_t kMaxPartials = 256;
 
-// Counts are whole numbers, so that their atomic sum has one value.
-__global__ void count_kernel(const uint8_t* counted, unsigned* count, int64_t rows) {
+// Atomic sums of integers are deterministic.
+__global__ void count_kernel(const uint8_t* row_mask, unsigned* count, int64_t rows) {
   int mine = 0;
-  for (int64_t i = first_element(); i < rows; i += element_stride()) mine += counted[i] != 0;
+  for (int64_t i = first_element(); i < rows; i += element_stride()) mine += row_mask[i] != 0;
   mine = block_sum(mine);
   if (threadIdx.x == 0) atomicAdd(count, static_cast<unsigned>(mine));
 }
 
 template <class T>
-__global__ void weights_kernel(const uint8_t* counted, const unsigned* count, T* weights, int64_t rows) {
-  const double total = counted ? static_cast<double>(*count) : static_cast<double>(rows);
+__global__ void weights_kernel(const uint8_t* row_mask, const unsigned* count, T* weights, int64_t rows) {
+  const double total = row_mask ? static_cast<double>(*count) : static_cast<double>(rows);
   const T weight = static_cast<T>(1 / (total > 0 ? total : 1));
   for (int64_t i = first_element(); i < rows; i += element_stride())
-    weights[i] = !counted || counted[i] ? weight : T{0};
+    weights[i] = !row_mask || row_mask[i] ? weight : T{0};
 }
 
 template <class T>
@@ -48,21 +48,21 @@ __global__ void multiply_by_kernel(const T* x, const T* factor, T* y, int64_t n)
   for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = x[i] * by;
 }
 
-Launch over_partials(int64_t rows, std::source_location where = std::source_location::current()) {
-  const int64_t blocks = std::min((rows + kThreads - 1) / kThreads, kMostPartials);
+Launch over_partials(int64_t rows, SourceLocation where = SourceLocation::current()) {
+  const int64_t blocks = std::min((rows + kThreads - 1) / kThreads, kMaxPartials);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, where};
 }
 
 }  // namespace
 
 template <class T>
-void row_weights(Backend, const uint8_t* counted, T* weights, int64_t rows) {
+void row_weights(Backend, const uint8_t* row_mask, T* weights, int64_t rows) {
   const Scratch<unsigned> count(1);
-  if (counted) {
+  if (row_mask) {
     fill_zero(count.data(), sizeof(unsigned));
-    launch(count_kernel, over_partials(rows), counted, count.data(), rows);
+    launch(count_kernel, over_partials(rows), row_mask, count.data(), rows);
   }
-  launch(weights_kernel<T>, over_elements(rows), counted, count.data(), weights, rows);
+  launch(weights_kernel<T>, over_elements(rows), row_mask, count.data(), weights, rows);
 }
 
 template <class T>

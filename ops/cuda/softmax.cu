@@ -7,9 +7,8 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Both forms of a row offer load (with zeros or -inf behind its end), for_each, sum, largest and store: a row
-// in the registers of a warp, and one of any width that a block leaves in memory and whose values the
-// threads read again where they need them.
+// Two forms of a row with the functions for_each, sum, largest and store: a row in the registers of a warp,
+// and a row of any width that stays in memory and is read by a block.
 template <class T, class Row>
 class NarrowRow {
  public:
@@ -74,14 +73,14 @@ class WideRow {
   int64_t dim_;
 };
 
-// The row's maximum, or 0 where every element is -inf.
+// Returns the maximum of the row, or 0 if all elements are -inf.
 template <class T, class Row>
 __device__ T shift_of(const Row& row) {
   const T largest = row.largest();
   return std::isinf(largest) ? T{0} : largest;
 }
 
-// Each pass over a row: operator()(row number, row, leads), where one thread of the row leads.
+// Passes over a row: operator()(row number, row, leads). `leads` is true in one thread of the row.
 template <class T>
 struct LogSumExp {
   const T* x;
@@ -127,7 +126,7 @@ struct LogSoftmax {
   }
 };
 
-// The row is that of g; y is read from the cache a second time.
+// The row holds g. y is read twice, the second time from the cache.
 template <class T>
 struct SoftmaxBackward {
   const T* __restrict__ y;

@@ -6,6 +6,7 @@
 
 #include "core/instances.h"
 #include "ops/cuda/tensor_tiles.h"
+#include "ops/kernels/online_softmax.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -18,10 +19,10 @@ struct SoftmaxInputs {
   const Compute<S>*log_sums, *deltas;  // (batch, heads, query_length); deltas: g . out
 };
 
-// The operands of one head, and which keys a query sees: those before limit(i), which never decreases.
+// The operands of one head. Query i sees the keys before limit(i), which does not decrease with i.
 template <class S>
 struct SoftmaxHead {
-  int64_t index, example, head, queries, keys, counted;
+  int64_t index, example, head, queries, keys, valid;
   bool causal;
   PlainRows<S> q, k, v, g;
 
@@ -31,28 +32,24 @@ struct SoftmaxHead {
         head(number % in.s.heads),
         queries(in.s.query_length),
         keys(in.s.key_length),
-        counted(keys),
+        valid(valid_length(in.s.key_lengths, number / in.s.heads, in.s.key_length)),
         causal(in.s.causal) {
-    if (in.s.key_lengths) {
-      const int64_t length = in.s.key_lengths[example];  // of a device, so that nobody has checked it
-      counted = length < 0 ? 0 : length < keys ? length : keys;
-    }
     q = {in.q.row(example, 0, head), in.q.length_stride, queries, in.s.dim};
-    k = {in.k.row(example, 0, head), in.k.length_stride, counted, in.s.dim};
-    v = {in.v.row(example, 0, head), in.v.length_stride, counted, in.s.value_dim};
+    k = {in.k.row(example, 0, head), in.k.length_stride, valid, in.s.dim};
+    v = {in.v.row(example, 0, head), in.v.length_stride, valid, in.s.value_dim};
     if (in.g.data) g = {in.g.row(example, 0, head), in.g.length_stride, queries, in.s.value_dim};
   }
   __device__ int64_t limit(int64_t query) const {
     if (query >= queries) return 0;
     const int64_t last = query + 1 + keys - queries;
-    return !causal || last > counted ? counted : last < 0 ? 0 : last;
+    return !causal || last > valid ? valid : last < 0 ? 0 : last;
   }
-  // Of a query, counted from a tile of keys.
+  // Returns the limit of a query relative to a tile of keys.
   __device__ int limit_in_tile(int64_t query, int64_t key) const {
     const int64_t left = limit(query) - key;
     return static_cast<int>(left < 0 ? 0 : left < kTokens ? left : kTokens);
   }
-  // Of the queries of a block of kTokens.
+  // Returns the largest limit of a block of kTokens queries.
   __device__ int64_t largest_limit(int64_t begin) const {
     return limit((begin + kTokens < queries ? begin + kTokens : queries) - 1);
   }
@@ -62,8 +59,8 @@ struct SoftmaxHead {
   }
 };
 
-// What dropout does to the weights of a tile of queries and keys, drawn by all threads together: eight of
-// them with one block of random bits.
+// The dropout mask of a tile of queries and keys. All threads draw it together, eight elements per block of
+// random bits.
 template <class T>
 class DroppedTile {
  public:
@@ -72,7 +69,7 @@ class DroppedTile {
   };
   __device__ DroppedTile(const DropoutFactors<T>& dropout, Kept& kept) : dropout_(dropout), kept_(kept) {}
 
-  // All threads call it; those that read the last tile may be doing so until then.
+  // Draws the mask of a tile. All threads call the function. It waits until all have read the last tile.
   template <class S>
   __device__ void draw(const SoftmaxHead<S>& head, int64_t query, int64_t key) {
     if (dropout_.threshold == 0) return;
@@ -89,7 +86,7 @@ class DroppedTile {
     }
     __syncthreads();
   }
-  // Of a query and a key of the tile.
+  // Returns the dropout multiplier of a query and a key of the tile.
   __device__ T factor(int query, int key) const {
     if (dropout_.threshold == 0) return 1;
     const unsigned bit = (phase_ + static_cast<unsigned>(query) * stride_) % 8 + static_cast<unsigned>(key);
@@ -99,10 +96,10 @@ class DroppedTile {
  private:
   const DropoutFactors<T>& dropout_;
   Kept& kept_;
-  unsigned phase_ = 0, stride_ = 0;  // of the first element and from query to query, modulo 8
+  unsigned phase_ = 0, stride_ = 0;  // index of the first element, and elements per query, modulo 8
 };
 
-// tile += rows of a times rows of b.
+// tile += a bᵀ for rows of a and b.
 template <class Tile, class Memory, class S>
 __device__ void add_row_products(Tile& tile, const Memory& memory, const PlainRows<S>& a, int64_t a_begin,
                                  const PlainRows<S>& b, int64_t b_begin) {
@@ -124,8 +121,8 @@ __device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, con
     }
 }
 
-// One block for kTokens queries of a head, the last ones, which see the most keys, first; tiles of the result
-// along y.
+// One block for kTokens queries of a head; tiles of the result along y. The last queries see the most keys
+// and come first.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* log_sums) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
@@ -155,19 +152,18 @@ __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* l
         score = scores.column(j) < limit ? scale * score : -kInfinity;
         largest = Larger::of(largest, score);
       }
-      largest = Larger::of(maximum[i], Scores::template row_reduce<Larger>(largest));
-      const T shift = largest == -kInfinity ? T{0} : largest, rescale = std::exp(maximum[i] - shift);
+      const auto update = update_online_softmax(maximum[i], Scores::template row_reduce<Larger>(largest));
       T total = 0;
 #pragma unroll(kUnrolled <T>)
       for (int j = 0; j < kColumnsEach; ++j) {
         T& score = scores.elements[i][j];
-        score = std::exp(score - shift);
+        score = std::exp(score - update.shift);
         total += score;
         score *= dropped.factor(scores.row(i), scores.column(j));
       }
-      maximum[i] = largest;
-      sum[i] = rescale * sum[i] + Scores::template row_reduce<Plus>(total);
-      for (T& element : result.elements[i]) element *= rescale;
+      maximum[i] = update.maximum;
+      sum[i] = update.rescale * sum[i] + Scores::template row_reduce<Plus>(total);
+      for (T& element : result.elements[i]) element *= update.rescale;
     }
     add_products_of(result, scores, memory, [&](int d, int j) { return head.v.at(key + d, column + j); });
   }
@@ -182,8 +178,8 @@ __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* l
              head.queries, in.s.value_dim);
 }
 
-// probability, which is q . k, becomes that of the key times the factor of dropout, and gradient, which is
-// g . v, that of q . k.
+// Replaces `probability` = q . k by the probability of the key times the dropout multiplier, and `gradient` =
+// g . v by the gradient of q . k.
 template <class T>
 __device__ void score_gradient(T scale, T factor, bool seen, T log_sum, T delta, T& probability,
                                T& gradient) {
@@ -251,7 +247,7 @@ __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, 
   typename Tiles::template Tile<kTokens, kWidth> to_key, to_value;
   const bool wants_key = gk && column < in.s.dim, wants_value = gv && column < in.s.value_dim;
   const int64_t first = head.first_query_seeing(begin) / kTokens * kTokens;
-  const int64_t end = begin < head.counted ? head.queries : 0;
+  const int64_t end = begin < head.valid ? head.queries : 0;
   for (int64_t query = first; query < end; query += kTokens) {
     dropped.draw(head, query, begin);
     Scores scores, gradients;

@@ -3,17 +3,18 @@
 
 #include "core/cuda/kernel.h"
 #include "core/instances.h"
+#include "ops/kernels/online_softmax.h"
 #include "ops/kernels/softmax_attention.h"
 
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int kStepKeys = 256;  // keys between two looks at the maximum, and threads
+constexpr int kStepKeys = 256;  // keys per update of the maximum, and threads
 
-// One block for each head. Scores are worked out by a warp for each key; then threads lie along the columns
-// of the values, `groups` keys at a time.
+// One block per head. One warp per key computes its score. Then the threads cover the columns of the values,
+// for `groups` keys at a time.
 template <class T>
-__global__ void step_kernel(SoftmaxAttentionShape s, StepNumber last, AttentionRows<const T> q,
+__global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last, AttentionRows<const T> q,
                             AttentionRows<const T> new_key, AttentionRows<const T> new_value,
                             AttentionRows<T> k, AttentionRows<T> v, int64_t columns, AttentionRows<T> out) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
@@ -43,15 +44,14 @@ __global__ void step_kernel(SoftmaxAttentionShape s, StepNumber last, AttentionR
     }
     __syncthreads();
     const T score = thread < count ? weights[thread] : -kInfinity;
-    const T largest = Larger::of(maximum, block_max(score));
-    const T shift = largest == -kInfinity ? T{0} : largest;
-    const T weight = std::exp(score - shift), rescale = std::exp(maximum - shift);
+    const auto update = update_online_softmax(maximum, block_max(score));
+    const T weight = std::exp(score - update.shift);
     weights[thread] = weight;
-    sum = rescale * sum + block_sum(weight);
-    maximum = largest;
+    sum = update.rescale * sum + block_sum(weight);
+    maximum = update.maximum;
     if (group < groups)
       for (int64_t m = thread % columns; m < s.value_dim; m += columns) {
-        T result = rescale * results[group * s.value_dim + m];
+        T result = update.rescale * results[group * s.value_dim + m];
         for (int64_t j = group; j < count; j += groups)
           result += weights[j] * v.row(example, begin + j, head)[m];
         results[group * s.value_dim + m] = result;
@@ -73,7 +73,7 @@ void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRo
                             AttentionRows<T> v, AttentionRows<T> out) {
   const int64_t columns = std::min<int64_t>(s.value_dim, kStepKeys);
   const size_t shared = static_cast<size_t>(kStepKeys / columns * s.value_dim) * sizeof(T);
-  launch(step_kernel<T>, over_rows(s.batch * s.heads, kStepKeys, shared), s, StepNumber(s.key_length - 1), q,
+  launch(step_kernel<T>, over_rows(s.batch * s.heads, kStepKeys, shared), s, GraphStep(s.key_length - 1), q,
          key, value, k, v, columns, out);
 }
 

@@ -1,5 +1,6 @@
-// Tiles that are multiplied on the tensor cores: factors rounded to bfloat16, or to the sum of two of them,
-// sums in float32. A warp has 16 rows of a tile and multiplies 16 x 16 x 8 elements at a time.
+// Tiles that are multiplied on tensor cores: operands rounded to bfloat16, or to a sum of two bfloat16
+// numbers, with float32 sums. A warp holds 16 rows of a tile and multiplies 16 x 16 x 8 elements per
+// instruction.
 #pragma once
 
 #include <bit>
@@ -11,12 +12,12 @@ namespace tapeformer::cuda {
 
 inline constexpr int kTensorWarps = 4;
 inline constexpr int kTensorThreads = kTensorWarps * kWarp;
-// Pairs of terms from row to row of a slice: lanes that read a fragment, and those that fill, meet different
-// banks.
+// Pairs of terms per row of a slice. The padding avoids bank conflicts when fragments are read and slices
+// filled.
 template <int kDepth>
 inline constexpr int kPairStride = kDepth / 2 + 4;
 
-// kParts bfloat16 add up to a factor: one, or two, which have 16 of the 24 bits of a float32.
+// An operand is a sum of kParts bfloat16 numbers. Two of them hold 16 of the 24 mantissa bits of a float32.
 template <int kParts>
 struct TensorMemory {
   static constexpr size_t kSliceBytes = 2 * kParts * kTokens * kPairStride<kSliceDepth> * sizeof(uint32_t);
@@ -27,7 +28,7 @@ struct TensorMemory {
       : left(dynamic_shared<uint32_t>()), right(left + kParts * kTokens * kPairStride<kSliceDepth>) {}
 };
 
-// The pair itself, or what is left of the numbers after its rounding.
+// Returns the rounded pair (part 0) or the rounded remainder (part 1).
 __device__ inline uint32_t part_of_pair(float first, float second, int part) {
   const uint32_t pair = bfloat16_pair(first, second);
   return part == 0 ? pair : bfloat16_pair(first - first_of_pair(pair), second - second_of_pair(pair));
@@ -44,7 +45,7 @@ struct TensorTile {
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / kWarp; }
   __device__ static int row(int i) { return warp() % kWarpRows * 16 + lane() / 4 + 8 * i; }
   __device__ static int column(int j) { return first_column() + j / 2 * 8 + lane() % 4 * 2 + j % 2; }
-  // One of the threads that share rows, which are those of a tile as high as the block's warps.
+  // Returns true in one of the threads that share rows. Requires kWarpColumns == 1.
   __device__ static bool first_of_row() { return lane() % 4 == 0; }
   template <class Operation>
   __device__ static float row_reduce(float value) {
@@ -54,7 +55,7 @@ struct TensorTile {
     return value;
   }
 
-  // += left right, 16 terms of slices of kDepth that begin at `first`.
+  // Adds the product of 16 terms of slices of depth kDepth, from term `first`.
   template <int kDepth>
   __device__ void add_product(const LeftFragment& left, const uint32_t* right, int first) {
     right += (first_column() + lane() / 4) * kPairStride<kDepth> + first / 2 + lane() % 4;
@@ -69,7 +70,7 @@ struct TensorTile {
     const uint32_t* const below = left + 8 * kPairStride<kDepth>;
     return {{left[0], below[0], left[4], below[4]}};
   }
-  // Of the tile itself, of columns first to first + 15, as a left factor.
+  // Returns columns first to first + 15 of this tile as a left operand.
   __device__ LeftFragment part_of(int first, int part) const {
     static_assert(kWarpColumns == 1);
     const int j = first / 4;
@@ -85,12 +86,12 @@ struct TensorTile {
   }
 };
 
-// Words from part to part of a slice.
+// The words of one part of a slice.
 template <int kSize, int kDepth>
 inline constexpr int kPartStride = kSize* kPairStride<kDepth>;
 
-// The parts of slice[i][d] = element(d, i) for d < kDepth, i < kSize. A warp takes 8 neighbouring terms of 8
-// rows: of float32 a whole sector of memory, whichever of the two it lies along.
+// Fills slice[i][d] = element(d, i) for d < kDepth, i < kSize, in parts. A warp handles 8 adjacent terms of 8
+// rows: whole memory sectors of float32 for either memory order.
 template <int kSize, int kDepth, int kParts, class F>
 __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   const int thread = static_cast<int>(threadIdx.x), pair = thread % 4, i = thread / 4 % 8;
@@ -106,8 +107,7 @@ __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   }
 }
 
-// tile += 16 terms from `first` on of the left factor, which left(part) gives, times a slice. Of the products
-// of parts, that of the two small ones is left out.
+// Adds 16 terms from `first`: left(part) times a slice. The product of the two remainders is omitted.
 template <int kDepth, int kParts, int kRows, int kColumns, class Left>
 __device__ void add_parts(TensorTile<kRows, kColumns>& tile, Left left, const uint32_t* right, int first) {
 #pragma unroll
@@ -176,7 +176,7 @@ struct TensorTilesOf {
   using Tile = TensorTile<kRows, kColumns>;
 };
 using TensorTiles = TensorTilesOf<1>;
-// With three products for one, for sums that cancel.
+// Operands in two parts, with three products each, for sums in which terms cancel.
 using SplitTensorTiles = TensorTilesOf<2>;
 
 // The kind of tiles for tensors of S.

@@ -1,12 +1,12 @@
-// Products of matrices whose operands are made as they are read, by one block of threads: what the attention
-// kernels consist of. The terms of a sum pass through shared memory a slice at a time, and each thread keeps
-// a few elements of the result in registers. Kernels are written once, over a kind of tiles: PlainTiles
-// multiply in the type of their elements, TensorTiles (tensor_tiles.h) on the tensor cores. A kind has
+// Matrix products by one block of threads, whose operands are computed while they are read. The attention
+// kernels are built on them. The terms of a sum pass through shared memory in slices, and each thread keeps a
+// few elements of the result in registers. Kernels are templates over a kind of tiles: PlainTiles multiply in
+// the type of their elements, TensorTiles (tensor_tiles.h) on tensor cores. A kind has
 //   Value    the type of elements
-//   Stored   that of the tensors that the operands come from
+//   Stored   the type of the elements of the tensors
 //   kThreads of a block
 //   Memory   slices in dynamic shared memory: kSliceBytes, or kBytes where add_products_of is called
-//   Tile<kRows, kColumns>   what one thread has of a tile: elements[i][j] in row(i) and column(j)
+//   Tile<kRows, kColumns>   the elements of a tile in one thread: elements[i][j] in row(i) and column(j)
 // and add_products and add_products_of for its tiles.
 #pragma once
 
@@ -22,8 +22,8 @@ inline constexpr int kTileEdge = 16;    // threads along either side of a tile
 inline constexpr int kTokens = 64;      // queries or keys of a tile
 inline constexpr int kSliceDepth = 32;  // terms of the sums that are in shared memory at a time
 
-// Elements from row to row of a tile or slice of kSize columns in shared memory: rows stay aligned for vector
-// loads, and the lanes of a fill along the depth meet different banks.
+// The row stride of a tile or slice of kSize columns in shared memory. It keeps rows aligned for vector loads
+// and avoids bank conflicts when a slice is filled along the depth.
 template <int kSize>
 inline constexpr int kTileStride = kSize + 4;
 template <int kSize>
@@ -50,9 +50,9 @@ struct PlainTile {
 
   __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / kTileEdge * kRowsEach + i; }
   __device__ static int column(int j) { return static_cast<int>(threadIdx.x) % kTileEdge * kColumnsEach + j; }
-  // One of the threads that share rows.
+  // Returns true in one of the threads that share rows.
   __device__ static bool first_of_row() { return threadIdx.x % kTileEdge == 0; }
-  // Reduction over the threads that share rows; each of them gets the result.
+  // Reduces over the threads that share rows. Each of them gets the result.
   template <class Operation>
   __device__ static T row_reduce(T value) {
     for (int bits = kTileEdge / 2; bits > 0; bits /= 2)
@@ -60,7 +60,7 @@ struct PlainTile {
     return value;
   }
 
-  // += the sum over d < depth of left[d][row] right[d][column].
+  // Adds the sum over d < depth of left[d][row] right[d][column].
   __device__ void add_product(const T* left, const T* right, int depth) {
     left += row(0);
     right += column(0);
@@ -74,7 +74,7 @@ struct PlainTile {
         for (int j = 0; j < kColumnsEach; ++j) elements[i][j] += a.values[i] * b.values[j];
     }
   }
-  // target[column][row], as the left operand of add_product.
+  // Writes target[column][row], the left operand of add_product.
   __device__ void store_transposed(T* target) const {
 #pragma unroll(kUnrolled <T>)
     for (int j = 0; j < kColumnsEach; ++j) {
@@ -92,10 +92,10 @@ struct PlainTile {
   };
 };
 
-// How the lanes of a warp ask for the elements of an operand: the order in which it lies in memory.
+// The memory order of an operand, which determines the elements that the lanes of a warp read together.
 enum class Lanes { along_depth, along_tile };
 
-// slice[d][i] = element(d, i) for d < kSliceDepth, i < kSize.
+// Fills slice[d][i] = element(d, i) for d < kSliceDepth, i < kSize.
 template <Lanes kLanes, int kSize, class T, class F>
 __device__ void fill_slice(T* slice, F element) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -103,7 +103,7 @@ __device__ void fill_slice(T* slice, F element) {
     for (int e = thread; e < kSliceDepth * kSize; e += kTileThreads)
       slice[e / kSize * kTileStride<kSize> + e % kSize] = element(e / kSize, e % kSize);
   } else {
-    // A warp takes 4 rows of 8 neighbouring elements: whole sectors of memory, and 32 different banks.
+    // A warp handles 4 rows of 8 adjacent elements: whole memory sectors, and 32 different banks.
     const int d = thread % 8, i = thread / 8 % 4, warp = thread / kWarp;
     constexpr int kGroups = kSliceDepth / 8;
     for (int part = warp; part < kGroups * kSize / 4; part += kTileThreads / kWarp) {
@@ -118,10 +118,10 @@ struct NothingMore {
   __device__ void operator()(int64_t, int, const Left&) const {}
 };
 
-// tile += the sum over d < depth of left(d, row) right(d, column). All threads of the block call it; the
-// slices may be in use until it is called, and are after it. each_slice(first d, count, element) runs while
-// the slices are filled; element(i, row) is left(first d + i, row). Operands are asked for a depth beyond the
-// last, for which they give zero.
+// Adds to the tile the sum over d < depth of left(d, row) right(d, column). All threads of the block call the
+// function. It synchronises before it writes the slices, and not after it reads them. each_slice(first d,
+// count, element) runs after each slice is filled; element(i, row) is left(first d + i, row). The operands
+// return zero for d beyond the depth.
 template <Lanes kLeft, Lanes kRight, class T, int kRows, int kColumns, class Left, class Right,
           class EachSlice = NothingMore>
 __device__ void add_products(PlainTile<T, kRows, kColumns>& tile, const PlainMemory<T>& memory, int64_t depth,
@@ -137,12 +137,12 @@ __device__ void add_products(PlainTile<T, kRows, kColumns>& tile, const PlainMem
   }
 }
 
-// tile += the sum over d < kTokens of weights[row][d] right(d, column).
+// Adds to the tile the sum over d < kTokens of weights[row][d] right(d, column).
 template <class T, int kRows, int kColumns, class Right>
 __device__ void add_products_of(PlainTile<T, kRows, kColumns>& tile,
                                 const PlainTile<T, kRows, kTokens>& weights, const PlainMemory<T>& memory,
                                 Right right) {
-  __syncthreads();  // the weights of before have been read
+  __syncthreads();  // all threads have read the previous weights
   weights.store_transposed(memory.weights);
   for (int begin = 0; begin < kTokens; begin += kSliceDepth) {
     __syncthreads();
@@ -162,7 +162,7 @@ struct PlainTiles {
   using Tile = PlainTile<T, kRows, kColumns>;
 };
 
-// Rows of one head; zeros behind `count` and `width`.
+// Rows of one head. Elements beyond `count` and `width` are zero.
 template <class S>
 struct PlainRows {
   const S* data = nullptr;
@@ -175,24 +175,24 @@ struct PlainRows {
   }
 };
 
-// Calls f with the columns of the tiles that make up a result of this width, as a constant. Double has one
-// width, as kUnrolled says.
+// Calls f with the number of columns of the tiles for a result of this width, as a constant. Double uses one
+// width to save compile time.
 template <class T, class F>
 void with_tile_width(int64_t width, F&& f) {
   if constexpr (sizeof(T) == sizeof(float))
     if (width <= 32) return f(std::integral_constant<int, 32>{});
   f(std::integral_constant<int, 64>{});
 }
-// How many tiles that takes.
+// Returns the number of tiles that cover `size`.
 inline int64_t tiles_of(int64_t size, int64_t tile) {
   return (size + tile - 1) / tile;
 }
 
-// One warp for each row: dots (batch, heads, length) = sign a . b over rows of `dim` elements, times factors
-// of the same shape as dots unless that is nullptr.
+// Computes dots (batch, heads, length) = sign * multipliers * (a . b) over rows of `dim` elements, one warp
+// per row. multipliers has the shape of dots; null means ones.
 template <class A, class B, class T = Compute<A>>
-__global__ void row_dots_kernel(AttentionRows<const A> a, AttentionRows<const B> b, const T* factors, T sign,
-                                int64_t length, int64_t heads, int64_t dim, int64_t count, T* dots) {
+__global__ void row_dots_kernel(AttentionRows<const A> a, AttentionRows<const B> b, const T* multipliers,
+                                T sign, int64_t length, int64_t heads, int64_t dim, int64_t count, T* dots) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int64_t i = first_element() / kWarp; i < count; i += element_stride() / kWarp) {
     const int64_t head = i % heads, position = i / heads % length, example = i / heads / length;
@@ -202,15 +202,15 @@ __global__ void row_dots_kernel(AttentionRows<const A> a, AttentionRows<const B>
     for (int64_t d = lane; d < dim; d += kWarp) sum += convert_element<T>(x[d]) * convert_element<T>(y[d]);
     sum = warp_reduce<Plus>(sum);
     const int64_t target = (example * heads + head) * length + position;
-    if (lane == 0) dots[target] = sign * sum * (factors ? factors[target] : T{1});
+    if (lane == 0) dots[target] = sign * sum * (multipliers ? multipliers[target] : T{1});
   }
 }
 template <class A, class B>
-void row_dots(AttentionRows<const A> a, AttentionRows<const B> b, const Compute<A>* factors, Compute<A> sign,
-              int64_t batch, int64_t length, int64_t heads, int64_t dim, Compute<A>* dots) {
+void row_dots(AttentionRows<const A> a, AttentionRows<const B> b, const Compute<A>* multipliers,
+              Compute<A> sign, int64_t batch, int64_t length, int64_t heads, int64_t dim, Compute<A>* dots) {
   const int64_t count = batch * length * heads;
-  launch(row_dots_kernel<A, B>, over_elements(count * kWarp), a, b, factors, sign, length, heads, dim, count,
-         dots);
+  launch(row_dots_kernel<A, B>, over_elements(count * kWarp), a, b, multipliers, sign, length, heads, dim,
+         count, dots);
 }
 
 }  // namespace tapeformer::cuda

@@ -1,4 +1,4 @@
-// Rows that a warp holds in its registers.
+// Rows in the registers of a warp.
 #pragma once
 
 #include <type_traits>
@@ -8,8 +8,8 @@
 
 namespace tapeformer::cuda {
 
-// V elements that lie together, on their way from or into memory of another type or the same. V is 1 or the
-// size of a Pack of T.
+// V adjacent elements in memory. load_group and store_group convert between the types of memory and
+// registers. V is 1 or the size of a Pack of T.
 template <int V, class S>
 struct alignas(V * sizeof(S)) Group {
   S values[V];
@@ -28,19 +28,19 @@ __device__ void store_group(S* to, const T* values) {
   *reinterpret_cast<Group<V, S>*>(to) = group;
 }
 
-// K elements in each lane, in groups of V that lie together: 1, or the size of a Pack, for which rows must
-// begin at multiples of 16 bytes and have a multiple of V elements.
+// K elements per lane, in groups of V adjacent elements. V is 1 or the size of a Pack. Packs require rows
+// that are aligned to 16 bytes and have a multiple of V elements.
 template <class T, int V, int K>
 struct WarpRow {
   static constexpr int kGroup = V;
-  static constexpr int kWidest = K * kWarp;
+  static constexpr int kMaxWidth = K * kWarp;
   T values[K];
 
-  // The first column of group `group` of this lane.
+  // Returns the first column of group `group` in this lane.
   __device__ static int column(int group) {
     return (group * kWarp + static_cast<int>(threadIdx.x % kWarp)) * V;
   }
-  // f(index of the value, column) for the elements of a row of `dim`.
+  // Calls f(index of the value, column) for the elements of a row of `dim`.
   template <class F>
   __device__ static void for_each(int dim, F&& f) {
 #pragma unroll(kUnrolled <T>)
@@ -63,7 +63,7 @@ struct WarpRow {
     for (int group = 0; group < K / V; ++group)
       if (const int c = column(group); c < dim) store_group<V>(row + c, values + group * V);
   }
-  // Multiplies by what dropout does to the row that begins at `first`.
+  // Applies dropout to the row that begins at element `first`.
   __device__ void drop(const DropoutFactors<T>& factors, int64_t first, int dim) {
 #pragma unroll(kUnrolled <T>)
     for (int group = 0; group < K / V; ++group) {
@@ -79,10 +79,11 @@ struct WarpRow {
 
 inline constexpr int kRowsOfBlock = 8;  // blocks of 8 warps
 
-// A warp for each of n rows, or fewer that go over them in strides: warp_of_grid(), warps_of_grid().
-inline Launch over_warp_rows(int64_t n, int64_t most_blocks = 1 << 20,
-                             std::source_location where = std::source_location::current()) {
-  const int64_t blocks = std::min((n + kRowsOfBlock - 1) / kRowsOfBlock, most_blocks);
+// Returns a launch with one warp per row, or fewer warps that loop over the rows (warp_of_grid,
+// warps_of_grid).
+inline Launch over_warp_rows(int64_t n, int64_t max_blocks = 1 << 20,
+                             SourceLocation where = SourceLocation::current()) {
+  const int64_t blocks = std::min((n + kRowsOfBlock - 1) / kRowsOfBlock, max_blocks);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kWarp * kRowsOfBlock), 0, where};
 }
 __device__ inline int64_t warp_of_grid() {
@@ -97,12 +98,12 @@ bool aligned_to_packs(const T*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-// Calls f(WarpRow<T, V, K>{}) with the narrowest type that holds rows of `dim`; false where none does.
-// `aligned` says that the arrays begin at multiples of 16 bytes. Rows that Packs do not fit are held while
-// they are short: the widest types are most of what there is to compile.
+// Calls f(WarpRow<T, V, K>{}) with the narrowest type for rows of `dim` elements, or returns false if there
+// is none. `aligned`: all arrays are aligned to 16 bytes. Rows without Packs are supported up to 8 * kWarp
+// elements, to save compile time.
 template <class T, class F>
 bool with_warp_row(int64_t dim, bool aligned, F&& f) {
-  if constexpr (sizeof(T) > sizeof(float)) {  // one of them: see kUnrolled
+  if constexpr (sizeof(T) > sizeof(float)) {  // a single type: see kUnrolled
     if (dim > 32 * kWarp) return false;
     f(WarpRow<T, 1, 32>{});
     return true;

@@ -1,4 +1,4 @@
-// What the attention ops share: checks of their inputs, and access to them through strides.
+// Shared functions of the attention ops: checks of inputs, and access through strides.
 #pragma once
 
 #include <vector>
@@ -9,22 +9,22 @@
 namespace tapeformer {
 
 // Throws ShapeError unless q (batch, query_length, heads, dim), k (batch, key_length, heads, dim), v (batch,
-// key_length, heads, value_dim) fit each other in shape, dtype and device and dim, value_dim > 0.
+// key_length, heads, value_dim) match in shape, dtype and device, and dim and value_dim are positive.
 void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v);
-// The same for one token: q, k (batch, heads, dim), v and out (batch, heads, value_dim), last dimensions
-// contiguous.
+// Throws ShapeError unless q, k (batch, heads, dim), v and out (batch, heads, value_dim) match and their last
+// dimensions are contiguous.
 void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
                           const Tensor& out);
-// key_lengths as a contiguous (batch,) int64 tensor of values in [0, key_length] on the device; undefined
-// stays undefined. Values that are on a device already are not looked at, because that would wait for it:
-// kernels take what is outside for the nearer end.
+// Returns key_lengths as a contiguous int64 tensor (batch,) on the device, or an undefined tensor if it is
+// undefined. Values on the CPU must be in [0, key_length]. Values on a CUDA device are not checked, because
+// that would wait; kernels clamp values that are out of range.
 Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, int64_t batch, int64_t key_length,
                            Device device);
 
-// The tensor itself when its last dimension is contiguous, else a contiguous copy (recorded).
+// Returns x if its last dimension is contiguous, otherwise a contiguous copy. The copy is recorded.
 Tensor contiguous_features(const Tensor& x);
 
-// x (batch, length, heads, dim), or (batch, heads, dim) for one token.
+// Returns the rows of x (batch, length, heads, dim), or of x (batch, heads, dim) for one token.
 template <class T>
 AttentionRows<T> attention_rows(const Tensor& x) {
   const Shape& strides = x.strides();

@@ -1,4 +1,4 @@
-// What the attention kernels share: how they read (batch, length, heads, dim) tensors.
+// Types that the attention kernels share.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,7 @@ struct AttentionRows {
   }
 };
 
-// Targets of the gradients: gq, gk and gv, contiguous in the shapes of q, k and v; nullptr where not
-// wanted.
+// The targets of the gradients, contiguous in the shapes of q, k and v. A null target is not computed.
 template <class T>
 struct AttentionGradients {
   T* gq = nullptr;
@@ -28,7 +27,15 @@ struct AttentionGradients {
   T* gv = nullptr;
 };
 
-// The rows of a contiguous tensor.
+// Returns the valid length of example `index`: `length` without lengths, otherwise lengths[index] clamped to
+// [0, length]. Lengths on a CUDA device are not checked elsewhere.
+TAPEFORMER_HOST_DEVICE inline int64_t valid_length(const int64_t* lengths, int64_t index, int64_t length) {
+  if (!lengths) return length;
+  const int64_t value = lengths[index];
+  return value < 0 ? 0 : value < length ? value : length;
+}
+
+// Returns the rows of a contiguous tensor.
 template <class T>
 TAPEFORMER_HOST_DEVICE AttentionRows<T> contiguous_rows(T* data, int64_t length, int64_t heads, int64_t dim) {
   return {data, length * heads * dim, heads * dim, dim};

@@ -1,4 +1,4 @@
-// Classes drawn from rows of logits (ops/class_sampling.h).
+// Sampling of classes from rows of logits (ops/class_sampling.h).
 #pragma once
 
 #include <cmath>
@@ -9,8 +9,8 @@
 
 namespace tapeformer {
 
-// What the largest of a row is looked for: the logit with Gumbel noise, or without noise. In double on both
-// machines, so that they draw the same classes.
+// The score whose maximum in a row selects the class: the logit with Gumbel noise, or the logit alone
+// (`greedy`). Both backends compute it in double, so that they draw the same classes.
 struct ClassScore {
   RandomStream stream;
   int64_t first, classes;
@@ -26,14 +26,14 @@ struct ClassScore {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // logits (rows, score.classes); out (rows,): the first class of the largest score, 0 where none is a
-    // number
+    // logits (rows, score.classes); out (rows,): the first class with the largest score, or 0 if all scores
+    // are NaN.
     template <class T>
     void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, uint8_t* out);
 
-    // Token number `position`, which on a device is a StepNumber, of sequences that are kept as columns
-    // (length, batch): the first `given` are brought to tokens (batch,), the others come from there.
-    void advance_tokens(Backend, int64_t batch, int64_t position, int64_t given, uint8_t* columns,
+    // Copies row `position` of columns (length, batch) to tokens (batch,) for the first `prefix` positions,
+    // and tokens to the row for later positions. On CUDA the position is a GraphStep.
+    void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,
                         uint8_t* tokens);
 
 )

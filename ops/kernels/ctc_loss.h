@@ -1,4 +1,4 @@
-// CTC loss (ops/ctc_loss.h) of a batch of utterances, each by itself.
+// CTC loss (ops/ctc_loss.h) of a batch of independent utterances.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ struct CtcShape {
   int64_t blank;
 };
 
-// Labels of an utterance with a blank before, between and after them are its states: 2 labels + 1. A path
-// stays in a state, goes to the next one, or skips the blank between two labels that differ.
+// The states of an utterance are its labels with a blank before, between and after them: 2 * labels + 1
+// states. A path stays in a state, moves to the next state, or skips the blank between two different labels.
 //
-// Logarithms of impossible events are finite, so that their differences are numbers: kNever for states that
-// no path reaches, kUnlikeliest for classes of probability zero.
-inline constexpr double kCtcNever = -1e30, kCtcUnlikeliest = -1e22;
+// Log-probabilities of zero are finite, so that their differences are numbers: kCtcImpossible for states that
+// no path reaches, and kCtcMinLogProbability for classes of probability zero.
+inline constexpr double kCtcImpossible = -1e30, kCtcMinLogProbability = -1e22;
 
-// States that lie on some whole path at frame t of `frames`.
+// The states that complete paths can have at frame t of `frames`.
 struct CtcSpan {
   int64_t begin, end;
 };
@@ -31,13 +31,13 @@ TAPEFORMER_HOST_DEVICE inline CtcSpan ctc_span(int64_t t, int64_t frames, int64_
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // losses (batch,): negative log-likelihoods, 0 where counted[b] is 0. gradient (batch, frames, classes),
-    // or null: their derivatives times `scale`, zero beyond the frame lengths and where counted[b] is 0.
-    // Counted pairs have enough frames for their labels.
+    // losses (batch,): negative log-likelihoods. gradient (batch, frames, classes), or null: their
+    // derivatives times `scale`, zero beyond the frame lengths. feasible_mask[b] is 1 if utterance b has
+    // enough frames for its labels; otherwise its loss and gradient are 0.
     template <class T> void ctc_loss(Backend, const CtcShape& shape, const T* logits,
                                      const int64_t* frame_lengths, const int64_t* labels,
-                                     const int64_t* label_lengths, const uint8_t* counted, T scale, T* losses,
-                                     T* gradient);
+                                     const int64_t* label_lengths, const uint8_t* feasible_mask, T scale,
+                                     T* losses, T* gradient);
 
 )
 

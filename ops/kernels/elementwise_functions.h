@@ -1,7 +1,7 @@
-// The function objects of elementwise kernels, the same on both machines. A unary one has value(x) and
-// slope(x, y), the derivative at x where y = value(x); a binary one has value(a, b) and the partial
-// derivatives slope_a and slope_b. Math is the machine's mathematics: VectorMath (core/cpu/vector_math.h) or
-// DeviceMath (core/cuda/kernel.h).
+// The function objects of elementwise kernels, shared by both backends. A unary function has value(x) and
+// slope(x, y), the derivative at x where y = value(x). A binary function has value(a, b) and the partial
+// derivatives slope_a and slope_b. Math is VectorMath (core/cpu/vector_math.h) or DeviceMath
+// (core/cuda/kernel.h).
 #pragma once
 
 #include "core/host_device.h"

@@ -9,26 +9,26 @@
 
 namespace tapeformer {
 
-// The factors may have another type than the result: on a device, bfloat16 with float32.
-template <class T, class Factor = T>
+// The operands may have another type than the result: on CUDA, bfloat16 operands with a float32 result.
+template <class T, class Operand = T>
 struct Gemm {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0;
   Compute<T> alpha = 1;
-  const Factor* a = nullptr;
+  const Operand* a = nullptr;
   int64_t lda = 0;
-  const Factor* b = nullptr;
+  const Operand* b = nullptr;
   int64_t ldb = 0;
-  Compute<T> beta = 0;  // 0: c is not read
+  Compute<T> beta = 0;  // with beta = 0, c is not read
   T* c = nullptr;
   int64_t ldc = 0;
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // On the CPU, inside a parallel region the product runs in the calling thread.
+    // Inside a parallel region on the CPU, the product runs in the calling thread.
     template <class T> void gemm(Backend, const Gemm<T>& product);
-    // `count` products whose matrices lie at constant distances, given in elements (0: shared).
+    // `count` products of matrices at constant distances in elements. A distance of 0 shares the matrix.
     template <class T> void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a,
                                          int64_t stride_b, int64_t stride_c);
 
@@ -36,7 +36,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
 namespace cuda {
 
-// Sums in float32; also gemm<BFloat16>.
+// Sums are float32, also in gemm<BFloat16>.
 void gemm(Backend, const Gemm<float, BFloat16>& product);
 
 }  // namespace cuda

@@ -31,7 +31,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                              int64_t rows, int64_t count, int64_t dim);
 
     // out (batch, value_dim + position_dim): table[tokens[b]], then positions[position]; to all of it
-    // added[position] is added, unless that is null. On a device the position is a StepNumber.
+    // added[position] is added, unless that is null. On a device the position is a GraphStep.
     template <class T, class Index>
     void embed_rows(Backend, const T* table, int64_t rows, const Index* tokens, const T* positions,
                     const T* added, int64_t position, T* out, int64_t batch, int64_t value_dim,

@@ -18,16 +18,18 @@ struct LinearShape {
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // `pre`, (rows, out) or null, receives x wᵀ + bias, which the gradient of gelu needs; on a device gelu
-    // always needs it. X and Y are one type, but on a device x and w may be bfloat16, and then y that or
-    // float32.
+    // always needs it. X and Y are the same type; on CUDA devices X may be bfloat16 and Y bfloat16 or
+    // float32. The kernel rounds float32 operands of the products to bfloat16 if X is bfloat16 or the
+    // precision of the device says so.
     template <class X, class Y>
-    void linear_forward(Backend, const LinearShape& shape, const X* x, const X* w, const Compute<X>* bias,
-                        Activation activation, const DropoutMask& dropout, Y* pre, Y* y);
+    void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute<X>* w,
+                        const Compute<X>* bias, Activation activation, const DropoutMask& dropout, Y* pre,
+                        Y* y);
 
     // Gradients from g (rows, out); each of gx (rows, in), gw (out, in), gbias (out,) may be null. `y` is
     // read for relu, `pre` for gelu.
     template <class X, class Y>
-    void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const X* w,
+    void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
                          Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,
                          Compute<X>* gw, Compute<X>* gbias);
 
@@ -35,13 +37,13 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
 namespace cpu {
 
-// Weights in panels, for products with the same w again and again. `packed_weight_size` is in elements.
+// Packed weights, for repeated products with the same w. packed_weight_size() returns elements.
 template <class T>
 int64_t packed_weight_size(const LinearShape& shape);
 template <class T>
 void pack_weight(const LinearShape& shape, const T* w, T* packed);
-// The fewest rows that linear_forward_packed takes.
-int64_t fewest_packed_rows();
+// Returns the minimum number of rows of linear_forward_packed.
+int64_t min_packed_rows();
 template <class T>
 void linear_forward_packed(const LinearShape& shape, const T* x, const T* packed, const T* bias,
                            Activation activation, T* pre, T* y);

@@ -20,8 +20,8 @@ enum class FeatureMap {
 struct LinearAttentionShape {
   int64_t batch = 0, query_length = 0, key_length = 0, heads = 0, dim = 0, value_dim = 0;
   bool causal = false;  // query_length == key_length then
-  const int64_t* key_lengths =
-      nullptr;  // (batch,), in [0, key_length]; later keys do not count. nullptr: all count
+  // (batch,), in [0, key_length]; later keys are masked. nullptr: no key is masked.
+  const int64_t* key_lengths = nullptr;
   FeatureMap feature_map = FeatureMap::elu_plus_one;
   double eps = 1e-6;
 };
@@ -44,7 +44,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // One token of the causal form, equations 18 to 20 of the paper: kv (batch, heads, dim, value_dim) and
     // key_sum (batch, heads, dim), contiguous, take in k and v, then q reads them. q, k, v and out have
-    // length 1. Of the shape, lengths, causal and key_lengths are not used. Allocates nothing.
+    // length 1. The kernel ignores the lengths, causal and key_lengths of the shape, and
+    // allocates no memory.
     template <class T>
     void linear_attention_step(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,

@@ -1,13 +1,13 @@
-// One component of the discretised mixture of logistics, the same on both machines. Math is the machine's
-// mathematics, as in ops/kernels/elementwise_functions.h.
+// One component of the discretised mixture of logistics, for both backends. Math: see
+// ops/kernels/elementwise_functions.h.
 #pragma once
 
 #include "core/host_device.h"
 
 namespace tapeformer {
 
-inline constexpr double kMinLogisticScale = -7;  // of log-scales
-// Below it the density stands for the difference of two sigmoids.
+inline constexpr double kMinLogisticScale = -7;  // minimum of log-scales
+// Below this mass, the density times the width of a level replaces the difference of two sigmoids.
 inline constexpr double kTinyLogisticMass = 1e-5;
 
 enum class LogisticEdge { none, low, high };

@@ -1,7 +1,6 @@
 // LSH attention (Kitaev et al. 2020): hashing, and attention within chunks of the sorted sequence.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
 #include "core/backends.h"
@@ -10,44 +9,45 @@
 
 namespace tapeformer {
 
-// Buckets by one rotation or by two: bucket = argmax1 + first argmax2. Each is even, or 1.
+// The numbers of buckets of one rotation or of two: bucket = argmax1 + first * argmax2. Each number is even,
+// or 1.
 struct LshFactors {
   int64_t first = 1, second = 1;
   TAPEFORMER_HOST_DEVICE int64_t total() const { return first * second; }
 };
 
 struct LshHashShape {
-  // One rotation up to this many buckets, two factors beyond (trax).
+  // Up to this number of buckets one rotation is used, and two beyond (trax).
   static constexpr int64_t kOneFactor = 128;
 
   int64_t batch = 0, length = 0, heads = 0, dim = 0, rounds = 0, chunk_length = 1;
-  LshFactors given;                  // a chosen number of buckets; 1: as many as follow from the length
-  bool factorise = true;             // more than kOneFactor buckets in two factors
-  LshFactors most;                   // no sequence has more of either
-  bool shared = false;               // one rotation a round, for all examples and heads
-  bool shared_examples = false;      // one rotation a round and head, for all examples
-  const int64_t* lengths = nullptr;  // (batch,): positions from there on do not count
+  LshFactors requested;              // requested numbers of buckets; 1: derived from the length
+  bool factorise = true;             // use two rotations for more than kOneFactor buckets
+  LshFactors max_factors;            // the maximum over all sequences
+  bool shared = false;               // one rotation per round for all examples and heads
+  bool shared_examples = false;      // one rotation per round and head for all examples
+  const int64_t* lengths = nullptr;  // (batch,): later positions are masked
 
-  // Twice as many buckets as chunks, but no more than positions.
-  TAPEFORMER_HOST_DEVICE int64_t even_buckets(int64_t counted) const {
-    const int64_t wanted = counted / chunk_length * 2, allowed = counted / 2 * 2;
+  // Returns two buckets per chunk, but not more buckets than positions.
+  TAPEFORMER_HOST_DEVICE int64_t even_buckets(int64_t valid) const {
+    const int64_t wanted = valid / chunk_length * 2, allowed = valid / 2 * 2;
     const int64_t buckets = wanted < allowed ? wanted : allowed;
     return buckets < 2 ? 2 : buckets;
   }
-  // As many as even_buckets; many of them as a power of two times an even number.
-  TAPEFORMER_HOST_DEVICE LshFactors automatic(int64_t counted) const {
-    const int64_t buckets = even_buckets(counted);
+  // Returns even_buckets(), for large numbers as a power of two times an even number.
+  TAPEFORMER_HOST_DEVICE LshFactors automatic(int64_t valid) const {
+    const int64_t buckets = even_buckets(valid);
     if (buckets <= kOneFactor || !factorise) return {buckets, 1};
     int64_t first = 1;
     while (first * first < buckets) first *= 2;
     const int64_t second = buckets / first / 2 * 2;
     return {first, second < 2 ? 2 : second};
   }
-  // The buckets of a sequence of so many positions that count, whatever else is in its batch. One chunk needs
-  // none.
-  TAPEFORMER_HOST_DEVICE LshFactors factors(int64_t counted) const {
-    if (counted <= chunk_length) return {};
-    return given.total() > 1 && given.total() <= counted ? given : automatic(counted);
+  // Returns the buckets of a sequence of `valid` positions, independent of the other sequences of the batch.
+  // A single chunk needs no buckets.
+  TAPEFORMER_HOST_DEVICE LshFactors factors(int64_t valid) const {
+    if (valid <= chunk_length) return {};
+    return requested.total() > 1 && requested.total() <= valid ? requested : automatic(valid);
   }
 };
 
@@ -56,41 +56,32 @@ enum class LshWrap { none, round, global };
 struct LshAttentionShape {
   int64_t batch = 0, length = 0, heads = 0, dim = 0, value_dim = 0, rounds = 0, chunk_length = 0;
   LshWrap wrap = LshWrap::none;
-  bool exact_duplicates = false;     // weigh a key by one over the number of places where the query meets it
-  bool across_buckets = false;       // see keys of other buckets
-  bool causal = false;               // see no later position
-  bool mean = false;                 // rounds weigh the same; else by their sums of exponentials
+  bool exact_duplicates = false;     // weight a key found n times by 1 / n
+  bool across_buckets = false;       // attend to keys of other buckets
+  bool causal = false;               // do not attend to later positions
+  bool mean = false;                 // average the rounds; else weight them by their sums of exponentials
   double scale = 1;                  // of the scores
   double epsilon = 0;                // key = q / sqrt(|q|² + epsilon)
-  const int64_t* lengths = nullptr;  // (batch,): positions from there on do not count
+  const int64_t* lengths = nullptr;  // (batch,): later positions are masked
 
-  int64_t counted(int64_t example) const { return lengths ? lengths[example] : length; }
-  // Rows of log-sum-exps that forward keeps for backward: (batch, heads, log_sum_rounds(), length).
+  int64_t valid(int64_t example) const { return valid_length(lengths, example, length); }
+  // Returns the rounds of the log-sum-exps that forward keeps: (batch, heads, log_sum_rounds(), length).
   TAPEFORMER_HOST_DEVICE int64_t log_sum_rounds() const { return mean ? rounds : 1; }
 };
 
-// Nanoseconds, summed over threads, in the stages of the attention kernels, and the multiply-adds of their
-// products; for benchmarks. Counted while lsh_stages points to one, which one thread may set while no kernel
-// runs.
-struct LshStages {
-  std::atomic<int64_t> hash{0}, sort{0}, gather{0}, products{0}, softmax{0}, scatter{0};
-  std::atomic<int64_t> multiply_adds{0};
-};
-extern LshStages* lsh_stages;
-
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // buckets (batch, heads, rounds, length); those of positions that do not count are the number of buckets
-    // of their sequence. Element (d, column) of a rotation of a round is number e mod 4 of block ((example
-    // 2¹² + head) 2⁸ + round) 2²⁴ + e / 4 of the stream, e = column dim + d, and that of the second factor
-    // lies 2²³ blocks behind: fewer buckets take the first columns of many. example and head are 0 in shared
-    // ones.
+    // buckets (batch, heads, rounds, length). The bucket of a masked position is the number of buckets of its
+    // sequence. With e = column * dim + d, element (d, column) of the rotation of a round is number e mod 4
+    // of block ((example * 2¹² + head) * 2⁸ + round) * 2²⁴ + e / 4 of the stream. The second rotation begins
+    // 2²³ blocks later. A sequence with fewer buckets uses the first columns. example and head are 0 if the
+    // rotation is shared.
     template <class T> void lsh_hash(Backend, const LshHashShape& shape, const RandomStream& stream,
                                      AttentionRows<const T> q, int32_t* buckets);
 
     // buckets (batch, heads, rounds, length), each in [0, length]; out (batch, length, heads, value_dim)
-    // contiguous; log_sums (batch, heads, log_sum_rounds(), length), +inf of a position that sees no other
-    // and gives its own value.
+    // contiguous; log_sums (batch, heads, log_sum_rounds(), length), +inf for a position that sees no other
+    // position; its result is its own value.
     template <class T> void lsh_attention_forward(Backend, const LshAttentionShape& shape,
                                                   AttentionRows<const T> q, AttentionRows<const T> v,
                                                   const int32_t* buckets, T* out, Compute<T>* log_sums);

@@ -1,5 +1,5 @@
-// LSTM (ops/lstm.h) over x (batch, frames, in). `lengths` (batch,), in [0, frames], is host memory on both
-// machines: the host plans by it.
+// LSTM (ops/lstm.h) over x (batch, frames, in). `lengths` (batch,), in [0, frames], is in host memory on both
+// backends, because the host uses it.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct LstmDirection {
   const T *bias_ih, *bias_hh;      // (4 hidden,)
 };
 
-// Where the gradients of a direction go; each may be null. The two biases have the same one.
+// The targets of the gradients of a direction. Each may be null. Both biases have the same gradient.
 template <class T>
 struct LstmGradient {
   T *weight_ih, *weight_hh, *bias;
@@ -29,7 +29,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // out (batch, frames, directions * hidden), zeros beyond the lengths. For the gradient, at frames within
     // the lengths: gates (directions * batch * frames, 4 hidden) receives the values of i, f, g, o, and cells
-    // (directions * batch * frames, hidden) those of c, in the machine's own order of rows.
+    // (directions * batch * frames, hidden) the values of c. The order of their rows depends on the backend.
     template <class T> void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
                                          const LstmDirection<T>* directions, T* out, T* gates, T* cells);
 

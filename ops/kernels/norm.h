@@ -11,7 +11,7 @@ namespace tapeformer {
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // y = normalized * weight + bias. `branch` may be null. `normalized` (rows, dim) and `inverse_std`
-    // (rows,) are what the gradient needs; both may be null. B is T, or on a device bfloat16 where T is
+    // (rows,) are what the gradient needs; both may be null. B is T, or on CUDA bfloat16 if T is
     // float.
     template <class T, class B>
     void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,

@@ -1,5 +1,5 @@
-// Optimizer arithmetic on lists of arrays. The lists themselves are host memory on both machines; the rule,
-// which changes from step to step, lies in memory of the machine that works by it.
+// Optimizer arithmetic on lists of arrays. The lists are in host memory on both backends. The rule changes
+// from step to step and is in the memory of the backend.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace tapeformer {
 
 // With g = scale * gradient + l2 * parameter:
 //   first  = momentum * first + gain * g
-//   second = beta2 * second + (1 - beta2) g²                      (where there is one)
+//   second = beta2 * second + (1 - beta2) g²                      (if there is a second moment)
 //   parameter = shrink * parameter - step_size * first / d
 // where d = sqrt(second) * second_scale + eps, or 1 when `adaptive` is false.
 struct StepRule {
@@ -19,11 +19,11 @@ struct StepRule {
   double average_decay = 0;  // of average_into
 };
 
-// The scale of a gradient is gradient_scale min(1, largest_norm / (norm + 1e-6)), with the norm of all
-// gradients times gradient_scale, or of its own.
+// The scale of a gradient is gradient_scale * min(1, max_norm / (norm + 1e-6)). norm is the norm of all
+// gradients times gradient_scale, or of one gradient if `per_tensor` is true.
 struct Clipping {
   double gradient_scale = 1;
-  double largest_norm = 0;  // 0: gradients are not clipped
+  double max_norm = 0;  // 0: gradients are not clipped
   bool per_tensor = false;
 };
 
@@ -43,7 +43,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // scales (count,), and the norm (1,) of all gradients times gradient_scale
     void clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count, double* scales,
                      double* norm);
-    // By the equations of StepRule, with the scales of the gradients (count,).
+    // Applies the equations of StepRule with the scales (count,) of the gradients.
     template <class T> void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list,
                                            int64_t count, const double* scales);
     // average = d average + (1 - d) value with d = rule->average_decay

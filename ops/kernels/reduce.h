@@ -19,7 +19,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // out (outer, inner)
     template <class T>
     void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner);
-    // out and index (outer, inner), in the order of is_larger; the first of equal elements wins; size > 0
+    // out and index (outer, inner), by is_larger. The first of equal elements is selected. size > 0.
     template <class T>
     void max_middle(Backend, const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner);
     // gx (outer, size, inner) = g (outer, inner) at the index, else 0

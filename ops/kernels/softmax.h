@@ -21,7 +21,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // gx = g - exp(y) sum(g), where y is the log-softmax
     template <class T>
     void row_log_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes);
-    // losses (rows,) = lse - x at the target. A target out of range, which only a device may be given, makes
+    // losses (rows,) = lse - x at the target. A target out of range, which can occur only on CUDA, gives
     // NaN here and in the gradient.
     template <class T> void cross_entropy_forward(Backend, const T* x, const int64_t* targets, T* lse,
                                                   T* losses, int64_t rows, int64_t classes);

@@ -14,11 +14,12 @@ namespace tapeformer {
 struct SoftmaxAttentionShape {
   int64_t batch = 0, query_length = 0, key_length = 0, heads = 0, dim = 0, value_dim = 0;
   bool causal = false;  // query i sees keys up to i + key_length - query_length
-  const int64_t* key_lengths =
-      nullptr;  // (batch,), in [0, key_length]; later keys do not count. nullptr: all count
+  // (batch,), in [0, key_length]; later keys are masked. nullptr: no key is masked.
+  const int64_t* key_lengths = nullptr;
   double scale = 1;
-  DropoutMask
-      dropout;  // of the probabilities; element index ((batch heads + head) query_length + i) key_length + j
+  // Dropout of the probabilities. The index of an element is ((batch heads + head) query_length + i)
+  // key_length + j.
+  DropoutMask dropout;
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
@@ -37,8 +38,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                     AttentionGradients<T> gradients);
 
     // One query per head over a cache of keys and values. Key and value go to its position key_length - 1,
-    // which on a device is a StepNumber, and the query sees the cache up to there: q, key, value and out have
-    // length 1. Allocates nothing. Of the shape, query_length, causal, key_lengths and dropout are not used.
+    // which on CUDA is a GraphStep. The query sees the cache up to there. q, key, value and out have
+    // length 1. The kernel ignores query_length,
+    // causal, key_lengths and dropout of the shape, and allocates no memory.
     template <class T>
     void softmax_attention_step(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> key, AttentionRows<const T> value,

@@ -23,7 +23,7 @@ Tensor scaled(const Tensor& x, const Tensor& factor) {
   return mul(x, factor);
 }
 
-// Gradients of the leaves, which are cleared.
+// Returns the gradients of the leaves and clears them.
 std::vector<Tensor> taken_gradients(const std::vector<Tensor>& leaves) {
   std::vector<Tensor> gradients;
   for (const Tensor& leaf : leaves) {
@@ -69,7 +69,7 @@ TEST_CASE("a chunked function has the values and gradients of the whole, dropout
     const auto found = taken_gradients({x, w, b});
     for (size_t i = 0; i < 3; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
   }
-  // Control: a mask that starts anew in every chunk is another mask.
+  // Control: a mask that restarts in each chunk differs.
   const Tensor wrong = chunked(
       [&](const Tensor& rows, int64_t) { return linear(rows, w, b, Activation::gelu, mask); }, x, 2, {w, b});
   CHECK(max_difference(wrong, whole) > 0.1);
@@ -91,7 +91,7 @@ TEST_CASE("a chunked function is replayed by what is given for it, whose result 
   backward(y, cotangent);
   const auto found = taken_gradients({x, w1, w2, b});
   for (size_t i = 0; i < 4; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
-  // Control: another function in its place gives another gradient.
+  // Control: another function gives another gradient.
   backward(chunked(function, x, 3, {w1, w2, b},
                    [&](const Tensor& rows, int64_t) { return linear(linear(rows, w1, {}), w2, b); }),
            cotangent);
@@ -145,7 +145,7 @@ TEST_CASE("the memory of a chunked function falls with the number of chunks, bac
     return linear(linear(part, w1, {}, Activation::relu), w2, {});
   };
   std::vector<int64_t> peaks;
-  for (const int64_t chunks : {1, 1, 4, 16}) {  // the first to have gradients of the weights
+  for (const int64_t chunks : {1, 1, 4, 16}) {  // the first run allocates the gradients of the weights
     const int64_t before = allocator().stats().active;
     allocator().reset_peak();
     backward(chunked(function, x, chunks, {w1, w2}), cotangent);

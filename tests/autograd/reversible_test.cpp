@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kTokens = 6, kWidth = 4;
 
-// A block of two small branches with weights of their own.
+// A block of two small branches with separate weights.
 struct Weights {
   explicit Weights(int salt)
       : f(require_grad(normal({kWidth, kWidth}, salt))),
@@ -28,7 +28,7 @@ ReversibleBlock block_of(const Weights& w, int64_t chunks = 1) {
           {[g = w.g](const Tensor& x, int64_t) { return sigmoid(linear(x, g, {})); }, chunks}};
 }
 
-// The same blocks with every intermediate on the tape.
+// The same blocks with all intermediates on the tape.
 Tensor stored(const std::vector<ReversibleBlock>& blocks, Tensor x1, Tensor x2) {
   for (const ReversibleBlock& block : blocks) {
     x1 = add(x1, block.f.function(x2, 0));
@@ -74,7 +74,7 @@ TEST_CASE("the gradient of a reversible stack passes the check, one tensor as bo
 }
 
 TEST_CASE("branches that hand gradients on unchanged do not disturb each other") {
-  // The gradient of the weight is the very tensor that runs on through the stack.
+  // The gradient of the weight is the same tensor as the gradient that continues through the stack.
   const Tensor w = require_grad(normal({kTokens, kWidth}, 1)), x = require_grad(normal({kTokens, kWidth}, 2));
   const auto shift = [&](const Tensor& in, int64_t) { return add(in, w); };
   const std::vector<ReversibleBlock> blocks(3, {{shift}, {shift}});

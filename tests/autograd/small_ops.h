@@ -1,4 +1,4 @@
-// Three ops on small float64 tensors, so that the tape is tested without ops/.
+// Three ops on small float64 tensors, for tests of the tape without ops/.
 #pragma once
 
 #include "autograd/tape.h"

@@ -15,7 +15,7 @@ TEST_CASE("gradients of shared inputs add up") {
   const Tensor x = leaf(3);
   backward(plus(times(x, x), x));
   CHECK(gradient(x).item() == 7);
-  backward(plus(x, x));  // accumulates on top
+  backward(plus(x, x));  // accumulates
   CHECK(gradient(x).item() == 9);
   CHECK(tape_size() == 0);
 }
@@ -117,7 +117,7 @@ TEST_CASE("a depth of one million neither overflows the stack nor leaks") {
     CHECK(gradient(x).item() == 1'000'001);
     CHECK(tape_size() == 1);  // y itself
     y = x;
-    for (int i = 0; i < 1'000'000; ++i) y = times(y, x);  // dropped without a sweep
+    for (int i = 0; i < 1'000'000; ++i) y = times(y, x);  // dropped without backward()
   }
   CHECK(tape_size() == 0);
   CHECK(allocator().stats().active == before);

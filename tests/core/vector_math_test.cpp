@@ -17,7 +17,7 @@ double sigmoid_of(double x) {
   return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
 }
 
-// Distance in units of the last place of the exact value, which subnormals share with the smallest normal.
+// Returns the error in ulp of the exact value. Subnormals use the ulp of the smallest normal number.
 double ulps(float value, double exact) {
   const auto rounded = static_cast<float>(exact);
   if (std::isnan(rounded) || std::isinf(rounded) || std::isinf(value) || std::isnan(value)) {
@@ -29,7 +29,7 @@ double ulps(float value, double exact) {
   return std::fabs(value - exact) / std::ldexp(1.0, std::ilogb(size) - 23);
 }
 
-// A stride through all 2^32 bit patterns: every exponent, both signs, subnormals, infinities and NaN.
+// Bit patterns at a constant stride through 2^32: all exponents, both signs, subnormals, infinities and NaN.
 const std::vector<float>& every_kind_of_float() {
   static const std::vector<float> values = [] {
     std::vector<float> v = {0.0f,      -0.0f, 1.0f,     -1.0f,    INFINITY,

@@ -1,4 +1,4 @@
-// What the op table has no rows for: decoding one token at a time, and hashing.
+// Decoding one token at a time and hashing, for which the op table has no rows.
 #include <doctest/doctest.h>
 
 #include "ops/linear_attention.h"
@@ -17,13 +17,13 @@ struct StepSizes {
 };
 const StepSizes kStepSizes[] = {{2, 3, 2, 3, 5}, {1, 4, 3, 64, 32}, {3, 2, 1, 33, 129}, {1, 2, 1, 5, 300}};
 
-// The tokens of x (batch, length, heads, dim), without copying.
+// Returns views of the tokens of x (batch, length, heads, dim).
 Tensor token(const Tensor& x, int64_t t) {
   return x.view({x.size(0), x.size(2), x.size(3)}, {x.strides()[0], x.strides()[2], x.strides()[3]},
                 t * x.strides()[1]);
 }
 
-// step(q, k, v, out) for every token; the outputs.
+// Calls step(q, k, v, out) for each token, and returns the outputs.
 template <class Step>
 Tensor decode(const StepSizes& s, Device device, DType dtype, Step&& step) {
   auto input = [&](int64_t dim, int salt) {

@@ -1,4 +1,4 @@
-// Values that can be said by hand, wrong arguments, and cases that the gradient table does not reach.
+// Values computed by hand, invalid arguments, and cases without a row in the op table.
 #include <doctest/doctest.h>
 
 #include <cmath>

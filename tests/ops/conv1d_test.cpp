@@ -12,7 +12,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// The definition, number by number.
+// A reference implementation of the definition.
 std::vector<double> naive_conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                  const std::vector<int64_t>& counts, const Conv1dOptions& o) {
   const int64_t frames = x.size(1), in = x.size(2), out = weight.size(0), kernel = weight.size(1);
@@ -43,7 +43,8 @@ const std::vector<int64_t> kFrameCounts = {9, 0, 4, 1};
 TEST_CASE("conv1d is its definition, at every stride, padding and length") {
   for (const int64_t kernel : {1, 2, 3, 5})
     for (const int64_t stride : {1, 2, 3, 7})
-      for (const auto& [before, after] : {std::pair<int64_t, int64_t>{0, 0}, {1, 0}, {2, 2}}) {
+      for (const auto& size : {std::pair<int64_t, int64_t>{0, 0}, {1, 0}, {2, 2}}) {
+        const int64_t before = std::get<0>(size), after = std::get<1>(size);
         CAPTURE(kernel);
         CAPTURE(stride);
         CAPTURE(before);

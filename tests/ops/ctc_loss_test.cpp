@@ -16,7 +16,7 @@ namespace {
 
 using Labels = std::vector<int64_t>;
 
-// Labels of every utterance, padded with a value that is no class.
+// Returns the labels of the utterances, padded with an invalid class.
 Tensor padded_labels(const std::vector<Labels>& utterances) {
   size_t longest = 0;
   for (const Labels& labels : utterances) longest = std::max(longest, labels.size());
@@ -33,7 +33,7 @@ Tensor label_counts(const std::vector<Labels>& utterances) {
   return lengths(counts);
 }
 
-// What a path of classes reads as: runs of a class count once, blanks are dropped.
+// Returns the labels of a path of classes: repeated classes are merged, then blanks are removed.
 Labels collapse(const Labels& path, int64_t blank) {
   Labels labels;
   for (size_t t = 0; t < path.size(); ++t)
@@ -41,7 +41,7 @@ Labels collapse(const Labels& path, int64_t blank) {
   return labels;
 }
 
-// The definition: the sum over every path of classes that reads as the labels. logits (frames, classes).
+// The definition: the sum over all paths of classes with the given labels. logits (frames, classes).
 double brute_force(const double* logits, int64_t frames, int64_t classes, const Labels& labels,
                    int64_t blank) {
   int64_t paths = 1;
@@ -62,7 +62,7 @@ double brute_force(const double* logits, int64_t frames, int64_t classes, const 
   return static_cast<double>(-logl(total));
 }
 
-// A batch with everything in it: repeats, empty labels, no frames, pads, and a pair that is infeasible.
+// A batch with repeats, empty labels, no frames, padding, and an infeasible pair.
 const std::vector<Labels> kMixed = {{1, 2}, {1, 1, 2}, {}, {3}, {}, {2, 2, 2}};
 const std::vector<int64_t> kMixedFrames = {5, 4, 3, 1, 0, 4};
 constexpr int64_t kMixedInfeasible = 1;
@@ -163,7 +163,7 @@ TEST_CASE("float32 keeps its accuracy at 2,400 frames") {
   const RandomStream stream(5, "labels");
   Labels labels;
   for (uint64_t i = 0; i < kLabels; ++i) labels.push_back(1 + static_cast<int64_t>(stream.below(i, 39)));
-  // Sharp frames: beginnings that are likely must not crowd out those that the end needs.
+  // Sharp distributions: likely prefixes must not underflow the prefixes of the final path.
   const Tensor sharp = normal({1, kFrames, kClasses}, 8);
   for (int64_t i = 0; i < sharp.numel(); ++i) sharp.data<double>()[i] *= 12;
   for (const Tensor& start : {normal({1, kFrames, kClasses}, 9), sharp}) {

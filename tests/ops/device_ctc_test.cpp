@@ -1,4 +1,4 @@
-// CTC on every machine beside the CPU, against the CPU.
+// Compares CTC on each device with the CPU.
 #include <doctest/doctest.h>
 
 #include "ops/ctc_loss.h"
@@ -24,7 +24,7 @@ Case random_case(int64_t batch, int64_t frames, int64_t classes, int64_t longest
   for (int64_t b = 0; b < batch; ++b) {
     made.frame_lengths.data<int64_t>()[b] = b == 1 ? 0 : frames - below(b, frames / 3 + 1);
     made.label_lengths.data<int64_t>()[b] = b == 2 ? 0 : below(batch + b, longest + 1);
-    for (int64_t i = 0; i < longest; ++i)  // every other class is the blank or never a label
+    for (int64_t i = 0; i < longest; ++i)  // odd classes; the others are the blank or never labels
       made.labels.data<int64_t>()[b * longest + i] =
           1 + below(2 * batch + b * longest + i, std::max<int64_t>(classes / 2, 1));
   }
@@ -44,13 +44,14 @@ std::vector<Tensor> outcome_of(const Case& c, DType dtype, Device device, CtcRed
 
 TEST_CASE("cuda: the CTC loss and its gradient are those of the CPU, and repeat to the bit") {
   for (const Device device : other_devices())
-    for (const auto& [batch, frames, classes, longest] :
-         {std::tuple<int64_t, int64_t, int64_t, int64_t>{1, 1, 2, 1},
-          {7, 40, 5, 17},
-          {3, 33, 131, 0},
-          {3, 700, 31, 280}})
+    for (const auto& size : {std::tuple<int64_t, int64_t, int64_t, int64_t>{1, 1, 2, 1},
+                             {7, 40, 5, 17},
+                             {3, 33, 131, 0},
+                             {3, 700, 31, 280}})
       for (const DType dtype : {DType::float64, DType::float32})
         for (const CtcReduction reduction : {CtcReduction::per_utterance, CtcReduction::per_label}) {
+          const int64_t batch = std::get<0>(size), frames = std::get<1>(size), classes = std::get<2>(size),
+                        longest = std::get<3>(size);
           CAPTURE(frames);
           CAPTURE(name_of(dtype));
           const Case c = random_case(batch, frames, classes, longest, static_cast<int>(frames));

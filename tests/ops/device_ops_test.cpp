@@ -1,5 +1,5 @@
-// What the op table cannot hold: ops that write into given memory or draw samples, and what only a device
-// does. Each on every machine beside the CPU, against the CPU.
+// Compares each device with the CPU for ops without a row in the op table: ops that write into given memory
+// or draw samples, and features of devices.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -19,8 +19,8 @@ using namespace tapeformer::test;
 TEST_CASE("cuda: ops of decoding give what they give on the CPU") {
   const NoGrad no_grad;
   for (const Device device : other_devices())
-    for (const auto& [rows, in, out] :
-         {std::tuple<int64_t, int64_t, int64_t>{1, 5, 3}, {4, 32, 8}, {37, 33, 70}}) {
+    for (const auto& size : {std::tuple<int64_t, int64_t, int64_t>{1, 5, 3}, {4, 32, 8}, {37, 33, 70}}) {
+      const int64_t rows = std::get<0>(size), in = std::get<1>(size), out = std::get<2>(size);
       CAPTURE(rows);
       const Tensor x = normal({rows, in}, 1), weight = normal({out, in}, 2), bias = normal({out}, 3);
       const Tensor y = Tensor::empty({rows, out}, DType::float64, device), scratch = Tensor::empty_like(y);
@@ -102,7 +102,7 @@ TEST_CASE("cuda: an index out of range is an error from the CPU and makes NaN on
 
 namespace {
 
-// Parameters, moments and the norm after two steps with arrays of odd sizes, some more than a launch takes.
+// Parameters, moments and the norm after two steps with arrays of odd sizes, in more than one launch.
 std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule, const Clipping& clipping,
                                 bool with_second) {
   std::vector<ParameterSlot> slots;
@@ -112,7 +112,7 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
     const auto own = [&](int salt) { return normal(shape, 4 * i + salt, dtype).to(device).clone(); };
     slots.push_back({own(0), own(1), own(2),
                      with_second ? uniform(shape, 0.5, 2, i, dtype).to(device).clone() : Tensor{}});
-    if (i == 5)  // not at a multiple of 16 bytes
+    if (i == 5)  // not aligned to 16 bytes
       slots.push_back(
           {own(0).view({shape[0] - 1}, {1}, 1), own(1).view({shape[0] - 1}, {1}),
            own(2).view({shape[0] - 1}, {1}),
@@ -145,8 +145,8 @@ TEST_CASE("cuda: steps of the optimizer are those of the CPU, clipped in each wa
   const StepRule sgd{.momentum = 0.9, .shrink = 0.99, .step_size = 0.1};
   for (const Device device : other_devices())
     for (const DType dtype : {DType::float64, DType::float32})
-      for (const Clipping& clipping : {Clipping{.gradient_scale = -0.5}, Clipping{.largest_norm = 3},
-                                       Clipping{.gradient_scale = 2, .largest_norm = 10, .per_tensor = true}})
+      for (const Clipping& clipping : {Clipping{.gradient_scale = -0.5}, Clipping{.max_norm = 3},
+                                       Clipping{.gradient_scale = 2, .max_norm = 10, .per_tensor = true}})
         for (const bool adaptive : {false, true}) {
           const auto run = [&](Device where) {
             return after_steps(where, dtype, adaptive ? adam : sgd, clipping, adaptive);

@@ -1,5 +1,4 @@
-// Products with rounded factors: their errors have the size that the rounding gives them, neither more nor
-// less, and sums stay float32 however long they are.
+// Products with rounded operands: their errors have the expected size, and sums of any length are float32.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -21,8 +20,7 @@ namespace {
 
 using cuda::Precision;
 
-// What a factor is off by, relative to itself, at most; twice that where a device cuts off instead of
-// rounding.
+// Returns the maximum relative rounding error of an operand; twice the error for devices that truncate.
 double unit_of(Precision precision) {
   if (precision == Precision::bfloat16) return std::ldexp(1, -8);
   return precision == Precision::tf32 ? std::ldexp(1, -11) : std::ldexp(1, -24);
@@ -76,18 +74,19 @@ TEST_CASE("cuda: products of linear layers err as their rounding does, in every 
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())
     for (const Precision precision : {Precision::float32, Precision::tf32, Precision::bfloat16})
-      for (const auto& [rows, in, out] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
-                                          {64, 40, 24},
-                                          {70, 33, 31},
-                                          {129, 5, 132},
-                                          {256, 128, 128}}) {
+      for (const auto& size : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
+                               {64, 40, 24},
+                               {70, 33, 31},
+                               {129, 5, 132},
+                               {256, 128, 128}}) {
+        const int64_t rows = std::get<0>(size), in = std::get<1>(size), out = std::get<2>(size);
         CAPTURE(static_cast<int>(precision));
         CAPTURE(rows);
         const PrecisionScope scope(device, precision);
         const std::vector<Tensor> inputs = inputs_of(rows, in, out);
         const auto exact = outcome_of(inputs, kCpu, DType::float64, Activation::none, 0),
                    found = outcome_of(inputs, device, DType::float32, Activation::none, 0);
-        // The sums of the magnitudes of the terms, which the errors are in proportion to.
+        // The sums of the magnitudes of the terms. The errors are proportional to them.
         std::vector<Tensor> sizes;
         for (const Tensor& input : inputs) sizes.push_back(sqrt(square(input)));
         const Tensor g = sqrt(square(normal({rows, out}, 17).to(DType::bfloat16).to(DType::float64)));
@@ -101,32 +100,32 @@ TEST_CASE("cuda: products of linear layers err as their rounding does, in every 
           const auto a = exact[i].to_vector(), b = found[i].to_vector(), m = magnitudes[i].to_vector();
           for (size_t n = 0; n < a.size(); ++n) {
             const double error = std::abs(a[n] - b[n]);
-            // The sum itself, and the bias that is added to it, are float32.
+            // The sum and the bias are float32.
             REQUIRE(error <= 4 * unit * m[n] + 1e-5 * (m[n] + 1));
             squares += error * error;
             of_terms += m[n] * m[n];
           }
         }
-        // TF32 is what a device may take: for small and unaligned matrices it may not find it worth while.
+        // A device may compute small and unaligned matrices in float32 instead of TF32.
         const bool rounds = precision == Precision::bfloat16 ||
                             (precision == Precision::tf32 && (is_emulated() || in % 64 == 0));
         if (rows > 1 && rounds) CHECK(std::sqrt(squares / of_terms) > unit / 64);
-        CHECK(max_difference(found[3], exact[3]) < 1e-4);  // of the bias: no product
+        CHECK(max_difference(found[3], exact[3]) < 1e-4);  // the gradient of the bias is no product
       }
 }
 
 TEST_CASE("cuda: bfloat16 layers with activation and dropout follow float64, and repeat to the bit") {
   for (const Device device : other_devices())
-    for (const auto& [rows, in, out] :
-         {std::tuple<int64_t, int64_t, int64_t>{3, 33, 31}, {70, 8, 132}, {0, 4, 3}})
+    for (const auto& size : {std::tuple<int64_t, int64_t, int64_t>{3, 33, 31}, {70, 8, 132}, {0, 4, 3}})
       for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu})
         for (const double dropout : {0.0, 0.3}) {
+          const int64_t rows = std::get<0>(size), in = std::get<1>(size), out = std::get<2>(size);
           CAPTURE(rows);
           CAPTURE(static_cast<int>(activation));
           const PrecisionScope scope(device, Precision::bfloat16);
           std::vector<Tensor> inputs = inputs_of(rows, in, out);
           inputs[0] = mul(inputs[0], 1 / std::sqrt(static_cast<double>(in)));
-          // Values that bfloat16 has: the kink of relu and the products are the same for both.
+          // Values that are exact in bfloat16, so that the kink of relu and the products agree.
           for (Tensor& input : inputs) input = input.to(DType::bfloat16).to(DType::float64);
           const auto exact = outcome_of(inputs, kCpu, DType::float64, activation, dropout),
                      found = outcome_of(inputs, device, DType::float32, activation, dropout),
@@ -145,11 +144,12 @@ TEST_CASE(
     "cuda: layers whose input is bfloat16 follow float64 in either dtype of the result, and repeat to the "
     "bit") {
   for (const Device device : other_devices())
-    for (const auto& [rows, in, out] :
+    for (const auto& size :
          {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 33, 31}, {70, 8, 132}, {0, 4, 3}})
       for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu})
         for (const double dropout : {0.0, 0.3})
           for (const DType result : {DType::bfloat16, DType::float32}) {
+            const int64_t rows = std::get<0>(size), in = std::get<1>(size), out = std::get<2>(size);
             CAPTURE(rows);
             CAPTURE(static_cast<int>(activation));
             CAPTURE(dropout);
@@ -242,7 +242,7 @@ TEST_CASE("cuda: bfloat16 products add in float32, however long the sum is") {
 }
 
 TEST_CASE("cuda: results in bfloat16 are rounded once: parts of a long sum stay float32") {
-  // The first half adds up to a number that bfloat16 has not, which the second takes away again but for 1.
+  // The first half sums to a number that is not exact in bfloat16. The second half subtracts all of it but 1.
   constexpr int64_t kHalf = 40001, kSize = 8;
   const Tensor rows = Tensor::full({kSize, 2 * kHalf}, 1);
   rows.view({kSize, kHalf - 1}, {2 * kHalf, 1}, kHalf).fill(-1);
@@ -261,7 +261,7 @@ TEST_CASE("cuda: attention of bfloat16, on tensor cores, errs as rounding does, 
   for (const Device device : other_devices())
     for (OpCase& op : table) {
       CAPTURE(op.name);
-      // Values that bfloat16 has: what errs are weights, states, features and results.
+      // Values that are exact in bfloat16: only weights, states, features and results are rounded.
       for (Tensor& input : op.inputs)
         if (is_floating(input.dtype())) input = input.to(DType::bfloat16).to(DType::float64);
       const auto exact = outcome_of(op, kCpu, DType::float64),
@@ -280,7 +280,7 @@ TEST_CASE("cuda: attention of bfloat16, on tensor cores, errs as rounding does, 
           errors += error * error;
         }
         CHECK(most <= 0.03 * largest);
-        // Gradients whose terms cancel err as the terms do, which have the size of 1.
+        // Gradients with cancelling terms have the error of the terms, which have size 1.
         CHECK(std::sqrt(errors) <=
               0.015 * std::sqrt(squares) + 0.002 * std::sqrt(static_cast<double>(a.size())));
         CHECK(found[i].dtype() == DType::bfloat16);
@@ -289,8 +289,8 @@ TEST_CASE("cuda: attention of bfloat16, on tensor cores, errs as rounding does, 
     }
 }
 
-// The gradient of a query is a sum of g . (v - out) over all keys, in which what values have in common
-// cancels, and whatever rounding leaves of it grows with the length.
+// The gradient of a query is a sum of g . (v - out) over all keys, in which the common part of the values
+// cancels. An error from rounding would grow with the length.
 TEST_CASE("cuda: linear attention of bfloat16: gradients of queries hold where values have much in common") {
   const Shape shape{1, 700, 1, 33};
   const auto with_common = [&](int salt) {

@@ -30,7 +30,7 @@ double phi(FeatureMap map, double x) {
   return 0;
 }
 
-// The defining sums, query by query and key by key.
+// A reference implementation of the defining sums.
 Tensor quadratic(const Tensor& q, const Tensor& k, const Tensor& v,
                  const LinearAttentionOptions& options = {}) {
   const Tensor out = Tensor::zeros({q.size(0), q.size(1), q.size(2), v.size(3)}, DType::float64);
@@ -54,7 +54,7 @@ Tensor quadratic(const Tensor& q, const Tensor& k, const Tensor& v,
   return out;
 }
 
-// Token by token, through the state.
+// The recurrent form, token by token.
 Tensor recurrent(const Tensor& q, const Tensor& k, const Tensor& v,
                  const LinearAttentionOptions& options = {}) {
   const LinearAttentionState state =
@@ -69,7 +69,7 @@ Tensor recurrent(const Tensor& q, const Tensor& k, const Tensor& v,
   return out;
 }
 
-// Lengths around the chunk of 96 tokens, dimensions around the vectors and panels.
+// Lengths near the chunk of 96 tokens, and dimensions near the sizes of vectors and panels.
 const std::vector<AttentionSizes> kCausalSizes = {
     {2, 0, 0, 3, 4, 4},     {1, 1, 1, 1, 1, 1},       {2, 5, 5, 3, 3, 1},      {1, 95, 95, 2, 32, 32},
     {1, 96, 96, 2, 31, 33}, {3, 97, 97, 1, 33, 31},   {1, 193, 193, 9, 8, 16}, {1, 289, 289, 1, 65, 3},
@@ -207,7 +207,7 @@ TEST_CASE("linear attention: keys beyond the length do not count, whatever they 
 }
 
 TEST_CASE("linear attention: phi keeps its precision far from zero") {
-  // exp(x) at -20 is lost in elu(x) + 1 of float32; here only its ratio to the other key counts.
+  // float32 elu(x) + 1 loses exp(x) at -20. Here only the ratio of the features of two keys matters.
   const Tensor q = Tensor::full({1, 2, 1, 1}, 30);
   const Tensor k = Tensor::from<float>({-20, -21}, {1, 2, 1, 1}),
                v = Tensor::from<float>({1, 0}, {1, 2, 1, 1});

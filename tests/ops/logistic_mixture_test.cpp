@@ -16,7 +16,7 @@ double sigmoid(long double x) {
   return static_cast<double>(1 / (1 + expl(-x)));
 }
 
-// The definition, straight from the specification, in long double.
+// A reference implementation of the specification in long double.
 double oracle(const std::vector<double>& p, int target) {
   const size_t mixtures = p.size() / 3;
   const long double y = target / 255.0L * 2 - 1;
@@ -39,7 +39,7 @@ double oracle(const std::vector<double>& p, int target) {
   return static_cast<double>(-logl(total));
 }
 
-// Rows that reach every branch: both edges, tiny mass, clamped scales, ordinary ones.
+// Rows for each branch: both edges, tiny mass, clamped scales and ordinary values.
 Tensor branch_rows(Tensor& targets) {
   constexpr int64_t kRows = 60, kMixtures = 4;
   const Tensor p = normal({kRows, 3 * kMixtures}, 5);
@@ -131,7 +131,7 @@ TEST_CASE("samples follow the distribution that the loss describes") {
     const double expected = std::exp(-oracle({1.0, 0.0, -0.5, 0.4, -2.5, -3}, level));
     CHECK(std::abs(share[static_cast<size_t>(level)] - expected) < 5 * std::sqrt(expected / kRows) + 1e-5);
   }
-  // Rows are a function of their number, not of the batch they are drawn in.
+  // A row depends on its index, not on the batch.
   const Tensor again = Tensor::empty({10}, DType::uint8);
   sample_logistic_mixture(rows.view({10, 6}, {6, 1}), RandomStream(1, "sample"), 100, again,
                           SamplingScale::exp);

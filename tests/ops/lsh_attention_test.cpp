@@ -26,7 +26,7 @@ Tensor full_attention(const Tensor& q, const Tensor& v, LshOptions options) {
   return lsh_oracle(q, v, random_buckets(q.size(0), q.size(2), options.rounds, q.size(1), 1, 0), options);
 }
 
-// Difference of LSH attention with two chunks from full attention, with random buckets.
+// Returns the difference between LSH attention with two chunks and full attention, for random buckets.
 double two_chunk_error(Wrap wrap, Duplicates duplicates, int64_t rounds, bool causal) {
   const LshOptions options{.rounds = rounds,
                            .chunk_length = 16,
@@ -127,8 +127,9 @@ TEST_CASE("lsh attention: what is behind a sequence's length changes nothing") {
 
 TEST_CASE("lsh attention: a sequence of any length gets from any batch what it gets alone") {
   for (const auto& preset : {"reformer", "trax", "fast_transformers"})
-    for (const auto& [chunk, buckets] : {std::pair<int64_t, int64_t>{8, 0}, {8, 64}, {1, 0}, {1, 160}})
+    for (const auto& size : {std::pair<int64_t, int64_t>{8, 0}, {8, 64}, {1, 0}, {1, 160}})
       for (const int64_t length : {1, 5, 7, 8, 9, 16, 61, 150, 300}) {
+        const int64_t chunk = std::get<0>(size), buckets = std::get<1>(size);
         CAPTURE(preset);
         CAPTURE(chunk);
         CAPTURE(buckets);
@@ -243,7 +244,7 @@ TEST_CASE("lsh buckets: near vectors meet more often than far ones") {
     CHECK(same / n < last - 0.05);
     last = same / n;
   }
-  CHECK(last < 0.15);  // at a right angle, about one in sixteen
+  CHECK(last < 0.15);  // about 1/16 at a right angle
 }
 
 TEST_CASE("lsh buckets: fewer rounds are the first of more, heads and examples differ, dtypes agree") {
@@ -384,7 +385,7 @@ TEST_CASE("lsh buckets: more rounds find more of a query's nearest keys") {
     }
   }
   for (size_t r = 1; r < 8; ++r) CHECK(found[r] > found[r - 1]);
-  // By chance a key is met in one round of a bucket in 32.
+  // By chance, two positions share a bucket in one round with probability 1/32.
   CHECK(found[0] > 3 * kLength * kNearest / 32);
 }
 

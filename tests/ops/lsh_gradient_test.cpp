@@ -125,7 +125,7 @@ TEST_CASE("lsh attention: nothing is NaN where nothing counts, or where all scor
   for (const double size : {0.0, 1.0, 1e4, 1e15}) {
     const Tensor q = normal({2, 21, 1, 3}, 1, DType::float32), v = normal({2, 21, 1, 2}, 2, DType::float32);
     for (int64_t i = 0; i < q.numel(); ++i) q.data<float>()[i] *= static_cast<float>(size);
-    for (int64_t i = 0; i < 21 * 3; ++i) q.data<float>()[i] = NAN;  // an example that does not count at all
+    for (int64_t i = 0; i < 21 * 3; ++i) q.data<float>()[i] = NAN;  // an example with all positions masked
     for (int64_t i = 28 * 2; i < 42 * 2; ++i) v.data<float>()[i] = INFINITY;
     require_grad(q);
     require_grad(v);

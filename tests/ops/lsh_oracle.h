@@ -1,5 +1,5 @@
-// LSH attention the plain way: which keys a query meets, from the definition, as a length x length matrix of
-// log weights; then one softmax, made of recorded ops, so that its gradients are an oracle too.
+// A reference implementation of LSH attention: a length x length matrix of log weights from the definition,
+// and one softmax of recorded ops, whose gradients are references too.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +17,10 @@
 
 namespace tapeformer::test {
 
-// How often query i meets key j in one round: counts[i * length + j].
+// How often query i finds key j in one round: counts[i * length + j].
 using MeetingCounts = std::vector<double>;
 
-// The lists of chunk-mates of all rounds of one head. ids (rounds, length).
+// The members of the chunks of all rounds of one head. ids (rounds, length).
 inline std::vector<MeetingCounts> meetings(const int32_t* ids, int64_t length, int64_t counted,
                                            const LshOptions& o) {
   const int64_t m = o.chunk_length, chunks = (counted + m - 1) / m;
@@ -65,7 +65,8 @@ inline std::vector<MeetingCounts> meetings(const int32_t* ids, int64_t length, i
   return counts;
 }
 
-// Log weights (length, length) from counts: -inf where none, the query itself only if it meets nobody else.
+// Returns log weights (length, length) from counts: -inf for a count of 0. A query sees itself only if it
+// sees no other key.
 inline void log_weights(const MeetingCounts& counts, int64_t length, int64_t counted, bool multiplicities,
                         double* out) {
   for (int64_t i = 0; i < length; ++i) {
@@ -80,7 +81,7 @@ inline void log_weights(const MeetingCounts& counts, int64_t length, int64_t cou
   }
 }
 
-// What lsh_attention must compute, and its gradients, by recorded ops.
+// Returns the expected result of lsh_attention, computed by recorded ops.
 inline Tensor lsh_oracle(const Tensor& query, const Tensor& value, const Tensor& buckets, LshOptions o) {
   const int64_t batch = query.size(0), length = query.size(1), heads = query.size(2);
   const bool whole = length <= o.chunk_length;  // exact attention
@@ -134,7 +135,7 @@ inline Tensor random_buckets(int64_t batch, int64_t heads, int64_t rounds, int64
   return buckets;
 }
 
-// Draws small numbers for a fuzz, one after another.
+// Draws small numbers for a fuzz test.
 class Dice {
  public:
   explicit Dice(uint64_t salt) : stream_(17, "dice", salt) {}

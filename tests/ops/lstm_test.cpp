@@ -15,7 +15,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// The weights of one direction, and of two, as a flat list and as the op takes them.
+// The weights of one or two directions, as a flat list and as arguments of the op.
 std::vector<Tensor> random_weights(int64_t directions, int64_t in, int64_t hidden,
                                    DType dtype = DType::float64) {
   std::vector<Tensor> list;
@@ -32,7 +32,7 @@ std::vector<LstmWeights> directions_of(const std::vector<Tensor>& list, size_t f
   return directions;
 }
 
-// One direction of one sequence x (frames, in), of small ops; result (frames, hidden).
+// One direction of one sequence x (frames, in), composed of small ops; result (frames, hidden).
 Tensor plain_direction(const Tensor& x, const LstmWeights& w, bool reverse) {
   const int64_t frames = x.size(0), hidden = w.weight_hh.size(1);
   Tensor h = Tensor::zeros({1, hidden}, x.dtype()), c = h;
@@ -99,7 +99,7 @@ TEST_CASE("the LSTM is its composition of small ops, in value and gradient") {
     }
 }
 
-// Input products are made for 48 frames at a time.
+// Input products are computed for blocks of 48 frames.
 TEST_CASE("lengths around the edges of blocks of frames change nothing in the LSTM") {
   const std::vector<int64_t> counts = {48, 100, 0, 47, 96, 49, 1};
   const auto weights = random_weights(2, 3, 5);

@@ -166,10 +166,10 @@ void add_products(std::vector<OpCase>& table) {
                      {x, uniform({7}, 0.5, 1.5), normal({7}, 4), normal({2, 5, 7}, 5)}});
 }
 
-// Sizes at which kernels change their ways, and one beside each.
+// Sizes at and next to the limits of the kernels.
 constexpr int64_t kWidths[] = {1, 31, 33, 255, 257, 1025};
 
-// Indices into [0, size): some again and again, some never.
+// Indices in [0, size): some repeated often, some absent.
 Tensor skewed_index(const Shape& shape, int64_t size, int salt = 0) {
   const Tensor index = Tensor::empty(shape, DType::int64);
   const RandomStream stream(7, "index", static_cast<uint64_t>(salt));
@@ -242,10 +242,11 @@ void add_linear_sizes(std::vector<OpCase>& table) {
 }
 
 void add_mixtures(std::vector<OpCase>& table) {
-  for (const auto& [rows, mixtures, levels] :
+  for (const auto& size :
        {std::tuple<int64_t, int64_t, int64_t>{1, 1, 2}, {131, 3, 256}, {30, 64, 16}, {0, 2, 256}}) {
+    const int64_t rows = std::get<0>(size), mixtures = std::get<1>(size), levels = std::get<2>(size);
     const Tensor counted = skewed_index({rows}, 2).to(DType::uint8);
-    const auto add = [&, levels = levels](const char* what, bool masked) {
+    const auto add = [&](const char* what, bool masked) {
       table.push_back({concat_text("logistic_mixture_loss, ", rows, " rows of ", mixtures, what),
                        [levels, masked](const Inputs& in) {
                          return logistic_mixture_loss(in[0], in[1], {levels, masked ? in[2] : Tensor{}});
@@ -261,7 +262,7 @@ void add_lstm(std::vector<OpCase>& table) {
   const auto add = [&](int64_t directions, const std::vector<int64_t>& lengths, int64_t frames, int64_t in,
                        int64_t hidden, bool large = false, double roundings = 1) {
     const auto batch = static_cast<int64_t>(lengths.size());
-    // The host plans by the lengths: they stay where they are.
+    // The host reads the lengths, so they stay on the CPU.
     const Tensor counts = Tensor::from<int64_t>(lengths, {batch});
     Inputs inputs = {normal({batch, frames, in}, 1)};
     for (int d = 0; d < directions; ++d)
@@ -282,7 +283,7 @@ void add_lstm(std::vector<OpCase>& table) {
     add(directions, {5, 0, 7, 1, 5}, 7, 3, 2);
     add(directions, {1}, 1, 1, 1);
     add(directions, {0, 0}, 3, 2, 2);
-    // Each of 40 steps rounds the gradient that it hands on, and on both machines in another way.
+    // Each of the 40 steps rounds the gradient, differently on the two backends.
     add(directions, {31, 40, 2}, 40, 33, 37, true, 10);
   }
 }

@@ -10,12 +10,12 @@ namespace {
 
 using Inputs = std::vector<Tensor>;
 
-// The gradient check works an op out for every element of its inputs.
+// The gradient check evaluates the op for each input element, so its inputs are small.
 bool is_large(const AttentionSizes& s) {
   return s.batch * (s.query_length + s.key_length) * s.heads * (s.dim + s.value_dim) > 1000;
 }
 
-// Around the tiles of the kernels, 64 tokens by 32 or 64 features in slices of 32.
+// Sizes near the tiles of the kernels: 64 tokens by 32 or 64 features, in slices of 32.
 const AttentionSizes kCausalTableSizes[] = {
     {2, 5, 5, 2, 3, 2},    {1, 0, 0, 2, 3, 3},     {2, 1, 1, 1, 1, 1},      {1, 97, 97, 1, 2, 1},
     {2, 64, 64, 2, 8, 64}, {1, 65, 65, 3, 64, 32}, {2, 193, 193, 1, 33, 5}, {1, 70, 70, 1, 65, 130}};
@@ -50,7 +50,7 @@ void add_linear_attention(std::vector<OpCase>& table) {
                        },
                        inputs, length > 100});
     }
-  // Heads before tokens in memory, and features that are not contiguous.
+  // Memory order with heads before tokens, and features that are not contiguous.
   table.push_back({"attention, linear, strides",
                    [](const Inputs& in) {
                      return linear_attention(permute(in[0], {0, 2, 1, 3}), permute(in[1], {0, 2, 1, 3}),

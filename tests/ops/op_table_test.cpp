@@ -61,7 +61,7 @@ TEST_CASE("results and gradients repeat to the bit") {
   }
 }
 
-// The column of the device.
+// The comparison with a device.
 TEST_CASE("cuda: every op gives the results and gradients of the CPU, and repeats to the bit") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())
@@ -92,7 +92,7 @@ TEST_CASE("an undefined required input of any op throws an error with the name o
       inputs[i] = {};
       std::string message = "is undefined";
       try {
-        op.function(inputs);  // no error for optional inputs: a bias, lengths, weights
+        op.function(inputs);  // optional inputs (bias, lengths, weights) may be undefined
       } catch (const ShapeError& error) {
         message = error.what();
       }

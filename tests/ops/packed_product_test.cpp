@@ -8,7 +8,8 @@ using namespace tapeformer;
 
 namespace {
 
-// Largest difference of a b, in cache blocks, from the plain sum; b is packed as it is or from its transpose.
+// Returns the maximum difference between the blocked product a b and plain sums. b is packed directly or from
+// its transpose.
 template <class T>
 double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_transpose) {
   constexpr DType kType = std::is_same_v<T, float> ? DType::float32 : DType::float64;
@@ -23,7 +24,7 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
   else
     cpu::pack_columns(b.data<T>(), columns, depth, columns, T{1}, depth, panels.data());
 
-  // Columns beyond the result must stay as they are.
+  // Columns beyond the result must not change.
   std::vector<T> c(static_cast<size_t>(rows * (columns + 1)), T{7});
   cpu::packed_product(rows, columns, depth, a.data<T>(), depth + 3, panels.data(), c.data(), columns + 1);
   double worst = 0;

@@ -1,4 +1,4 @@
-// The columns of the op table: the machines that this build and this computer have beside the CPU.
+// The devices of the op table besides the CPU.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tapeformer::test {
 
-// The emulated or the real first CUDA device; none in a build without CUDA or on a machine without a device.
+// Returns the first CUDA device, real or emulated. The list is empty without CUDA or without a device.
 inline std::vector<Device> other_devices() {
   if constexpr (kHasCuda) {
     if (cuda::problem_with(0).empty()) return {{DeviceType::cuda, 0}};

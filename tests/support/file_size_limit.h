@@ -1,5 +1,4 @@
-// A limit of the size of files during the lifetime of the object. Writes beyond `bytes` fail as on a full
-// disk.
+// Limits the size of files during the lifetime of the object. Writes beyond `bytes` fail as on a full disk.
 #pragma once
 
 #include <sys/resource.h>

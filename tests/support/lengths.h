@@ -1,4 +1,4 @@
-// Lengths of sequences as the ops take them.
+// Lengths of sequences as a tensor.
 #pragma once
 
 #include <vector>

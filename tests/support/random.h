@@ -1,4 +1,4 @@
-// Random tensors for tests: a pure function of the shape and the salt.
+// Random tensors for tests. They depend only on the shape and the salt.
 #pragma once
 
 #include "core/rng.h"
@@ -6,7 +6,7 @@
 
 namespace tapeformer::test {
 
-// Standard normal float64 (or another floating dtype) elements.
+// Returns standard normal elements, in float64 or another floating dtype.
 inline Tensor normal(const Shape& shape, int salt = 0, DType dtype = DType::float64) {
   const Tensor tensor = Tensor::empty(shape, DType::float64);
   const RandomStream stream(1234, "test", static_cast<uint64_t>(salt));
@@ -15,7 +15,7 @@ inline Tensor normal(const Shape& shape, int salt = 0, DType dtype = DType::floa
   return dtype == DType::float64 ? tensor : tensor.to(dtype);
 }
 
-// Uniform in [low, high).
+// Returns elements that are uniform in [low, high).
 inline Tensor uniform(const Shape& shape, double low, double high, int salt = 0,
                       DType dtype = DType::float64) {
   const Tensor tensor = Tensor::empty(shape, DType::float64);
@@ -25,7 +25,7 @@ inline Tensor uniform(const Shape& shape, double low, double high, int salt = 0,
   return dtype == DType::float64 ? tensor : tensor.to(dtype);
 }
 
-// Elements of magnitude in [0.1, 1.1): away from the kink at zero.
+// Returns elements with magnitudes in [0.1, 1.1), away from kinks at zero.
 inline Tensor away_from_zero(const Shape& shape, int salt = 0) {
   const Tensor tensor = uniform(shape, 0.1, 1.1, salt);
   const RandomStream sign(99, "sign", static_cast<uint64_t>(salt));
@@ -34,8 +34,8 @@ inline Tensor away_from_zero(const Shape& shape, int salt = 0) {
   return tensor;
 }
 
-// Largest absolute difference of two tensors of one shape; infinite when shapes differ or a value is not a
-// number.
+// Returns the maximum absolute difference of two tensors of the same shape, or infinity if the shapes differ
+// or a value is NaN.
 inline double max_difference(const Tensor& a, const Tensor& b) {
   if (!(a.shape() == b.shape())) return INFINITY;
   const auto x = a.to_vector(), y = b.to_vector();

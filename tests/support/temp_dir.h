@@ -1,4 +1,4 @@
-// A fresh directory that goes with its contents at the end of the test, and small files for it.
+// A temporary directory, which is removed at the end of the test, and functions for small files.
 #pragma once
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ class TempDir {
   std::filesystem::path path_;
 };
 
-// Writes bytes (any container of one-byte values) to a file, making its folder.
+// Writes bytes (any container of one-byte values) to a file, and creates its folder.
 template <class Container>
 void write_file(const std::filesystem::path& path, const Container& bytes) {
   std::filesystem::create_directories(path.parent_path());
@@ -44,7 +44,8 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// What an exception of type E says when f throws one; "" when f throws nothing. Others pass through.
+// Returns the message of an exception of type E that f throws, or "" if f does not throw. Other exceptions
+// propagate.
 template <class E, class F>
 std::string message_of(F&& f) {
   try {

@@ -4,7 +4,7 @@
 
 #include "core/allocator.h"
 #include "models/attention/attention.h"
-#include "ops/kernels/lsh_attention.h"
+#include "ops/kernels/lsh_stages.h"
 #include "ops/lsh_attention.h"
 #include "train/bench/attention_lengths.h"
 #include "train/bench/bench.h"

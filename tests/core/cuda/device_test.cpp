@@ -1,4 +1,4 @@
-// Tensors on a CUDA device, emulated or real.
+// Tensors on a CUDA device, real or emulated.
 #include <doctest/doctest.h>
 
 #include "core/allocator.h"
@@ -10,7 +10,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Calls f(device), or says why there is none.
+// Calls f(device), or prints why there is no device.
 template <class F>
 void on_other_devices(F&& f) {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
@@ -46,7 +46,7 @@ TEST_CASE("cuda: copies follow strides and convert every dtype as the CPU does")
         const Tensor here = x.to(from);
         CHECK(here.to(device).to(to).to_vector() == here.to(to).to_vector());
         const Tensor target = Tensor::zeros({6, 4, 5}, to, device);
-        target.copy_from(here.view(shape, strides));  // across machines, with a layout and a dtype of its own
+        target.copy_from(here.view(shape, strides));  // to another device, layout and dtype
         CHECK(target.to_vector() == here.view(shape, strides).to(to).to_vector());
       }
     const Tensor columns = Tensor::zeros({4, 5, 6}, DType::float64, device);

@@ -1,5 +1,4 @@
-// The launch model that the kernels are tested with, tested itself. The file is compiled only for the
-// emulation.
+// Tests of the emulation of CUDA. The file is compiled only for the emulation.
 #include <doctest/doctest.h>
 
 #include <numeric>
@@ -20,7 +19,7 @@ const Device kDevice{DeviceType::cuda, 0};
 __global__ void do_nothing() {}
 __global__ void never_before() {}
 
-// Every thread reads what another wrote before the barrier.
+// Each thread reads a value that another thread wrote before the barrier.
 __global__ void rotate(const int* x, int* y) {
   int* const shared = dynamic_shared<int>();
   const unsigned n = blockDim.x, base = blockIdx.x * n;
@@ -43,7 +42,7 @@ __global__ void shuffle(int* out) {
   mine[5] = __any_sync(kAllLanes, lane == 31) + 2 * __all_sync(kAllLanes, lane < 32);
 }
 
-// Odd lanes leave; the even ones go on with a mask of their own.
+// Odd lanes return; even lanes continue with another mask.
 __global__ void half_warp(int* out) {
   if (threadIdx.x % 2) return;
   const auto lane = static_cast<int>(threadIdx.x);
@@ -75,7 +74,7 @@ __global__ void multiply(const float* a, const float* b, float* c) {
   for (int i = 0; i < 4; ++i) c[(row + i / 2 * 8) * 8 + column + i % 2] = sums[i];
 }
 
-// Without the barrier that it needs.
+// The same kernel without its barrier.
 __global__ void read_neighbour(int* out) {
   int* const shared = dynamic_shared<int>();
   shared[threadIdx.x] = static_cast<int>(threadIdx.x);
@@ -196,7 +195,7 @@ TEST_CASE("emulation: a warp multiplies matrices of bfloat16 as its tensor cores
   std::vector<float> a(16 * 16), b(16 * 8), c(16 * 8);
   for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i % 37) - 18;
   for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i % 23) - 7;
-  b[3] = 1.00390625f;  // lies between two bfloat16; 1 is the even one
+  b[3] = 1.00390625f;  // halfway between two bfloat16 numbers, of which 1 is even
   launch(multiply, {dim3(1), dim3(32)}, a.data(), b.data(), c.data());
   b[3] = 1;
   for (size_t i = 0; i < 16; ++i)

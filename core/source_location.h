@@ -1,0 +1,16 @@
+// The location of a call, as std::source_location, which clang 14 does not have.
+#pragma once
+
+namespace tapeformer {
+
+struct SourceLocation {
+  const char* file = "";
+  int line = 0;
+
+  // As a default argument of a function, returns the location of the call of that function.
+  static constexpr SourceLocation current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
+}  // namespace tapeformer
