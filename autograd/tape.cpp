@@ -27,7 +27,7 @@ namespace {
 
 using tape::Edge;
 
-// target += value, in place where no other handle sees the data.
+// Computes target += value, in place if no other handle refers to the data.
 void accumulate(Tensor& target, Tensor value) {
   auto exclusive = [](const Tensor& t) {
     return t.use_count() == 1 && t.owns_storage_alone() && t.is_contiguous();
@@ -50,17 +50,17 @@ struct Node {
   const char* op = "";
   GradientFunction gradient_function;
   std::vector<Edge> inputs;
-  Tensor gradient;     // of the result, during backward()
-  int32_t owners = 0;  // the result's body, the edges of later nodes, and a pending gradient
-  bool freed = false;  // consumed by backward() without retain
+  Tensor gradient;     // gradient of the result, during backward()
+  int32_t owners = 0;  // number of references: the result, edges of later nodes, and a pending gradient
+  bool freed = false;  // freed by backward() without `retain`
 };
 
 // Only the thread that owns the tape accesses its nodes. Other threads queue the ids of nodes that they
 // release.
 class Tape {
  public:
-  // A sweep inside a gradient function (recompute) must not run nodes of the sweep around it: it stops at the
-  // floor.
+  // First node of the innermost backward pass. A backward pass inside a gradient function, as in recompute(),
+  // must not run the nodes of the outer backward pass.
   int64_t floor = 0;
 
   int64_t push(Node node) {
@@ -76,8 +76,9 @@ class Tape {
 
   void retain(int64_t id) { ++(*this)[id].owners; }
 
-  // Gives up one owner of a node. Dropping a node drops what its gradient function captured, which may
-  // release further nodes: those wait in a list, so the depth of the graph never becomes depth of the stack.
+  // Releases one reference to a node. A node without references is cleared, which may release further nodes.
+  // These nodes are cleared from a list instead of recursively, so that a deep graph cannot overflow the
+  // stack.
   void release(int64_t id) {
     if (--(*this)[id].owners > 0) return;
     waiting_.push_back(id);
@@ -96,13 +97,14 @@ class Tape {
     }
   }
 
-  // Adds to the gradient that waits for a node, which keeps the node until the sweep reaches it.
+  // Adds to the gradient of a node. The gradient holds a reference to the node until the backward pass
+  // reaches it.
   void deliver(int64_t id, Tensor gradient) {
     if (!(*this)[id].gradient.defined()) retain(id);
     accumulate((*this)[id].gradient, std::move(gradient));
   }
 
-  // Drops what a node holds, but not its place.
+  // Frees the gradient function and the inputs of a node. The node itself remains on the tape.
   void clear(Node& node) {
     const GradientFunction function = std::move(node.gradient_function);
     const std::vector<Edge> inputs = std::move(node.inputs);
@@ -182,7 +184,7 @@ Tape& this_tape() {
 
 thread_local bool recording_enabled = true;
 
-// A leaf that wants a gradient, or the result of a recorded op.
+// A leaf that requires a gradient, or the result of a recorded op.
 class TapeEntry final : public TensorAttachment {
  public:
   TapeEntry() = default;
@@ -222,8 +224,8 @@ void check_gradient(const char* op, size_t input, const Edge& edge, const Tensor
 constexpr const char* kRetainAdvice =
     "; run the forward pass again, or pass {.retain = true} to the earlier call to keep them";
 
-// Runs one node's gradient function and hands the results on.
-void sweep_node(Tape& tape, int64_t id, bool retain) {
+// Calls the gradient function of a node and adds its results to the gradients of the inputs.
+void backward_node(Tape& tape, int64_t id, bool retain) {
   const char* const op = tape[id].op;
   check(!tape[id].freed, "backward", "an earlier backward() freed the recorded op ", op, kRetainAdvice);
   const size_t inputs = tape[id].inputs.size();
@@ -242,8 +244,8 @@ void sweep_node(Tape& tape, int64_t id, bool retain) {
   if (!retain) tape.clear(tape[id]);
 }
 
-// Sweeps from node `last` down to the floor; leaves no waiting gradient behind, whatever a gradient function
-// throws.
+// Runs backward from node `last` down to the floor. If a gradient function throws, clears all pending
+// gradients and rethrows the exception.
 void sweep(Tape& tape, int64_t last, bool retain) {
   const int64_t floor = tape.floor;
   std::exception_ptr failure;
@@ -251,7 +253,7 @@ void sweep(Tape& tape, int64_t last, bool retain) {
     if (id >= tape.end() || !tape[id].gradient.defined()) continue;
     try {
       tape.floor = id + 1;
-      if (!failure) sweep_node(tape, id, retain);
+      if (!failure) backward_node(tape, id, retain);
     } catch (...) {
       failure = std::current_exception();
     }

@@ -19,8 +19,8 @@ struct EncoderOptions {
   int64_t layers = 8, heads = 8, head_dim = 32, feedforward = 1024;
   std::string attention = "linear";
   OptionValues attention_options;
-  double dropout = 0;            // of the output of both branches and of the hidden units
-  double attention_dropout = 0;  // of attention weights
+  double dropout = 0;            // dropout of the outputs of both branches and of the hidden units
+  double attention_dropout = 0;  // dropout of attention weights
   bool pre_norm = false;
   Activation activation = Activation::relu;
   bool recompute = false;          // keep the inputs of layers only (autograd/recompute.h)

@@ -91,13 +91,13 @@ struct DeviceMath {
 
 struct Plus {
   template <class T>
-  __device__ static T of(T a, T b) {
+  __device__ static T apply(T a, T b) {
     return a + b;
   }
 };
 struct Larger {
   template <class T>
-  __device__ static T of(T a, T b) {
+  __device__ static T apply(T a, T b) {
     return a < b ? b : a;
   }
 };
@@ -106,7 +106,7 @@ struct Larger {
 template <class Operation, class T>
 __device__ T warp_reduce(T value) {
   for (int bits = kWarp / 2; bits > 0; bits /= 2)
-    value = Operation::of(value, __shfl_xor_sync(kAllLanes, value, bits));
+    value = Operation::apply(value, __shfl_xor_sync(kAllLanes, value, bits));
   return value;
 }
 
@@ -121,7 +121,7 @@ __device__ T block_reduce(T value) {
   if (thread % kWarp == 0) warp_values[thread / kWarp] = value;
   __syncthreads();
   value = warp_values[0];
-  for (int warp = 1; warp < warps; ++warp) value = Operation::of(value, warp_values[warp]);
+  for (int warp = 1; warp < warps; ++warp) value = Operation::apply(value, warp_values[warp]);
   return value;
 }
 template <class T>
@@ -133,8 +133,8 @@ __device__ T block_max(T value) {
   return block_reduce<Larger>(value);
 }
 
-// The unroll factor of loops over the elements of a thread: "#pragma unroll (kUnrolled<T>)". It is 1 for
-// double, whose kernels only serve the tests: their code takes most of the compile time.
+// Unroll factor of loops over the elements of a thread: "#pragma unroll (kUnrolled<T>)". It is 1 for double,
+// which only tests use, because unrolled double kernels dominate the compile time.
 template <class T, int kTimes = 64>
 inline constexpr int kUnrolled = sizeof(T) > 4 ? 1 : kTimes;
 
@@ -176,7 +176,7 @@ struct DropoutFactors {
         threshold(mask.active() ? mask.threshold() : 0),
         scale(static_cast<T>(mask.scale())) {}
   // Returns the multiplier of element i: 0 or 1 / (1 - p).
-  __device__ T of(int64_t i) const {
+  __device__ T multiplier(int64_t i) const {
     if (threshold == 0) return scale;
     return stream.now().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
@@ -189,7 +189,8 @@ struct DropoutFactors {
       kept |= static_cast<unsigned>((bits[j / 2] >> (j % 2 * 16) & 0xFFFF) >= threshold) << j;
     return static_cast<uint8_t>(kept);
   }
-  // Writes of(i) to of(i + count - 1), with one draw if the elements share a block of random bits.
+  // Writes multiplier(i) to multiplier(i + count - 1), with one draw if the elements share a block of random
+  // bits.
   template <int count>
   __device__ void fill(int64_t i, T* factors) const {
     static_assert(count <= 4);

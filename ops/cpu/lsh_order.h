@@ -29,14 +29,15 @@ class LshOrder {
 
   int64_t chunks() const { return chunks_; }
   int64_t slots(int64_t chunk) const { return std::min(s_.chunk_length, valid_ - chunk * s_.chunk_length); }
-  // Positions of a chunk's places.
+  // Returns the positions in the slots of a chunk.
   const int32_t* positions(int64_t round, int64_t chunk) const {
     return sorted_ + round * s_.length + chunk * s_.chunk_length;
   }
   // Returns the codes of a position in all rounds.
   const int32_t* codes(int64_t position) const { return codes_ + position * s_.rounds; }
 
-  // The cell before a cell, which its positions see too. Code kNone means that there is no such cell.
+  // The previous cell of the same bucket, whose keys are also visible. Code kNone means that there is no such
+  // cell.
   struct Cell {
     int64_t round;
     int32_t code;
@@ -57,8 +58,8 @@ class LshOrder {
   }
 
  private:
-  // A cell of the first chunk, and the cell of a last chunk that it looks back at. from = kNone means no such
-  // pair.
+  // A cell of the first chunk, and the cell of the last chunk that it looks back at. If from is kNone, there
+  // is no such pair.
   struct Wrap {
     int32_t from;
     Cell to;
@@ -69,7 +70,7 @@ class LshOrder {
   const LshAttentionShape& s_;
   int32_t *sorted_, *codes_, *counters_;
   int64_t valid_ = 0, chunks_ = 0;
-  std::vector<Wrap> wraps_;  // for each round
+  std::vector<Wrap> wraps_;  // one per round
 };
 
 }  // namespace tapeformer::cpu

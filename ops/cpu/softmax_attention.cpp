@@ -35,7 +35,7 @@ class SoftmaxHead {
               AttentionRows<const T> v)
       : s_(shape), q_(q), k_(k), v_(v) {}
 
-  // Assigns the working memory, and returns its size in elements. With null it only returns the size.
+  // Sets the working memory and returns its size in elements. If `memory` is null, only returns the size.
   int64_t use(T* memory, bool backward) {
     int64_t used = 0;
     auto take = [&](int64_t elements) {
@@ -188,8 +188,8 @@ class SoftmaxHead {
     for (int64_t j = 0; j < 24; j += kLanes<T>) store(row + keys + j, Vector<T>{});
   }
 
-  // One row of the online softmax: replaces scores by exp(score - maximum), and rescales earlier sums to the
-  // new maximum.
+  // Applies the online softmax to a row: replaces the scores by exp(score - maximum), and rescales earlier
+  // sums to the new maximum.
   void next_probabilities(int64_t i) {
     T* const row = scores_ + i * kScoreStride;
     const int64_t keys = seen(i);
@@ -246,8 +246,8 @@ class SoftmaxHead {
     }
   }
 
-  // One row: replaces scores by the probabilities p after dropout, and score_gradients by p (gradient of p -
-  // g . out).
+  // For one row, replaces the scores by the probabilities p after dropout, and score_gradients by p (gradient
+  // of p - g . out).
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const int64_t keys = seen(i);
@@ -274,7 +274,7 @@ class SoftmaxHead {
   // columns.
   void add_for_keys(const T* weights, const T* columns, int64_t columns_width, T* sums) {
     for (int64_t j = 0; j < keys_; j += kTileRows) {
-      int64_t first = 0;  // query that sees key j
+      int64_t first = 0;  // first query that attends to key j
       if (s_.causal)
         first = std::clamp<int64_t>(key_ + j - (s_.key_length - s_.query_length) - query_, 0, queries_);
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
@@ -297,10 +297,10 @@ class SoftmaxHead {
   const AttentionRows<const T> q_, k_, v_;
   int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
   int64_t query_ = 0, queries_ = 0, key_ = 0, keys_ = 0;                 // the current block
-  T *query_rows_ = nullptr, *query_columns_ = nullptr;                   // of the block, scaled
-  T *key_panels_ = nullptr, *key_columns_ = nullptr;                     // of all keys; key_columns_ scaled
-  T *value_panels_ = nullptr, *value_columns_ = nullptr;                 // of all values
-  T *g_rows_ = nullptr, *g_columns_ = nullptr;                           // of the block
+  T *query_rows_ = nullptr, *query_columns_ = nullptr;                   // scaled queries of the block
+  T *key_panels_ = nullptr, *key_columns_ = nullptr;                     // all keys; key_columns_ is scaled
+  T *value_panels_ = nullptr, *value_columns_ = nullptr;                 // all values
+  T *g_rows_ = nullptr, *g_columns_ = nullptr;                           // gradients g of the block
   T *scores_ = nullptr, *score_gradients_ = nullptr;                     // (kQueries, kScoreStride)
   T *multipliers_ = nullptr, *maximum_ = nullptr, *sum_ = nullptr;       // per key, per query of the block
   T *result_ = nullptr, *gq_ = nullptr, *gk_ = nullptr, *gv_ = nullptr;  // rows of whole tiles

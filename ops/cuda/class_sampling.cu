@@ -17,7 +17,7 @@ __global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, G
   int64_t best = classes;
   double best_score = -INFINITY;
   for (int64_t c = threadIdx.x % kWarp; c < classes; c += kWarp) {
-    const double own = score.of(row, c, logits[row * classes + c]);
+    const double own = score.noisy_logit(row, c, logits[row * classes + c]);
     if (!(own > best_score)) continue;
     best_score = own;
     best = c;

@@ -6,7 +6,7 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int64_t kMaxParts = 512;  // partial sums of a column
+inline constexpr int64_t kMaxParts = 512;  // maximum number of partial sums per column
 
 template <class T>
 struct ColumnTargets {

@@ -70,7 +70,7 @@ __global__ void state_kernel(LinearInputs<S> in, int64_t segments, int64_t token
   const int64_t row = blockIdx.y / value_tiles * kWidth, column = blockIdx.y % value_tiles * kWidth;
 
   typename Tiles::template Tile<kWidth, kWidth> state;
-  T sum = 0;  // of one feature, in the first kWidth threads
+  T sum = 0;  // sum of one feature, in the first kWidth threads
   const int thread = static_cast<int>(threadIdx.x);
   add_products<Lanes::along_tile, Lanes::along_tile>(
       state, memory, end - begin,
@@ -241,7 +241,7 @@ __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states,
     add_products_of(sums, products, memory,
                     [&](int d, int j) { return operands.values.at(begin + d, column + j); });
   }
-  T denominator = static_cast<T>(in.s.eps);  // of row `thread`, from the state
+  T denominator = static_cast<T>(in.s.eps);  // denominator of row `thread`, from the state
   add_products<Lanes::along_depth, kToFeatures ? Lanes::along_depth : Lanes::along_tile>(
       sums, memory, rows.width, [&](int64_t d, int i) { return rows.at(begin + i, d); },
       [&](int64_t d, int j) {

@@ -31,7 +31,7 @@ struct LshSlots {
 template <class T>
 struct LshTile {
   int32_t queries[kTokens], query_codes[kTokens], keys[kTokens], key_codes[kTokens];
-  T factors[kTokens];                             // of the keys
+  T factors[kTokens];                             // factors of the keys
   uint16_t multiplicities[kTokens][kTokens + 2];  // [query][key]
 };
 

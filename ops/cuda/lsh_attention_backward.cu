@@ -47,7 +47,7 @@ __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& res
   }
 }
 
-// The same for gk (batch, heads, length, dim) and gv, for the keys of a block.
+// Same for gk (batch, heads, length, dim) and gv, for the keys of a block.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_key, const Tile& to_value,
                                   const LshSlots& own, int64_t begin, int64_t column, T* gk, T* gv) {
@@ -58,7 +58,7 @@ __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_k
     const int64_t slot = begin + to_key.row(i);
     if (slot >= own.count) continue;
     const int32_t position = own.positions[slot];
-    // A query that sees no other key has its own value as result.
+    // A query that attends to no other position returns its own value.
     const bool alone = block.in.log_sums[block.log_sum_index(own.round, position)] == kInfinity<T> &&
                        (s.mean || own.round == 0);
     const T share = s.mean ? 1 / static_cast<T>(s.rounds) : T{1};
@@ -100,7 +100,7 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
     log_sums[i] = in.log_sums[at];
     if (!in.s.mean) delta[i] = in.deltas[at];
   }
-  // With mean, a first pass over the keys works out the deltas.
+  // If rounds are averaged, a first pass over the keys computes the deltas.
   for (int pass = in.s.mean ? 0 : 1; pass < 2; ++pass) {
     for (const bool back : {true, false}) {
       const LshSlots& keys = back ? before : own;
@@ -142,11 +142,11 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
 }
 
 // Adds to gk (batch, heads, length, dim) and gv the gradients of one round with respect to keys and values,
-// from the queries of the own chunk and of the chunk that looks back at it.
+// from the queries of the same chunk and of the next chunk.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gk, T* gv) {
   __shared__ LshTile<T> tile;
-  __shared__ T log_sums[kTokens], deltas[kTokens];  // of the queries
+  __shared__ T log_sums[kTokens], deltas[kTokens];  // log-sum-exps and deltas of the queries
   LshBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
@@ -158,7 +158,7 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   if (chunk + 1 < block.order.chunks) {
     next_slots = block.slots(round, chunk + 1);
   } else if (chunk > 0) {
-    // The first chunk of the round that looks back at this one.
+    // The next chunk is the first chunk of the round that looks back at this chunk.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
     if (block.order.wrap(next).from != kNoCell) next_slots = block.slots(next, 0);
   }
@@ -246,7 +246,7 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
     for (int64_t round = 0; round < s.rounds; ++round)
       launch(query_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(s.dim, kWidth)), in, grid,
              round, to_q.data(), deltas.data());
-    // The keys of a round are also seen from another round, so all deltas must be computed first.
+    // Queries of other rounds may also attend to the keys of a round, so all deltas are computed first.
     for (int64_t round = 0; round < s.rounds; ++round)
       launch(key_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(widest, kWidth)), in, grid,
              round, gk.data(), to_v.data());

@@ -28,7 +28,7 @@ class NarrowRow {
   }
   __device__ T largest() const {
     T most = -INFINITY;
-    for_each([&](T value, int) { most = Larger::of(most, value); });
+    for_each([&](T value, int) { most = Larger::apply(most, value); });
     return warp_reduce<Larger>(most);
   }
   // to = f(value, column)
@@ -60,7 +60,7 @@ class WideRow {
   }
   __device__ T largest() const {
     T most = -INFINITY;
-    for_each([&](T value, int64_t) { most = Larger::of(most, value); });
+    for_each([&](T value, int64_t) { most = Larger::apply(most, value); });
     return block_max(most);
   }
   template <class F>

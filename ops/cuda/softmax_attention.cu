@@ -150,7 +150,7 @@ __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* l
       for (int j = 0; j < kColumnsEach; ++j) {
         T& score = scores.elements[i][j];
         score = scores.column(j) < limit ? scale * score : -kInfinity;
-        largest = Larger::of(largest, score);
+        largest = Larger::apply(largest, score);
       }
       const auto update = update_online_softmax(maximum[i], Scores::template row_reduce<Larger>(largest));
       T total = 0;

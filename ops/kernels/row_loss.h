@@ -1,4 +1,4 @@
-// From the losses of rows to that of a batch, without bringing a number to the host.
+// Weighted mean of row losses, computed on the device without a copy to the host.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ inline constexpr uint64_t kSeed = 1;  // seed of random inputs
 struct BenchmarkArguments {
   OptionValues options;       // values of Benchmark::options
   Device device = kCpu;       // the CPU unless Benchmark::on_devices is true
-  ConfigOverrides overrides;  // of the config in the option "config"
+  ConfigOverrides overrides;  // overrides of the config in the option "config"
   DataAccess data;
 };
 

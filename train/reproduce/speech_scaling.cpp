@@ -1,5 +1,5 @@
 // Time and memory of training on speech by the length of utterances, with a fixed number of frames per epoch.
-// The models are those of "Transformers are RNNs" (Katharopoulos et al. 2020), section 4.3. The utterances of
+// The models follow "Transformers are RNNs" (Katharopoulos et al. 2020), section 4.3. The utterances of
 // the paper have 800 frames on average and at most 2,400. Features and labels are random, because the time
 // does not depend on their values.
 #include <algorithm>
