@@ -79,9 +79,9 @@ struct TokenRows {
   T* row(int64_t token, int64_t head) const { return data + token * token_stride + head * head_stride; }
 };
 
-// Calls f(row pointer, head, token, index into the panels of the head, elements left in the row) for each
-// vector of the first `count` tokens. f should capture by value and be inlined. For whole vectors the last
-// argument is a constant.
+// Calls f(row pointer, head, token, index into the panels of the head, remaining elements of the row) for
+// each vector of the first `count` tokens. f should capture by value and be inlined. For whole vectors, the
+// number of remaining elements is a constant.
 template <class T, class F>
 [[gnu::always_inline]] inline void for_each_vector(TokenRows<T> rows, int64_t count, F f) {
   constexpr int64_t kWhole = kLanes<std::remove_const_t<T>>, kPair = kPanel<std::remove_const_t<T>>;

@@ -6,7 +6,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-// One warp per row; a lane handles every 32nd class.
+// Samples one row per warp. Each lane handles every 32nd class.
 template <class T>
 __global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, GraphRandomStream stream,
                               uint8_t* out) {

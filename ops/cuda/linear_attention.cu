@@ -54,8 +54,8 @@ struct LinearHead {
   }
 };
 
-// The state of each segment of `tokens` positions: one block per segment of a head, and tiles of the state
-// along y.
+// Computes the state of one segment of `tokens` positions of a head per block. blockIdx.y selects a tile of
+// the state.
 template <class Tiles, bool kReverse, int kWidth, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __global__ void state_kernel(LinearInputs<S> in, int64_t segments, int64_t tokens, T* states) {
@@ -120,7 +120,8 @@ __global__ void scan_kernel(T* states, int64_t segments, int64_t size, int64_t c
   }
 }
 
-// The operands of a reading: result row = sum over columns of (row . column [+ dd]) value.
+// Operands for reading the states: each row of the result is the sum over columns of (row . column [+ dd])
+// value.
 template <Reading kReading, class S>
 struct ReadOperands {
   const HeadRows<S>&rows, &columns, &values;
@@ -208,8 +209,8 @@ __device__ void store_result(const Sums& sums, const T* denominators, const T* s
   }
 }
 
-// One block per chunk of a head, and tiles of the result along y. states: one per chunk for the causal form,
-// otherwise one per head; consecutive heads have states_each states.
+// Computes the result of one chunk of a head per block. blockIdx.y selects a tile of the result. The causal
+// form has one state per chunk, and other forms have one state per head; each head has states_each states.
 template <class Tiles, Reading kReading, int kWidth, class R, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states, int64_t states_each,

@@ -86,8 +86,8 @@ __device__ void for_parameters(int rows, int width, int stride, F&& f) {
   }
 }
 
-// One thread per row. Rows are too short for coalesced reads by one thread, so a block copies its rows to
-// shared memory.
+// Handles one row per thread. Rows are too short for coalesced reads by one thread, so a block copies its
+// rows to shared memory.
 template <class T, bool kGradient>
 __global__ void mixture_kernel(Mixture<T> m) {
   T* const shared = dynamic_shared<T>();

@@ -25,8 +25,8 @@ __device__ int32_t sum_before(int32_t value) {
   return sum - value;
 }
 
-// Sorts a round of a head by (bucket, position), one block per round: a radix sort from the lowest digit, in
-// which each thread handles a run of adjacent slots in order. Then it numbers the cells.
+// Sorts one round of a head per block by (bucket, position), with a radix sort from the lowest digit. Each
+// thread handles a run of adjacent slots in order. Then numbers the cells.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_other, int32_t* all_codes) {
   __shared__ int32_t counts[kDigits * kSortThreads];  // per digit and thread: first counts, then first slots
@@ -82,7 +82,7 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
   }
 }
 
-// One thread per round of a head. A round may look back at another round.
+// Finds the wrap-around cells of one round of a head per thread. A round may look back at another round.
 __global__ void wrap_kernel(LshAttentionShape s, const int32_t* buckets, LshOrderView view, int64_t count,
                             LshWrapCell* wraps) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {

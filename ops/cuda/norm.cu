@@ -47,7 +47,7 @@ __global__ void forward_kernel(Forward<T, B> f) {
   }
 }
 
-// One block per row of any width. A thread reads only elements that it has written.
+// Handles one row of any width per block. A thread reads only elements that it has written.
 template <class T, class B>
 __global__ void wide_forward_kernel(Forward<T, B> f) {
   const int64_t first = blockIdx.x * f.dim;
@@ -140,7 +140,7 @@ __global__ void wide_backward_kernel(Backward<T, B> b) {
   }
 }
 
-// Blocks of 32 columns and every gridDim.y-th row.
+// Sums 32 columns per block. Blocks with different blockIdx.y sum different rows.
 template <class T, class B>
 __global__ void wide_partial_kernel(Backward<T, B> b) {
   __shared__ T group_values[2][kRowsOfBlock][kWarp];
