@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 file(GLOB core_headers RELATIVE ${PROJECT_SOURCE_DIR} autograd/*.h ops/*.h models/*.h models/*/*.h)
 set(core_headers
   core/allocator.h core/batch.h core/device.h core/device_control.h core/dropout.h core/dtype.h core/errors.h core/options.h core/random.h
-  core/rng.h core/shape.h core/tensor.h core/threads.h core/system/log.h core/system/stopwatch.h
+  core/rng.h core/shape.h core/tensor.h core/threads.h core/system/log.h core/stopwatch.h
   ${core_headers})
 set(other_headers
   data/make_dataset.h data/sets/directory.h data/batches/loader.h data/symbol_tasks.h data/audio/audio.h data/audio/filterbank.h

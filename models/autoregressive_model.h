@@ -10,7 +10,7 @@
 #include <string>
 
 #include "core/batch.h"
-#include "models/encoder.h"
+#include "models/encoder/encoder.h"
 #include "models/layers/axial_positions.h"
 #include "models/layers/positions.h"
 

@@ -2,12 +2,12 @@
 // section 3.4).
 //
 // A Decoder borrows the weights of the model and owns the states and buffers of a batch
-// (models/encoder_step.h), so that a step allocates no memory. Its results equal the results of the parallel
-// form up to rounding.
+// (models/encoder/encoder_step.h), so that a step allocates no memory. Its results equal the results of the
+// parallel form up to rounding.
 #pragma once
 
 #include "models/autoregressive_model.h"
-#include "models/encoder_step.h"
+#include "models/encoder/encoder_step.h"
 
 namespace tapeformer {
 

@@ -8,7 +8,7 @@
 
 #include "data/make_dataset.h"
 #include "models/autoregressive_model.h"
-#include "models/option_error.h"
+#include "models/layers/option_error.h"
 #include "train/config/config.h"
 
 namespace tapeformer {

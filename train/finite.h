@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "models/module.h"
+#include "models/layers/module.h"
 
 namespace tapeformer {
 

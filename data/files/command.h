@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <string>
 
-#include "data/speech/phones.h"
+#include "data/files/text_lines.h"
 
 namespace tapeformer {
 

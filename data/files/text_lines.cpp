@@ -72,14 +72,14 @@ void require_utf8(std::string_view text, const std::string& place) {
                               "; convert it, for example with iconv -f LATIN1 -t UTF-8"));
 }
 
-std::vector<std::string> split_words(const std::string& text) {
+Words split_words(const std::string& text) {
   std::vector<std::string> words;
   std::istringstream in(text);
   for (std::string word; in >> word;) words.push_back(word);
   return words;
 }
 
-std::string join_words(const std::vector<std::string>& words) {
+std::string join_words(const Words& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
   return text;

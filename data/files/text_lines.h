@@ -10,6 +10,8 @@
 
 namespace tapeformer {
 
+using Words = std::vector<std::string>;
+
 struct TextLine {
   std::filesystem::path path;
   int64_t number = 0;  // from 1
@@ -31,9 +33,9 @@ size_t find_invalid_utf8(std::string_view text);
 void require_utf8(std::string_view text, const std::string& place);
 
 // Returns the words of a text, which spaces and tabs separate.
-std::vector<std::string> split_words(const std::string& text);
+Words split_words(const std::string& text);
 // Returns the words, separated by one space.
-std::string join_words(const std::vector<std::string>& words);
+std::string join_words(const Words& words);
 
 // Converts ASCII letters to lower case.
 std::string lower_case(std::string text);

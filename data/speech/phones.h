@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-namespace tapeformer {
+#include "data/files/text_lines.h"
 
-using Words = std::vector<std::string>;
+namespace tapeformer {
 
 // Names of phones and their numbers. Number 0 is the blank of CTC. The phones follow in the given order.
 class PhoneTable {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "models/option_error.h"
+#include "models/layers/option_error.h"
 
 namespace tapeformer {
 namespace {

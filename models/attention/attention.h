@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/options.h"
-#include "models/module.h"
+#include "models/layers/module.h"
 
 namespace tapeformer {
 

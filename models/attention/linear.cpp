@@ -2,7 +2,7 @@
 #include <array>
 
 #include "models/attention/attention.h"
-#include "models/option_error.h"
+#include "models/layers/option_error.h"
 #include "ops/linear_attention.h"
 
 namespace tapeformer {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "models/attention/attention.h"
-#include "models/option_error.h"
+#include "models/layers/option_error.h"
 #include "ops/lsh_attention.h"
 
 namespace tapeformer {

@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "models/module.h"
-#include "models/option_error.h"
+#include "models/layers/module.h"
+#include "models/layers/option_error.h"
 
 namespace tapeformer {
 

@@ -1,7 +1,7 @@
 // Basic layers, with PyTorch's parameter names and default initialisation.
 #pragma once
 
-#include "models/module.h"
+#include "models/layers/module.h"
 #include "ops/conv1d.h"
 #include "ops/linear.h"
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "models/option_error.h"
+#include "models/layers/option_error.h"
 #include "ops/elementwise.h"
 
 namespace tapeformer {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/module.h"
+#include "models/layers/module.h"
 #include "ops/lstm.h"
 
 namespace tapeformer {

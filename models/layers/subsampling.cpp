@@ -1,6 +1,6 @@
 #include "models/layers/subsampling.h"
 
-#include "models/option_error.h"
+#include "models/layers/option_error.h"
 #include "ops/lengths.h"
 #include "ops/view.h"
 

@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "models/encoder.h"
+#include "models/encoder/encoder.h"
 #include "models/layers/lstm.h"
 #include "models/layers/subsampling.h"
 #include "ops/ctc_loss.h"

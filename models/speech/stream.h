@@ -2,7 +2,7 @@
 // attention, memory does not depend on the length of the utterance.
 #pragma once
 
-#include "models/encoder_step.h"
+#include "models/encoder/encoder_step.h"
 #include "models/speech/model.h"
 
 namespace tapeformer {

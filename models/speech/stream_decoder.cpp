@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "models/option_error.h"
+#include "models/layers/option_error.h"
 
 namespace tapeformer {
 namespace {

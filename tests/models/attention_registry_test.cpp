@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "models/autoregressive_model.h"
-#include "models/option_error.h"
+#include "models/layers/option_error.h"
 #include "ops/view.h"
 #include "tests/models/kinds.h"
 #include "tests/support/random.h"

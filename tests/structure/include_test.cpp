@@ -35,7 +35,7 @@ TEST_CASE("control: wrong includes are found") {
   CHECK(problem_of("core/x.cpp", "#include \"autograd/tape.h\"") ==
         "core/x.cpp:1: includes autograd/tape.h: core/ must not include autograd/\n");
   CHECK(problem_of("autograd/x.h", "#include \"ops/linear.h\"") != "");
-  CHECK(problem_of("ops/x.cpp", "  #  include \"models/module.h\"") != "");
+  CHECK(problem_of("ops/x.cpp", "  #  include \"models/layers/module.h\"") != "");
   CHECK(problem_of("ops/kernels/x.h", "#include \"ops/linear.h\"") != "");
   CHECK(problem_of("ops/cpu/x.cpp", "#include \"autograd/tape.h\"") != "");
   CHECK(problem_of("data/x.cpp", "#include \"ops/linear.h\"") != "");

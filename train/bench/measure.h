@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/system/stopwatch.h"
+#include "core/stopwatch.h"
 #include "core/threads.h"
 
 namespace tapeformer {

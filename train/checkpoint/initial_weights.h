@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "models/module.h"
+#include "models/layers/module.h"
 
 namespace tapeformer {
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "models/module.h"
+#include "models/layers/module.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/config/config.h"
 #include "train/optimizer.h"

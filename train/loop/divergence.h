@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "models/module.h"
+#include "models/layers/module.h"
 #include "train/loop/run_state.h"
 
 namespace tapeformer {

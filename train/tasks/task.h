@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "models/module.h"
+#include "models/layers/module.h"
 #include "train/config/config.h"
 #include "train/metrics.h"
 #include "train/signals.h"

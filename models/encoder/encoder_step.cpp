@@ -1,4 +1,4 @@
-#include "models/encoder_step.h"
+#include "models/encoder/encoder_step.h"
 
 namespace tapeformer {
 

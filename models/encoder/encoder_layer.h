@@ -1,7 +1,7 @@
 // A layer of the Transformer encoder: two residual branches, self-attention and feed-forward, each with a
 // layer norm and dropout. The order of the operations is written once, in the templates of this file. An
-// executor implements the operations: models/encoder_layer.cpp on the tape, models/encoder_step.cpp for one
-// token.
+// executor implements the operations: models/encoder/encoder_layer.cpp on the tape,
+// models/encoder/encoder_step.cpp for one token.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 #include "models/attention/attention.h"
 #include "models/layers/layers.h"
-#include "models/option_error.h"
+#include "models/layers/option_error.h"
 
 namespace tapeformer {
 
@@ -24,7 +24,7 @@ struct EncoderOptions {
   bool pre_norm = false;
   Activation activation = Activation::relu;
   bool recompute = false;          // keep the inputs of layers only (autograd/recompute.h)
-  bool reversible = false;         // keep the output of the last layer only (models/reversible.h)
+  bool reversible = false;         // keep the output of the last layer only (models/encoder/reversible.h)
   int64_t feedforward_chunks = 1;  // number of parts of the rows in the feed-forward branch
 
   int64_t width() const { return heads * head_dim; }

@@ -1,4 +1,4 @@
-#include "models/reversible.h"
+#include "models/encoder/reversible.h"
 
 #include <doctest/doctest.h>
 

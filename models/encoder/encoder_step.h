@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "models/encoder.h"
+#include "models/encoder/encoder.h"
 #include "ops/inference.h"
 
 namespace tapeformer {

@@ -1,4 +1,4 @@
-#include "models/encoder_layer.h"
+#include "models/encoder/encoder_layer.h"
 
 #include "autograd/chunked.h"
 #include "ops/elementwise.h"

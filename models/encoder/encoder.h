@@ -1,11 +1,12 @@
-// The Transformer encoder: a stack of layers (models/encoder_layer.h) and a final layer norm. Layers are
-// post-norm as in "Transformers are RNNs", pre-norm, or reversible as in "Reformer" (models/reversible.h).
+// The Transformer encoder: a stack of layers (models/encoder/encoder_layer.h) and a final layer norm. Layers
+// are post-norm as in "Transformers are RNNs", pre-norm, or reversible as in "Reformer"
+// (models/encoder/reversible.h).
 #pragma once
 
 #include <memory>
 #include <vector>
 
-#include "models/encoder_layer.h"
+#include "models/encoder/encoder_layer.h"
 
 namespace tapeformer {
 

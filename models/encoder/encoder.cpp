@@ -1,7 +1,7 @@
-#include "models/encoder.h"
+#include "models/encoder/encoder.h"
 
 #include "autograd/recompute.h"
-#include "models/reversible.h"
+#include "models/encoder/reversible.h"
 
 namespace tapeformer {
 namespace {

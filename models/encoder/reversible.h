@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "autograd/reversible.h"
-#include "models/encoder_layer.h"
+#include "models/encoder/encoder_layer.h"
 
 namespace tapeformer {
 

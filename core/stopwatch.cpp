@@ -1,4 +1,4 @@
-#include "core/system/stopwatch.h"
+#include "core/stopwatch.h"
 
 #include "core/cuda/transfers.h"
 
