@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 const fs::path kConfigs = fs::path(SOURCE_DIR) / "configs";
 
 // Returns the settings that a corpus without a published download needs.
-Config load(const fs::path& path) {
+Config load_file(const fs::path& path) {
   const std::string name = path.filename().string();
   std::vector<std::string> sets;
   if (name.starts_with("timit-") || name.starts_with("librispeech-") || name.starts_with("kaldi-"))
@@ -32,7 +32,7 @@ TEST_CASE("every file of configs loads and has a unique run name") {
     const fs::path path = entry.path();
     if (path.extension() != ".toml" || path.stem() == "base") continue;
     INFO(path.string());
-    const Config config = load(path);
+    const Config config = load_file(path);
     CHECK(names.insert(config.run.name).second);
     fs::path relative = fs::relative(path, kConfigs);
     std::string expected = relative.replace_extension().string();
@@ -56,7 +56,7 @@ TEST_CASE("paper configs: the settings of the papers") {
         Row{"copy/linear", 4, 64, 1e-3, 0, 0, 10000}, Row{"copy/softmax", 4, 64, 1e-3, 0.1, 0, 10000},
         Row{"copy/lsh-4", 4, 64, 1e-3, 0, 0, 10000}}) {
     INFO(row.file);
-    const Config config = load(kConfigs / (std::string(row.file) + ".toml"));
+    const Config config = load_file(kConfigs / (std::string(row.file) + ".toml"));
     const std::string kind = fs::path(row.file).filename().string();
     CHECK(config.model.attention == (kind.starts_with("lsh") ? "lsh" : kind));
     CHECK(config.data.dataset == fs::path(row.file).parent_path().string());
@@ -88,7 +88,7 @@ TEST_CASE("paper configs: LSH attention of fast_transformers, whose chunks divid
     for (const int64_t rounds : {1, 4}) {
       const std::string name = std::string(set) + "/lsh-" + std::to_string(rounds) + ".toml";
       INFO(name);
-      const Config config = load(kConfigs / name);
+      const Config config = load_file(kConfigs / name);
       CHECK(config.attention.get<std::string>("preset") == "fast_transformers");
       CHECK(config.attention.get<int64_t>("rounds") == rounds);
       CHECK(config.attention.get<int64_t>("chunk_length") == chunk);
@@ -101,7 +101,7 @@ TEST_CASE("speech configs: the paper's sizes on every corpus") {
   for (const std::string corpus : {"an4", "fsdd", "synthetic", "timit", "librispeech", "kaldi"})
     for (const char* name : {"bilstm", "softmax", "linear", "lsh-4"}) {
       INFO(corpus << " " << name);
-      const Config config = load(kConfigs / "speech" / (corpus + "-" + name + ".toml"));
+      const Config config = load_file(kConfigs / "speech" / (corpus + "-" + name + ".toml"));
       CHECK(config.model.type == "speech");
       CHECK(config.data.dataset == (corpus == "synthetic" ? "synthetic-speech" : corpus));
       CHECK(config.data.validation == (corpus == "timit"                     ? 368

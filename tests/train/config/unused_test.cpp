@@ -29,8 +29,8 @@ std::string set_error(const std::string& text, const std::vector<std::string>& s
   return config_error(folder.write("a.toml", text), sets);
 }
 
-Config load(const std::string& path, const std::vector<std::string>& sets = {},
-            const ConfigReading& reading = {}) {
+Config load_with(const std::string& path, const std::vector<std::string>& sets = {},
+                 const ConfigReading& reading = {}) {
   return load_config(path, sets, test_catalogue(), reading);
 }
 
@@ -124,15 +124,17 @@ TEST_CASE("inherited keys and defaults in files may be without effect") {
   folder.write("base.toml",
                "[data]\npath = \"/corpus\"\n[model]\nheads = 6\ncausal = true\n[schedule]\nfactor = 0.5\n"
                "[train]\nsteps = 5\n");
-  const Config lstm = load(folder.write("lstm.toml",
-                                        "extends = \"base.toml\"\n[data]\ndataset = \"an4\"\n[model]\ntype = "
-                                        "\"speech\"\nencoder = \"lstm\"\n"));
+  const Config lstm =
+      load_with(folder.write("lstm.toml",
+                             "extends = \"base.toml\"\n[data]\ndataset = \"an4\"\n[model]\ntype = "
+                             "\"speech\"\nencoder = \"lstm\"\n"));
   CHECK(lstm.data.path == "/corpus");
   // A key without effect has its default in the result.
   CHECK(lstm.model.heads == 8);
   CHECK_FALSE(lstm.model.causal);
   CHECK(lstm.schedule.factor == 0.1);
-  const Config image = load(folder.write("image.toml", "extends = \"base.toml\"\n[data]\nsymbols = 10\n"));
+  const Config image =
+      load_with(folder.write("image.toml", "extends = \"base.toml\"\n[data]\nsymbols = 10\n"));
   CHECK(image.data.path.empty());
   CHECK(image.model.heads == 6);
 }
@@ -140,10 +142,10 @@ TEST_CASE("inherited keys and defaults in files may be without effect") {
 TEST_CASE("a key of the file that loses its effect through --set is allowed") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", kImages + "[schedule]\nkind = \"cosine\"\nfinal_lr_ratio = 0.5\n");
-  CHECK(load(path, {"schedule.kind=constant"}).schedule.final_lr_ratio == 0);
+  CHECK(load_with(path, {"schedule.kind=constant"}).schedule.final_lr_ratio == 0);
   const auto devices = folder.write("b.toml", kImages + "[run]\ntf32 = true\n");
-  CHECK(load(devices).run.tf32);
-  CHECK_FALSE(load(devices, {}, {.device = "cpu"}).run.tf32);
+  CHECK(load_with(devices).run.tf32);
+  CHECK_FALSE(load_with(devices, {}, {.device = "cpu"}).run.tf32);
   // --set may restore the default, but may not set another value.
   CHECK(config_error(devices, {"run.device=cpu", "run.tf32=false"}) == "");
   CHECK(contains(config_error(devices, {"run.device=cpu", "run.tf32=true"}), "--set run.tf32: belongs to"));
@@ -151,7 +153,7 @@ TEST_CASE("a key of the file that loses its effect through --set is allowed") {
 
 TEST_CASE("configs of earlier versions load, with keys without effect") {
   const TempFolder folder;
-  const Config config = load(folder.write("a.toml", kLstm));
+  const Config config = load_with(folder.write("a.toml", kLstm));
   std::string text, table;
   for (const SchemaKey& key : config_schema(AttentionCatalogue{})) {
     if (key.table != table) text += "[" + key.table + "]\n";
@@ -162,11 +164,11 @@ TEST_CASE("configs of earlier versions load, with keys without effect") {
     if (key.name() == "data.lexicon") text += "allow_commands = false\n";
   }
   const auto old = folder.write("old.toml", text);
-  CHECK(differing_keys(load(old), config).empty());
+  CHECK(differing_keys(load_with(old), config).empty());
   // A checkpoint may come from an untrusted source, so its allow_commands is ignored.
   const auto checkpoint =
       folder.write("checkpoint.toml", "data.allow_commands = true\nmodel.hidden = 3\n" + kImages);
-  CHECK(load(checkpoint, {}, {.unused = UnusedKeys::ignore_in_file}).model.hidden == 320);
+  CHECK(load_with(checkpoint, {}, {.unused = UnusedKeys::ignore_in_file}).model.hidden == 320);
   CHECK(contains(config_error(checkpoint),
                  "data.allow_commands: only the command line can allow the commands of wav.scp: use "
                  "--allow-commands"));
@@ -178,7 +180,7 @@ TEST_CASE("--set of a key that the command does not use was ignored") {
   const auto path = folder.write("a.toml", kSpeech);
   const auto error = [&](const std::string& set, ConfigUse use) {
     try {
-      load(path, {set}, {.unused = UnusedKeys::ignore_in_file, .use = use});
+      load_with(path, {set}, {.unused = UnusedKeys::ignore_in_file, .use = use});
     } catch (const ConfigError& e) {
       return std::string(e.what());
     }
@@ -201,23 +203,23 @@ TEST_CASE("settings that several configs share are ignored where they have no ef
   const TempFolder folder;
   const ConfigReading shared{.unused = UnusedKeys::ignore};
   const auto path = folder.write("a.toml", kLstm);
-  CHECK(load(path, {"model.heads=2", "model.hidden=4", "attention.rounds=3"}, shared).model.hidden == 4);
-  CHECK_THROWS_AS(load(path, {"model.hiden=4"}, shared), ConfigError);
+  CHECK(load_with(path, {"model.heads=2", "model.hidden=4", "attention.rounds=3"}, shared).model.hidden == 4);
+  CHECK_THROWS_AS(load_with(path, {"model.hiden=4"}, shared), ConfigError);
   const auto softmax = folder.write("b.toml", kImages + "[model]\nattention = \"softmax\"\n");
-  CHECK(load(softmax, {"attention.rounds=3"}, shared).attention.all().empty());
-  CHECK_THROWS_AS(load(softmax, {"attention.ronds=3"}, shared), ConfigError);
-  CHECK(why_unused(load(softmax), "attention.rounds", test_catalogue()) ==
+  CHECK(load_with(softmax, {"attention.rounds=3"}, shared).attention.all().empty());
+  CHECK_THROWS_AS(load_with(softmax, {"attention.ronds=3"}, shared), ConfigError);
+  CHECK(why_unused(load_with(softmax), "attention.rounds", test_catalogue()) ==
         "attention kind \"softmax\" has no such key");
 }
 
 TEST_CASE("relative paths of a config were lost when it was used from another folder") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", kSpeech + "[run]\nname = \"x\"\n");
-  const Config config = load(path, {"data.path=corpora/../an4", "data.feature_cache=cache"});
+  const Config config = load_with(path, {"data.path=corpora/../an4", "data.feature_cache=cache"});
   CHECK(config.data.path == (fs::current_path() / "an4").string());
   CHECK(config.data.feature_cache == (fs::current_path() / "cache").string());
   CHECK(config.data.lexicon.empty());
-  CHECK(load(folder.write("b.toml", to_toml(config))).data.path == config.data.path);
+  CHECK(load_with(folder.write("b.toml", to_toml(config))).data.path == config.data.path);
 }
 
 // Returns the keys that have no effect with the default positions, optimizer, schedule and attention.
@@ -302,14 +304,14 @@ TEST_CASE(
   const TempFolder folder;
   const auto path = folder.write("a.toml", "[data]\nfeature_cache = \"/cache\"\n" + kSpeech.substr(7));
   const ConfigReading checkpoint{.unused = UnusedKeys::ignore_in_file, .use = ConfigUse::evaluation};
-  CHECK(load(path).data.feature_cache == "/cache");
-  CHECK(load(path, {}, checkpoint).data.feature_cache.empty());
-  CHECK(load(path, {"data.feature_cache=/cache"}, checkpoint).data.feature_cache == "/cache");
+  CHECK(load_with(path).data.feature_cache == "/cache");
+  CHECK(load_with(path, {}, checkpoint).data.feature_cache.empty());
+  CHECK(load_with(path, {"data.feature_cache=/cache"}, checkpoint).data.feature_cache == "/cache");
 }
 
 TEST_CASE("a key of the file that --set gives an effect was refused") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", kImages + "[schedule]\npatience = 3\n");
   CHECK(config_error(path, {}) != "");
-  CHECK(load(path, {"schedule.kind=plateau", "train.eval_every=1"}).schedule.patience == 3);
+  CHECK(load_with(path, {"schedule.kind=plateau", "train.eval_every=1"}).schedule.patience == 3);
 }
