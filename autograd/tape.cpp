@@ -27,7 +27,7 @@ namespace {
 
 using tape::Edge;
 
-// target += value, in place where no other handle sees the data.
+// Adds value to target, in place if no other handle shares the data.
 void accumulate(Tensor& target, Tensor value) {
   auto exclusive = [](const Tensor& t) {
     return t.use_count() == 1 && t.owns_storage_alone() && t.is_contiguous();
@@ -59,8 +59,8 @@ struct Node {
 // release.
 class Tape {
  public:
-  // A sweep inside a gradient function (recompute) must not run nodes of the sweep around it: it stops at the
-  // floor.
+  // backward() inside a gradient function (recompute) must not run nodes of the outer backward(), so it stops
+  // at this id.
   int64_t floor = 0;
 
   int64_t push(Node node) {
@@ -76,8 +76,9 @@ class Tape {
 
   void retain(int64_t id) { ++(*this)[id].owners; }
 
-  // Gives up one owner of a node. Dropping a node drops what its gradient function captured, which may
-  // release further nodes: those wait in a list, so the depth of the graph never becomes depth of the stack.
+  // Releases one owner of a node. Clearing a node destroys the captures of its gradient function, which may
+  // release further nodes. These nodes wait in a list instead of recursive calls, so the stack depth does not
+  // grow with the graph.
   void release(int64_t id) {
     if (--(*this)[id].owners > 0) return;
     waiting_.push_back(id);
@@ -96,13 +97,14 @@ class Tape {
     }
   }
 
-  // Adds to the gradient that waits for a node, which keeps the node until the sweep reaches it.
+  // Accumulates into the pending gradient of a node. The pending gradient keeps the node alive until
+  // backward() reaches it.
   void deliver(int64_t id, Tensor gradient) {
     if (!(*this)[id].gradient.defined()) retain(id);
     accumulate((*this)[id].gradient, std::move(gradient));
   }
 
-  // Drops what a node holds, but not its place.
+  // Releases the contents of a node. The node keeps its id.
   void clear(Node& node) {
     const GradientFunction function = std::move(node.gradient_function);
     const std::vector<Edge> inputs = std::move(node.inputs);
@@ -182,7 +184,7 @@ Tape& this_tape() {
 
 thread_local bool recording_enabled = true;
 
-// A leaf that wants a gradient, or the result of a recorded op.
+// A leaf that requires a gradient, or the result of a recorded op.
 class TapeEntry final : public TensorAttachment {
  public:
   TapeEntry() = default;
@@ -222,8 +224,8 @@ void check_gradient(const char* op, size_t input, const Edge& edge, const Tensor
 constexpr const char* kRetainAdvice =
     "; run the forward pass again, or pass {.retain = true} to the earlier call to keep them";
 
-// Runs one node's gradient function and hands the results on.
-void sweep_node(Tape& tape, int64_t id, bool retain) {
+// Runs the gradient function of one node and passes the gradients to its inputs.
+void run_node(Tape& tape, int64_t id, bool retain) {
   const char* const op = tape[id].op;
   check(!tape[id].freed, "backward", "an earlier backward() freed the recorded op ", op, kRetainAdvice);
   const size_t inputs = tape[id].inputs.size();
@@ -242,16 +244,16 @@ void sweep_node(Tape& tape, int64_t id, bool retain) {
   if (!retain) tape.clear(tape[id]);
 }
 
-// Sweeps from node `last` down to the floor; leaves no waiting gradient behind, whatever a gradient function
+// Runs backward from node `last` down to the floor. Leaves no pending gradient, even if a gradient function
 // throws.
-void sweep(Tape& tape, int64_t last, bool retain) {
+void run_backward(Tape& tape, int64_t last, bool retain) {
   const int64_t floor = tape.floor;
   std::exception_ptr failure;
   for (int64_t id = last; id >= std::max(floor, tape.begin()); --id) {
     if (id >= tape.end() || !tape[id].gradient.defined()) continue;
     try {
       tape.floor = id + 1;
-      if (!failure) sweep_node(tape, id, retain);
+      if (!failure) run_node(tape, id, retain);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -324,7 +326,7 @@ void backward(const Tensor& result, const Tensor& cotangent, BackwardOptions opt
   check(!tape[entry->node].freed, "backward", "an earlier backward() freed the recorded ops of this result",
         kRetainAdvice);
   tape.deliver(entry->node, std::move(seed));
-  sweep(tape, entry->node, options.retain);
+  run_backward(tape, entry->node, options.retain);
 }
 
 namespace tape {

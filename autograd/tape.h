@@ -69,7 +69,7 @@ class GradientFunction {
   std::unique_ptr<Base> call_;
 };
 
-// True while ops on this thread are recorded (the default).
+// Returns true if ops on this thread are recorded. The default is true.
 bool recording();
 // Switches recording off, or back on, for a scope.
 class RecordingScope {
@@ -87,16 +87,16 @@ class NoGrad : public RecordingScope {
   NoGrad() : RecordingScope(false) {}
 };
 
-// True for a leaf that asks for a gradient and for every recorded result that depends on one.
+// Returns true for a leaf that requires a gradient, and for a recorded result that depends on such a leaf.
 bool requires_grad(const Tensor& tensor);
 // Returns false for results that are recorded on the tape, else true.
 bool is_leaf(const Tensor& tensor);
 // Makes the tensor a leaf whose gradient backward() accumulates; floating dtypes only. Returns the tensor.
 const Tensor& require_grad(const Tensor& tensor);
-// The accumulated gradient of a leaf; undefined before the first backward().
+// Returns the accumulated gradient of a leaf, or an undefined tensor before the first backward().
 Tensor gradient(const Tensor& leaf);
 void set_gradient(const Tensor& leaf, const Tensor& value);
-// A handle on the same data that the tape does not know.
+// Returns a tensor that shares the data of `tensor` and is not recorded on the tape.
 inline Tensor detach(const Tensor& tensor) {
   return tensor.alias();
 }
@@ -110,21 +110,21 @@ struct BackwardOptions {
 // match the result in shape or dtype.
 void backward(const Tensor& result, const Tensor& cotangent = {}, BackwardOptions options = {});
 
-// Nodes alive on this thread's tape (for tests and leak checks).
+// Returns the number of live nodes on the tape of this thread, for tests and leak checks.
 int64_t tape_size();
 
 namespace tape {
 
-// True when an op with these inputs must be recorded.
+// Returns true if an op with these inputs must be recorded.
 bool should_record(std::span<const Tensor* const> inputs);
 void push(const char* op, const Tensor& result, std::span<const Tensor* const> inputs,
           GradientFunction gradient);
 
 }  // namespace tape
 
-// Records `result` as the op's output: `gradient` maps the gradient of the result to those of the inputs.
-// Each must have its input's shape and dtype. Returns the result. Capture by value only what the gradient
-// needs.
+// Records `result` as the output of the op, and returns it. `gradient` maps the gradient of the result to the
+// gradients of the inputs. Each gradient has the shape and dtype of its input. `gradient` must capture by
+// value, and only the data that it needs.
 template <class F>
 Tensor record(const char* op, Tensor result, std::initializer_list<const Tensor*> inputs, F&& gradient) {
   const std::span<const Tensor* const> span(inputs.begin(), inputs.size());

@@ -1,4 +1,4 @@
-// What a data set hands to a model: a struct of CPU tensors.
+// Batch of examples from a data set: a struct of CPU tensors.
 #pragma once
 
 #include "core/tensor.h"
@@ -7,7 +7,9 @@ namespace tapeformer {
 
 struct Batch {
   Tensor tokens;  // (batch, length + 1) uint8 or int64; position t predicts position t + 1
-  Tensor mask;  // (batch, length) uint8: 1 where the prediction of token t + 1 counts; undefined: everywhere
+  // (batch, length) uint8: 1 at position t if the loss includes the prediction of token t + 1. Undefined: the
+  // loss includes all predictions.
+  Tensor mask;
   Tensor labels;  // (batch,) int64 classes; undefined when the set has none
 };
 

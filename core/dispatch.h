@@ -1,4 +1,4 @@
-// From a tensor to the kernel of its device and element type.
+// Dispatch from a tensor to the kernel for its device and element type.
 #pragma once
 
 #include "core/tensor.h"
@@ -16,7 +16,7 @@ void dispatch(const char* op, const Tensor& x, F&& f) {
   on_device<float>(x.device(), op, f);
 }
 
-// The same as dispatch(), with BFloat16 as a third type on CUDA devices. The CPU has no kernels for BFloat16.
+// Same as dispatch(), with BFloat16 as a third type on CUDA devices. The CPU has no kernels for BFloat16.
 template <class F>
 void dispatch_stored(const char* op, const Tensor& x, F&& f) {
   if (x.dtype() != DType::bfloat16) {

@@ -41,8 +41,8 @@ struct MultiHeadAttention::OnTape {
   const AttentionMask& mask;
   const ForwardContext& context;
   const std::string& name;
-  Shape shape;       // of the input
-  DType head_dtype;  // of queries, keys and values
+  Shape shape;       // shape of the input
+  DType head_dtype;  // dtype of queries, keys and values
   DType result;
 
   bool shares_query_and_key() const { return a.shares_query_and_key_; }

@@ -19,8 +19,8 @@ struct EncoderOptions {
   int64_t layers = 8, heads = 8, head_dim = 32, feedforward = 1024;
   std::string attention = "linear";
   OptionValues attention_options;
-  double dropout = 0;            // of the output of both branches and of the hidden units
-  double attention_dropout = 0;  // of attention weights
+  double dropout = 0;            // dropout of branch outputs and hidden units
+  double attention_dropout = 0;  // dropout of attention weights
   bool pre_norm = false;
   Activation activation = Activation::relu;
   bool recompute = false;          // keep the inputs of layers only (autograd/recompute.h)
@@ -111,7 +111,8 @@ class EncoderLayer final : public Module {
  public:
   // `name` is the full name of the layer, for random streams and decisions.
   EncoderLayer(const EncoderOptions& options, std::string name);
-  // x (batch, length, width); result of the same shape. Post-norm and pre-norm layers only.
+  // Applies the layer to x (batch, length, width) and returns the same shape. Only for post-norm and pre-norm
+  // layers.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
 
   // Return residual_change() of a branch. attention_change: x (batch, length, width). feedforward_change:

@@ -18,7 +18,8 @@ struct Context {
   cublasLtHandle_t blas_lt{};
   void* blas_workspace = nullptr;  // kBlasWorkspace bytes for both handles; null in the emulation
   Precision precision = Precision::float32;
-  const int64_t* step_offset = nullptr;  // of the graph being recorded (core/cuda/graph.h), else null
+  // Step offset of the graph that is being recorded (core/cuda/graph.h), else null.
+  const int64_t* step_offset = nullptr;
 };
 
 // Returns the context of current_device, and makes the device current in the CUDA runtime on this thread.

@@ -77,7 +77,7 @@ struct DeviceMath {
   __device__ static T erf(T x) {
     return std::erf(x);
   }
-  // log(1 + exp(x))
+  // Returns log(1 + exp(x)).
   template <class T>
   __device__ static T softplus(T x) {
     return (x < 0 ? T{0} : x) + std::log1p(std::exp(-std::fabs(x)));
@@ -91,13 +91,13 @@ struct DeviceMath {
 
 struct Plus {
   template <class T>
-  __device__ static T of(T a, T b) {
+  __device__ static T apply(T a, T b) {
     return a + b;
   }
 };
 struct Larger {
   template <class T>
-  __device__ static T of(T a, T b) {
+  __device__ static T apply(T a, T b) {
     return a < b ? b : a;
   }
 };
@@ -106,7 +106,7 @@ struct Larger {
 template <class Operation, class T>
 __device__ T warp_reduce(T value) {
   for (int bits = kWarp / 2; bits > 0; bits /= 2)
-    value = Operation::of(value, __shfl_xor_sync(kAllLanes, value, bits));
+    value = Operation::apply(value, __shfl_xor_sync(kAllLanes, value, bits));
   return value;
 }
 
@@ -121,7 +121,7 @@ __device__ T block_reduce(T value) {
   if (thread % kWarp == 0) warp_values[thread / kWarp] = value;
   __syncthreads();
   value = warp_values[0];
-  for (int warp = 1; warp < warps; ++warp) value = Operation::of(value, warp_values[warp]);
+  for (int warp = 1; warp < warps; ++warp) value = Operation::apply(value, warp_values[warp]);
   return value;
 }
 template <class T>
@@ -134,7 +134,8 @@ __device__ T block_max(T value) {
 }
 
 // The unroll factor of loops over the elements of a thread: "#pragma unroll (kUnrolled<T>)". It is 1 for
-// double, whose kernels only serve the tests: their code takes most of the compile time.
+// double, because only tests use the kernels for double, and unrolled code would take most of the compile
+// time.
 template <class T, int kTimes = 64>
 inline constexpr int kUnrolled = sizeof(T) > 4 ? 1 : kTimes;
 
@@ -176,12 +177,12 @@ struct DropoutFactors {
         threshold(mask.active() ? mask.threshold() : 0),
         scale(static_cast<T>(mask.scale())) {}
   // Returns the multiplier of element i: 0 or 1 / (1 - p).
-  __device__ T of(int64_t i) const {
+  __device__ T factor(int64_t i) const {
     if (threshold == 0) return scale;
     return stream.now().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
-  // Returns 8 bits that say whether elements 8 * group to 8 * group + 7 are kept. The elements include the
-  // offset.
+  // Returns 8 bits, one per element from 8 * group to 8 * group + 7: 1 if the element is kept. The indices
+  // include `offset`.
   __device__ uint8_t kept(int64_t group) const {
     const PhiloxBlock bits = stream.now().block(static_cast<uint64_t>(group));
     unsigned kept = 0;
@@ -189,7 +190,8 @@ struct DropoutFactors {
       kept |= static_cast<unsigned>((bits[j / 2] >> (j % 2 * 16) & 0xFFFF) >= threshold) << j;
     return static_cast<uint8_t>(kept);
   }
-  // Writes of(i) to of(i + count - 1), with one draw if the elements share a block of random bits.
+  // Writes factor(i) to factor(i + count - 1) to `factors`. Elements that share a Philox block share one
+  // draw.
   template <int count>
   __device__ void fill(int64_t i, T* factors) const {
     static_assert(count <= 4);

@@ -1,4 +1,5 @@
-// A probe of the compiled kernels. It needs a kernel, so it is compiled with the kernels.
+// Probe of the architectures of the compiled kernels. It launches a kernel, so it is compiled with the
+// kernels.
 #pragma once
 
 namespace tapeformer::cuda {

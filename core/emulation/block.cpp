@@ -43,7 +43,7 @@ void enter_stack([[maybe_unused]] void* kept, [[maybe_unused]] const void** left
 #endif
 }
 
-// The stacks of one OpenMP thread, which its next blocks reuse.
+// Fiber stacks of one OpenMP thread, which the blocks of the thread reuse.
 class StackPool {
  public:
   ~StackPool() {
@@ -123,7 +123,7 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  // reversed: the threads run from the last to the first.
+  // If `reversed` is true, the threads run from the last to the first.
   void run(bool reversed);
   void barrier();
   const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes);

@@ -34,8 +34,8 @@ inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, size_t) {
 }
 const char* cublasGetStatusString(cublasStatus_t status);
 
-// Column-major: c (m, n) = alpha op(a) op(b) + beta c. Sums come in two parts, of which the first is rounded
-// to the type of c where the mode of the handle allows it.
+// Computes c (m, n) = alpha op(a) op(b) + beta c, column-major. Each sum has two parts. The first part is
+// rounded to the type of c if the mode of the handle allows it.
 cublasStatus_t cublasGemmStridedBatchedEx_64(
     cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
     const void* alpha, const void* a, cudaDataType_t type_a, int64_t lda, long long stride_a, const void* b,

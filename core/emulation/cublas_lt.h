@@ -47,7 +47,7 @@ using cublasLtMatmulDesc_t = EmulatedMatmul*;
 using cublasLtMatrixLayout_t = EmulatedLayout*;
 using cublasLtMatmulPreference_t = EmulatedPreference*;
 struct cublasLtMatmulAlgo_t {
-  bool rounds_parts;  // of sums, to the type of the result
+  bool rounds_parts;  // rounds partial sums to the type of the result
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
@@ -92,7 +92,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t* results, int* found);
 
-// Column-major: d = epilogue(alpha op(a) op(b) + beta c), where c is d.
+// Computes d = epilogue(alpha op(a) op(b) + beta c), column-major, where c is d.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t layout_a, const void* b,
                               cublasLtMatrixLayout_t layout_b, const void* beta, const void* c,

@@ -1,11 +1,11 @@
-// The part of CUDA's language and runtime that the kernels use, on the CPU: a header in place of
-// cuda_runtime.h. Names are CUDA's, so that the sources are the same for both.
+// CPU emulation of the part of the CUDA language and runtime that the kernels use. This header replaces
+// cuda_runtime.h and keeps its names, so that the emulation and CUDA compile the same sources.
 //
-// A launch runs its blocks on the OpenMP threads, the threads of a block one after another on one OpenMP
-// thread. A thread that waits (__syncthreads, shuffles, votes) is a fiber with a stack of its own; those that
-// never wait share one stack and run as a plain loop, upwards or downwards from block to block. A block whose
-// threads cannot all reach a barrier, and a shuffle that reads a lane that takes no part, throw
-// std::logic_error naming the thread.
+// OpenMP threads run the blocks of a launch. The threads of one block run one after another on one OpenMP
+// thread. A thread that waits (__syncthreads, shuffles, votes) is a fiber with its own stack. Threads that
+// never wait share one stack and run as a plain loop. The order of the loop, up or down, varies between
+// blocks. Throws std::logic_error with the thread if some threads of a block cannot reach a barrier, or if a
+// shuffle reads an inactive lane.
 #pragma once
 
 #include <array>
@@ -62,12 +62,13 @@ void block_barrier();
 void* dynamic_shared_memory();
 
 inline constexpr size_t kLargestLaneValue = 32;  // bytes
-// What the lanes of a warp handed to one shuffle or vote.
+// Values of the lanes of a warp in one shuffle or vote.
 struct LaneValues {
   alignas(16) unsigned char bytes[32][kLargestLaneValue];
-  uint32_t present = 0;  // lanes that took part
+  uint32_t present = 0;  // bit mask of the participating lanes
 };
-// Waits for the lanes of the mask; the values stay until this lane's next exchange.
+// Waits for the lanes in the mask and returns their values. The values are valid until the next exchange of
+// this lane.
 const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes);
 [[noreturn]] void absent_lane(int lane);
 int lane_of_thread();

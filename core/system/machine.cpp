@@ -59,7 +59,7 @@ std::string processor_instruction_set() {
   return list;
 }
 
-// The rest of the first line of a file that starts with `key`, from its first character after ':' and blanks.
+// Finds the first line that starts with `key`, and returns the text after its ':' without leading blanks.
 std::string value_of(const char* path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

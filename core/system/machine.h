@@ -18,8 +18,8 @@ struct BlasInfo {
   std::string kernels;    // the processor type of the selected kernels
   std::string threading;  // "openmp", "pthreads" or "sequential"
   int threads = 0;
-  // True for the OpenMP build, which shares its thread pool with this library. Other builds start a second
-  // pool that competes for the cores.
+  // Returns true for the OpenMP build, which shares its thread pool with this library. Other builds start a
+  // second pool that competes for the cores.
   bool shares_threads() const { return threading == "openmp"; }
 };
 BlasInfo blas_info();

@@ -81,8 +81,8 @@ class SpeechDataset {
   const Words& reference(int64_t i) const { return item(i).utterance.phones; }
   // Returns whether CTC can align the labels with the frames. Always true in training.
   bool has_loss(int64_t i) const { return item(i).has_loss; }
-  // Returns the normalised features with deltas, (frames, dims). Dither differs between epochs, so epochs
-  // after the first compute the features again if dither is on. Statistics are those of the first epoch.
+  // Returns the normalised features with deltas, (frames, dims). If dither is on, epochs after the first
+  // compute the features again, with other dither. All epochs use the statistics of the first epoch.
   Tensor features(int64_t i, int64_t epoch = 0) const;
 
   // Returns a batch. If `augment` is not null, applies SpecAugment with random numbers from `stream`, which

@@ -43,8 +43,8 @@ struct FeatureStatistics {
   bool operator==(const FeatureStatistics&) const = default;
 };
 
-// Subtracts the mean and, if `variance` is true, divides by the standard deviation, in place. The statistics
-// are those of the utterance, its speaker or the training set. A constant dimension becomes 0.
+// Subtracts the mean and, if `variance` is true, divides by the standard deviation, in place. `statistics`
+// belong to the utterance, its speaker or the training set. A constant dimension becomes 0.
 void normalize(const Tensor& features, const FeatureStatistics& statistics, bool variance);
 
 // Returns the first frame with a value that is not finite, or -1 if there is none.

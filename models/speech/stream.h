@@ -37,7 +37,7 @@ class SpeechStream {
   EncoderStep encoder_;
   DecodingLinear projection_, head_;
   Tensor position_;         // sinusoids of a step, (width,) float64 on the CPU
-  Tensor device_position_;  // the same in the dtype and on the device of the model
+  Tensor device_position_;  // position in the dtype and on the device of the model
   Tensor logits_;           // (batch, classes)
 };
 

@@ -12,7 +12,7 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// One head: its inputs, and its result as summed up over the rounds.
+// Inputs of one head, and its result accumulated over the rounds.
 template <class T>
 struct ForwardHead {
   ForwardHead(const LshAttentionShape& s, Arena& arena)
@@ -21,7 +21,7 @@ struct ForwardHead {
   }
 
   std::array<PositionRows<T>, 3> rows;  // q, v, out
-  T *maximum, *sum;                     // (length,): of the scores so far, of exp(score - maximum)
+  T *maximum, *sum;                     // (length,): maximum score so far, sum of exp(score - maximum)
 };
 
 template <class T>
@@ -50,12 +50,12 @@ class LshForward : public LshWindow<T> {
     for (T** per_row : {&maximum_, &sum_}) *per_row = arena.take<T>(kQueries);
   }
 
-  // Chunks [begin, end) of a round.
+  // Processes chunks [begin, end) of a round.
   void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end) {
     this->select(example, head, order);
     this->each_chunk(
         order, round, begin, end,
-        [&](Half& half, int64_t of_round, int64_t chunk) { load_chunk(half, of_round, chunk); },
+        [&](Half& half, int64_t half_round, int64_t chunk) { load_chunk(half, half_round, chunk); },
         [&](int64_t) {
           clock_.lap(&LshStages::gather);
           for (int64_t i = 0; i < own_->count; i += kQueries) block(i, std::min(kQueries, own_->count - i));
@@ -71,11 +71,11 @@ class LshForward : public LshWindow<T> {
     T* const columns = columns_of(half);
     for (int64_t i = 0; i < half.count; ++i)
       pack_row_columns(this->v_row(half.order[i]), s_.value_dim, i, capacity_, columns);
-    for (int64_t m = 0; m < this->value_width(); m += kWidth)  // finite where weights are zero
+    for (int64_t m = 0; m < this->value_width(); m += kWidth)  // zero weights need finite values
       std::fill(columns + m * capacity_ + half.count * kWidth, columns + (m + kWidth) * capacity_, T{0});
   }
 
-  // Queries [first, first + count) of the chunk.
+  // Processes queries [first, first + count) of the chunk.
   void block(int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; i += kTileRows) {
       const Range range = this->range_of(first + i, first + i + kTileRows);
@@ -113,13 +113,14 @@ class LshForward : public LshWindow<T> {
     clock_.lap(&LshStages::scatter);
   }
 
-  // The rows that the next chunk needs and that this one writes.
+  // Prefetches the rows that the next chunk reads and the result rows that this chunk writes.
   void prefetch(int64_t i) {
     prefetch_row(running_.rows[2].row(own_->order[i]), s_.value_dim * int64_t{sizeof(T)});
     this->prefetch_next(i);
   }
 
-  // Row `row` of the block, query i: scores become exp(score - maximum) / places, zero where not seen.
+  // Replaces the scores in row `row` of the block, for query i, by exp(score - maximum) / multiplicity.
+  // Masked keys get 0.
   template <bool kCausal>
   void probabilities(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * stride_;
@@ -196,9 +197,9 @@ class LshForward : public LshWindow<T> {
 
   const ForwardHead<T> running_;
   T* const log_sums_;
-  T* value_columns_[2] = {};               // of the halves
+  T* value_columns_[2] = {};               // one per half
   T* result_ = nullptr;                    // (kQueries, value_width)
-  T *maximum_ = nullptr, *sum_ = nullptr;  // of the block's rows
+  T *maximum_ = nullptr, *sum_ = nullptr;  // (kQueries,): state of the softmax of each query
 };
 
 }  // namespace

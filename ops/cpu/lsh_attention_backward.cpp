@@ -4,7 +4,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-// One head: its inputs, and its gradients as summed up over the rounds.
+// Inputs of one head, and its gradients accumulated over the rounds.
 template <class T>
 struct BackwardHead {
   BackwardHead(const LshAttentionShape& s, Arena& arena)
@@ -18,7 +18,8 @@ struct BackwardHead {
 
   std::array<PositionRows<T>, 5> rows;  // q, v, g, gq, gv
   T* deltas;                            // (length,): g . out
-  T* look_backs;  // what each segment leaves for the chunk before its first one, chunk_length rows of both
+  // (segments, chunk_length, dim + value_dim): gradients gq and gv of the chunk before each segment
+  T* look_backs;
 };
 
 template <class T>
@@ -55,15 +56,16 @@ class LshBackward : public LshWindow<T> {
     ones_ = arena.take<T>(capacity_);
   }
 
-  // Chunks [begin, end) of a round, a segment: sets (first round) or increases their rows of gq and gv;
-  // gradients of the chunk before go to the segment's look-back.
+  // Processes chunks [begin, end) of a round, which form a segment. The first round writes the rows of gq and
+  // gv, and later rounds add to them. The gradients of the chunk before the segment go to the look-back of
+  // the segment.
   void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end) {
     this->select(example, head, order);
     std::fill_n(ones_, capacity_, T{1});
     T* const look_back = look_back_of(begin);
     this->each_chunk(
         order, round, begin, end,
-        [&](Half& half, int64_t of_round, int64_t chunk) { load_chunk(half, of_round, chunk); },
+        [&](Half& half, int64_t half_round, int64_t chunk) { load_chunk(half, half_round, chunk); },
         [&](int64_t chunk) {
           load_queries();
           clock_.lap(&LshStages::gather);
@@ -75,7 +77,7 @@ class LshBackward : public LshWindow<T> {
     clock_.lap(&LshStages::scatter);
   }
 
-  // Adds what run() left for the chunk before the segment that begins with chunk `begin`.
+  // Adds the look-back that run() wrote for the segment beginning with chunk `begin`.
   void add_look_back(const LshOrder& order, int64_t round, int64_t begin) {
     const LshOrder::Chunk chunk = order.chunk_before(round, begin);
     if (!chunk.exists) return;
@@ -89,10 +91,10 @@ class LshBackward : public LshWindow<T> {
   }
 
  private:
-  // What belongs to a half: its values and keys as operands, and sums of gradients, in rows of whole tiles.
+  // Values and queries of a half as operands, and its gradient sums. All have whole tiles of rows.
   struct Sums {
-    T *value_panels, *query_columns;  // panels of rows_ rows in the second
-    T *gq, *gk, *gv;                  // gk: of the keys
+    T *value_panels, *query_columns;  // query_columns: panels of rows_ rows
+    T *gq, *gk, *gv;                  // gk: gradient of the keys
   };
   Sums& sums_of(const Half& half) { return sums_[&half - this->halves_]; }
   const T* g_row(int32_t position) const { return rows_of_.rows[2].row(position); }
@@ -110,14 +112,14 @@ class LshBackward : public LshWindow<T> {
                        sums.value_panels);
     for (int64_t i = 0; i < half.count; ++i)
       pack_row_columns(half.queries + i * s_.dim, s_.dim, i, rows_, sums.query_columns);
-    for (int64_t m = 0; m < this->width(); m += kWidth)  // finite where weights are zero
+    for (int64_t m = 0; m < this->width(); m += kWidth)  // zero weights need finite values
       std::fill(sums.query_columns + m * rows_ + half.count * kWidth,
                 sums.query_columns + (m + kWidth) * rows_, T{0});
     for (T* rows : {sums.gq, sums.gk}) std::fill_n(rows, rows_ * this->width(), T{0});
     std::fill_n(sums.gv, rows_ * this->value_width(), T{0});
   }
 
-  // The chunk's queries and their gradients as operands.
+  // Loads the gradients of the results of the chunk as operands.
   void load_queries() {
     for (int64_t i = 0; i < own_->count; ++i) {
       const T* const row = g_row(own_->order[i]);
@@ -127,7 +129,7 @@ class LshBackward : public LshWindow<T> {
     std::fill(g_rows_ + own_->count * s_.value_dim, g_rows_ + tile_rows(own_->count) * s_.value_dim, T{0});
   }
 
-  // Queries [first, first + count) of the chunk.
+  // Processes queries [first, first + count) of the chunk.
   void block(int64_t first, int64_t count) {
     const int64_t tiles = tile_rows(count) / kTileRows;
     for (int64_t t = 0; t < tiles; ++t) {
@@ -172,8 +174,9 @@ class LshBackward : public LshWindow<T> {
     if (i < this->next_count_) prefetch_row(g_row(this->next_[i]), s_.value_dim * kSize);
   }
 
-  // Row `row` of the block, query i: scores become the weights p of the values in out, score_gradients_ (g .
-  // v) becomes p (g . v - delta) times the key's factor; zeros where nothing is seen, over the whole row.
+  // Handles query i in row `row` of the block. Replaces the scores by the weights p of the values, and
+  // score_gradients_ (g . v) by p (g . v - delta) times the factor of the key. Both are 0 for masked keys and
+  // for the rest of the row.
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
     T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;
@@ -196,7 +199,8 @@ class LshBackward : public LshWindow<T> {
       softmax_row<kCausal>(i, range, log_sum, rows_of_.deltas[position], scores, gradients);
   }
 
-  // The value of a query that sees nothing else is its own.
+  // Adds the gradient of a query that attends to no other position. The result of such a query is its own
+  // value.
   void add_alone(int64_t i, int64_t position) {
     if (log_sums_[this->log_sum_index(position, s_.mean ? own_->round : 0)] !=
         std::numeric_limits<T>::infinity())
@@ -223,11 +227,13 @@ class LshBackward : public LshWindow<T> {
       pass(log_sum, [](const Half&, int64_t, Vector<T> p) { return p; });
       return;
     }
-    // A score may exceed the log-sum-exp by the logarithm of the number of places, at most 2 rounds.
-    const T most = static_cast<T>(2 * s_.rounds);
+    // A score may exceed the log-sum-exp by the logarithm of the multiplicity, which is at max_multiplicity 2
+    // * rounds.
+    const T max_multiplicity = static_cast<T>(2 * s_.rounds);
     this->find_cells(i);
-    pass(log_sum + std::log(most),
-         [&](const Half& half, int64_t j, Vector<T> p) { return most * p / this->multiplicities(half, j); });
+    pass(log_sum + std::log(max_multiplicity), [&](const Half& half, int64_t j, Vector<T> p) {
+      return max_multiplicity * p / this->multiplicities(half, j);
+    });
   }
 
   template <bool kCausal>
@@ -249,7 +255,8 @@ class LshBackward : public LshWindow<T> {
         });
   }
 
-  // gk and gv of a half, whose columns begin at offset, from the queries of the block.
+  // Adds the gradients of the queries of the block to gk and gv of a half. `offset` is the first column of
+  // the half.
   void add_for_keys(const Half& half, int64_t offset, int64_t first, int64_t count) {
     const Sums& sums = sums_of(half);
     const int64_t tiles = tile_rows(count) / kTileRows;
@@ -279,9 +286,9 @@ class LshBackward : public LshWindow<T> {
     this->multiply_adds_ += kTileRows * columns_width * depth;
   }
 
-  // Writes a half's sums to its positions, or, of a chunk that belongs to another segment, to look_back. The
-  // key is factor q with factor = scale / n, n² = |q|² + epsilon, so that the gradient of q by way of the key
-  // is gk - q (q . gk) / n², where gk has the factor in it.
+  // Writes the sums of a half to the rows of its positions, or to look_back if the chunk belongs to another
+  // segment. The key is factor q with factor = scale / n and n² = |q|² + epsilon. The gradient of q through
+  // the key is gk - q (q . gk) / n², where gk includes the factor.
   void finish(const Half& half, T* look_back) {
     const Sums& sums = sums_of(half);
     const T scale = static_cast<T>(s_.scale);
@@ -308,11 +315,11 @@ class LshBackward : public LshWindow<T> {
 
   const BackwardHead<T> rows_of_;
   const T* const log_sums_;
-  Sums sums_[2] = {};                                   // of the halves
-  T* g_columns_ = nullptr;                              // of the chunk, panels of rows_ rows
+  Sums sums_[2] = {};                                   // one per half
+  T* g_columns_ = nullptr;                              // gradients of the chunk, panels of rows_ rows
   T* ones_ = nullptr;                                   // (capacity_,)
   T *g_rows_ = nullptr, *score_gradients_ = nullptr;    // (rows_, value_dim), (kQueries, stride_)
-  Range tile_ranges_[Base::kQueries / kTileRows] = {};  // of the block
+  Range tile_ranges_[Base::kQueries / kTileRows] = {};  // one per tile of the block
 };
 
 }  // namespace

@@ -12,8 +12,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Standard normal numbers by the Box-Muller transform, four to a block, in float whatever T is, so that both
-// dtypes hash with the same rotation; column after column.
+// Draws standard normal numbers by the Box-Muller transform, four per block, column by column. They are float
+// for both dtypes, so that both dtypes hash with the same rotation.
 template <class T>
 void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim, int64_t columns,
                    T* panels) {
@@ -36,7 +36,7 @@ void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim
   }
 }
 
-// The index of the largest of [x, -x], the lowest one in a tie.
+// Returns the index of the largest element of [x, -x], or the lowest index of a tie.
 template <class T>
 int32_t argmax_of_both_signs(const T* x, int64_t count) {
   using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
@@ -70,7 +70,7 @@ int32_t argmax_of_both_signs(const T* x, int64_t count) {
   return static_cast<int32_t>(x[largest] >= -x[smallest] ? largest : count + smallest);
 }
 
-// Rotations that a thread holds at a time: they and the queries stay in the cache.
+// Bytes of rotations per pass. The rotations and the queries stay in the cache.
 constexpr int64_t kRotationBytes = 128 << 10;
 
 template <class T>
@@ -85,13 +85,15 @@ class HeadHash {
                                                 std::max<int64_t>(max_rotation_.width() * s_.dim, 1),
                                             1, std::max<int64_t>(s_.rounds, 1))) {}
 
-  // Elements of working memory for a thread: rotations, a tile of queries and of rotated queries.
+  // Returns the elements of working memory per thread: rotations, a tile of queries and a tile of rotated
+  // queries.
   int64_t memory() const {
     return rounds_at_once_ * max_rotation_.width() * s_.dim + (max_rotation_.width() + s_.dim) * kTileRows;
   }
 
-  // buckets (rounds, length) of one head. Memory of thread t begins at memory() t. Several rounds go over the
-  // queries together, which in a long sequence come from far away.
+  // Computes the buckets (rounds, length) of one head. The working memory of thread t begins at element t *
+  // memory(). Several rounds share one pass over the queries, because in a long sequence the queries are not
+  // in the cache.
   void run(int64_t example, int64_t head, T* all_memory, int32_t* buckets) const {
     const int64_t valid = s_.lengths ? s_.lengths[example] : s_.length;
     const Rotation rotation(s_.factors(valid));
@@ -129,7 +131,7 @@ class HeadHash {
           width1(tile_columns<T>(f.first / 2)),
           width2(f.second > 1 ? tile_columns<T>(f.second / 2) : 0) {}
     LshFactors factors;
-    int64_t width1, width2;  // columns of the two, whole tiles
+    int64_t width1, width2;  // columns of each rotation, rounded up to whole tiles
     int64_t width() const { return width1 + width2; }
   };
   struct Rows {
@@ -147,7 +149,7 @@ class HeadHash {
                     panels + rotation.width1 * s_.dim);
   }
 
-  // A tile reads all its rows, so that few are copied.
+  // A product reads whole tiles, so only an incomplete tile is copied.
   Rows rows_of(int64_t example, int64_t head, int64_t position, int64_t count, T* copy) const {
     const Rows rows{q_.row(example, position, head), q_.length_stride, count};
     if (count == kTileRows) return rows;
@@ -198,7 +200,7 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
   if (tasks >= threads())
     parallel_for(tasks, kMinWorkPerThread / (head_work + 1) + 1, run);
   else
-    run(0, tasks);  // each head's positions in parallel
+    run(0, tasks);  // parallel over the positions of each head
 }
 
 template <class T>

@@ -15,7 +15,7 @@ void LshOrder::sort(int64_t valid, const int32_t* buckets) {
   valid_ = valid;
   chunks_ = (valid + s_.chunk_length - 1) / s_.chunk_length;
   for (int64_t round = 0; round < s_.rounds; ++round) sort_round(round, buckets + round * s_.length);
-  // A round may look back at any other, so all must be sorted.
+  // A round may look back at any round, so all rounds are sorted first.
   for (int64_t round = 0; round < s_.rounds; ++round)
     wraps_[static_cast<size_t>(round)] = find_wrap(round, buckets);
 }
@@ -26,14 +26,14 @@ LshOrder::Wrap LshOrder::find_wrap(int64_t round, const int32_t* buckets) const 
   const int64_t to = s_.wrap == LshWrap::global ? (round + s_.rounds - 1) % s_.rounds : round;
   const int32_t from_position = positions(round, 0)[s_.chunk_length - 1];
   const int32_t to_position = positions(to, chunks_ - 1)[0];
-  // Buckets of two rounds have nothing in common. Of one round, only the bucket that ends the first chunk can
-  // reach to the last.
+  // Buckets of different rounds are unrelated. Within a round, only the last bucket of the first chunk can
+  // extend to the last chunk.
   const int32_t* const ids = buckets + round * s_.length;
   if (!s_.across_buckets && (to != round || ids[from_position] != ids[to_position])) return none;
   return {codes(from_position)[round], {to, codes(to_position)[to]}};
 }
 
-// By counting, which keeps positions in order within a bucket.
+// Sorts by counting, which keeps the order of positions within a bucket.
 void LshOrder::sort_round(int64_t round, const int32_t* buckets) {
   if (valid_ == 0) return;
   const int32_t highest = *std::max_element(buckets, buckets + valid_);
@@ -49,7 +49,7 @@ void LshOrder::sort_round(int64_t round, const int32_t* buckets) {
   for (int64_t i = 0; i < valid_; ++i) sorted[counters_[buckets[i]]++] = static_cast<int32_t>(i);
 
   int32_t code = 0, bucket = buckets[sorted[0]];
-  int64_t left = s_.chunk_length;  // places of the chunk
+  int64_t left = s_.chunk_length;  // free slots of the chunk
   for (int64_t slot = 0; slot < valid_; ++slot, --left) {
     const int32_t position = sorted[slot], next = buckets[position];
     if (!s_.across_buckets && next != bucket) {

@@ -25,9 +25,9 @@ constexpr int64_t kScoreStride = kKeys + 32;
 template <class T>
 constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 
-// The computation for one head at a time. The working memory of a thread holds keys and values in panels,
-// blocks of scores, and for the gradient sums for all keys. Row i of the scores sees keys [0, limit(i)).
-// limit does not decrease with i, and tiles beyond the limit of their rows are skipped.
+// Softmax attention of one head at a time. The working memory of a thread holds keys and values in panels,
+// blocks of scores, and, for the gradient, sums for all keys. Query i attends to keys [0, limit(i)). limit(i)
+// does not decrease with i, and tiles beyond the limit of their rows are skipped.
 template <class T>
 class SoftmaxHead {
  public:
@@ -133,12 +133,12 @@ class SoftmaxHead {
   const T* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
   const T* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
-  // Returns the number of keys that query i sees.
+  // Returns the number of keys that query i attends to.
   int64_t limit(int64_t i) const {
     if (!s_.causal) return valid_keys_;
     return std::clamp<int64_t>(i + 1 + s_.key_length - s_.query_length, 0, valid_keys_);
   }
-  // Returns the number of keys of the block that row i of the block sees.
+  // Returns the number of keys in the block of keys that row i of the block attends to.
   int64_t seen(int64_t i) const { return std::clamp<int64_t>(limit(query_ + i) - key_, 0, keys_); }
 
   // Calls f for each block of queries, with query_, queries_ and query_rows_ (scaled, padded with zeros to
@@ -155,7 +155,7 @@ class SoftmaxHead {
       f();
     }
   }
-  // Calls f for each block of keys that the block of queries sees, with key_ and keys_.
+  // Calls f for each block of keys that the block of queries attends to, with key_ and keys_.
   template <class F>
   void for_key_blocks(F&& f) {
     const int64_t end = limit(query_ + queries_ - 1);
@@ -188,8 +188,8 @@ class SoftmaxHead {
     for (int64_t j = 0; j < 24; j += kLanes<T>) store(row + keys + j, Vector<T>{});
   }
 
-  // One row of the online softmax: replaces scores by exp(score - maximum), and rescales earlier sums to the
-  // new maximum.
+  // Runs one row of the online softmax: replaces scores by exp(score - maximum), and rescales earlier sums to
+  // the new maximum.
   void next_probabilities(int64_t i) {
     T* const row = scores_ + i * kScoreStride;
     const int64_t keys = seen(i);
@@ -246,8 +246,8 @@ class SoftmaxHead {
     }
   }
 
-  // One row: replaces scores by the probabilities p after dropout, and score_gradients by p (gradient of p -
-  // g . out).
+  // Processes one row: replaces scores by the probabilities p after dropout, and score_gradients by p
+  // (gradient of p - g . out).
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const int64_t keys = seen(i);
@@ -274,7 +274,7 @@ class SoftmaxHead {
   // columns.
   void add_for_keys(const T* weights, const T* columns, int64_t columns_width, T* sums) {
     for (int64_t j = 0; j < keys_; j += kTileRows) {
-      int64_t first = 0;  // query that sees key j
+      int64_t first = 0;  // first query that attends to key j
       if (s_.causal)
         first = std::clamp<int64_t>(key_ + j - (s_.key_length - s_.query_length) - query_, 0, queries_);
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
@@ -296,13 +296,13 @@ class SoftmaxHead {
   const SoftmaxAttentionShape& s_;
   const AttentionRows<const T> q_, k_, v_;
   int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
-  int64_t query_ = 0, queries_ = 0, key_ = 0, keys_ = 0;                 // the current block
-  T *query_rows_ = nullptr, *query_columns_ = nullptr;                   // of the block, scaled
-  T *key_panels_ = nullptr, *key_columns_ = nullptr;                     // of all keys; key_columns_ scaled
-  T *value_panels_ = nullptr, *value_columns_ = nullptr;                 // of all values
-  T *g_rows_ = nullptr, *g_columns_ = nullptr;                           // of the block
-  T *scores_ = nullptr, *score_gradients_ = nullptr;                     // (kQueries, kScoreStride)
-  T *multipliers_ = nullptr, *maximum_ = nullptr, *sum_ = nullptr;       // per key, per query of the block
+  int64_t query_ = 0, queries_ = 0, key_ = 0, keys_ = 0;            // the current block
+  T *query_rows_ = nullptr, *query_columns_ = nullptr;              // queries of the block, scaled
+  T *key_panels_ = nullptr, *key_columns_ = nullptr;                // all keys; key_columns_ is scaled
+  T *value_panels_ = nullptr, *value_columns_ = nullptr;            // all values
+  T *g_rows_ = nullptr, *g_columns_ = nullptr;                      // gradients of the results of the block
+  T *scores_ = nullptr, *score_gradients_ = nullptr;                // (kQueries, kScoreStride)
+  T *multipliers_ = nullptr, *maximum_ = nullptr, *sum_ = nullptr;  // per key, per query of the block
   T *result_ = nullptr, *gq_ = nullptr, *gk_ = nullptr, *gv_ = nullptr;  // rows of whole tiles
 };
 

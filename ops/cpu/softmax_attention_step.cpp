@@ -104,7 +104,7 @@ template <class T>
 void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRows<const T> q,
                             AttentionRows<const T> key, AttentionRows<const T> value, AttentionRows<T> k,
                             AttentionRows<T> v, AttentionRows<T> out) {
-  const int64_t work = s.heads * s.key_length * (s.dim + s.value_dim);  // of a sequence
+  const int64_t work = s.heads * s.key_length * (s.dim + s.value_dim);  // multiply-adds per sequence
   constexpr int64_t kMinWorkPerThread = 1 << 15;
   int64_t group = std::min(kMaxGroup, s.heads);
   if (s.batch < threads() && work > kMinWorkPerThread)

@@ -6,7 +6,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-// One warp per row; a lane handles every 32nd class.
+// Runs one warp per row. Each lane handles every 32nd class.
 template <class T>
 __global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, GraphRandomStream stream,
                               uint8_t* out) {
@@ -17,7 +17,7 @@ __global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, G
   int64_t best = classes;
   double best_score = -INFINITY;
   for (int64_t c = threadIdx.x % kWarp; c < classes; c += kWarp) {
-    const double own = score.of(row, c, logits[row * classes + c]);
+    const double own = score.value(row, c, logits[row * classes + c]);
     if (!(own > best_score)) continue;
     best_score = own;
     best = c;
@@ -49,9 +49,9 @@ __global__ void advance_kernel(int64_t batch, GraphStep step, int64_t prefix, ui
 
 template <class T>
 void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, uint8_t* out) {
-  constexpr int64_t kRowsOfBlock = 2;  // small blocks, because there are few rows
+  constexpr int64_t kRowsPerBlock = 2;  // small blocks, because there are few rows
   launch(sample_kernel<T>,
-         over_rows((rows + kRowsOfBlock - 1) / kRowsOfBlock, static_cast<int>(kRowsOfBlock) * kWarp), rows,
+         over_rows((rows + kRowsPerBlock - 1) / kRowsPerBlock, static_cast<int>(kRowsPerBlock) * kWarp), rows,
          logits, score, GraphRandomStream(score.stream), out);
 }
 

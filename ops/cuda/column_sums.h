@@ -13,7 +13,7 @@ struct ColumnTargets {
   T* of[2];  // either may be null
 };
 
-// One block of 32 x 32 threads for 32 columns of one target.
+// Sums 32 columns of one target with one block of 32 x 32 threads.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kWarp)
     collect_columns_kernel(const T* __restrict__ partial, int64_t parts, int64_t columns, int64_t stride,

@@ -70,7 +70,7 @@ __global__ void state_kernel(LinearInputs<S> in, int64_t segments, int64_t token
   const int64_t row = blockIdx.y / value_tiles * kWidth, column = blockIdx.y % value_tiles * kWidth;
 
   typename Tiles::template Tile<kWidth, kWidth> state;
-  T sum = 0;  // of one feature, in the first kWidth threads
+  T sum = 0;  // sum of one feature; used by the first kWidth threads
   const int thread = static_cast<int>(threadIdx.x);
   add_products<Lanes::along_tile, Lanes::along_tile>(
       state, memory, end - begin,
@@ -169,9 +169,9 @@ template <Reading kReading, class S, class T = Compute<S>>
 __device__ T feature_gradient(T sum, const LinearHead<S>& head, const T* state_sum, int64_t position,
                               int64_t feature) {
   if constexpr (kReading == Reading::query_gradient)
-    return (sum + head.dd[position] * state_sum[feature]) * head.queries.slope(position, feature);
+    return (sum + head.dd[position] * state_sum[feature]) * head.queries.derivative(position, feature);
   else if constexpr (kReading == Reading::key_gradient)
-    return position < head.keys.count ? (sum + state_sum[feature]) * head.keys.slope(position, feature)
+    return position < head.keys.count ? (sum + state_sum[feature]) * head.keys.derivative(position, feature)
                                       : T{0};
   else
     return sum;
@@ -208,8 +208,8 @@ __device__ void store_result(const Sums& sums, const T* denominators, const T* s
   }
 }
 
-// One block per chunk of a head, and tiles of the result along y. states: one per chunk for the causal form,
-// otherwise one per head; consecutive heads have states_each states.
+// Runs one block per chunk of a head, with tiles of the result along y. `states` has one state per chunk in
+// the causal form, otherwise one state per head. Consecutive heads are states_each states apart.
 template <class Tiles, Reading kReading, int kWidth, class R, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states, int64_t states_each,
@@ -241,7 +241,7 @@ __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states,
     add_products_of(sums, products, memory,
                     [&](int d, int j) { return operands.values.at(begin + d, column + j); });
   }
-  T denominator = static_cast<T>(in.s.eps);  // of row `thread`, from the state
+  T denominator = static_cast<T>(in.s.eps);  // denominator of row `thread`
   add_products<Lanes::along_depth, kToFeatures ? Lanes::along_depth : Lanes::along_tile>(
       sums, memory, rows.width, [&](int64_t d, int i) { return rows.at(begin + i, d); },
       [&](int64_t d, int j) {
@@ -289,7 +289,7 @@ class LinearStates {
   }
 
   const T* data() const { return states_.data(); }
-  int64_t each() const { return segments_; }  // states per head
+  int64_t states_per_head() const { return segments_; }
 
  private:
   // Returns enough segments to occupy a large device. The number depends only on the shape, so that sums are
@@ -316,7 +316,7 @@ void read(const LinearInputs<S>& in, const LinearStates<Tiles>& states, R* resul
     launch(read_kernel<Tiles, kReading, kWidth, R>,
            over_tiles(in.s.batch * in.s.heads * chunks, tiles_of(width, kWidth), Tiles::kThreads,
                       Tiles::Memory::kBytes),
-           in, chunks, states.data(), states.each(), result, inverse);
+           in, chunks, states.data(), states.states_per_head(), result, inverse);
   };
   with_tile_width<T>(width, run);
 }

@@ -22,8 +22,8 @@ struct Mixture {
       stride;  // rows per block, and elements per row in shared memory (odd, to avoid bank conflicts)
 };
 
-// Replaces the parameters by the derivatives of the log-probabilities of the components, and writes log-mass
-// plus logit behind them. Returns the maximum of these sums.
+// Replaces the parameters by the derivatives of the log-probabilities of the components. Appends log-mass
+// plus logit of each component. Returns the maximum of these sums.
 template <LogisticEdge edge, class T>
 __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width) {
   T largest = -INFINITY;
@@ -33,7 +33,7 @@ __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width)
     p[mixtures + k] = c.by_mean;
     p[2 * mixtures + k] = c.by_log_scale;
     p[3 * mixtures + k] = p[k] + c.log_mass;
-    largest = Larger::of(largest, p[3 * mixtures + k]);
+    largest = Larger::apply(largest, p[3 * mixtures + k]);
   }
   return largest;
 }
@@ -45,7 +45,7 @@ __device__ T row_nll(T* p, int mixtures, int levels, int64_t target, T scale) {
   const T y = static_cast<T>(target) * 2 * half - 1;
   const T log_width = std::log(2 * half);
   T largest_logit = p[0], largest, prior_sum = 0, joint_sum = 0;
-  for (int k = 1; k < mixtures; ++k) largest_logit = Larger::of(largest_logit, p[k]);
+  for (int k = 1; k < mixtures; ++k) largest_logit = Larger::apply(largest_logit, p[k]);
   if (y < T(-0.999))
     largest = replace_by_components<LogisticEdge::low>(p, mixtures, y, half, log_width);
   else if (y > T(0.999))
@@ -86,8 +86,8 @@ __device__ void for_parameters(int rows, int width, int stride, F&& f) {
   }
 }
 
-// One thread per row. Rows are too short for coalesced reads by one thread, so a block copies its rows to
-// shared memory.
+// Runs one thread per row. Rows are too short for coalesced reads by one thread, so a block copies its rows
+// to shared memory.
 template <class T, bool kGradient>
 __global__ void mixture_kernel(Mixture<T> m) {
   T* const shared = dynamic_shared<T>();
@@ -120,7 +120,7 @@ __global__ void sample_kernel(int64_t rows, int mixtures, const T* parameters, G
   for (int64_t row = first_element(); row < rows; row += element_stride()) {
     const T* const p = parameters + row * 3 * mixtures;
     T largest = p[0];
-    for (int k = 1; k < mixtures; ++k) largest = Larger::of(largest, p[k]);
+    for (int k = 1; k < mixtures; ++k) largest = Larger::apply(largest, p[k]);
     const auto weight = [&](int k) { return std::exp(static_cast<double>(p[k] - largest)); };
     double total = 0;
     for (int k = 0; k < mixtures; ++k) total += weight(k);
@@ -131,7 +131,7 @@ __global__ void sample_kernel(int64_t rows, int mixtures, const T* parameters, G
     const double mean = static_cast<double>(p[mixtures + chosen]),
                  log_scale = static_cast<double>(p[2 * mixtures + chosen]);
     const double elu = log_scale > 0 ? log_scale : std::expm1(log_scale);
-    const double scale = elu_scale ? elu + 1.0001 : std::exp(Larger::of(log_scale, kMinLogisticScale));
+    const double scale = elu_scale ? elu + 1.0001 : std::exp(Larger::apply(log_scale, kMinLogisticScale));
     const double u = stream.uniform(element + 1);
     const double value = mean + scale * (std::log(u) - std::log1p(-u));
     const double level = std::nearbyint((value + 1) / 2 * 255);
@@ -161,10 +161,10 @@ void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, c
 template <class T>
 void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
                              const RandomStream& stream, int64_t first, bool elu_scale, uint8_t* out) {
-  constexpr int kThreadsOfBlock = 64;  // small blocks, because there are few rows
+  constexpr int kThreadsPerBlock = 64;  // small blocks, because there are few rows
   launch(sample_kernel<T>,
-         Launch(dim3(static_cast<unsigned>((rows + kThreadsOfBlock - 1) / kThreadsOfBlock)),
-                dim3(kThreadsOfBlock)),
+         Launch(dim3(static_cast<unsigned>((rows + kThreadsPerBlock - 1) / kThreadsPerBlock)),
+                dim3(kThreadsPerBlock)),
          rows, static_cast<int>(mixtures), parameters, GraphRandomStream(stream), first, elu_scale, out);
 }
 

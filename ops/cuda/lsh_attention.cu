@@ -11,7 +11,7 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// The factors of the keys, one warp per row.
+// Computes the factors of the keys. Runs one warp per row.
 template <class S, class T = Compute<S>>
 __global__ void factors_kernel(LshAttentionShape s, AttentionRows<const S> q, int64_t count, T* factors) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -47,14 +47,14 @@ __global__ void fill_infinite_kernel(T* target, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = kInfinity<T>;
 }
 
-// The softmax of one row over the keys of one round, or over several tiles of them.
+// State of the online softmax of one query over the keys of one round.
 template <class T>
 struct RowSoftmax {
   T maximum = -kInfinity<T>, sum = 0;
 };
 
 // Turns row i of a tile of products into weights exp(score - maximum), divided by the multiplicity of the
-// keys. Returns the multiplier of the results so far.
+// keys. Returns the factor by which earlier sums of the row must be multiplied.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ T weigh_row(const LshBlock<Tiles>& block, Scores& scores, int i, RowSoftmax<T>& softmax) {
   const LshTile<T>& tile = block.tile;
@@ -65,7 +65,7 @@ __device__ T weigh_row(const LshBlock<Tiles>& block, Scores& scores, int i, RowS
     const int at = Scores::column(j);
     T& score = scores.elements[i][j];
     score = block.sees(row, at) ? tile.factors[at] * score : -kInfinity<T>;
-    largest = Larger::of(largest, score);
+    largest = Larger::apply(largest, score);
   }
   const auto update = update_online_softmax(softmax.maximum, Scores::template row_reduce<Larger>(largest));
   T total = 0;
@@ -82,8 +82,8 @@ __device__ T weigh_row(const LshBlock<Tiles>& block, Scores& scores, int i, RowS
   return update.rescale;
 }
 
-// How a round changes the result of a query: result = keep * result + add * round. A query that sees no key
-// takes its own value instead of the round (`alone`).
+// Update of the result of a query in a round: result = keep * result + add * round. If `alone` is true, the
+// query attends to no key, and its own value replaces the result of the round.
 template <class T>
 struct RoundUpdate {
   T keep, add, log_sum;
@@ -101,7 +101,7 @@ __device__ RoundUpdate<T> mean_update(const RowSoftmax<T>& row, int64_t rounds, 
 // `past`: the log-sum-exp of the earlier rounds.
 template <class T>
 __device__ RoundUpdate<T> softmax_update(const RowSoftmax<T>& row, T past, bool last) {
-  const T largest = Larger::of(past, row.maximum), shift = largest == -kInfinity<T> ? T{0} : largest;
+  const T largest = Larger::apply(past, row.maximum), shift = largest == -kInfinity<T> ? T{0} : largest;
   const T total = std::exp(past - shift) + std::exp(row.maximum - shift) * row.sum;
   const T log_sum = total == 0 ? -kInfinity<T> : shift + std::log(total);  // propagates NaN
   const bool alone = last && total == 0;
@@ -165,12 +165,12 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Scores::kRowsEach; ++i) {
     const int64_t slot = begin + result.row(i);
-    const bool there = slot < own.count;
-    const int32_t position = there ? own.positions[slot] : 0;
+    const bool exists = slot < own.count;
+    const int32_t position = exists ? own.positions[slot] : 0;
     const RoundUpdate<T> update =
         in.s.mean ? mean_update(rows[i], in.s.rounds, first)
-                  : update_running<Scores>(rows[i], there ? running + position : nullptr, first, last);
-    if (!there) continue;
+                  : update_running<Scores>(rows[i], exists ? running + position : nullptr, first, last);
+    if (!exists) continue;
     if (column == 0 && Scores::first_of_row() && (in.s.mean || last))
       log_sums[block.log_sum_index(round, position)] = update.log_sum;
     T* const row = target.row(block.example, position, block.head);

@@ -10,7 +10,7 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// The products of a tile of queries and keys: scores += q . q and gradients += g . v.
+// Adds the products of a tile of queries and keys: scores += q . q and gradients += g . v.
 template <class Tiles>
 __device__ void pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::Scores& scores,
                               typename LshBlock<Tiles>::Scores& gradients, bool keys_are_rows) {
@@ -28,7 +28,7 @@ __device__ void pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::
       });
 }
 
-// gq = result, or gq += result after the first round, for the queries of a block.
+// Sets gq = result in the first round, and adds gq += result in later rounds, for the queries of a block.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& result, const LshSlots& own,
                                    int64_t begin, int64_t column, bool first_round, T* gq) {
@@ -47,7 +47,7 @@ __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& res
   }
 }
 
-// The same for gk (batch, heads, length, dim) and gv, for the keys of a block.
+// Sets or adds gk (batch, heads, length, dim) and gv in the same way, for the keys of a block.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_key, const Tile& to_value,
                                   const LshSlots& own, int64_t begin, int64_t column, T* gk, T* gv) {
@@ -58,7 +58,7 @@ __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_k
     const int64_t slot = begin + to_key.row(i);
     if (slot >= own.count) continue;
     const int32_t position = own.positions[slot];
-    // A query that sees no other key has its own value as result.
+    // If a query attends to no other position, its result is its own value.
     const bool alone = block.in.log_sums[block.log_sum_index(own.round, position)] == kInfinity<T> &&
                        (s.mean || own.round == 0);
     const T share = s.mean ? 1 / static_cast<T>(s.rounds) : T{1};
@@ -141,12 +141,12 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
   add_query_gradient(block, result, own, begin, column, round == 0, gq);
 }
 
-// Adds to gk (batch, heads, length, dim) and gv the gradients of one round with respect to keys and values,
-// from the queries of the own chunk and of the chunk that looks back at it.
+// Adds the gradients of one round with respect to keys and values to gk (batch, heads, length, dim) and gv.
+// The gradients come from the queries of the same chunk and of the chunk that looks back at it.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gk, T* gv) {
   __shared__ LshTile<T> tile;
-  __shared__ T log_sums[kTokens], deltas[kTokens];  // of the queries
+  __shared__ T log_sums[kTokens], deltas[kTokens];  // one per query
   LshBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
@@ -200,7 +200,8 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   add_key_gradients(block, to_key, to_value, own, begin, column, gk, gv);
 }
 
-// gq += gk - q (q . gk) / n², one warp per row. The key is scale q / n, and gk includes the factor scale / n.
+// Computes gq += gk - q (q . gk) / n². Runs one warp per row. The key is scale q / n, and gk includes the
+// factor scale / n.
 template <class S, class T = Compute<S>>
 __global__ void add_key_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq, int64_t count) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

@@ -19,7 +19,7 @@ struct SoftmaxInputs {
   const Compute<S>*log_sums, *deltas;  // (batch, heads, query_length); deltas: g . out
 };
 
-// The operands of one head. Query i sees the keys before limit(i), which does not decrease with i.
+// The operands of one head. Query i attends to keys [0, limit(i)). limit(i) does not decrease with i.
 template <class S>
 struct SoftmaxHead {
   int64_t index, example, head, queries, keys, valid;
@@ -99,7 +99,7 @@ class DroppedTile {
   unsigned phase_ = 0, stride_ = 0;  // index of the first element, and elements per query, modulo 8
 };
 
-// tile += a bᵀ for rows of a and b.
+// Computes tile += a bᵀ for rows of a and b.
 template <class Tile, class Memory, class S>
 __device__ void add_row_products(Tile& tile, const Memory& memory, const PlainRows<S>& a, int64_t a_begin,
                                  const PlainRows<S>& b, int64_t b_begin) {
@@ -121,8 +121,8 @@ __device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, con
     }
 }
 
-// One block for kTokens queries of a head; tiles of the result along y. The last queries see the most keys
-// and come first.
+// One block processes kTokens queries of a head. The tiles of the result are along y. Blocks of the last
+// queries attend to the most keys and start first.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* log_sums) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
@@ -150,7 +150,7 @@ __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* l
       for (int j = 0; j < kColumnsEach; ++j) {
         T& score = scores.elements[i][j];
         score = scores.column(j) < limit ? scale * score : -kInfinity;
-        largest = Larger::of(largest, score);
+        largest = Larger::apply(largest, score);
       }
       const auto update = update_online_softmax(maximum[i], Scores::template row_reduce<Larger>(largest));
       T total = 0;
@@ -192,7 +192,7 @@ __device__ void score_gradient(T scale, T factor, bool seen, T log_sum, T delta,
   gradient = p * (gradient * factor - delta) * scale;
 }
 
-// One block for kTokens queries of a head; tiles of the gradient of q along y.
+// One block processes kTokens queries of a head. The tiles of the gradient of q are along y.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void query_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gq) {
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;
@@ -234,7 +234,7 @@ __global__ void query_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gq
              head.queries, in.s.dim);
 }
 
-// One block for kTokens keys of a head; tiles of the gradients of k and v along y.
+// One block processes kTokens keys of a head. The tiles of the gradients of k and v are along y.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, S* gv) {
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;

@@ -51,7 +51,7 @@ struct TensorTile {
   __device__ static float row_reduce(float value) {
     static_assert(kWarpColumns == 1);
     for (int bits = 2; bits > 0; bits /= 2)
-      value = Operation::of(value, __shfl_xor_sync(kAllLanes, value, bits));
+      value = Operation::apply(value, __shfl_xor_sync(kAllLanes, value, bits));
     return value;
   }
 

@@ -56,7 +56,7 @@ struct PlainTile {
   template <class Operation>
   __device__ static T row_reduce(T value) {
     for (int bits = kTileEdge / 2; bits > 0; bits /= 2)
-      value = Operation::of(value, __shfl_xor_sync(kAllLanes, value, bits));
+      value = Operation::apply(value, __shfl_xor_sync(kAllLanes, value, bits));
     return value;
   }
 

@@ -33,8 +33,8 @@ AttentionRows<T> attention_rows(const Tensor& x) {
   return {data, strides[0], strides[1], strides[2]};
 }
 
-// The shape as a kernel takes it, with a pointer to key_lengths. Call this function inside dispatch, because
-// it reads the address of the data.
+// Returns `shape` with a pointer to the data of key_lengths. Call this function inside dispatch, because it
+// reads the address of the data.
 template <class AttentionShape>
 AttentionShape with_key_lengths(AttentionShape shape, const Tensor& key_lengths) {
   shape.key_lengths = key_lengths.defined() ? key_lengths.data<int64_t>() : nullptr;
@@ -48,7 +48,7 @@ Tensor attention_result(const Tensor& q, const Tensor& v);
 // dtype.
 Tensor attention_sums(const Tensor& q);
 
-// The data of the gradients of q, k and v; nullptr for undefined tensors.
+// Returns pointers to the gradients of q, k and v, or nullptr for undefined tensors.
 template <class T>
 AttentionGradients<T> gradient_targets(const std::vector<Tensor>& gradients) {
   const auto target = [&](size_t i) { return gradients[i].defined() ? gradients[i].data<T>() : nullptr; };

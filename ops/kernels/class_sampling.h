@@ -9,15 +9,15 @@
 
 namespace tapeformer {
 
-// The score whose maximum in a row selects the class: the logit with Gumbel noise, or the logit alone
-// (`greedy`). Both backends compute it in double, so that they draw the same classes.
+// Score of a class: the logit plus Gumbel noise, or only the logit if `greedy` is true. The class with the
+// maximum score is drawn. Both backends compute the score in double, so that they draw the same classes.
 struct ClassScore {
   RandomStream stream;
   int64_t first, classes;
   bool greedy;
 
   template <class T>
-  TAPEFORMER_HOST_DEVICE double of(int64_t row, int64_t c, T logit) const {
+  TAPEFORMER_HOST_DEVICE double value(int64_t row, int64_t c, T logit) const {
     const auto score = static_cast<double>(logit);
     if (greedy) return score;
     return score - std::log(-std::log(stream.uniform(static_cast<uint64_t>((first + row) * classes + c))));
@@ -26,8 +26,8 @@ struct ClassScore {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // logits (rows, score.classes); out (rows,): the first class with the largest score, or 0 if all scores
-    // are NaN.
+    // Writes out (rows,): the first class with the largest score, or 0 if all scores are NaN. logits (rows,
+    // score.classes).
     template <class T>
     void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, uint8_t* out);
 

@@ -9,7 +9,7 @@
 
 namespace tapeformer {
 
-// The operands may have another type than the result: on CUDA, bfloat16 operands with a float32 result.
+// The types of the operands and the result may differ: on CUDA, bfloat16 operands with a float32 result.
 template <class T, class Operand = T>
 struct Gemm {
   bool transpose_a = false, transpose_b = false;

@@ -28,24 +28,24 @@ struct LinearAttentionShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // out (batch, query_length, heads, value_dim) contiguous; inverse_denominators 1 / d (batch, heads,
-    // query_length), or nullptr.
+    // Computes out (batch, query_length, heads, value_dim), contiguous, and inverse_denominators 1 / d
+    // (batch, heads, query_length), which may be nullptr.
     template <class T>
     void linear_attention_forward(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                   AttentionRows<const T> k, AttentionRows<const T> v, T* out,
                                   Compute<T>* inverse_denominators);
 
-    // From the gradient g of out.
+    // Computes the gradients of q, k and v from the gradient g of out.
     template <class T>
     void linear_attention_backward(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                    AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                    const Compute<T>* inverse_denominators, AttentionRows<const T> g,
                                    AttentionGradients<T> gradients);
 
-    // One token of the causal form, equations 18 to 20 of the paper: kv (batch, heads, dim, value_dim) and
-    // key_sum (batch, heads, dim), contiguous, take in k and v, then q reads them. q, k, v and out have
-    // length 1. The kernel ignores the lengths, causal and key_lengths of the shape, and
-    // allocates no memory.
+    // Processes one token of the causal form, equations 18 to 20 of the paper. First adds k and v to the
+    // states kv (batch, heads, dim, value_dim) and key_sum (batch, heads, dim), both contiguous; then reads
+    // them with q. q, k, v and out have length 1. The kernel ignores the lengths, causal and key_lengths of
+    // the shape, and allocates no memory.
     template <class T>
     void linear_attention_step(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,

@@ -9,15 +9,14 @@
 
 namespace tapeformer {
 
-// The numbers of buckets of one rotation or of two: bucket = argmax1 + first * argmax2. Each number is even,
-// or 1.
+// Numbers of buckets of one or two rotations: bucket = argmax1 + first * argmax2. Each number is even, or 1.
 struct LshFactors {
   int64_t first = 1, second = 1;
   TAPEFORMER_HOST_DEVICE int64_t total() const { return first * second; }
 };
 
 struct LshHashShape {
-  // Up to this number of buckets one rotation is used, and two beyond (trax).
+  // Maximum number of buckets with one rotation. Larger numbers use two rotations (trax).
   static constexpr int64_t kOneFactor = 128;
 
   int64_t batch = 0, length = 0, heads = 0, dim = 0, rounds = 0, chunk_length = 1;
@@ -60,12 +59,13 @@ struct LshAttentionShape {
   bool across_buckets = false;       // attend to keys of other buckets
   bool causal = false;               // do not attend to later positions
   bool mean = false;                 // average the rounds; else weight them by their sums of exponentials
-  double scale = 1;                  // of the scores
+  double scale = 1;                  // factor of the scores
   double epsilon = 0;                // key = q / sqrt(|q|² + epsilon)
   const int64_t* lengths = nullptr;  // (batch,): later positions are masked
 
   int64_t valid(int64_t example) const { return valid_length(lengths, example, length); }
-  // Returns the rounds of the log-sum-exps that forward keeps: (batch, heads, log_sum_rounds(), length).
+  // Returns the number of rounds in the log-sum-exps (batch, heads, log_sum_rounds(), length) that forward
+  // keeps.
   TAPEFORMER_HOST_DEVICE int64_t log_sum_rounds() const { return mean ? rounds : 1; }
 };
 
@@ -80,13 +80,13 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                      AttentionRows<const T> q, int32_t* buckets);
 
     // buckets (batch, heads, rounds, length), each in [0, length]; out (batch, length, heads, value_dim)
-    // contiguous; log_sums (batch, heads, log_sum_rounds(), length), +inf for a position that sees no other
-    // position; its result is its own value.
+    // contiguous; log_sums (batch, heads, log_sum_rounds(), length), +inf for a position that attends to no
+    // other position. The result of such a position is its own value.
     template <class T> void lsh_attention_forward(Backend, const LshAttentionShape& shape,
                                                   AttentionRows<const T> q, AttentionRows<const T> v,
                                                   const int32_t* buckets, T* out, Compute<T>* log_sums);
 
-    // From the gradient g of out: gq and gv, contiguous in the shapes of q and v.
+    // Computes gq and gv from the gradient g of out. They are contiguous, in the shapes of q and v.
     template <class T>
     void lsh_attention_backward(Backend, const LshAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> v, const int32_t* buckets, const T* out,

@@ -16,7 +16,7 @@ namespace tapeformer {
 struct StepRule {
   double momentum = 0, gain = 1, beta2 = 0, l2 = 0, shrink = 1, step_size = 0, second_scale = 1, eps = 0;
   bool adaptive = false;
-  double average_decay = 0;  // of average_into
+  double average_decay = 0;  // decay in average_into
 };
 
 // The scale of a gradient is gradient_scale * min(1, max_norm / (norm + 1e-6)). norm is the norm of all
@@ -40,13 +40,13 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // squares (count,): the sum of squares of each gradient, in an order that depends on its size only.
     template <class T>
     void squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares);
-    // scales (count,), and the norm (1,) of all gradients times gradient_scale
+    // Computes scales (count,), and the norm (1,) of all gradients times gradient_scale.
     void clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count, double* scales,
                      double* norm);
     // Applies the equations of StepRule with the scales (count,) of the gradients.
     template <class T> void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list,
                                            int64_t count, const double* scales);
-    // average = d average + (1 - d) value with d = rule->average_decay
+    // Computes average = d average + (1 - d) value with d = rule->average_decay.
     template <class T>
     void average_into(Backend, T* average, const T* value, const StepRule* rule, int64_t n);
 

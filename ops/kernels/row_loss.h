@@ -1,4 +1,4 @@
-// From the losses of rows to that of a batch, without bringing a number to the host.
+// Reduces the losses of rows to the loss of a batch, without a copy to the host.
 #pragma once
 
 #include <cstdint>

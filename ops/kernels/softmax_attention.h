@@ -13,7 +13,7 @@ namespace tapeformer {
 
 struct SoftmaxAttentionShape {
   int64_t batch = 0, query_length = 0, key_length = 0, heads = 0, dim = 0, value_dim = 0;
-  bool causal = false;  // query i sees keys up to i + key_length - query_length
+  bool causal = false;  // query i attends to keys up to i + key_length - query_length
   // (batch,), in [0, key_length]; later keys are masked. nullptr: no key is masked.
   const int64_t* key_lengths = nullptr;
   double scale = 1;
@@ -24,23 +24,24 @@ struct SoftmaxAttentionShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // out (batch, query_length, heads, value_dim) contiguous; log_sums (batch, heads, query_length): the
-    // log-sum-exp of the scaled scores. A query that sees no key gets zeros.
+    // Computes out (batch, query_length, heads, value_dim), contiguous, and log_sums (batch, heads,
+    // query_length), the log-sum-exp of the scaled scores. The result of a query without visible keys is
+    // zero.
     template <class T> void softmax_attention_forward(Backend, const SoftmaxAttentionShape& shape,
                                                       AttentionRows<const T> q, AttentionRows<const T> k,
                                                       AttentionRows<const T> v, T* out, Compute<T>* log_sums);
 
-    // From the gradient g of out.
+    // Computes the gradients of q, k and v from the gradient g of out.
     template <class T>
     void softmax_attention_backward(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                     AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                     const Compute<T>* log_sums, AttentionRows<const T> g,
                                     AttentionGradients<T> gradients);
 
-    // One query per head over a cache of keys and values. Key and value go to its position key_length - 1,
-    // which on CUDA is a GraphStep. The query sees the cache up to there. q, key, value and out have
-    // length 1. The kernel ignores query_length,
-    // causal, key_lengths and dropout of the shape, and allocates no memory.
+    // Processes one query per head over a cache of keys and values. Writes key and value to position
+    // key_length - 1 of the cache; on CUDA the position is a GraphStep. The query attends to the cache up to
+    // this position. q, key, value and out have length 1. The kernel ignores query_length, causal,
+    // key_lengths and dropout of the shape, and allocates no memory.
     template <class T>
     void softmax_attention_step(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> key, AttentionRows<const T> value,

@@ -17,12 +17,12 @@
 
 namespace tapeformer::test {
 
-// How often query i finds key j in one round: counts[i * length + j].
-using MeetingCounts = std::vector<double>;
+// counts[i * length + j]: how many times query i finds key j in one round.
+using KeyCounts = std::vector<double>;
 
-// The members of the chunks of all rounds of one head. ids (rounds, length).
-inline std::vector<MeetingCounts> meetings(const int32_t* ids, int64_t length, int64_t counted,
-                                           const LshOptions& o) {
+// Counts the keys that each query finds, for each round of one head. ids (rounds, length).
+inline std::vector<KeyCounts> count_keys(const int32_t* ids, int64_t length, int64_t counted,
+                                         const LshOptions& o) {
   const int64_t m = o.chunk_length, chunks = (counted + m - 1) / m;
   struct Item {
     int64_t position, round, bucket;
@@ -40,9 +40,9 @@ inline std::vector<MeetingCounts> meetings(const int32_t* ids, int64_t length, i
       round[static_cast<size_t>(s / m)].push_back({position, r, ids[r * length + position]});
     }
   }
-  std::vector<MeetingCounts> counts;
+  std::vector<KeyCounts> counts;
   for (int64_t r = 0; r < o.rounds; ++r) {
-    MeetingCounts& count = counts.emplace_back(static_cast<size_t>(length * length), 0.0);
+    KeyCounts& count = counts.emplace_back(static_cast<size_t>(length * length), 0.0);
     for (int64_t c = 0; c < chunks; ++c) {
       const auto& own = lists[static_cast<size_t>(r)][static_cast<size_t>(c)];
       std::vector<Item> keys = own;
@@ -67,7 +67,7 @@ inline std::vector<MeetingCounts> meetings(const int32_t* ids, int64_t length, i
 
 // Returns log weights (length, length) from counts: -inf for a count of 0. A query sees itself only if it
 // sees no other key.
-inline void log_weights(const MeetingCounts& counts, int64_t length, int64_t counted, bool multiplicities,
+inline void log_weights(const KeyCounts& counts, int64_t length, int64_t counted, bool multiplicities,
                         double* out) {
   for (int64_t i = 0; i < length; ++i) {
     bool alone = true;
@@ -101,8 +101,8 @@ inline Tensor lsh_oracle(const Tensor& query, const Tensor& value, const Tensor&
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t head = n * heads + h;
       const int64_t counted = o.key_lengths.defined() ? o.key_lengths.data<int64_t>()[n] : length;
-      std::vector<MeetingCounts> counts =
-          meetings(buckets.data<int32_t>() + head * rounds * length, length, counted, o);
+      std::vector<KeyCounts> counts =
+          count_keys(buckets.data<int32_t>() + head * rounds * length, length, counted, o);
       if (!mean) {
         for (size_t r = 1; r < counts.size(); ++r)
           for (size_t i = 0; i < counts[0].size(); ++i) counts[0][i] += counts[r][i];
@@ -124,7 +124,7 @@ inline Tensor lsh_oracle(const Tensor& query, const Tensor& value, const Tensor&
   return contiguous(permute(out, {0, 2, 1, 3}));
 }
 
-// Random bucket ids in [0, count).
+// Returns random bucket ids in [0, count).
 inline Tensor random_buckets(int64_t batch, int64_t heads, int64_t rounds, int64_t length, int64_t count,
                              int salt) {
   const Tensor buckets = Tensor::empty({batch, heads, rounds, length}, DType::int32);

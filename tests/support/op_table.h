@@ -22,7 +22,7 @@ struct OpCase {
 };
 
 std::vector<OpCase> op_table();
-// The rows of the attention ops.
+// Adds the rows of the attention ops.
 void add_attention(std::vector<OpCase>& table);
 
 // Returns the result of an op on a device and the gradients of its floating inputs, copied to the CPU.

@@ -22,7 +22,7 @@ inline constexpr uint64_t kSeed = 1;  // seed of random inputs
 struct BenchmarkArguments {
   OptionValues options;       // values of Benchmark::options
   Device device = kCpu;       // the CPU unless Benchmark::on_devices is true
-  ConfigOverrides overrides;  // of the config in the option "config"
+  ConfigOverrides overrides;  // overrides of the config in the option "config"
   DataAccess data;
 };
 
@@ -33,7 +33,7 @@ struct Benchmark {
   bool on_devices = false;  // whether it measures the device of --device
 };
 
-// Returns all benchmarks in the order of the help.
+// Returns all benchmarks in the order in which the help lists them.
 const std::vector<Benchmark>& benchmarks();
 // Returns the benchmark with this name. Throws ConfigError, with a suggestion, if there is none.
 const Benchmark& benchmark(const std::string& name);

@@ -61,7 +61,7 @@ struct Timing {
 };
 
 // Measures training steps. Each repeat runs all models in turn, so that other load on the machine affects all
-// of them.
+// models.
 std::vector<Sample> measure(const std::vector<AutoregressiveOptions>& models, int64_t batch,
                             const Timing& timing) {
   std::vector<std::unique_ptr<Step>> steps;

@@ -18,7 +18,7 @@ class RunDirectoryError : public ConfigError {
     not_empty,       // a new run needs an empty directory
     locked,          // another process trains in the directory
     invalid_path,    // the path is not valid UTF-8
-    other_settings,  // the config differs from that of the checkpoint
+    other_settings,  // the config differs from the config of the checkpoint
   };
   RunDirectoryError(Reason reason, const std::string& text) : ConfigError(text), reason_(reason) {}
   Reason reason() const { return reason_; }

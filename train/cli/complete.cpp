@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint8_t kMissing = 128;
 
-// Returns the number of given bytes: those of at least one pixel, rounded to pixels.
+// Returns the number of bytes to keep: `share` of the pixels, rounded, and at least one pixel.
 int64_t kept_bytes(const DatasetInfo& data, double share) {
   const int64_t pixels = data.height * data.width;
   const auto kept = static_cast<int64_t>(std::llround(share * static_cast<double>(pixels)));

@@ -43,7 +43,7 @@ class StepRunner {
   // Losses of a step that are on their way to the host.
   struct PendingLosses {
     int64_t step;
-    std::vector<double> weights;  // of the micro-batches in the loss of the step
+    std::vector<double> weights;  // weights of the micro-batches in the loss of the step
     std::vector<Readback> losses;
     Readback grad_norm;
   };

@@ -1,7 +1,7 @@
 // Time and memory per sequence of attention kinds at doubling lengths, forward and backward: "Transformers
-// are RNNs" (Katharopoulos et al. 2020), figure 1, and "Reformer" (Kitaev et al. 2020), figure 5. The LSH
-// attention is that of Reformer, with chunks of 64. The baselines lsh-1 and lsh-4 of the first paper have
-// other chunks.
+// are RNNs" (Katharopoulos et al. 2020), figure 1, and "Reformer" (Kitaev et al. 2020), figure 5. LSH
+// attention uses the form of "Reformer" with chunks of 64. The baselines lsh-1 and lsh-4 of the first paper
+// use other chunk lengths.
 #include <algorithm>
 #include <cmath>
 
@@ -22,7 +22,7 @@ struct Curve {
   const AttentionKind* kind;
   std::string name;
   OptionValues options;
-  bool is_linear;  // in the length
+  bool is_linear;  // time is linear in the length
 };
 
 // Returns the curves of all causal kinds with a known cost, the kinds of quadratic time first.

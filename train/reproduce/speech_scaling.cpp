@@ -1,5 +1,5 @@
 // Time and memory of training on speech by the length of utterances, with a fixed number of frames per epoch.
-// The models are those of "Transformers are RNNs" (Katharopoulos et al. 2020), section 4.3. The utterances of
+// The models follow "Transformers are RNNs" (Katharopoulos et al. 2020), section 4.3. The utterances of
 // the paper have 800 frames on average and at most 2,400. Features and labels are random, because the time
 // does not depend on their values.
 #include <algorithm>
@@ -128,7 +128,7 @@ int64_t added_bytes(Learner& learner, const CtcBatch& data, Device device) {
 // Measurements of one length, one for each model.
 struct LengthFigures {
   int64_t length, batch;
-  std::array<double, kModels.size()> seconds;  // of an epoch
+  std::array<double, kModels.size()> seconds;  // seconds per epoch
   std::array<int64_t, kModels.size()> added_bytes;
 };
 

@@ -111,7 +111,7 @@ std::vector<Training> trainings_of(const ReproductionOptions& options) {
 }
 
 struct ModelResult {
-  Config config;  // of the training, with the data set
+  Config config;  // config of the training, including the data set
   SpeechEvaluation test;
   LearningCurve curve;
 

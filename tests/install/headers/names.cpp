@@ -19,7 +19,7 @@ Tensor of_tensors(const Tensor& x) {
   return exp(x) + log(x) + sqrt(x) + tanh(x) + max(x, 0) + div(x, x);
 }
 
-// A program's own functions with the names of the package's.
+// Functions of a user program with the same names as functions of the package.
 bool check(bool condition) {
   return condition;
 }
