@@ -1,4 +1,4 @@
-// Probe of the architectures of the compiled kernels. It launches a kernel, so it is compiled with the
+// Probe of the architectures of the compiled kernels. It contains a kernel, so it is compiled with the
 // kernels.
 #pragma once
 
