@@ -5,7 +5,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns a leaf on the same data, which requires a gradient if `wanted`.
+// Returns a leaf that shares the data. It requires a gradient if `wanted` is true.
 Tensor leaf_on(const Tensor& x, bool wanted) {
   Tensor leaf = detach(x);
   if (wanted) require_grad(leaf);
@@ -89,7 +89,7 @@ Tensor chunked_sum(const std::function<Tensor(const Tensor& rows, const std::vec
   });
   for (size_t i = 0; i < leaves.size(); ++i) gradients[i + 1] = gradient(leaves[i]);
   return record("chunked_sum", total.to(x.dtype()), sources, [gradients, multiply](const Tensor& g) {
-    // The factor is usually 1. Reading it on the CPU does not wait.
+    // The factor is usually 1. Reading it on the CPU requires no synchronisation.
     if (g.device().is_cpu() && g.item() == 1) return gradients;
     Gradients result;
     for (const Tensor& one : gradients) result.push_back(one.defined() ? multiply(one, g) : one);

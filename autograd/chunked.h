@@ -21,7 +21,7 @@ void for_each_chunk(int64_t rows, int64_t chunks, F&& f) {
 // Returns rows [first, last) of a tensor as a view. Records nothing.
 Tensor rows_of(const Tensor& x, int64_t first, int64_t last);
 
-// Function of consecutive rows of a tensor. `first` is the index of the first row. The result has the same
+// A function of consecutive rows of a tensor, the first of which has index `first`. The result has the same
 // number of rows.
 using RowsFunction = std::function<Tensor(const Tensor& rows, int64_t first)>;
 

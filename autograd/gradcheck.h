@@ -11,7 +11,7 @@ namespace tapeformer {
 
 struct GradcheckResult {
   double relative_error =
-      0;  // worst over inputs: max |analytic - numeric| / max(|analytic|, |numeric|, 1e-8)_inf
+      0;  // maximum of max |analytic - numeric| / max(|analytic|, |numeric|, 1e-8) over inputs
   int worst_input = -1;
   std::string message;  // empty if the check ran
 };

@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns x if it has the only handle on its data, otherwise a copy that may be changed.
+// Returns x if no other handle shares its data, otherwise a copy.
 Tensor own(Tensor x) {
   const bool alone = x.use_count() == 1 && x.owns_storage_alone() && x.is_contiguous();
   return alone ? x : x.clone();

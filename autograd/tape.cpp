@@ -27,7 +27,7 @@ namespace {
 
 using tape::Edge;
 
-// Adds value to target, in place if no other handle shares the data.
+// Computes target += value, in place if no other handle refers to the data.
 void accumulate(Tensor& target, Tensor value) {
   auto exclusive = [](const Tensor& t) {
     return t.use_count() == 1 && t.owns_storage_alone() && t.is_contiguous();
@@ -50,17 +50,17 @@ struct Node {
   const char* op = "";
   GradientFunction gradient_function;
   std::vector<Edge> inputs;
-  Tensor gradient;     // of the result, during backward()
-  int32_t owners = 0;  // the result's body, the edges of later nodes, and a pending gradient
-  bool freed = false;  // consumed by backward() without retain
+  Tensor gradient;     // gradient of the result, during backward()
+  int32_t owners = 0;  // number of references: the result, edges of later nodes, and a pending gradient
+  bool freed = false;  // freed by backward() without `retain`
 };
 
 // Only the thread that owns the tape accesses its nodes. Other threads queue the ids of nodes that they
 // release.
 class Tape {
  public:
-  // backward() inside a gradient function (recompute) must not run nodes of the outer backward(), so it stops
-  // at this id.
+  // First node of the innermost backward pass. A backward pass inside a gradient function, as in recompute(),
+  // must not run the nodes of the outer backward pass.
   int64_t floor = 0;
 
   int64_t push(Node node) {
@@ -76,9 +76,9 @@ class Tape {
 
   void retain(int64_t id) { ++(*this)[id].owners; }
 
-  // Releases one owner of a node. Clearing a node destroys the captures of its gradient function, which may
-  // release further nodes. These nodes wait in a list instead of recursive calls, so the stack depth does not
-  // grow with the graph.
+  // Releases one reference to a node. A node without references is cleared, which may release further nodes.
+  // These nodes are cleared from a list instead of recursively, so that a deep graph cannot overflow the
+  // stack.
   void release(int64_t id) {
     if (--(*this)[id].owners > 0) return;
     waiting_.push_back(id);
@@ -97,14 +97,14 @@ class Tape {
     }
   }
 
-  // Accumulates into the pending gradient of a node. The pending gradient keeps the node alive until
-  // backward() reaches it.
+  // Adds to the gradient of a node. The gradient holds a reference to the node until the backward pass
+  // reaches it.
   void deliver(int64_t id, Tensor gradient) {
     if (!(*this)[id].gradient.defined()) retain(id);
     accumulate((*this)[id].gradient, std::move(gradient));
   }
 
-  // Releases the contents of a node. The node keeps its id.
+  // Frees the gradient function and the inputs of a node. The node itself remains on the tape.
   void clear(Node& node) {
     const GradientFunction function = std::move(node.gradient_function);
     const std::vector<Edge> inputs = std::move(node.inputs);
@@ -224,8 +224,8 @@ void check_gradient(const char* op, size_t input, const Edge& edge, const Tensor
 constexpr const char* kRetainAdvice =
     "; run the forward pass again, or pass {.retain = true} to the earlier call to keep them";
 
-// Runs the gradient function of one node and passes the gradients to its inputs.
-void run_node(Tape& tape, int64_t id, bool retain) {
+// Calls the gradient function of a node and adds its results to the gradients of the inputs.
+void backward_node(Tape& tape, int64_t id, bool retain) {
   const char* const op = tape[id].op;
   check(!tape[id].freed, "backward", "an earlier backward() freed the recorded op ", op, kRetainAdvice);
   const size_t inputs = tape[id].inputs.size();
@@ -244,16 +244,16 @@ void run_node(Tape& tape, int64_t id, bool retain) {
   if (!retain) tape.clear(tape[id]);
 }
 
-// Runs backward from node `last` down to the floor. Leaves no pending gradient, even if a gradient function
-// throws.
-void run_backward(Tape& tape, int64_t last, bool retain) {
+// Runs backward from node `last` down to the floor. If a gradient function throws, clears all pending
+// gradients and rethrows the exception.
+void sweep(Tape& tape, int64_t last, bool retain) {
   const int64_t floor = tape.floor;
   std::exception_ptr failure;
   for (int64_t id = last; id >= std::max(floor, tape.begin()); --id) {
     if (id >= tape.end() || !tape[id].gradient.defined()) continue;
     try {
       tape.floor = id + 1;
-      if (!failure) run_node(tape, id, retain);
+      if (!failure) backward_node(tape, id, retain);
     } catch (...) {
       failure = std::current_exception();
     }

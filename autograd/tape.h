@@ -69,9 +69,9 @@ class GradientFunction {
   std::unique_ptr<Base> call_;
 };
 
-// Returns true if ops on this thread are recorded. The default is true.
+// Returns whether ops on this thread are recorded (the default).
 bool recording();
-// Switches recording off, or back on, for a scope.
+// Enables or disables recording on this thread for a scope.
 class RecordingScope {
  public:
   explicit RecordingScope(bool enabled);
@@ -87,16 +87,16 @@ class NoGrad : public RecordingScope {
   NoGrad() : RecordingScope(false) {}
 };
 
-// Returns true for a leaf that requires a gradient, and for a recorded result that depends on such a leaf.
+// Returns true for leaves that require a gradient, and for recorded results.
 bool requires_grad(const Tensor& tensor);
-// Returns false for results that are recorded on the tape, else true.
+// Returns false for recorded results, and true for all other tensors.
 bool is_leaf(const Tensor& tensor);
 // Makes the tensor a leaf whose gradient backward() accumulates; floating dtypes only. Returns the tensor.
 const Tensor& require_grad(const Tensor& tensor);
-// Returns the accumulated gradient of a leaf, or an undefined tensor before the first backward().
+// Returns the accumulated gradient of a leaf. It is undefined before the first backward().
 Tensor gradient(const Tensor& leaf);
 void set_gradient(const Tensor& leaf, const Tensor& value);
-// Returns a tensor that shares the data of `tensor` and is not recorded on the tape.
+// Returns a tensor that shares the data and is not recorded on the tape.
 inline Tensor detach(const Tensor& tensor) {
   return tensor.alias();
 }
@@ -110,7 +110,7 @@ struct BackwardOptions {
 // match the result in shape or dtype.
 void backward(const Tensor& result, const Tensor& cotangent = {}, BackwardOptions options = {});
 
-// Returns the number of live nodes on the tape of this thread, for tests and leak checks.
+// Returns the number of nodes on the tape of this thread, for tests and leak checks.
 int64_t tape_size();
 
 namespace tape {
@@ -122,9 +122,9 @@ void push(const char* op, const Tensor& result, std::span<const Tensor* const> i
 
 }  // namespace tape
 
-// Records `result` as the output of the op, and returns it. `gradient` maps the gradient of the result to the
-// gradients of the inputs. Each gradient has the shape and dtype of its input. `gradient` must capture by
-// value, and only the data that it needs.
+// Records `result` as the output of an op and returns it. `gradient` maps the gradient of the result to the
+// gradients of the inputs, which must have the shapes and dtypes of the inputs. Capture only the tensors that
+// the gradient needs, by value.
 template <class F>
 Tensor record(const char* op, Tensor result, std::initializer_list<const Tensor*> inputs, F&& gradient) {
   const std::span<const Tensor* const> span(inputs.begin(), inputs.size());

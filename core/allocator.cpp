@@ -6,7 +6,8 @@
 namespace tapeformer {
 namespace {
 
-// Returns the limit for tensors on the CPU: the available memory without a reserve for everything else.
+// Returns the memory limit for tensors on the CPU: the available memory minus a reserve for other
+// allocations.
 int64_t tensor_memory() {
   const int64_t available = available_memory();
   return available - available / 16;

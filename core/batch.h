@@ -1,4 +1,4 @@
-// Batch of examples from a data set: a struct of CPU tensors.
+// A batch of examples, as CPU tensors.
 #pragma once
 
 #include "core/tensor.h"
@@ -7,10 +7,8 @@ namespace tapeformer {
 
 struct Batch {
   Tensor tokens;  // (batch, length + 1) uint8 or int64; position t predicts position t + 1
-  // (batch, length) uint8: 1 at position t if the loss includes the prediction of token t + 1. Undefined: the
-  // loss includes all predictions.
-  Tensor mask;
-  Tensor labels;  // (batch,) int64 classes; undefined when the set has none
+  Tensor mask;    // (batch, length) uint8: 0 excludes the prediction of token t + 1; undefined: all ones
+  Tensor labels;  // (batch,) int64 classes; undefined if the data set has no labels
 };
 
 }  // namespace tapeformer

@@ -53,7 +53,7 @@ class CachingAllocator {
   // back to the shared cache. Between separate() and rejoin(), blocks come from the system and are released
   // to a separate cache, which rejoin() returns. adopt() adds such a cache to the shared cache when the graph
   // is destroyed.
-  using Cache = std::vector<std::vector<void*>>;  // by size class
+  using Cache = std::vector<std::vector<void*>>;  // one list of blocks per size class
   void separate();
   Cache rejoin();
   void adopt(Cache cache);

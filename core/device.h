@@ -1,4 +1,4 @@
-// Devices, and the one place where code branches on them.
+// Devices, and the selection of a backend by device.
 #pragma once
 
 #include <string>
@@ -31,20 +31,20 @@ inline constexpr bool kHasCuda = true;
 inline constexpr bool kHasCuda = false;
 #endif
 
-// The device for a user's choice.
+// The device that choose_device() selects.
 struct DeviceChoice {
   Device device;
-  std::string reason;  // why "auto" selected the device; empty for a device that was named
+  std::string reason;  // reason why "auto" selected the device; empty for a named device
 };
 // Returns the device for "auto" or for the name of a device. Throws DeviceError if the named device is not
 // available, and ConfigError for other text. Only the name "cuda-emulated" selects the emulation of CUDA.
 DeviceChoice choose_device(const std::string& text);
 
-// The device whose memory this thread may access: the CPU, or inside on_device the device of the op.
-// Functions of the CUDA backend without a device parameter work on this device.
+// The device whose memory this thread may access: the CPU, or the device of the op inside on_device().
+// Functions of the CUDA backend without a device parameter use this device.
 inline constinit thread_local Device current_device{};
 
-// The op that this thread runs, for messages. Empty outside on_device.
+// Name of the op that this thread runs, for messages. Empty outside on_device().
 inline constinit thread_local const char* current_op = "";
 
 // Sets current_device and current_op for a scope.

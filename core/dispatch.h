@@ -1,4 +1,4 @@
-// Dispatch from a tensor to the kernel for its device and element type.
+// Dispatch by the device and element type of a tensor.
 #pragma once
 
 #include "core/tensor.h"
@@ -16,7 +16,8 @@ void dispatch(const char* op, const Tensor& x, F&& f) {
   on_device<float>(x.device(), op, f);
 }
 
-// Same as dispatch(), with BFloat16 as a third type on CUDA devices. The CPU has no kernels for BFloat16.
+// Same as dispatch(), with BFloat16 as an additional type on CUDA devices. The CPU has no kernels for
+// BFloat16.
 template <class F>
 void dispatch_stored(const char* op, const Tensor& x, F&& f) {
   if (x.dtype() != DType::bfloat16) {

@@ -22,7 +22,7 @@ enum class Positions { sinusoidal, grid, axial };
 struct AutoregressiveOptions {
   EncoderOptions encoder;
   Head head = Head::logistic_mixture;
-  int64_t vocabulary = 256;  // number of token values; the categorical head predicts as many classes
+  int64_t vocabulary = 256;  // number of token values and of classes of the categorical head
   int64_t mixtures = 10;
   int64_t max_length = 0;  // maximum number of input tokens
   int64_t value_dim = 0;   // width of value embeddings, 0: half; position features fill the rest of the width

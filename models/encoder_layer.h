@@ -19,7 +19,7 @@ struct EncoderOptions {
   int64_t layers = 8, heads = 8, head_dim = 32, feedforward = 1024;
   std::string attention = "linear";
   OptionValues attention_options;
-  double dropout = 0;            // dropout of branch outputs and hidden units
+  double dropout = 0;            // dropout of the outputs of both branches and of the hidden units
   double attention_dropout = 0;  // dropout of attention weights
   bool pre_norm = false;
   Activation activation = Activation::relu;

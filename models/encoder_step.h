@@ -26,7 +26,7 @@ class EncoderStep {
   const Tensor& step();
   // Starts new sequences.
   void reset();
-  // Returns the memory of the attention states.
+  // Returns the size of the attention states in bytes.
   int64_t state_bytes() const;
 
  private:

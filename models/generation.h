@@ -7,7 +7,7 @@
 namespace tapeformer {
 
 enum class GenerationMode {
-  recurrent,  // one step of the recurrent form per token; needs an attention kind that is recurrent
+  recurrent,  // one step of the recurrent form per token; requires a recurrent attention kind
   recompute   // a forward pass over the whole prefix per token; works with every causal attention kind
 };
 

@@ -24,7 +24,7 @@ class Decisions {
  public:
   // Returns the decision stored under `name`. If there is none, stores and returns decide().
   Tensor at(const std::string& name, const std::function<Tensor()>& decide);
-  // Returns the memory of all decisions.
+  // Returns the size of all decisions in bytes.
   int64_t bytes() const;
 
  private:

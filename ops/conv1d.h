@@ -7,10 +7,10 @@ namespace tapeformer {
 
 struct Conv1dOptions {
   int64_t stride = 1;
-  int64_t before = 0, after = 0;  // frames of zeros before the first frame of a sequence and after its last
+  int64_t before = 0, after = 0;  // number of zero frames before and after a sequence
 };
 
-// Returns the steps of a sequence of `frames` frames, or 0 if it is shorter than the kernel.
+// Returns the number of steps of a sequence of `frames` frames, or 0 if it is shorter than the kernel.
 int64_t conv1d_steps(int64_t frames, int64_t kernel, const Conv1dOptions& options);
 
 // Computes y[b, t] = bias + Σ_k weight[:, k, :] x[b, t stride + k - before].

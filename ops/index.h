@@ -11,12 +11,13 @@ Tensor embedding(const Tensor& table, const Tensor& index);
 // Returns result[i…] = x[…, index[i…], …] along one dimension. index has the rank of x and its sizes in the
 // other dimensions.
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
-// Returns a copy of x with source added at the index, the inverse of gather. Equal indices add up in order.
+// Returns a copy of x with source added at the index, the inverse of gather. Elements with equal indices are
+// added in order.
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source);
 
 // Returns a contiguous int64 copy on `device` of an integer index into [0, size). Throws ShapeError with the
-// first element out of range if the index is on the CPU. An index on a device is not checked, because that
-// would wait; kernels write NaN for elements out of range.
+// first element out of range if the index is on the CPU. An index on a device is not checked, because reading
+// it would require synchronisation; kernels write NaN for elements out of range.
 Tensor checked_index(const char* op, const Tensor& index, int64_t size, Device device);
 
 }  // namespace tapeformer

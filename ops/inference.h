@@ -1,5 +1,5 @@
-// Ops for decoding one token at a time. They are not recorded and write to memory of the caller. Only the
-// constructor of DecodingLinear allocates.
+// Ops for decoding one token at a time. They are not recorded and write to memory that the caller provides.
+// Only the constructor of DecodingLinear allocates memory.
 #pragma once
 
 #include "ops/linear.h"

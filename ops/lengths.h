@@ -1,4 +1,4 @@
-// Lengths of sequences that the host needs.
+// Validation of sequence lengths that the host reads.
 #pragma once
 
 #include "core/tensor.h"

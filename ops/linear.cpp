@@ -22,7 +22,7 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) 
         "linear", "input is ", name_of(x.dtype()), ", weight ", name_of(weight.dtype()));
 }
 
-// Calls f.operator()<Y>() with the type of a result in `dtype`, made of inputs in X.
+// Calls f.operator()<Y>() with the element type Y of a result in `dtype` for inputs of type X.
 template <class X, class F>
 void with_result_type(DType dtype, F&& f) {
   if (dtype == kDTypeOf<X>) return f.template operator()<X>();

@@ -82,7 +82,7 @@ LshAttentionShape shape_of(const Tensor& q, const Tensor& v, const LshOptions& o
   shape.heads = q.size(2);
   shape.dim = q.size(3);
   shape.value_dim = v.size(3);
-  // With one chunk, all rounds are equal.
+  // If all positions fit in one chunk, all rounds give the same result.
   shape.rounds = shape.length <= options.chunk_length ? 1 : options.rounds;
   shape.chunk_length = std::min(options.chunk_length, std::max<int64_t>(shape.length, 1));
   shape.wrap = options.wrap;
@@ -186,7 +186,8 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
       checked_key_lengths(kOp, options.key_lengths, query.size(0), query.size(1), query.device());
   const Tensor q = contiguous_features(query), v = contiguous_features(value);
   LshAttentionShape shape = shape_of(q, v, options);
-  // If all rounds are equal, one round is computed and the buckets are ignored.
+  // If all positions fit in one chunk, all rounds give the same result. Only one round is computed, without
+  // buckets.
   const Tensor ids =
       shape.rounds == options.rounds
           ? detach(buckets)

@@ -33,7 +33,7 @@ struct LshOptions {
   // heads, never in two rotations (fast).
   enum class Hash { rotations, hyperplanes };
 
-  int64_t rounds = 4;         // number of hash rounds, 1 to 255
+  int64_t rounds = 4;         // number of hashing rounds, 1 to 255
   int64_t chunk_length = 64;  // positions; sequences up to this length use exact attention without hashing
   // Even. 0 selects 2 length / chunk_length (paper, equation in section 4), at least 2, with the length of
   // each sequence without padding. A sequence with fewer positions than `buckets` is hashed as with 0.

@@ -17,7 +17,7 @@ void check_arguments(const char* op, const Tensor& x, const Tensor& weight, cons
   check(x.dtype() != DType::bfloat16, op, "needs float32 or float64, not bfloat16");
 }
 
-// Implements both public functions. If branch_input is undefined, there is no branch.
+// Implements both public functions. If `branch_input` is undefined, there is no residual branch.
 Tensor normalize(const char* op, const Tensor& input, const Tensor& branch_input, const Tensor& weight,
                  const Tensor& bias, const DropoutMask& dropout, double eps) {
   check_arguments(op, input, weight, bias);

@@ -10,7 +10,7 @@ struct SoftmaxAttentionOptions {
   bool causal = false;  // query i attends to keys up to i + key_length - query_length
   // (batch,) int64 in [0, key_length]; later keys are masked. Undefined: no key is masked.
   Tensor key_lengths = {};
-  double scale = 0;                  // factor of the scores; 0: 1 / sqrt(dim)
+  double scale = 0;                  // scale of the scores; 0: 1 / sqrt(dim)
   double dropout = 0;                // probability of setting an attention probability to zero
   RandomStream dropout_stream = {};  // index ((batch heads + head) query_length + i) key_length + j
 };
@@ -24,8 +24,8 @@ struct SoftmaxAttentionOptions {
 Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const SoftmaxAttentionOptions& options = {});
 
-// Same as softmax_attention, composed of ops, with all scores in memory. It is the reference in tests and the
-// baseline of "Transformers are RNNs".
+// Same as softmax_attention(), composed of differentiable ops and with all scores in memory. Serves as the
+// reference in tests and as the baseline of "Transformers are RNNs".
 Tensor plain_softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                const SoftmaxAttentionOptions& options = {});
 

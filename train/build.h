@@ -36,8 +36,8 @@ auto with_config_keys(F&& f) {
 DatasetInfo describe_data(const Config& config);
 
 // Returns a split of the data set in the config: "train" with at most data.limit examples, or "valid" or
-// "test" with at most data.eval_limit examples. Throws DataError if the size of the examples in the files
-// differs from the size in describe_data().
+// "test" with at most data.eval_limit examples. Throws DataError if the size of the examples in the
+// files differs from the size that describe_data() returns.
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const std::string& data_dir);
 

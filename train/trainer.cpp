@@ -139,8 +139,8 @@ bool Trainer::evaluate(const StopSignals& signals) {
   return true;
 }
 
-// Saves a checkpoint after checking that all losses and weights are finite. If it cannot be saved and
-// `must_succeed` is false, the training goes on.
+// Saves a checkpoint after checking that all losses and weights are finite. If saving fails and
+// `must_succeed` is false, training continues.
 void Trainer::save(bool must_succeed) {
   steps_->read_losses(state_.step);
   check_weights(task_->model().parameters(), state_);

@@ -7,11 +7,11 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int kBlocks = 8;    // Philox blocks computed side by side, one a lane
-constexpr int kPerBlock = 8;  // elements per Philox block
+constexpr int kBlocks = 8;    // number of Philox blocks computed in parallel, one per lane
+constexpr int kPerBlock = 8;  // number of elements per block
 constexpr int kGroup = kBlocks * kPerBlock;
 
-// Vectors of 32 bytes on every processor: one lane per block.
+// Vectors have 32 bytes on every processor: one lane per block.
 typedef uint32_t Words [[gnu::vector_size(32)]];
 typedef int32_t Signed [[gnu::vector_size(32)]];
 typedef uint64_t Pairs [[gnu::vector_size(32)]];
@@ -39,8 +39,8 @@ struct Product {
 #endif
 }
 
-// Computes the bits of kGroup elements from element kPerBlock * first_block. Each vector lane runs philox4x32
-// for one block.
+// Computes the random bits of kGroup elements from element kPerBlock * first_block, as philox4x32 does, with
+// one block per vector lane.
 void bits_of_group(const RandomStream& stream, uint64_t first_block, uint16_t (&bits)[kGroup]) {
   Words c0, c1, c2 = Words{} + static_cast<uint32_t>(stream.step()),
                 c3 = Words{} + static_cast<uint32_t>(stream.step() >> 32);
@@ -56,7 +56,7 @@ void bits_of_group(const RandomStream& stream, uint64_t first_block, uint16_t (&
     c1 = p1.low;
     c3 = p0.low;
   }
-  // Transposes vectors with one word of every block to vectors with all words of one block.
+  // Transposes the words, so that the words of each block are adjacent.
   const auto low01 = std::bit_cast<Pairs>(__builtin_shufflevector(c0, c1, 0, 8, 1, 9, 2, 10, 3, 11));
   const auto low23 = std::bit_cast<Pairs>(__builtin_shufflevector(c2, c3, 0, 8, 1, 9, 2, 10, 3, 11));
   const auto high01 = std::bit_cast<Pairs>(__builtin_shufflevector(c0, c1, 4, 12, 5, 13, 6, 14, 7, 15));

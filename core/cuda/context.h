@@ -18,7 +18,7 @@ struct Context {
   cublasLtHandle_t blas_lt{};
   void* blas_workspace = nullptr;  // kBlasWorkspace bytes for both handles; null in the emulation
   Precision precision = Precision::float32;
-  // Step offset of the graph that is being recorded (core/cuda/graph.h), else null.
+  // Step counter of the graph that is being recorded (core/cuda/graph.h), otherwise null.
   const int64_t* step_offset = nullptr;
 };
 
@@ -26,12 +26,12 @@ struct Context {
 // Throws DeviceError if the device cannot be used or current_device is the CPU.
 const Context& context();
 
-// Throws DeviceError while a graph is recorded. `action` completes the sentence "it …, which a graph cannot
-// repeat", as in "waits for the device".
+// Throws DeviceError while a graph is recorded. `action` is part of the message "it ACTION, which a graph
+// cannot repeat", for example "waits for the device".
 void refuse_in_graph(const char* action);
 
-// Makes launches part of a graph for a scope. `step_offset` is the device memory that holds the steps since
-// the recording.
+// Marks launches of this thread as part of a graph for a scope. `step_offset` points to device memory with
+// the number of steps since the recording.
 class Recording {
  public:
   explicit Recording(const int64_t* step_offset);

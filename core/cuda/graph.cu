@@ -47,7 +47,7 @@ struct Graph::Parts {
   Device device;
   int64_t steps;
   Scratch<int64_t> step_offset;  // steps since the recording, read by the kernels
-  int64_t next_offset = 0;       // the value of step_offset after the launches so far
+  int64_t next_offset = 0;       // value of step_offset after all previous launches
   CachingAllocator::Cache memory;
   cudaGraphExec_t ready{};
 

@@ -133,9 +133,8 @@ __device__ T block_max(T value) {
   return block_reduce<Larger>(value);
 }
 
-// The unroll factor of loops over the elements of a thread: "#pragma unroll (kUnrolled<T>)". It is 1 for
-// double, because only tests use the kernels for double, and unrolled code would take most of the compile
-// time.
+// Unroll factor of loops over the elements of a thread: "#pragma unroll (kUnrolled<T>)". It is 1 for double,
+// which only tests use, because unrolled double kernels dominate the compile time.
 template <class T, int kTimes = 64>
 inline constexpr int kUnrolled = sizeof(T) > 4 ? 1 : kTimes;
 
@@ -177,7 +176,7 @@ struct DropoutFactors {
         threshold(mask.active() ? mask.threshold() : 0),
         scale(static_cast<T>(mask.scale())) {}
   // Returns the multiplier of element i: 0 or 1 / (1 - p).
-  __device__ T factor(int64_t i) const {
+  __device__ T multiplier(int64_t i) const {
     if (threshold == 0) return scale;
     return stream.now().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
@@ -190,8 +189,8 @@ struct DropoutFactors {
       kept |= static_cast<unsigned>((bits[j / 2] >> (j % 2 * 16) & 0xFFFF) >= threshold) << j;
     return static_cast<uint8_t>(kept);
   }
-  // Writes factor(i) to factor(i + count - 1) to `factors`. Elements that share a Philox block share one
-  // draw.
+  // Writes multiplier(i) to multiplier(i + count - 1), with one draw if the elements share a block of random
+  // bits.
   template <int count>
   __device__ void fill(int64_t i, T* factors) const {
     static_assert(count <= 4);

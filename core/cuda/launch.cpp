@@ -46,7 +46,7 @@ bool synchronous() {
 }
 
 void detail::start(const void* kernel, const Launch& launch, void** arguments) {
-  // Every kernel may use this much dynamic shared memory: 48 KiB without its static arrays.
+  // Dynamic shared memory that every kernel may use without an opt-in: 48 KiB minus its static arrays.
   constexpr size_t kDefaultLimit = 24 << 10;
   const cudaStream_t stream = context().stream;
   if (launch.shared_bytes > kDefaultLimit)

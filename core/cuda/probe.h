@@ -1,5 +1,5 @@
-// Probe of the architectures of the compiled kernels. It contains a kernel, so it is compiled with the
-// kernels.
+// Check that the kernels of this build run on a device. The check uses a kernel, so its source file is
+// compiled with the kernels.
 #pragma once
 
 namespace tapeformer::cuda {

@@ -35,7 +35,7 @@ struct Slot {
 
 namespace {
 
-constexpr size_t kStages = 16;                // per device: the copies of about two training steps
+constexpr size_t kStages = 16;                // per device, enough for the copies of about two training steps
 constexpr int64_t kSmallestStage = 64 << 10;  // bytes
 
 struct Slots {  // per device

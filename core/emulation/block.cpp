@@ -24,7 +24,7 @@ namespace {
 using boost::context::stack_context;
 
 #ifdef __SANITIZE_ADDRESS__
-constexpr size_t kStackBytes = 512 << 10;  // instrumented frames are several times larger
+constexpr size_t kStackBytes = 512 << 10;  // stack frames with a sanitizer are several times larger
 #else
 constexpr size_t kStackBytes = 128 << 10;
 #endif
@@ -110,7 +110,7 @@ struct Fiber {
   const void* bottom() const { return static_cast<char*>(stack.sp) - stack.size; }
 };
 
-struct Aborted {};  // unwinds the threads of a block that has failed
+struct Aborted {};  // exception that unwinds the threads of a failed block
 
 class Block {
  public:
@@ -123,7 +123,7 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  // If `reversed` is true, the threads run from the last to the first.
+  // If `reversed` is true, threads run from the last to the first.
   void run(bool reversed);
   void barrier();
   const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes);
@@ -277,7 +277,8 @@ void Block::run(bool reversed) {
   warps_.resize(static_cast<size_t>((count_ + 31) / 32));
   for (int thread = 0; thread < count_; ++thread)
     warps_[static_cast<size_t>(thread / 32)].alive |= 1u << (thread % 32);
-  // NaN in each floating type, so that reads of unwritten memory show.
+  // Fills the memory with a bit pattern that is NaN in each floating type, to expose reads of uninitialized
+  // memory.
   if (shared_bytes_ > 0) std::memset(shared_.get(), 0xFF, shared_bytes_);
   while (finished_ < count_ && !failure_) {
     bool progress = false;

@@ -1,4 +1,5 @@
-// The part of cuBLAS that the backend calls, on OpenBLAS: a header in place of cublas_v2.h.
+// CPU emulation, by OpenBLAS, of the cuBLAS functions that the backend calls. This header replaces
+// cublas_v2.h.
 #pragma once
 
 #include "core/emulation/runtime.h"
@@ -34,8 +35,8 @@ inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, size_t) {
 }
 const char* cublasGetStatusString(cublasStatus_t status);
 
-// Computes c (m, n) = alpha op(a) op(b) + beta c, column-major. Each sum has two parts. The first part is
-// rounded to the type of c if the mode of the handle allows it.
+// Column-major: c (m, n) = alpha op(a) op(b) + beta c. Sums are computed in two parts. The first
+// part is rounded to the type of c if the math mode of the handle allows it.
 cublasStatus_t cublasGemmStridedBatchedEx_64(
     cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
     const void* alpha, const void* a, cudaDataType_t type_a, int64_t lda, long long stride_a, const void* b,

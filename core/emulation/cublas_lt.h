@@ -1,4 +1,5 @@
-// The part of cuBLASLt that the backend calls, on the emulated cuBLAS: a header in place of cublasLt.h.
+// CPU emulation of the cuBLASLt functions that the backend calls, by the emulated cuBLAS. This header
+// replaces cublasLt.h.
 #pragma once
 
 #include "core/emulation/cublas.h"
@@ -47,7 +48,7 @@ using cublasLtMatmulDesc_t = EmulatedMatmul*;
 using cublasLtMatrixLayout_t = EmulatedLayout*;
 using cublasLtMatmulPreference_t = EmulatedPreference*;
 struct cublasLtMatmulAlgo_t {
-  bool rounds_parts;  // rounds partial sums to the type of the result
+  bool rounds_parts;  // whether partial sums are rounded to the type of the result
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;

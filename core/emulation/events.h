@@ -1,4 +1,5 @@
-// Events of the CUDA runtime: the time at which they are recorded, for there is never anything to wait for.
+// CUDA events. An event only stores the time at which it is recorded, because all work completes
+// synchronously.
 #pragma once
 
 #include <chrono>

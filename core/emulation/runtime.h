@@ -1,11 +1,11 @@
-// CPU emulation of the part of the CUDA language and runtime that the kernels use. This header replaces
-// cuda_runtime.h and keeps its names, so that the emulation and CUDA compile the same sources.
+// CPU emulation of the CUDA language features and runtime functions that the kernels use. This header
+// replaces cuda_runtime.h and uses the names of CUDA, so that the same sources compile for both.
 //
-// OpenMP threads run the blocks of a launch. The threads of one block run one after another on one OpenMP
-// thread. A thread that waits (__syncthreads, shuffles, votes) is a fiber with its own stack. Threads that
-// never wait share one stack and run as a plain loop. The order of the loop, up or down, varies between
-// blocks. Throws std::logic_error with the thread if some threads of a block cannot reach a barrier, or if a
-// shuffle reads an inactive lane.
+// A launch distributes its blocks among the OpenMP threads. One OpenMP thread runs all threads of a block,
+// one after another. A thread that waits (__syncthreads, shuffles, votes) is a fiber with a separate stack.
+// Threads that never wait share one stack and run as a plain loop; their order alternates between blocks.
+// Throws std::logic_error with the number of the thread if not all threads of a block can reach a barrier, or
+// if a shuffle reads a lane that does not participate.
 #pragma once
 
 #include <array>
@@ -45,7 +45,8 @@ inline constexpr int warpSize = 32;
 
 namespace tapeformer::cuda::emulation {
 
-// Work that a stream is given: done at once, or made part of the graph that this thread captures.
+// Work submitted by this thread while it captures a graph; null if the thread captures no graph. Without a
+// capture, submit() runs the work immediately.
 inline constinit thread_local std::vector<std::function<void()>>* captured = nullptr;
 template <class F>
 void submit(F&& work) {
@@ -55,19 +56,19 @@ void submit(F&& work) {
     work();
 }
 
-// Runs a kernel, given with its arguments.
+// Runs a kernel whose arguments are bound in `kernel`.
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
 
 void block_barrier();
 void* dynamic_shared_memory();
 
 inline constexpr size_t kLargestLaneValue = 32;  // bytes
-// Values of the lanes of a warp in one shuffle or vote.
+// Values that the lanes of a warp passed to one shuffle or vote.
 struct LaneValues {
   alignas(16) unsigned char bytes[32][kLargestLaneValue];
   uint32_t present = 0;  // bit mask of the participating lanes
 };
-// Waits for the lanes in the mask and returns their values. The values are valid until the next exchange of
+// Waits for the lanes of the mask and returns their values. The reference is valid until the next exchange of
 // this lane.
 const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes);
 [[noreturn]] void absent_lane(int lane);
@@ -176,7 +177,7 @@ T __ldg(const T* source) {
   return *source;
 }
 
-// The runtime. Work is done when a call returns, so streams and waiting mean nothing.
+// The CUDA runtime. All calls are synchronous, so streams have no effect.
 enum cudaError_t {
   cudaSuccess,
   cudaErrorInvalidValue,
@@ -200,7 +201,7 @@ struct cudaDeviceProp {
   size_t totalGlobalMem;
 };
 
-// A graph is what was submitted while it was captured, with its arguments.
+// Kernels and copies that were submitted to a stream while it was captured, with their arguments.
 struct EmulatedGraph {
   std::vector<std::function<void()>> work;
 };

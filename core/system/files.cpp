@@ -112,7 +112,7 @@ std::string temporary_name(const std::string& name) {
   char digits[kTemporaryDigits + 1];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(number));
   const size_t slash = name.rfind('/'), start = slash == std::string::npos ? 0 : slash + 1;
-  // The name is cut because file systems limit its length.
+  // The name is truncated, because file systems limit its length.
   return name.substr(0, start) + "." + name.substr(start, kLongestStem) + std::string(kTemporaryMark) +
          digits;
 }
@@ -127,7 +127,7 @@ bool is_temporary_name(std::string_view name) {
 
 void sync_folder(const std::string& path) {
   const File folder(path, O_RDONLY | O_DIRECTORY);
-  // Some network file systems cannot sync folders and say so with EINVAL.
+  // Some network file systems cannot sync folders and return EINVAL.
   if (::fsync(folder.descriptor()) != 0 && errno != EINVAL) throw FileError("sync", path);
 }
 

@@ -14,7 +14,8 @@ namespace tapeformer {
 
 class FileError : public std::runtime_error {
  public:
-  // The message is "cannot ACTION PATH: TEXT". `reason` is an errno, whose text of the system is the default.
+  // The message is "cannot ACTION PATH: TEXT". `reason` is an errno value. TEXT defaults to its
+  // strerror message.
   FileError(const std::string& action, const std::string& path, int reason = errno);
   FileError(const std::string& action, const std::string& path, int reason, const std::string& text);
   int reason() const { return reason_; }

@@ -59,7 +59,8 @@ std::string processor_instruction_set() {
   return list;
 }
 
-// Finds the first line that starts with `key`, and returns the text after its ':' without leading blanks.
+// Returns the value of the first line of a file that starts with `key`: the text after the colon and the
+// blanks.
 std::string value_of(const char* path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -9,7 +9,7 @@ namespace tapeformer {
 
 struct BuildInfo {
   std::string version, build_type, compiler;
-  std::string instruction_set;  // of the compiled code: "avx2 fma avx512f …"
+  std::string instruction_set;  // instruction set of the compiled code: "avx2 fma avx512f …"
 };
 BuildInfo build_info();
 
@@ -18,16 +18,16 @@ struct BlasInfo {
   std::string kernels;    // the processor type of the selected kernels
   std::string threading;  // "openmp", "pthreads" or "sequential"
   int threads = 0;
-  // Returns true for the OpenMP build, which shares its thread pool with this library. Other builds start a
-  // second pool that competes for the cores.
+  // Returns true for the OpenMP build of OpenBLAS, which shares its thread pool with this library. Other
+  // builds start a second pool that competes for the cores.
   bool shares_threads() const { return threading == "openmp"; }
 };
 BlasInfo blas_info();
 
 struct MachineInfo {
   std::string processor;                     // model name; empty if the system does not report it
-  int processors = 0;                        // available to this process
-  std::string instruction_set;               // extensions of the processor among those in BuildInfo
+  int processors = 0;                        // number of processors available to this process
+  std::string instruction_set;               // extensions in BuildInfo that the processor supports
   int64_t memory = 0, available_memory = 0;  // bytes
 };
 MachineInfo machine_info();

@@ -12,7 +12,8 @@ namespace cuda {
 class EventTimer;
 }
 
-// On a CUDA device the time between two events in the stream, which excludes work launched earlier.
+// Measures wall-clock time on the CPU. On a CUDA device, measures the time between two events in the stream,
+// which excludes earlier work.
 class Stopwatch {
  public:
   explicit Stopwatch(Device device);  // starts

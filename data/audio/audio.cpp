@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kHeaderBytes = 4096;
 constexpr size_t kMaxOggPageBytes = 65307;
 constexpr sf_count_t kBlockFrames = 1 << 16;
-constexpr int64_t kBlocksPerSecond = 50;  // blocks that an AudioStream reads per second of audio
+constexpr int64_t kBlocksPerSecond = 50;  // blocks per second of an AudioStream
 // Programs that write a WAV to a pipe do not know its length and write a length of about 2 GiB or more.
 constexpr int64_t kUnknownFrames = int64_t{1} << 26;  // frames of up to 32 bytes
 constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;

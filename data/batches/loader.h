@@ -16,8 +16,9 @@
 
 namespace tapeformer {
 
-// Treatment of the last, smaller batch of an epoch. Training drops it, so that all steps have the same shape.
-// With shuffling, other examples are dropped in every epoch. Evaluation keeps it.
+// Treatment of the last batch of an epoch if it is smaller than the batch size. Training drops this batch, so
+// that all steps have the same shape. With shuffling, the dropped examples differ between epochs. Evaluation
+// keeps the batch.
 enum class LastBatch { drop, keep };
 
 struct LoaderOptions {

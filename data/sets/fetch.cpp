@@ -161,7 +161,7 @@ SetReport fetch_set(const std::string& name, const std::string& data_dir, const 
     for (const KnownFile& file : wanted) fetch_file(file, folder, source);
   sync_folder(folder.string());
   SetReport report = verify_set(name, folder.parent_path().string());
-  require_good(report);
+  check_set_report(report);
   return report;
 }
 

@@ -72,7 +72,7 @@ SetReport verify_set(const std::string& name, const std::string& data_dir) {
   return report;
 }
 
-void require_good(const SetReport& report) {
+void check_set_report(const SetReport& report) {
   if (report.good()) return;
   if (!report.folder) throw MissingSetError(*report.set, report.searched_folders);
   std::string text = report.name + ": not as published, in " + report.folder->string();

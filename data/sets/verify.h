@@ -43,6 +43,6 @@ SetReport verify_set(const std::string& name, const std::string& data_dir);
 
 // Throws if the report is not good: MissingSetError if the data set was not found, else DataError with the
 // problems of all files.
-void require_good(const SetReport& report);
+void check_set_report(const SetReport& report);
 
 }  // namespace tapeformer

@@ -16,12 +16,12 @@ ContentCheck::ContentCheck(SpeechChecks checks) : checks_(std::move(checks)) {
 Faults ContentCheck::operator()(const Utterance& utterance) {
   Faults faults;
   Words phones;
-  collect_fault(&faults, [&] { phones = check_words(utterance); });
+  collect_fault(&faults, [&] { phones = checked_phones(utterance); });
   collect_fault(&faults, [&] { check_lengths(phones, check_sound(utterance)); });
   return faults;
 }
 
-Words ContentCheck::check_words(const Utterance& utterance) const {
+Words ContentCheck::checked_phones(const Utterance& utterance) const {
   if (!utterance.phones.empty()) return utterance.phones;
   if (!checks_.lexicon) return checks_.words_are_phones ? utterance.words : Words();
   std::set<std::string> unknown;

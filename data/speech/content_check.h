@@ -16,11 +16,11 @@ namespace tapeformer {
 struct SpeechChecks {
   FeatureOptions features;
   bool any_rate = true;  // true: the first recording sets the rate; false: `features` sets it
-  std::shared_ptr<const Lexicon> lexicon;  // unknown words are faults; null: words are not checked
+  std::shared_ptr<const Lexicon> lexicon;  // reports unknown words as faults; null: no check
   bool words_are_phones = false;           // words are labels if there is no lexicon
   int64_t subsampling = 0;                 // frames per step, to check that CTC can align labels; 0: no check
   int64_t max_frames = 0;                  // maximum frames of an utterance; 0: no limit
-  bool allow_commands = false;             // run commands of wav.scp; false: commands are faults
+  bool allow_commands = false;             // run the commands in wav.scp; false: report them as faults
   std::vector<std::string> parts;          // folders to check, for kaldi and librispeech; empty: all
 };
 
@@ -36,7 +36,8 @@ class ContentCheck {
   // Check the recording or features, and return the number of frames.
   int64_t check_sound(const Utterance& utterance);
   int64_t check_recording(const Utterance& utterance);
-  Words check_words(const Utterance& utterance) const;
+  // Returns the phones of the utterance. Throws DataError if the lexicon does not contain a word.
+  Words checked_phones(const Utterance& utterance) const;
   void check_lengths(const Words& phones, int64_t frames) const;
 
   SpeechChecks checks_;

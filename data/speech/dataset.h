@@ -81,8 +81,9 @@ class SpeechDataset {
   const Words& reference(int64_t i) const { return item(i).utterance.phones; }
   // Returns whether CTC can align the labels with the frames. Always true in training.
   bool has_loss(int64_t i) const { return item(i).has_loss; }
-  // Returns the normalised features with deltas, (frames, dims). If dither is on, epochs after the first
-  // compute the features again, with other dither. All epochs use the statistics of the first epoch.
+  // Returns the normalised features with deltas, (frames, dims). Dither differs between epochs, so epochs
+  // after the first compute the features again if dither is on. All epochs use the statistics of the
+  // first epoch.
   Tensor features(int64_t i, int64_t epoch = 0) const;
 
   // Returns a batch. If `augment` is not null, applies SpecAugment with random numbers from `stream`, which
@@ -106,7 +107,7 @@ class SpeechDataset {
   PhoneTable phones_;
   SpeechOptions options_;
   std::shared_ptr<const FeatureStore> store_;
-  std::optional<Filterbank> filterbank_;  // for dither
+  std::optional<Filterbank> filterbank_;  // recomputes the features with new dither; empty without dither
   std::vector<Item> items_;
   std::vector<FeatureStatistics> statistics_;  // one per speaker, or one for all
   FeatureStatistics global_;

@@ -51,7 +51,7 @@ Words timit_phones(PhoneSet set);
 // Maps a phone of the 61 or 48 phones of TIMIT to another set. Returns "" for q, which has no phone in the
 // smaller sets. Throws DataError if the name is not a phone of TIMIT.
 std::string fold_timit(const std::string& phone, PhoneSet set);
-// Maps all phones, and leaves out q.
+// Maps each phone of a sequence. Removes q, which has no phone in the smaller sets.
 Words fold_timit(const Words& phones, PhoneSet set);
 
 }  // namespace tapeformer

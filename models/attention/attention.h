@@ -41,12 +41,12 @@ struct AttentionCapabilities {
   // Forms of attention.
   Capability causal = false;         // a query attends only to keys at its position and before
   Capability length_masks = false;   // AttentionMask::key_lengths
-  Capability cross_lengths = false;  // queries and keys of different lengths, not causal
+  Capability cross_lengths = false;  // non-causal attention with queries and keys of different lengths
   Capability recurrent = false;      // make_state() and step()
   // Uses of the kind.
   Capability weight_dropout = false;  // dropout of attention weights in training
   Capability bfloat16 = false;        // bfloat16 inputs; without it, models pass float32 inputs
-  Capability reversible = true;       // reversible layers, whose replay gets inputs that differ by rounding
+  Capability reversible = true;       // reversible layers, which replay with inputs that differ by rounding
   // Properties.
   bool constant_state = false;     // the size of the recurrent state does not depend on the length
   bool shared_query_key = false;   // queries are used as keys: models have no key projection

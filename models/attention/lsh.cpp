@@ -37,7 +37,7 @@ class LshKind final : public Attention {
   LshOptions options_;
 };
 
-// The names of an option's choices: "preset", then the values of its enum in order.
+// Names of the choices of an option: "preset", then the values of its enum in order.
 using Choices = std::initializer_list<const char*>;
 constexpr Choices kPresets{"reformer", "trax", "fast_transformers"};
 constexpr Choices kWraps{"preset", "none", "round", "global"};

@@ -37,7 +37,7 @@ class Subsampling final : public Module {
 
   const SubsamplingOptions& options() const { return options_; }
 
-  std::vector<std::unique_ptr<Conv1d>> layers;  // convolutions; empty for kind stack
+  std::vector<std::unique_ptr<Conv1d>> layers;  // convolutions; empty for SubsamplingKind::stack
 
  private:
   SubsamplingOptions options_;
@@ -58,7 +58,7 @@ class SubsamplingStep {
  private:
   struct Layer {
     DecodingLinear map;
-    Tensor window;  // (batch, 3 * in): the frame before a pair, then the pair
+    Tensor window;  // (batch, 3 * in): the last frame of the previous pair, then the current pair
     Tensor output;  // (batch, channels)
     int64_t taken;  // number of frames of the pair in the window
   };
@@ -66,7 +66,7 @@ class SubsamplingStep {
 
   int64_t factor_;
   std::vector<Layer> layers_;
-  Tensor window_;      // kind stack: (batch, factor * features)
+  Tensor window_;      // (batch, factor * features), for SubsamplingKind::stack
   int64_t taken_ = 0;  // number of frames in window_
 };
 

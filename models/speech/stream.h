@@ -36,8 +36,8 @@ class SpeechStream {
   SubsamplingStep subsampling_;
   EncoderStep encoder_;
   DecodingLinear projection_, head_;
-  Tensor position_;         // sinusoids of a step, (width,) float64 on the CPU
-  Tensor device_position_;  // position in the dtype and on the device of the model
+  Tensor position_;         // position encoding of a step, (width,) float64 on the CPU
+  Tensor device_position_;  // position_ in the dtype and on the device of the model
   Tensor logits_;           // (batch, classes)
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kEnergyBlockFrames = 100, kEnergyBlocks = 10;
 constexpr double kLowShare = 0.5;     // energies below this share of their range are low
-constexpr int64_t kMaxContext = 100;  // maximum number of frames that both lanes take
+constexpr int64_t kMaxContext = 100;  // maximum overlap of the windows of both lanes, in frames
 constexpr int64_t kAgreement = 20;  // number of frames in which the newest labels of both lanes must be equal
 constexpr int64_t kJitter = 10;     // maximum delay of a label in one lane, in frames
 

@@ -9,13 +9,13 @@ namespace tapeformer::cpu {
 
 template <class T>
 void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, uint8_t* out) {
-  constexpr int64_t kMinDraws = 1 << 12;  // minimum draws per thread
+  constexpr int64_t kMinDraws = 1 << 12;  // minimum number of draws per thread
   parallel_for(rows, kMinDraws / score.classes + 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       int64_t best = 0;
       double best_score = -INFINITY;
       for (int64_t c = 0; c < score.classes; ++c) {
-        const double own = score.value(row, c, logits[row * score.classes + c]);
+        const double own = score.noisy_logit(row, c, logits[row * score.classes + c]);
         if (!(own > best_score)) continue;
         best_score = own;
         best = c;

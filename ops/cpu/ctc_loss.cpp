@@ -59,7 +59,7 @@ class Utterance {
   // Returns the negative log-likelihood. Writes its derivative times scale to `gradient` (frames, classes)
   // unless null.
   T run(const T* logits, const int64_t* labels, int64_t blank, T scale, T* gradient) {
-    if (frames_ == 0) return 0;  // then there are no labels
+    if (frames_ == 0) return 0;  // a feasible utterance without frames has no labels
     bool numbers = true;
     for (int64_t t = 0; t < frames_; ++t) {
       normalizers_.data()[t] = normalizer(logits + t * classes_, classes_);
@@ -240,7 +240,7 @@ void ctc_loss(Backend, const CtcShape& shape, const T* logits, const int64_t* fr
       losses[b] = 0;
       if (feasible_mask[b])
         losses[b] = Utterance<T>(frames, shape.classes, label_lengths[b])
-                        .run(logits + b * utterance, labels + b * shape.longest, shape.blank, scale, own);
+                        .run(logits + b * utterance, labels + b * shape.max_labels, shape.blank, scale, own);
       if (own) std::fill(own + frames * shape.classes, own + utterance, T{0});
     }
   });

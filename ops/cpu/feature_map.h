@@ -79,11 +79,11 @@ struct TokenRows {
   T* row(int64_t token, int64_t head) const { return data + token * token_stride + head * head_stride; }
 };
 
-// Calls f(row pointer, head, token, index into the panels of the head, elements left in the row) for each
-// vector of the first `count` tokens. f should capture by value and be inlined. For whole vectors the last
-// argument is a constant.
+// Calls f(row pointer, head, token, index into the panels of the head, remaining elements of the row) for
+// each vector of the first `count` tokens. f should capture by value and be inlined. For whole vectors, the
+// number of remaining elements is a constant.
 template <class T, class F>
-[[gnu::always_inline]] inline void for_vectors(TokenRows<T> rows, int64_t count, F f) {
+[[gnu::always_inline]] inline void for_each_vector(TokenRows<T> rows, int64_t count, F f) {
   constexpr int64_t kWhole = kLanes<std::remove_const_t<T>>, kPair = kPanel<std::remove_const_t<T>>;
   for (int64_t t = 0; t < count; ++t)
     for (int64_t head = 0; head < rows.heads; ++head) {
@@ -109,7 +109,7 @@ template <class T>
 void map_features(FeatureMap map, TokenRows<const T> x, int64_t count, T* panels) {
   const int64_t size = panel_size<T>(x.dim);
   visit_feature_map(map, [=](auto phi) {
-    for_vectors(
+    for_each_vector(
         x, count,
         [=](const T* row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
           store(panels + head * size + at, keep_some<T>(phi.value(load_some(row, left)), left));
@@ -122,7 +122,7 @@ template <class T>
 void features_backward(FeatureMap map, const T* features, const T* g, int64_t count, TokenRows<T> gx) {
   const int64_t size = panel_size<T>(gx.dim);
   visit_feature_map(map, [=](auto phi) {
-    for_vectors(
+    for_each_vector(
         gx,
         count, [=](T * row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
           store_some<T>(row, load(g + head * size + at) * phi.derivative(load(features + head * size + at)),

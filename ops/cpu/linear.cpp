@@ -18,9 +18,9 @@ namespace {
 constexpr int64_t kGradientRows =
     2 * kBlockRows;                 // rows whose gradient stays in the cache between two products
 constexpr int64_t kMaxParts = 8;    // partial weight gradients, each as large as w
-constexpr int64_t kGrainRows = 32;  // rows per thread at least
+constexpr int64_t kGrainRows = 32;  // minimum number of rows per thread
 constexpr int64_t kFewRows = 4;
-constexpr int64_t kGrainProducts = 1 << 17;  // multiplications per thread at least
+constexpr int64_t kGrainProducts = 1 << 17;  // minimum number of multiplications per thread
 
 // Applies bias, activation and dropout to one row.
 template <class T>
@@ -124,7 +124,7 @@ void weight_product(const LinearShape& shape, int64_t rows, const T* gz, const T
                           .ldc = shape.in});
 }
 
-// Adds the rows to sums.
+// Computes sums += the sum of the rows.
 template <class T>
 void add_rows(const T* rows, int64_t count, int64_t width, T* sums) {
   for (int64_t r = 0; r < count; ++r) {
@@ -134,7 +134,7 @@ void add_rows(const T* rows, int64_t count, int64_t width, T* sums) {
   }
 }
 
-// Adds each of `count` arrays to gw.
+// Computes gw += the sum of `count` arrays.
 template <class T>
 void add_partial_weights(const T* partial, int64_t count, int64_t size, T* gw) {
   parallel_for(size, 1 << 15, [&](int64_t begin, int64_t end) {

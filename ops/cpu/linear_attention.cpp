@@ -50,7 +50,7 @@ class HeadGroup {
             AttentionRows<const T> k, AttentionRows<const T> v)
       : s_(shape), q_(q), k_(k), v_(v), group_(group) {}
 
-  // Assigns the working memory, and returns its size in elements. With null it only returns the size.
+  // Sets the working memory and returns its size in elements. If `memory` is null, only returns the size.
   int64_t use(T* memory) {
     int64_t used = 0;
     auto take = [&](int64_t elements) {
@@ -101,7 +101,7 @@ class HeadGroup {
           std::copy_n(inverse_[h], c.count,
                       inverse_denominators + (batch_ * s_.heads + head_ + h) * s_.query_length + c.begin);
       }
-      for_vectors(
+      for_each_vector(
           rows(out, c, s_.value_dim), c.count,
           [ inverse = inverse_, result = result_ ](T * row, int64_t head, int64_t t, int64_t at, int64_t left)
               __attribute__((always_inline)) {
@@ -167,7 +167,7 @@ class HeadGroup {
     const int64_t count = valid(c);
     if (count < c.count) std::fill_n(keys_.data, heads_ * keys_.stride, T{0});
     map_features(s_.feature_map, rows(k_, c, s_.dim), count, keys_.data);
-    for_vectors(
+    for_each_vector(
         rows(v_, c, s_.value_dim), c.count,
         [values = values_](const T* row, int64_t head, int64_t, int64_t at, int64_t left)
             __attribute__((always_inline)) { store(values[head] + at, load_some(row, left)); });
@@ -178,7 +178,7 @@ class HeadGroup {
                       bool first_pass) {
     const PerHead<const T> inverse{
         inverse_denominators + (batch_ * s_.heads + head_) * s_.query_length + c.begin, s_.query_length};
-    for_vectors(
+    for_each_vector(
         g, c.count,
         [ inverse, dn = dn_ ](const T* row, int64_t head, int64_t t, int64_t at, int64_t left) __attribute__((
             always_inline)) { store(dn[head] + at, inverse[head][t] * load_some(row, left)); });
@@ -255,7 +255,7 @@ class HeadGroup {
                                     {queries_[h], dn_[h], keys_[h], result_[h]}, c.count);
     }
     if constexpr (kMode != ScanMode::update)
-      for_vectors(
+      for_each_vector(
           rows(gv, c, s_.value_dim), c.count,
           [result = result_](T * row, int64_t head, int64_t, int64_t at, int64_t left)
               __attribute__((always_inline)) { store_some<T>(row, load(result[head] + at), left); });
@@ -263,13 +263,13 @@ class HeadGroup {
 
   const LinearAttentionShape& s_;
   const AttentionRows<const T> q_, k_, v_;
-  const int64_t group_;  // heads with working memory
+  const int64_t group_;  // number of heads that share the working memory
   int64_t batch_ = 0, head_ = 0, heads_ = 0, valid_keys_ = 0;
   PerHead<T> queries_, keys_, features_gradient_;  // panels of dim
   PerHead<T> values_, dn_, result_;                // panels of value_dim
   PerHead<T> dd_;                                  // one number per token of the sequence
   PerHead<T> inverse_, ones_, partial_dots_;       // one number per token of the chunk
-  PerHead<T> states_;                              // start of the states
+  PerHead<T> states_;                              // first element of the states
   PerHead<T> key_sum_, query_sum_;                 // (dim,)
   PerHead<T> value_key_, dn_query_, key_value_;    // (value_dim, dim) twice, (dim, value_dim)
   int64_t state_elements_ = 0;

@@ -77,7 +77,8 @@ template <class T>
 void linear_attention_step(Backend, const LinearAttentionShape& s, AttentionRows<const T> q,
                            AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,
                            AttentionRows<T> out) {
-  const int64_t grain = std::max<int64_t>((1 << 15) / (s.dim * s.value_dim), 1);  // heads per thread at least
+  // Minimum number of heads per thread.
+  const int64_t grain = std::max<int64_t>((1 << 15) / (s.dim * s.value_dim), 1);
   parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t batch = i / s.heads, head = i % s.heads;

@@ -12,7 +12,7 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// Inputs of one head, and its result accumulated over the rounds.
+// The inputs of one head, and its result, summed over the rounds.
 template <class T>
 struct ForwardHead {
   ForwardHead(const LshAttentionShape& s, Arena& arena)
@@ -21,7 +21,7 @@ struct ForwardHead {
   }
 
   std::array<PositionRows<T>, 3> rows;  // q, v, out
-  T *maximum, *sum;                     // (length,): maximum score so far, sum of exp(score - maximum)
+  T *maximum, *sum;  // (length,): maximum of the scores so far, and sum of exp(score - maximum)
 };
 
 template <class T>
@@ -50,7 +50,7 @@ class LshForward : public LshWindow<T> {
     for (T** per_row : {&maximum_, &sum_}) *per_row = arena.take<T>(kQueries);
   }
 
-  // Processes chunks [begin, end) of a round.
+  // Computes chunks [begin, end) of a round.
   void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end) {
     this->select(example, head, order);
     this->each_chunk(
@@ -71,11 +71,11 @@ class LshForward : public LshWindow<T> {
     T* const columns = columns_of(half);
     for (int64_t i = 0; i < half.count; ++i)
       pack_row_columns(this->v_row(half.order[i]), s_.value_dim, i, capacity_, columns);
-    for (int64_t m = 0; m < this->value_width(); m += kWidth)  // zero weights need finite values
+    for (int64_t m = 0; m < this->value_width(); m += kWidth)  // avoids NaN where weights are zero
       std::fill(columns + m * capacity_ + half.count * kWidth, columns + (m + kWidth) * capacity_, T{0});
   }
 
-  // Processes queries [first, first + count) of the chunk.
+  // Computes queries [first, first + count) of the chunk.
   void block(int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; i += kTileRows) {
       const Range range = this->range_of(first + i, first + i + kTileRows);
@@ -113,14 +113,14 @@ class LshForward : public LshWindow<T> {
     clock_.lap(&LshStages::scatter);
   }
 
-  // Prefetches the rows that the next chunk reads and the result rows that this chunk writes.
+  // Prefetches position i of the next chunk, and its row of the result.
   void prefetch(int64_t i) {
     prefetch_row(running_.rows[2].row(own_->order[i]), s_.value_dim * int64_t{sizeof(T)});
     this->prefetch_next(i);
   }
 
-  // Replaces the scores in row `row` of the block, for query i, by exp(score - maximum) / multiplicity.
-  // Masked keys get 0.
+  // Replaces the scores of query i, row `row` of the block, by exp(score - maximum) / multiplicity. Masked
+  // scores become 0.
   template <bool kCausal>
   void probabilities(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * stride_;
@@ -181,7 +181,7 @@ class LshForward : public LshWindow<T> {
       for (int64_t m = 0; m < s_.value_dim; ++m) out[m] = keep * out[m] + add * result[m];
   }
 
-  // Adds a round's own softmax to the mean.
+  // Adds the softmax of one round to the mean over the rounds.
   void add_mean(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const bool alone = sum_[row] == 0;
@@ -197,9 +197,9 @@ class LshForward : public LshWindow<T> {
 
   const ForwardHead<T> running_;
   T* const log_sums_;
-  T* value_columns_[2] = {};               // one per half
+  T* value_columns_[2] = {};               // one per half of the window
   T* result_ = nullptr;                    // (kQueries, value_width)
-  T *maximum_ = nullptr, *sum_ = nullptr;  // (kQueries,): state of the softmax of each query
+  T *maximum_ = nullptr, *sum_ = nullptr;  // one element per row of the block
 };
 
 }  // namespace

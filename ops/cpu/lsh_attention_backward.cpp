@@ -4,7 +4,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Inputs of one head, and its gradients accumulated over the rounds.
+// The inputs of one head, and its gradients, summed over the rounds.
 template <class T>
 struct BackwardHead {
   BackwardHead(const LshAttentionShape& s, Arena& arena)
@@ -18,7 +18,8 @@ struct BackwardHead {
 
   std::array<PositionRows<T>, 5> rows;  // q, v, g, gq, gv
   T* deltas;                            // (length,): g . out
-  // (segments, chunk_length, dim + value_dim): gradients gq and gv of the chunk before each segment
+  // Gradients that each segment contributes to the chunk before it: chunk_length rows of gq and gv per
+  // segment.
   T* look_backs;
 };
 
@@ -56,9 +57,9 @@ class LshBackward : public LshWindow<T> {
     ones_ = arena.take<T>(capacity_);
   }
 
-  // Processes chunks [begin, end) of a round, which form a segment. The first round writes the rows of gq and
-  // gv, and later rounds add to them. The gradients of the chunk before the segment go to the look-back of
-  // the segment.
+  // Computes a segment, chunks [begin, end) of a round. Writes the gradients of its positions to gq and gv in
+  // the first round, and adds them in later rounds. The gradients of the chunk before the segment are written
+  // to the look-back buffer of the segment.
   void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end) {
     this->select(example, head, order);
     std::fill_n(ones_, capacity_, T{1});
@@ -77,7 +78,8 @@ class LshBackward : public LshWindow<T> {
     clock_.lap(&LshStages::scatter);
   }
 
-  // Adds the look-back that run() wrote for the segment beginning with chunk `begin`.
+  // Adds the look-back buffer of the segment that begins at chunk `begin` to the gradients of the chunk
+  // before it.
   void add_look_back(const LshOrder& order, int64_t round, int64_t begin) {
     const LshOrder::Chunk chunk = order.chunk_before(round, begin);
     if (!chunk.exists) return;
@@ -91,7 +93,7 @@ class LshBackward : public LshWindow<T> {
   }
 
  private:
-  // Values and queries of a half as operands, and its gradient sums. All have whole tiles of rows.
+  // Packed operands and gradient sums of one half of the window. The rows are padded to whole tiles.
   struct Sums {
     T *value_panels, *query_columns;  // query_columns: panels of rows_ rows
     T *gq, *gk, *gv;                  // gk: gradient of the keys
@@ -112,14 +114,14 @@ class LshBackward : public LshWindow<T> {
                        sums.value_panels);
     for (int64_t i = 0; i < half.count; ++i)
       pack_row_columns(half.queries + i * s_.dim, s_.dim, i, rows_, sums.query_columns);
-    for (int64_t m = 0; m < this->width(); m += kWidth)  // zero weights need finite values
+    for (int64_t m = 0; m < this->width(); m += kWidth)  // avoids NaN where weights are zero
       std::fill(sums.query_columns + m * rows_ + half.count * kWidth,
                 sums.query_columns + (m + kWidth) * rows_, T{0});
     for (T* rows : {sums.gq, sums.gk}) std::fill_n(rows, rows_ * this->width(), T{0});
     std::fill_n(sums.gv, rows_ * this->value_width(), T{0});
   }
 
-  // Loads the gradients of the results of the chunk as operands.
+  // Packs the queries of the chunk and the gradients of their results.
   void load_queries() {
     for (int64_t i = 0; i < own_->count; ++i) {
       const T* const row = g_row(own_->order[i]);
@@ -129,7 +131,7 @@ class LshBackward : public LshWindow<T> {
     std::fill(g_rows_ + own_->count * s_.value_dim, g_rows_ + tile_rows(own_->count) * s_.value_dim, T{0});
   }
 
-  // Processes queries [first, first + count) of the chunk.
+  // Computes queries [first, first + count) of the chunk.
   void block(int64_t first, int64_t count) {
     const int64_t tiles = tile_rows(count) / kTileRows;
     for (int64_t t = 0; t < tiles; ++t) {
@@ -174,9 +176,8 @@ class LshBackward : public LshWindow<T> {
     if (i < this->next_count_) prefetch_row(g_row(this->next_[i]), s_.value_dim * kSize);
   }
 
-  // Handles query i in row `row` of the block. Replaces the scores by the weights p of the values, and
-  // score_gradients_ (g . v) by p (g . v - delta) times the factor of the key. Both are 0 for masked keys and
-  // for the rest of the row.
+  // For query i, row `row` of the block: replaces the scores by the weights p, and score_gradients_ (g . v)
+  // by p (g . v - delta) times the factor of the key. Masked elements of the row become 0.
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
     T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;
@@ -199,8 +200,7 @@ class LshBackward : public LshWindow<T> {
       softmax_row<kCausal>(i, range, log_sum, rows_of_.deltas[position], scores, gradients);
   }
 
-  // Adds the gradient of a query that attends to no other position. The result of such a query is its own
-  // value.
+  // A query that attends to no other position returns its own value. Adds the gradient of this value.
   void add_alone(int64_t i, int64_t position) {
     if (log_sums_[this->log_sum_index(position, s_.mean ? own_->round : 0)] !=
         std::numeric_limits<T>::infinity())
@@ -227,9 +227,8 @@ class LshBackward : public LshWindow<T> {
       pass(log_sum, [](const Half&, int64_t, Vector<T> p) { return p; });
       return;
     }
-    // A score may exceed the log-sum-exp by the logarithm of the multiplicity, which is at max_multiplicity 2
-    // * rounds.
-    const T max_multiplicity = static_cast<T>(2 * s_.rounds);
+    // A score may exceed the log-sum-exp by the logarithm of the multiplicity, which is at most 2 rounds.
+    const T most = static_cast<T>(2 * s_.rounds);
     this->find_cells(i);
     pass(log_sum + std::log(max_multiplicity), [&](const Half& half, int64_t j, Vector<T> p) {
       return max_multiplicity * p / this->multiplicities(half, j);
@@ -239,7 +238,7 @@ class LshBackward : public LshWindow<T> {
   template <bool kCausal>
   void mean_row(int64_t i, Range range, T log_sum, T* scores, T* gradients) {
     const T share = 1 / static_cast<T>(s_.rounds);
-    Vector<T> total{};  // g . out of this round, times share
+    Vector<T> total{};  // g . out of this round, multiplied by `share`
     this->template for_keys<kCausal>(i, range, [&](const Half&, int64_t, int64_t column, Vector<Int> seen) {
       Vector<T> p = share * vmath::exp_of_negative(load(scores + column) - log_sum);
       p = seen ? p : Vector<T>{};
@@ -255,18 +254,18 @@ class LshBackward : public LshWindow<T> {
         });
   }
 
-  // Adds the gradients of the queries of the block to gk and gv of a half. `offset` is the first column of
-  // the half.
+  // Adds the contribution of the queries of the block to gk and gv of a half, whose columns begin at
+  // `offset`.
   void add_for_keys(const Half& half, int64_t offset, int64_t first, int64_t count) {
     const Sums& sums = sums_of(half);
     const int64_t tiles = tile_rows(count) / kTileRows;
     for (int64_t j = 0; j < half.count; j += kTileRows) {
-      auto meets = [&](int64_t t) {
+      auto overlaps = [&](int64_t t) {
         return tile_ranges_[t].begin < offset + j + kTileRows && tile_ranges_[t].end > offset + j;
       };
       int64_t begin = 0, end = tiles;
-      while (begin < end && !meets(begin)) ++begin;
-      while (end > begin && !meets(end - 1)) --end;
+      while (begin < end && !overlaps(begin)) ++begin;
+      while (end > begin && !overlaps(end - 1)) --end;
       if (begin == end) continue;
       begin *= kTileRows;
       end = std::min(end * kTileRows, count);
@@ -286,9 +285,10 @@ class LshBackward : public LshWindow<T> {
     this->multiply_adds_ += kTileRows * columns_width * depth;
   }
 
-  // Writes the sums of a half to the rows of its positions, or to look_back if the chunk belongs to another
-  // segment. The key is factor q with factor = scale / n and n² = |q|² + epsilon. The gradient of q through
-  // the key is gk - q (q . gk) / n², where gk includes the factor.
+  // Adds the sums of a half to the gradients of its positions; the first round sets the gradients. If the
+  // chunk belongs to another segment, writes the sums to `look_back`. The key is factor * q with factor =
+  // scale / n and n² = |q|² + epsilon. The gradient of q through the key is therefore gk - q (q . gk) / n²,
+  // where gk includes the factor.
   void finish(const Half& half, T* look_back) {
     const Sums& sums = sums_of(half);
     const T scale = static_cast<T>(s_.scale);
@@ -315,11 +315,11 @@ class LshBackward : public LshWindow<T> {
 
   const BackwardHead<T> rows_of_;
   const T* const log_sums_;
-  Sums sums_[2] = {};                                   // one per half
-  T* g_columns_ = nullptr;                              // gradients of the chunk, panels of rows_ rows
+  Sums sums_[2] = {};                                   // one per half of the window
+  T* g_columns_ = nullptr;                              // gradients g of the chunk, in panels of rows_ rows
   T* ones_ = nullptr;                                   // (capacity_,)
   T *g_rows_ = nullptr, *score_gradients_ = nullptr;    // (rows_, value_dim), (kQueries, stride_)
-  Range tile_ranges_[Base::kQueries / kTileRows] = {};  // one per tile of the block
+  Range tile_ranges_[Base::kQueries / kTileRows] = {};  // visible columns of each tile of the block
 };
 
 }  // namespace

@@ -12,8 +12,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Draws standard normal numbers by the Box-Muller transform, four per block, column by column. They are float
-// for both dtypes, so that both dtypes hash with the same rotation.
+// Draws standard normal numbers by the Box-Muller transform, four per Philox block, column by column. Always
+// computes in float, so that float and double use the same rotation.
 template <class T>
 void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim, int64_t columns,
                    T* panels) {
@@ -36,13 +36,13 @@ void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim
   }
 }
 
-// Returns the index of the largest element of [x, -x], or the lowest index of a tie.
+// Returns the index of the maximum of [x, -x]; the lowest index in a tie.
 template <class T>
 int32_t argmax_of_both_signs(const T* x, int64_t count) {
   using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
   int64_t largest = 0, smallest = 0, done = 1;
   if (count >= 2 * kLanes<T>) {
-    // Each lane keeps its first largest and smallest.
+    // Each lane holds its first maximum and its first minimum.
     Vector<T> high = load(x), low = high;
     Vector<Int> index{};
     for (int64_t lane = 0; lane < kLanes<T>; ++lane) index[lane] = static_cast<Int>(lane);
@@ -70,7 +70,7 @@ int32_t argmax_of_both_signs(const T* x, int64_t count) {
   return static_cast<int32_t>(x[largest] >= -x[smallest] ? largest : count + smallest);
 }
 
-// Bytes of rotations per pass. The rotations and the queries stay in the cache.
+// Maximum size of the rotations that a thread uses at a time, so that they and the queries stay in the cache.
 constexpr int64_t kRotationBytes = 128 << 10;
 
 template <class T>
@@ -85,15 +85,15 @@ class HeadHash {
                                                 std::max<int64_t>(max_rotation_.width() * s_.dim, 1),
                                             1, std::max<int64_t>(s_.rounds, 1))) {}
 
-  // Returns the elements of working memory per thread: rotations, a tile of queries and a tile of rotated
-  // queries.
+  // Returns the number of elements of working memory per thread, for the rotations, a tile of queries and a
+  // tile of rotated queries.
   int64_t memory() const {
     return rounds_at_once_ * max_rotation_.width() * s_.dim + (max_rotation_.width() + s_.dim) * kTileRows;
   }
 
-  // Computes the buckets (rounds, length) of one head. The working memory of thread t begins at element t *
-  // memory(). Several rounds share one pass over the queries, because in a long sequence the queries are not
-  // in the cache.
+  // Computes the buckets (rounds, length) of one head. The working memory of thread t begins at
+  // all_memory + t * memory(). Each tile of queries is hashed for several rounds at a time, so that a long
+  // sequence is read from memory fewer times.
   void run(int64_t example, int64_t head, T* all_memory, int32_t* buckets) const {
     const int64_t valid = s_.lengths ? s_.lengths[example] : s_.length;
     const Rotation rotation(s_.factors(valid));
@@ -131,7 +131,7 @@ class HeadHash {
           width1(tile_columns<T>(f.first / 2)),
           width2(f.second > 1 ? tile_columns<T>(f.second / 2) : 0) {}
     LshFactors factors;
-    int64_t width1, width2;  // columns of each rotation, rounded up to whole tiles
+    int64_t width1, width2;  // columns of each rotation, padded to whole tiles
     int64_t width() const { return width1 + width2; }
   };
   struct Rows {
@@ -149,7 +149,7 @@ class HeadHash {
                     panels + rotation.width1 * s_.dim);
   }
 
-  // A product reads whole tiles, so only an incomplete tile is copied.
+  // A full tile is read in place. The last rows are copied and padded, because a tile reads all its rows.
   Rows rows_of(int64_t example, int64_t head, int64_t position, int64_t count, T* copy) const {
     const Rows rows{q_.row(example, position, head), q_.length_stride, count};
     if (count == kTileRows) return rows;
@@ -200,7 +200,7 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
   if (tasks >= threads())
     parallel_for(tasks, kMinWorkPerThread / (head_work + 1) + 1, run);
   else
-    run(0, tasks);  // parallel over the positions of each head
+    run(0, tasks);  // run() divides the positions of each head among the threads
 }
 
 template <class T>

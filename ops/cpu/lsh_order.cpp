@@ -15,7 +15,7 @@ void LshOrder::sort(int64_t valid, const int32_t* buckets) {
   valid_ = valid;
   chunks_ = (valid + s_.chunk_length - 1) / s_.chunk_length;
   for (int64_t round = 0; round < s_.rounds; ++round) sort_round(round, buckets + round * s_.length);
-  // A round may look back at any round, so all rounds are sorted first.
+  // A round may look back at any other round, so all rounds must be sorted first.
   for (int64_t round = 0; round < s_.rounds; ++round)
     wraps_[static_cast<size_t>(round)] = find_wrap(round, buckets);
 }
@@ -26,14 +26,14 @@ LshOrder::Wrap LshOrder::find_wrap(int64_t round, const int32_t* buckets) const 
   const int64_t to = s_.wrap == LshWrap::global ? (round + s_.rounds - 1) % s_.rounds : round;
   const int32_t from_position = positions(round, 0)[s_.chunk_length - 1];
   const int32_t to_position = positions(to, chunks_ - 1)[0];
-  // Buckets of different rounds are unrelated. Within a round, only the last bucket of the first chunk can
-  // extend to the last chunk.
+  // Buckets of different rounds share no cells. Within a round, only the bucket at the end of the first chunk
+  // can extend into the last chunk.
   const int32_t* const ids = buckets + round * s_.length;
   if (!s_.across_buckets && (to != round || ids[from_position] != ids[to_position])) return none;
   return {codes(from_position)[round], {to, codes(to_position)[to]}};
 }
 
-// Sorts by counting, which keeps the order of positions within a bucket.
+// Counting sort, which preserves the order of positions within a bucket.
 void LshOrder::sort_round(int64_t round, const int32_t* buckets) {
   if (valid_ == 0) return;
   const int32_t highest = *std::max_element(buckets, buckets + valid_);

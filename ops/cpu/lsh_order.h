@@ -37,7 +37,8 @@ class LshOrder {
   // Returns the codes of a position in all rounds.
   const int32_t* codes(int64_t position) const { return codes_ + position * s_.rounds; }
 
-  // Cell that the positions of a cell also attend to. The code kNone means that there is no such cell.
+  // The previous cell of the same bucket, whose keys are also visible. Code kNone means that there is no such
+  // cell.
   struct Cell {
     int64_t round;
     int32_t code;
@@ -58,8 +59,8 @@ class LshOrder {
   }
 
  private:
-  // Cell `from` of the first chunk looks back at cell `to` of a last chunk. If `from` is kNone, there is no
-  // such pair.
+  // A cell of the first chunk, and the cell of the last chunk that it looks back at. If from is kNone, there
+  // is no such pair.
   struct Wrap {
     int32_t from;
     Cell to;
@@ -70,7 +71,7 @@ class LshOrder {
   const LshAttentionShape& s_;
   int32_t *sorted_, *codes_, *counters_;
   int64_t valid_ = 0, chunks_ = 0;
-  std::vector<Wrap> wraps_;  // for each round
+  std::vector<Wrap> wraps_;  // one per round
 };
 
 }  // namespace tapeformer::cpu

@@ -10,7 +10,7 @@
 
 namespace tapeformer::cpu {
 
-// Divides a block of memory. With null it only computes the size.
+// Allocator for parts of a block of memory. If the block is null, only computes the required size.
 class Arena {
  public:
   explicit Arena(void* memory) : memory_(static_cast<char*>(memory)) {}

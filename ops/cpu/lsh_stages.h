@@ -8,7 +8,7 @@
 
 namespace tapeformer::cpu {
 
-// The lap times of one thread. Does nothing if lsh_stages is null.
+// Stopwatch of one thread, which adds the time of each stage to `lsh_stages`. Does nothing if it is null.
 class StageClock {
  public:
   using Stage = std::atomic<int64_t> LshStages::*;

@@ -77,8 +77,8 @@ template <class T>
 struct LshHalf {
   using Int = LaneInt<T>;
   int64_t count = 0, round = 0, chunk = 0;
-  const int32_t* order = nullptr;  // (count,): positions
-  Int* positions = nullptr;        // `order` as Int; codes after `count` are LshOrder::kEmpty
+  const int32_t* order = nullptr;  // positions of the keys
+  Int* positions = nullptr;        // positions as Int; after `count`, codes are LshOrder::kEmpty
   Int* codes = nullptr;            // (rounds, capacity) with exact duplicates, else (1, capacity)
   const Int* round_codes = nullptr;
   T* queries = nullptr;     // (rows, dim)
@@ -91,7 +91,7 @@ class LshWindow {
  public:
   using Int = LaneInt<T>;
   using Half = LshHalf<T>;
-  // Number of queries in a block of scores, a multiple of the tile size.
+  // Number of queries in a block of scores; a multiple of the tile size.
   static constexpr int64_t kQueries = 96;
 
   LshWindow(const LshAttentionShape& shape, PositionRows<const T> q, PositionRows<const T> v)
@@ -299,12 +299,13 @@ class LshWindow {
 
   const LshAttentionShape& s_;
   const PositionRows<const T> q_, v_;
-  const int64_t capacity_, rows_, stride_;  // keys of a half; rows of whole tiles; of a row of scores
+  const int64_t capacity_, rows_;  // capacity of a half in keys; the same, padded to whole tiles
+  const int64_t stride_;           // stride of a row of scores
   int64_t example_ = 0, head_ = 0;
   const LshOrder* order_ = nullptr;
   Half halves_[2];
   Half *own_ = &halves_[0], *before_ = &halves_[1];
-  Range* ranges_ = nullptr;  // one per query of the chunk
+  Range* ranges_ = nullptr;  // visible columns of each query of the chunk
   T* scores_ = nullptr;      // (kQueries, stride_)
   Int *own_codes_ = nullptr, *back_codes_ = nullptr, *back_rounds_ = nullptr;
   const int32_t* next_ = nullptr;  // positions of the next chunk

@@ -9,7 +9,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements per thread at least
+constexpr int64_t kGrain = 1 << 14;  // minimum number of elements per thread
 
 int64_t grain_of(int64_t size, int64_t inner) {
   return std::max<int64_t>(kGrain / std::max<int64_t>(size * inner, 1), 1);

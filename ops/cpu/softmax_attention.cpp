@@ -35,7 +35,7 @@ class SoftmaxHead {
               AttentionRows<const T> v)
       : s_(shape), q_(q), k_(k), v_(v) {}
 
-  // Assigns the working memory, and returns its size in elements. With null it only returns the size.
+  // Sets the working memory and returns its size in elements. If `memory` is null, only returns the size.
   int64_t use(T* memory, bool backward) {
     int64_t used = 0;
     auto take = [&](int64_t elements) {
@@ -188,8 +188,8 @@ class SoftmaxHead {
     for (int64_t j = 0; j < 24; j += kLanes<T>) store(row + keys + j, Vector<T>{});
   }
 
-  // Runs one row of the online softmax: replaces scores by exp(score - maximum), and rescales earlier sums to
-  // the new maximum.
+  // Applies the online softmax to a row: replaces the scores by exp(score - maximum), and rescales earlier
+  // sums to the new maximum.
   void next_probabilities(int64_t i) {
     T* const row = scores_ + i * kScoreStride;
     const int64_t keys = seen(i);
@@ -246,8 +246,8 @@ class SoftmaxHead {
     }
   }
 
-  // Processes one row: replaces scores by the probabilities p after dropout, and score_gradients by p
-  // (gradient of p - g . out).
+  // For one row, replaces the scores by the probabilities p after dropout, and score_gradients by p (gradient
+  // of p - g . out).
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const int64_t keys = seen(i);
@@ -296,13 +296,13 @@ class SoftmaxHead {
   const SoftmaxAttentionShape& s_;
   const AttentionRows<const T> q_, k_, v_;
   int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
-  int64_t query_ = 0, queries_ = 0, key_ = 0, keys_ = 0;            // the current block
-  T *query_rows_ = nullptr, *query_columns_ = nullptr;              // queries of the block, scaled
-  T *key_panels_ = nullptr, *key_columns_ = nullptr;                // all keys; key_columns_ is scaled
-  T *value_panels_ = nullptr, *value_columns_ = nullptr;            // all values
-  T *g_rows_ = nullptr, *g_columns_ = nullptr;                      // gradients of the results of the block
-  T *scores_ = nullptr, *score_gradients_ = nullptr;                // (kQueries, kScoreStride)
-  T *multipliers_ = nullptr, *maximum_ = nullptr, *sum_ = nullptr;  // per key, per query of the block
+  int64_t query_ = 0, queries_ = 0, key_ = 0, keys_ = 0;                 // the current block
+  T *query_rows_ = nullptr, *query_columns_ = nullptr;                   // scaled queries of the block
+  T *key_panels_ = nullptr, *key_columns_ = nullptr;                     // all keys; key_columns_ is scaled
+  T *value_panels_ = nullptr, *value_columns_ = nullptr;                 // all values
+  T *g_rows_ = nullptr, *g_columns_ = nullptr;                           // gradients g of the block
+  T *scores_ = nullptr, *score_gradients_ = nullptr;                     // (kQueries, kScoreStride)
+  T *multipliers_ = nullptr, *maximum_ = nullptr, *sum_ = nullptr;       // per key, per query of the block
   T *result_ = nullptr, *gq_ = nullptr, *gk_ = nullptr, *gv_ = nullptr;  // rows of whole tiles
 };
 

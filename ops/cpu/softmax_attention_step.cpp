@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kMaxGroup = 8;
 constexpr int64_t kBlock = 64;
 
-// The online softmax of several heads of one sequence, by blocks of keys.
+// Online softmax of several heads of one sequence. Keys are processed in blocks.
 template <class T>
 class StepGroup {
  public:

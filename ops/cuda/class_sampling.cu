@@ -6,7 +6,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Runs one warp per row. Each lane handles every 32nd class.
+// Samples one row per warp. Each lane handles every 32nd class.
 template <class T>
 __global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, GraphRandomStream stream,
                               uint8_t* out) {
@@ -17,7 +17,7 @@ __global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, G
   int64_t best = classes;
   double best_score = -INFINITY;
   for (int64_t c = threadIdx.x % kWarp; c < classes; c += kWarp) {
-    const double own = score.value(row, c, logits[row * classes + c]);
+    const double own = score.noisy_logit(row, c, logits[row * classes + c]);
     if (!(own > best_score)) continue;
     best_score = own;
     best = c;

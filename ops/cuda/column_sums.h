@@ -6,14 +6,14 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int64_t kMaxParts = 512;  // partial sums of a column
+inline constexpr int64_t kMaxParts = 512;  // maximum number of partial sums per column
 
 template <class T>
 struct ColumnTargets {
   T* of[2];  // either may be null
 };
 
-// Sums 32 columns of one target with one block of 32 x 32 threads.
+// Sums 32 columns of one target per block of 32 x 32 threads.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kWarp)
     collect_columns_kernel(const T* __restrict__ partial, int64_t parts, int64_t columns, int64_t stride,

@@ -23,8 +23,8 @@ struct Batch {
   int64_t kept;    // rows of alpha per utterance: frames, or 2 without a gradient
   T* alpha;        // (batch, kept, row); with a gradient, alpha + beta at the end
   T* beta;         // (batch, 2, row)
-  int* next;       // (batch, longest): the next index of the same label, or -1
-  uint8_t* first;  // (batch, longest): 1 at the first index of a label
+  int* next;       // (batch, max_labels): the next index of the same label, or -1
+  uint8_t* first;  // (batch, max_labels): 1 at the first index of a label
 };
 
 // Returns log(exp(a) + exp(b) + exp(c)).
@@ -48,7 +48,7 @@ struct Utterance {
         blank(batch.shape.blank),
         logits(batch.logits + b * batch.shape.frames * batch.shape.classes),
         normalizers(batch.normalizers + b * batch.shape.frames),
-        labels(batch.labels + b * batch.shape.longest) {}
+        labels(batch.labels + b * batch.shape.max_labels) {}
   // Returns the log-probability of the class of state s at frame t.
   __device__ T emission(int64_t t, int64_t s) const {
     const T value = logits[t * classes + (s % 2 == 1 ? labels[s / 2] : blank)] - normalizers[t];
@@ -93,7 +93,7 @@ __device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t 
                        : log_sum(before[s], before[s - 1], before[s - 2] + u.skip(s)) +
                              (u.emission(t, s) - shift);
       row[s] = value;
-      largest = Larger::apply(largest, value);
+      mine = Larger::apply(mine, value);
     }
     shifts += static_cast<double>(shift);
     shift = alternating_block_max(largest, t);
@@ -124,7 +124,7 @@ __device__ void backward(const Utterance<T>& u, T* alpha, T* beta, int64_t row_s
         next = own + u.emission(t, s);
       }
       row[s] = next;
-      largest = Larger::apply(largest, next);
+      mine = Larger::apply(mine, next);
     }
     shift = alternating_block_max(largest, t);
   }
@@ -151,8 +151,8 @@ __global__ void paths_kernel(Batch<T> batch) {
   if (!batch.gradient || never) return;
   __syncthreads();  // all threads have read the shared values of the last frame
   backward(u, alpha, batch.beta + b * 2 * batch.row, batch.row);
-  // Indices of equal labels, for the gradient.
-  const int64_t count = u.states / 2, offset = b * batch.shape.longest;
+  // Links the occurrences of each label, whose posteriors gradient_kernel adds up.
+  const int64_t count = u.states / 2, offset = b * batch.shape.max_labels;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
     int64_t next = i + 1, earlier = 0;
     while (next < count && u.labels[next] != u.labels[i]) ++next;
@@ -191,7 +191,7 @@ __global__ void gradient_kernel(Batch<T> batch) {
   }
   __syncthreads();
   // The thread of the first index of a label sums over all its indices.
-  const int64_t offset = b * batch.shape.longest;
+  const int64_t offset = b * batch.shape.max_labels;
   for (int64_t i = thread; i < u.states / 2; i += threads) {
     if (!batch.first[offset + i]) continue;
     T sum = 0;
@@ -208,12 +208,12 @@ template <class T>
 void ctc_loss(Backend, const CtcShape& shape, const T* logits, const int64_t* frame_lengths,
               const int64_t* labels, const int64_t* label_lengths, const uint8_t* feasible_mask, T scale,
               T* losses, T* gradient) {
-  const int64_t frames = shape.batch * shape.frames, row = 2 * shape.longest + 1 + 2 * kMargin;
+  const int64_t frames = shape.batch * shape.frames, row = 2 * shape.max_labels + 1 + 2 * kMargin;
   const int64_t kept = gradient ? shape.frames : 2;
   const Scratch<T> normalizers(frames), alpha(shape.batch * kept * row),
       beta(gradient ? shape.batch * 2 * row : 0);
-  const Scratch<int> next(gradient ? shape.batch * shape.longest : 0);
-  const Scratch<uint8_t> first(gradient ? shape.batch * shape.longest : 0);
+  const Scratch<int> next(gradient ? shape.batch * shape.max_labels : 0);
+  const Scratch<uint8_t> first(gradient ? shape.batch * shape.max_labels : 0);
   const Batch<T> batch{
       shape,       logits,      frame_lengths, labels, label_lengths, feasible_mask, normalizers.data(),
       scale,       losses,      gradient,      row,    kept,          alpha.data(),  beta.data(),

@@ -40,7 +40,7 @@ __global__ void affine_kernel(const T* x, T scale, T offset, T* y, int64_t n) {
 
 template <class T>
 __global__ void dropout_kernel(const T* x, DropoutFactors<T> factors, T* y, int64_t n) {
-  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = x[i] * factors.factor(i);
+  for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = x[i] * factors.multiplier(i);
 }
 
 }  // namespace

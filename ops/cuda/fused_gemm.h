@@ -5,9 +5,9 @@
 
 namespace tapeformer::cuda {
 
-// The functions return false, without effect, if cuBLASLt has no such product: pointers must be aligned to 16
-// bytes, and m, n and k must be positive. They ignore alpha and beta, as if alpha = 1 and beta = 0. Sums are
-// float32 and deterministic.
+// The functions return false, without effect, if cuBLASLt has no algorithm for the product. Pointers must be
+// aligned to 16 bytes, and m, n and k must be positive. alpha and beta are ignored and taken as 1 and 0. Sums
+// are float32 and deterministic.
 
 // Computes c = product + bias (n,), or c = relu(product + bias).
 template <class T, class Operand>

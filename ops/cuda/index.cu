@@ -22,7 +22,7 @@ __global__ void gather_kernel(IndexShape s, const T* __restrict__ x, const int64
   }
 }
 
-// One thread adds to one column of y, in the order of the index.
+// Each thread adds to one column of y, in the order of the index.
 template <class T>
 __global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const int64_t* __restrict__ index,
                                    T* y) {
@@ -85,7 +85,7 @@ __global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, 
 // the tokens per row. The partial sums of a row in several chunks are added at the end.
 constexpr int kChunk = 128;   // ordered tokens per warp
 constexpr int kColumns = 4;   // columns per lane
-constexpr int kTogether = 4;  // tokens that a lane reads at once; divides 32
+constexpr int kTogether = 4;  // number of tokens that a lane loads at a time; divides 32
 constexpr int kMinSlab = 1024;
 constexpr int64_t kMaxCounters = 1 << 19;
 constexpr int kScanThreads = 1024;
@@ -225,7 +225,7 @@ __global__ void collect_kernel(const T* __restrict__ partial, const int* starts,
   const int64_t row = blockIdx.x, column = int64_t{blockIdx.y} * kWarp + threadIdx.x;
   const int64_t begin = starts[row], end = starts[row + 1];
   const int64_t first = begin / kChunk, last = (end - 1) / kChunk;
-  if (begin == end || first == last) return;  // the same for the whole block
+  if (begin == end || first == last) return;  // uniform across the block
   T sum = 0;
   if (column < dim)
     for (int64_t chunk = first + threadIdx.y; chunk <= last; chunk += kRowsPerBlock)

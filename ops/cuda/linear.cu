@@ -103,7 +103,7 @@ __global__ void start_kernel(Start<Y, Operand> s) {
 #pragma unroll
       for (int v = 0; v < V; ++v) sums[v] += values[v];
     }
-  if (!s.partial) return;  // the same for all threads
+  if (!s.partial) return;  // uniform across the block
 #pragma unroll
   for (int v = 0; v < V; ++v) group_values[threadIdx.y][threadIdx.x * V + v] = sums[v];
   __syncthreads();
@@ -114,8 +114,8 @@ __global__ void start_kernel(Start<Y, Operand> s) {
   store_group<V>(s.partial + int64_t{blockIdx.y} * s.out + column, sums);
 }
 
-// Rounds arrays x and y to bfloat16, V elements at a time. `groups` is the number of groups of V elements;
-// the first `x_groups` are in x.
+// Rounds two arrays, V elements at a time. There are `groups` groups in total, of which the first `x_groups`
+// are in x.
 template <int V>
 __global__ void round_kernel(const float* x, BFloat16* rounded_x, int64_t x_groups, const float* y,
                              BFloat16* rounded_y, int64_t groups) {

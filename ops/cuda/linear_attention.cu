@@ -54,8 +54,8 @@ struct LinearHead {
   }
 };
 
-// The state of each segment of `tokens` positions: one block per segment of a head, and tiles of the state
-// along y.
+// Computes the state of one segment of `tokens` positions of a head per block. blockIdx.y selects a tile of
+// the state.
 template <class Tiles, bool kReverse, int kWidth, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __global__ void state_kernel(LinearInputs<S> in, int64_t segments, int64_t tokens, T* states) {
@@ -70,7 +70,7 @@ __global__ void state_kernel(LinearInputs<S> in, int64_t segments, int64_t token
   const int64_t row = blockIdx.y / value_tiles * kWidth, column = blockIdx.y % value_tiles * kWidth;
 
   typename Tiles::template Tile<kWidth, kWidth> state;
-  T sum = 0;  // sum of one feature; used by the first kWidth threads
+  T sum = 0;  // sum of one feature, in the first kWidth threads
   const int thread = static_cast<int>(threadIdx.x);
   add_products<Lanes::along_tile, Lanes::along_tile>(
       state, memory, end - begin,
@@ -120,7 +120,8 @@ __global__ void scan_kernel(T* states, int64_t segments, int64_t size, int64_t c
   }
 }
 
-// The operands of a reading: result row = sum over columns of (row . column [+ dd]) value.
+// Operands for reading the states: each row of the result is the sum over columns of (row . column [+ dd])
+// value.
 template <Reading kReading, class S>
 struct ReadOperands {
   const HeadRows<S>&rows, &columns, &values;
@@ -208,8 +209,8 @@ __device__ void store_result(const Sums& sums, const T* denominators, const T* s
   }
 }
 
-// Runs one block per chunk of a head, with tiles of the result along y. `states` has one state per chunk in
-// the causal form, otherwise one state per head. Consecutive heads are states_each states apart.
+// Computes the result of one chunk of a head per block. blockIdx.y selects a tile of the result. The causal
+// form has one state per chunk, and other forms have one state per head; each head has states_each states.
 template <class Tiles, Reading kReading, int kWidth, class R, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states, int64_t states_each,
@@ -241,7 +242,7 @@ __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states,
     add_products_of(sums, products, memory,
                     [&](int d, int j) { return operands.values.at(begin + d, column + j); });
   }
-  T denominator = static_cast<T>(in.s.eps);  // denominator of row `thread`
+  T denominator = static_cast<T>(in.s.eps);  // denominator of row `thread`, from the state
   add_products<Lanes::along_depth, kToFeatures ? Lanes::along_depth : Lanes::along_tile>(
       sums, memory, rows.width, [&](int64_t d, int i) { return rows.at(begin + i, d); },
       [&](int64_t d, int j) {

@@ -1,4 +1,4 @@
-// Rows that linear attention multiplies: rows of a tensor, their features, or rows times a multiplier each.
+// Operand rows of linear attention: rows of a tensor, their features, or rows with one multiplier each.
 #pragma once
 
 #include "core/cuda/kernel.h"

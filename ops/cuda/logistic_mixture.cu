@@ -22,8 +22,8 @@ struct Mixture {
       stride;  // rows per block, and elements per row in shared memory (odd, to avoid bank conflicts)
 };
 
-// Replaces the parameters by the derivatives of the log-probabilities of the components. Appends log-mass
-// plus logit of each component. Returns the maximum of these sums.
+// Replaces the parameters by the derivatives of the log-probabilities of the components, and writes
+// log-probability plus logit of each component after them. Returns the maximum of these sums.
 template <LogisticEdge edge, class T>
 __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width) {
   T largest = -INFINITY;
@@ -86,8 +86,8 @@ __device__ void for_parameters(int rows, int width, int stride, F&& f) {
   }
 }
 
-// Runs one thread per row. Rows are too short for coalesced reads by one thread, so a block copies its rows
-// to shared memory.
+// Handles one row per thread. Rows are too short for coalesced reads by one thread, so a block copies its
+// rows to shared memory.
 template <class T, bool kGradient>
 __global__ void mixture_kernel(Mixture<T> m) {
   T* const shared = dynamic_shared<T>();

@@ -11,7 +11,7 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// Computes the factors of the keys. Runs one warp per row.
+// Computes the factors of the keys, with one warp per row.
 template <class S, class T = Compute<S>>
 __global__ void factors_kernel(LshAttentionShape s, AttentionRows<const S> q, int64_t count, T* factors) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -82,8 +82,8 @@ __device__ T weigh_row(const LshBlock<Tiles>& block, Scores& scores, int i, RowS
   return update.rescale;
 }
 
-// Update of the result of a query in a round: result = keep * result + add * round. If `alone` is true, the
-// query attends to no key, and its own value replaces the result of the round.
+// Coefficients that add a round to the result of a query: result = keep * result + add * round. If a query
+// attends to no key (`alone`), its own value replaces the result of the round.
 template <class T>
 struct RoundUpdate {
   T keep, add, log_sum;
@@ -98,7 +98,7 @@ __device__ RoundUpdate<T> mean_update(const RowSoftmax<T>& row, int64_t rounds, 
           alone ? kInfinity<T> : row.maximum + std::log(row.sum), alone};
 }
 
-// `past`: the log-sum-exp of the earlier rounds.
+// `past` is the log-sum-exp of the earlier rounds.
 template <class T>
 __device__ RoundUpdate<T> softmax_update(const RowSoftmax<T>& row, T past, bool last) {
   const T largest = Larger::apply(past, row.maximum), shift = largest == -kInfinity<T> ? T{0} : largest;

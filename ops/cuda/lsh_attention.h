@@ -16,8 +16,9 @@ struct LshInputs {
   AttentionRows<const S> q, v, g;
   const T* factors;   // (batch, heads, length): key = factor * q, including the scale of the scores
   const T* log_sums;  // (batch, heads, log_sum_rounds, length)
-  const T* deltas;    // (batch, heads, log_sum_rounds, length): g . out, with the out of each round if rounds
-                      // are averaged
+  // (batch, heads, log_sum_rounds, length): g . out. If rounds are averaged, `out` is the result of each
+  // round.
+  const T* deltas;
 };
 
 // The slots of a chunk in one round.
@@ -27,7 +28,7 @@ struct LshSlots {
 };
 
 // Tile in shared memory: positions and cell codes of queries and keys. If weights are divided by
-// multiplicities, it also holds the multiplicity of each key over all rounds.
+// multiplicities, the tile also holds the number of times that each key is found in all rounds.
 template <class T>
 struct LshTile {
   int32_t queries[kTokens], query_codes[kTokens], keys[kTokens], key_codes[kTokens];
@@ -35,7 +36,7 @@ struct LshTile {
   uint16_t multiplicities[kTokens][kTokens + 2];  // [query][key]
 };
 
-// State of a block, which processes kTokens slots of a chunk of a head in one round.
+// State of a block, which handles kTokens slots of a chunk of a head in one round.
 template <class Tiles>
 struct LshBlock {
   using T = typename Tiles::Value;
@@ -66,8 +67,8 @@ struct LshBlock {
     return wrap.from == kNoCell ? LshSlots{} : slots(wrap.round, order.chunks - 1);
   }
 
-  // Loads queries [begin, begin + kTokens) of `from`. If `back` is true, the queries attend to keys of the
-  // previous chunk. All threads must have finished with the previous queries.
+  // Loads queries [begin, begin + kTokens) of some slots. If `back` is true, the queries attend to keys of
+  // the previous chunk. All threads must have finished reading the previous queries.
   __device__ void load_queries(const LshSlots& from, int64_t begin, bool back) {
     const int64_t i = threadIdx.x;
     if (i >= kTokens) return;
@@ -146,7 +147,7 @@ struct LshBlock {
   }
 };
 
-// Grid with one block per kTokens slots of a chunk of a head. The tiles of the result are along y.
+// Grid with one block per kTokens slots of a chunk of a head. blockIdx.y selects a tile of the result.
 struct LshGrid {
   int64_t heads, chunks, blocks;
 

@@ -10,7 +10,7 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// Adds the products of a tile of queries and keys: scores += q . q and gradients += g . v.
+// Products of a tile of queries and keys: scores += q . q and gradients += g . v.
 template <class Tiles>
 __device__ void pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::Scores& scores,
                               typename LshBlock<Tiles>::Scores& gradients, bool keys_are_rows) {
@@ -47,7 +47,7 @@ __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& res
   }
 }
 
-// Sets or adds gk (batch, heads, length, dim) and gv in the same way, for the keys of a block.
+// Same for gk (batch, heads, length, dim) and gv, for the keys of a block.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_key, const Tile& to_value,
                                   const LshSlots& own, int64_t begin, int64_t column, T* gk, T* gv) {
@@ -58,7 +58,7 @@ __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_k
     const int64_t slot = begin + to_key.row(i);
     if (slot >= own.count) continue;
     const int32_t position = own.positions[slot];
-    // If a query attends to no other position, its result is its own value.
+    // A query that attends to no other position returns its own value.
     const bool alone = block.in.log_sums[block.log_sum_index(own.round, position)] == kInfinity<T> &&
                        (s.mean || own.round == 0);
     const T share = s.mean ? 1 / static_cast<T>(s.rounds) : T{1};
@@ -100,7 +100,7 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
     log_sums[i] = in.log_sums[at];
     if (!in.s.mean) delta[i] = in.deltas[at];
   }
-  // With mean, a first pass over the keys works out the deltas.
+  // If rounds are averaged, a first pass over the keys computes the deltas.
   for (int pass = in.s.mean ? 0 : 1; pass < 2; ++pass) {
     for (const bool back : {true, false}) {
       const LshSlots& keys = back ? before : own;
@@ -141,12 +141,12 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
   add_query_gradient(block, result, own, begin, column, round == 0, gq);
 }
 
-// Adds the gradients of one round with respect to keys and values to gk (batch, heads, length, dim) and gv.
-// The gradients come from the queries of the same chunk and of the chunk that looks back at it.
+// Adds to gk (batch, heads, length, dim) and gv the gradients of one round with respect to keys and values,
+// from the queries of the same chunk and of the next chunk.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gk, T* gv) {
   __shared__ LshTile<T> tile;
-  __shared__ T log_sums[kTokens], deltas[kTokens];  // one per query
+  __shared__ T log_sums[kTokens], deltas[kTokens];  // log-sum-exps and deltas of the queries
   LshBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
@@ -158,7 +158,7 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   if (chunk + 1 < block.order.chunks) {
     next_slots = block.slots(round, chunk + 1);
   } else if (chunk > 0) {
-    // The first chunk of the round that looks back at this one.
+    // The next chunk is the first chunk of the round that looks back at this chunk.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
     if (block.order.wrap(next).from != kNoCell) next_slots = block.slots(next, 0);
   }
@@ -247,7 +247,7 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
     for (int64_t round = 0; round < s.rounds; ++round)
       launch(query_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(s.dim, kWidth)), in, grid,
              round, to_q.data(), deltas.data());
-    // The keys of a round are also seen from another round, so all deltas must be computed first.
+    // Queries of other rounds may also attend to the keys of a round, so all deltas are computed first.
     for (int64_t round = 0; round < s.rounds; ++round)
       launch(key_gradient_kernel<Tiles, kWidth>, grid.launch<Tiles>(tiles_of(widest, kWidth)), in, grid,
              round, gk.data(), to_v.data());

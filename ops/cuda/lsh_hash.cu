@@ -54,7 +54,7 @@ __global__ void draw_kernel(Rotations rotations, int64_t count, T* target) {
   }
 }
 
-// Largest value so far, with its index. A tie takes the lowest index.
+// Maximum of the values so far, and its index. In a tie, the lowest index wins.
 template <class T>
 struct Largest {
   T value;
@@ -75,7 +75,7 @@ struct Largest {
   }
 };
 
-// One block hashes kTokens positions for one round of a head.
+// Hashes kTokens positions of a round of a head per block.
 template <class S, class T = Compute<S>>
 __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const T* drawn, int64_t blocks,
                             int32_t* buckets) {

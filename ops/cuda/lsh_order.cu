@@ -13,7 +13,7 @@ constexpr int kDigitBits = 4, kDigits = 1 << kDigitBits;
 __device__ int32_t sum_before(int32_t value) {
   __shared__ int32_t warp_values[kSortThreads / kWarp];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
-  int32_t sum = value;  // sum over the lanes up to this one
+  int32_t sum = value;  // inclusive prefix sum of the warp
   for (unsigned step = 1; step < kWarp; step *= 2) {
     const int32_t before = __shfl_up_sync(kAllLanes, sum, step);
     if (lane >= static_cast<int>(step)) sum += before;
@@ -25,8 +25,8 @@ __device__ int32_t sum_before(int32_t value) {
   return sum - value;
 }
 
-// Sorts a round of a head by (bucket, position) with one block per round. It is a radix sort from the lowest
-// digit. Each thread handles a run of adjacent slots in order. Then it numbers the cells.
+// Sorts one round of a head per block by (bucket, position), with a radix sort from the lowest digit. Each
+// thread handles a run of adjacent slots in order. Then numbers the cells.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_other, int32_t* all_codes) {
   __shared__ int32_t counts[kDigits * kSortThreads];  // per digit and thread: first counts, then first slots
@@ -39,7 +39,7 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
   const int64_t begin = thread * run < valid ? thread * run : valid;
   const int64_t end = begin + run < valid ? begin + run : valid;
 
-  const int32_t* from = nullptr;  // null: position i is at slot i
+  const int32_t* from = nullptr;  // null in the first pass: position i is in slot i
   for (int pass = 0; pass < passes; ++pass) {
     int32_t* const to = (passes - pass) % 2 == 1 ? sorted : other;
     const auto position_at = [&](int64_t slot) { return from ? from[slot] : static_cast<int32_t>(slot); };
@@ -50,7 +50,7 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
     for (int64_t slot = begin; slot < end; ++slot)
       ++counts[digit_of(position_at(slot)) * kSortThreads + thread];
     __syncthreads();
-    constexpr int kEach = kDigits;  // adjacent counts per thread
+    constexpr int kEach = kDigits;  // number of adjacent counts per thread
     int32_t sum = 0;
     for (int i = 0; i < kEach; ++i) sum += counts[thread * kEach + i];
     int32_t before = sum_before(sum);
@@ -82,7 +82,7 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
   }
 }
 
-// Runs one thread per round of a head. A round may look back at another round.
+// Finds the wrap-around cells of one round of a head per thread. A round may look back at another round.
 __global__ void wrap_kernel(LshAttentionShape s, const int32_t* buckets, LshOrderView view, int64_t count,
                             LshWrapCell* wraps) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {
@@ -109,7 +109,7 @@ LshOrders::LshOrders(const LshAttentionShape& s, const int32_t* buckets)
       wraps_(s.batch * s.heads * s.rounds) {
   const Scratch<int32_t> other(s.batch * s.heads * s.rounds * s.length);
   const int64_t rounds = s.batch * s.heads * s.rounds;
-  // Buckets are 0 to the length.
+  // Bucket numbers are in [0, length].
   const int bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(s.length)));
   const int passes = (bits + kDigitBits - 1) / kDigitBits;
   launch(sort_kernel, over_rows(rounds, kSortThreads), s, buckets, passes, sorted_.data(), other.data(),

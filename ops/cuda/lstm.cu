@@ -110,7 +110,7 @@ __global__ void unpack_kernel(Packing p, const T* packed, int64_t in, T* gx) {
 
 template <class T>
 struct ForwardStep {
-  int64_t step, active;
+  int64_t step, there;
   const T* bias[2];    // bias of the recurrent product
   const T* recurrent;  // (directions, batch, 4 hidden) U h', or null at the first step
   T *gates, *cells;    // (directions, rows, …)
@@ -118,7 +118,7 @@ struct ForwardStep {
   T* out;
 };
 
-// Computes c and h of a step from `gates`. On entry `gates` holds W x + b; on return it holds i, f, g, o.
+// Computes c and h of a step from `gates`, which holds W x + b and receives i, f, g, o.
 template <class T>
 __global__ void forward_step_kernel(Packing p, ForwardStep<T> f) {
   const int64_t n = p.directions * f.active * p.hidden, hidden = p.hidden;
@@ -151,7 +151,7 @@ template <class T>
 struct BackwardStep {
   int64_t step, active;
   const T *g, *gates, *cells;
-  const T* gh;  // (directions, batch, hidden) from the step after
+  const T* gh;  // (directions, batch, hidden): gradient of h from the next step
   T* gc;        // (directions, batch, hidden): from the next step, replaced for the previous step
   T* gz;        // (directions, rows, 4 hidden)
 };

@@ -47,7 +47,7 @@ __global__ void forward_kernel(Forward<T, B> f) {
   }
 }
 
-// Runs one block per row of any width. A thread reads only elements that it has written.
+// Handles one row of any width per block. A thread reads only elements that it has written.
 template <class T, class B>
 __global__ void wide_forward_kernel(Forward<T, B> f) {
   const int64_t first = blockIdx.x * f.dim;
@@ -57,7 +57,7 @@ __global__ void wide_forward_kernel(Forward<T, B> f) {
   T total = 0, squares = 0;
   for (int64_t i = threadIdx.x; i < f.dim; i += blockDim.x) {
     n[i] = x[i];
-    if (f.branch) n[i] += convert_element<T>(f.branch[first + i]) * f.dropout.factor(first + i);
+    if (f.branch) n[i] += convert_element<T>(f.branch[first + i]) * f.dropout.multiplier(first + i);
     total += n[i];
   }
   const T mean = block_sum(total) / static_cast<T>(f.dim);
@@ -136,11 +136,11 @@ __global__ void wide_backward_kernel(Backward<T, B> b) {
   for (int64_t i = threadIdx.x; i < b.dim; i += blockDim.x) {
     const T gx = inverse * (b.g[first + i] * b.weight[i] - mean_g - b.normalized[first + i] * mean_gn);
     b.gx[first + i] = gx;
-    if (b.gbranch) b.gbranch[first + i] = convert_element<B>(gx * b.dropout.factor(first + i));
+    if (b.gbranch) b.gbranch[first + i] = convert_element<B>(gx * b.dropout.multiplier(first + i));
   }
 }
 
-// Blocks of 32 columns and every gridDim.y-th row.
+// Sums 32 columns per block. Blocks with different blockIdx.y sum different rows.
 template <class T, class B>
 __global__ void wide_partial_kernel(Backward<T, B> b) {
   __shared__ T group_values[2][kRowsPerBlock][kWarp];

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kPiece = 1 << 14;  // elements per block of a long vector
 
-// One block sums one piece of a row of `size` elements.
+// Sums one piece of a row of `size` elements per block.
 template <class From, class To>
 __global__ void sum_rows_kernel(const From* x, To* out, int64_t size, int64_t pieces) {
   const int64_t row = blockIdx.x / pieces, piece = blockIdx.x % pieces;
@@ -21,7 +21,7 @@ __global__ void sum_rows_kernel(const From* x, To* out, int64_t size, int64_t pi
   if (threadIdx.x == 0) out[blockIdx.x] = static_cast<To>(total);
 }
 
-// One thread sums a column from top to bottom.
+// Sums one column per thread, from top to bottom.
 template <class T>
 __global__ void sum_columns_kernel(const T* x, T* out, int64_t columns, int64_t size, int64_t inner) {
   for (int64_t i = first_element(); i < columns; i += element_stride()) {
@@ -55,8 +55,8 @@ __global__ void scatter_kernel(const T* g, const int64_t* index, T* gx, int64_t 
 
 }  // namespace
 
-// Sums are computed in double, as on the CPU, for the accuracy of sums of many float32 terms. Memory limits
-// the speed.
+// Sums are computed in double, as on the CPU, so that sums of many float32 terms are accurate. This costs
+// little, because the kernel is memory bound.
 template <class T>
 void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
   if (inner != 1) {

@@ -19,7 +19,7 @@ struct SoftmaxInputs {
   const Compute<S>*log_sums, *deltas;  // (batch, heads, query_length); deltas: g . out
 };
 
-// The operands of one head. Query i attends to keys [0, limit(i)). limit(i) does not decrease with i.
+// Operands of one head. Query i attends to the keys before limit(i), which does not decrease with i.
 template <class S>
 struct SoftmaxHead {
   int64_t index, example, head, queries, keys, valid;
@@ -121,8 +121,8 @@ __device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, con
     }
 }
 
-// One block processes kTokens queries of a head. The tiles of the result are along y. Blocks of the last
-// queries attend to the most keys and start first.
+// Computes the result of kTokens queries of a head per block. blockIdx.y selects a tile of the result. The
+// last queries attend to the most keys and come first.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* log_sums) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
@@ -192,7 +192,7 @@ __device__ void score_gradient(T scale, T factor, bool seen, T log_sum, T delta,
   gradient = p * (gradient * factor - delta) * scale;
 }
 
-// One block processes kTokens queries of a head. The tiles of the gradient of q are along y.
+// Computes the gradient of kTokens queries of a head per block. blockIdx.y selects a tile of the gradient.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void query_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gq) {
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;
@@ -234,7 +234,8 @@ __global__ void query_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gq
              head.queries, in.s.dim);
 }
 
-// One block processes kTokens keys of a head. The tiles of the gradients of k and v are along y.
+// Computes the gradients of kTokens keys and values of a head per block. blockIdx.y selects a tile of the
+// gradients.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, S* gv) {
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;

@@ -55,7 +55,7 @@ struct TensorTile {
     return value;
   }
 
-  // Adds the product of 16 terms of slices of depth kDepth, from term `first`.
+  // Adds the product of terms [first, first + 16) of two slices with depth kDepth.
   template <int kDepth>
   __device__ void add_product(const LeftFragment& left, const uint32_t* right, int first) {
     right += (first_column() + lane() / 4) * kPairStride<kDepth> + first / 2 + lane() % 4;
@@ -90,8 +90,8 @@ struct TensorTile {
 template <int kSize, int kDepth>
 inline constexpr int kPartStride = kSize* kPairStride<kDepth>;
 
-// Fills slice[i][d] = element(d, i) for d < kDepth, i < kSize, in parts. A warp handles 8 adjacent terms of 8
-// rows: whole memory sectors of float32 for either memory order.
+// Fills slice[i][d] = element(d, i) for d < kDepth and i < kSize, split into kParts bfloat16 parts. A warp
+// loads 8 adjacent terms of 8 rows, which are whole memory sectors of float32 in either memory order.
 template <int kSize, int kDepth, int kParts, class F>
 __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   const int thread = static_cast<int>(threadIdx.x), pair = thread % 4, i = thread / 4 % 8;

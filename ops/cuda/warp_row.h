@@ -98,8 +98,8 @@ bool aligned_to_packs(const T*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-// Calls f(WarpRow<T, V, K>{}) with the narrowest type for rows of `dim` elements, or returns false if there
-// is none. `aligned`: all arrays are aligned to 16 bytes. Rows without Packs are supported up to 8 * kWarp
+// Calls f(WarpRow<T, V, K>{}) with the narrowest type for rows of `dim` elements. Returns false if there is
+// no such type. `aligned`: all arrays are aligned to 16 bytes. Rows without Packs are limited to 8 * kWarp
 // elements, to save compile time.
 template <class T, class F>
 bool with_warp_row(int64_t dim, bool aligned, F&& f) {

@@ -17,7 +17,7 @@ void check_attention_step(const char* op, const Tensor& q, const Tensor& k, cons
                           const Tensor& out);
 // Returns key_lengths as a contiguous int64 tensor (batch,) on the device, or an undefined tensor if it is
 // undefined. Values on the CPU must be in [0, key_length]. Values on a CUDA device are not checked, because
-// that would wait; kernels clamp values that are out of range.
+// reading them would require synchronisation; kernels clamp values that are out of range.
 Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, int64_t batch, int64_t key_length,
                            Device device);
 
@@ -33,8 +33,8 @@ AttentionRows<T> attention_rows(const Tensor& x) {
   return {data, strides[0], strides[1], strides[2]};
 }
 
-// Returns `shape` with a pointer to the data of key_lengths. Call this function inside dispatch, because it
-// reads the address of the data.
+// Returns the shape with a pointer to key_lengths, as kernels expect it. Call this function inside dispatch,
+// because it reads the address of the data.
 template <class AttentionShape>
 AttentionShape with_key_lengths(AttentionShape shape, const Tensor& key_lengths) {
   shape.key_lengths = key_lengths.defined() ? key_lengths.data<int64_t>() : nullptr;
@@ -44,11 +44,11 @@ AttentionShape with_key_lengths(AttentionShape shape, const Tensor& key_lengths)
 // Returns the uninitialised result of an attention op, (batch, query_length, heads, value_dim) in the dtype
 // of q.
 Tensor attention_result(const Tensor& q, const Tensor& v);
-// Returns an uninitialised number per query for the gradient, (batch, heads, query_length) in the compute
-// dtype.
+// Returns an uninitialised tensor with one element per query, (batch, heads, query_length) in the compute
+// dtype. Gradients use its values.
 Tensor attention_sums(const Tensor& q);
 
-// Returns pointers to the gradients of q, k and v, or nullptr for undefined tensors.
+// Pointers to the data of the gradients of q, k and v; nullptr for undefined tensors.
 template <class T>
 AttentionGradients<T> gradient_targets(const std::vector<Tensor>& gradients) {
   const auto target = [&](size_t i) { return gradients[i].defined() ? gradients[i].data<T>() : nullptr; };

@@ -19,7 +19,8 @@ struct AttentionRows {
   }
 };
 
-// The targets of the gradients, contiguous in the shapes of q, k and v. A null target is not computed.
+// Targets of the gradients, contiguous in the shapes of q, k and v. The gradient of a null target is not
+// computed.
 template <class T>
 struct AttentionGradients {
   T* gq = nullptr;
@@ -27,8 +28,8 @@ struct AttentionGradients {
   T* gv = nullptr;
 };
 
-// Returns the valid length of example `index`: `length` without lengths, otherwise lengths[index] clamped to
-// [0, length]. Lengths on a CUDA device are not checked elsewhere.
+// Returns the valid length of example `index`: lengths[index] clamped to [0, length], or `length` if
+// `lengths` is null. Lengths on a CUDA device are not checked elsewhere.
 TAPEFORMER_HOST_DEVICE inline int64_t valid_length(const int64_t* lengths, int64_t index, int64_t length) {
   if (!lengths) return length;
   const int64_t value = lengths[index];

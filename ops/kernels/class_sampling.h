@@ -17,7 +17,7 @@ struct ClassScore {
   bool greedy;
 
   template <class T>
-  TAPEFORMER_HOST_DEVICE double value(int64_t row, int64_t c, T logit) const {
+  TAPEFORMER_HOST_DEVICE double noisy_logit(int64_t row, int64_t c, T logit) const {
     const auto score = static_cast<double>(logit);
     if (greedy) return score;
     return score - std::log(-std::log(stream.uniform(static_cast<uint64_t>((first + row) * classes + c))));

@@ -9,7 +9,7 @@
 namespace tapeformer {
 
 struct CtcShape {
-  int64_t batch, frames, classes, longest;  // logits (batch, frames, classes), labels (batch, longest)
+  int64_t batch, frames, classes, max_labels;  // logits (batch, frames, classes), labels (batch, max_labels)
   int64_t blank;
 };
 

@@ -9,7 +9,7 @@
 
 namespace tapeformer {
 
-// The types of the operands and the result may differ: on CUDA, bfloat16 operands with a float32 result.
+// The operands and the result may have different types: on CUDA, bfloat16 operands with a float32 result.
 template <class T, class Operand = T>
 struct Gemm {
   bool transpose_a = false, transpose_b = false;
@@ -19,7 +19,7 @@ struct Gemm {
   int64_t lda = 0;
   const Operand* b = nullptr;
   int64_t ldb = 0;
-  Compute<T> beta = 0;  // with beta = 0, c is not read
+  Compute<T> beta = 0;  // if beta is 0, c is not read
   T* c = nullptr;
   int64_t ldc = 0;
 };
@@ -28,7 +28,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Inside a parallel region on the CPU, the product runs in the calling thread.
     template <class T> void gemm(Backend, const Gemm<T>& product);
-    // `count` products of matrices at constant distances in elements. A distance of 0 shares the matrix.
+    // Computes `count` products of matrices at constant distances in elements. If a distance is 0, all
+    // products share the matrix.
     template <class T> void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a,
                                          int64_t stride_b, int64_t stride_c);
 

@@ -17,17 +17,17 @@ struct LinearShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // `pre`, (rows, out) or null, receives x wᵀ + bias, which the gradient of gelu needs; on a device gelu
-    // always needs it. X and Y are the same type; on CUDA devices X may be bfloat16 and Y bfloat16 or
-    // float32. The kernel rounds float32 operands of the products to bfloat16 if X is bfloat16 or the
-    // precision of the device says so.
+    // `pre`, (rows, out) or null, receives x wᵀ + bias. The gradient of gelu requires it; on a device, gelu
+    // requires it in every case. X and Y are the same type; on CUDA devices X may be bfloat16 and Y bfloat16
+    // or float32. The kernel rounds float32 operands of the products to bfloat16 if X is bfloat16 or the
+    // precision of the device is bfloat16.
     template <class X, class Y>
     void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute<X>* w,
                         const Compute<X>* bias, Activation activation, const DropoutMask& dropout, Y* pre,
                         Y* y);
 
-    // Gradients from g (rows, out); each of gx (rows, in), gw (out, in), gbias (out,) may be null. `y` is
-    // read for relu, `pre` for gelu.
+    // Computes the gradients from g (rows, out). Each of gx (rows, in), gw (out, in) and gbias (out,) may be
+    // null. relu reads `y`, and gelu reads `pre`.
     template <class X, class Y>
     void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
                          Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,
@@ -37,12 +37,12 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
 namespace cpu {
 
-// Packed weights, for repeated products with the same w. packed_weight_size() returns elements.
+// Packed weights, for repeated products with the same w. packed_weight_size() returns the number of elements.
 template <class T>
 int64_t packed_weight_size(const LinearShape& shape);
 template <class T>
 void pack_weight(const LinearShape& shape, const T* w, T* packed);
-// Returns the minimum number of rows of linear_forward_packed.
+// Returns the minimum number of rows for which linear_forward_packed() is used.
 int64_t min_packed_rows();
 template <class T>
 void linear_forward_packed(const LinearShape& shape, const T* x, const T* packed, const T* bias,

@@ -19,7 +19,7 @@ enum class FeatureMap {
 
 struct LinearAttentionShape {
   int64_t batch = 0, query_length = 0, key_length = 0, heads = 0, dim = 0, value_dim = 0;
-  bool causal = false;  // query_length == key_length then
+  bool causal = false;  // requires query_length == key_length
   // (batch,), in [0, key_length]; later keys are masked. nullptr: no key is masked.
   const int64_t* key_lengths = nullptr;
   FeatureMap feature_map = FeatureMap::elu_plus_one;
@@ -35,17 +35,17 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                   AttentionRows<const T> k, AttentionRows<const T> v, T* out,
                                   Compute<T>* inverse_denominators);
 
-    // Computes the gradients of q, k and v from the gradient g of out.
+    // Computes the gradients from the gradient g of out.
     template <class T>
     void linear_attention_backward(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                    AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                    const Compute<T>* inverse_denominators, AttentionRows<const T> g,
                                    AttentionGradients<T> gradients);
 
-    // Processes one token of the causal form, equations 18 to 20 of the paper. First adds k and v to the
-    // states kv (batch, heads, dim, value_dim) and key_sum (batch, heads, dim), both contiguous; then reads
-    // them with q. q, k, v and out have length 1. The kernel ignores the lengths, causal and key_lengths of
-    // the shape, and allocates no memory.
+    // Computes one token of the causal form, equations 18 to 20 of the paper: adds k and v to the states kv
+    // (batch, heads, dim, value_dim) and key_sum (batch, heads, dim), which are contiguous, and then applies
+    // q. q, k, v and out have length 1. The kernel ignores the lengths, causal and key_lengths of the shape,
+    // and allocates no memory.
     template <class T>
     void linear_attention_step(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,

@@ -6,15 +6,15 @@
 
 namespace tapeformer {
 
-inline constexpr double kMinLogisticScale = -7;  // minimum of log-scales
+inline constexpr double kMinLogisticScale = -7;  // lower limit of log-scales
 // Below this mass, the density times the width of a level replaces the difference of two sigmoids.
 inline constexpr double kTinyLogisticMass = 1e-5;
 
 enum class LogisticEdge { none, low, high };
 
-// log p of a component and its derivatives by mean and log-scale. plus and minus are the upper and lower end
-// of the level in units of the scale; the mass between them is written as the product sigmoid(plus)
-// sigmoid(-minus) (1 - exp(minus - plus)), which does not cancel.
+// Log-probability of a component and its derivatives with respect to mean and log-scale. plus and minus are
+// the upper and lower ends of the level in units of the scale. The mass between them is written as the
+// product sigmoid(plus) sigmoid(-minus) (1 - exp(minus - plus)), which avoids cancellation.
 template <class T>
 struct LogisticComponent {
   T log_mass, by_mean, by_log_scale;

@@ -9,14 +9,14 @@
 
 namespace tapeformer {
 
-// Numbers of buckets of one or two rotations: bucket = argmax1 + first * argmax2. Each number is even, or 1.
+// Numbers of buckets of one or two rotations: bucket = argmax1 + first * argmax2. Each number is even or 1.
 struct LshFactors {
   int64_t first = 1, second = 1;
   TAPEFORMER_HOST_DEVICE int64_t total() const { return first * second; }
 };
 
 struct LshHashShape {
-  // Maximum number of buckets with one rotation. Larger numbers use two rotations (trax).
+  // One rotation is used up to this number of buckets, and two rotations above it, as in trax.
   static constexpr int64_t kOneFactor = 128;
 
   int64_t batch = 0, length = 0, heads = 0, dim = 0, rounds = 0, chunk_length = 1;
@@ -33,7 +33,7 @@ struct LshHashShape {
     const int64_t buckets = wanted < allowed ? wanted : allowed;
     return buckets < 2 ? 2 : buckets;
   }
-  // Returns even_buckets(), for large numbers as a power of two times an even number.
+  // Returns even_buckets(). Large numbers are split into a power of two and an even number.
   TAPEFORMER_HOST_DEVICE LshFactors automatic(int64_t valid) const {
     const int64_t buckets = even_buckets(valid);
     if (buckets <= kOneFactor || !factorise) return {buckets, 1};
@@ -42,8 +42,8 @@ struct LshHashShape {
     const int64_t second = buckets / first / 2 * 2;
     return {first, second < 2 ? 2 : second};
   }
-  // Returns the buckets of a sequence of `valid` positions, independent of the other sequences of the batch.
-  // A single chunk needs no buckets.
+  // Returns the number of buckets of a sequence of `valid` positions, independent of the other sequences of
+  // the batch. A single chunk needs no buckets.
   TAPEFORMER_HOST_DEVICE LshFactors factors(int64_t valid) const {
     if (valid <= chunk_length) return {};
     return requested.total() > 1 && requested.total() <= valid ? requested : automatic(valid);
@@ -55,17 +55,16 @@ enum class LshWrap { none, round, global };
 struct LshAttentionShape {
   int64_t batch = 0, length = 0, heads = 0, dim = 0, value_dim = 0, rounds = 0, chunk_length = 0;
   LshWrap wrap = LshWrap::none;
-  bool exact_duplicates = false;     // weight a key found n times by 1 / n
+  bool exact_duplicates = false;     // weight each occurrence of a key found n times by 1 / n
   bool across_buckets = false;       // attend to keys of other buckets
   bool causal = false;               // do not attend to later positions
   bool mean = false;                 // average the rounds; else weight them by their sums of exponentials
-  double scale = 1;                  // factor of the scores
+  double scale = 1;                  // scale of the scores
   double epsilon = 0;                // key = q / sqrt(|q|² + epsilon)
   const int64_t* lengths = nullptr;  // (batch,): later positions are masked
 
   int64_t valid(int64_t example) const { return valid_length(lengths, example, length); }
-  // Returns the number of rounds in the log-sum-exps (batch, heads, log_sum_rounds(), length) that forward
-  // keeps.
+  // Returns the number of rounds whose log-sum-exps are stored: (batch, heads, log_sum_rounds(), length).
   TAPEFORMER_HOST_DEVICE int64_t log_sum_rounds() const { return mean ? rounds : 1; }
 };
 
@@ -80,13 +79,13 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                      AttentionRows<const T> q, int32_t* buckets);
 
     // buckets (batch, heads, rounds, length), each in [0, length]; out (batch, length, heads, value_dim)
-    // contiguous; log_sums (batch, heads, log_sum_rounds(), length), +inf for a position that attends to no
-    // other position. The result of such a position is its own value.
+    // contiguous; log_sums (batch, heads, log_sum_rounds(), length). If a position attends to no other
+    // position, its log-sum-exp is +inf and its result is its own value.
     template <class T> void lsh_attention_forward(Backend, const LshAttentionShape& shape,
                                                   AttentionRows<const T> q, AttentionRows<const T> v,
                                                   const int32_t* buckets, T* out, Compute<T>* log_sums);
 
-    // Computes gq and gv from the gradient g of out. They are contiguous, in the shapes of q and v.
+    // Computes gq and gv, contiguous in the shapes of q and v, from the gradient g of out.
     template <class T>
     void lsh_attention_backward(Backend, const LshAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> v, const int32_t* buckets, const T* out,

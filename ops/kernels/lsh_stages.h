@@ -6,13 +6,13 @@
 
 namespace tapeformer {
 
-// Nanoseconds per stage, summed over threads, and the multiply-adds of the matrix products.
+// Time of each stage in nanoseconds, summed over threads, and the number of multiply-adds in matrix products.
 struct LshStages {
   std::atomic<int64_t> hash{0}, sort{0}, gather{0}, products{0}, softmax{0}, scatter{0};
   std::atomic<int64_t> multiply_adds{0};
 };
 
-// The target of the measurements, or null. Set it only while no kernel runs.
+// Destination of the measurements, or null. Set it only while no kernel runs.
 extern LshStages* lsh_stages;
 
 }  // namespace tapeformer

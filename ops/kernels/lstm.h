@@ -19,7 +19,7 @@ struct LstmDirection {
   const T *bias_ih, *bias_hh;      // (4 hidden,)
 };
 
-// The targets of the gradients of a direction. Each may be null. Both biases have the same gradient.
+// Targets of the gradients of a direction. Each may be null. Both biases have the same gradient.
 template <class T>
 struct LstmGradient {
   T *weight_ih, *weight_hh, *bias;
@@ -33,7 +33,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T> void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
                                          const LstmDirection<T>* directions, T* out, T* gates, T* cells);
 
-    // Gradients from g, shaped as out; gx (batch, frames, in) may be null.
+    // Computes the gradients from g, which has the shape of out. gx (batch, frames, in) may be null.
     template <class T>
     void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
                        const LstmDirection<T>* directions, const T* out, const T* gates, const T* cells,

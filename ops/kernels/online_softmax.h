@@ -12,7 +12,7 @@ namespace tapeformer {
 template <class T>
 struct OnlineSoftmaxUpdate {
   T maximum;  // maximum of all scores so far
-  T shift;    // subtracted from the scores of the block: `maximum`, or 0 if all scores are -inf
+  T shift;    // subtracted from the scores of the block: the maximum, or 0 if all scores are -inf
   T rescale;  // multiplier of earlier sums
 };
 

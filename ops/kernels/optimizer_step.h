@@ -12,11 +12,11 @@ namespace tapeformer {
 //   first  = momentum * first + gain * g
 //   second = beta2 * second + (1 - beta2) g²                      (if there is a second moment)
 //   parameter = shrink * parameter - step_size * first / d
-// where d = sqrt(second) * second_scale + eps, or 1 when `adaptive` is false.
+// where d = sqrt(second) * second_scale + eps, or 1 if `adaptive` is false.
 struct StepRule {
   double momentum = 0, gain = 1, beta2 = 0, l2 = 0, shrink = 1, step_size = 0, second_scale = 1, eps = 0;
   bool adaptive = false;
-  double average_decay = 0;  // decay in average_into
+  double average_decay = 0;  // decay of the weights in average_into()
 };
 
 // The scale of a gradient is gradient_scale * min(1, max_norm / (norm + 1e-6)). norm is the norm of all

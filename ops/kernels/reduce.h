@@ -16,10 +16,11 @@ TAPEFORMER_HOST_DEVICE bool is_larger(T a, T b) {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // out (outer, inner)
+    // out (outer, inner): the sum over the middle dimension
     template <class T>
     void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner);
-    // out and index (outer, inner), by is_larger. The first of equal elements is selected. size > 0.
+    // out and index (outer, inner): the maximum and its index, compared by is_larger(). If several elements
+    // are equal, the first one is selected. size must be positive.
     template <class T>
     void max_middle(Backend, const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner);
     // gx (outer, size, inner) = g (outer, inner) at the index, else 0

@@ -1,4 +1,4 @@
-// Reduces the losses of rows to the loss of a batch, without a copy to the host.
+// Weighted mean of row losses, computed on the device without a copy to the host.
 #pragma once
 
 #include <cstdint>

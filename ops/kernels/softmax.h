@@ -9,9 +9,9 @@ namespace tapeformer {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Log-sum-exp per row.
+    // Computes the log-sum-exp of each row.
     template <class T> void row_logsumexp(Backend, const T* x, T* lse, int64_t rows, int64_t classes);
-    // y = exp(x - max) / sum; zeros in rows of -inf.
+    // y = exp(x - max) / sum; rows in which all elements are -inf become 0.
     template <class T> void row_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes);
     // gx = y (g - sum(g y))
     template <class T>
@@ -21,8 +21,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // gx = g - exp(y) sum(g), where y is the log-softmax
     template <class T>
     void row_log_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes);
-    // losses (rows,) = lse - x at the target. A target out of range, which can occur only on CUDA, gives
-    // NaN here and in the gradient.
+    // losses (rows,) = log-sum-exp - x at the target. If a target is out of range, which can occur only on
+    // CUDA, the loss and its gradient are NaN.
     template <class T> void cross_entropy_forward(Backend, const T* x, const int64_t* targets, T* lse,
                                                   T* losses, int64_t rows, int64_t classes);
     // gx = (softmax - one-hot of the target) * scale[row]; classes of rows with scale 0 are zero.

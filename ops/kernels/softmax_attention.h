@@ -24,22 +24,21 @@ struct SoftmaxAttentionShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes out (batch, query_length, heads, value_dim), contiguous, and log_sums (batch, heads,
-    // query_length), the log-sum-exp of the scaled scores. The result of a query without visible keys is
-    // zero.
+    // out (batch, query_length, heads, value_dim) contiguous; log_sums (batch, heads, query_length): the
+    // log-sum-exp of the scaled scores. The result of a query that attends to no key is zero.
     template <class T> void softmax_attention_forward(Backend, const SoftmaxAttentionShape& shape,
                                                       AttentionRows<const T> q, AttentionRows<const T> k,
                                                       AttentionRows<const T> v, T* out, Compute<T>* log_sums);
 
-    // Computes the gradients of q, k and v from the gradient g of out.
+    // Computes the gradients from the gradient g of out.
     template <class T>
     void softmax_attention_backward(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                     AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
                                     const Compute<T>* log_sums, AttentionRows<const T> g,
                                     AttentionGradients<T> gradients);
 
-    // Processes one query per head over a cache of keys and values. Writes key and value to position
-    // key_length - 1 of the cache; on CUDA the position is a GraphStep. The query attends to the cache up to
+    // Computes one query per head over a cache of keys and values. Writes key and value to position
+    // key_length - 1 of the cache, which is a GraphStep on CUDA. The query attends to all positions up to
     // this position. q, key, value and out have length 1. The kernel ignores query_length, causal,
     // key_lengths and dropout of the shape, and allocates no memory.
     template <class T>

@@ -28,7 +28,7 @@ ReversibleBlock block_of(const Weights& w, int64_t chunks = 1) {
           {[g = w.g](const Tensor& x, int64_t) { return sigmoid(linear(x, g, {})); }, chunks}};
 }
 
-// Runs the same blocks with all intermediates on the tape.
+// Runs the same blocks and stores all intermediate results on the tape.
 Tensor stored(const std::vector<ReversibleBlock>& blocks, Tensor x1, Tensor x2) {
   for (const ReversibleBlock& block : blocks) {
     x1 = add(x1, block.f.function(x2, 0));

@@ -57,7 +57,7 @@ TEST_CASE("a second backward() throws that the recorded ops were freed; with ret
       "backward: an earlier backward() freed the recorded ops of this result; run the forward pass again, "
       "or pass {.retain = true} to the earlier call to keep them",
       ShapeError);
-  const Tensor z = plus(y, x);  // a new node on top of the freed one
+  const Tensor z = plus(y, x);  // a new node after the freed node
   CHECK_THROWS_WITH_AS(
       backward(z),
       "backward: an earlier backward() freed the recorded op mul; run the forward pass again, or pass "
@@ -149,7 +149,7 @@ TEST_CASE("gradcheck accepts a right gradient and rejects a wrong one") {
 }
 
 TEST_CASE("Needs is correct for an op with 70 inputs") {
-  constexpr int kInputs = 70;  // more than the bits of a word
+  constexpr int kInputs = 70;  // more than the number of bits in a word
   std::vector<Tensor> inputs;
   for (int i = 0; i < kInputs; ++i) inputs.push_back(i % 3 == 0 ? leaf(i) : scalar(i));
   const Tensor y = record("total", scalar(0), inputs, [](const Tensor& g, Needs needs) {
@@ -193,7 +193,8 @@ TEST_CASE(
     std::jthread other([&] {
       for (Tensor& tensor : kept) tensor = {};
     });
-    for (int i = 0; i < kTensors; ++i) times(x, plus(x, x));  // the owner records at the same time
+    for (int i = 0; i < kTensors; ++i)
+      times(x, plus(x, x));  // the owner of the tape records at the same time
     other.join();
     CHECK(tape_size() == 0);
 

@@ -1,4 +1,5 @@
-// Products with rounded operands: their errors have the expected size, and sums of any length are float32.
+// Tests of products with rounded operands. The errors must match the precision of the operands, and sums must
+// be accumulated in float32.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// A reference implementation of LSH attention: a length x length matrix of log weights from the definition,
-// and one softmax of recorded ops, whose gradients are references too.
+// Reference implementation of LSH attention: a length x length matrix of log weights from the definition, and
+// one softmax of recorded ops. Its gradients are references, too.
 #pragma once
 
 #include <algorithm>
@@ -17,25 +17,26 @@
 
 namespace tapeformer::test {
 
-// counts[i * length + j]: how many times query i finds key j in one round.
+// Number of occurrences of key j for query i in one round: counts[i * length + j].
 using KeyCounts = std::vector<double>;
 
-// Counts the keys that each query finds, for each round of one head. ids (rounds, length).
-inline std::vector<KeyCounts> count_keys(const int32_t* ids, int64_t length, int64_t counted,
+// Returns the counts of one head, one matrix per round. ids (rounds, length); positions from `valid` are
+// masked.
+inline std::vector<KeyCounts> key_counts(const int32_t* ids, int64_t length, int64_t valid,
                                          const LshOptions& o) {
-  const int64_t m = o.chunk_length, chunks = (counted + m - 1) / m;
+  const int64_t m = o.chunk_length, chunks = (valid + m - 1) / m;
   struct Item {
     int64_t position, round, bucket;
   };
-  std::vector<std::vector<std::vector<Item>>> lists;  // by round and chunk
+  std::vector<std::vector<std::vector<Item>>> lists;  // indexed by round and chunk
   for (int64_t r = 0; r < o.rounds; ++r) {
-    std::vector<int64_t> order(static_cast<size_t>(counted));
+    std::vector<int64_t> order(static_cast<size_t>(valid));
     std::iota(order.begin(), order.end(), 0);
     std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
       return ids[r * length + a] * length + a < ids[r * length + b] * length + b;
     });
     auto& round = lists.emplace_back(static_cast<size_t>(chunks));
-    for (int64_t s = 0; s < counted; ++s) {
+    for (int64_t s = 0; s < valid; ++s) {
       const int64_t position = order[static_cast<size_t>(s)];
       round[static_cast<size_t>(s / m)].push_back({position, r, ids[r * length + position]});
     }
@@ -65,9 +66,9 @@ inline std::vector<KeyCounts> count_keys(const int32_t* ids, int64_t length, int
   return counts;
 }
 
-// Returns log weights (length, length) from counts: -inf for a count of 0. A query sees itself only if it
-// sees no other key.
-inline void log_weights(const KeyCounts& counts, int64_t length, int64_t counted, bool multiplicities,
+// Writes log weights (length, length) to `out`: -inf where the count is 0. A query attends to itself only if
+// it attends to no other key.
+inline void log_weights(const KeyCounts& counts, int64_t length, int64_t valid, bool multiplicities,
                         double* out) {
   for (int64_t i = 0; i < length; ++i) {
     bool alone = true;
@@ -75,7 +76,7 @@ inline void log_weights(const KeyCounts& counts, int64_t length, int64_t counted
       alone = alone && (j == i || counts[static_cast<size_t>(i * length + j)] == 0);
     for (int64_t j = 0; j < length; ++j) {
       const double n = counts[static_cast<size_t>(i * length + j)];
-      const bool seen = i < counted && (alone ? j == i : j != i && n > 0);
+      const bool seen = i < valid && (alone ? j == i : j != i && n > 0);
       out[i * length + j] = !seen ? -INFINITY : alone || !multiplicities ? 0 : std::log(n);
     }
   }
@@ -100,15 +101,15 @@ inline Tensor lsh_oracle(const Tensor& query, const Tensor& value, const Tensor&
   for (int64_t n = 0; n < batch; ++n)
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t head = n * heads + h;
-      const int64_t counted = o.key_lengths.defined() ? o.key_lengths.data<int64_t>()[n] : length;
+      const int64_t valid = o.key_lengths.defined() ? o.key_lengths.data<int64_t>()[n] : length;
       std::vector<KeyCounts> counts =
-          count_keys(buckets.data<int32_t>() + head * rounds * length, length, counted, o);
+          key_counts(buckets.data<int32_t>() + head * rounds * length, length, valid, o);
       if (!mean) {
         for (size_t r = 1; r < counts.size(); ++r)
           for (size_t i = 0; i < counts[0].size(); ++i) counts[0][i] += counts[r][i];
       }
       for (int64_t r = 0; r < softmaxes; ++r)
-        log_weights(counts[static_cast<size_t>(r)], length, counted, multiplicities,
+        log_weights(counts[static_cast<size_t>(r)], length, valid, multiplicities,
                     weights[static_cast<size_t>(r)].data<double>() + head * length * length);
     }
   const Tensor q = permute(query, {0, 2, 1, 3}), v = permute(value, {0, 2, 1, 3});

@@ -32,7 +32,7 @@ std::vector<LstmWeights> directions_of(const std::vector<Tensor>& list, size_t f
   return directions;
 }
 
-// Runs one direction over one sequence x (frames, in), composed of small ops. Returns (frames, hidden).
+// Computes one direction of one sequence x (frames, in) from elementary ops; result (frames, hidden).
 Tensor plain_direction(const Tensor& x, const LstmWeights& w, bool reverse) {
   const int64_t frames = x.size(0), hidden = w.weight_hh.size(1);
   Tensor h = Tensor::zeros({1, hidden}, x.dtype()), c = h;
@@ -49,7 +49,7 @@ Tensor plain_direction(const Tensor& x, const LstmWeights& w, bool reverse) {
   return concat(results, 0);
 }
 
-// Runs the whole op, sequence by sequence, with zeros beyond the lengths.
+// Reference for the op: computes each sequence separately, with zeros beyond its length.
 Tensor plain_lstm(const Tensor& x, const std::vector<int64_t>& counts,
                   const std::vector<LstmWeights>& directions) {
   const int64_t frames = x.size(1), hidden = directions[0].weight_hh.size(1);

@@ -166,7 +166,7 @@ void add_products(std::vector<OpCase>& table) {
                      {x, uniform({7}, 0.5, 1.5), normal({7}, 4), normal({2, 5, 7}, 5)}});
 }
 
-// Sizes at and next to the limits of the kernels.
+// Sizes near the limits of the kernels.
 constexpr int64_t kWidths[] = {1, 31, 33, 255, 257, 1025};
 
 // Indices in [0, size): some repeated often, some absent.

@@ -61,7 +61,7 @@ TEST_CASE("results and gradients repeat to the bit") {
   }
 }
 
-// The comparison with a device.
+// Compares every op on the CPU with a device.
 TEST_CASE("cuda: every op gives the results and gradients of the CPU, and repeats to the bit") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())
@@ -97,7 +97,7 @@ TEST_CASE("an undefined required input of any op throws an error with the name o
         message = error.what();
       }
       CHECK(message.find("undefined") != std::string::npos);
-      CHECK(message.find("an undefined tensor has") == std::string::npos);  // without the name of the op
+      CHECK(message.find("an undefined tensor has") == std::string::npos);  // messages must name the op
     }
   }
 }

@@ -170,7 +170,7 @@ class FunctionFinder {
   char previous_ = '\n';
 };
 
-// Returns the first of `keys` that stands in the text as a word, or "".
+// Returns the first of `keys` that occurs in the text as a word, or "".
 std::string key_in(const std::string& text, const std::vector<std::string>& keys) {
   for (const std::string& key : keys)
     for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at + 1)) {

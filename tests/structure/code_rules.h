@@ -12,8 +12,8 @@ namespace tapeformer::test {
 // A function with a body. A lambda belongs to the function that contains it.
 struct FunctionBody {
   std::string name;
-  int line = 0;   // of the first line of the declaration
-  int lines = 0;  // from the declaration to the closing brace
+  int line = 0;   // number of the first line of the declaration
+  int lines = 0;  // number of lines from the declaration to the closing brace
 };
 
 std::vector<FunctionBody> functions_of(const std::string& code);
@@ -31,8 +31,8 @@ std::vector<StringLiteral> string_literals(const std::string& code);
 // Finds functions with more than 60 lines.
 std::vector<std::string> function_problems(const SourceFile& file);
 
-// Finds texts that contain one of `keys` ("data.limit") or an option ("--name"). Arguments of other programs,
-// which are words of their own in the code ("--sep=_"), are no options.
+// Finds texts that contain one of `keys` ("data.limit") or an option ("--name"). Ignores arguments of other
+// programs, which are separate string literals in the code ("--sep=_").
 std::vector<std::string> key_problems(const SourceFile& file, const std::vector<std::string>& keys);
 
 }  // namespace tapeformer::test

@@ -1,4 +1,4 @@
-// The devices of the op table besides the CPU.
+// Devices on which the op table is tested, in addition to the CPU.
 #pragma once
 
 #include <string>

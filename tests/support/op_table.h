@@ -1,4 +1,4 @@
-// The table of op cases. A row is a function of float64 tensors with inputs for it. The rows drive the
+// Table of op cases. A case is a function of float64 tensors together with its inputs. The table drives the
 // gradient checks, the comparison of float32 with float64, and the comparison of the CPU with a real or
 // emulated CUDA device.
 #pragma once
@@ -14,15 +14,15 @@ namespace tapeformer::test {
 struct OpCase {
   std::string name;
   std::function<Tensor(const std::vector<Tensor>&)> function;
-  std::vector<Tensor>
-      inputs;          // floating inputs are float64; indices are inputs too, so that they move to the device
+  // Floating inputs are float64. Indices are inputs, too, so that they move to the device.
+  std::vector<Tensor> inputs;
   bool large = false;  // too large for the gradient check
-  // The multiplier of the tolerance between backends in float32, for ops with long chains of sums.
+  // Factor of the tolerance between backends in float32, for ops with long chains of sums.
   double roundings = 1;
 };
 
 std::vector<OpCase> op_table();
-// Adds the rows of the attention ops.
+// Adds the cases of the attention ops.
 void add_attention(std::vector<OpCase>& table);
 
 // Returns the result of an op on a device and the gradients of its floating inputs, copied to the CPU.

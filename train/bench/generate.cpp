@@ -12,7 +12,8 @@
 namespace tapeformer {
 namespace {
 
-// Reads each weight once. Each thread reads an equal part of each tensor.
+// Returns the sum of the weights as integers, to measure the time of reading them. Each thread reads an equal
+// part of each tensor.
 uint32_t read_weights(const NamedTensors& weights) {
   const int64_t team = threads();
   std::vector<uint32_t> sums(static_cast<size_t>(team));

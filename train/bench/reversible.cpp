@@ -60,8 +60,8 @@ struct Timing {
   std::string clock;
 };
 
-// Measures training steps. Each repeat runs all models in turn, so that other load on the machine affects all
-// models.
+// Measures training steps. Each repeat runs all models in turn, so that background load affects all of them
+// equally.
 std::vector<Sample> measure(const std::vector<AutoregressiveOptions>& models, int64_t batch,
                             const Timing& timing) {
   std::vector<std::unique_ptr<Step>> steps;

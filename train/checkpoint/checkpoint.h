@@ -28,7 +28,8 @@ namespace tapeformer {
 
 using NamedTensorList = std::vector<std::pair<std::string, Tensor>>;
 
-// Names of the folder of checkpoints in a run directory, and of the config in a run or a checkpoint.
+// Name of the checkpoint folder in a run directory, and name of the config file in a run directory or a
+// checkpoint.
 inline constexpr char kCheckpoints[] = "checkpoints", kConfigFile[] = "config.toml";
 
 struct CheckpointContents {
@@ -67,7 +68,7 @@ std::optional<std::string> linked_checkpoint(const std::string& run_dir, const s
 // Returns the checkpoint folder for the path of a checkpoint or a run directory. In a run directory, this is
 // the checkpoint that `best` points to, if `prefer_best` is true and the link exists, or the target of
 // `latest`, or the newest checkpoint if there are no links. The result contains no symlinks, so it remains
-// valid when a training replaces the links.
+// valid when a training run replaces the links.
 std::string find_checkpoint(const std::string& path, bool prefer_best);
 
 // Reader of a checkpoint folder. Loading a checkpoint without checksums logs a warning.
@@ -78,8 +79,8 @@ class Checkpoint {
   const std::string& folder() const { return folder_; }
   std::string config_path() const { return path_of(kConfigFile); }
   std::string state_path() const { return path_of("state.json"); }
-  // Reads state.json and checks the type and range of each entry. Does not verify the checksum of its text,
-  // which load_model and load_optimizer do.
+  // Reads state.json and checks the type and range of each entry. Does not verify the checksum of the
+  // file; load_model() and load_optimizer() verify it.
   TrainingState state() const;
   // Verifies the checksum of config.toml, which must be a regular file.
   void check_config() const;

@@ -1,4 +1,4 @@
-// Run directory of a training in progress, locked against other processes.
+// Run directory of a training run in progress, locked against other processes.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-// Thrown if a training cannot use a run directory. Commands catch it and add the options that solve the
+// Thrown if a training run cannot use a run directory. Commands catch it and add the options that solve the
 // problem.
 class RunDirectoryError : public ConfigError {
  public:
@@ -37,10 +37,10 @@ class RunDirectory {
   // Throws RunDirectoryError if the folder is not empty.
   void require_empty() const;
 
-  // Prepares the folder for a training that continues from `step` (0: a new run). Removes unfinished files of
-  // a killed process and later records of metrics.jsonl, and writes config.toml. `evaluated`: whether `step`
-  // has been evaluated. Throws CheckpointError if a file of the run is another kind of entry, such as a link
-  // or a pipe.
+  // Prepares the folder for a training run that continues from `step` (0: a new run). Removes unfinished
+  // files of a killed process and later records of metrics.jsonl, and writes config.toml. `evaluated`:
+  // whether `step` has been evaluated. Throws CheckpointError if a file of the run is another kind of entry,
+  // such as a link or a pipe.
   void prepare(const Config& config, int64_t step, bool evaluated) const;
 
  private:

@@ -140,8 +140,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_, fields_;
 };
 
-// Returns the bytes of a tensor, or nothing if they overflow. The product of the other sizes must not
-// overflow either if a size is 0, because strides are such products.
+// Returns the size of a tensor in bytes, or nothing if it overflows. If a dimension is 0, the product of the
+// other dimensions must not overflow either, because it is used as a stride.
 std::optional<uint64_t> bytes_of(const SafetensorsFile::Entry& entry) {
   uint64_t bound = static_cast<uint64_t>(size_of(entry.dtype));
   for (const int64_t size : entry.shape)

@@ -22,7 +22,7 @@ namespace tapeformer {
 
 using Arguments = std::vector<std::string>;  // words after the name of the command
 
-inline constexpr int kStoppedBySignal = 75;  // exit status of a training that wrote a checkpoint
+inline constexpr int kStoppedBySignal = 75;  // exit status of a training run that saved a checkpoint
 
 struct Positional {
   std::string name;  // "RUN"

@@ -1,4 +1,4 @@
-// Command "tapeformer complete": completes test images of which the first part is given. The picture has a
+// Command "tapeformer complete": completes test images from their first bytes. The picture has a
 // row per image: the original, the original with its missing part in grey, and completions.
 #include <algorithm>
 #include <chrono>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint8_t kMissing = 128;
 
-// Returns the number of bytes to keep: `share` of the pixels, rounded, and at least one pixel.
+// Returns the number of bytes in the prefix. The prefix is a whole number of pixels, at least one.
 int64_t kept_bytes(const DatasetInfo& data, double share) {
   const int64_t pixels = data.height * data.width;
   const auto kept = static_cast<int64_t>(std::llround(share * static_cast<double>(pixels)));

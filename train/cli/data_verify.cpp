@@ -100,7 +100,7 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
                                  .add("good", file.problem.empty())
                                  .add("path", file.path.string()));
   try {
-    require_good(set);
+    check_set_report(set);
   } catch (const MissingSetError& error) {
     verified.problems.push_back(text_with_advice(error));
   } catch (const DataError& error) {

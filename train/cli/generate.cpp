@@ -87,8 +87,8 @@ std::vector<int64_t> integers(const Tensor& tokens) {
   return {values.begin(), values.end()};
 }
 
-// Returns the number of tokens in the prompt, which ends before the second unmasked prediction. In the copy
-// task, the prompt ends with the separator, whose position cannot be predicted.
+// Returns the number of tokens in the prefix, which ends before the second unmasked prediction. In the copy
+// task, the prefix ends with the separator, because its position cannot be predicted.
 int64_t given_tokens(const Batch& one) {
   if (!one.mask.defined()) return 1;
   const auto mask = one.mask.to_vector();

@@ -60,7 +60,7 @@ int dry_run(Trainer& trainer, const CommonOptions& common) {
   return 0;
 }
 
-// Returns the results of a training.
+// Returns the results of a training run.
 Report report_of(const TrainResult& result, const std::string& run_dir) {
   Report report;
   report.add("run_dir", run_dir)

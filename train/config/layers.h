@@ -21,7 +21,7 @@ struct ConfigFiles {
 // `problems`. Returns no files if the path is empty.
 ConfigFiles read_config_files(const std::string& path, std::vector<ConfigProblem>& problems);
 
-// Applies layers to a Config, except their tables [attention].
+// Applies layers to a Config. Ignores their [attention] tables, which apply_attention() handles.
 class LayerApplier {
  public:
   // The arguments must outlive the applier. Problems of the settings are appended to `problems`.
@@ -46,7 +46,7 @@ class LayerApplier {
   std::map<std::string, ConfigPosition> positions_;
 };
 
-// Sets config.attention to the options of the kind in model.attention, from the tables [attention] of all
+// Sets config.attention to the options of the kind in model.attention, from the [attention] tables of all
 // layers. The table of a layer belongs to the kind at this layer: the last kind that this layer or an earlier
 // layer sets, otherwise the first kind that a later layer sets, otherwise the default kind. Tables of other
 // kinds than the final kind are checked and have no effect.

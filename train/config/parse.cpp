@@ -26,8 +26,8 @@ std::string shorten(const std::string& text) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-// A file and the marks that rename_duplicate inserted into its text. Positions refer to the text without
-// marks.
+// A file and the marks that rename_duplicate inserted into its text. Positions refer to
+// the text before the insertion.
 struct Source {
   struct Mark {
     int64_t line, column, length;

@@ -1,4 +1,4 @@
-// Checks that a training has not diverged.
+// Checks that a training run has not diverged.
 #pragma once
 
 #include <string>

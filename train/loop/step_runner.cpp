@@ -39,7 +39,7 @@ std::optional<StepLayout> StepRunner::fetch_batches(bool with_dropout) {
   return capturable ? std::optional(layout) : std::nullopt;
 }
 
-// Returns the weight of each micro-batch in the loss of the step. With these weights, the gradient equals the
+// Returns the weight of each micro-batch in the loss of the step, so that the gradient equals the
 // gradient of one batch with all examples. Copies the weights to `device_weights_`, where a captured graph
 // reads them.
 std::vector<double> StepRunner::batch_weights() {

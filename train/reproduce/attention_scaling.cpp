@@ -1,7 +1,7 @@
 // Time and memory per sequence of attention kinds at doubling lengths, forward and backward: "Transformers
 // are RNNs" (Katharopoulos et al. 2020), figure 1, and "Reformer" (Kitaev et al. 2020), figure 5. LSH
-// attention uses the form of "Reformer" with chunks of 64. The baselines lsh-1 and lsh-4 of the first paper
-// use other chunk lengths.
+// attention is configured as in Reformer, with chunks of 64. The baselines lsh-1 and lsh-4 of the first paper
+// have other chunks.
 #include <algorithm>
 #include <cmath>
 

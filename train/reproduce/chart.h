@@ -19,7 +19,7 @@ struct Axis {
 
 struct Series {
   std::string name;
-  std::vector<std::pair<double, double>> points;  // (x, y), in the order of the line
+  std::vector<std::pair<double, double>> points;  // (x, y), connected in this order
   bool expected = false;                          // draw a thin dotted line without markers
   // Half the length of the error bar of each point on the y axis, such as a standard deviation. Points have
   // no bar if the list is empty, or if the value is 0 or not finite.

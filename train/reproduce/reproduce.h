@@ -1,5 +1,5 @@
-// Reproductions of tables and figures of papers. Each trains or measures what the table or figure shows,
-// writes files (CSV, SVG) and reports the results, beside the published numbers if there are any. To add a
+// Reproductions of tables and figures of papers. Each reproduction trains or measures models, writes files
+// (CSV, SVG) and reports its results together with the published numbers, if there are any. To add a
 // reproduction, write its file, declare it here, and list it in reproductions() and in CMakeLists.txt.
 #pragma once
 
@@ -25,9 +25,10 @@ struct ReproductionOptions {
   std::filesystem::path out;      // existing folder for runs and files
   Device device = kCpu;           // device of all trainings, evaluations and measurements
   DataAccess data = {""};
-  bool quiet = false;              // no progress
-  ConfigOverrides overrides = {};  // for all configs; read_settings moves measure.* from `sets` to `measure`
-  OptionValues measure = {};       // values of Reproduction::measure
+  bool quiet = false;  // no progress
+  ConfigOverrides overrides =
+      {};  // overrides of all configs; read_settings moves measure.* from `sets` to `measure`
+  OptionValues measure = {};  // values of Reproduction::measure
 
   uint64_t seed(uint64_t fallback) const {
     return static_cast<uint64_t>(overrides.seed.value_or(static_cast<int64_t>(fallback)));
@@ -75,8 +76,8 @@ struct Training {
 // Throws ConfigError for a setting of the command line that has no effect in any of the trainings.
 void check_settings(const ReproductionOptions& options, const std::vector<Training>& trainings);
 
-// Returns the config of a training, with `settings` applied last. Ignores settings of the command line for
-// keys that have no effect in this config.
+// Returns the config of a training run, with `settings` applied last. Ignores settings of the command line
+// for keys that have no effect in this config.
 Config config_of(const ReproductionOptions& options, const Training& training,
                  const std::vector<std::string>& settings = {});
 
@@ -88,7 +89,8 @@ struct FinishedRun {
   double seconds = 0;  // training time
 };
 
-// Thrown if a signal stopped a training, which wrote a checkpoint, or the evaluation of a finished run.
+// Thrown if a signal stopped a training run, which then saved a checkpoint, or the evaluation of a finished
+// run.
 struct StoppedBySignal {};
 
 // Trains in the folder options.out / training.name. Resumes the run of an earlier call. Does not train if the

@@ -22,7 +22,7 @@ struct PublishedRow {
 constexpr std::array<PublishedRow, 4> kRows = {
     {{"bilstm", 10.94, 1047}, {"softmax", 5.12, 2711}, {"lsh-4", 9.33, 2250}, {"linear", 8.08, 824}}};
 
-// Sizes for two cores. All models have the same optimizer, schedule and batches.
+// Settings for a short run on two CPU cores. All models have the same optimizer, schedule and batches.
 const std::vector<std::string> kSmokeSpeech = {
     "data.max_frames=3000", "model.subsampling=2",      "model.dropout=0.1", "train.epochs=8",
     "optimizer.kind=adam",  "optimizer.lr=2e-3",        "train.keep_last=1", "optimizer.clip_norm=1",
@@ -40,8 +40,8 @@ std::vector<std::string> speech_settings(const std::string& name, bool paper) {
   return all;
 }
 
-// Figures of the epochs of a training. Models are compared by processor time, because the models are trained
-// one after another and wall-clock time depends on other load on the machine.
+// Measurements of each epoch of a training run. Models are compared by processor time, because the models are
+// trained one after another and wall-clock time depends on other load on the machine.
 struct LearningCurve {
   std::vector<double> epoch_seconds, epoch_cpu_seconds;
   std::vector<std::pair<double, double>> per_by_epoch, per_by_time;  // time: processor seconds of training
@@ -111,7 +111,7 @@ std::vector<Training> trainings_of(const ReproductionOptions& options) {
 }
 
 struct ModelResult {
-  Config config;  // config of the training, including the data set
+  Config config;  // config of the training run, with the data set
   SpeechEvaluation test;
   LearningCurve curve;
 

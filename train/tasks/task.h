@@ -1,8 +1,8 @@
 // Interface between the Trainer and a kind of model: batches, losses and evaluations. Optimizer, schedule,
 // checkpoints, resume, metrics and signals belong to the Trainer and are the same for all tasks.
 //
-// A batch is a function of the config and its number. A checkpoint therefore contains no state of the data: a
-// resumed run continues with the next number.
+// A batch depends only on the config and the batch number. A checkpoint therefore contains no data loader
+// state: a resumed run continues with the next batch number.
 #pragma once
 
 #include <compare>

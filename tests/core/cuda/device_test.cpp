@@ -10,7 +10,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Calls f(device), or prints why there is no device.
+// Calls f(device), or prints the reason why there is no device.
 template <class F>
 void on_other_devices(F&& f) {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());

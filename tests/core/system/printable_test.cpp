@@ -16,8 +16,8 @@ TEST_CASE("printable escapes control characters and keeps all other text") {
 
 TEST_CASE("printable escapes the bytes of invalid UTF-8 one by one") {
   CHECK(printable("\x9b\xff") == "\\x9b\\xff");
-  CHECK(printable("\xc3") == "\\xc3");                             // cut
-  CHECK(printable("\xc3(") == "\\xc3(");                           // no continuation
+  CHECK(printable("\xc3") == "\\xc3");                             // truncated sequence
+  CHECK(printable("\xc3(") == "\\xc3(");                           // missing continuation byte
   CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");                    // overlong
   CHECK(printable("\xe0\x80\xaf") == "\\xe0\\x80\\xaf");           // overlong
   CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");           // a surrogate

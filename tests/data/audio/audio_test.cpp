@@ -24,7 +24,7 @@ std::vector<float> tone(int64_t count, double frequency, double rate) {
   return samples;
 }
 
-// Returns frames of `channels` interleaved samples.
+// Writes frames of `channels` interleaved samples.
 void write_sound(const std::filesystem::path& path, int format, const std::vector<float>& samples, int rate,
                  int channels = 1) {
   SF_INFO info{};

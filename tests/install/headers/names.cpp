@@ -1,5 +1,5 @@
-// Names of the package beside names of the standard library. Functions of tensors are overloads of functions
-// of numbers.
+// Checks that the package can be used together with `using namespace std`: functions on tensors and functions
+// on numbers with equal names are overloads.
 #include <tapeformer/tapeformer.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ Tensor of_tensors(const Tensor& x) {
   return exp(x) + log(x) + sqrt(x) + tanh(x) + max(x, 0) + div(x, x);
 }
 
-// Functions of a user program with the same names as functions of the package.
+// Functions of the program whose names also exist in the package.
 bool check(bool condition) {
   return condition;
 }

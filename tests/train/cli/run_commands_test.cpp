@@ -103,7 +103,7 @@ TEST_CASE("a run is found by its folder, its checkpoints folder and a checkpoint
   const double best = bits({run.string(), "--checkpoint", "best"});
   CHECK(best != latest);
   CHECK(bits({run.string(), "--checkpoint=step-00000001"}) == best);
-  fs::remove(run / "checkpoints" / "latest");  // as in a copy without symlinks
+  fs::remove(run / "checkpoints" / "latest");  // as in a copy of the run directory without symlinks
   CHECK(bits({run.string()}) == latest);
 
   const auto absent = run_program({"eval", run.string(), "--checkpoint", "step-00000009"});

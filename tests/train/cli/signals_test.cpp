@@ -1,4 +1,5 @@
-// SIGTERM and SIGINT: a training exits with status 75 and a checkpoint, other commands with status 130.
+// Tests of SIGTERM and SIGINT: `train` saves a checkpoint and exits with status 75; other commands exit with
+// status 130.
 #include <doctest/doctest.h>
 
 #include <chrono>

@@ -97,7 +97,7 @@ class SpeechTask final : public Task {
         first, last);
   }
 
-  // Returns nothing, because the launches depend on the lengths of the utterances.
+  // Returns no layout, because a graph cannot be reused for utterances of other lengths.
   std::optional<BatchLayout> fetch(int64_t number, int64_t slot) override {
     auto next = prefetch_->next();
     check(next.has_value(), "speech", "no batch for step ", number);
