@@ -246,7 +246,7 @@ void backward_node(Tape& tape, int64_t id, bool retain) {
 
 // Runs backward from node `last` down to the floor. If a gradient function throws, clears all pending
 // gradients and rethrows the exception.
-void sweep(Tape& tape, int64_t last, bool retain) {
+void run_backward(Tape& tape, int64_t last, bool retain) {
   const int64_t floor = tape.floor;
   std::exception_ptr failure;
   for (int64_t id = last; id >= std::max(floor, tape.begin()); --id) {

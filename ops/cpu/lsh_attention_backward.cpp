@@ -228,7 +228,7 @@ class LshBackward : public LshWindow<T> {
       return;
     }
     // A score may exceed the log-sum-exp by the logarithm of the multiplicity, which is at most 2 rounds.
-    const T most = static_cast<T>(2 * s_.rounds);
+    const T max_multiplicity = static_cast<T>(2 * s_.rounds);
     this->find_cells(i);
     pass(log_sum + std::log(max_multiplicity), [&](const Half& half, int64_t j, Vector<T> p) {
       return max_multiplicity * p / this->multiplicities(half, j);

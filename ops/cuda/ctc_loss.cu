@@ -93,7 +93,7 @@ __device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t 
                        : log_sum(before[s], before[s - 1], before[s - 2] + u.skip(s)) +
                              (u.emission(t, s) - shift);
       row[s] = value;
-      mine = Larger::apply(mine, value);
+      largest = Larger::apply(largest, value);
     }
     shifts += static_cast<double>(shift);
     shift = alternating_block_max(largest, t);
@@ -124,7 +124,7 @@ __device__ void backward(const Utterance<T>& u, T* alpha, T* beta, int64_t row_s
         next = own + u.emission(t, s);
       }
       row[s] = next;
-      mine = Larger::apply(mine, next);
+      largest = Larger::apply(largest, next);
     }
     shift = alternating_block_max(largest, t);
   }

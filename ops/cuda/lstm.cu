@@ -110,7 +110,7 @@ __global__ void unpack_kernel(Packing p, const T* packed, int64_t in, T* gx) {
 
 template <class T>
 struct ForwardStep {
-  int64_t step, there;
+  int64_t step, active;
   const T* bias[2];    // bias of the recurrent product
   const T* recurrent;  // (directions, batch, 4 hidden) U h', or null at the first step
   T *gates, *cells;    // (directions, rows, …)

@@ -27,9 +27,9 @@ class NarrowRow {
     return warp_reduce<Plus>(total);
   }
   __device__ T largest() const {
-    T most = -INFINITY;
-    for_each([&](T value, int) { most = Larger::apply(most, value); });
-    return warp_reduce<Larger>(most);
+    T maximum = -INFINITY;
+    for_each([&](T value, int) { maximum = Larger::apply(maximum, value); });
+    return warp_reduce<Larger>(maximum);
   }
   // Sets each element of `to` to f(value, column).
   template <class F>
@@ -59,9 +59,9 @@ class WideRow {
     return block_sum(total);
   }
   __device__ T largest() const {
-    T most = -INFINITY;
-    for_each([&](T value, int64_t) { most = Larger::apply(most, value); });
-    return block_max(most);
+    T maximum = -INFINITY;
+    for_each([&](T value, int64_t) { maximum = Larger::apply(maximum, value); });
+    return block_max(maximum);
   }
   template <class F>
   __device__ void store(T* to, F&& f) const {
