@@ -15,8 +15,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGradientRows =
-    2 * kBlockRows;                 // rows whose gradient stays in the cache between two products
+// Number of rows whose gradient stays in the cache between two products.
+constexpr int64_t kGradientRows = 2 * kBlockRows;
 constexpr int64_t kMaxParts = 8;    // partial weight gradients, each as large as w
 constexpr int64_t kGrainRows = 32;  // minimum number of rows per thread
 constexpr int64_t kFewRows = 4;

@@ -19,7 +19,8 @@ struct List {
   int count;
 };
 
-// Calls f(list, index of the first array in the list) for lists that together hold all arrays.
+// Splits the arrays into lists of at most kListed arrays. Calls f(list, index of the first array in the list)
+// for each list.
 template <class T, class F>
 void for_lists(const ParameterArrays<T>* all, int64_t count, F&& f) {
   for (int64_t first = 0; first < count; first += kListed) {

@@ -119,7 +119,7 @@ struct TrainConfig {
   double epochs = 0;
   int64_t accumulate = 1;
   int64_t eval_every = 0;        // 0: only at the end
-  int64_t eval_epochs = 0;       // 0: only by eval_every
+  int64_t eval_epochs = 0;       // 0: no evaluation by epoch
   int64_t checkpoint_every = 0;  // 0: only at the end
   int64_t log_every = 10;
   int64_t keep_last = 3;

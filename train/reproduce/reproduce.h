@@ -26,8 +26,8 @@ struct ReproductionOptions {
   Device device = kCpu;           // device of all trainings, evaluations and measurements
   DataAccess data = {""};
   bool quiet = false;  // no progress
-  ConfigOverrides overrides =
-      {};  // overrides of all configs; read_settings moves measure.* from `sets` to `measure`
+  // Overrides of all configs. read_settings() moves measure.* from `sets` to `measure`.
+  ConfigOverrides overrides = {};
   OptionValues measure = {};  // values of Reproduction::measure
 
   uint64_t seed(uint64_t fallback) const {
