@@ -10,8 +10,9 @@
 namespace tapeformer {
 
 struct GradcheckResult {
-  double relative_error =
-      0;  // maximum of max |analytic - numeric| / max(|analytic|, |numeric|, 1e-8) over inputs
+  // Maximum over inputs of max |analytic - numeric| / max(|analytic|, |numeric|, 1e-8). Numerator and
+  // denominator are maxima over the elements of the input.
+  double relative_error = 0;
   int worst_input = -1;
   std::string message;  // empty if the check ran
 };

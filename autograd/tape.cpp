@@ -246,7 +246,7 @@ void backward_node(Tape& tape, int64_t id, bool retain) {
 
 // Runs backward from node `last` down to the floor. If a gradient function throws, clears all pending
 // gradients and rethrows the exception.
-void sweep(Tape& tape, int64_t last, bool retain) {
+void run_backward(Tape& tape, int64_t last, bool retain) {
   const int64_t floor = tape.floor;
   std::exception_ptr failure;
   for (int64_t id = last; id >= std::max(floor, tape.begin()); --id) {
@@ -326,7 +326,7 @@ void backward(const Tensor& result, const Tensor& cotangent, BackwardOptions opt
   check(!tape[entry->node].freed, "backward", "an earlier backward() freed the recorded ops of this result",
         kRetainAdvice);
   tape.deliver(entry->node, std::move(seed));
-  sweep(tape, entry->node, options.retain);
+  run_backward(tape, entry->node, options.retain);
 }
 
 namespace tape {

@@ -102,7 +102,8 @@ function(tapeformer_cuda_sources)
   endif()
 endfunction()
 
-# The same for small files. nvcc compiles them as one file, because most of their compile time goes into headers.
+# Same as tapeformer_cuda_sources for small files. nvcc compiles them as one file, because headers dominate the
+# compile time of each file.
 function(tapeformer_cuda_sources_together name)
   if(NOT tapeformer_cuda_mode STREQUAL DEVICE)
     tapeformer_cuda_sources(${ARGN})

@@ -10,15 +10,15 @@ namespace tapeformer {
 // by themselves.
 void synchronize(Device device);
 
-// How a CUDA device computes products of float32 matrices.
+// Precision of products of float32 matrices on a CUDA device.
 enum class Precision : unsigned char {
   float32,
   tf32,      // operands are rounded to 10 mantissa bits
   bfloat16,  // linear layers round operands to bfloat16, and models store activations in bfloat16
 };
-// Sets the precision of a device for all later ops; sums are in float32 in every case. The default is
-// float32. Throws DeviceError for the CPU and another precision than float32. Do not call it while another
-// thread uses the device.
+// Sets the precision of a device for all later ops. The default is float32. Sums are in float32 in every
+// case. Throws DeviceError for the CPU if the precision is not float32. Do not call it while another thread
+// uses the device.
 void set_precision(Device device, Precision precision);
 // Returns the precision of a device.
 Precision precision(Device device);

@@ -6,7 +6,7 @@
 namespace tapeformer {
 namespace {
 
-// Levenshtein distance by the two-row recurrence.
+// Returns the Levenshtein distance, computed by the two-row recurrence.
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

@@ -11,10 +11,10 @@ namespace tapeformer {
 TAPEFORMER_FOR_EACH_BACKEND(
 
     void fill_zero(Backend, void* data, int64_t bytes);
-    // to = from, both of the same shape. Converts the dtype.
+    // Copies `from` to `to`, both of the same shape, and converts the dtype.
     void copy_elements(Backend, const Tensor& to, const Tensor& from);
     void fill_elements(Backend, const Tensor& to, double value);
-    // to += scale * from, both of the same shape and floating dtype.
+    // Computes to += scale * from. Both have the same shape and floating dtype.
     void add_elements(Backend, const Tensor& to, const Tensor& from, double scale);
 
 )

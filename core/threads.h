@@ -37,7 +37,7 @@ inline void acquire() {}
 #endif
 }  // namespace region_order
 
-// The number of ranges per thread in parallel_for.
+// Number of ranges per thread in parallel_for.
 inline constexpr int64_t kRangesOfThread = 4;
 
 // Calls f(begin, end) on disjoint ranges that cover [0, n), in parallel if n exceeds `grain`. The ranges

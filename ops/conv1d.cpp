@@ -66,7 +66,7 @@ void for_groups(const Sizes& s, int64_t stride, F&& f) {
   for (int64_t k = 0; k < s.kernel; k += stride) f(k * s.in, std::min(stride, s.kernel - k) * s.in);
 }
 
-// y (batch, steps, out) += rows weightᵀ
+// Computes y (batch, steps, out) += rows weightᵀ.
 template <class T, class Backend>
 void add_products(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& weight, int64_t stride,
                   const Tensor& y) {
@@ -86,7 +86,7 @@ void add_products(Backend backend, const Sizes& s, const Tensor& padded, const T
   });
 }
 
-// gw (out, kernel * in) = Σ_b g_bᵀ rows_b, in the order of the sequences.
+// Computes gw (out, kernel * in) = Σ_b g_bᵀ rows_b, summed in the order of the batch.
 template <class T, class Backend>
 void weight_gradient(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& g, int64_t stride,
                      const Tensor& gw) {
@@ -108,7 +108,7 @@ void weight_gradient(Backend backend, const Sizes& s, const Tensor& padded, cons
   });
 }
 
-// gpadded += Σ of g weight over the groups. Within one group the rows do not overlap, so each frame receives
+// Adds g weight of each group to gpadded. Within one group the rows do not overlap, so each frame receives
 // one term per group.
 template <class T, class Backend>
 void padded_gradient(Backend backend, const Sizes& s, const Tensor& weight, const Tensor& g, int64_t stride,

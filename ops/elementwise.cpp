@@ -73,7 +73,7 @@ Tensor apply_mask(const Tensor& x_any, const DropoutMask& mask) {
 
 }  // namespace
 
-// The gradient of a sum is passed on without a copy.
+// The inputs of a sum receive its gradient without a copy.
 Tensor add(const Tensor& a, const Tensor& b) {
   check_defined("add", "a", a, "b", b);
   if (!(a.shape() == b.shape())) {

@@ -29,7 +29,7 @@ Tensor gather_any(const Tensor& x_any, const Tensor& index, const IndexShape& sh
   return y;
 }
 
-// target += source at the index
+// Adds source to target at the index.
 void scatter_into(const Tensor& target, const Tensor& source_any, const Tensor& index,
                   const IndexShape& shape) {
   const Tensor source = dense(source_any);

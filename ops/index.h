@@ -5,8 +5,8 @@
 
 namespace tapeformer {
 
-// Returns the rows of table (rows, dim) at an integer index (…); result (…, dim). The gradient is a dense
-// table.
+// Returns the rows of table (rows, dim) at the indices in index (…); result (…, dim). The gradient of table
+// is dense.
 Tensor embedding(const Tensor& table, const Tensor& index);
 // Returns result[i…] = x[…, index[i…], …] along one dimension. index has the rank of x and its sizes in the
 // other dimensions.

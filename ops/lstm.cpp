@@ -51,8 +51,8 @@ void check_arguments(const Tensor& input, const std::vector<LstmWeights>& direct
   for (const LstmWeights& w : directions) check_weights(w, input, directions[0].weight_hh.size(1));
 }
 
-// Allocates the gradients of the weights that need one. The two biases of a direction share one array until
-// share_bias_gradients().
+// Allocates the gradients of the weights that require one. The two biases of a direction share one array,
+// which share_bias_gradients() copies.
 template <class T>
 std::array<LstmGradient<T>, 2> gradient_targets(const std::vector<Tensor>& weights, Needs needs,
                                                 Gradients& gradients) {

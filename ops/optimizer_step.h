@@ -14,8 +14,8 @@ struct ParameterSlot {
   Tensor parameter, gradient, first, second;  // `second` is undefined for SGD
 };
 
-// A rule in the memory of the device, as a uint8 tensor. A CUDA graph uses the rule that is written there
-// before each launch.
+// Returns the rule as a uint8 tensor in device memory. set_rule() replaces it before each launch of a CUDA
+// graph.
 Tensor rule_on(Device device, const StepRule& rule);
 void set_rule(const Tensor& memory, const StepRule& rule);
 

@@ -6,16 +6,17 @@
 
 namespace tapeformer {
 
-// Return the sum of all elements with shape (), of one dimension, or of the dimensions that broadcasting from
-// `shape` added.
+// Returns the sum of all elements, a tensor of shape ().
 Tensor sum(const Tensor& x);
+// Returns the sum over one dimension.
 Tensor sum(const Tensor& x, int dim, bool keep_dim = false);
+// Sums x to `shape`, over the dimensions in which broadcasting `shape` to the shape of x repeats elements.
 Tensor sum_to(const Tensor& x, const Shape& shape);
-// Return the arithmetic mean, or NaN for no elements.
+// Returns the arithmetic mean of all elements or over one dimension, or NaN if there are no elements.
 Tensor mean(const Tensor& x);
 Tensor mean(const Tensor& x, int dim, bool keep_dim = false);
-// Returns the largest element of one dimension, or NaN if the dimension holds NaN. The gradient goes to the
-// first of equal elements. Throws ShapeError if the dimension is empty.
+// Returns the largest element along one dimension, or NaN if the dimension holds NaN. If several elements are
+// equal, the gradient goes to the first. Throws ShapeError if the dimension is empty.
 Tensor max(const Tensor& x, int dim, bool keep_dim = false);
 // Returns the int64 index of the first largest element of the last dimension, or of its first NaN. The result
 // has no gradient.

@@ -7,7 +7,7 @@
 namespace tapeformer {
 
 struct SoftmaxAttentionOptions {
-  bool causal = false;  // query i sees keys up to i + key_length - query_length
+  bool causal = false;  // query i attends to keys up to i + key_length - query_length
   // (batch,) int64 in [0, key_length]; later keys are masked. Undefined: no key is masked.
   Tensor key_lengths = {};
   double scale = 0;                  // scale of the scores; 0: 1 / sqrt(dim)
@@ -18,9 +18,9 @@ struct SoftmaxAttentionOptions {
 // q (batch, query_length, heads, dim), k (batch, key_length, heads, dim), v (batch, key_length, heads,
 // value_dim), all float32 or float64, on CUDA also bfloat16; result (batch, query_length, heads, value_dim),
 // contiguous. Inputs are read through their strides and are copied only if the last dimension is not
-// contiguous. A query that sees no key has result 0. The op processes blocks with an online softmax (Dao et
-// al. 2022, "FlashAttention"), so memory is linear in the lengths; backward() recomputes the scores. Throws
-// ShapeError.
+// contiguous. The result of a query without visible keys is 0. The op processes blocks with an online softmax
+// (Dao et al. 2022, "FlashAttention"), so memory is linear in the lengths; backward() recomputes the scores.
+// Throws ShapeError.
 Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const SoftmaxAttentionOptions& options = {});
 

@@ -30,10 +30,10 @@ DatasetOptions dataset_options(const Config& config, const std::string& split, c
   return options;
 }
 
-// The config keys of the options of models.
+// Maps a model option to its config key.
 struct OptionKey {
   const char *option, *key;
-  const char* expected = "";  // the value of the key, if it differs from the value of the option
+  const char* expected = "";  // text for the expected value, if the key and the option differ in values
 };
 constexpr OptionKey kOptionKeys[] = {
     {"attention", "model.attention"},     {"attention_dropout", "model.attention_dropout"},

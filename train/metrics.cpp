@@ -99,13 +99,13 @@ std::vector<MetricRecord> read_metrics(const std::string& path) {
   return records;
 }
 
-double metric_number(const MetricRecord& record, const std::string& field, double missing) {
+double metric_number(const MetricRecord& record, const std::string& field, double fallback) {
   for (const auto& [name, value] : record) {
     if (name != field) continue;
     if (auto integer = std::get_if<int64_t>(&value)) return static_cast<double>(*integer);
     if (auto number = std::get_if<double>(&value)) return *number;
   }
-  return missing;
+  return fallback;
 }
 
 }  // namespace tapeformer

@@ -49,7 +49,7 @@ void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated);
 // still write it. Throws FileError, and DataError with the line number if a line is not a flat JSON object.
 std::vector<MetricRecord> read_metrics(const std::string& path);
 
-// Returns the value of a field, or `missing` if there is no such field or it is a string.
-double metric_number(const MetricRecord& record, const std::string& field, double missing);
+// Returns the value of a field, or `fallback` if the field is missing or is a string.
+double metric_number(const MetricRecord& record, const std::string& field, double fallback);
 
 }  // namespace tapeformer

@@ -29,8 +29,9 @@ class Optimizer {
   // - adamw: Loshchilov & Hutter 2019, with decoupled weight decay.
   // - sgd: momentum, with L2 weight decay.
   Tensor step(double lr, double gradient_scale = 1);
-  // The two parts of step(). prepare() copies the coefficients of the step to the device. apply() reads them
-  // there, so it can be captured as a CUDA graph and replayed with other coefficients.
+  // prepare() and apply() are the two parts of step(). prepare() copies the coefficients of the step to the
+  // device. apply() reads them on the device, so it can be captured as a CUDA graph and replayed with other
+  // coefficients.
   void prepare(double lr);
   Tensor apply(double gradient_scale = 1);
   int64_t steps() const { return steps_; }

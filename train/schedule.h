@@ -20,7 +20,7 @@ class Schedule {
  public:
   Schedule(const ScheduleConfig& config, int64_t total_steps) : config_(config), total_(total_steps) {}
 
-  // Returns the factor of a step, counted from 0.
+  // Returns the factor of step `step`, counted from 0.
   double factor(int64_t step) const;
   // Updates a plateau schedule with the loss of an evaluation.
   void observe(double loss);

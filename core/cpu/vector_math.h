@@ -38,7 +38,7 @@ struct IntegerOf<cpu::Vector<float>> {
 template <class V>
 using Integer = typename IntegerOf<V>::type;
 
-// c0 + x (c1 + x (c2 + …))
+// Returns c0 + x (c1 + x (c2 + …)).
 template <class V>
 [[gnu::always_inline]] inline float polynomial(V, float c) {
   return c;
@@ -48,7 +48,7 @@ template <class V, class... Rest>
   return polynomial(x, rest...) * x + c;
 }
 
-// 2^n for -127 < n < 128.
+// Returns 2^n for -127 < n < 128.
 template <class V>
 [[gnu::always_inline]] inline V power_of_two(Integer<V> n) {
   return std::bit_cast<V>((n + 127) << 23);
@@ -130,7 +130,7 @@ template <class V>
   return y * std::bit_cast<V>(std::bit_cast<cpu::Vector<uint32_t>>(shifted) << 23);
 }
 
-// exp(x) - 1, accurate around 0.
+// Returns exp(x) - 1, accurate around 0.
 [[gnu::always_inline]] inline float expm1(float x) {
   const auto [r, square_term, n] = detail::reduce_exponent(x);
   const int32_t half = n >> 1;
@@ -146,7 +146,7 @@ template <class V>
   return detail::with_log_limits(y, x);
 }
 
-// log(1 + x), accurate around 0.
+// Returns log(1 + x), accurate around 0.
 [[gnu::always_inline]] inline float log1p(float x) {
   const float w = 1.0f + x;
   const float lost = std::fabs(x) > 1.0f ? 1.0f - (w - x) : x - (w - 1.0f);
@@ -154,14 +154,14 @@ template <class V>
   return x == 0.0f ? x : y;
 }
 
-// log(1 + exp(x)); -softplus(-x) is the log of the sigmoid.
+// Returns log(1 + exp(x)). -softplus(-x) is the logarithm of the sigmoid.
 [[gnu::always_inline]] inline float softplus(float x) {
   const float e = exp(-std::fabs(x));
   const float w = 1.0f + e;
   return (x < 0.0f ? 0.0f : x) + detail::log_of_normal(w, e - (w - 1.0f));
 }
 
-// 1 / (1 + exp(-x))
+// Returns 1 / (1 + exp(-x)).
 [[gnu::always_inline]] inline float sigmoid(float x) {
   const float e = exp(-std::fabs(x));
   return (x < 0.0f ? e : 1.0f) / (1.0f + e);

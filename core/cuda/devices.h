@@ -21,11 +21,12 @@ std::vector<DeviceInfo> devices();
 // Returns the reason why a device cannot be used: no driver, no such device, or no kernels for its
 // architecture. Returns "" if the device can be used.
 std::string problem_with(int index);
-// Return the CUDA version of the driver and of the toolkit. The driver's version is "none" without a driver.
+// Return the CUDA versions of the driver and of the toolkit. driver_version() returns "none" if there is no
+// driver.
 std::string driver_version();
 std::string toolkit_version();
-// Returns the architectures that the kernels are compiled for, such as "90a" and "100". A number alone also
-// stands for its PTX.
+// Returns the architectures that the kernels are compiled for, such as "90a" and "100". A name without a
+// suffix, such as "100", includes PTX.
 std::vector<std::string> compiled_architectures();
 
 }  // namespace tapeformer::cuda

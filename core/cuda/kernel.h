@@ -77,7 +77,7 @@ struct DeviceMath {
   __device__ static T erf(T x) {
     return std::erf(x);
   }
-  // log(1 + exp(x))
+  // Returns log(1 + exp(x)).
   template <class T>
   __device__ static T softplus(T x) {
     return (x < 0 ? T{0} : x) + std::log1p(std::exp(-std::fabs(x)));
@@ -180,8 +180,8 @@ struct DropoutFactors {
     if (threshold == 0) return scale;
     return stream.now().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
-  // Returns 8 bits that say whether elements 8 * group to 8 * group + 7 are kept. The elements include the
-  // offset.
+  // Returns 8 bits, one per element from 8 * group to 8 * group + 7: 1 if the element is kept. The indices
+  // include `offset`.
   __device__ uint8_t kept(int64_t group) const {
     const PhiloxBlock bits = stream.now().block(static_cast<uint64_t>(group));
     unsigned kept = 0;

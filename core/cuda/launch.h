@@ -10,7 +10,7 @@
 
 namespace tapeformer::cuda {
 
-// The blocks and threads of a launch, and the bytes of its dynamic shared memory (dynamic_shared<T>() in the
+// Grid and block sizes of a launch, and the bytes of its dynamic shared memory (dynamic_shared<T>() in the
 // kernel).
 struct Launch {
   dim3 grid, block;

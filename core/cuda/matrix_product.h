@@ -37,8 +37,8 @@ __device__ inline float second_of_pair(uint32_t pair) {
 struct LeftFragment {
   uint32_t pairs[4];
 };
-// The part of the right operand in one lane: the pairs of adjacent elements of column lane / 4 that begin in
-// rows 2 (lane % 4) and 2 (lane % 4) + 8.
+// Elements of the right operand in one lane: two pairs of adjacent elements of column lane / 4. The pairs
+// begin in rows 2 (lane % 4) and 2 (lane % 4) + 8.
 struct RightFragment {
   uint32_t pairs[2];
 };

@@ -43,7 +43,7 @@ void enter_stack([[maybe_unused]] void* kept, [[maybe_unused]] const void** left
 #endif
 }
 
-// The stacks of one OpenMP thread, which its next blocks reuse.
+// Fiber stacks of one OpenMP thread, which the blocks of the thread reuse.
 class StackPool {
  public:
   ~StackPool() {
@@ -252,8 +252,8 @@ const LaneValues& Block::exchange(uint32_t mask, const void* value, size_t bytes
   return values;
 }
 
-// Warp operations do not wait for lanes that have left the kernel. __syncthreads waits for them here; CUDA
-// leaves this undefined.
+// Warp operations do not wait for lanes that have left the kernel. __syncthreads waits for all threads of the
+// block, so it fails if a thread has left; in CUDA, the behaviour is undefined.
 void Block::finish_thread(int thread) {
   ++finished_;
   Warp& warp = warps_[static_cast<size_t>(thread / 32)];

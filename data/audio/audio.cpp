@@ -21,7 +21,7 @@ constexpr size_t kMaxOggPageBytes = 65307;
 constexpr sf_count_t kBlockFrames = 1 << 16;
 constexpr int64_t kBlocksPerSecond = 50;  // blocks per second of an AudioStream
 // Programs that write a WAV to a pipe do not know its length and write a length of about 2 GiB or more.
-constexpr int64_t kUnknownFrames = int64_t{1} << 26;  // frames of up to 32 bytes
+constexpr int64_t kUnknownFrames = int64_t{1} << 26;  // 2 GiB at 32 bytes per frame
 constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;
 
 using Sound = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;

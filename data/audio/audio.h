@@ -3,7 +3,7 @@
 //
 // Throws DataError with the path if the file is missing, is not audio, has an unsupported container or
 // compression, or is truncated. Also throws DataError for a recording without samples, with several channels
-// and no chosen channel, with another rate than requested, or above the maximum length.
+// and no chosen channel, with a rate other than the requested rate, or above the maximum length.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +32,10 @@ struct Audio {
 struct AudioOptions {
   std::optional<int64_t> channel = {};  // from 0; required for recordings with several channels
   int64_t rate = 0;                     // requested samples per second; 0: the rate of the file
-  bool resample = false;                // converts recordings of another rate; otherwise they are errors
-  int64_t first = 0;                    // first sample to read, at the rate of the file
-  std::optional<int64_t> last = {};     // end of the samples to read; std::nullopt: end of the file
-  double max_seconds = 0;               // maximum length after `first`; 0: no limit
+  bool resample = false;  // resamples recordings with other rates; false: such recordings are errors
+  int64_t first = 0;      // first sample to read, at the rate of the file
+  std::optional<int64_t> last = {};  // end of the samples to read; std::nullopt: end of the file
+  double max_seconds = 0;            // maximum length after `first`; 0: no limit
 };
 
 // Returns the contents of the header. If the header does not contain the length (FLAC that was written to a

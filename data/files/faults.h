@@ -26,8 +26,8 @@ void collect_fault(Faults* faults, F&& f) {
 }
 
 struct FaultLimits {
-  int64_t per_kind = 5;  // faults of each kind
-  int64_t total = 50;    // all faults
+  int64_t per_kind = 5;  // maximum number of shown faults of each kind
+  int64_t total = 50;    // maximum number of shown faults of all kinds
 };
 
 // Returns the kind of a fault: its text without paths, quoted names and numbers. Two faults about wrong

@@ -32,7 +32,7 @@ std::vector<std::filesystem::directory_entry> folder_entries(const std::filesyst
 // folder cannot be read.
 std::vector<std::filesystem::directory_entry> entries_below(const std::filesystem::path& folder);
 
-// Returns the size of a file. Throws DataError with the path if the file has no size.
+// Returns the size of a file in bytes. Throws DataError with the path if the size cannot be read.
 int64_t file_bytes(const std::filesystem::path& path);
 
 // Throws DataError with the path if the file is missing or is not a regular file.

@@ -44,7 +44,7 @@ std::filesystem::path contents_folder(const KnownSet& set, const std::filesystem
 // Returns folder/name, or folder/name.gz if only that file exists.
 std::optional<std::filesystem::path> locate_file(const std::filesystem::path& folder, std::string_view name);
 
-// Returns the same path. Throws DataError if neither file exists.
+// Returns the path from locate_file(). Throws DataError if neither file exists.
 std::filesystem::path require_file(const std::filesystem::path& folder, std::string_view name);
 
 }  // namespace tapeformer

@@ -115,8 +115,8 @@ class SpeechDataset {
 };
 
 struct BatchPlanOptions {
-  int64_t max_frames =
-      20000;              // maximum frames of a batch with padding; longer utterances form single batches
+  // Maximum number of frames of a batch with padding. Longer utterances form single batches.
+  int64_t max_frames = 20000;
   int64_t max_batch = 0;  // maximum utterances of a batch; 0: no limit
   bool shuffle = true;    // random order by seed and epoch; false: increasing length
   uint64_t seed = 0;

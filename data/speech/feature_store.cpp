@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kMagic[] = "tapeformer features 3\n";  // the number changes with the layout and the arithmetic
+constexpr char kMagic[] = "tapeformer features 3\n";  // version of layout and arithmetic
 constexpr double kOvershoot = 0.1;                    // seconds by which a segment may exceed its recording
 
 uint64_t hash(const std::string& text, uint64_t start) {  // FNV-1a

@@ -21,8 +21,8 @@
 namespace tapeformer {
 
 struct FeatureOptions {
-  FilterbankOptions filterbank;         // features of recordings
-  bool resample = false;                // converts recordings of another rate; otherwise they are errors
+  FilterbankOptions filterbank;  // features of recordings
+  bool resample = false;         // resamples recordings with other rates; false: such recordings are errors
   std::optional<int64_t> channel = {};  // required for recordings with several channels
   int64_t mfc_dims = 13;                // dimensions of the features in .mfc files
   double max_seconds = 3600;            // maximum length of a recording or segment; 0: no limit

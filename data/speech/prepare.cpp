@@ -176,7 +176,8 @@ void add_utterance(const Transcript& transcript, const std::string& rule, Prepar
   p.corpus.utterances.push_back(std::move(utterance));
 }
 
-// Removes utterances with duplicate ids. Paths that differ only in a blank or the extension have equal ids.
+// Removes utterances with duplicate ids. Paths that differ only in a blank or in the file extension have
+// equal ids.
 void drop_equal_ids(Preparation& p) {
   std::map<std::string, std::string> places;
   std::erase_if(p.corpus.utterances, [&](const Utterance& utterance) {

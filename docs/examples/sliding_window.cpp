@@ -42,7 +42,7 @@ class SlidingWindow : public Attention {
   }
 
   int64_t window_;
-  mutable std::map<int64_t, Tensor> masks_;  // by length
+  mutable std::map<int64_t, Tensor> masks_;  // indexed by length
 };
 
 int main(int argc, char** argv) {

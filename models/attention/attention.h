@@ -158,7 +158,7 @@ void check_attention_length(const std::string& name, const OptionValues& options
 // Returns `attention kind "NAME" has no WHAT: REASON`, for messages about an unsupported capability.
 std::string unsupported_text(const AttentionKind& kind, const std::string& what, const Capability& missing);
 
-// The built-in kinds.
+// Return the built-in attention kinds.
 AttentionKind linear_attention_kind();
 AttentionKind lsh_attention_kind();
 AttentionKind softmax_attention_kind();

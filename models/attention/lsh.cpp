@@ -82,8 +82,8 @@ void check_length(const OptionValues& values, int64_t length) {
   }
 }
 
-// In every round, a query attends on average to half of its own chunk and to all of the previous chunk. A
-// sequence of one chunk uses exact attention. Hashing is not included.
+// Counts multiply-adds without hashing. In every round, a query attends on average to half of its own chunk
+// and to all of the previous chunk. A sequence of one chunk uses exact attention.
 double multiply_adds(const OptionValues& values, const AttentionSize& size) {
   const LshOptions options = lsh_options(values);
   const auto chunk = static_cast<double>(options.chunk_length), length = static_cast<double>(size.length);

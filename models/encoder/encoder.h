@@ -14,7 +14,7 @@ class Encoder final : public Module {
  public:
   // Throws OptionError if the options contradict each other.
   explicit Encoder(const EncoderOptions& options);
-  // x (batch, length, width); result (batch, length, output_width), after the final norm.
+  // Encodes x (batch, length, width) and returns (batch, length, output_width), after the final norm.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
 
   const EncoderOptions& options() const { return options_; }

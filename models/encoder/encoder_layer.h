@@ -111,7 +111,8 @@ class EncoderLayer final : public Module {
  public:
   // `name` is the full name of the layer, for random streams and decisions.
   EncoderLayer(const EncoderOptions& options, std::string name);
-  // x (batch, length, width); result of the same shape. Post-norm and pre-norm layers only.
+  // Applies the layer to x (batch, length, width) and returns the same shape. Only for post-norm and pre-norm
+  // layers.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
 
   // Return residual_change() of a branch. attention_change: x (batch, length, width). feedforward_change:

@@ -38,7 +38,7 @@ class EncoderStep {
     DecodingLinear query, key, value, out, linear1, linear2;
     std::unique_ptr<AttentionState> state;
   };
-  // One buffer with two shapes.
+  // Views of one buffer with two shapes.
   struct HeadBuffer {
     Tensor heads;  // (batch, heads, head_dim)
     Tensor rows;   // (batch, width)

@@ -24,7 +24,7 @@ class Linear final : public Module {
 class Conv1d final : public Module {
  public:
   Conv1d(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options);
-  // x (batch, frames, in), lengths (batch,) int64; result (batch, steps, out).
+  // Maps x (batch, frames, in) with lengths (batch,) int64 to (batch, steps, out).
   Tensor forward(const Tensor& x, const Tensor& lengths) const;
 
   Tensor weight, bias;

@@ -23,8 +23,8 @@ class LstmStack final : public Module {
  public:
   // Throws OptionError if a size is not positive.
   explicit LstmStack(const LstmOptions& options);
-  // x (batch, frames, in); lengths (batch,) int64, or undefined for full lengths. Returns (batch, frames,
-  // output_width) with zeros after the length of each sequence.
+  // Runs the LSTM on x (batch, frames, in). lengths (batch,) int64, or undefined for full lengths. Returns
+  // (batch, frames, output_width) with zeros after the length of each sequence.
   Tensor forward(const Tensor& x, const Tensor& lengths, const ForwardContext& context) const;
 
   const LstmOptions& options() const { return options_; }

@@ -89,8 +89,8 @@ class Module {
   void initialize(uint64_t seed) const;
   // Converts floating-point parameters and buffers to `dtype`. The results are new tensors without gradients.
   void convert(DType dtype);
-  // Moves parameters and buffers to `device`. The results are new tensors, so optimizers must be made after
-  // it.
+  // Moves parameters and buffers to `device`. The results are new tensors, so optimizers must be created
+  // after the call.
   void move(Device device);
 
  protected:

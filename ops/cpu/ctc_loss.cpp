@@ -15,7 +15,7 @@ namespace {
 constexpr double kImpossible = kCtcImpossible, kMinLogProbability = kCtcMinLogProbability;
 constexpr int64_t kMargin = 2;  // padding states on each side, always kImpossible
 
-// log(exp(a) + exp(b) + exp(c))
+// Returns log(exp(a) + exp(b) + exp(c)).
 template <class T>
 [[gnu::always_inline]] inline T log_sum(T a, T b, T c) {
   T largest = a > b ? a : b;
@@ -28,7 +28,7 @@ void close_margins(T* row, CtcSpan span) {
   row[span.begin - 2] = row[span.begin - 1] = row[span.end] = row[span.end + 1] = T(kImpossible);
 }
 
-// log(sum(exp(x)))
+// Returns log(sum(exp(x))).
 template <class T>
 T normalizer(const T* x, int64_t n) {
   T largest = x[0];

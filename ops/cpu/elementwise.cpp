@@ -27,7 +27,8 @@ template <class Function, class T>
 void unary_backward(Backend, const T* g, const T* x, const T* y, T* gx, int64_t n) {
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) gx[i] = g[i] * Function::template slope<VectorMath>(x[i], y[i]);
+    for (int64_t i = begin; i < end; ++i)
+      gx[i] = g[i] * Function::template derivative<VectorMath>(x[i], y[i]);
   });
 }
 
@@ -44,11 +45,13 @@ void binary_backward(Backend, const T* g, const T* a, const T* b, T* ga, T* gb, 
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
     if (ga) {
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) ga[i] = g[i] * Function::template slope_a<VectorMath>(a[i], b[i]);
+      for (int64_t i = begin; i < end; ++i)
+        ga[i] = g[i] * Function::template derivative_a<VectorMath>(a[i], b[i]);
     }
     if (gb) {
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) gb[i] = g[i] * Function::template slope_b<VectorMath>(a[i], b[i]);
+      for (int64_t i = begin; i < end; ++i)
+        gb[i] = g[i] * Function::template derivative_b<VectorMath>(a[i], b[i]);
     }
   });
 }

@@ -10,7 +10,7 @@
 
 namespace tapeformer::cpu {
 
-// Each map has value(x) = phi(x), and slope(y) = phi'(x) for y = phi(x). NaN propagates.
+// Each map has value(x) = phi(x), and derivative(y) = phi'(x) for y = phi(x). NaN propagates.
 struct EluPlusOne {
   template <class V>
   static V value(V x) {
@@ -18,7 +18,7 @@ struct EluPlusOne {
     return x > V{} ? x + 1 : e;
   }
   template <class V>
-  static V slope(V y) {
+  static V derivative(V y) {
     const V one = V{} + 1;
     return y > one ? one : y;
   }
@@ -29,7 +29,7 @@ struct Relu {
     return x < V{} ? V{} : x;
   }
   template <class V>
-  static V slope(V y) {
+  static V derivative(V y) {
     return y > V{} ? V{} + 1 : V{};
   }
 };
@@ -39,7 +39,7 @@ struct SquaredRelu {
     return x < V{} ? V{} : x * x;
   }
   template <class V>
-  static V slope(V y) {
+  static V derivative(V y) {
     for (size_t lane = 0; lane < sizeof(V) / sizeof(y[0]); ++lane) y[lane] = 2 * std::sqrt(y[lane]);
     return y;
   }
@@ -50,7 +50,7 @@ struct Exponential {
     return vmath::exp(x);
   }
   template <class V>
-  static V slope(V y) {
+  static V derivative(V y) {
     return y;
   }
 };
@@ -125,7 +125,8 @@ void features_backward(FeatureMap map, const T* features, const T* g, int64_t co
     for_each_vector(
         gx,
         count, [=](T * row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
-          store_some<T>(row, load(g + head * size + at) * phi.slope(load(features + head * size + at)), left);
+          store_some<T>(row, load(g + head * size + at) * phi.derivative(load(features + head * size + at)),
+                        left);
         });
   });
 }

@@ -15,8 +15,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGradientRows =
-    2 * kBlockRows;                 // rows whose gradient stays in the cache between two products
+// Number of rows whose gradient stays in the cache between two products.
+constexpr int64_t kGradientRows = 2 * kBlockRows;
 constexpr int64_t kMaxParts = 8;    // partial weight gradients, each as large as w
 constexpr int64_t kGrainRows = 32;  // minimum number of rows per thread
 constexpr int64_t kFewRows = 4;
@@ -61,12 +61,12 @@ void start_row(const T* g, const T* y, const T* pre, Activation activation, T sc
   }
   if (activation == Activation::gelu) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) out[i] *= Gelu::slope<VectorMath>(pre[i], T{0});
+    for (int64_t i = 0; i < n; ++i) out[i] *= Gelu::derivative<VectorMath>(pre[i], T{0});
   }
 }
 
-// For few rows, as in decoding: dot products that read the weights once, with four outputs at a time to hide
-// the latency of additions. BLAS would pack the weights first.
+// Computes products of few rows, as in decoding, by dot products that read the weights once. Four outputs at
+// a time hide the latency of additions. BLAS would pack the weights first.
 template <class T>
 void multiply_few_rows(const LinearShape& shape, const T* x, const T* w, T* y) {
   constexpr int64_t kOutputs = 4;
@@ -99,7 +99,7 @@ void multiply_few_rows(const LinearShape& shape, const T* x, const T* w, T* y) {
   });
 }
 
-// The weights as the right operand of a product with rows of `out` elements.
+// Packs the weights as the right operand of a product with rows of `out` elements.
 template <class T>
 void pack_transposed_weight(const LinearShape& shape, const T* w, T* panels) {
   const int64_t in = shape.in, out = shape.out;
@@ -108,7 +108,7 @@ void pack_transposed_weight(const LinearShape& shape, const T* w, T* panels) {
   });
 }
 
-// gw = gzᵀ x + beta gw
+// Computes gw = gzᵀ x + beta gw.
 template <class T>
 void weight_product(const LinearShape& shape, int64_t rows, const T* gz, const T* x, T beta, T* gw) {
   gemm(Backend{}, Gemm<T>{.transpose_a = true,

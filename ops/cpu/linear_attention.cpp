@@ -212,8 +212,8 @@ class HeadGroup {
         inverse_[h][t] = 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(s_.eps));
   }
 
-  // The gradients of a chunk: update the states, read the gradients, or both. Do nothing if the target has no
-  // data.
+  // The functions below compute the gradients of a chunk: they update the states, read the gradients, or
+  // both. A function does nothing if its target has no data.
   template <ScanMode kMode>
   void query_gradient(Chunk c, AttentionRows<T> gq) {
     if (!gq.data) return;

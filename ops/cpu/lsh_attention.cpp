@@ -55,7 +55,7 @@ class LshForward : public LshWindow<T> {
     this->select(example, head, order);
     this->each_chunk(
         order, round, begin, end,
-        [&](Half& half, int64_t of_round, int64_t chunk) { load_chunk(half, of_round, chunk); },
+        [&](Half& half, int64_t half_round, int64_t chunk) { load_chunk(half, half_round, chunk); },
         [&](int64_t) {
           clock_.lap(&LshStages::gather);
           for (int64_t i = 0; i < own_->count; i += kQueries) block(i, std::min(kQueries, own_->count - i));

@@ -66,7 +66,7 @@ class LshBackward : public LshWindow<T> {
     T* const look_back = look_back_of(begin);
     this->each_chunk(
         order, round, begin, end,
-        [&](Half& half, int64_t of_round, int64_t chunk) { load_chunk(half, of_round, chunk); },
+        [&](Half& half, int64_t half_round, int64_t chunk) { load_chunk(half, half_round, chunk); },
         [&](int64_t chunk) {
           load_queries();
           clock_.lap(&LshStages::gather);
@@ -228,10 +228,11 @@ class LshBackward : public LshWindow<T> {
       return;
     }
     // A score may exceed the log-sum-exp by the logarithm of the multiplicity, which is at most 2 rounds.
-    const T most = static_cast<T>(2 * s_.rounds);
+    const T max_multiplicity = static_cast<T>(2 * s_.rounds);
     this->find_cells(i);
-    pass(log_sum + std::log(most),
-         [&](const Half& half, int64_t j, Vector<T> p) { return most * p / this->multiplicities(half, j); });
+    pass(log_sum + std::log(max_multiplicity), [&](const Half& half, int64_t j, Vector<T> p) {
+      return max_multiplicity * p / this->multiplicities(half, j);
+    });
   }
 
   template <bool kCausal>

@@ -1,4 +1,4 @@
-// The sorted sequences of one head: the positions in each slot of each round, and the cells that see each
+// Sorted sequences of one head: the positions in the slots of each round, and the cells that attend to each
 // other.
 #pragma once
 
@@ -10,17 +10,18 @@
 
 namespace tapeformer::cpu {
 
-// A slot is an index of the sorted sequence of a round; chunk c consists of slots [c chunk_length, (c + 1)
-// chunk_length). A cell is the part of a bucket within a chunk, or a whole chunk if chunks see across
-// buckets. Codes number the cells: position j is among the keys of position i in a round if and only if
-// code(j) is code(i) or look_back(code(i)). The cells of a bucket have consecutive codes, and a gap separates
-// buckets.
+// A slot is an index into the sorted sequence of a round. Chunk c consists of slots [c chunk_length, (c + 1)
+// chunk_length). A cell is the part of a bucket within a chunk, or a whole chunk if across_buckets is true.
+// Each cell has a code. Position j is a key of position i in a round if and only if code(j) is code(i) or
+// look_back(code(i)). The cells of a bucket have consecutive codes, and one code between two buckets is
+// unused.
 class LshOrder {
  public:
-  // The codes of no cell and of an empty slot after the last position of a chunk.
+  // Codes of a missing cell, and of an empty slot after the last position of a chunk.
   static constexpr int32_t kNone = -1, kEmpty = -2;
 
-  // Working memory in int32: sorted (rounds, length), codes (length, rounds), counters (length + 1).
+  // Returns the number of int32 elements of working memory: sorted (rounds, length), codes (length, rounds),
+  // counters (length + 1).
   static int64_t memory(const LshAttentionShape& s) { return 2 * s.rounds * s.length + s.length + 1; }
   LshOrder(const LshAttentionShape& shape, int32_t* memory);
 
@@ -46,7 +47,7 @@ class LshOrder {
     const Wrap& wrap = wraps_[static_cast<size_t>(round)];
     return code == wrap.from ? wrap.to : Cell{round, code - 1};
   }
-  // The chunk that a chunk looks back at, if it exists.
+  // Chunk that a chunk looks back at, if it exists.
   struct Chunk {
     bool exists;
     int64_t round, chunk;

@@ -28,7 +28,7 @@ class Arena {
   int64_t used_ = 0;
 };
 
-// One row per position.
+// Array with one row per position.
 template <class T>
 struct PositionRows {
   T* data = nullptr;

@@ -16,12 +16,12 @@
 
 namespace tapeformer::cpu {
 
-// An integer as wide as T, so that comparisons of integers give masks for floating lanes.
+// Integer with the size of T, so that integer comparisons give masks for floating-point lanes.
 template <class T>
 using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
-// Chunks per segment, the unit of work within a round. A constant, so that sums do not depend on the number
-// of threads.
+// Chunks per segment, the unit of work within a round. It is constant, so that sums do not depend on the
+// number of threads.
 inline constexpr int64_t kLshSegment = 16;
 
 inline void prefetch_row(const void* row, int64_t bytes) {
@@ -72,7 +72,7 @@ void pack_row_columns(const T* x, int64_t dim, int64_t i, int64_t capacity, T* p
   }
 }
 
-// One of the two chunks of a window, in one round.
+// One of the two chunks of a window in a round.
 template <class T>
 struct LshHalf {
   using Int = LaneInt<T>;
@@ -138,7 +138,7 @@ class LshWindow {
     return ((example_ * s_.heads + head_) * s_.log_sum_rounds() + round) * s_.length + position;
   }
 
-  // Loads positions, codes, queries and keys of a chunk.
+  // Loads the positions, codes, queries and keys of a chunk.
   void gather(Half& half, int64_t round, int64_t chunk) {
     half.round = round;
     half.chunk = chunk;
@@ -198,7 +198,7 @@ class LshWindow {
     prefetch_row(v_row(next_[i]), s_.value_dim * int64_t{sizeof(T)});
   }
 
-  // Computes the columns that each query may see: the adjacent cells of its bucket, or all columns.
+  // Computes the columns that each query may attend to: the adjacent cells of its bucket, or all columns.
   void find_ranges() {
     const bool wrapped = own_->chunk == 0 && before_->count > 0;
     if (s_.across_buckets || wrapped) {
@@ -256,8 +256,8 @@ class LshWindow {
     add(columns(*own_), capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
   }
 
-  // Calls f(half, index of the keys in the half, column, mask of the keys that query i sees) for the vectors
-  // of a range.
+  // Calls f(half, index of the keys in the half, column, mask of the keys that query i attends to) for the
+  // vectors of a range.
   template <bool kCausal, class F>
   void for_keys(int64_t i, Range range, F&& f) {
     const Int position = own_->positions[i];
@@ -287,7 +287,7 @@ class LshWindow {
       back_rounds_[r] = cell.round;
     }
   }
-  // Returns how often the query of find_cells() finds the keys from j in all rounds.
+  // Returns the multiplicities of the keys from j, over all rounds, for the query of find_cells().
   Vector<T> multiplicities(const Half& half, int64_t j) const {
     Vector<Int> count{};
     for (int64_t r = 0; r < s_.rounds; ++r) {

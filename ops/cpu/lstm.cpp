@@ -105,14 +105,14 @@ void backward_cell(int64_t hidden, const T* g, const T* gh, const T* gates, cons
 template <class F>
 void for_frames(const Rows& rows, const int64_t* lengths, bool ascending, F&& step) {
   const int64_t frames = rows.count() > 0 ? lengths[rows.at(0)] : 0;
-  int64_t there = ascending ? rows.count() : 0;
+  int64_t active = ascending ? rows.count() : 0;
   for (int64_t i = 0; i < frames; ++i) {
     const int64_t t = ascending ? i : frames - 1 - i;
     if (ascending)
-      while (there > 0 && lengths[rows.at(there - 1)] <= t) --there;
+      while (active > 0 && lengths[rows.at(active - 1)] <= t) --active;
     else
-      while (there < rows.count() && lengths[rows.at(there)] > t) ++there;
-    step(t, there);
+      while (active < rows.count() && lengths[rows.at(active)] > t) ++active;
+    step(t, active);
   }
 }
 
@@ -139,13 +139,13 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
   for (int64_t i = 0; i < all; ++i) bias.data()[i] = weights.bias_ih[i] + weights.bias_hh[i];
   std::fill_n(h.data(), rows.count() * hidden, T{0});
   std::fill_n(c.data(), rows.count() * hidden, T{0});
-  for_frames(rows, lengths, rows.direction == 0, [&](int64_t t, int64_t there) {
+  for_frames(rows, lengths, rows.direction == 0, [&](int64_t t, int64_t active) {
     if (t / kFramesAhead != block) {
       block = t / kFramesAhead;
       input_products(kFramesAhead * block);
     }
-    panel_product(there, all, hidden, h.data(), hidden, panels.recurrent, recurrent.data(), stride);
-    for (int64_t row = 0; row < there; ++row) {
+    panel_product(active, all, hidden, h.data(), hidden, panels.recurrent, recurrent.data(), stride);
+    for (int64_t row = 0; row < active; ++row) {
       const int64_t b = rows.at(row);
       T* const own_h = h.data() + row * hidden;
       T* const own_c = c.data() + row * hidden;
@@ -170,8 +170,8 @@ void backward_rows(const LstmShape& shape, const Rows& rows, const T* g, const i
   std::fill_n(gh.data(), rows.count() * stride, T{0});
   std::fill_n(gc.data(), rows.count() * hidden, T{0});
   std::fill_n(zeros.data(), hidden, T{0});
-  for_frames(rows, lengths, reverse, [&](int64_t t, int64_t there) {
-    for (int64_t row = 0; row < there; ++row) {
+  for_frames(rows, lengths, reverse, [&](int64_t t, int64_t active) {
+    for (int64_t row = 0; row < active; ++row) {
       const int64_t b = rows.at(row), before = reverse ? t + 1 : t - 1;
       const bool first = reverse ? before == lengths[b] : before < 0;
       T* const own = now.data() + row * all;
@@ -180,7 +180,7 @@ void backward_rows(const LstmShape& shape, const Rows& rows, const T* g, const i
                     gc.data() + row * hidden, own);
       std::copy_n(own, all, to.gates(gz, b, t));
     }
-    panel_product(there, hidden, all, now.data(), all, panels, gh.data(), stride);
+    panel_product(active, hidden, all, now.data(), all, panels, gh.data(), stride);
   });
 }
 

@@ -25,9 +25,9 @@ constexpr int64_t kScoreStride = kKeys + 32;
 template <class T>
 constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 
-// The computation for one head at a time. The working memory of a thread holds keys and values in panels,
-// blocks of scores, and for the gradient sums for all keys. Row i of the scores sees keys [0, limit(i)).
-// limit does not decrease with i, and tiles beyond the limit of their rows are skipped.
+// Softmax attention of one head at a time. The working memory of a thread holds keys and values in panels,
+// blocks of scores, and, for the gradient, sums for all keys. Query i attends to keys [0, limit(i)). limit(i)
+// does not decrease with i, and tiles beyond the limit of their rows are skipped.
 template <class T>
 class SoftmaxHead {
  public:
@@ -133,12 +133,12 @@ class SoftmaxHead {
   const T* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
   const T* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
-  // Returns the number of keys that query i sees.
+  // Returns the number of keys that query i attends to.
   int64_t limit(int64_t i) const {
     if (!s_.causal) return valid_keys_;
     return std::clamp<int64_t>(i + 1 + s_.key_length - s_.query_length, 0, valid_keys_);
   }
-  // Returns the number of keys of the block that row i of the block sees.
+  // Returns the number of keys in the block of keys that row i of the block attends to.
   int64_t seen(int64_t i) const { return std::clamp<int64_t>(limit(query_ + i) - key_, 0, keys_); }
 
   // Calls f for each block of queries, with query_, queries_ and query_rows_ (scaled, padded with zeros to
@@ -155,7 +155,7 @@ class SoftmaxHead {
       f();
     }
   }
-  // Calls f for each block of keys that the block of queries sees, with key_ and keys_.
+  // Calls f for each block of keys that the block of queries attends to, with key_ and keys_.
   template <class F>
   void for_key_blocks(F&& f) {
     const int64_t end = limit(query_ + queries_ - 1);

@@ -49,9 +49,9 @@ __global__ void advance_kernel(int64_t batch, GraphStep step, int64_t prefix, ui
 
 template <class T>
 void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, uint8_t* out) {
-  constexpr int64_t kRowsOfBlock = 2;  // small blocks, because there are few rows
+  constexpr int64_t kRowsPerBlock = 2;  // small blocks, because there are few rows
   launch(sample_kernel<T>,
-         over_rows((rows + kRowsOfBlock - 1) / kRowsOfBlock, static_cast<int>(kRowsOfBlock) * kWarp), rows,
+         over_rows((rows + kRowsPerBlock - 1) / kRowsPerBlock, static_cast<int>(kRowsPerBlock) * kWarp), rows,
          logits, score, GraphRandomStream(score.stream), out);
 }
 

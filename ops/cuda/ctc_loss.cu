@@ -27,14 +27,14 @@ struct Batch {
   uint8_t* first;  // (batch, max_labels): 1 at the first index of a label
 };
 
-// log(exp(a) + exp(b) + exp(c))
+// Returns log(exp(a) + exp(b) + exp(c)).
 template <class T>
 __device__ T log_sum(T a, T b, T c) {
   const T largest = Larger::apply(Larger::apply(a, b), c);
   return largest + std::log(std::exp(a - largest) + std::exp(b - largest) + std::exp(c - largest));
 }
 
-// The data of an utterance, in each thread of its block.
+// Data of an utterance. Each thread of its block has a copy.
 template <class T>
 struct Utterance {
   int64_t frames, states, classes, blank;
@@ -64,7 +64,7 @@ struct Utterance {
 // Returns the maximum over the block. Its one barrier also makes the rows of the previous frame visible.
 // Consecutive calls alternate between two buffers.
 template <class T>
-__device__ T largest_of_block(T value, int64_t turn) {
+__device__ T alternating_block_max(T value, int64_t turn) {
   __shared__ T warp_values[2][kWarp];
   T* const own = warp_values[turn % 2];
   const int warps = static_cast<int>(blockDim.x) / kWarp, thread = static_cast<int>(threadIdx.x);
@@ -85,7 +85,7 @@ __device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t 
     const CtcSpan span = ctc_span(t, u.frames, u.states);
     T* const row = alpha + t % kept * row_size + kMargin;
     const T* const before = alpha + (t + kept - 1) % kept * row_size + kMargin;
-    T mine = T(kCtcImpossible);
+    T largest = T(kCtcImpossible);
     for (int64_t s = int64_t{threadIdx.x} - kMargin; s < u.states + kMargin; s += blockDim.x) {
       T value = T(kCtcImpossible);
       if (s >= span.begin && s < span.end)
@@ -93,10 +93,10 @@ __device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t 
                        : log_sum(before[s], before[s - 1], before[s - 2] + u.skip(s)) +
                              (u.emission(t, s) - shift);
       row[s] = value;
-      mine = Larger::apply(mine, value);
+      largest = Larger::apply(largest, value);
     }
     shifts += static_cast<double>(shift);
-    shift = largest_of_block(mine, t);
+    shift = alternating_block_max(largest, t);
   }
   const T* const row = alpha + (u.frames - 1) % kept * row_size + kMargin;
   const T label = u.states > 1 ? row[u.states - 2] : T(kCtcImpossible);
@@ -113,7 +113,7 @@ __device__ void backward(const Utterance<T>& u, T* alpha, T* beta, int64_t row_s
     T* const joint = alpha + t * row_size + kMargin;
     T* const row = beta + t % 2 * row_size + kMargin;
     const T* const after = beta + (t + 1) % 2 * row_size + kMargin;
-    T mine = T(kCtcImpossible);
+    T largest = T(kCtcImpossible);
     for (int64_t s = int64_t{threadIdx.x} - kMargin; s < u.states + kMargin; s += blockDim.x) {
       T next = T(kCtcImpossible);
       if (s >= span.begin && s < span.end) {
@@ -124,9 +124,9 @@ __device__ void backward(const Utterance<T>& u, T* alpha, T* beta, int64_t row_s
         next = own + u.emission(t, s);
       }
       row[s] = next;
-      mine = Larger::apply(mine, next);
+      largest = Larger::apply(largest, next);
     }
-    shift = largest_of_block(mine, t);
+    shift = alternating_block_max(largest, t);
   }
 }
 
@@ -162,7 +162,7 @@ __global__ void paths_kernel(Batch<T> batch) {
   }
 }
 
-// gradient = scale (softmax - posterior of the class), one block per frame.
+// Computes gradient = scale (softmax - posterior of the class). Runs one block per frame.
 template <class T>
 __global__ void gradient_kernel(Batch<T> batch) {
   const int64_t b = blockIdx.x / batch.shape.frames, t = blockIdx.x - b * batch.shape.frames;

@@ -16,7 +16,7 @@ __global__ void unary_forward_kernel(const T* x, T* y, int64_t n) {
 template <class Function, class T>
 __global__ void unary_backward_kernel(const T* g, const T* x, const T* y, T* gx, int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_stride())
-    gx[i] = g[i] * Function::template slope<DeviceMath>(x[i], y[i]);
+    gx[i] = g[i] * Function::template derivative<DeviceMath>(x[i], y[i]);
 }
 
 template <class Function, class T>
@@ -28,8 +28,8 @@ __global__ void binary_forward_kernel(const T* a, const T* b, T* y, int64_t n) {
 template <class Function, class T>
 __global__ void binary_backward_kernel(const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_stride()) {
-    if (ga) ga[i] = g[i] * Function::template slope_a<DeviceMath>(a[i], b[i]);
-    if (gb) gb[i] = g[i] * Function::template slope_b<DeviceMath>(a[i], b[i]);
+    if (ga) ga[i] = g[i] * Function::template derivative_a<DeviceMath>(a[i], b[i]);
+    if (gb) gb[i] = g[i] * Function::template derivative_b<DeviceMath>(a[i], b[i]);
   }
 }
 

@@ -37,18 +37,18 @@ __global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const 
   }
 }
 
-// Blocks of 32 x 8 threads: a warp copies a row.
-constexpr int kRowsOfBlock = 8;
+// A block has 32 x 8 threads. Each warp copies one row at a time.
+constexpr int kRowsPerBlock = 8;
 
 Launch over_short_rows(int64_t rows, SourceLocation where = SourceLocation::current()) {
-  const int64_t blocks = std::min<int64_t>((rows + kRowsOfBlock - 1) / kRowsOfBlock, 1 << 16);
-  return {dim3(static_cast<unsigned>(blocks)), dim3(kWarp, kRowsOfBlock), 0, where};
+  const int64_t blocks = std::min<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1 << 16);
+  return {dim3(static_cast<unsigned>(blocks)), dim3(kWarp, kRowsPerBlock), 0, where};
 }
 __device__ int64_t first_row() {
-  return int64_t{blockIdx.x} * kRowsOfBlock + threadIdx.y;
+  return int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
 }
 __device__ int64_t row_stride() {
-  return int64_t{gridDim.x} * kRowsOfBlock;
+  return int64_t{gridDim.x} * kRowsPerBlock;
 }
 
 // Copies row `at` of the table, or NaN if `at` is out of range.
@@ -80,9 +80,9 @@ __global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, 
   }
 }
 
-// The gradient of an embedding. A stable counting sort orders the tokens by their row, in slabs of tokens of
-// one warp each. Then each warp sums a chunk of ordered tokens. All chunks have the same length, regardless
-// of the tokens per row. The partial sums of a row in several chunks are added at the end.
+// Gradient of an embedding. A stable counting sort orders the tokens by their row, in slabs of tokens of one
+// warp each. Then each warp sums a chunk of ordered tokens. All chunks have the same length, regardless of
+// the tokens per row. The partial sums of a row in several chunks are added at the end.
 constexpr int kChunk = 128;   // ordered tokens per warp
 constexpr int kColumns = 4;   // columns per lane
 constexpr int kTogether = 4;  // number of tokens that a lane loads at a time; divides 32
@@ -94,25 +94,25 @@ struct Slabs {
   int64_t count, length;
 };
 Slabs slabs_of(int64_t count, int64_t rows) {
-  const int64_t most = std::max<int64_t>(kMaxCounters / (rows + 1), 1);
-  const int64_t slabs = std::min(most, (count + kMinSlab - 1) / kMinSlab);
+  const int64_t max_slabs = std::max<int64_t>(kMaxCounters / (rows + 1), 1);
+  const int64_t slabs = std::min(max_slabs, (count + kMinSlab - 1) / kMinSlab);
   return {slabs, (count + slabs - 1) / slabs};
 }
 
-// Returns the row of a token, or `rows` if it is out of range.
+// Returns the row of token i, or `rows` if the row is out of range.
 __device__ int row_of(const int64_t* index, int64_t i, int rows) {
   const int64_t row = index[i];
   return row >= 0 && row < rows ? static_cast<int>(row) : rows;
 }
 
-// counters (rows + 1, slabs): the number of tokens of each row in each slab
+// Counts the tokens of each row in each slab: counters (rows + 1, slabs).
 __global__ void count_tokens_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs,
                                     int* counters) {
   for (int64_t i = first_element(); i < count; i += element_stride())
     atomicAdd(counters + row_of(index, i, rows) * slabs.count + i / slabs.length, 1);
 }
 
-// Replaces each counter by the sum of the previous counters. One block.
+// Replaces each counter by the sum of the previous counters. Runs as one block.
 __global__ void __launch_bounds__(kScanThreads) scan_kernel(int* counters, int64_t n) {
   __shared__ int thread_sums[kScanThreads];
   const int thread = static_cast<int>(threadIdx.x);
@@ -135,14 +135,14 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(int* counters, int64
   }
 }
 
-// starts (rows + 1): the index of the first token of each row in the order
+// Writes the index of the first token of each row in the order: starts (rows + 1).
 __global__ void starts_kernel(const int* counters, int* starts, int64_t rows, Slabs slabs) {
   for (int64_t row = first_element(); row <= rows; row += element_stride())
     starts[row] = counters[row * slabs.count];
 }
 
-// Writes the order. One warp orders the tokens of its slab, 32 at a time. A counter is the next index of its
-// row.
+// Writes the tokens in the order of their rows. One warp handles one slab, 32 tokens at a time. A counter
+// holds the next free index of its row.
 __global__ void place_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs, int* counters,
                              int* order) {
   const int64_t begin = blockIdx.x * slabs.length;
@@ -221,19 +221,19 @@ __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict_
 // Adds the partial sums of the rows in several chunks. One block of 32 x 8 threads per row and 32 columns.
 template <class T>
 __global__ void collect_kernel(const T* __restrict__ partial, const int* starts, T* table, int64_t dim) {
-  __shared__ T group_values[kRowsOfBlock][kWarp];
+  __shared__ T group_values[kRowsPerBlock][kWarp];
   const int64_t row = blockIdx.x, column = int64_t{blockIdx.y} * kWarp + threadIdx.x;
   const int64_t begin = starts[row], end = starts[row + 1];
   const int64_t first = begin / kChunk, last = (end - 1) / kChunk;
   if (begin == end || first == last) return;  // uniform across the block
   T sum = 0;
   if (column < dim)
-    for (int64_t chunk = first + threadIdx.y; chunk <= last; chunk += kRowsOfBlock)
+    for (int64_t chunk = first + threadIdx.y; chunk <= last; chunk += kRowsPerBlock)
       sum += partial[(2 * chunk + (chunk == first)) * dim + column];
   group_values[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= dim) return;
-  for (int group = 1; group < kRowsOfBlock; ++group) sum += group_values[group][threadIdx.x];
+  for (int group = 1; group < kRowsPerBlock; ++group) sum += group_values[group][threadIdx.x];
   table[row * dim + column] += sum;
 }
 
@@ -281,7 +281,7 @@ void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table, int64
          g, index, order.data(), starts.data(), table_rows, table, partial.data(), dim);
   launch(collect_kernel<T>,
          Launch(dim3(static_cast<unsigned>(rows), static_cast<unsigned>((dim + kWarp - 1) / kWarp)),
-                dim3(kWarp, kRowsOfBlock)),
+                dim3(kWarp, kRowsPerBlock)),
          partial.data(), starts.data(), table, dim);
 }
 

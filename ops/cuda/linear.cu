@@ -20,10 +20,10 @@ __device__ int64_t column_of_thread() {
   return (int64_t{blockIdx.x} * kWarp + threadIdx.x) * V;
 }
 __device__ int64_t first_row() {
-  return int64_t{blockIdx.y} * kRowsOfBlock + threadIdx.y;
+  return int64_t{blockIdx.y} * kRowsPerBlock + threadIdx.y;
 }
 __device__ int64_t row_stride() {
-  return int64_t{gridDim.y} * kRowsOfBlock;
+  return int64_t{gridDim.y} * kRowsPerBlock;
 }
 
 template <class Y>
@@ -77,7 +77,7 @@ struct Start {
 template <class Y, class Operand, int V, Activation activation>
 __global__ void start_kernel(Start<Y, Operand> s) {
   using T = Compute<Y>;
-  __shared__ T group_values[kRowsOfBlock][kWarp * V];
+  __shared__ T group_values[kRowsPerBlock][kWarp * V];
   const int64_t column = column_of_thread<V>();
   T sums[V] = {};
   if (column < s.out)
@@ -97,7 +97,7 @@ __global__ void start_kernel(Start<Y, Operand> s) {
       if constexpr (activation == Activation::gelu) {
         load_group<V>(s.pre + at, other);
 #pragma unroll
-        for (int v = 0; v < V; ++v) values[v] *= Gelu::slope<DeviceMath>(other[v], T{0});
+        for (int v = 0; v < V; ++v) values[v] *= Gelu::derivative<DeviceMath>(other[v], T{0});
       }
       if (s.gz) store_group<V>(s.gz + at, values);
 #pragma unroll
@@ -110,7 +110,7 @@ __global__ void start_kernel(Start<Y, Operand> s) {
   if (threadIdx.y != 0 || column >= s.out) return;
 #pragma unroll
   for (int v = 0; v < V; ++v)
-    for (int group = 1; group < kRowsOfBlock; ++group) sums[v] += group_values[group][threadIdx.x * V + v];
+    for (int group = 1; group < kRowsPerBlock; ++group) sums[v] += group_values[group][threadIdx.x * V + v];
   store_group<V>(s.partial + int64_t{blockIdx.y} * s.out + column, sums);
 }
 
@@ -187,11 +187,11 @@ void with_constants(bool packs, Activation activation, F&& f) {
 
 Launch over_columns(int64_t columns, int64_t parts, SourceLocation where = SourceLocation::current()) {
   return {dim3(static_cast<unsigned>((columns + kWarp - 1) / kWarp), static_cast<unsigned>(parts)),
-          dim3(kWarp, kRowsOfBlock), 0, where};
+          dim3(kWarp, kRowsPerBlock), 0, where};
 }
 
 int64_t parts_of(int64_t rows) {
-  return std::min((rows + kRowsOfBlock - 1) / kRowsOfBlock, kMaxParts);
+  return std::min((rows + kRowsPerBlock - 1) / kRowsPerBlock, kMaxParts);
 }
 
 // Calls f(Operand{}) with the type of operands of products with matrices of X. The precision of the device
@@ -203,9 +203,9 @@ void with_operand(F&& f) {
   f(X{});
 }
 
-// y = x wᵀ. Returns true if the product has added the bias and applied relu. The gelu of cuBLASLt is the tanh
-// form and is not used here. cuBLASLt does not document whether its relu propagates NaN; the emulation does
-// not. Training detects such NaN in the weights or the gradients.
+// Computes y = x wᵀ. Returns true if the product has added the bias and applied relu. The gelu of cuBLASLt is
+// the tanh form and is not used here. cuBLASLt does not document whether its relu propagates NaN; the
+// emulation does not. Training detects such NaN in the weights or the gradients.
 template <class Operand, class X, class Y>
 bool forward_product(const LinearShape& shape, const X* x, const Compute<X>* w, const Compute<X>* bias,
                      bool relu, Y* y) {
@@ -248,7 +248,7 @@ void input_gradient(const LinearShape& shape, const Operand* gz, const Compute<X
                                    .ldc = in});
 }
 
-// gw = gzᵀ x. Returns true if the product has computed gbias, which may be null.
+// Computes gw = gzᵀ x. Returns true if the product has also computed gbias, which may be null.
 template <class Operand, class X, class T = Compute<X>>
 bool weight_gradient(const LinearShape& shape, const Operand* gz, const X* x, T* gw, T* gbias) {
   const int64_t rows = shape.rows, in = shape.in, out = shape.out;

@@ -170,9 +170,9 @@ template <Reading kReading, class S, class T = Compute<S>>
 __device__ T feature_gradient(T sum, const LinearHead<S>& head, const T* state_sum, int64_t position,
                               int64_t feature) {
   if constexpr (kReading == Reading::query_gradient)
-    return (sum + head.dd[position] * state_sum[feature]) * head.queries.slope(position, feature);
+    return (sum + head.dd[position] * state_sum[feature]) * head.queries.derivative(position, feature);
   else if constexpr (kReading == Reading::key_gradient)
-    return position < head.keys.count ? (sum + state_sum[feature]) * head.keys.slope(position, feature)
+    return position < head.keys.count ? (sum + state_sum[feature]) * head.keys.derivative(position, feature)
                                       : T{0};
   else
     return sum;
@@ -290,7 +290,7 @@ class LinearStates {
   }
 
   const T* data() const { return states_.data(); }
-  int64_t each() const { return segments_; }  // states per head
+  int64_t states_per_head() const { return segments_; }
 
  private:
   // Returns enough segments to occupy a large device. The number depends only on the shape, so that sums are
@@ -317,7 +317,7 @@ void read(const LinearInputs<S>& in, const LinearStates<Tiles>& states, R* resul
     launch(read_kernel<Tiles, kReading, kWidth, R>,
            over_tiles(in.s.batch * in.s.heads * chunks, tiles_of(width, kWidth), Tiles::kThreads,
                       Tiles::Memory::kBytes),
-           in, chunks, states.data(), states.each(), result, inverse);
+           in, chunks, states.data(), states.states_per_head(), result, inverse);
   };
   with_tile_width<T>(width, run);
 }

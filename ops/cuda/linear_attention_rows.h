@@ -6,7 +6,7 @@
 
 namespace tapeformer::cuda {
 
-// phi(x), and phi'(x) from y = phi(x). NaN propagates.
+// Returns phi(x). feature_derivative() returns phi'(x) from y = phi(x). NaN propagates.
 template <class T>
 __device__ T feature_of(FeatureMap map, T x) {
   const bool elu = map == FeatureMap::elu_plus_one;
@@ -16,7 +16,7 @@ __device__ T feature_of(FeatureMap map, T x) {
   return map == FeatureMap::relu ? positive : positive * positive;
 }
 template <class T>
-__device__ T feature_slope(FeatureMap map, T y) {
+__device__ T feature_derivative(FeatureMap map, T y) {
   switch (map) {
     case FeatureMap::elu_plus_one:
       return y > 1 ? T{1} : y;
@@ -48,8 +48,8 @@ struct HeadRows {
     return multipliers ? multipliers[position] * x : x;
   }
   // Returns phi' of an element.
-  __device__ T slope(int64_t position, int64_t feature) const {
-    return feature_slope(map, at(position, feature));
+  __device__ T derivative(int64_t position, int64_t feature) const {
+    return feature_derivative(map, at(position, feature));
   }
 };
 

@@ -8,8 +8,8 @@ namespace {
 
 constexpr int kStepThreads = 256;
 
-// One block per head. The threads cover the columns of the state, for `groups` rows at a time, so accesses
-// are coalesced. The partial dot products of the groups are reduced in shared memory.
+// Runs one block per head. The threads cover the columns of the state, for `groups` rows at a time, so
+// accesses are coalesced. The partial dot products of the groups are reduced in shared memory.
 template <class T>
 __global__ void step_kernel(LinearAttentionShape s, AttentionRows<const T> q, AttentionRows<const T> k,
                             AttentionRows<const T> v, int64_t columns, T* kv, T* key_sum,

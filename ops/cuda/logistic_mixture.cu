@@ -161,10 +161,10 @@ void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, c
 template <class T>
 void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
                              const RandomStream& stream, int64_t first, bool elu_scale, uint8_t* out) {
-  constexpr int kThreadsOfBlock = 64;  // small blocks, because there are few rows
+  constexpr int kThreadsPerBlock = 64;  // small blocks, because there are few rows
   launch(sample_kernel<T>,
-         Launch(dim3(static_cast<unsigned>((rows + kThreadsOfBlock - 1) / kThreadsOfBlock)),
-                dim3(kThreadsOfBlock)),
+         Launch(dim3(static_cast<unsigned>((rows + kThreadsPerBlock - 1) / kThreadsPerBlock)),
+                dim3(kThreadsPerBlock)),
          rows, static_cast<int>(mixtures), parameters, GraphRandomStream(stream), first, elu_scale, out);
 }
 

@@ -47,14 +47,14 @@ __global__ void fill_infinite_kernel(T* target, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = kInfinity<T>;
 }
 
-// The softmax of one row over the keys of one round, or over several tiles of them.
+// State of the online softmax of one query over the keys of one round.
 template <class T>
 struct RowSoftmax {
   T maximum = -kInfinity<T>, sum = 0;
 };
 
 // Turns row i of a tile of products into weights exp(score - maximum), divided by the multiplicity of the
-// keys. Returns the multiplier of the results so far.
+// keys. Returns the factor by which earlier sums of the row must be multiplied.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ T weigh_row(const LshBlock<Tiles>& block, Scores& scores, int i, RowSoftmax<T>& softmax) {
   const LshTile<T>& tile = block.tile;
@@ -165,12 +165,12 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Scores::kRowsEach; ++i) {
     const int64_t slot = begin + result.row(i);
-    const bool there = slot < own.count;
-    const int32_t position = there ? own.positions[slot] : 0;
+    const bool exists = slot < own.count;
+    const int32_t position = exists ? own.positions[slot] : 0;
     const RoundUpdate<T> update =
         in.s.mean ? mean_update(rows[i], in.s.rounds, first)
-                  : update_running<Scores>(rows[i], there ? running + position : nullptr, first, last);
-    if (!there) continue;
+                  : update_running<Scores>(rows[i], exists ? running + position : nullptr, first, last);
+    if (!exists) continue;
     if (column == 0 && Scores::first_of_row() && (in.s.mean || last))
       log_sums[block.log_sum_index(round, position)] = update.log_sum;
     T* const row = target.row(block.example, position, block.head);

@@ -72,22 +72,22 @@ struct LshBlock {
   __device__ void load_queries(const LshSlots& from, int64_t begin, bool back) {
     const int64_t i = threadIdx.x;
     if (i >= kTokens) return;
-    const bool there = begin + i < from.count;
-    const int32_t position = there ? from.positions[begin + i] : -1;
+    const bool exists = begin + i < from.count;
+    const int32_t position = exists ? from.positions[begin + i] : -1;
     int32_t code = kNoCell;
-    if (there) code = order.code(from.round, position);
-    if (there && back) code = order.look_back(from.round, code).code;
+    if (exists) code = order.code(from.round, position);
+    if (exists && back) code = order.look_back(from.round, code).code;
     tile.queries[i] = position;
     tile.query_codes[i] = code;
   }
   __device__ void load_keys(const LshSlots& from, int64_t begin) {
     const int64_t j = threadIdx.x;
     if (j >= kTokens) return;
-    const bool there = begin + j < from.count;
-    const int32_t position = there ? from.positions[begin + j] : -1;
+    const bool exists = begin + j < from.count;
+    const int32_t position = exists ? from.positions[begin + j] : -1;
     tile.keys[j] = position;
-    tile.factors[j] = there ? in.factors[index * in.s.length + position] : T{0};
-    tile.key_codes[j] = there ? order.code(from.round, position) : kEmptySlot;
+    tile.factors[j] = exists ? in.factors[index * in.s.length + position] : T{0};
+    tile.key_codes[j] = exists ? order.code(from.round, position) : kEmptySlot;
   }
   __device__ bool sees(int i, int j) const {
     if (tile.query_codes[i] != tile.key_codes[j]) return false;
@@ -130,17 +130,18 @@ struct LshBlock {
       tile.multiplicities[i][j] = static_cast<uint16_t>(count);
     }
   }
-  // Returns the multiplicity of a key that the query sees.
+  // Returns the multiplicity of a key that the query attends to.
   __device__ T multiplicity(int i, int j) const {
     return in.s.exact_duplicates ? static_cast<T>(tile.multiplicities[i][j]) : T{1};
   }
 
-  // Return the weight of key j for query i in this round, and the gradient of q_i . q_j from g_i . v_j.
+  // Returns the weight of key j for query i in this round.
   __device__ T weight(int i, int j, T product, T log_sum) const {
     if (!sees(i, j)) return 0;
     const T p = std::exp(tile.factors[j] * product - log_sum) / multiplicity(i, j);
     return in.s.mean ? p / static_cast<T>(in.s.rounds) : p;
   }
+  // Returns the gradient of q_i . q_j from g_v = g_i . v_j.
   __device__ T score_gradient(int j, T weight, T g_v, T delta) const {
     return weight == 0 ? T{0} : weight * (g_v - delta) * tile.factors[j];
   }

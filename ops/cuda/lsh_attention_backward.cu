@@ -28,7 +28,7 @@ __device__ void pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::
       });
 }
 
-// gq = result, or gq += result after the first round, for the queries of a block.
+// Sets gq = result in the first round, and adds gq += result in later rounds, for the queries of a block.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& result, const LshSlots& own,
                                    int64_t begin, int64_t column, bool first_round, T* gq) {
@@ -200,7 +200,8 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   add_key_gradients(block, to_key, to_value, own, begin, column, gk, gv);
 }
 
-// gq += gk - q (q . gk) / n², one warp per row. The key is scale q / n, and gk includes the factor scale / n.
+// Computes gq += gk - q (q . gk) / n². Runs one warp per row. The key is scale q / n, and gk includes the
+// factor scale / n.
 template <class S, class T = Compute<S>>
 __global__ void add_key_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq, int64_t count) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

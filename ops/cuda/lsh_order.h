@@ -8,8 +8,8 @@ namespace tapeformer::cuda {
 
 inline constexpr int32_t kNoCell = -1, kEmptySlot = -2;  // codes of no cell and of an empty slot
 
-// A pair of cells that see each other across the ends of the sequence: cell `from` of the first chunk of a
-// round, and cell `code` of the last chunk of round `round`. If from is kNoCell, there is no such pair.
+// Pair of cells that attend across the ends of the sequence. Cell `from` of the first chunk of a round looks
+// back at cell `code` of the last chunk of round `round`. If from is kNoCell, there is no such pair.
 struct LshWrapCell {
   int32_t from, round, code;
 };

@@ -44,11 +44,11 @@ class Plan {
     std::stable_sort(sequence, length, [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
     for (int64_t row = 0; row < shape.batch; ++row) length[row] = lengths[sequence[row]];
     steps_ = shape.batch > 0 ? length[0] : 0;
-    int64_t there = shape.batch;
+    int64_t active = shape.batch;
     for (int64_t s = 0; s < shape.frames; ++s) {
       first[s] = rows_;
-      while (there > 0 && length[there - 1] <= s) --there;
-      rows_ += there;
+      while (active > 0 && length[active - 1] <= s) --active;
+      rows_ += active;
     }
     copy_bytes(copy_.data(), current_device, list_.data(), kCpu,
                static_cast<int64_t>(list_.size() * sizeof(int64_t)));
@@ -57,7 +57,7 @@ class Plan {
   int64_t steps() const { return steps_; }
   int64_t rows() const { return rows_; }
   int64_t first(int64_t s) const { return list_[static_cast<size_t>(2 * shape_.batch + s)]; }
-  int64_t there(int64_t s) const { return (s + 1 < shape_.frames ? first(s + 1) : rows_) - first(s); }
+  int64_t active(int64_t s) const { return (s + 1 < shape_.frames ? first(s + 1) : rows_) - first(s); }
   Packing on_device() const {
     return {shape_.batch,
             shape_.frames,
@@ -110,7 +110,7 @@ __global__ void unpack_kernel(Packing p, const T* packed, int64_t in, T* gx) {
 
 template <class T>
 struct ForwardStep {
-  int64_t step, there;
+  int64_t step, active;
   const T* bias[2];    // bias of the recurrent product
   const T* recurrent;  // (directions, batch, 4 hidden) U h', or null at the first step
   T *gates, *cells;    // (directions, rows, …)
@@ -121,9 +121,9 @@ struct ForwardStep {
 // Computes c and h of a step from `gates`, which holds W x + b and receives i, f, g, o.
 template <class T>
 __global__ void forward_step_kernel(Packing p, ForwardStep<T> f) {
-  const int64_t n = p.directions * f.there * p.hidden, hidden = p.hidden;
+  const int64_t n = p.directions * f.active * p.hidden, hidden = p.hidden;
   for (int64_t i = first_element(); i < n; i += element_stride()) {
-    const int64_t unit = i % hidden, r = i / hidden % f.there, d = i / hidden / f.there;
+    const int64_t unit = i % hidden, r = i / hidden % f.active, d = i / hidden / f.active;
     const int64_t row = d * p.rows + p.first[f.step] + r;
     const T* const bias = d == 0 ? f.bias[0] : f.bias[1];
     T* const gates = f.gates + row * 4 * hidden + unit;
@@ -149,7 +149,7 @@ __global__ void forward_step_kernel(Packing p, ForwardStep<T> f) {
 
 template <class T>
 struct BackwardStep {
-  int64_t step, there;
+  int64_t step, active;
   const T *g, *gates, *cells;
   const T* gh;  // (directions, batch, hidden): gradient of h from the next step
   T* gc;        // (directions, batch, hidden): from the next step, replaced for the previous step
@@ -159,9 +159,9 @@ struct BackwardStep {
 // Computes gz, the gradient with respect to the pre-activations of the gates.
 template <class T>
 __global__ void backward_step_kernel(Packing p, BackwardStep<T> b) {
-  const int64_t n = p.directions * b.there * p.hidden, hidden = p.hidden;
+  const int64_t n = p.directions * b.active * p.hidden, hidden = p.hidden;
   for (int64_t i = first_element(); i < n; i += element_stride()) {
-    const int64_t unit = i % hidden, r = i / hidden % b.there, d = i / hidden / b.there;
+    const int64_t unit = i % hidden, r = i / hidden % b.active, d = i / hidden / b.active;
     const int64_t row = d * p.rows + p.first[b.step] + r, state = (d * p.batch + r) * hidden + unit;
     const T* const gates = b.gates + row * 4 * hidden + unit;
     const T in = gates[0], forget = gates[hidden], candidate = gates[2 * hidden], open = gates[3 * hidden];
@@ -232,11 +232,11 @@ void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* le
   const Scratch<T> h(shape.directions * shape.batch * hidden),
       recurrent(shape.directions * shape.batch * all);
   for (int64_t s = 0; s < plan.steps(); ++s) {
-    const int64_t there = plan.there(s);
+    const int64_t active = plan.active(s);
     if (s > 0)
       batched_gemm(Backend{},
                    Gemm<T>{.transpose_b = true,
-                           .m = there,
+                           .m = active,
                            .n = all,
                            .k = hidden,
                            .a = h.data(),
@@ -246,9 +246,9 @@ void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* le
                            .c = recurrent.data(),
                            .ldc = all},
                    shape.directions, shape.batch * hidden, all * hidden, shape.batch * all);
-    launch(forward_step_kernel<T>, over_elements(shape.directions * there * hidden), packing,
+    launch(forward_step_kernel<T>, over_elements(shape.directions * active * hidden), packing,
            ForwardStep<T>{s,
-                          there,
+                          active,
                           {directions[0].bias_hh, shape.directions == 2 ? directions[1].bias_hh : nullptr},
                           s > 0 ? recurrent.data() : nullptr,
                           gates,
@@ -273,12 +273,12 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
     zero(gh, states);  // the initial value at the last step of each sequence
     zero(gc, states);
     for (int64_t s = plan.steps() - 1; s >= 0; --s) {
-      const int64_t there = plan.there(s);
-      launch(backward_step_kernel<T>, over_elements(shape.directions * there * hidden), packing,
-             BackwardStep<T>{s, there, g, gates, cells, gh.data(), gc.data(), gz.data()});
+      const int64_t active = plan.active(s);
+      launch(backward_step_kernel<T>, over_elements(shape.directions * active * hidden), packing,
+             BackwardStep<T>{s, active, g, gates, cells, gh.data(), gc.data(), gz.data()});
       if (s == 0) break;
       batched_gemm(Backend{},
-                   Gemm<T>{.m = there,
+                   Gemm<T>{.m = active,
                            .n = hidden,
                            .k = all,
                            .a = gz.data() + plan.first(s) * all,

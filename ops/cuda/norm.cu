@@ -109,7 +109,7 @@ __global__ void backward_kernel(Backward<T, B> b) {
     g.store(b.gbranch + first, dim);
   }
   T* const sums = dynamic_shared<T>();  // (2, dim)
-  for (int turn = 0; turn < kRowsOfBlock; ++turn) {
+  for (int turn = 0; turn < kRowsPerBlock; ++turn) {
     if (turn == warp)
       Row::for_each(dim, [&](int k, int column) {
         sums[column] = gweight.values[k] + (turn ? sums[column] : T{0});
@@ -143,13 +143,13 @@ __global__ void wide_backward_kernel(Backward<T, B> b) {
 // Sums 32 columns per block. Blocks with different blockIdx.y sum different rows.
 template <class T, class B>
 __global__ void wide_partial_kernel(Backward<T, B> b) {
-  __shared__ T group_values[2][kRowsOfBlock][kWarp];
+  __shared__ T group_values[2][kRowsPerBlock][kWarp];
   const int64_t column = int64_t{blockIdx.x} * kWarp + threadIdx.x;
   const unsigned group = threadIdx.y;
   T gweight = 0, gbias = 0;
   if (column < b.dim)
-    for (int64_t row = int64_t{blockIdx.y} * kRowsOfBlock + group; row < b.rows;
-         row += int64_t{gridDim.y} * kRowsOfBlock) {
+    for (int64_t row = int64_t{blockIdx.y} * kRowsPerBlock + group; row < b.rows;
+         row += int64_t{gridDim.y} * kRowsPerBlock) {
       gweight += b.g[row * b.dim + column] * b.normalized[row * b.dim + column];
       gbias += b.g[row * b.dim + column];
     }
@@ -158,7 +158,7 @@ __global__ void wide_partial_kernel(Backward<T, B> b) {
   __syncthreads();
   if (group >= 2 || column >= b.dim) return;
   T sum = 0;
-  for (int other = 0; other < kRowsOfBlock; ++other) sum += group_values[group][other][threadIdx.x];
+  for (int other = 0; other < kRowsPerBlock; ++other) sum += group_values[group][other][threadIdx.x];
   b.partial[(2 * int64_t{blockIdx.y} + group) * b.dim + column] = sum;
 }
 
@@ -181,7 +181,7 @@ template <class T, class B>
 void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const T* normalized,
                          const T* inverse_std, const T* weight, const DropoutMask& dropout, T* gx, B* gbranch,
                          T* gweight, T* gbias) {
-  const int64_t parts = std::min((rows + kRowsOfBlock - 1) / kRowsOfBlock, kMaxParts);
+  const int64_t parts = std::min((rows + kRowsPerBlock - 1) / kRowsPerBlock, kMaxParts);
   const Scratch<T> partial(parts * 2 * dim);
   const Backward<T, B> b{
       rows, dim, g, normalized, inverse_std, weight, DropoutFactors<T>(dropout), gx, gbranch, partial.data()};
@@ -195,7 +195,7 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const T
     launch(wide_backward_kernel<T, B>, over_rows(rows), b);
     launch(wide_partial_kernel<T, B>,
            Launch(dim3(static_cast<unsigned>((dim + kWarp - 1) / kWarp), static_cast<unsigned>(parts)),
-                  dim3(kWarp, kRowsOfBlock)),
+                  dim3(kWarp, kRowsPerBlock)),
            b);
   }
   collect_columns(partial.data(), parts, dim, 2, ColumnTargets<T>{{gweight, gbias}});

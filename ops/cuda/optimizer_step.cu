@@ -7,7 +7,8 @@
 namespace tapeformer::cuda {
 namespace {
 
-// A launch takes the arrays of many parameters by value. Each block handles one chunk of one array.
+// A launch takes the ParameterArrays of up to kListed parameters by value. Each block handles one chunk of
+// one parameter.
 constexpr int kListed = 64;
 constexpr int64_t kChunk = 8192;  // elements per block, a multiple of a Pack
 
@@ -18,7 +19,8 @@ struct List {
   int count;
 };
 
-// Calls f(list, index of its first array) for lists that together hold all arrays.
+// Splits the arrays into lists of at most kListed arrays. Calls f(list, index of the first array in the list)
+// for each list.
 template <class T, class F>
 void for_lists(const ParameterArrays<T>* all, int64_t count, F&& f) {
   for (int64_t first = 0; first < count; first += kListed) {
@@ -43,10 +45,10 @@ struct Chunk {
 template <class T>
 __device__ Chunk chunk_of_block(const List<T>& list) {
   const int block = static_cast<int>(blockIdx.x);
-  int slot = 0, behind = list.count;
-  while (behind - slot > 1) {
-    const int middle = (slot + behind) / 2;
-    (list.first_chunk[middle] <= block ? slot : behind) = middle;
+  int slot = 0, end_slot = list.count;
+  while (end_slot - slot > 1) {
+    const int middle = (slot + end_slot) / 2;
+    (list.first_chunk[middle] <= block ? slot : end_slot) = middle;
   }
   const int64_t begin = (block - list.first_chunk[slot]) * kChunk, n = list.arrays[slot].n;
   return {slot, begin, begin + kChunk < n ? begin + kChunk : n};

@@ -11,10 +11,10 @@ constexpr int64_t kMaxPartials = 256;
 
 // Atomic sums of integers are deterministic.
 __global__ void count_kernel(const uint8_t* row_mask, unsigned* count, int64_t rows) {
-  int mine = 0;
-  for (int64_t i = first_element(); i < rows; i += element_stride()) mine += row_mask[i] != 0;
-  mine = block_sum(mine);
-  if (threadIdx.x == 0) atomicAdd(count, static_cast<unsigned>(mine));
+  int selected = 0;
+  for (int64_t i = first_element(); i < rows; i += element_stride()) selected += row_mask[i] != 0;
+  selected = block_sum(selected);
+  if (threadIdx.x == 0) atomicAdd(count, static_cast<unsigned>(selected));
 }
 
 template <class T>

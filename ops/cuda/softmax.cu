@@ -7,15 +7,15 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Two forms of a row with the functions for_each, sum, largest and store: a row in the registers of a warp,
-// and a row of any width that stays in memory and is read by a block.
+// Two row types with the functions for_each, sum, largest and store. The first holds a row in the registers
+// of a warp. WideRow reads a row of any width from memory with one block.
 template <class T, class Row>
 class NarrowRow {
  public:
   __device__ NarrowRow(const T* row, int64_t dim) : dim_(static_cast<int>(dim)) {
     values_.load(row, dim_, 0);
   }
-  // f(value, column)
+  // Calls f(value, column) for each element.
   template <class F>
   __device__ void for_each(F&& f) const {
     Row::for_each(dim_, [&](int k, int column) { f(values_.values[k], column); });
@@ -27,11 +27,11 @@ class NarrowRow {
     return warp_reduce<Plus>(total);
   }
   __device__ T largest() const {
-    T most = -INFINITY;
-    for_each([&](T value, int) { most = Larger::apply(most, value); });
-    return warp_reduce<Larger>(most);
+    T maximum = -INFINITY;
+    for_each([&](T value, int) { maximum = Larger::apply(maximum, value); });
+    return warp_reduce<Larger>(maximum);
   }
-  // to = f(value, column)
+  // Sets each element of `to` to f(value, column).
   template <class F>
   __device__ void store(T* to, F&& f) const {
     Row out{};
@@ -59,9 +59,9 @@ class WideRow {
     return block_sum(total);
   }
   __device__ T largest() const {
-    T most = -INFINITY;
-    for_each([&](T value, int64_t) { most = Larger::apply(most, value); });
-    return block_max(most);
+    T maximum = -INFINITY;
+    for_each([&](T value, int64_t) { maximum = Larger::apply(maximum, value); });
+    return block_max(maximum);
   }
   template <class F>
   __device__ void store(T* to, F&& f) const {

@@ -77,20 +77,20 @@ struct WarpRow {
   }
 };
 
-inline constexpr int kRowsOfBlock = 8;  // blocks of 8 warps
+inline constexpr int kRowsPerBlock = 8;  // blocks of 8 warps
 
 // Returns a launch with one warp per row, or fewer warps that loop over the rows (warp_of_grid,
 // warps_of_grid).
 inline Launch over_warp_rows(int64_t n, int64_t max_blocks = 1 << 20,
                              SourceLocation where = SourceLocation::current()) {
-  const int64_t blocks = std::min((n + kRowsOfBlock - 1) / kRowsOfBlock, max_blocks);
-  return {dim3(static_cast<unsigned>(blocks)), dim3(kWarp * kRowsOfBlock), 0, where};
+  const int64_t blocks = std::min((n + kRowsPerBlock - 1) / kRowsPerBlock, max_blocks);
+  return {dim3(static_cast<unsigned>(blocks)), dim3(kWarp * kRowsPerBlock), 0, where};
 }
 __device__ inline int64_t warp_of_grid() {
-  return int64_t{blockIdx.x} * kRowsOfBlock + threadIdx.x / kWarp;
+  return int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kWarp;
 }
 __device__ inline int64_t warps_of_grid() {
-  return int64_t{gridDim.x} * kRowsOfBlock;
+  return int64_t{gridDim.x} * kRowsPerBlock;
 }
 
 template <class... T>

@@ -9,8 +9,8 @@
 
 namespace tapeformer {
 
-// The score whose maximum in a row selects the class: the logit with Gumbel noise, or the logit alone
-// (`greedy`). Both backends compute it in double, so that they draw the same classes.
+// Score of a class: the logit plus Gumbel noise, or only the logit if `greedy` is true. The class with the
+// maximum score is drawn. Both backends compute the score in double, so that they draw the same classes.
 struct ClassScore {
   RandomStream stream;
   int64_t first, classes;
@@ -26,8 +26,8 @@ struct ClassScore {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // logits (rows, score.classes); out (rows,): the first class with the largest score, or 0 if all scores
-    // are NaN.
+    // Writes out (rows,): the first class with the largest score, or 0 if all scores are NaN. logits (rows,
+    // score.classes).
     template <class T>
     void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, uint8_t* out);
 

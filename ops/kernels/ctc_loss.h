@@ -31,9 +31,10 @@ TAPEFORMER_HOST_DEVICE inline CtcSpan ctc_span(int64_t t, int64_t frames, int64_
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // losses (batch,): negative log-likelihoods. gradient (batch, frames, classes), or null: their
-    // derivatives times `scale`, zero beyond the frame lengths. feasible_mask[b] is 1 if utterance b has
-    // enough frames for its labels; otherwise its loss and gradient are 0.
+    // Computes losses (batch,), the negative log-likelihoods. If gradient (batch, frames, classes) is not
+    // null, it receives the derivatives of the losses times `scale`, with zeros beyond the frame lengths.
+    // feasible_mask[b] is 1 if utterance b has enough frames for its labels; otherwise its loss and gradient
+    // are 0.
     template <class T> void ctc_loss(Backend, const CtcShape& shape, const T* logits,
                                      const int64_t* frame_lengths, const int64_t* labels,
                                      const int64_t* label_lengths, const uint8_t* feasible_mask, T scale,

@@ -1,6 +1,6 @@
 // The function objects of elementwise kernels, shared by both backends. A unary function has value(x) and
-// slope(x, y), the derivative at x where y = value(x). A binary function has value(a, b) and the partial
-// derivatives slope_a and slope_b. Math is VectorMath (core/cpu/vector_math.h) or DeviceMath
+// derivative(x, y), the derivative at x where y = value(x). A binary function has value(a, b) and the partial
+// derivatives derivative_a and derivative_b. Math is VectorMath (core/cpu/vector_math.h) or DeviceMath
 // (core/cuda/kernel.h).
 #pragma once
 
@@ -14,7 +14,7 @@ struct Negate {
     return -x;
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope(T, T) {
+  TAPEFORMER_HOST_DEVICE static T derivative(T, T) {
     return -1;
   }
 };
@@ -24,7 +24,7 @@ struct Exp {
     return Math::exp(x);
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope(T, T y) {
+  TAPEFORMER_HOST_DEVICE static T derivative(T, T y) {
     return y;
   }
 };
@@ -34,7 +34,7 @@ struct Log {
     return Math::log(x);
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope(T x, T) {
+  TAPEFORMER_HOST_DEVICE static T derivative(T x, T) {
     return 1 / x;
   }
 };
@@ -44,7 +44,7 @@ struct Sqrt {
     return Math::sqrt(x);
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope(T, T y) {
+  TAPEFORMER_HOST_DEVICE static T derivative(T, T y) {
     return T(0.5) / y;
   }
 };
@@ -54,17 +54,17 @@ struct Square {
     return x * x;
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope(T x, T) {
+  TAPEFORMER_HOST_DEVICE static T derivative(T x, T) {
     return 2 * x;
   }
 };
-struct Relu {  // propagates NaN, with slope 1
+struct Relu {  // propagates NaN, with derivative 1
   template <class Math, class T>
   TAPEFORMER_HOST_DEVICE static T value(T x) {
     return x < 0 ? T{0} : x;
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope(T x, T) {
+  TAPEFORMER_HOST_DEVICE static T derivative(T x, T) {
     return x <= 0 ? T{0} : T{1};
   }
 };
@@ -79,7 +79,7 @@ struct Gelu {
     return x * cdf<Math>(x);
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope(T x, T) {
+  TAPEFORMER_HOST_DEVICE static T derivative(T x, T) {
     return cdf<Math>(x) + x * T(kInvSqrtTwoPi) * Math::exp(T(-0.5) * x * x);
   }
 };
@@ -89,7 +89,7 @@ struct Elu {
     return x > 0 ? x : Math::expm1(x);
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope(T x, T y) {
+  TAPEFORMER_HOST_DEVICE static T derivative(T x, T y) {
     return x > 0 ? T{1} : y + 1;
   }
 };
@@ -99,7 +99,7 @@ struct Sigmoid {
     return Math::sigmoid(x);
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope(T, T y) {
+  TAPEFORMER_HOST_DEVICE static T derivative(T, T y) {
     return y * (1 - y);
   }
 };
@@ -109,7 +109,7 @@ struct Tanh {
     return Math::tanh(x);
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope(T, T y) {
+  TAPEFORMER_HOST_DEVICE static T derivative(T, T y) {
     return 1 - y * y;
   }
 };
@@ -119,7 +119,7 @@ struct Softplus {
     return Math::softplus(x);
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope(T x, T) {
+  TAPEFORMER_HOST_DEVICE static T derivative(T x, T) {
     return Math::sigmoid(x);
   }
 };
@@ -129,11 +129,11 @@ struct Add {
     return a + b;
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope_a(T, T) {
+  TAPEFORMER_HOST_DEVICE static T derivative_a(T, T) {
     return 1;
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope_b(T, T) {
+  TAPEFORMER_HOST_DEVICE static T derivative_b(T, T) {
     return 1;
   }
 };
@@ -143,11 +143,11 @@ struct Subtract {
     return a - b;
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope_a(T, T) {
+  TAPEFORMER_HOST_DEVICE static T derivative_a(T, T) {
     return 1;
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope_b(T, T) {
+  TAPEFORMER_HOST_DEVICE static T derivative_b(T, T) {
     return -1;
   }
 };
@@ -157,11 +157,11 @@ struct Multiply {
     return a * b;
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope_a(T, T b) {
+  TAPEFORMER_HOST_DEVICE static T derivative_a(T, T b) {
     return b;
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope_b(T a, T) {
+  TAPEFORMER_HOST_DEVICE static T derivative_b(T a, T) {
     return a;
   }
 };
@@ -171,11 +171,11 @@ struct Divide {
     return a / b;
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope_a(T, T b) {
+  TAPEFORMER_HOST_DEVICE static T derivative_a(T, T b) {
     return 1 / b;
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T slope_b(T a, T b) {
+  TAPEFORMER_HOST_DEVICE static T derivative_b(T a, T b) {
     return -a / (b * b);
   }
 };

@@ -15,14 +15,14 @@ struct IndexShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // y (outer, count, inner) = x (outer, size, inner) at the index
+    // Gathers y (outer, count, inner) from x (outer, size, inner).
     template <class T>
     void gather_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
     // y (outer, size, inner) += x (outer, count, inner) at the index, in the order of count. A position out
     // of range writes NaN to position 0.
     template <class T>
     void scatter_add_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
-    // y (count, dim) = rows of table (rows, dim)
+    // Copies rows of table (rows, dim) to y (count, dim).
     template <class T> void gather_rows(Backend, const T* table, int64_t rows, const int64_t* index, T* y,
                                         int64_t count, int64_t dim);
     // table (rows, dim) += g (count, dim) at the rows of the index, in an order that depends on the index

@@ -28,8 +28,8 @@ struct LinearAttentionShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // out (batch, query_length, heads, value_dim) contiguous; inverse_denominators 1 / d (batch, heads,
-    // query_length), or nullptr.
+    // Computes out (batch, query_length, heads, value_dim), contiguous, and inverse_denominators 1 / d
+    // (batch, heads, query_length), which may be nullptr.
     template <class T>
     void linear_attention_forward(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                   AttentionRows<const T> k, AttentionRows<const T> v, T* out,

@@ -40,13 +40,13 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // squares (count,): the sum of squares of each gradient, in an order that depends on its size only.
     template <class T>
     void squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares);
-    // scales (count,), and the norm (1,) of all gradients times gradient_scale
+    // Computes scales (count,), and the norm (1,) of all gradients times gradient_scale.
     void clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count, double* scales,
                      double* norm);
     // Applies the equations of StepRule with the scales (count,) of the gradients.
     template <class T> void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list,
                                            int64_t count, const double* scales);
-    // average = d average + (1 - d) value with d = rule->average_decay
+    // Computes average = d average + (1 - d) value with d = rule->average_decay.
     template <class T>
     void average_into(Backend, T* average, const T* value, const StepRule* rule, int64_t n);
 

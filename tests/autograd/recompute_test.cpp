@@ -26,7 +26,7 @@ TEST_CASE("recompute is recorded for the sake of its parameters alone") {
   CHECK(gradient(weight).item() == 3);
 }
 
-TEST_CASE("gradients that wait below a recomputed segment are untouched by its sweep") {
+TEST_CASE("gradients that wait below a recomputed segment are untouched by its backward pass") {
   const Tensor x = leaf(2);
   const Tensor shared = times(x, x);  // gets one gradient before the replay and one from it
   const Tensor replayed =

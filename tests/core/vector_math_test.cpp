@@ -29,7 +29,8 @@ double ulps(float value, double exact) {
   return std::fabs(value - exact) / std::ldexp(1.0, std::ilogb(size) - 23);
 }
 
-// Bit patterns at a constant stride through 2^32: all exponents, both signs, subnormals, infinities and NaN.
+// Returns floats with bit patterns at a constant stride through 2^32: all exponents, both signs, subnormals,
+// infinities and NaN.
 const std::vector<float>& every_kind_of_float() {
   static const std::vector<float> values = [] {
     std::vector<float> v = {0.0f,      -0.0f, 1.0f,     -1.0f,    INFINITY,

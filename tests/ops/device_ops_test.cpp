@@ -102,7 +102,7 @@ TEST_CASE("cuda: an index out of range is an error from the CPU and makes NaN on
 
 namespace {
 
-// Parameters, moments and the norm after two steps with arrays of odd sizes, in more than one launch.
+// Returns the parameters, moments and norm after two steps with arrays of odd sizes, in more than one launch.
 std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule, const Clipping& clipping,
                                 bool with_second) {
   std::vector<ParameterSlot> slots;

@@ -46,7 +46,7 @@ class PrecisionScope {
   Device device_;
 };
 
-// The result of a linear layer and the gradients of x, weight and bias.
+// Returns the result of a linear layer and the gradients of x, weight and bias.
 std::vector<Tensor> outcome_of(const std::vector<Tensor>& inputs, Device device, DType dtype,
                                Activation activation, double dropout, std::optional<DType> result = {}) {
   std::vector<Tensor> leaves;

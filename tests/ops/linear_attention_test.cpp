@@ -54,7 +54,7 @@ Tensor quadratic(const Tensor& q, const Tensor& k, const Tensor& v,
   return out;
 }
 
-// The recurrent form, token by token.
+// Computes the recurrent form, token by token.
 Tensor recurrent(const Tensor& q, const Tensor& k, const Tensor& v,
                  const LinearAttentionOptions& options = {}) {
   const LinearAttentionState state =

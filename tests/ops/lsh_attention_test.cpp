@@ -19,7 +19,7 @@ using Duplicates = LshOptions::Duplicates;
 
 const RandomStream kStream(3, "rotations");
 
-// Full attention with shared queries and keys.
+// Computes full attention with shared queries and keys.
 Tensor full_attention(const Tensor& q, const Tensor& v, LshOptions options) {
   options.chunk_length = q.size(1);
   options.buckets = 0;

@@ -125,7 +125,7 @@ inline Tensor lsh_oracle(const Tensor& query, const Tensor& value, const Tensor&
   return contiguous(permute(out, {0, 2, 1, 3}));
 }
 
-// Random bucket ids in [0, count).
+// Returns random bucket ids in [0, count).
 inline Tensor random_buckets(int64_t batch, int64_t heads, int64_t rounds, int64_t length, int64_t count,
                              int salt) {
   const Tensor buckets = Tensor::empty({batch, heads, rounds, length}, DType::int32);

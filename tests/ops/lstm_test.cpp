@@ -15,7 +15,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// The weights of one or two directions, as a flat list and as arguments of the op.
+// Returns the weights of one or two directions, as a flat list.
 std::vector<Tensor> random_weights(int64_t directions, int64_t in, int64_t hidden,
                                    DType dtype = DType::float64) {
   std::vector<Tensor> list;

@@ -7,7 +7,7 @@
 
 namespace tapeformer::test {
 
-// int64 (values.size()).
+// Returns an int64 tensor (values.size(),).
 inline Tensor lengths(const std::vector<int64_t>& values) {
   return Tensor::from<int64_t>(values, {static_cast<int64_t>(values.size())});
 }

@@ -33,7 +33,7 @@ struct Benchmark {
   bool on_devices = false;  // whether it measures the device of --device
 };
 
-// Returns all benchmarks in the order of the help.
+// Returns all benchmarks in the order in which the help lists them.
 const std::vector<Benchmark>& benchmarks();
 // Returns the benchmark with this name. Throws ConfigError, with a suggestion, if there is none.
 const Benchmark& benchmark(const std::string& name);

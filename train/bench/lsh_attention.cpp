@@ -137,7 +137,7 @@ Report run_lsh_attention(const BenchmarkArguments& arguments) {
     cases.emplace_back(arguments, length);
     cases.back().measure_peak(*attention);
   }
-  // Each repeat runs all lengths in turn, so that other load on the machine affects all of them.
+  // Each repeat runs all lengths in turn, so that other load on the machine affects all lengths.
   for (int64_t i = 0; i < repeats; ++i)
     for (Case& one : cases) one.time(*attention);
   const int64_t chunk = std::max<int64_t>(arguments.options.get<int64_t>("chunk_length"), 1);

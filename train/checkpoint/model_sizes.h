@@ -23,7 +23,7 @@ struct SizedTensor {
 std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options);
 std::vector<SizedTensor> sized_tensors(const SpeechModelOptions& options);
 
-// Throws CheckpointError if a tensor of the checkpoint has another shape. The message names the entry and
+// Throws CheckpointError if a tensor of the checkpoint has a different shape. The message names the entry and
 // both shapes.
 void check_model_sizes(const Checkpoint& checkpoint, const std::vector<SizedTensor>& expected);
 

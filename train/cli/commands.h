@@ -16,7 +16,7 @@ struct Command {
   int (*run)(const Arguments& arguments);
 };
 
-// Returns all commands in the order of the help.
+// Returns all commands in the order in which the help lists them.
 const std::vector<Command>& commands();
 
 int run_bench(const Arguments& arguments);

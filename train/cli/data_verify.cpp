@@ -156,7 +156,7 @@ void verify_data(const std::vector<std::string>& names, const CommandLine& line)
   }
   Report report;
   report.add("good", verified.problems.empty());
-  if (line.common.json) {  // JSON has one list; a table of text has rows with equal columns
+  if (line.common.json) {  // JSON output lists corpora with the files; text output prints two tables
     verified.files.insert(verified.files.end(), verified.corpora.begin(), verified.corpora.end());
     verified.corpora.clear();
   }

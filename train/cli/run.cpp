@@ -69,8 +69,8 @@ int report(const char* text, int code) {
   return code;
 }
 
-// Returns a sentence for an exception without its own exit status. Runtime errors and argument errors of
-// Tapeformer are sentences already. Other texts of the standard library are not printed.
+// Returns the message for an exception without a dedicated exit status. Runtime errors and argument errors of
+// Tapeformer keep their texts. Texts of other standard library exceptions are not printed.
 std::string text_of(const std::exception& error) {
   if (dynamic_cast<const OutOfMemory*>(&error))
     return std::string(error.what()) +

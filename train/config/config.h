@@ -119,7 +119,7 @@ struct TrainConfig {
   double epochs = 0;
   int64_t accumulate = 1;
   int64_t eval_every = 0;        // 0: only at the end
-  int64_t eval_epochs = 0;       // 0: only by eval_every
+  int64_t eval_epochs = 0;       // 0: no evaluation by epoch
   int64_t checkpoint_every = 0;  // 0: only at the end
   int64_t log_every = 10;
   int64_t keep_last = 3;
@@ -208,7 +208,7 @@ std::string config_help(const AttentionCatalogue& catalogue, const std::string& 
 // that have an effect in neither config.
 std::vector<std::string> differing_keys(const Config& a, const Config& b);
 
-// Returns whether a resumed run may have another value of a key ("table.key") than its checkpoint.
+// Returns true if a resumed run may change the value of a key ("table.key").
 bool may_change_on_resume(const std::string& name);
 
 // Returns the value of a key ("table.key") as TOML text. Throws std::out_of_range for an unknown name.

@@ -41,7 +41,7 @@ struct Setting {
   std::string name() const { return table.empty() ? key : table + "." + key; }
 };
 
-// Settings of a file, or of all --set options, in the order of their positions.
+// Settings of one file or of all --set options, sorted by position.
 struct ConfigLayer {
   struct Table {
     std::string name;

@@ -18,7 +18,7 @@ std::string text_of(std::vector<ConfigProblem> problems, const std::vector<std::
 // `names` are the keys of the table, and `context` follows the name of the key.
 std::string unknown_key_text(const Setting& setting, const std::vector<std::string>& names,
                              const std::string& context, const std::vector<SchemaKey>& schema);
-// For a key outside of all tables.
+// Returns the message for a key outside of all tables.
 std::string key_without_table_text(const Setting& setting, const std::vector<SchemaKey>& schema);
 std::string unknown_table_text(const std::string& name);
 

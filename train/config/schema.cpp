@@ -90,7 +90,7 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
       .one_of({"relu", "gelu"});
 }
 
-// Positions, and forms of the layers that save memory.
+// Adds the keys of position embeddings and of memory-saving layers.
 void add_positions_and_memory(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "model", &Config::model);
   table.used_by_benchmarks();

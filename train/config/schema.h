@@ -19,7 +19,7 @@ struct SchemaKey {
   KeyScope scope;  // configs in which the key has an effect
   KeyRole role = KeyRole::training;
   bool in_benchmarks = false;  // whether benchmarks use the key
-  bool changeable = false;     // whether a resumed run may have another value than its checkpoint
+  bool changeable = false;     // true if a resumed run may change the value
   std::function<OptionValue(const Config&)> get;
   std::function<void(Config&, const OptionValue&)> set;
   bool whole = false;  // whether the elements of a list must be integers

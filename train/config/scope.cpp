@@ -155,7 +155,7 @@ KeyScope subsampled() {
                                  [](const Config& c) { return c.model.subsampling > 1; }}});
 }
 
-// The last layer of an LSTM has no dropout.
+// An LSTM has no dropout after its last layer.
 KeyScope layer_dropout() {
   return {{"Transformers and LSTMs of several layers", "model.layers", [](const Config& c) {
              return c.model.type != "speech" || c.model.encoder != "lstm" || c.model.layers > 1;

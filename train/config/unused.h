@@ -18,8 +18,8 @@ struct UserLayers {
   const Config& config;       // config of all files with --set
 };
 
-// Appends a problem for every setting without effect, and logs a warning for every setting of the file that
-// loses its effect by --set.
+// Appends a problem for every setting without effect. Logs a warning for every setting of the file that has
+// no effect because of a --set option.
 void check_unused(const UserLayers& layers, const ConfigReading& reading, const AttentionCatalogue& catalogue,
                   const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems);
 

@@ -124,7 +124,8 @@ std::string config_value_text(const Config& config, const std::string& name) {
   for (const auto& key : config_schema(AttentionCatalogue{}))
     if (key.name() == name) return option_text(key.get(config), key.whole);
   if (!name.starts_with(kAttentionTable)) throw std::out_of_range("no config key " + name);
-  const auto& options = config.attention.all();  // may belong to another attention kind than `name`
+  // The options of the selected attention kind may lack `name`.
+  const auto& options = config.attention.all();
   const auto found = options.find(name.substr(kAttentionTable.size()));
   return found == options.end() ? "none" : option_text(found->second, false);
 }

@@ -20,10 +20,10 @@ class CheckpointWriter {
   CheckpointWriter(std::filesystem::path run_dir, const Config& config, const Module& model,
                    Optimizer& optimizer);
 
-  // Saves a checkpoint and removes old ones. If there is a moving average of the weights, the model of the
-  // checkpoint has the averaged weights, and the optimizer state has the weights that training continues
-  // from. If the checkpoint cannot be saved, throws CheckpointError if `must_succeed` is true; otherwise
-  // calls `warn` and returns false. Earlier checkpoints stay intact.
+  // Saves a checkpoint and removes old ones. If there is a moving average of the weights, the model file
+  // holds the averaged weights, and the optimizer state holds the weights that training continues from. If
+  // the checkpoint cannot be saved, throws CheckpointError if `must_succeed` is true; otherwise calls `warn`
+  // and returns false. Earlier checkpoints stay intact.
   bool save(const TrainingState& state, bool must_succeed, const Warn& warn);
 
   // Adds an evaluation to the saved checkpoint of its step. If `best` is true, points the link `best` to it.

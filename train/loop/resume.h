@@ -22,9 +22,9 @@ void start_new_run(const RunDirectory& directory, const Config& config);
 // and returns nothing if there is no checkpoint. `description` describes the training data, and `total_steps`
 // is the length of the run.
 //
-// Throws RunDirectoryError if the config of the run differs in a key that must not change, ConfigError if the
-// training data differ, CheckpointError if the checkpoint is damaged, and DivergedError if its tensors are
-// not finite.
+// Throws RunDirectoryError if the config of the run differs in a key that must not change, and ConfigError if
+// the training data differ. Throws CheckpointError if the checkpoint is damaged, and DivergedError if its
+// tensors are not finite.
 std::optional<TrainingState> resume_run(const RunDirectory& directory, const Config& config, const Task& task,
                                         const std::string& description, int64_t total_steps,
                                         Optimizer& optimizer);

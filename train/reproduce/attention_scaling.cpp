@@ -22,7 +22,7 @@ struct Curve {
   const AttentionKind* kind;
   std::string name;
   OptionValues options;
-  bool is_linear;  // in the length
+  bool is_linear;  // time is linear in the length
 };
 
 // Returns the curves of all causal kinds with a known cost, the kinds of quadratic time first.

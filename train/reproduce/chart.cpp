@@ -185,12 +185,12 @@ std::string Plot::axes() const {
   const std::string small = fmt::format(" font-size=\"{}\"", kTickFont);
   std::string svg;
   for (const Tick& tick : axis_ticks(x_, chart_.x.scale)) {
-    svg += line(x_.position(tick.at), kTop, x_.position(tick.at), bottom_, grid);
-    svg += text(x_.position(tick.at), bottom_ + 9, "middle", tick.text, small);
+    svg += line(x_.position(tick.value), kTop, x_.position(tick.value), bottom_, grid);
+    svg += text(x_.position(tick.value), bottom_ + 9, "middle", tick.text, small);
   }
   for (const Tick& tick : axis_ticks(y_, chart_.y.scale)) {
-    svg += line(kLeft, y_.position(tick.at), right_, y_.position(tick.at), grid);
-    svg += text(kLeft - 3, y_.position(tick.at) + 2.3, "end", tick.text, small);
+    svg += line(kLeft, y_.position(tick.value), right_, y_.position(tick.value), grid);
+    svg += text(kLeft - 3, y_.position(tick.value) + 2.3, "end", tick.text, small);
   }
   svg += fmt::format(
       "<rect x=\"{}\" y=\"{}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"none\" stroke=\"#444444\" "

@@ -24,7 +24,7 @@ struct AxisRange {
 };
 
 struct Tick {
-  double at;  // transformed value
+  double value;  // transformed by the scale
   std::string text;
 };
 

@@ -26,8 +26,8 @@ struct ReproductionOptions {
   Device device = kCpu;           // device of all trainings, evaluations and measurements
   DataAccess data = {""};
   bool quiet = false;  // no progress
-  ConfigOverrides overrides =
-      {};  // overrides of all configs; read_settings moves measure.* from `sets` to `measure`
+  // Overrides of all configs. read_settings() moves measure.* from `sets` to `measure`.
+  ConfigOverrides overrides = {};
   OptionValues measure = {};  // values of Reproduction::measure
 
   uint64_t seed(uint64_t fallback) const {
@@ -49,7 +49,7 @@ struct Reproduction {
 // Returns the config tables that trainings read, for Reproduction::config_keys.
 std::vector<std::string> training_keys();
 
-// Returns all reproductions in the order of the help.
+// Returns all reproductions in the order in which the help lists them.
 const std::vector<Reproduction>& reproductions();
 // Returns the reproduction with this name. Throws ConfigError, with a suggestion, if there is none.
 const Reproduction& reproduction(const std::string& name);
@@ -69,8 +69,8 @@ void read_settings(const Reproduction& reproduction, ReproductionOptions& option
 struct Training {
   std::string name;                   // name of its folder in options.out
   std::filesystem::path config;       // path in options.configs
-  std::vector<std::string> defaults;  // the command line may change them
-  std::vector<std::string> fixed;     // the command line may not change them
+  std::vector<std::string> defaults;  // settings that the command line may change
+  std::vector<std::string> fixed;     // settings that the command line may not change
 };
 
 // Throws ConfigError for a setting of the command line that has no effect in any of the trainings.

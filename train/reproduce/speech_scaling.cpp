@@ -128,7 +128,7 @@ int64_t added_bytes(Learner& learner, const CtcBatch& data, Device device) {
 // Measurements of one length, one for each model.
 struct LengthFigures {
   int64_t length, batch;
-  std::array<double, kModels.size()> seconds;  // of an epoch
+  std::array<double, kModels.size()> seconds;  // seconds per epoch
   std::array<int64_t, kModels.size()> added_bytes;
 };
 

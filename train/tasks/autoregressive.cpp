@@ -114,8 +114,8 @@ class AutoregressiveTask final : public Task {
   }
 
   bool captures_steps_ = false;
-  std::map<int64_t, Batch> batches_;       // by slot
-  std::map<int64_t, double> loss_counts_;  // by slot
+  std::map<int64_t, Batch> batches_;       // indexed by slot
+  std::map<int64_t, double> loss_counts_;  // indexed by slot
   std::map<std::pair<int64_t, BatchLayout>, Batch> on_device_;
   std::shared_ptr<const Dataset> evaluation_set_;
   std::shared_ptr<const Loader> loader_;

@@ -64,8 +64,8 @@ class Task {
   // Fetches batch `number` into a slot for loss(). Each micro-batch of a step has its own slot, numbered from
   // 0.
   //
-  // Returns the layout of the batch if its loss can be captured as a CUDA graph and replayed for other
-  // batches of this layout, which are then fetched into the same device tensors. Returns nothing if the
+  // Returns the layout of the batch if its loss can be captured as a CUDA graph. The graph can be replayed
+  // for other batches of this layout, which are fetched into the same device tensors. Returns nothing if the
   // launches depend on the values of the batch.
   virtual std::optional<BatchLayout> fetch(int64_t number, int64_t slot) = 0;
   // Returns the number of predictions, utterances or labels over which the loss of the batch in a slot is a

@@ -61,7 +61,7 @@ __global__ void reduce(const double* x, double* sums, double* maxima) {
   maxima[first_element()] = block_max(value);
 }
 
-// c (16, 8) = 1 + a (16, 16) b (16, 8), b by columns. One warp.
+// Computes c (16, 8) = 1 + a (16, 16) b (16, 8) with one warp. b is column-major.
 __global__ void multiply(const float* a, const float* b, float* c) {
   const auto lane = static_cast<int>(threadIdx.x), row = lane / 4, column = lane % 4 * 2;
   const auto left = [&](int i, int k) { return bfloat16_pair(a[i * 16 + k], a[i * 16 + k + 1]); };
@@ -74,7 +74,7 @@ __global__ void multiply(const float* a, const float* b, float* c) {
   for (int i = 0; i < 4; ++i) c[(row + i / 2 * 8) * 8 + column + i % 2] = sums[i];
 }
 
-// The same kernel without its barrier.
+// Reads the value of the neighbouring thread without a barrier, which is a data race.
 __global__ void read_neighbour(int* out) {
   int* const shared = dynamic_shared<int>();
   shared[threadIdx.x] = static_cast<int>(threadIdx.x);
@@ -138,14 +138,14 @@ TEST_CASE("emulation: atomics see every thread of every block") {
 
 TEST_CASE("block reductions give every thread the sum and the largest value") {
   const DeviceScope scope(kDevice);
-  constexpr unsigned kThreadsOfBlock = 96;
-  std::vector<double> x(2 * kThreadsOfBlock), sums(x.size()), maxima(x.size());
+  constexpr unsigned kThreadsPerBlock = 96;
+  std::vector<double> x(2 * kThreadsPerBlock), sums(x.size()), maxima(x.size());
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(i * 7 % 31) - 40;
-  launch(reduce, {dim3(2), dim3(kThreadsOfBlock)}, x.data(), sums.data(), maxima.data());
+  launch(reduce, {dim3(2), dim3(kThreadsPerBlock)}, x.data(), sums.data(), maxima.data());
   for (size_t i = 0; i < x.size(); ++i) {
-    const auto first = x.begin() + static_cast<int64_t>(i / kThreadsOfBlock * kThreadsOfBlock);
-    CHECK(sums[i] == std::accumulate(first, first + kThreadsOfBlock, 0.0));
-    CHECK(maxima[i] == *std::max_element(first, first + kThreadsOfBlock));
+    const auto first = x.begin() + static_cast<int64_t>(i / kThreadsPerBlock * kThreadsPerBlock);
+    CHECK(sums[i] == std::accumulate(first, first + kThreadsPerBlock, 0.0));
+    CHECK(maxima[i] == *std::max_element(first, first + kThreadsPerBlock));
   }
 }
 

@@ -206,7 +206,7 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
     const ReplayContext context(kTraining);
     auto blocks = reversible_blocks(encoder.layers, 1, 3, {}, context);
     if (!replays_draws) {
-      // The second call of each branch draws the numbers of another step.
+      // The second call of each branch draws the random numbers of another step.
       const ForwardContext other{.training = true, .seed = 5, .step = 3};
       const auto others = reversible_blocks(encoder.layers, 1, 3, {}, ReplayContext(other));
       for (size_t i = 0; i < blocks.size(); ++i) {

@@ -229,7 +229,7 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
     const SpeechOutput parallel = model.forward(features, Tensor::full({3}, 24, DType::int64), {});
     SpeechStream stream(model, 3);
     const int64_t bytes = stream.state_bytes();
-    for (int repeat = 0; repeat < 2; ++repeat) {  // again after reset()
+    for (int repeat = 0; repeat < 2; ++repeat) {  // the second pass follows reset()
       int64_t steps = 0;
       for (int64_t t = 0; t < 24; ++t) {
         const Tensor frame = features.view({3, 5}, {120, 1}, t * 5).clone();

@@ -84,9 +84,9 @@ TEST_CASE("a logarithmic axis over less than a decade has labels") {
       CHECK(ticks.size() >= 2);
       CHECK(ticks.size() <= 13);
       for (const Tick& tick : ticks) {
-        CHECK(tick.at >= range.low);
-        CHECK(tick.at <= range.high);
-        CHECK(transformed(scale, std::stod(tick.text)) == doctest::Approx(tick.at));
+        CHECK(tick.value >= range.low);
+        CHECK(tick.value <= range.high);
+        CHECK(transformed(scale, std::stod(tick.text)) == doctest::Approx(tick.value));
       }
       for (size_t i = 1; i < ticks.size(); ++i) CHECK(ticks[i].text != ticks[i - 1].text);
     }

@@ -29,7 +29,7 @@ Tensor file_features(const Config& config, const SpeechDescription& description,
                      const std::filesystem::path& path);
 
 // Rows of file_features for a stream. Memory does not grow with the length of the recording, except if the
-// features need the whole utterance or the file is a .mfc file, whose rows come all at once. The config must
+// features need the whole utterance or the file is a .mfc file, which is read as a whole. The config must
 // outlive the stream. Not thread-safe.
 class FeatureStream {
  public:
@@ -38,11 +38,11 @@ class FeatureStream {
   // Throws ConfigError if features need the whole utterance, or if the model was trained on AN4.
   FeatureStream(const Config& config, const SpeechDescription& description, const AudioPipe& pipe);
 
-  // Returns the next rows, (rows, dims), of which there may be none. Returns an undefined tensor at the end.
+  // Returns the next rows, (rows, dims), where rows may be 0. Returns an undefined tensor at the end.
   Tensor next();
 
  private:
-  // Computation of rows from samples, with its state.
+  // Pipeline from samples to rows, with its state.
   struct Pipeline {
     Pipeline(const FilterbankOptions& options, int64_t delta_order)
         : filterbank(options), frames(filterbank), deltas(delta_order) {}

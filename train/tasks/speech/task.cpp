@@ -163,7 +163,7 @@ class SpeechTask final : public Task {
   SpeechEvaluationOptions evaluation_;
   std::optional<SpecAugmentOptions> augment_;
   uint64_t seed_;
-  std::map<int64_t, CtcBatch> batches_;              // by slot
+  std::map<int64_t, CtcBatch> batches_;              // indexed by slot
   std::unique_ptr<Prefetch<SpeechBatch>> prefetch_;  // last member: its thread uses the other members
 };
 
