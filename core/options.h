@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <variant>
 #include <vector>
@@ -32,11 +33,14 @@ class OptionValues {
     for (const auto& spec : specs) values_[spec.name] = spec.default_value;
   }
   void set(const std::string& name, OptionValue value) { values_[name] = std::move(value); }
-  // Returns a value. Throws std::out_of_range for an unknown name and std::bad_variant_access for a wrong
-  // type.
+  // Returns a value. Throws std::invalid_argument if no option has this name, or if its type is another.
   template <class T>
   const T& get(const std::string& name) const {
-    return std::get<T>(values_.at(name));
+    const auto found = values_.find(name);
+    if (found == values_.end()) throw std::invalid_argument("option \"" + name + "\" is not declared");
+    const T* const value = std::get_if<T>(&found->second);
+    if (!value) throw std::invalid_argument("option \"" + name + "\" is declared with another type");
+    return *value;
   }
   const std::map<std::string, OptionValue>& all() const { return values_; }
 

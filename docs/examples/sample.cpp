@@ -22,6 +22,8 @@ int main(int argc, char** argv) try {
   const Tensor first = Tensor::zeros({count, 1}, DType::uint8);
   GenerationOptions options;
   options.seed = 1;
+  if (!attention_kind(run.config.model.attention).capabilities.recurrent)
+    options.mode = GenerationMode::recompute;
   const Tensor sequences = generate(*run.model, first, run.data.length + 1, options);
   std::cout << sequences << "\n";
   return 0;

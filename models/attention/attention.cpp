@@ -10,6 +10,16 @@ namespace {
 
 constexpr const char* kNoRecurrentForm = "this attention kind has no recurrent form";
 
+// Returns whether the default value is a valid value of the option.
+bool accepts_default(const OptionSpec& option) {
+  const auto in_range = [&](double x) { return x >= option.min && x <= option.max; };
+  if (const auto* x = std::get_if<int64_t>(&option.default_value)) return in_range(static_cast<double>(*x));
+  if (const auto* x = std::get_if<double>(&option.default_value)) return in_range(*x);
+  const auto* text = std::get_if<std::string>(&option.default_value);
+  return !text || option.choices.empty() ||
+         std::find(option.choices.begin(), option.choices.end(), *text) != option.choices.end();
+}
+
 void check_kind(const std::deque<AttentionKind>& kinds, const AttentionKind& kind) {
   const auto require = [&](bool condition, const std::string& problem) {
     if (!condition) throw std::invalid_argument("attention kind \"" + kind.name + "\": " + problem);
@@ -23,6 +33,7 @@ void check_kind(const std::deque<AttentionKind>& kinds, const AttentionKind& kin
   for (const OptionSpec& option : kind.options) {
     require(!option.name.empty(), "an option has no name");
     require(names.insert(option.name).second, "two options are named \"" + option.name + "\"");
+    require(accepts_default(option), "the default value of option \"" + option.name + "\" is not valid");
   }
 }
 
@@ -84,7 +95,10 @@ std::unique_ptr<Attention> make_attention(const std::string& name, const OptionV
   const Capability& drops_weights = kind.capabilities.weight_dropout;
   if (dropout > 0 && !drops_weights)
     throw OptionError("attention_dropout", unsupported_text(kind, "dropout of weights", drops_weights));
-  return with_option_prefix("attention_options", [&] { return kind.make(options, dropout); });
+  auto attention = with_option_prefix("attention_options", [&] { return kind.make(options, dropout); });
+  if (!attention)
+    throw std::invalid_argument("attention kind \"" + name + "\": `make` returned no attention");
+  return attention;
 }
 
 void check_attention_length(const std::string& name, const OptionValues& options, int64_t length) {

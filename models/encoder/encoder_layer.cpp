@@ -5,6 +5,17 @@
 #include "ops/view.h"
 
 namespace tapeformer {
+namespace {
+
+// Throws ShapeError if an attention kind returned a tensor of another shape or dtype than the values.
+void check_attended(const Tensor& attended, const Tensor& values, const char* name) {
+  check(attended.defined(), name, "the attention kind returned an undefined tensor");
+  check(attended.shape() == values.shape() && attended.dtype() == values.dtype(), name,
+        "the attention kind must return ", values.shape(), " ", name_of(values.dtype()), ", not ",
+        attended.shape(), " ", name_of(attended.dtype()));
+}
+
+}  // namespace
 
 std::vector<OptionProblem> option_problems(const EncoderOptions& options) {
   std::vector<OptionProblem> problems;
@@ -54,7 +65,9 @@ struct MultiHeadAttention::OnTape {
   Tensor key(const Tensor& x) const { return heads(a.key_projection, x); }
   Tensor value(const Tensor& x) const { return heads(a.value_projection, x); }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
-    return reshape(a.attention_->forward(q, k, v, mask, context, name), shape);
+    const Tensor attended = a.attention_->forward(q, k, v, mask, context, name);
+    check_attended(attended, v, name.c_str());
+    return reshape(attended, shape);
   }
   Tensor output(const Tensor& x) const {
     return a.out_projection.forward(as_operand(x), Activation::none, {}, result);

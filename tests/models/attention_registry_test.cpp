@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "models/autoregressive_model.h"
+#include "models/encoder/encoder_layer.h"
 #include "models/layers/option_error.h"
 #include "ops/view.h"
 #include "tests/models/kinds.h"
@@ -23,6 +24,36 @@ AttentionKind copy_of(const std::string& original, const std::string& name) {
   AttentionKind kind = attention_kind(original);
   kind.name = name;
   return kind;
+}
+
+// Returns another tensor than attention does.
+class WrongResult final : public Attention {
+ public:
+  explicit WrongResult(bool undefined) : undefined_(undefined) {}
+  Tensor forward(const Tensor&, const Tensor&, const Tensor& v, const AttentionMask&, const ForwardContext&,
+                 const std::string&) const override {
+    return undefined_ ? Tensor() : permute(v, {0, 2, 1, 3});
+  }
+
+ private:
+  bool undefined_;
+};
+
+// Returns the message of the error that a layer of this kind throws.
+std::string layer_error(const std::string& kind) {
+  EncoderOptions options;
+  options.attention = kind;
+  options.attention_options = attention_kind(kind).defaults();
+  options.heads = 2;
+  options.head_dim = 4;
+  const MultiHeadAttention layer(options);
+  const Tensor x = Tensor::zeros({1, 3, 8});
+  try {
+    layer.forward(x, {}, {}, "layers.0", x.dtype());
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "";
 }
 
 std::string problem_of(AttentionKind kind) {
@@ -148,6 +179,39 @@ TEST_CASE("register_attention_kind refuses invalid kinds") {
   kind.options.back().name = "";
   CHECK(problem_of(kind) == "attention kind \"test-invalid\": an option has no name");
   CHECK_THROWS_AS(attention_kind("test-invalid"), ConfigError);
+}
+
+TEST_CASE("a default value that its option refuses makes a kind invalid") {
+  AttentionKind kind = copy_of("linear", "test-invalid");
+  kind.options = {{.name = "window", .default_value = int64_t{16}, .help = "", .min = 20}};
+  CHECK(problem_of(kind) ==
+        "attention kind \"test-invalid\": the default value of option \"window\" is not valid");
+  kind.options = {{.name = "form", .default_value = std::string("a"), .help = "", .choices = {"b"}}};
+  CHECK(problem_of(kind) ==
+        "attention kind \"test-invalid\": the default value of option \"form\" is not valid");
+}
+
+TEST_CASE("results of attention kinds that do not have the shape of the values are refused") {
+  AttentionKind kind = copy_of("linear", "test-permuted");
+  kind.make = [](const OptionValues&, double) { return std::make_unique<WrongResult>(false); };
+  CHECK(problem_of(kind) == "");
+  CHECK(layer_error("test-permuted") ==
+        "layers.0: the attention kind must return (1, 3, 2, 4) float32, not (1, 2, 3, 4) float32");
+  kind.name = "test-undefined";
+  kind.make = [](const OptionValues&, double) { return std::make_unique<WrongResult>(true); };
+  CHECK(problem_of(kind) == "");
+  CHECK(layer_error("test-undefined") == "layers.0: the attention kind returned an undefined tensor");
+  kind.name = "test-null";
+  kind.make = [](const OptionValues&, double) { return nullptr; };
+  CHECK(problem_of(kind) == "");
+  CHECK(layer_error("test-null") == "attention kind \"test-null\": `make` returned no attention");
+}
+
+TEST_CASE("reading an undeclared option, or an option of another type, is an error with its name") {
+  const OptionValues values = attention_kind("linear").defaults();
+  CHECK_THROWS_WITH_AS(values.get<double>("ep"), "option \"ep\" is not declared", std::invalid_argument);
+  CHECK_THROWS_WITH_AS(values.get<bool>("eps"), "option \"eps\" is declared with another type",
+                       std::invalid_argument);
 }
 
 TEST_CASE("values() replaces defaults and refuses unknown options and wrong types") {

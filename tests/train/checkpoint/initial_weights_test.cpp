@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string error_of(const std::string& init, const Config& config) {
+std::string init_error_of(const std::string& init, const Config& config) {
   const auto model = make_model(config, describe_data(config));
   try {
     load_initial_weights(init, *model);
@@ -58,12 +58,12 @@ TEST_CASE("model.init names missing and unexpected parameters and mismatched sha
   const TempDir dir;
   const Config config = tiny_sequence_config();
   write_run(dir / "run", config);
-  CHECK(error_of((dir / "run").string(), config) == "");
-  CHECK(error_of((dir / "run/checkpoints/latest").string(), config) == "");
+  CHECK(init_error_of((dir / "run").string(), config) == "");
+  CHECK(init_error_of((dir / "run/checkpoints/latest").string(), config) == "");
 
   Config other = config;
   other.model.layers = 2;
-  std::string text = error_of((dir / "run").string(), other);
+  std::string text = init_error_of((dir / "run").string(), other);
   CHECK(text.find("model.init: ") == 0);
   CHECK(text.find("missing") != std::string::npos);
   CHECK(text.find("layers.1.linear1.weight") != std::string::npos);
@@ -71,10 +71,10 @@ TEST_CASE("model.init names missing and unexpected parameters and mismatched sha
   write_run(dir / "deep", other);
   other = config;
   other.model.feedforward = 32;
-  text = error_of((dir / "deep").string(), other);
+  text = init_error_of((dir / "deep").string(), other);
   CHECK(text.find("not expected") != std::string::npos);
   CHECK(text.find("layers.0.linear1.weight (expected (32, 16) float32, found (16, 16) float32)") !=
         std::string::npos);
 
-  CHECK(error_of((dir / "nowhere").string(), config).find("model.init: ") == 0);
+  CHECK(init_error_of((dir / "nowhere").string(), config).find("model.init: ") == 0);
 }
