@@ -46,9 +46,9 @@ std::string layer_error(const std::string& kind) {
   options.attention_options = attention_kind(kind).defaults();
   options.heads = 2;
   options.head_dim = 4;
-  const MultiHeadAttention layer(options);
   const Tensor x = Tensor::zeros({1, 3, 8});
   try {
+    const MultiHeadAttention layer(options);
     layer.forward(x, {}, {}, "layers.0", x.dtype());
   } catch (const std::invalid_argument& error) {
     return error.what();
