@@ -70,7 +70,8 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
     check_config(config, catalogue, position, problems);
   }
   if (!problems.empty()) throw ConfigError(text_of(problems, files.paths));
-  for (std::string* name : {&config.data.path, &config.data.lexicon, &config.data.feature_cache})
+  for (std::string* name :
+       {&config.data.path, &config.data.lexicon, &config.data.feature_cache, &config.model.init})
     make_absolute(*name);
   return config;
 }

@@ -222,6 +222,12 @@ TEST_CASE("relative paths of a config were lost when it was used from another fo
   CHECK(load_with(folder.write("b.toml", to_toml(config))).data.path == config.data.path);
 }
 
+TEST_CASE("a relative model.init becomes absolute, so that the config of the run repeats it in any folder") {
+  const TempFolder folder;
+  const Config config = load_with(folder.write("a.toml", kImages), {"model.init=runs/first"});
+  CHECK(config.model.init == (fs::current_path() / "runs/first").string());
+}
+
 // Returns the keys that have no effect with the default positions, optimizer, schedule and attention.
 Names unused_by_defaults() {
   return {"model.axial_shape",       "model.axial_dims",       "schedule.step_at",   "schedule.factor",
