@@ -19,7 +19,8 @@ double parameter_gradient_error(const AutoregressiveModel& model, const Batch& b
                                 const ForwardContext& context) {
   backward(model.loss(batch, context));
   double worst = 0;
-  for (const auto& [name, parameter] : model.parameters()) {
+  for (const auto& [bound_name, parameter] : model.parameters()) {
+    const std::string& name = bound_name;  // clang 14 cannot capture a structured binding
     const Tensor analytic = gradient(parameter);
     REQUIRE_MESSAGE(analytic.defined(), name);
     double largest = 1e-4, error = 0;  // gradients may be zero: softmax attention ignores the key bias

@@ -32,7 +32,8 @@ std::vector<double> results_of(const AutoregressiveOptions& options, const Batch
   const Tensor loss = model.loss(batch, {.training = true, .seed = 5, .step = 2});
   std::vector<double> results = loss.to_vector();
   backward(loss);
-  for (const auto& [name, parameter] : model.parameters()) {
+  for (const auto& [bound_name, parameter] : model.parameters()) {
+    const std::string& name = bound_name;  // clang 14 cannot capture a structured binding
     REQUIRE_MESSAGE(gradient(parameter).defined(), name);
     for (const double g : gradient(parameter).to_vector()) results.push_back(g);
   }

@@ -83,9 +83,9 @@ TEST_CASE("shell scripts pass shellcheck") {
     MESSAGE("skipped: shellcheck is not installed");
     return;
   }
-  const auto [output, status] =
+  const auto result =
       output_of("cd '" SOURCE_DIR "' && shellcheck .ci/run $(find scripts tests -name '*.sh')");
-  CHECK_MESSAGE(status == 0, output);
+  CHECK_MESSAGE(result.second == 0, result.first);
 }
 
 TEST_CASE("links in the documentation point to files, and quoted code occurs in the tree") {

@@ -63,7 +63,8 @@ TEST_CASE("the loss of a speech model has gradients for all parameters and does 
       // Four labels with a repeat need five steps, and 17 frames give four steps of four.
       CHECK(loss.infeasible == (subsampling == 4 ? 1 : 0));
       backward(loss.loss);
-      for (const auto& [name, parameter] : model.parameters()) {
+      for (const auto& [bound_name, parameter] : model.parameters()) {
+        const std::string& name = bound_name;  // clang 14 cannot capture a structured binding
         CAPTURE(name);
         REQUIRE(gradient(parameter).defined());
         double largest = 0;
@@ -129,7 +130,8 @@ TEST_CASE("subsampling by convolution: all parameters have gradients, logits do 
       const Tensor own = all.logits.alias({1, steps, 6}, {steps * 6, 6, 1}, 17 / factor * 6).clone();
       CHECK(max_difference(own, one.logits) < 1e-5);
       backward(model.loss(batch, {}).loss);
-      for (const auto& [name, parameter] : model.parameters()) {
+      for (const auto& [bound_name, parameter] : model.parameters()) {
+        const std::string& name = bound_name;  // clang 14 cannot capture a structured binding
         CAPTURE(name);
         REQUIRE(gradient(parameter).defined());
         const auto values = gradient(parameter).to_vector();
@@ -184,7 +186,8 @@ TEST_CASE("losses and gradients of single utterances, weighted by loss_count, eq
     }
     CHECK(sum == doctest::Approx(whole.item()).epsilon(1e-13));
     size_t i = 0;
-    for (const auto& [name, parameter] : model.parameters()) {
+    for (const auto& [bound_name, parameter] : model.parameters()) {
+      const std::string& name = bound_name;  // clang 14 cannot capture a structured binding
       CAPTURE(name);
       const auto found = gradient(parameter).to_vector();
       double worst = 0;
