@@ -42,7 +42,7 @@ void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& targe
   });
 }
 
-// Returns half 0 or 1 of the last dimension as a view.
+// Returns a view of the first (which = 0) or second (which = 1) half of the last dimension.
 Tensor half_of(const Tensor& joined, int64_t which) {
   Shape shape = joined.shape();
   shape[-1] /= 2;

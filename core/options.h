@@ -33,7 +33,8 @@ class OptionValues {
     for (const auto& spec : specs) values_[spec.name] = spec.default_value;
   }
   void set(const std::string& name, OptionValue value) { values_[name] = std::move(value); }
-  // Returns a value. Throws std::invalid_argument if no option has this name, or if its type is another.
+  // Returns a value. Throws std::invalid_argument if no option has this name, or if the option has
+  // another type.
   template <class T>
   const T& get(const std::string& name) const {
     const auto found = values_.find(name);

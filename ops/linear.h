@@ -24,8 +24,8 @@ DType operand_dtype(const Tensor& x);
 // half the bytes.
 Tensor as_operand(const Tensor& x);
 
-// Records linear() for its gradient only. The elements of the result are NaN. For the replay of a function
-// whose result is known.
+// Records linear() for its gradient only. The elements of the result are NaN. Used to replay a function whose
+// result is known.
 Tensor linear_tape(const Tensor& x, const Tensor& weight, const Tensor& bias, DType result);
 
 }  // namespace tapeformer

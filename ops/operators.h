@@ -1,5 +1,5 @@
-// Arithmetic operators on tensors: add, sub, mul, div and neg (ops/elementwise.h) in the notation of
-// formulas. Operands broadcast by NumPy's rules, dtypes must agree, and the results are recorded on the tape.
+// The operators + - * / on tensors and numbers. They call add, sub, mul, div and neg (ops/elementwise.h).
+// Operands broadcast by NumPy's rules, dtypes must agree, and the results are recorded on the tape.
 #pragma once
 
 #include "ops/elementwise.h"

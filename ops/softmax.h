@@ -8,7 +8,7 @@ namespace tapeformer {
 // x (…, classes); result of the same shape. A row of -inf gives zeros in softmax and -inf in log_softmax.
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
-// Returns log(sum(exp(x))) over the last dimension, which the result does not have.
+// Returns log(sum(exp(x))) over the last dimension. The result lacks this dimension.
 Tensor logsumexp(const Tensor& x);
 
 // Returns the mean cross entropy in nats, -log softmax(logits)[target], over the rows with a nonzero weight.

@@ -1,5 +1,5 @@
-// SIGINT and SIGTERM. A training stops after the current step and writes a checkpoint. Other processes end
-// immediately.
+// SIGINT and SIGTERM. A training run stops after the current step and writes a checkpoint. Other processes
+// end immediately.
 #pragma once
 
 #include <exception>

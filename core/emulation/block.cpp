@@ -252,8 +252,8 @@ const LaneValues& Block::exchange(uint32_t mask, const void* value, size_t bytes
   return values;
 }
 
-// Warp operations do not wait for lanes that have left the kernel. __syncthreads waits for all threads of the
-// block, so it fails if a thread has left; in CUDA, the behaviour is undefined.
+// Warp operations do not wait for lanes that have left the kernel. The emulation of __syncthreads waits for
+// all threads of the block and fails if one of them has left. CUDA leaves this case undefined.
 void Block::finish_thread(int thread) {
   ++finished_;
   Warp& warp = warps_[static_cast<size_t>(thread / 32)];

@@ -41,7 +41,7 @@ FileReport verify_file(const KnownFile& file, const std::optional<std::filesyste
 // report. Throws ConfigError if the name is unknown or the data set has no published checksums.
 SetReport verify_set(const std::string& name, const std::string& data_dir);
 
-// Throws if the report is not good: MissingSetError if the data set was not found, else DataError with the
+// Throws unless report.good(): MissingSetError if the data set was not found, else DataError with the
 // problems of all files.
 void check_set_report(const SetReport& report);
 

@@ -138,8 +138,8 @@ struct AttentionKind {
 };
 
 // Adds a kind to the registry. Throws std::invalid_argument if the name is empty or taken, if `make` is
-// empty, or if an option has no name or the name of another option. Not thread-safe: programs register their
-// kinds before they make models or read configs.
+// empty, or if an option has no name, the name of another option or an invalid default. Not thread-safe:
+// programs register their kinds before they make models or read configs.
 void register_attention_kind(AttentionKind kind);
 
 // Returns every kind in the order of registration, the built-in kinds first. References to kinds stay valid.

@@ -54,39 +54,23 @@ Report run_attention(const BenchmarkArguments& arguments) {
 }  // namespace
 
 Benchmark attention_benchmark() {
-  return {
-      .name = "attention",
-      .summary = "causal attention forward and backward at doubling lengths: time and memory per token",
-      .options =
-          {{.name = "kind", .default_value = std::string(), .help = "attention kind to measure; empty: all"},
-           {.name = "shortest",
-            .default_value = int64_t{512},
-            .help = "smallest length",
-            .min = 1,
-            .max = 1 << 24},
-           {.name = "longest",
-            .default_value = int64_t{65536},
-            .help = "largest length",
-            .min = 1,
-            .max = 1 << 24},
-           {.name = "batch", .default_value = int64_t{1}, .help = "sequences", .min = 1, .max = 4096},
-           {.name = "heads", .default_value = int64_t{8}, .help = "heads", .min = 1, .max = 1024},
-           {.name = "head-dim",
-            .default_value = int64_t{64},
-            .help = "dimensions of a head",
-            .min = 1,
-            .max = 1024},
-           {.name = "dtype",
-            .default_value = std::string("float32"),
-            .help = "dtype of queries, keys and values; bfloat16 needs a CUDA device",
-            .choices = {"float32", "bfloat16"}},
-           {.name = "patience",
-            .default_value = 20.0,
-            .help = "largest number of seconds for one pass; longer sequences are skipped",
-            .min = 0},
-           {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
-      .run = run_attention,
-      .on_devices = true};
+  std::vector<OptionSpec> options = attention_size_options();
+  options.insert(
+      options.begin(),
+      {.name = "kind", .default_value = std::string(), .help = "attention kind to measure; empty: all"});
+  options.push_back({.name = "dtype",
+                     .default_value = std::string("float32"),
+                     .help = "dtype of queries, keys and values; bfloat16 needs a CUDA device",
+                     .choices = {"float32", "bfloat16"}});
+  options.push_back({.name = "patience",
+                     .default_value = 20.0,
+                     .help = "largest number of seconds for one pass; longer sequences are skipped",
+                     .min = 0});
+  return {.name = "attention",
+          .summary = "causal attention forward and backward at doubling lengths: time and memory per token",
+          .options = options,
+          .run = run_attention,
+          .on_devices = true};
 }
 
 }  // namespace tapeformer

@@ -56,6 +56,18 @@ class LengthCase {
 
 }  // namespace
 
+std::vector<OptionSpec> attention_size_options() {
+  const auto count = [](const char* name, int64_t value, const char* help, double max) {
+    return OptionSpec{.name = name, .default_value = value, .help = help, .min = 1, .max = max};
+  };
+  return {count("shortest", 512, "smallest length", 1 << 24),
+          count("longest", 65536, "largest length", 1 << 24),
+          count("batch", 1, "sequences", 4096),
+          count("heads", 8, "heads", 1024),
+          count("head-dim", 64, "dimensions of a head", 1024),
+          {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}};
+}
+
 Tensor random_rows(const Shape& shape, const char* name, Device device, DType dtype, uint64_t seed) {
   const Tensor x = Tensor::empty(shape);
   const RandomStream stream(seed, name);

@@ -157,25 +157,7 @@ Report run_lsh_attention(const BenchmarkArguments& arguments) {
 }  // namespace
 
 Benchmark lsh_attention_benchmark() {
-  std::vector<OptionSpec> options = {
-      {.name = "shortest",
-       .default_value = int64_t{512},
-       .help = "smallest length",
-       .min = 1,
-       .max = 1 << 24},
-      {.name = "longest",
-       .default_value = int64_t{65536},
-       .help = "largest length",
-       .min = 1,
-       .max = 1 << 24},
-      {.name = "batch", .default_value = int64_t{1}, .help = "sequences", .min = 1, .max = 4096},
-      {.name = "heads", .default_value = int64_t{8}, .help = "heads", .min = 1, .max = 1024},
-      {.name = "head-dim",
-       .default_value = int64_t{64},
-       .help = "dimensions of a head",
-       .min = 1,
-       .max = 1024},
-      {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}};
+  std::vector<OptionSpec> options = attention_size_options();
   for (OptionSpec spec : attention_kind("lsh").options) {
     if (spec.name == "chunk_length") {
       spec.default_value = int64_t{64};

@@ -183,11 +183,11 @@ struct ConfigReading {
 // [attention] table. A layer that sets only one of train.steps and train.epochs drops the inherited value of
 // the other key. If the path is empty, the config consists of the defaults and the --set options.
 //
-// A key without effect is an error if the file or --set sets it. Inherited keys, and default values in files,
-// are allowed. A key of the file that loses its effect through --set causes a warning. In the result, keys
-// without effect have their defaults. The paths in data.path, data.lexicon and data.feature_cache are
-// relative to the working directory and become absolute. Only training reads data.feature_cache from a file;
-// other commands use the value in --set.
+// A key without effect is an error if the file or --set sets it. Inherited keys, and default values in
+// files, are allowed. A key of the file that loses its effect through --set causes a warning. In the
+// result, keys without effect have their defaults. The paths in data.path, data.lexicon, data.feature_cache
+// and model.init are relative to the working directory and become absolute. Only training reads
+// data.feature_cache from a file; other commands use the value in --set.
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
                    const AttentionCatalogue& catalogue, const ConfigReading& reading = {});
 

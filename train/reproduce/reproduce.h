@@ -119,7 +119,7 @@ using CsvRow = std::vector<std::string>;
 // Writes one line per row. Cells must not contain commas, quotes or line ends.
 void write_csv(const std::filesystem::path& path, const std::vector<CsvRow>& rows);
 
-// Returns the value with six digits, or "" if it is not finite.
+// Formats a value with six significant digits. Returns "" for a value that is not finite.
 std::string csv_number(double value);
 
 }  // namespace tapeformer
