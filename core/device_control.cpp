@@ -1,5 +1,7 @@
 #include "core/device_control.h"
 
+#include <atomic>
+
 #include "core/cuda/precision.h"
 #include "core/cuda/transfers.h"
 
@@ -9,6 +11,8 @@ namespace {
 // The backend's enumeration has the same values, but its header is not part of the package.
 static_assert(static_cast<int>(Precision::tf32) == static_cast<int>(cuda::Precision::tf32) &&
               static_cast<int>(Precision::bfloat16) == static_cast<int>(cuda::Precision::bfloat16));
+
+std::atomic<Precision> cpu_precision = Precision::float32;
 
 void check_backend(const char* function, Device device) {
   if (!device.is_cpu() && !kHasCuda)
@@ -25,8 +29,9 @@ void synchronize(Device device) {
 
 void set_precision(Device device, Precision precision) {
   check_backend("set_precision", device);
-  if (device.is_cpu() && precision != Precision::float32)
-    throw DeviceError("set_precision: the CPU computes in float32");
+  if (device.is_cpu() && precision == Precision::tf32)
+    throw DeviceError("set_precision: the CPU has no tf32 products");
+  if (device.is_cpu()) cpu_precision = precision;
   if constexpr (kHasCuda)
     if (!device.is_cpu()) cuda::set_precision(device, static_cast<cuda::Precision>(precision));
 }
@@ -35,7 +40,7 @@ Precision precision(Device device) {
   check_backend("precision", device);
   if constexpr (kHasCuda)
     if (!device.is_cpu()) return static_cast<Precision>(cuda::precision(device));
-  return Precision::float32;
+  return cpu_precision;
 }
 
 }  // namespace tapeformer

@@ -10,14 +10,14 @@ namespace tapeformer {
 // by themselves.
 void synchronize(Device device);
 
-// Precision of products of float32 matrices on a CUDA device.
+// Precision of products of float32 matrices on a device.
 enum class Precision : unsigned char {
   float32,
-  tf32,      // operands are rounded to 10 mantissa bits
+  tf32,      // CUDA devices only: operands are rounded to 10 mantissa bits
   bfloat16,  // linear layers round operands to bfloat16, and models store activations in bfloat16
 };
 // Sets the precision of a device for all later ops. The default is float32. Sums are in float32 in every
-// case. Throws DeviceError for the CPU if the precision is not float32. Do not call it while another thread
+// case. Throws DeviceError for tf32 on the CPU. Do not call it while another thread
 // uses the device.
 void set_precision(Device device, Precision precision);
 // Returns the precision of a device.

@@ -31,12 +31,16 @@ void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positio
 
 DecodingLinear::DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows)
     : weight_(weight), bias_(bias) {
-  const LinearShape shape{rows, weight.size(1), weight.size(0)};
-  if (rows < cpu::min_packed_rows()) return;
   if (!weight.device().is_cpu()) return;  // cuBLAS needs no packed weight
-  dispatch("DecodingLinear", weight, [&]<class T>(auto) {
-    packed_ = Tensor::empty({cpu::packed_weight_size<T>(shape)}, weight.dtype());
-    cpu::pack_weight<T>(shape, weight.data<T>(), packed_.data<T>());
+  const LinearShape shape{rows, weight.size(1), weight.size(0)};
+  visit_stored("DecodingLinear", operand_dtype(weight), [&]<class O>(O) {
+    using T = Compute<O>;
+    const auto prepared = std::make_shared<const cpu::DecodingWeight<O>>(shape, weight.data<T>());
+    prepared_ = [prepared, bias](const Tensor& x, Activation activation, const Tensor& pre,
+                                 const Tensor& out) {
+      prepared->multiply(x.size(0), x.data<T>(), bias.data<T>(), activation, data_or_null<T>(pre),
+                         out.data<T>());
+    };
   });
 }
 
@@ -46,14 +50,11 @@ void DecodingLinear::into(const Tensor& x, Activation activation, const Tensor& 
   check(x.size(1) == shape.in && out.shape() == Shape{shape.rows, shape.out}, "DecodingLinear", "input ",
         x.shape(), ", weight ", weight_.shape(), ", out ", out.shape());
   check(activation != Activation::gelu || scratch.defined(), "DecodingLinear", "gelu needs scratch memory");
+  const Tensor pre = activation == Activation::gelu ? scratch : Tensor{};
+  if (prepared_) return prepared_(x, activation, pre, out);
   dispatch("DecodingLinear", x, [&]<class T>(auto backend) {
-    T* const pre = activation == Activation::gelu ? scratch.data<T>() : nullptr;
-    if (packed_.defined() && shape.rows >= cpu::min_packed_rows())
-      cpu::linear_forward_packed<T>(shape, x.data<T>(), packed_.data<T>(), bias_.data<T>(), activation, pre,
-                                    out.data<T>());
-    else
-      linear_forward(backend, shape, x.data<T>(), weight_.data<T>(), bias_.data<T>(), activation,
-                     DropoutMask{}, pre, out.data<T>());
+    linear_forward(backend, shape, x.data<T>(), weight_.data<T>(), bias_.data<T>(), activation, DropoutMask{},
+                   data_or_null<T>(pre), out.data<T>());
   });
 }
 

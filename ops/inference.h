@@ -2,6 +2,8 @@
 // Only the constructor of DecodingLinear allocates memory.
 #pragma once
 
+#include <functional>
+
 #include "ops/linear.h"
 
 namespace tapeformer {
@@ -12,8 +14,8 @@ namespace tapeformer {
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
                 const Tensor& out, const Tensor& added = {});
 
-// The weight (out, in) and bias (out,) of a layer, prepared for products with `rows` rows. For many rows it
-// keeps a packed copy of the weight, which saves packing it for each token.
+// The weight (out, in) and bias (out,) of a layer, prepared for products with at most `rows` rows. On the CPU
+// it keeps a packed copy of the weight, in bfloat16 if operand_dtype(weight) is bfloat16.
 class DecodingLinear {
  public:
   DecodingLinear() = default;
@@ -25,7 +27,8 @@ class DecodingLinear {
 
  private:
   Tensor weight_, bias_;
-  Tensor packed_;  // packed weight; undefined for few rows
+  // Computes the product on the CPU; empty for other devices.
+  std::function<void(const Tensor& x, Activation, const Tensor& pre, const Tensor& out)> prepared_;
 };
 
 // Computes out = layer_norm(x + branch), or layer_norm(x) if branch is undefined.

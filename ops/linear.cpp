@@ -3,7 +3,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "core/cuda/precision.h"
+#include "core/device_control.h"
 #include "core/dispatch.h"
 #include "ops/detail/tensors.h"
 #include "ops/kernels/linear.h"
@@ -99,11 +99,8 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
 }
 
 DType operand_dtype(const Tensor& x) {
-  if constexpr (kHasCuda)
-    if (!x.device().is_cpu() && x.dtype() == DType::float32 &&
-        cuda::precision(x.device()) == cuda::Precision::bfloat16)
-      return DType::bfloat16;
-  return x.dtype();
+  const bool rounds = x.dtype() == DType::float32 && precision(x.device()) == Precision::bfloat16;
+  return rounds ? DType::bfloat16 : x.dtype();
 }
 
 Tensor as_operand(const Tensor& x) {

@@ -10,15 +10,15 @@
 namespace tapeformer {
 
 // Returns dropout(activation(x weightᵀ + bias)).
-// x (…, in), weight (out, in), bias (out,) or undefined; result (…, out) in the dtype of x. On CUDA x may be
-// bfloat16 with float32 weights; `result` then selects bfloat16 or float32. Throws ShapeError with the shapes
-// or dtypes.
+// x (…, in), weight (out, in), bias (out,) or undefined; result (…, out) in the dtype of x. x may be bfloat16
+// with float32 weights; `result` then selects bfloat16 or float32. Throws ShapeError with the shapes or
+// dtypes.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               Activation activation = Activation::none, const DropoutMask& dropout = {},
               std::optional<DType> result = {});
 
 // Returns the dtype of x as an operand of products: bfloat16 if x is float32 and the precision of its device
-// is bfloat16 (core/cuda/precision.h), otherwise the dtype of x.
+// is bfloat16 (core/device_control.h), otherwise the dtype of x.
 DType operand_dtype(const Tensor& x);
 // Returns x in operand_dtype(x). Layers that share an input, or follow each other, round it once and store
 // half the bytes.

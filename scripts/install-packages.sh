@@ -7,6 +7,7 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build
   libopenblas-openmp-dev   # BLAS that uses OpenMP threads
+  libdnnl-dev              # oneDNN: matrix products with AVX-512 and AMX
   libspdlog-dev            # log of the command line
   libfmt-dev               # text of charts
   libcxxopts-dev           # command line

@@ -1,137 +1,80 @@
 #include "ops/kernels/linear.h"
 
 #include <algorithm>
-#include <vector>
+#include <type_traits>
 
 #include "core/cpu/dropout_bits.h"
 #include "core/cpu/vector_math.h"
+#include "core/device_control.h"
 #include "core/instances.h"
 #include "core/scratch.h"
 #include "core/threads.h"
-#include "ops/cpu/packed_product.h"
-#include "ops/kernels/elementwise_functions.h"
-#include "ops/kernels/gemm.h"
+#include "ops/cpu/linear_rows.h"
+#include "ops/cpu/packed_operand.h"
 
+// Types: X of inputs, Y of results, O of the operands of products, T of weights and of all arithmetic.
 namespace tapeformer::cpu {
 namespace {
 
-// Number of rows whose gradient stays in the cache between two products.
-constexpr int64_t kGradientRows = 2 * kBlockRows;
-constexpr int64_t kMaxParts = 8;    // partial weight gradients, each as large as w
-constexpr int64_t kGrainRows = 32;  // minimum number of rows per thread
-constexpr int64_t kFewRows = 4;
-constexpr int64_t kGrainProducts = 1 << 17;  // minimum number of multiplications per thread
+constexpr int64_t kMaxParts = 8;     // partial weight gradients, each as large as w
+constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
+constexpr int64_t kBlockRows = 256;  // maximum number of rows of a block that stays in the cache
+constexpr int64_t kMinBlockRows = 64;
+constexpr int64_t kBlockElements = 1 << 16;  // sums of a block that is not the result
 
-// Applies bias, activation and dropout to one row.
-template <class T>
-void finish_row(T* y, const T* bias, Activation activation, T* pre, const T* multipliers, int64_t n) {
-  if (bias) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] += bias[i];
+// Calls f.operator()<O>() with the type of the operands of products for inputs of type X.
+template <class X, class F>
+void with_operand_type(F&& f) {
+  if constexpr (std::is_same_v<X, float>)
+    if (precision(kCpu) == Precision::bfloat16) return f.template operator()<BFloat16>();
+  f.template operator()<X>();
+}
+
+// Returns the elements as type To: the elements themselves, or a converted copy in `buffer`.
+template <class To, class From>
+const To* as_type(const From* from, int64_t count, To* buffer) {
+  if constexpr (std::is_same_v<From, To>) {
+    return from;
+  } else {
+    convert(from, count, buffer);
+    return buffer;
   }
-  if (activation == Activation::relu) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? T{0} : y[i];  // keeps NaN
-  } else if (activation == Activation::gelu) {
-    std::copy_n(y, n, pre);
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = Gelu::value<VectorMath>(y[i]);
-  }
-  if (multipliers) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] *= multipliers[i];
-  }
+}
+
+// Calls f(first, count) for blocks of rows [begin, end) of at most `max_rows` rows.
+template <class F>
+void for_blocks(int64_t begin, int64_t end, int64_t max_rows, F&& f) {
+  for (int64_t row = begin; row < end; row += max_rows) f(row, std::min(max_rows, end - row));
 }
 
 // Computes the gradient of one row with respect to x wᵀ + bias. For relu, y > 0 if the unit was active and
 // dropout kept it, so no random numbers are drawn. If y is NaN, the gradient passes.
-template <class T>
-void start_row(const T* g, const T* y, const T* pre, Activation activation, T scale, const T* multipliers,
+template <class T, class Y>
+void start_row(const Y* g, const Y* y, const Y* pre, Activation activation, T scale, const T* multipliers,
                T* out, int64_t n) {
   if (activation == Activation::relu) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) out[i] = y[i] <= 0 ? T{0} : g[i] * scale;
+    for (int64_t i = 0; i < n; ++i)
+      out[i] = convert_element<T>(y[i]) <= 0 ? T{0} : convert_element<T>(g[i]) * scale;
     return;
   }
   if (multipliers) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) out[i] = g[i] * multipliers[i];
+    for (int64_t i = 0; i < n; ++i) out[i] = convert_element<T>(g[i]) * multipliers[i];
   } else {
-    std::copy_n(g, n, out);
+    convert(g, n, out);
   }
   if (activation == Activation::gelu) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) out[i] *= Gelu::derivative<VectorMath>(pre[i], T{0});
+    for (int64_t i = 0; i < n; ++i) out[i] *= Gelu::derivative<VectorMath>(convert_element<T>(pre[i]), T{0});
   }
 }
 
-// Computes products of few rows, as in decoding, by dot products that read the weights once. Four outputs at
-// a time hide the latency of additions. BLAS would pack the weights first.
+// Computes sums += row.
 template <class T>
-void multiply_few_rows(const LinearShape& shape, const T* x, const T* w, T* y) {
-  constexpr int64_t kOutputs = 4;
-  const int64_t in = shape.in, out = shape.out;
-  const int64_t groups = (out + kOutputs - 1) / kOutputs;
-  const int64_t grain =
-      std::max<int64_t>(kGrainProducts / std::max<int64_t>(in * shape.rows * kOutputs, 1), 1);
-  parallel_for(groups, grain, [=](int64_t begin, int64_t end) {
-    for (int64_t group = begin; group < end; ++group) {
-      const int64_t first = group * kOutputs, count = std::min(kOutputs, out - first);
-      const T* const w0 = w + first * in;
-      const T* const w1 = w0 + (count > 1 ? in : 0);
-      const T* const w2 = w0 + (count > 2 ? 2 * in : 0);
-      const T* const w3 = w0 + (count > 3 ? 3 * in : 0);
-      for (int64_t row = 0; row < shape.rows; ++row) {
-        const T* const xr = x + row * in;
-        T sums[kOutputs] = {};
-        T s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-#pragma omp simd reduction(+ : s0, s1, s2, s3)
-        for (int64_t i = 0; i < in; ++i) {
-          s0 += xr[i] * w0[i];
-          s1 += xr[i] * w1[i];
-          s2 += xr[i] * w2[i];
-          s3 += xr[i] * w3[i];
-        }
-        sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
-        std::copy_n(sums, count, y + row * out + first);
-      }
-    }
-  });
-}
-
-// Packs the weights as the right operand of a product with rows of `out` elements.
-template <class T>
-void pack_transposed_weight(const LinearShape& shape, const T* w, T* panels) {
-  const int64_t in = shape.in, out = shape.out;
-  parallel_for(out, kGrainProducts / std::max<int64_t>(in, 1) + 1, [&](int64_t begin, int64_t end) {
-    pack_columns(w + begin * in, in, end - begin, in, T{1}, out, panels + begin * kTileColumns<T>);
-  });
-}
-
-// Computes gw = gzᵀ x + beta gw.
-template <class T>
-void weight_product(const LinearShape& shape, int64_t rows, const T* gz, const T* x, T beta, T* gw) {
-  gemm(Backend{}, Gemm<T>{.transpose_a = true,
-                          .m = shape.out,
-                          .n = shape.in,
-                          .k = rows,
-                          .a = gz,
-                          .lda = shape.out,
-                          .b = x,
-                          .ldb = shape.in,
-                          .beta = beta,
-                          .c = gw,
-                          .ldc = shape.in});
-}
-
-// Computes sums += the sum of the rows.
-template <class T>
-void add_rows(const T* rows, int64_t count, int64_t width, T* sums) {
-  for (int64_t r = 0; r < count; ++r) {
-    const T* const row = rows + r * width;
+void add_row(const T* row, int64_t width, T* sums) {
 #pragma omp simd
-    for (int64_t i = 0; i < width; ++i) sums[i] += row[i];
-  }
+  for (int64_t i = 0; i < width; ++i) sums[i] += row[i];
 }
 
 // Computes gw += the sum of `count` arrays.
@@ -146,144 +89,138 @@ void add_partial_weights(const T* partial, int64_t count, int64_t size, T* gw) {
   });
 }
 
-}  // namespace
-
-template <class T>
-int64_t packed_weight_size(const LinearShape& shape) {
-  return tile_columns<T>(shape.out) * shape.in;
-}
-
-template <class T>
-void pack_weight(const LinearShape& shape, const T* w, T* packed) {
-  constexpr int64_t kWidth = kTileColumns<T>;
-  parallel_for(tile_columns<T>(shape.out) / kWidth,
-               kGrainProducts / (kWidth * std::max<int64_t>(shape.in, 1)) + 1,
-               [=](int64_t begin, int64_t end) {
-                 const int64_t first = begin * kWidth, last = std::min(end * kWidth, shape.out);
-                 pack_rows(w + first * shape.in, shape.in, last - first, shape.in, packed + first * shape.in);
-               });
-}
-
-template <class T, class Y>
-void linear_forward(Backend, const LinearShape& shape, const T* x, const Compute<T>* w,
-                    const Compute<T>* bias, Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
-  static_assert(std::is_same_v<T, Y>);
+template <class O, class X, class Y, class T>
+void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bias, Activation activation,
+                  const DropoutMask& dropout, Y* pre, Y* y) {
+  constexpr bool kInPlace = std::is_same_v<T, Y>;
   const int64_t in = shape.in, out = shape.out;
   const bool few = shape.rows <= kFewRows;
-  const Scratch<T> panels(few ? 0 : packed_weight_size<T>(shape));
-  if (few)
-    multiply_few_rows(shape, x, w, y);
-  else
-    pack_weight(shape, w, panels.data());
-  parallel_for(shape.rows, kGrainRows, [&](int64_t first, int64_t last) {
-    Scratch<T> multipliers(dropout.active() ? out : 0);
-    const int64_t block = even_block(last - first, kBlockRows);
-    for (int64_t row = first; row < last; row += block) {
-      const int64_t rows = std::min(block, last - row);
-      if (!few) packed_product(rows, out, in, x + row * in, in, panels.data(), y + row * out, out);
-      for (int64_t r = row; r < row + rows; ++r) {
-        if (dropout.active()) dropout_multipliers(dropout, r * out, out, multipliers.data());
-        finish_row(y + r * out, bias, activation, pre ? pre + r * out : nullptr, multipliers.data(), out);
+  std::optional<PackedOperand<O>> weight;
+  if (!few) weight.emplace(in, out, w, true);
+  const int64_t block =
+      kInPlace ? kBlockRows
+               : std::clamp(kBlockElements / std::max<int64_t>(out, 1), kMinBlockRows, kBlockRows);
+  parallel_for(shape.rows, few ? kFewRows : kGrainRows, [&](int64_t begin, int64_t end) {
+    const Scratch<T> multipliers(dropout.active() ? out : 0), sums(kInPlace ? 0 : block * out);
+    const Scratch<O> rounded(std::is_same_v<O, X> ? 0 : block * in);
+    for_blocks(begin, end, block, [&](int64_t first, int64_t rows) {
+      T* values = sums.data();
+      if constexpr (kInPlace) values = y + first * out;
+      if (few)
+        multiply_few_rows<O>({rows, in, out}, x + first * in, w, values);
+      else
+        weight->multiply(rows, as_type(x + first * in, rows * in, rounded.data()), values);
+      for (int64_t r = 0; r < rows; ++r, values += out) {
+        const int64_t at = (first + r) * out;
+        if (dropout.active()) dropout_multipliers(dropout, at, out, multipliers.data());
+        finish_row(values, bias, activation, pre ? pre + at : nullptr, multipliers.data(), out);
+        if constexpr (!kInPlace) convert(values, out, y + at);
       }
-    }
+    });
   });
 }
 
-int64_t min_packed_rows() {
-  return kFewRows + 1;
-}
+// The arguments of a gradient, and its sums over a part of the rows.
+template <class X, class Y, class T>
+struct LinearGradient {
+  const LinearShape& shape;
+  const Y* g;
+  const X* x;
+  Activation activation;
+  const DropoutMask& dropout;
+  const Y *pre, *y;
+  X* gx;
+  bool plain() const { return activation == Activation::none && !dropout.active(); }
+  bool draws() const { return dropout.active() && activation != Activation::relu; }
 
-// Threads divide the panels, so that each thread reads a different part of the weights.
-template <class T>
-void linear_forward_packed(const LinearShape& shape, const T* x, const T* packed, const T* bias,
-                           Activation activation, T* pre, T* y) {
-  constexpr int64_t kWidth = kTileColumns<T>;
-  const int64_t rows = shape.rows, in = shape.in, out = shape.out;
-  const int64_t grain = std::max<int64_t>(kGrainProducts / std::max<int64_t>(rows * in * kWidth, 1), 1);
-  parallel_for((out + kWidth - 1) / kWidth, grain, [=](int64_t begin, int64_t end) {
-    for (int64_t panel = begin; panel < end; ++panel) {
-      const int64_t column = panel * kWidth, width = std::min(kWidth, out - column);
-      const T* const weights = packed + column * in;
-      for (int64_t row = 0; row < rows; row += kTileRows) {
-        const int64_t count = std::min(kTileRows, rows - row);
-        T* const target = y + row * out + column;
-        if (width == kWidth) {
-          panel_rows(count, x + row * in, in, weights, in, target, out);
-        } else {
-          T values[kTileRows * kWidth];
-          panel_rows(count, x + row * in, in, weights, in, values, kWidth);
-          for (int64_t r = 0; r < count; ++r) std::copy_n(values + r * kWidth, width, target + r * out);
-        }
-      }
+  // Returns row `row` of the gradient with respect to x wᵀ + bias, in `buffer` if it is not a row of g.
+  const T* row(int64_t row, T* buffer, T* multipliers) const {
+    const int64_t out = shape.out, at = row * out;
+    if (plain()) return as_type(g + at, out, buffer);
+    if (draws()) dropout_multipliers(dropout, at, out, multipliers);
+    start_row(g + at, y ? y + at : nullptr, pre ? pre + at : nullptr, activation,
+              dropout.active() ? static_cast<T>(dropout.scale()) : T{1}, draws() ? multipliers : nullptr,
+              buffer, out);
+    return buffer;
+  }
+};
+
+// Computes the gradients of rows [begin, end): gx, and sums in gw and gbias, which may be null.
+template <class O, class X, class Y, class T>
+void backward_rows(const LinearGradient<X, Y, T>& of, const PackedOperand<O>* weight, int64_t begin,
+                   int64_t end, T* gw, T* gbias) {
+  const int64_t in = of.shape.in, out = of.shape.out, block = std::min(kBlockRows, end - begin);
+  const bool direct = of.plain() && std::is_same_v<O, Y>;  // operands are rows of g
+  const Scratch<T> row_buffer(out), multipliers(of.draws() ? out : 0);
+  const Scratch<T> sums(std::is_same_v<X, T> || !weight ? 0 : block * in);
+  const Scratch<O> operands(direct ? 0 : block * out), rounded(std::is_same_v<O, X> || !gw ? 0 : block * in);
+  if (gw) std::fill_n(gw, out * in, T{0});
+  if (gbias) std::fill_n(gbias, out, T{0});
+  for_blocks(begin, end, block, [&](int64_t first, int64_t rows) {
+    const O* gz = operands.data();
+    if constexpr (std::is_same_v<O, Y>)
+      if (direct) gz = of.g + first * out;
+    if (gbias || !direct)
       for (int64_t r = 0; r < rows; ++r) {
-        const int64_t at = r * out + column;
-        finish_row<T>(y + at, bias ? bias + column : nullptr, activation, pre ? pre + at : nullptr, nullptr,
-                      width);
+        const T* const row = of.row(first + r, row_buffer.data(), multipliers.data());
+        if (gbias) add_row(row, out, gbias);
+        if (!direct) convert(row, out, operands.data() + r * out);
       }
+    if (weight) {
+      T* values = sums.data();
+      if constexpr (std::is_same_v<X, T>) values = of.gx + first * in;
+      weight->multiply(rows, gz, values);
+      if constexpr (!std::is_same_v<X, T>) convert(values, rows * in, of.gx + first * in);
     }
+    if (gw)
+      add_transposed_product(rows, out, in, gz, as_type(of.x + first * in, rows * in, rounded.data()), gw);
   });
 }
 
-template <class T, class Y>
-void linear_backward(Backend, const LinearShape& shape, const Y* g, const T* x, const Compute<T>* w,
-                     Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, T* gx,
-                     Compute<T>* gw, Compute<T>* gbias) {
-  static_assert(std::is_same_v<T, Y>);
+}  // namespace
+
+template <class X, class Y>
+void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute<X>* w,
+                    const Compute<X>* bias, Activation activation, const DropoutMask& dropout, Y* pre, Y* y) {
+  with_operand_type<X>([&]<class O>() { forward_rows<O>(shape, x, w, bias, activation, dropout, pre, y); });
+}
+
+// Each part sums the gradients of its rows; the sums are added in the order of the parts.
+template <class X, class Y>
+void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
+                     Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,
+                     Compute<X>* gw, Compute<X>* gbias) {
+  using T = Compute<X>;
   const int64_t in = shape.in, out = shape.out;
-  const bool plain = activation == Activation::none && !dropout.active();
-  const T scale = dropout.active() ? static_cast<T>(dropout.scale()) : T{1};
-  const bool draw = dropout.active() && activation != Activation::relu;
-
-  // Each part sums the weight gradients of its rows; the sums are added in the order of the parts.
   const int64_t team = std::min<int64_t>(threads(), (shape.rows + kGrainRows - 1) / kGrainRows);
-  const int64_t many = std::min({shape.rows / kGradientRows, team * kRangesOfThread, kMaxParts});
+  const int64_t many = std::min({shape.rows / kBlockRows, team * kRangesOfThread, kMaxParts});
   const int64_t parts = std::max({team, many, int64_t{1}});
-  Scratch<T> partial_gw(gw ? (parts - 1) * out * in : 0);
-  Scratch<T> partial_gbias(gbias ? parts * out : 0);
-  Scratch<T> panels(gx ? tile_columns<T>(in) * out : 0);
-  if (gx) pack_transposed_weight(shape, w, panels.data());
-  if (gbias) std::fill_n(partial_gbias.data(), parts * out, T{0});
-  if (gw && shape.rows == 0) std::fill_n(gw, out * in, T{0});
-
-  parallel_for(parts, 1, [&](int64_t part_begin, int64_t part_end) {
-    Scratch<T> multipliers(draw ? out : 0);
-    Scratch<T> buffer(plain ? 0 : std::min(kGradientRows, (shape.rows + parts - 1) / parts) * out);
-    for (int64_t part = part_begin; part < part_end; ++part) {
-      const int64_t first = shape.rows * part / parts, last = shape.rows * (part + 1) / parts;
-      T* const my_gw = part == 0 ? gw : partial_gw.data() + (part - 1) * out * in;
-      const int64_t block = even_block(last - first, kGradientRows);
-      for (int64_t row = first; row < last; row += block) {
-        const int64_t rows = std::min(block, last - row);
-        const T* gz = g + row * out;
-        if (!plain) {
-          for (int64_t r = 0; r < rows; ++r) {
-            const int64_t at = (row + r) * out;
-            if (draw) dropout_multipliers(dropout, at, out, multipliers.data());
-            start_row(g + at, y ? y + at : nullptr, pre ? pre + at : nullptr, activation, scale,
-                      multipliers.data(), buffer.data() + r * out, out);
-          }
-          gz = buffer.data();
-        }
-        if (gx) packed_product(rows, in, out, gz, out, panels.data(), gx + row * in, in);
-        if (gw) weight_product(shape, rows, gz, x + row * in, row == first ? T{0} : T{1}, my_gw);
-        if (gbias) add_rows(gz, rows, out, partial_gbias.data() + part * out);
-      }
-    }
+  const Scratch<T> partial_gw(gw ? (parts - 1) * out * in : 0), partial_gbias(gbias ? (parts - 1) * out : 0);
+  const LinearGradient<X, Y, T> gradient{shape, g, x, activation, dropout, pre, y, gx};
+  with_operand_type<X>([&]<class O>() {
+    std::optional<PackedOperand<O>> weight;
+    if (gx) weight.emplace(out, in, w, false);
+    parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+      const auto target = [](int64_t part, T* first, T* others, int64_t size) {
+        return !first || part == 0 ? first : others + (part - 1) * size;
+      };
+      for (int64_t part = begin; part < end; ++part)
+        backward_rows(gradient, gx ? &*weight : nullptr, shape.rows * part / parts,
+                      shape.rows * (part + 1) / parts, target(part, gw, partial_gw.data(), out * in),
+                      target(part, gbias, partial_gbias.data(), out));
+    });
   });
   if (gw) add_partial_weights(partial_gw.data(), parts - 1, out * in, gw);
-  if (gbias) {
-    std::fill_n(gbias, out, T{0});
-    for (int64_t part = 0; part < parts; ++part)
-      for (int64_t i = 0; i < out; ++i) gbias[i] += partial_gbias.data()[part * out + i];
-  }
+  if (gbias) add_partial_weights(partial_gbias.data(), parts - 1, out, gbias);
 }
 
-template <class T>
+template <class X, class Y>
 struct LinearKernels {
-  inline static const Instances all{&linear_forward<T, T>, &linear_backward<T, T>, &packed_weight_size<T>,
-                                    &pack_weight<T>, &linear_forward_packed<T>};
+  inline static const Instances all{&linear_forward<X, Y>, &linear_backward<X, Y>};
 };
-template struct LinearKernels<float>;
-template struct LinearKernels<double>;
+template struct LinearKernels<float, float>;
+template struct LinearKernels<double, double>;
+template struct LinearKernels<BFloat16, BFloat16>;
+template struct LinearKernels<BFloat16, float>;
 
 }  // namespace tapeformer::cpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "core/backends.h"
 #include "core/dropout.h"
@@ -18,9 +19,9 @@ struct LinearShape {
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // `pre`, (rows, out) or null, receives x wᵀ + bias. The gradient of gelu requires it; on a device, gelu
-    // requires it in every case. X and Y are the same type; on CUDA devices X may be bfloat16 and Y bfloat16
-    // or float32. The kernel rounds float32 operands of the products to bfloat16 if X is bfloat16 or the
-    // precision of the device is bfloat16.
+    // requires it in every case. X and Y are the same type, or X is bfloat16 and Y float32. The kernel rounds
+    // float32 operands of the products to bfloat16 if X is bfloat16 or the precision of the device is
+    // bfloat16.
     template <class X, class Y>
     void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute<X>* w,
                         const Compute<X>* bias, Activation activation, const DropoutMask& dropout, Y* pre,
@@ -37,16 +38,25 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
 namespace cpu {
 
-// Packed weights, for repeated products with the same w. packed_weight_size() returns the number of elements.
-template <class T>
-int64_t packed_weight_size(const LinearShape& shape);
-template <class T>
-void pack_weight(const LinearShape& shape, const T* w, T* packed);
-// Returns the minimum number of rows for which linear_forward_packed() is used.
-int64_t min_packed_rows();
-template <class T>
-void linear_forward_packed(const LinearShape& shape, const T* x, const T* packed, const T* bias,
-                           Activation activation, T* pre, T* y);
+// A weight that is prepared for repeated products, as in decoding. O is the type of the operands of the
+// products: T, or BFloat16 for weights in float.
+template <class O>
+class DecodingWeight {
+ public:
+  using T = Compute<O>;
+
+  // Copies w (out, in). The products have at most shape.rows rows.
+  DecodingWeight(const LinearShape& shape, const T* w);
+  ~DecodingWeight();
+
+  // Computes y (rows, out) = activation(x (rows, in) wᵀ + bias). Allocates nothing. `pre` is needed for gelu.
+  void multiply(int64_t rows, const T* x, const T* bias, Activation activation, T* pre, T* y) const;
+
+ private:
+  struct Storage;
+  LinearShape shape_;
+  std::unique_ptr<Storage> storage_;
+};
 
 }  // namespace cpu
 }  // namespace tapeformer

@@ -1,0 +1,87 @@
+#include <optional>
+#include <vector>
+
+#include "core/instances.h"
+#include "core/scratch.h"
+#include "ops/cpu/linear_rows.h"
+#include "ops/cpu/packed_operand.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+constexpr int64_t kColumnGroup = 64;  // columns of a slice are a multiple
+
+}  // namespace
+
+template <class O>
+struct DecodingWeight<O>::Storage {
+  struct Slice {
+    Slice(const LinearShape& shape, const T* w, int64_t first, int64_t count)
+        : begin(first), columns(count), weight(shape.in, count, w + first * shape.in, true, shape.out) {}
+    int64_t begin, columns;
+    PackedOperand<O> weight;
+  };
+  std::optional<Scratch<O>> weight;                  // for few rows: the weight in the type of operands
+  std::vector<std::unique_ptr<const Slice>> slices;  // for more rows: slices of its rows
+  std::optional<Scratch<O>> input;                   // the rounded input
+};
+
+template <class O>
+DecodingWeight<O>::DecodingWeight(const LinearShape& shape, const T* w)
+    : shape_(shape), storage_(std::make_unique<Storage>()) {
+  const int64_t in = shape.in, out = shape.out;
+  if (shape.rows <= kFewRows) {
+    storage_->weight.emplace(out * in);
+    convert(w, out * in, storage_->weight->data());
+    return;
+  }
+  if (!std::is_same_v<O, T>) storage_->input.emplace(shape.rows * in);
+  const int64_t groups = (out + kColumnGroup - 1) / kColumnGroup;
+  const int64_t grain = kGrainProducts / std::max<int64_t>(shape.rows * in * kColumnGroup, 1) + 1;
+  const int64_t slices = std::clamp<int64_t>(groups / grain, 1, threads());
+  for (int64_t i = 0; i < slices; ++i) {
+    const int64_t begin = groups * i / slices * kColumnGroup,
+                  end = std::min(groups * (i + 1) / slices * kColumnGroup, out);
+    storage_->slices.push_back(std::make_unique<const typename Storage::Slice>(shape, w, begin, end - begin));
+  }
+}
+
+template <class O>
+DecodingWeight<O>::~DecodingWeight() = default;
+
+template <class O>
+void DecodingWeight<O>::multiply(int64_t rows, const T* x, const T* bias, Activation activation, T* pre,
+                                 T* y) const {
+  const int64_t in = shape_.in, out = shape_.out;
+  const auto finish = [=](int64_t begin, int64_t columns) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t at = r * out + begin;
+      finish_row<T, T>(y + at, bias ? bias + begin : nullptr, activation, pre ? pre + at : nullptr, nullptr,
+                       columns);
+    }
+  };
+  if (storage_->weight) {
+    multiply_few_rows<O>({rows, in, out}, x, storage_->weight->data(), y);
+    return finish(0, out);
+  }
+  const O* left = nullptr;
+  if constexpr (std::is_same_v<O, T>) {
+    left = x;
+  } else {
+    convert(x, rows * in, storage_->input->data());
+    left = storage_->input->data();
+  }
+  parallel_for(static_cast<int64_t>(storage_->slices.size()), 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const auto& slice = *storage_->slices[static_cast<size_t>(i)];
+      slice.weight.multiply(rows, left, y + slice.begin);
+      finish(slice.begin, slice.columns);
+    }
+  });
+}
+
+template class DecodingWeight<float>;
+template class DecodingWeight<double>;
+template class DecodingWeight<BFloat16>;
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,86 @@
+// Parts of linear layers that training and decoding share.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "core/cpu/bfloat16.h"
+#include "core/cpu/vector_math.h"
+#include "core/threads.h"
+#include "ops/kernels/elementwise_functions.h"
+#include "ops/kernels/linear.h"
+
+namespace tapeformer::cpu {
+
+inline constexpr int64_t kFewRows = 4;              // maximum number of rows of multiply_few_rows()
+inline constexpr int64_t kGrainProducts = 1 << 17;  // minimum number of multiplications per thread
+
+// Converts values between the types.
+template <class From, class To>
+void convert(const From* from, int64_t count, To* to) {
+  if constexpr (std::is_same_v<From, To>)
+    std::copy_n(from, count, to);
+  else if constexpr (std::is_same_v<To, BFloat16>)
+    narrow(from, count, to);
+  else
+    widen(from, count, to);
+}
+
+// Applies bias, activation and dropout to one row.
+template <class T, class Y>
+void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* multipliers, int64_t n) {
+  if (bias) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] += bias[i];
+  }
+  if (activation == Activation::relu) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? T{0} : y[i];  // keeps NaN
+  } else if (activation == Activation::gelu) {
+    convert(y, n, pre);
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] = Gelu::value<VectorMath>(y[i]);
+  }
+  if (multipliers) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] *= multipliers[i];
+  }
+}
+
+// Computes products of few rows, as in decoding, by dot products that read the weights once. Four outputs at
+// a time hide the latency of additions. BLAS would pack the weights first. Operands are rounded to O.
+template <class O, class X, class W, class T>
+void multiply_few_rows(const LinearShape& shape, const X* x, const W* w, T* y) {
+  constexpr int64_t kOutputs = 4;
+  const auto as_operand = [](auto value) { return convert_element<T>(convert_element<O>(value)); };
+  const int64_t in = shape.in, out = shape.out;
+  const int64_t groups = (out + kOutputs - 1) / kOutputs;
+  const int64_t grain =
+      std::max<int64_t>(kGrainProducts / std::max<int64_t>(in * shape.rows * kOutputs, 1), 1);
+  parallel_for(groups, grain, [=](int64_t begin, int64_t end) {
+    for (int64_t group = begin; group < end; ++group) {
+      const int64_t first = group * kOutputs, count = std::min(kOutputs, out - first);
+      const W* const w0 = w + first * in;
+      const W* const w1 = w0 + (count > 1 ? in : 0);
+      const W* const w2 = w0 + (count > 2 ? 2 * in : 0);
+      const W* const w3 = w0 + (count > 3 ? 3 * in : 0);
+      for (int64_t row = 0; row < shape.rows; ++row) {
+        const X* const xr = x + row * in;
+        T sums[kOutputs] = {};
+        T s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3)
+        for (int64_t i = 0; i < in; ++i) {
+          const T value = as_operand(xr[i]);
+          s0 += value * as_operand(w0[i]);
+          s1 += value * as_operand(w1[i]);
+          s2 += value * as_operand(w2[i]);
+          s3 += value * as_operand(w3[i]);
+        }
+        sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
+        std::copy_n(sums, count, y + row * out + first);
+      }
+    }
+  });
+}
+
+}  // namespace tapeformer::cpu

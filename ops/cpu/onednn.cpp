@@ -1,0 +1,216 @@
+#include "ops/cpu/onednn.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <dnnl.hpp>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace tapeformer::cpu::onednn {
+namespace {
+
+using dnnl::memory;
+
+// Rows of the compiled products. Most rows are computed in large blocks. The last rows are copied to a small
+// block, which is padded with zeros, so that no kernel is compiled for each number of rows.
+constexpr int64_t kBlock = 64, kLastBlock = 16;
+// Rows of the compiled transposed products, over which they sum.
+constexpr int64_t kDepth = 256, kLastDepth = 64;
+
+const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+// Primitives of the CPU have finished when execute() returns.
+const dnnl::stream& stream() {
+  thread_local const dnnl::stream mine(engine());
+  return mine;
+}
+
+memory::data_type type_of(DType dtype) {
+  return dtype == DType::bfloat16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
+memory::desc row_major(DType dtype, int64_t rows, int64_t columns, int64_t stride) {
+  return {{rows, columns}, type_of(dtype), {stride, 1}};
+}
+memory::desc row_major(DType dtype, int64_t rows, int64_t columns) {
+  return row_major(dtype, rows, columns, columns);
+}
+memory::desc column_major(DType dtype, int64_t rows, int64_t columns) {
+  return {{rows, columns}, type_of(dtype), {1, rows}};
+}
+
+// Memory of one thread that grows to the largest request. It is not taken from the allocator, whose peak
+// would then depend on the scheduling of threads.
+class ThreadMemory {
+ public:
+  char* get(int64_t bytes) {
+    constexpr int64_t kAlignment = 64;
+    if (bytes > size_) {
+      size_ = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+      memory_.reset(static_cast<char*>(std::aligned_alloc(kAlignment, static_cast<size_t>(size_))));
+      if (!memory_) throw std::bad_alloc();
+    }
+    return memory_.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(char* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<char, Free> memory_;
+  int64_t size_ = 0;
+};
+thread_local ThreadMemory kernel_memory, left_memory, right_memory;
+
+// A compiled product. Threads may share it, because its working memory belongs to the thread.
+class Kernel {
+ public:
+  Kernel(const memory::desc& a, const memory::desc& b, const memory::desc& out, bool add)
+      : description_(describe(a, b, out, add)), matmul_(description_) {}
+
+  memory::desc right() const { return description_.weights_desc(); }
+
+  void operator()(const void* a, const void* b, float* out) const {
+    const memory::desc working_memory = description_.scratchpad_desc();
+    char* const memory = kernel_memory.get(static_cast<int64_t>(working_memory.get_size()));
+    matmul_.execute(stream(), {{DNNL_ARG_SRC, {description_.src_desc(), engine(), const_cast<void*>(a)}},
+                               {DNNL_ARG_WEIGHTS, {right(), engine(), const_cast<void*>(b)}},
+                               {DNNL_ARG_DST, {description_.dst_desc(), engine(), out}},
+                               {DNNL_ARG_SCRATCHPAD, {working_memory, engine(), memory}}});
+  }
+
+ private:
+  static dnnl::matmul::primitive_desc describe(const memory::desc& a, const memory::desc& b,
+                                               const memory::desc& out, bool add) {
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (add) {
+      dnnl::post_ops sum;
+      sum.append_sum();
+      attributes.set_post_ops(sum);
+    }
+#if DNNL_VERSION_MAJOR >= 3
+    return {engine(), a, b, out, attributes};
+#else
+    return {dnnl::matmul::desc(a, b, out), attributes, engine()};
+#endif
+  }
+
+  dnnl::matmul::primitive_desc description_;
+  dnnl::matmul matmul_;
+};
+
+// Returns cache[key], made by make() in the first call.
+template <class Value, class Key, class Make>
+const Value& cached(const Key& key, Make&& make) {
+  static std::mutex mutex;
+  static std::map<Key, std::unique_ptr<const Value>> cache;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<const Value>& value = cache[key];
+  if (!value) value = make();
+  return *value;
+}
+
+// Returns a copy of `bytes` bytes, followed by zeros up to `padded` bytes.
+const char* padded_copy(const char* from, int64_t bytes, int64_t padded, ThreadMemory& memory) {
+  char* const copy = memory.get(padded);
+  std::copy_n(from, bytes, copy);
+  std::fill_n(copy + bytes, padded - bytes, char{0});
+  return copy;
+}
+
+}  // namespace
+
+class Product {
+ public:
+  Product(DType operand, int64_t depth, int64_t columns, int64_t out_stride)
+      : row_bytes_(depth * size_of(operand)),
+        depth_(depth),
+        columns_(columns),
+        out_stride_(out_stride),
+        block_(row_major(operand, kBlock, depth),
+               memory::desc({depth, columns}, type_of(operand), memory::format_tag::any),
+               row_major(DType::float32, kBlock, columns, out_stride), false),
+        last_block_(row_major(operand, kLastBlock, depth), block_.right(),
+                    row_major(DType::float32, kLastBlock, columns, out_stride), false) {}
+
+  memory::desc packed() const { return block_.right(); }
+  int64_t depth() const { return depth_; }
+  int64_t columns() const { return columns_; }
+
+  void multiply(int64_t rows, const char* a, const void* packed, float* out) const {
+    int64_t row = 0;
+    for (; row + kBlock <= rows; row += kBlock) block_(a + row * row_bytes_, packed, out + row * out_stride_);
+    for (; row + kLastBlock <= rows; row += kLastBlock)
+      last_block_(a + row * row_bytes_, packed, out + row * out_stride_);
+    if (row == rows) return;
+    const char* const padded =
+        padded_copy(a + row * row_bytes_, (rows - row) * row_bytes_, kLastBlock * row_bytes_, left_memory);
+    auto* const result = reinterpret_cast<float*>(
+        right_memory.get(kLastBlock * out_stride_ * static_cast<int64_t>(sizeof(float))));
+    last_block_(padded, packed, result);
+    for (int64_t r = 0; row < rows; ++row, ++r)
+      std::copy_n(result + r * out_stride_, columns_, out + row * out_stride_);
+  }
+
+ private:
+  int64_t row_bytes_, depth_, columns_, out_stride_;
+  Kernel block_, last_block_;
+};
+
+bool fast(DType operand) {
+  static const auto present = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto needed = static_cast<unsigned>(operand == DType::bfloat16 ? dnnl::cpu_isa::avx512_core_bf16
+                                                                       : dnnl::cpu_isa::avx512_core);
+  return (present & needed) == needed;  // a bit for each extension
+}
+
+const Product& product(DType operand, int64_t depth, int64_t columns, int64_t out_stride) {
+  return cached<Product>(std::tuple(operand, depth, columns, out_stride), [&] {
+    return std::make_unique<const Product>(operand, depth, columns, out_stride);
+  });
+}
+
+int64_t packed_bytes(const Product& product) {
+  return static_cast<int64_t>(product.packed().get_size());
+}
+
+void pack(const Product& product, const float* b, bool transposed, void* packed) {
+  const int64_t depth = product.depth(), columns = product.columns();
+  const memory::desc layout =
+      transposed ? column_major(DType::float32, depth, columns) : row_major(DType::float32, depth, columns);
+  memory from(layout, engine(), const_cast<float*>(b)), to(product.packed(), engine(), packed);
+  dnnl::reorder(from, to).execute(stream(), from, to);
+}
+
+void multiply(const Product& product, int64_t rows, const void* a, const void* packed, float* out) {
+  product.multiply(rows, static_cast<const char*>(a), packed, out);
+}
+
+void add_transposed(DType operand, int64_t rows, int64_t m, int64_t n, const void* a, const void* b,
+                    float* out) {
+  const auto kernel = [&](int64_t depth) -> const Kernel& {
+    return cached<Kernel>(std::tuple(operand, depth, m, n), [&] {
+      return std::make_unique<const Kernel>(column_major(operand, m, depth), row_major(operand, depth, n),
+                                            row_major(DType::float32, m, n), true);
+    });
+  };
+  const int64_t left_bytes = m * size_of(operand), right_bytes = n * size_of(operand);
+  const auto* const left = static_cast<const char*>(a);
+  const auto* const right = static_cast<const char*>(b);
+  int64_t row = 0;
+  for (; row + kDepth <= rows; row += kDepth)
+    kernel(kDepth)(left + row * left_bytes, right + row * right_bytes, out);
+  for (; row + kLastDepth <= rows; row += kLastDepth)
+    kernel(kLastDepth)(left + row * left_bytes, right + row * right_bytes, out);
+  if (row == rows) return;
+  const char* const last_left =
+      padded_copy(left + row * left_bytes, (rows - row) * left_bytes, kLastDepth * left_bytes, left_memory);
+  const char* const last_right = padded_copy(right + row * right_bytes, (rows - row) * right_bytes,
+                                             kLastDepth * right_bytes, right_memory);
+  kernel(kLastDepth)(last_left, last_right, out);
+}
+
+}  // namespace tapeformer::cpu::onednn

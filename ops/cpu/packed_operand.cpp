@@ -1,0 +1,136 @@
+#include "ops/cpu/packed_operand.h"
+
+#include <type_traits>
+
+#include "core/cpu/bfloat16.h"
+#include "core/threads.h"
+#include "ops/cpu/onednn.h"
+#include "ops/cpu/packed_product.h"
+#include "ops/kernels/gemm.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+constexpr int64_t kGrainElements = 1 << 17;  // minimum number of elements per thread for packing
+constexpr int64_t kWidenedRows = 64;         // rows that are widened to float at a time
+
+// Returns the type of the operands that are multiplied for operands of type `wanted`.
+DType operand_of(DType wanted) {
+  if (wanted != DType::bfloat16) return wanted;
+  if constexpr (onednn::kBuilt)
+    if (onednn::fast(wanted)) return wanted;
+  return DType::float32;
+}
+
+const onednn::Product* library_product(DType operand, int64_t depth, int64_t columns, int64_t out_stride) {
+  if constexpr (onednn::kBuilt)
+    if (operand != DType::float64 && onednn::fast(operand) && depth > 0 && columns > 0)
+      return &onednn::product(operand, depth, columns, out_stride);
+  return nullptr;
+}
+
+// Calls f(begin, end) in parallel for ranges of rows of `width` elements, in whole groups of `group` rows.
+template <class F>
+void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
+  const int64_t grain = kGrainElements / std::max<int64_t>(group * width, 1) + 1;
+  parallel_for((rows + group - 1) / group, grain,
+               [&](int64_t begin, int64_t end) { f(begin * group, std::min(end * group, rows)); });
+}
+
+}  // namespace
+
+template <class O>
+PackedOperand<O>::PackedOperand(int64_t depth, int64_t columns, const T* b, bool transposed,
+                                int64_t out_stride)
+    : depth_(depth),
+      columns_(columns),
+      out_stride_(out_stride > 0 ? out_stride : columns),
+      operand_(operand_of(kDTypeOf<O>)),
+      product_(library_product(operand_, depth, columns, out_stride_)) {
+  if constexpr (std::is_same_v<O, BFloat16>)
+    if (operand_ == DType::float32) {
+      const Scratch<float> rounded(depth * columns);
+      for_row_groups(depth * columns, 1, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) rounded.data()[i] = static_cast<float>(BFloat16(b[i]));
+      });
+      pack(rounded.data(), transposed);
+      return;
+    }
+  pack(b, transposed);
+}
+
+template <class O>
+void PackedOperand<O>::pack(const T* b, bool transposed) {
+  if constexpr (onednn::kBuilt && std::is_same_v<T, float>)
+    if (product_) {
+      packed_.emplace(onednn::packed_bytes(*product_));
+      return onednn::pack(*product_, b, transposed, packed_->data());
+    }
+  packed_.emplace(tile_columns<T>(columns_) * depth_ * int64_t{sizeof(T)});
+  T* const panels = reinterpret_cast<T*>(packed_->data());
+  for_row_groups(columns_, kTileColumns<T>, depth_, [&](int64_t begin, int64_t end) {
+    if (transposed)
+      pack_rows(b + begin * depth_, depth_, end - begin, depth_, panels + begin * depth_);
+    else
+      for (int64_t column = begin; column < end; column += kTileColumns<T>)
+        pack_columns(b + column, columns_, depth_, std::min(kTileColumns<T>, end - column), T{1}, depth_,
+                     panels + column * depth_);
+  });
+}
+
+template <class O>
+void PackedOperand<O>::multiply_packed(int64_t rows, const void* a, T* out) const {
+  if constexpr (onednn::kBuilt && std::is_same_v<T, float>)
+    if (product_) return onednn::multiply(*product_, rows, a, packed_->data(), out);
+  if (depth_ == 0)
+    for (int64_t row = 0; row < rows; ++row) std::fill_n(out + row * out_stride_, columns_, T{0});
+  packed_product(rows, columns_, depth_, static_cast<const T*>(a), depth_,
+                 reinterpret_cast<const T*>(packed_->data()), out, out_stride_);
+}
+
+template <class O>
+void PackedOperand<O>::multiply(int64_t rows, const O* a, T* out) const {
+  if (operand_ == kDTypeOf<O>) return multiply_packed(rows, a, out);
+  if constexpr (std::is_same_v<O, BFloat16>) {
+    const Scratch<float> widened(std::min(rows, kWidenedRows) * depth_);
+    for (int64_t row = 0; row < rows; row += kWidenedRows) {
+      const int64_t count = std::min(kWidenedRows, rows - row);
+      widen(a + row * depth_, count * depth_, widened.data());
+      multiply_packed(count, widened.data(), out + row * out_stride_);
+    }
+  }
+}
+
+template <class O>
+void add_transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, Compute<O>* out) {
+  if (rows == 0 || m == 0 || n == 0) return;
+  if constexpr (onednn::kBuilt && !std::is_same_v<O, double>)
+    if (onednn::fast(kDTypeOf<O>)) return onednn::add_transposed(kDTypeOf<O>, rows, m, n, a, b, out);
+  if constexpr (std::is_same_v<O, BFloat16>) {
+    const Scratch<float> left(rows * m), right(rows * n);
+    widen(a, rows * m, left.data());
+    widen(b, rows * n, right.data());
+    add_transposed_product(rows, m, n, left.data(), right.data(), out);
+  } else {
+    gemm(Backend{}, Gemm<O>{.transpose_a = true,
+                            .m = m,
+                            .n = n,
+                            .k = rows,
+                            .a = a,
+                            .lda = m,
+                            .b = b,
+                            .ldb = n,
+                            .beta = 1,
+                            .c = out,
+                            .ldc = n});
+  }
+}
+
+template class PackedOperand<float>;
+template class PackedOperand<double>;
+template class PackedOperand<BFloat16>;
+template void add_transposed_product(int64_t, int64_t, int64_t, const float*, const float*, float*);
+template void add_transposed_product(int64_t, int64_t, int64_t, const double*, const double*, double*);
+template void add_transposed_product(int64_t, int64_t, int64_t, const BFloat16*, const BFloat16*, float*);
+
+}  // namespace tapeformer::cpu

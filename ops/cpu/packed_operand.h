@@ -1,0 +1,49 @@
+// Products of rows with a matrix that is packed once, and sums of outer products of rows. Each call runs in
+// the calling thread. oneDNN computes float and bfloat16 products where it is the fastest (onednn::fast());
+// otherwise the kernels of packed_product.h and OpenBLAS do.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/dtype.h"
+#include "core/scratch.h"
+
+namespace tapeformer::cpu {
+
+namespace onednn {
+class Product;
+}
+
+// The right operand of products with operands of type O (float, double or BFloat16) and sums of type
+// Compute<O>. Without a bfloat16 kernel, rounded operands are multiplied in float, with the same result up to
+// the order of sums.
+template <class O>
+class PackedOperand {
+ public:
+  using T = Compute<O>;
+
+  // Packs b (depth, columns), which is stored as (columns, depth) if `transposed`, and rounds it to O. Uses
+  // all threads if it is called outside of parallel regions. Rows of results have the distance out_stride in
+  // elements; 0 means `columns`.
+  PackedOperand(int64_t depth, int64_t columns, const T* b, bool transposed, int64_t out_stride = 0);
+
+  // Computes out (rows, columns) = a (rows, depth) b for a contiguous `a`.
+  void multiply(int64_t rows, const O* a, T* out) const;
+
+ private:
+  void pack(const T* b, bool transposed);
+  // Elements of `a` have the type operand_.
+  void multiply_packed(int64_t rows, const void* a, T* out) const;
+
+  int64_t depth_, columns_, out_stride_;
+  DType operand_;                   // type of the packed elements
+  const onednn::Product* product_;  // nullptr: panels of tile_product.h
+  std::optional<Scratch<char>> packed_;
+};
+
+// Computes out (m, n) += aᵀ b for contiguous a (rows, m) and b (rows, n).
+template <class O>
+void add_transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, Compute<O>* out);
+
+}  // namespace tapeformer::cpu
