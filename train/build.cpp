@@ -2,10 +2,11 @@
 
 #include <atomic>
 
-#include "core/cuda/precision.h"
+#include "core/device_control.h"
 #include "core/system/log.h"
 #include "core/threads.h"
 #include "data/sets/catalogue.h"
+#include "ops/linear.h"
 
 namespace tapeformer {
 namespace {
@@ -170,21 +171,19 @@ Device prepare_machine(const RunConfig& run) {
   set_threads(static_cast<int>(run.threads));
   const Device device = announced_device(run.device);
   if (device.is_cpu() && run.tf32) log_warning("run.tf32 = true has no effect: the device is the CPU");
-  if (device.is_cpu() && run.precision != "float32")
-    throw ConfigError("run.precision = \"" + run.precision +
-                      "\" needs a CUDA device; the CPU computes in float32");
+  if (run.precision == "bfloat16" && !has_bfloat16_products(device))
+    log_warning(
+        "run.precision = \"bfloat16\" saves memory but no time: this processor or build multiplies in "
+        "float32");
   set_precision(run, device);
   return device;
 }
 
 void set_precision(const RunConfig& run, Device device) {
-  if constexpr (kHasCuda) {
-    if (device.is_cpu()) return;
-    const bool mixed = run.precision == "bfloat16";
-    cuda::set_precision(device, mixed      ? cuda::Precision::bfloat16
-                                : run.tf32 ? cuda::Precision::tf32
-                                           : cuda::Precision::float32);
-  }
+  if (run.precision == "bfloat16")
+    set_precision(device, Precision::bfloat16);
+  else
+    set_precision(device, run.tf32 && !device.is_cpu() ? Precision::tf32 : Precision::float32);
 }
 
 }  // namespace tapeformer

@@ -63,8 +63,7 @@ Device announced_device(const std::string& name);
 // the device is unavailable, and ConfigError if it does not support the precision.
 Device prepare_machine(const RunConfig& run);
 
-// Sets the precision of products on a CUDA device to run.precision and run.tf32. The CPU always computes in
-// float32, so a model that was trained on a device can be used on a CPU.
+// Sets the precision of products on a device to run.precision and run.tf32. The CPU ignores tf32.
 void set_precision(const RunConfig& run, Device device);
 
 }  // namespace tapeformer

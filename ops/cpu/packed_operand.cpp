@@ -7,6 +7,7 @@
 #include "ops/cpu/onednn.h"
 #include "ops/cpu/packed_product.h"
 #include "ops/kernels/gemm.h"
+#include "ops/kernels/linear.h"
 
 namespace tapeformer::cpu {
 namespace {
@@ -38,6 +39,10 @@ void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
 }
 
 }  // namespace
+
+bool has_bfloat16_products() {
+  return operand_of(DType::bfloat16) == DType::bfloat16;
+}
 
 template <class O>
 PackedOperand<O>::PackedOperand(int64_t depth, int64_t columns, const T* b, bool transposed,

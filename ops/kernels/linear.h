@@ -38,6 +38,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
 namespace cpu {
 
+// Returns whether bfloat16 operands are multiplied by instructions for them.
+bool has_bfloat16_products();
+
 // A weight that is prepared for repeated products, as in decoding. O is the type of the operands of the
 // products: T, or BFloat16 for weights in float.
 template <class O>

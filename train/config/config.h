@@ -19,7 +19,7 @@ struct RunConfig {
   std::string name;  // default: the stem of the config file
   int64_t seed = 1;
   std::string device = "auto";        // auto | cpu | cuda | cuda:N
-  std::string precision = "float32";  // float32 | bfloat16 (CUDA only)
+  std::string precision = "float32";  // float32 | bfloat16
   bool tf32 = false;                  // round operands of float32 products to TF32 (CUDA only)
   bool cuda_graphs = true;            // capture and replay the steps of training and decoding (CUDA only)
   int64_t threads = 0;                // 0: all cores

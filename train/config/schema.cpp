@@ -37,10 +37,9 @@ void add_run(std::vector<SchemaKey>& keys) {
       device_problem;
   table.keys_of(scope::every_config(), KeyRole::model);
   table
-      .add(
-          "precision", &RunConfig::precision,
-          "arithmetic of the model; bfloat16 needs a CUDA device and rounds the operands of products and the "
-          "activations between layers; weights, sums and the residual stream stay float32")
+      .add("precision", &RunConfig::precision,
+           "arithmetic of the model; bfloat16 rounds the operands of products and the activations between "
+           "layers; weights, sums and the residual stream stay float32")
       .one_of({"float32", "bfloat16"});
   table.keys_of(scope::both(scope::cuda_devices(), scope::float32_products()), KeyRole::model);
   table.add("tf32", &RunConfig::tf32, "float32 products on a CUDA device may round their operands to TF32");
