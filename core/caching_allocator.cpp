@@ -17,7 +17,7 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kSmallStep = 64;        // size classes up to kSmallLimit are multiples of kSmallStep
-constexpr int64_t kSmallLimit = 1024;     // above it, kStepsPerDoubling classes per doubling of the size
+constexpr int64_t kSmallLimit = 1024;     // larger sizes have kStepsPerDoubling classes per doubling
 constexpr int64_t kStepsPerDoubling = 8;  // rounding wastes at most one eighth
 constexpr int64_t kHugePage = 2 << 20;
 

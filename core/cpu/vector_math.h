@@ -222,7 +222,7 @@ inline double erf(double x) {
 
 namespace tapeformer {
 
-// The functions above as the Math parameter of function objects that both backends share.
+// The functions above as static members, for the Math parameter of function objects that both backends share.
 struct VectorMath {
   template <class T>
   [[gnu::always_inline]] static T exp(T x) {

@@ -27,7 +27,8 @@ namespace tapeformer::cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFF;
 
-// for (int64_t i = first_element(); i < n; i += element_stride())
+// Return the start and the step of a loop over n elements, which the threads of a launch share:
+//   for (int64_t i = first_element(); i < n; i += element_stride())
 __device__ inline int64_t first_element() {
   return int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
 }

@@ -54,7 +54,7 @@ class StackPool {
     const stack_context stack = free_.back();
     free_.pop_back();
 #ifdef __SANITIZE_ADDRESS__
-    // The last frames of a fiber never return, so the sanitizer still has their marks.
+    // The last stack frames of a fiber never return, so their memory is still poisoned.
     ASAN_UNPOISON_MEMORY_REGION(static_cast<char*>(stack.sp) - kStackBytes, kStackBytes);
 #endif
     return stack;
@@ -104,7 +104,7 @@ struct Fiber {
   bool done = false;
   const Barrier* waits_for = nullptr;
   uint64_t generation = 0;
-  void* kept = nullptr;  // saved by the sanitizer
+  void* kept = nullptr;  // saved state of the sanitizer
 
   bool ready() const { return !done && (!waits_for || waits_for->generation != generation); }
   const void* bottom() const { return static_cast<char*>(stack.sp) - stack.size; }

@@ -23,8 +23,8 @@ struct FilterbankOptions {
   double high_hz = 0;    // upper edge of the last triangle; 0 or negative: added to half the rate
   double preemphasis = 0.97;
   double dither = 0;  // standard deviation of noise, in units of 16-bit samples
-  // true: frames lie inside the signal. false: the centres of frames do, and the signal is mirrored at its
-  // ends.
+  // true: frames lie inside the signal. false: the centres of frames lie inside the signal, which is mirrored
+  // at its ends.
   bool snip_edges = true;
   bool energy = false;  // adds the log energy of the raw frame before the bins
 

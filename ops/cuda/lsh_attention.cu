@@ -141,7 +141,7 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
   for (const bool back : {true, false}) {
     const LshSlots& keys = back ? before : own;
     for (int64_t key = 0; key < keys.count; key += kTokens) {
-      __syncthreads();  // all threads have read the positions of the last tile
+      __syncthreads();  // all threads have read the positions of the previous tile
       block.load_queries(own, begin, back);
       block.load_keys(keys, key);
       __syncthreads();

@@ -105,7 +105,7 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
     for (const bool back : {true, false}) {
       const LshSlots& keys = back ? before : own;
       for (int64_t key = 0; key < keys.count; key += kTokens) {
-        __syncthreads();  // the positions of the last tile have been read
+        __syncthreads();  // all threads have read the positions of the previous tile
         block.load_queries(own, begin, back);
         block.load_keys(keys, key);
         __syncthreads();
@@ -165,7 +165,7 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   for (const bool back : {false, true}) {
     const LshSlots& queries = back ? next_slots : own;
     for (int64_t query = 0; query < queries.count; query += kTokens) {
-      __syncthreads();  // the positions of the last tile have been read
+      __syncthreads();  // all threads have read the positions of the previous tile
       block.load_queries(queries, query, back);
       block.load_keys(own, begin);
       if (threadIdx.x < kTokens) {

@@ -17,7 +17,7 @@ inline constexpr int kTensorThreads = kTensorWarps * kWarp;
 template <int kDepth>
 inline constexpr int kPairStride = kDepth / 2 + 4;
 
-// An operand is a sum of kParts bfloat16 numbers. Two of them hold 16 of the 24 mantissa bits of a float32.
+// An operand is a sum of kParts bfloat16 numbers. Two parts hold 16 of the 24 mantissa bits of a float32.
 template <int kParts>
 struct TensorMemory {
   static constexpr size_t kSliceBytes = 2 * kParts * kTokens * kPairStride<kSliceDepth> * sizeof(uint32_t);

@@ -4,7 +4,7 @@
 // the type of their elements, TensorTiles (tensor_tiles.h) on tensor cores. A kind has
 //   Value    the type of elements
 //   Stored   the type of the elements of the tensors
-//   kThreads of a block
+//   kThreads threads per block
 //   Memory   slices in dynamic shared memory: kSliceBytes, or kBytes where add_products_of is called
 //   Tile<kRows, kColumns>   the elements of a tile in one thread: elements[i][j] in row(i) and column(j)
 // and add_products and add_products_of for its tiles.

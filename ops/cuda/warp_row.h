@@ -48,12 +48,12 @@ struct WarpRow {
       if (const int c = column(k / V) + k % V; c < dim) f(k, c);
   }
   template <class S>
-  __device__ void load(const S* row, int dim, T otherwise) {
+  __device__ void load(const S* row, int dim, T padding) {
 #pragma unroll(kUnrolled <T>)
     for (int group = 0; group < K / V; ++group) {
       const int c = column(group);
 #pragma unroll(kUnrolled <T>)
-      for (int v = 0; v < V; ++v) values[group * V + v] = otherwise;
+      for (int v = 0; v < V; ++v) values[group * V + v] = padding;
       if (c < dim) load_group<V>(row + c, values + group * V);
     }
   }

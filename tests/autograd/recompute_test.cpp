@@ -28,7 +28,7 @@ TEST_CASE("recompute is recorded for the sake of its parameters alone") {
 
 TEST_CASE("gradients that wait below a recomputed segment are untouched by its backward pass") {
   const Tensor x = leaf(2);
-  const Tensor shared = times(x, x);  // gets one gradient before the replay and one from it
+  const Tensor shared = times(x, x);  // gets one gradient before the replay and one during the replay
   const Tensor replayed =
       recompute([](const std::vector<Tensor>& in) { return times(in[0], in[0]); }, {shared});
   backward(plus(replayed, shared));  // x^4 + x^2

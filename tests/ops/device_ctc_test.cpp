@@ -24,7 +24,7 @@ Case random_case(int64_t batch, int64_t frames, int64_t classes, int64_t longest
   for (int64_t b = 0; b < batch; ++b) {
     made.frame_lengths.data<int64_t>()[b] = b == 1 ? 0 : frames - below(b, frames / 3 + 1);
     made.label_lengths.data<int64_t>()[b] = b == 2 ? 0 : below(batch + b, longest + 1);
-    for (int64_t i = 0; i < longest; ++i)  // odd classes; the others are the blank or never labels
+    for (int64_t i = 0; i < longest; ++i)  // class 0 is the blank
       made.labels.data<int64_t>()[b * longest + i] =
           1 + below(2 * batch + b * longest + i, std::max<int64_t>(classes / 2, 1));
   }

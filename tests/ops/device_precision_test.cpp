@@ -21,7 +21,8 @@ namespace {
 
 using cuda::Precision;
 
-// Returns the maximum relative rounding error of an operand; twice the error for devices that truncate.
+// Returns the maximum relative error of an operand that is rounded to nearest. Truncation has twice this
+// error.
 double unit_of(Precision precision) {
   if (precision == Precision::bfloat16) return std::ldexp(1, -8);
   return precision == Precision::tf32 ? std::ldexp(1, -11) : std::ldexp(1, -24);

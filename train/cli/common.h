@@ -4,8 +4,8 @@
 // name of the command, prints the help, and applies the common options to the process (log level and
 // threads).
 //
-// Errors: ConfigError if the words do not match the declaration, with suggestions for unknown names;
-// DeviceError if the device is unavailable.
+// Functions throw ConfigError if the words do not match the declaration, with suggestions for unknown names.
+// They throw DeviceError if the device is unavailable.
 #pragma once
 
 #include <functional>

@@ -2,8 +2,8 @@
 // options. The schema (train/config/schema.cpp) declares each key once, for validation, help, suggestions and
 // the resolved file. Only the config code reads TOML.
 //
-// Errors: ConfigError lists the problems of all files and --set options, one per line, in the form
-// "file:line:column: message" or "--set table.key: message".
+// Functions throw ConfigError, which lists the problems of all files and --set options, one per line, in the
+// form "file:line:column: message" or "--set table.key: message".
 #pragma once
 
 #include <cstdint>
@@ -144,7 +144,7 @@ struct KeyProblem {
   std::string problem;
 };
 
-// The facts about models that configs need. `options` is called only with names of the list.
+// The facts about models that configs need. `options` is called only with elements of `names`.
 struct AttentionCatalogue {
   std::vector<std::string> names;
   std::function<std::vector<OptionSpec>(const std::string&)> options;

@@ -16,7 +16,7 @@ std::string number_text(double value) {
 std::string float_text(double value) {
   std::string text = number_text(value);
   if (text.find_first_of(".en") == std::string::npos)
-    text += ".0";  // TOML reads "1" as an integer; "n" excludes inf and nan
+    text += ".0";  // TOML reads "1" as an integer; inf and nan contain "n"
   return text;
 }
 

@@ -38,7 +38,7 @@ uint8_t pixel(const ImageSet& set, int64_t i, int64_t position) {
   return set.pixels.data<uint8_t>()[i * set.pixels.size(1) + position];
 }
 
-// Returns the message of the DataError of loading a split.
+// Returns the message of the DataError that loading a split throws.
 std::string loading_error(const TempDir& dir, const std::string& name, const std::string& split = "train") {
   return message_of<DataError>([&] { load_images(name, split, in(dir)); });
 }

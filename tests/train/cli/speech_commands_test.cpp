@@ -376,7 +376,7 @@ TEST_CASE("an untrusted checkpoint could run shell commands: eval ignores allow_
                  "wav.scp:1: a command instead of a file; commands are run only if "
                  "allow_commands is set"));
   CHECK_FALSE(fs::exists(touched));
-  // Training with its config refuses the key.
+  // Training with the config of this checkpoint refuses the key.
   const auto trained_again =
       run_program({"train", foreign.string(), "--run-dir", (dir / "again").string(), "--dry-run"});
   CHECK(trained_again.code == 2);

@@ -1,7 +1,7 @@
 // Construction of speech data and models from a Config: the parts of a corpus, their features and labels, and
 // the model.
 //
-// Errors: ConfigError; DataError with the file and a remedy.
+// Functions throw ConfigError, and DataError with the file and a remedy.
 #pragma once
 
 #include <filesystem>
