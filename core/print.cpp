@@ -23,7 +23,7 @@ class Printer {
     const int64_t size = shape_[dim];
     const int64_t stride = size ? elements / size : 0;
     const bool shorten = shorten_ && size > 2 * kEdge;
-    // Rows are aligned below each other.
+    // Indents the row, so that all rows are aligned.
     const std::string separator =
         dim + 1 == shape_.rank() ? ", " : ",\n" + std::string(static_cast<size_t>(dim) + 1, ' ');
     out_ << '[';

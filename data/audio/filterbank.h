@@ -18,7 +18,7 @@ struct FilterbankOptions {
   int64_t rate = 16000;  // samples per second
   double frame_ms = 25;  // length of a frame
   double shift_ms = 10;  // distance between the starts of frames
-  int64_t bins = 40;     // mel triangles
+  int64_t bins = 40;     // number of mel filters
   double low_hz = 20;    // lower edge of the first triangle
   double high_hz = 0;    // upper edge of the last triangle; 0 or negative: added to half the rate
   double preemphasis = 0.97;

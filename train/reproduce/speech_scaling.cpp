@@ -115,7 +115,8 @@ std::vector<std::unique_ptr<Learner>> make_learners(const ReproductionOptions& o
   return learners;
 }
 
-// Returns the bytes that a step allocates at its peak. The first step also allocates the optimizer state.
+// Returns the peak memory that a step allocates in addition to the memory in use. Runs one step before the
+// measurement, because the first step also allocates the optimizer state.
 int64_t added_bytes(Learner& learner, const CtcBatch& data, Device device) {
   learner.step(data);
   CachingAllocator& blocks = allocator(device);

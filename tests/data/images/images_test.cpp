@@ -167,7 +167,7 @@ TEST_CASE("planes of CIFAR-10 are interleaved by pixel, across batch files") {
       CHECK(pixel(set, 0, 3 * position + channel) == (1 + channel * 1024 + position) % 253);
 
   options = in(dir);
-  options.limit = 20018;  // the first two batches and 18 examples
+  options.limit = 20018;  // the first two files and 18 examples
   const ImageSet train = load_images("cifar10", "train", options);
   CHECK(train.labels.data<int64_t>()[20016] == 0);
   CHECK(train.labels.data<int64_t>()[20017] == 9);
