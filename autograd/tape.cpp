@@ -127,7 +127,8 @@ class Tape {
     std::unique_lock lock(mutex_);
     release_queued(lock);
   }
-  // Called when the thread that owns the tape ends. The tape deletes itself after its last node is released.
+  // Marks the tape as ownerless, because its thread ends. The tape deletes itself after its last node is
+  // released.
   void orphan() {
     std::unique_lock lock(mutex_);
     orphaned_ = true;

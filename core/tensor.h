@@ -133,8 +133,8 @@ class Tensor {
   Tensor view(const Shape& shape) const;
   // Returns a tensor that shares the data and has no attachment.
   Tensor alias() const { return alias(shape(), strides()); }
-  // Same as view(shape, strides, offset), but without the attachment. Also accepts tensors that require a
-  // gradient.
+  // Returns a view like view(shape, strides, offset), but without the attachment. Also accepts tensors that
+  // require a gradient.
   Tensor alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
   // Return contiguous copies.
   Tensor clone() const;

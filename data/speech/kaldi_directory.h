@@ -26,8 +26,8 @@ Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_comm
 // true and the lists are consistent, also computes the features of all utterances.
 Faults kaldi_problems(const std::filesystem::path& folder, bool contents = true, bool allow_commands = false);
 
-// Same as above with contents = true. Several directories can share `check_one`, which compares their
-// recordings.
+// Returns all faults of the directory and its contents. Several directories can share `check_one`, which
+// compares their recordings.
 Faults kaldi_problems(const std::filesystem::path& folder, ContentCheck& check_one, bool allow_commands);
 
 // Moves the words to the phones, for directories whose text consists of phones.

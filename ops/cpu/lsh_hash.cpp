@@ -149,7 +149,8 @@ class HeadHash {
                     panels + rotation.width1 * s_.dim);
   }
 
-  // A full tile is read in place. The last rows are copied and padded, because a tile reads all its rows.
+  // Returns `count` rows from `position`. A full tile is read in place. The last rows are copied and padded,
+  // because a tile reads all its rows.
   Rows rows_of(int64_t example, int64_t head, int64_t position, int64_t count, T* copy) const {
     const Rows rows{q_.row(example, position, head), q_.length_stride, count};
     if (count == kTileRows) return rows;

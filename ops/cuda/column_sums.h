@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kWarp* kWarp)
   if (threadIdx.x == 0 && own < columns && target) target[own] = static_cast<T>(sum);
 }
 
-// partial (parts, number of targets, columns); target (columns,)
+// Sums partial (parts, number of targets, columns) over the parts. Writes each sum to its target (columns,).
 template <class T>
 void collect_columns(const T* partial, int64_t parts, int64_t columns, int count, ColumnTargets<T> targets) {
   launch(collect_columns_kernel<T>,

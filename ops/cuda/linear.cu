@@ -73,7 +73,8 @@ struct Start {
   T* partial;   // (gridDim.y, out) sums over rows for the gradient of the bias, or null
 };
 
-// gz: the gradient with respect to x wᵀ + bias. For relu, y > 0 if the unit was active and dropout kept it.
+// Computes gz, the gradient with respect to x wᵀ + bias, and the partial sums for the bias. For relu, y > 0
+// if the unit was active and dropout kept it.
 template <class Y, class Operand, int V, Activation activation>
 __global__ void start_kernel(Start<Y, Operand> s) {
   using T = Compute<Y>;

@@ -98,7 +98,7 @@ __device__ RoundUpdate<T> mean_update(const RowSoftmax<T>& row, int64_t rounds, 
           alone ? kInfinity<T> : row.maximum + std::log(row.sum), alone};
 }
 
-// `past` is the log-sum-exp of the earlier rounds.
+// Returns the update for Combine::logsumexp. `past` is the log-sum-exp of the earlier rounds.
 template <class T>
 __device__ RoundUpdate<T> softmax_update(const RowSoftmax<T>& row, T past, bool last) {
   const T largest = Larger::apply(past, row.maximum), shift = largest == -kInfinity<T> ? T{0} : largest;

@@ -47,7 +47,8 @@ __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& res
   }
 }
 
-// Same for gk (batch, heads, length, dim) and gv, for the keys of a block.
+// Sets gk (batch, heads, length, dim) and gv in the first round, and adds to them in later rounds, for the
+// keys of a block.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_key, const Tile& to_value,
                                   const LshSlots& own, int64_t begin, int64_t column, T* gk, T* gv) {

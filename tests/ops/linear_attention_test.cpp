@@ -30,7 +30,7 @@ double phi(FeatureMap map, double x) {
   return 0;
 }
 
-// A reference implementation of the defining sums.
+// Computes the defining sums as a reference.
 Tensor quadratic(const Tensor& q, const Tensor& k, const Tensor& v,
                  const LinearAttentionOptions& options = {}) {
   const Tensor out = Tensor::zeros({q.size(0), q.size(1), q.size(2), v.size(3)}, DType::float64);

@@ -16,7 +16,7 @@ double sigmoid(long double x) {
   return static_cast<double>(1 / (1 + expl(-x)));
 }
 
-// A reference implementation of the specification in long double.
+// Computes the specification in long double as a reference.
 double oracle(const std::vector<double>& p, int target) {
   const size_t mixtures = p.size() / 3;
   const long double y = target / 255.0L * 2 - 1;

@@ -95,7 +95,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   const int64_t peak = allocator(device).stats().peak, resident = peak_resident_bytes();
 
   const GemmWork products(training_products(choice.model, choice.batch * length), device);
-  // The gradients of both operands of a product need as many operations each as the product.
+  // The gradient of each operand of a product needs as many operations as the product.
   const StepWork work{total_flops(products.products()),
                       3 * attention_flops(choice.model, length) * static_cast<double>(choice.batch)};
   const Timings timings = measure(step, products, work, repeats, device);

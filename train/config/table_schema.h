@@ -62,7 +62,7 @@ class TableSchema {
     key.spec.name = name;
     key.spec.default_value = key.get(Config{});
     key.spec.help = help;
-    key.whole = std::is_same_v<T, std::vector<int64_t>>;
+    key.integers_only = std::is_same_v<T, std::vector<int64_t>>;
     keys_.push_back(std::move(key));
     return keys_.back();
   }

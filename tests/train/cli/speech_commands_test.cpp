@@ -426,7 +426,7 @@ TEST_CASE("an untrusted checkpoint chose an output folder of eval: data.feature_
   CHECK(fs::exists(chosen / "0.features.1.tmp"));
   CHECK(run_program({"eval", run, "--set", "data.feature_cache=" + named.string()}).code == 0);
   CHECK_FALSE(fs::is_empty(named));
-  // The user may name the same folder.
+  // The user may choose this folder with --set.
   CHECK(run_program({"eval", run, "--set", "data.feature_cache=" + chosen.string()}).code == 0);
   CHECK_FALSE(fs::exists(chosen / "0.features.1.tmp"));
 }
