@@ -145,8 +145,8 @@ class Tape {
       lock.lock();
     }
   }
-  // A node stays alive until the thread that releases it holds the mutex. If the tape has no nodes, no thread
-  // waits for the mutex.
+  // Frees the released nodes, and the tape if it has no nodes left. A node stays alive until the thread that
+  // releases it holds the mutex. If the tape has no nodes, no thread waits for the mutex.
   void collect_orphan(std::unique_lock<std::mutex> lock) {
     collecting_ = true;
     release_queued(lock);

@@ -9,8 +9,8 @@
 #include "core/dropout.h"
 #include "core/scratch.h"
 
-// The explicit instantiations of a file for float and for double. If nvcc compiles a file separately for each
-// type (cmake/TapeformerCuda.cmake), a macro selects the type.
+// Macros for the explicit instantiations of a file for float and for double. If nvcc compiles a file
+// separately for each type (cmake/TapeformerCuda.cmake), a macro selects the type.
 #ifdef TAPEFORMER_ONLY_DOUBLE
 #define TAPEFORMER_FLOAT(...)
 #else

@@ -24,10 +24,10 @@ class FileError : public std::runtime_error {
   int reason_;
 };
 
-// An open file descriptor, closed with its owner.
+// Owner of an open file descriptor, which the destructor closes.
 class File {
  public:
-  // Flags as for open(2); O_CLOEXEC is added. Throws FileError.
+  // Opens a file with the flags of open(2) and O_CLOEXEC. Throws FileError.
   File(const std::string& path, int flags);
   // Takes ownership of an open descriptor. `path` names the file in errors.
   File(int descriptor, std::string path) : path_(std::move(path)), descriptor_(descriptor) {}

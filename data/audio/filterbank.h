@@ -73,7 +73,7 @@ class FilterbankStream {
   // The filterbank must outlive the stream.
   explicit FilterbankStream(const Filterbank& filterbank, const RandomStream& noise = {});
 
-  // Appends samples and returns the frames that they complete, (frames, dims), often none.
+  // Appends samples and returns the frames that they complete, (frames, dims). The result may be empty.
   Tensor push(std::span<const float> samples);
   // Returns the remaining frames after the last samples.
   Tensor finish();

@@ -15,7 +15,7 @@ namespace tapeformer {
 
 struct CommandLimits {
   double seconds = 300;
-  // Maximum output; four hours of 16-bit audio at 16 kHz need less than half.
+  // Maximum size of the output. Nine hours of 16-bit audio at 16 kHz are smaller.
   int64_t bytes = int64_t{1} << 30;
 };
 

@@ -23,7 +23,7 @@ inline constexpr int64_t kChunk = 96;
 template <class T>
 inline constexpr int64_t kPanel = 2 * kLanes<T>;
 
-// Returns the elements of the panels of a chunk.
+// Returns the number of elements in the panels of a chunk.
 template <class T>
 constexpr int64_t panel_size(int64_t elements) {
   return (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T> * kChunk;

@@ -13,8 +13,9 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Products are cuBLAS calls. The kernels before and after them work on (rows, out) with blocks of 32 x 8
-// threads. A thread handles V adjacent columns of every (8 * gridDim.y)-th row.
+// Returns the first column of a thread. Products are cuBLAS calls. The kernels before and after the products
+// use blocks of 32 x 8 threads on (rows, out). A thread handles V adjacent columns of every (8 *
+// gridDim.y)-th row.
 template <int V>
 __device__ int64_t column_of_thread() {
   return (int64_t{blockIdx.x} * kWarp + threadIdx.x) * V;

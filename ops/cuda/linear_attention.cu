@@ -18,7 +18,7 @@
 // A state is a (dim, value_dim) matrix followed by a (dim,) vector:
 //   forward  sum k v^T and sum k
 //   reverse  sum q dn^T and sum dd q
-// There are four ways to read the states: enum Reading.
+// The enum Reading lists the four ways to read the states.
 namespace tapeformer::cuda {
 namespace {
 

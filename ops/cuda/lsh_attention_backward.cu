@@ -10,7 +10,7 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// Products of a tile of queries and keys: scores += q . q and gradients += g . v.
+// Computes the products of a tile of queries and keys: scores += q . q and gradients += g . v.
 template <class Tiles>
 __device__ void pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::Scores& scores,
                               typename LshBlock<Tiles>::Scores& gradients, bool keys_are_rows) {

@@ -50,7 +50,7 @@ struct PlainTile {
 
   __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / kTileEdge * kRowsEach + i; }
   __device__ static int column(int j) { return static_cast<int>(threadIdx.x) % kTileEdge * kColumnsEach + j; }
-  // Returns true in one of the threads that share rows.
+  // Returns true in exactly one of the threads that share rows.
   __device__ static bool first_of_row() { return threadIdx.x % kTileEdge == 0; }
   // Reduces over the threads that share rows. Each of them gets the result.
   template <class Operation>

@@ -39,7 +39,7 @@ double oracle(const std::vector<double>& p, int target) {
   return static_cast<double>(-logl(total));
 }
 
-// Rows for each branch: both edges, tiny mass, clamped scales and ordinary values.
+// Returns rows for each branch: both edges, tiny mass, clamped scales and ordinary values.
 Tensor branch_rows(Tensor& targets) {
   constexpr int64_t kRows = 60, kMixtures = 4;
   const Tensor p = normal({kRows, 3 * kMixtures}, 5);

@@ -136,7 +136,7 @@ inline Tensor random_buckets(int64_t batch, int64_t heads, int64_t rounds, int64
   return buckets;
 }
 
-// Draws small numbers for a fuzz test.
+// Generator of small random numbers for a fuzz test.
 class Dice {
  public:
   explicit Dice(uint64_t salt) : stream_(17, "dice", salt) {}

@@ -44,7 +44,8 @@ Config small_config(const std::string& attention, bool reversible) {
   return config;
 }
 
-// Kinds that use queries as keys are tested in reversible layers, as in "Reformer".
+// Returns whether the kind is tested in reversible layers. Kinds that use queries as keys are, as in
+// "Reformer".
 bool is_used_reversible(const std::string& attention) {
   return attention_kind(attention).capabilities.shared_query_key;
 }

@@ -1,5 +1,5 @@
-// Matrix products of a model without the rest of its work. Benchmarks compare a training step with the time
-// of these products.
+// The matrix products of a model, without its other operations. Benchmarks compare a training step with the
+// time of these products.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ class TableSchema {
     scope_ = std::move(scope);
     role_ = role;
   }
-  // Benchmarks use the keys that follow.
+  // Declares that benchmarks use the keys that follow.
   void used_by_benchmarks() { in_benchmarks_ = true; }
 
   template <class T>

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::string_view kAttentionTable = "attention.";
 
-// Options of attention kinds are written with `integers_only` = false, because an OptionSpec has no lists of
-// integers.
+// Returns a table as TOML text. Options of attention kinds are written with `integers_only` = false, because
+// an OptionSpec has no lists of integers.
 std::string table_text(const Config& config, const std::string& table, const std::vector<SchemaKey>& schema) {
   std::string text;
   if (table == "attention") {

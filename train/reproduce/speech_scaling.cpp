@@ -211,7 +211,7 @@ Report reproduce_speech_scaling(const ReproductionOptions& options) {
   for (const int64_t length : s.lengths) {
     const LengthFigures figures = measure_length(options, s, length, learners);
     for (size_t m = 0; m < kModels.size(); ++m) results.add(figures, m, learners[m]->parameters());
-    results.write_table(options.out);  // an interrupted reproduction keeps the complete lengths
+    results.write_table(options.out);  // keeps complete lengths if the reproduction is interrupted
   }
   results.write_charts(options.out);
   return Report()
