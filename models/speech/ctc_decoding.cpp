@@ -18,7 +18,7 @@ double log_add(double a, double b) {
   return largest == kImpossible ? kImpossible : largest + std::log1p(std::exp(smallest - largest));
 }
 
-// Returns the lengths as int64 on the CPU.
+// Checks the arguments and returns the lengths as int64 on the CPU.
 Tensor check_inputs(const char* op, const Tensor& logits, const Tensor& lengths, int64_t blank) {
   check(logits.rank() == 3 && is_floating(logits.dtype()), op,
         "logits must be floating (batch, frames, classes), not ", logits.shape());

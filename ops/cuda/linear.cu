@@ -171,7 +171,7 @@ class Operands {
   const T *x_, *y_;
 };
 
-// Calls f(V, activation) as constants.
+// Calls f with the vector length V and the activation as compile-time constants.
 template <class T, class F>
 void with_constants(bool packs, Activation activation, F&& f) {
   const auto with_group = [&](auto group) {

@@ -175,8 +175,8 @@ struct PlainRows {
   }
 };
 
-// Calls f with the number of columns of the tiles for a result of this width, as a constant. Double uses one
-// width to save compile time.
+// Calls f with the number of columns of the tiles for a result of this width, as a compile-time constant.
+// Double uses one width to save compile time.
 template <class T, class F>
 void with_tile_width(int64_t width, F&& f) {
   if constexpr (sizeof(T) == sizeof(float))

@@ -44,7 +44,7 @@ Config small_config(const std::string& attention, bool reversible) {
   return config;
 }
 
-// Returns whether the kind is tested in reversible layers. Kinds that use queries as keys are, as in
+// Returns whether the kind is tested in reversible layers: true for kinds that use queries as keys, as in
 // "Reformer".
 bool is_used_reversible(const std::string& attention) {
   return attention_kind(attention).capabilities.shared_query_key;
