@@ -77,7 +77,7 @@ template <class V>
 template <class V>
 [[gnu::always_inline]] inline V exp(V x) {
   const auto [r, square_term, n] = reduce_exponent(x);
-  const Integer<V> half = n >> 1;  // in two steps, because 2^n itself may overflow
+  const Integer<V> half = n >> 1;  // 2^n is applied in two factors, because it may overflow
   return (1.0f + (r + square_term)) * power_of_two<V>(half) * power_of_two<V>(n - half);
 }
 

@@ -182,7 +182,7 @@ void with_constants(bool packs, Activation activation, F&& f) {
     else
       f(group, std::integral_constant<Activation, Activation::none>{});
   };
-  if constexpr (sizeof(T) == sizeof(float))  // double takes single elements: see kUnrolled
+  if constexpr (sizeof(T) == sizeof(float))  // double uses V = 1; see kUnrolled
     if (packs) return with_group(std::integral_constant<int, Pack<T>::kSize>{});
   with_group(std::integral_constant<int, 1>{});
 }

@@ -103,7 +103,7 @@ bool aligned_to_packs(const T*... pointers) {
 // elements, to save compile time.
 template <class T, class F>
 bool with_warp_row(int64_t dim, bool aligned, F&& f) {
-  if constexpr (sizeof(T) > sizeof(float)) {  // a single type: see kUnrolled
+  if constexpr (sizeof(T) > sizeof(float)) {  // double has a single row type; see kUnrolled
     if (dim > 32 * kWarp) return false;
     f(WarpRow<T, 1, 32>{});
     return true;

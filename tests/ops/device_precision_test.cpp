@@ -112,7 +112,7 @@ TEST_CASE("cuda: products of linear layers err as their rounding does, in every 
         const bool rounds = precision == Precision::bfloat16 ||
                             (precision == Precision::tf32 && (is_emulated() || in % 64 == 0));
         if (rows > 1 && rounds) CHECK(std::sqrt(squares / of_terms) > unit / 64);
-        CHECK(max_difference(found[3], exact[3]) < 1e-4);  // the gradient of the bias is no product
+        CHECK(max_difference(found[3], exact[3]) < 1e-4);  // the gradient of the bias is not a product
       }
 }
 

@@ -135,7 +135,7 @@ TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit
       CHECK(found.losses == expected.losses);
       CHECK(expected.replayed == 0);
       CHECK(found.replayed ==
-            kSteps - (is_first_kind ? 2 : 1));  // the first step of each layout is no replay
+            kSteps - (is_first_kind ? 2 : 1));  // the first step of each layout is not a replay
     }
 }
 

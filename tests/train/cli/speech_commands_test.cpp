@@ -383,7 +383,7 @@ TEST_CASE("an untrusted checkpoint could run shell commands: eval ignores allow_
   CHECK(contains(trained_again.err, "use --allow-commands"));
   CHECK_FALSE(fs::exists(touched));
   CHECK(run_program({"eval", run, "--set", "data.allow_commands=true"}).code == 2);
-  // The command line allows the commands of one call.
+  // The option --allow-commands applies to one call only.
   CHECK(run_program({"eval", run, "--allow-commands"}).code == 0);
   CHECK(fs::exists(touched));
   CHECK(run_program({"eval", run}).code == 3);
