@@ -16,11 +16,11 @@ struct SoftmaxAttentionOptions {
 };
 
 // Returns softmax attention of q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and v
-// (batch, key_length, heads, value_dim), all float32 or float64, on CUDA also bfloat16; result (batch,
-// query_length, heads, value_dim), contiguous. Inputs are read through their strides and are copied only if
-// the last dimension is not contiguous. The result of a query without visible keys is 0. The op processes
-// blocks with an online softmax (Dao et al. 2022, "FlashAttention"), so memory is linear in the lengths;
-// backward() recomputes the scores. Throws ShapeError.
+// (batch, key_length, heads, value_dim), all float32, float64 or bfloat16; result (batch, query_length,
+// heads, value_dim), contiguous. Inputs are read through their strides and are copied only if the last
+// dimension is not contiguous. The result of a query without visible keys is 0. The op processes blocks with
+// an online softmax (Dao et al. 2022, "FlashAttention"), so memory is linear in the lengths; backward()
+// recomputes the scores. Throws ShapeError.
 Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const SoftmaxAttentionOptions& options = {});
 

@@ -11,15 +11,15 @@ namespace tapeformer {
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes y = normalized * weight + bias. `branch` may be null. `normalized` (rows, dim) and
-    // `inverse_std` (rows,) are inputs of layer_norm_backward; both may be null. B is T, or bfloat16 on CUDA
-    // if T is float.
+    // `inverse_std` (rows,) are inputs of layer_norm_backward; both may be null. B is T, or bfloat16 if T is
+    // float.
     template <class T, class B>
     void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,
                             const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,
                             T* normalized, T* inverse_std);
 
-    // Computes gx, the gradient of x, and gbranch, the gradient of the branch before dropout. gbranch,
-    // gweight (dim,) and gbias (dim,) may be null.
+    // gx is the gradient of x, and gbranch the gradient of the branch before dropout. gbranch, gweight (dim,)
+    // and gbias (dim,) may be null.
     template <class T, class B>
     void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const T* normalized,
                              const T* inverse_std, const T* weight, const DropoutMask& dropout, T* gx,
