@@ -1,5 +1,5 @@
-// The matrix products of a model, without its other operations. Benchmarks compare their rate with the rate of
-// these products.
+// The matrix products of a model, without its other operations. Benchmarks compare their rate with the rate
+// of these products.
 #pragma once
 
 #include <cstdint>
