@@ -118,7 +118,7 @@ TEST_CASE("lsh attention: what is behind a sequence's length changes nothing") {
     CHECK(max_difference(lsh_attention(q2, v2, lsh_buckets(q2, padded, kStream), padded), out) == 0);
     CHECK(max_difference(slice(rows_of(out, 37, 61), 0, 0, 1),
                          Tensor::zeros({1, 24, 2, 3}, DType::float64)) == 0);
-    // The same sequence without padding.
+    // Computes the same sequence without padding.
     const Tensor short_q = slice(rows_of(q, 0, 37), 0, 0, 1), short_v = slice(rows_of(v, 0, 37), 0, 0, 1);
     const Tensor short_out = lsh_attention(short_q, short_v, lsh_buckets(short_q, alone, kStream), alone);
     CHECK(max_difference(short_out, slice(rows_of(out, 0, 37), 0, 0, 1)) == 0);

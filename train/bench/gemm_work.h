@@ -22,7 +22,7 @@ struct GemmShape {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
            static_cast<double>(count);
   }
-  // Number of elements of both operands and the results.
+  // Returns the number of elements of all operands and results.
   double elements() const {
     const auto rows = static_cast<double>(m), columns = static_cast<double>(n),
                depth = static_cast<double>(k);

@@ -174,7 +174,7 @@ TEST_CASE("bench generate allocates no memory per token") {
     CHECK(row["milliseconds_per_token"] > 0);
     CHECK(row["allocations_per_token"] == 0);
     check_roofline(row, row["milliseconds_per_token"].get<double>() / 1e3);
-    // All weights once, and a state of constant size read and written.
+    // A step reads all weights once, and reads and writes a state of constant size.
     CHECK(row["gigabytes"].get<double>() == doctest::Approx(1e-9 * (4 * figures["parameters"].get<double>() +
                                                                     2 * row["state_bytes"].get<double>())));
   }
