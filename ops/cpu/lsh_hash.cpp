@@ -153,8 +153,8 @@ class HeadHash {
                     panels + rotation.width1 * s_.dim);
   }
 
-  // A full tile of T is read in place. Other rows are converted, and the last rows are padded, because a tile
-  // reads all its rows.
+  // Returns `count` rows from `position`. A full tile of T is read in place. Other rows are converted, and
+  // the last rows are padded, because a tile reads all its rows.
   Rows rows_of(int64_t example, int64_t head, int64_t position, int64_t count, T* copy) const {
     const S* const first = q_.row(example, position, head);
     if constexpr (std::is_same_v<S, T>)

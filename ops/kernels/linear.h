@@ -1,4 +1,5 @@
-// y (rows, out) = dropout(activation(x (rows, in) wᵀ + bias)), w (out, in), bias (out,) or null.
+// Linear layers: y (rows, out) = dropout(activation(x (rows, in) wᵀ + bias)) with w (out, in), and bias
+// (out,) or null.
 #pragma once
 
 #include <cstdint>

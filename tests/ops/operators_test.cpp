@@ -127,11 +127,15 @@ TEST_CASE("tensors print in nested brackets with shape and dtype") {
   CHECK(printed(Tensor::from<float>({0.1F, NAN}, {2})) == "[0.1, nan] (2,) float32");
 }
 
-TEST_CASE("the CPU is always synchronised and computes in float32") {
+TEST_CASE("the CPU is always synchronised, and has the precisions float32 and bfloat16") {
   synchronize(kCpu);
-  set_precision(kCpu, Precision::float32);
   CHECK(precision(kCpu) == Precision::float32);
-  CHECK_THROWS_WITH_AS(set_precision(kCpu, Precision::bfloat16), "set_precision: the CPU computes in float32",
+  set_precision(kCpu, Precision::bfloat16);
+  CHECK(precision(kCpu) == Precision::bfloat16);
+  CHECK(operand_dtype(Tensor::zeros({1})) == DType::bfloat16);
+  set_precision(kCpu, Precision::float32);
+  CHECK(operand_dtype(Tensor::zeros({1})) == DType::float32);
+  CHECK_THROWS_WITH_AS(set_precision(kCpu, Precision::tf32), "set_precision: the CPU has no tf32 products",
                        DeviceError);
 }
 
