@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "core/device_control.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
@@ -20,6 +21,27 @@ TEST_CASE("a linear map made ready for decoding equals the ordinary one, for few
         DecodingLinear(weight, bias, rows).into(x, activation, y, scratch);
         CHECK(max_difference(y, linear(x, weight, bias, activation)) < 1e-14 * kIn);
       }
+}
+
+TEST_CASE("a linear map for decoding in bfloat16 rounds operands as the ordinary one does") {
+  const NoGrad no_grad;
+  set_precision(kCpu, Precision::bfloat16);
+  for (const int64_t rows : {1, 4, 5, 16, 21, 64})
+    for (const int64_t out : {1, 17, 130})
+      for (const Activation activation : {Activation::none, Activation::gelu}) {
+        CAPTURE(rows);
+        CAPTURE(out);
+        constexpr int64_t kIn = 37;
+        const Tensor x = normal({rows, kIn}, 1, DType::float32),
+                     weight = normal({out, kIn}, 2, DType::float32), bias = normal({out}, 3, DType::float32);
+        const Tensor y = Tensor::full({rows, out}, 7), scratch = y.clone();
+        DecodingLinear(weight, bias, rows).into(x, activation, y, scratch);
+        CHECK(max_difference(y, linear(x, weight, bias, activation)) < 1e-5);
+        const auto rounded = [](const Tensor& t) { return t.to(DType::bfloat16).to(DType::float64); };
+        const Tensor exact = linear(rounded(x), rounded(weight), bias.to(DType::float64), activation);
+        CHECK(max_difference(y.to(DType::float64), exact) < 1e-4);
+      }
+  set_precision(kCpu, Precision::float32);
 }
 
 TEST_CASE("a linear map for decoding says which shapes do not fit") {

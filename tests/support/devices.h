@@ -17,6 +17,13 @@ inline std::vector<Device> other_devices() {
   return {};
 }
 
+// Returns the CPU and other_devices().
+inline std::vector<Device> all_devices() {
+  std::vector<Device> devices = other_devices();
+  devices.insert(devices.begin(), kCpu);
+  return devices;
+}
+
 inline std::string why_no_device() {
   if constexpr (kHasCuda)
     return cuda::problem_with(0);

@@ -6,6 +6,7 @@
 #include "core/allocator.h"
 #include "core/cuda/devices.h"
 #include "core/cuda/transfers.h"
+#include "core/device_control.h"
 #include "tests/models/kinds.h"
 #include "tests/support/devices.h"
 #include "tests/support/temp_dir.h"
@@ -76,6 +77,44 @@ Outcome outcome_on(const std::string& device, Config config) {
     if (const double rate = metric_number(record, "per", -1); rate != -1) outcome.error_rates.push_back(rate);
   }
   return outcome;
+}
+
+// Requires that trainings in bfloat16, and on CUDA devices in TF32, have losses near float32.
+void check_precisions(const std::string& device) {
+  struct Form {
+    const char* attention;
+    bool reversible = false, recompute = false;
+    int64_t chunks = 1;
+    double bfloat16_tolerance = 0.02, tf32_tolerance = 2e-3;  // relative
+  };
+  // Rounding moves queries of LSH attention to other buckets.
+  constexpr double kLsh = 0.1;
+  for (const Form& form :
+       {Form{"linear"}, Form{.attention = "softmax", .recompute = true},
+        Form{.attention = "lsh", .chunks = 3, .bfloat16_tolerance = kLsh, .tf32_tolerance = kLsh},
+        Form{.attention = "lsh", .reversible = true, .bfloat16_tolerance = kLsh, .tf32_tolerance = kLsh}}) {
+    CAPTURE(form.attention);
+    CAPTURE(form.reversible);
+    Config config = small_config(form.attention, form.reversible);
+    config.model.recompute = form.recompute;
+    config.model.feedforward_chunks = form.chunks;
+    config.train.steps = config.train.eval_every = 6;
+    const std::vector<double> expected = outcome_on(device, config).losses;
+    for (const bool tf32 : {false, true}) {
+      if (tf32 && device == "cpu") continue;
+      CAPTURE(tf32);
+      config.run.precision = tf32 ? "float32" : "bfloat16";
+      config.run.tf32 = tf32;
+      const std::vector<double> found = outcome_on(device, config).losses;
+      // The precision changes the losses. A device may ignore TF32 in small products;
+      // device_precision_test.cpp tests large products.
+      if (!tf32 || device == "cuda-emulated") CHECK(found != expected);
+      REQUIRE(found.size() == expected.size());
+      const double tolerance = tf32 ? form.tf32_tolerance : form.bfloat16_tolerance;
+      for (size_t i = 0; i < found.size(); ++i)
+        CHECK(std::abs(found[i] - expected[i]) < tolerance * expected[i]);
+    }
+  }
 }
 
 }  // namespace
@@ -222,44 +261,11 @@ TEST_CASE("cuda: the error about a loss that is not finite has the same step and
 }
 
 TEST_CASE("cuda: training in bfloat16 and in TF32 stays near float32") {
-  struct Form {
-    const char* attention;
-    bool reversible = false, recompute = false;
-    int64_t chunks = 1;
-    double bfloat16_tolerance = 0.02, tf32_tolerance = 2e-3;  // relative
-  };
-  // Rounding moves queries of LSH attention to other buckets.
-  constexpr double kLsh = 0.1;
-  for (const Form& form :
-       {Form{"linear"}, Form{.attention = "softmax", .recompute = true},
-        Form{.attention = "lsh", .chunks = 3, .bfloat16_tolerance = kLsh, .tf32_tolerance = kLsh},
-        Form{.attention = "lsh", .reversible = true, .bfloat16_tolerance = kLsh, .tf32_tolerance = kLsh}}) {
-    if (other_devices().empty()) break;
-    CAPTURE(form.attention);
-    CAPTURE(form.reversible);
-    Config config = small_config(form.attention, form.reversible);
-    config.model.recompute = form.recompute;
-    config.model.feedforward_chunks = form.chunks;
-    config.train.steps = config.train.eval_every = 6;
-    const std::vector<double> expected = outcome_on(device_name(), config).losses;
-    for (const bool tf32 : {false, true}) {
-      CAPTURE(tf32);
-      config.run.precision = tf32 ? "float32" : "bfloat16";
-      config.run.tf32 = tf32;
-      const std::vector<double> found = outcome_on(device_name(), config).losses;
-      // The precision changes the losses. A device may ignore TF32 in small products;
-      // device_precision_test.cpp tests large products.
-      if constexpr (kHasCuda)
-        if (!tf32 || cuda::emulated()) CHECK(found != expected);
-      REQUIRE(found.size() == expected.size());
-      const double tolerance = tf32 ? form.tf32_tolerance : form.bfloat16_tolerance;
-      for (size_t i = 0; i < found.size(); ++i)
-        CHECK(std::abs(found[i] - expected[i]) < tolerance * expected[i]);
-    }
-  }
-  Config config = small_config("linear", false);
-  config.run.precision = "bfloat16";
-  CHECK_THROWS_WITH_AS(outcome_on("cpu", config), doctest::Contains("needs a CUDA device"), ConfigError);
+  if (!other_devices().empty()) check_precisions(device_name());
+}
+TEST_CASE("training in bfloat16 on the CPU stays near float32") {
+  check_precisions("cpu");
+  set_precision(kCpu, Precision::float32);
 }
 
 TEST_CASE("cuda: bfloat16 halves the activations of a step, and trainings free all memory") {
