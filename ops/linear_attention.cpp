@@ -1,8 +1,7 @@
 #include "ops/linear_attention.h"
 
 #include "core/dispatch.h"
-#include "ops/detail/attention_inputs.h"
-#include "ops/detail/tensors.h"
+#include "ops/detail/record_attention.h"
 
 namespace tapeformer {
 namespace {
@@ -43,20 +42,11 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
                              attention_rows<const T>(k), attention_rows<const T>(v), out.data<T>(),
                              inverse.data<Compute<T>>());
   });
-  return record(kOp, out, {&q, &k, &v},
-                [shape, lengths, inverse, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](
-                    const Tensor& gradient, Needs needs) {
-                  const Tensor g = contiguous_features(gradient);
-                  const Gradients gradients = empty_gradients(needs, {&q, &k, &v});
-                  dispatch_stored(kOp, q, [&]<class T>(auto backend) {
-                    linear_attention_backward(backend, with_key_lengths(shape, lengths),
-                                              attention_rows<const T>(q), attention_rows<const T>(k),
-                                              attention_rows<const T>(v), out.data<T>(),
-                                              inverse.data<Compute<T>>(), attention_rows<const T>(g),
-                                              gradient_targets<T>(gradients));
-                  });
-                  return gradients;
-                });
+  return record_attention(
+      kOp, out, q, k, v, [shape, lengths, inverse]<class T>(auto backend, const AttentionBackward<T>& x) {
+        linear_attention_backward(backend, with_key_lengths(shape, lengths), x.q, x.k, x.v, x.out,
+                                  inverse.data<Compute<T>>(), x.g, x.gradients);
+      });
 }
 
 LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,

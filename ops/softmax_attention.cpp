@@ -4,8 +4,7 @@
 #include <limits>
 
 #include "core/dispatch.h"
-#include "ops/detail/attention_inputs.h"
-#include "ops/detail/tensors.h"
+#include "ops/detail/record_attention.h"
 #include "ops/elementwise.h"
 #include "ops/kernels/softmax_attention.h"
 #include "ops/matmul.h"
@@ -73,20 +72,11 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
                               attention_rows<const T>(k), attention_rows<const T>(v), out.data<T>(),
                               log_sums.data<Compute<T>>());
   });
-  return record(kOp, out, {&q, &k, &v},
-                [shape, lengths, log_sums, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](
-                    const Tensor& gradient, Needs needs) {
-                  const Tensor g = contiguous_features(gradient);
-                  const Gradients gradients = empty_gradients(needs, {&q, &k, &v});
-                  dispatch_stored(kOp, q, [&]<class T>(auto backend) {
-                    softmax_attention_backward(backend, with_key_lengths(shape, lengths),
-                                               attention_rows<const T>(q), attention_rows<const T>(k),
-                                               attention_rows<const T>(v), out.data<T>(),
-                                               log_sums.data<Compute<T>>(), attention_rows<const T>(g),
-                                               gradient_targets<T>(gradients));
-                  });
-                  return gradients;
-                });
+  return record_attention(
+      kOp, out, q, k, v, [shape, lengths, log_sums]<class T>(auto backend, const AttentionBackward<T>& x) {
+        softmax_attention_backward(backend, with_key_lengths(shape, lengths), x.q, x.k, x.v, x.out,
+                                   log_sums.data<Compute<T>>(), x.g, x.gradients);
+      });
 }
 
 Tensor plain_softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value,
