@@ -1,7 +1,7 @@
 #include "core/allocator.h"
 
 #include "core/cuda/memory.h"
-#include "core/system/machine.h"
+#include "core/host_memory.h"
 
 namespace tapeformer {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "core/allocator.h"
 #include "core/threads.h"
+#include "ops/sum.h"
 #include "tests/ops/lsh_oracle.h"
 
 using namespace tapeformer;

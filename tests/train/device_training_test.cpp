@@ -12,7 +12,7 @@
 #include "tests/train/tasks/speech/tiny_speech.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/loop/step_graphs.h"
-#include "train/trainer.h"
+#include "train/loop/trainer.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;

@@ -11,7 +11,7 @@
 #include "tests/train/quiet_training.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
 #include "train/checkpoint/model_sizes.h"
-#include "train/run.h"
+#include "train/inference/run.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
