@@ -155,10 +155,10 @@ TEST_CASE("the memory of a chunked function falls with the number of chunks, bac
   };
   std::vector<int64_t> peaks;
   for (const int64_t chunks : {1, 1, 4, 16}) {  // the first run allocates the gradients of the weights
-    const int64_t before = allocator().stats().active;
-    allocator().reset_peak();
+    const int64_t before = device_allocator().stats().active;
+    device_allocator().reset_peak();
     backward(chunked(function, x, chunks, {w1, w2}), cotangent);
-    peaks.push_back(allocator().stats().peak - before);
+    peaks.push_back(device_allocator().stats().peak - before);
   }
   const int64_t hidden_bytes = rows * hidden * 8;
   CHECK(peaks[1] > 2 * hidden_bytes);  // hidden units and their gradient

@@ -118,7 +118,7 @@ std::vector<std::unique_ptr<Learner>> make_learners(const ReproductionOptions& o
 // Returns the bytes that a step allocates at its peak. The first step also allocates the optimizer state.
 int64_t added_bytes(Learner& learner, const CtcBatch& data, Device device) {
   learner.step(data);
-  CachingAllocator& blocks = allocator(device);
+  CachingAllocator& blocks = device_allocator(device);
   blocks.reset_peak();
   const int64_t before = blocks.stats().active;
   learner.step(data);
