@@ -11,13 +11,7 @@ constexpr const char* kStep = "linear_attention_step";
 
 LinearAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v,
                               const LinearAttentionOptions& options) {
-  LinearAttentionShape shape;
-  shape.batch = q.size(0);
-  shape.query_length = q.size(1);
-  shape.key_length = k.size(1);
-  shape.heads = q.size(2);
-  shape.dim = q.size(3);
-  shape.value_dim = v.size(3);
+  auto shape = attention_shape<LinearAttentionShape>(q, k, v);
   shape.causal = options.causal;
   shape.feature_map = options.feature_map;
   shape.eps = options.eps;
@@ -32,8 +26,7 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
   check(!options.causal || query.size(1) == key.size(1), kOp,
         "the causal form needs queries and keys of one length, not ", query.shape(), " and ", key.shape());
   check(options.eps > 0, kOp, "eps must be positive, not ", options.eps);
-  const Tensor lengths =
-      checked_key_lengths(kOp, options.key_lengths, key.size(0), key.size(1), key.device());
+  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, key);
   const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
   const LinearAttentionShape shape = shape_of(q, k, v, options);
   const Tensor out = attention_result(q, v), inverse = attention_sums(q);

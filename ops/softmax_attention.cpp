@@ -23,13 +23,7 @@ double scale_or_default(double scale, int64_t dim) {
 
 SoftmaxAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v,
                                const SoftmaxAttentionOptions& options) {
-  SoftmaxAttentionShape shape;
-  shape.batch = q.size(0);
-  shape.query_length = q.size(1);
-  shape.key_length = k.size(1);
-  shape.heads = q.size(2);
-  shape.dim = q.size(3);
-  shape.value_dim = v.size(3);
+  auto shape = attention_shape<SoftmaxAttentionShape>(q, k, v);
   shape.causal = options.causal;
   shape.scale = scale_or_default(options.scale, q.size(3));
   shape.dropout = {options.dropout, options.dropout_stream};
@@ -62,8 +56,7 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
                          const SoftmaxAttentionOptions& options) {
   check_attention_inputs(kOp, query, key, value);
   check_dropout(options.dropout);
-  const Tensor lengths =
-      checked_key_lengths(kOp, options.key_lengths, key.size(0), key.size(1), key.device());
+  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, key);
   const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
   const SoftmaxAttentionShape shape = shape_of(q, k, v, options);
   const Tensor out = attention_result(q, v), log_sums = attention_sums(q);
@@ -83,8 +76,7 @@ Tensor plain_softmax_attention(const Tensor& query, const Tensor& key, const Ten
                                const SoftmaxAttentionOptions& options) {
   check_attention_inputs("plain_softmax_attention", query, key, value);
   check_dropout(options.dropout);
-  const Tensor lengths = checked_key_lengths("plain_softmax_attention", options.key_lengths, key.size(0),
-                                             key.size(1), key.device());
+  const Tensor lengths = checked_key_lengths("plain_softmax_attention", options.key_lengths, key);
   const Shape heads_first{0, 2, 1, 3};
   const Tensor q = permute(query, heads_first), k = permute(key, heads_first),
                v = permute(value, heads_first);

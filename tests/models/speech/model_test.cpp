@@ -26,12 +26,7 @@ SpeechModelOptions small(const std::string& kind, int64_t subsampling = 1,
     options.lstm_layers = 2;
     return options;
   }
-  options.encoder = {.layers = 2,
-                     .heads = 2,
-                     .head_dim = 4,
-                     .feedforward = 16,
-                     .attention = kind,
-                     .attention_options = short_options(kind)};
+  options.encoder = small_encoder(kind);
   return options;
 }
 

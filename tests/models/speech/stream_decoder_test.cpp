@@ -20,12 +20,7 @@ SpeechModelOptions streaming_options(const std::string& kind, int64_t subsamplin
                              .subsampling = subsampling,
                              .causal = true,
                              .max_frames = 80};
-  options.encoder = {.layers = 2,
-                     .heads = 2,
-                     .head_dim = 4,
-                     .feedforward = 16,
-                     .attention = kind,
-                     .attention_options = short_options(kind)};
+  options.encoder = small_encoder(kind);
   return options;
 }
 
