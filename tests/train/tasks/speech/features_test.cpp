@@ -6,6 +6,7 @@
 #include "core/allocator.h"
 #include "models/speech/stream.h"
 #include "tests/train/tasks/speech/tiny_recordings.h"
+#include "train/tasks/speech/data.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
