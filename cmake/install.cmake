@@ -10,7 +10,7 @@ set(core_headers
 set(other_headers
   data/make_dataset.h data/sets/directory.h data/batches/loader.h data/symbol_tasks.h data/audio/audio.h data/audio/filterbank.h
   data/images/images.h data/images/png.h data/speech/dataset.h data/speech/phone_scoring.h
-  train/build.h train/evaluate.h train/metrics.h train/optimizer.h train/run.h train/schedule.h train/trainer.h
+  train/build.h train/evaluate.h train/metrics.h train/optimizer.h train/schedule.h train/inference/run.h train/loop/trainer.h
   train/checkpoint/checkpoint.h train/checkpoint/run_directory.h train/checkpoint/safetensors.h
   train/config/config.h train/config/schema.h train/cli/run.h)
 
@@ -37,7 +37,7 @@ install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/InstallHeaders.cmake)
 install(DIRECTORY ${installed_headers}/tapeformer DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_BINARY_DIR}/include/tapeformer/tapeformer.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tapeformer)
 
-# One file of targets per part, so that find_package looks only for the dependencies of the requested parts.
+# Each part has a separate file of targets, so find_package looks only for the dependencies of the requested parts.
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tapeformer)
 foreach(part ${tapeformer_parts})
   install(TARGETS tapeformer_${part} EXPORT tapeformer-${part})

@@ -77,7 +77,7 @@ template <class V>
 template <class V>
 [[gnu::always_inline]] inline V exp(V x) {
   const auto [r, square_term, n] = reduce_exponent(x);
-  const Integer<V> half = n >> 1;  // in two steps, because 2^n itself may overflow
+  const Integer<V> half = n >> 1;  // 2^n is applied in two factors, because it may overflow
   return (1.0f + (r + square_term)) * power_of_two<V>(half) * power_of_two<V>(n - half);
 }
 
@@ -128,6 +128,14 @@ template <class V>
       detail::polynomial(r, 1.0f, 1.0f, 0.5f, 0.166665435f, 0.0416662805f, 0.00836658292f, 0.00139464485f);
   // The multiplication propagates NaN.
   return y * std::bit_cast<V>(std::bit_cast<cpu::Vector<uint32_t>>(shifted) << 23);
+}
+
+[[gnu::always_inline]] inline float sqrt(float x) {
+  return std::sqrt(x);
+}
+[[gnu::always_inline]] inline cpu::Vector<float> sqrt(cpu::Vector<float> x) {
+  for (int lane = 0; lane < static_cast<int>(cpu::kLanes<float>); ++lane) x[lane] = std::sqrt(x[lane]);
+  return x;
 }
 
 // Returns exp(x) - 1, accurate around 0.
@@ -195,6 +203,13 @@ inline cpu::Vector<double> exp(cpu::Vector<double> x) {
 inline cpu::Vector<double> exp_of_negative(cpu::Vector<double> x) {
   return exp(x > 0 ? cpu::Vector<double>{} : x);
 }
+inline double sqrt(double x) {
+  return std::sqrt(x);
+}
+inline cpu::Vector<double> sqrt(cpu::Vector<double> x) {
+  for (int lane = 0; lane < static_cast<int>(cpu::kLanes<double>); ++lane) x[lane] = std::sqrt(x[lane]);
+  return x;
+}
 inline double expm1(double x) {
   return std::expm1(x);
 }
@@ -222,11 +237,15 @@ inline double erf(double x) {
 
 namespace tapeformer {
 
-// The functions above as the Math parameter of function objects that both backends share.
+// The functions above as static members, for the Math parameter of function objects that both backends share.
 struct VectorMath {
   template <class T>
   [[gnu::always_inline]] static T exp(T x) {
     return vmath::exp(x);
+  }
+  template <class T>
+  [[gnu::always_inline]] static T exp_of_negative(T x) {
+    return vmath::exp_of_negative(x);
   }
   template <class T>
   [[gnu::always_inline]] static T expm1(T x) {
@@ -242,7 +261,7 @@ struct VectorMath {
   }
   template <class T>
   [[gnu::always_inline]] static T sqrt(T x) {
-    return std::sqrt(x);
+    return vmath::sqrt(x);
   }
   template <class T>
   [[gnu::always_inline]] static T tanh(T x) {

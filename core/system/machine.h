@@ -27,14 +27,10 @@ BlasInfo blas_info();
 struct MachineInfo {
   std::string processor;                     // model name; empty if the system does not report it
   int processors = 0;                        // number of processors available to this process
-  std::string instruction_set;               // extensions in BuildInfo that the processor supports
+  std::string instruction_set;               // extensions of the compiled code that the processor supports
   int64_t memory = 0, available_memory = 0;  // bytes
 };
 MachineInfo machine_info();
-
-// Returns the bytes that this process may allocate: the free memory of the computer, or the limit of the
-// control group if that is less.
-int64_t available_memory();
 
 // Returns the peak resident memory of this process in bytes.
 int64_t peak_resident_bytes();

@@ -12,7 +12,7 @@ TEST_CASE("recompute gives the gradients of inputs and of parameters, nested too
   const Tensor x = leaf(2), weight = leaf(5);
   auto inner = [&](const std::vector<Tensor>& in) { return times(times(in[0], in[0]), weight); };
   auto outer = [&](const std::vector<Tensor>& in) { return times(recompute(inner, in, {weight}), in[0]); };
-  const Tensor below = plus(x, x);                // 4
+  const Tensor below = plus(x, x);                // value 4
   backward(recompute(outer, {below}, {weight}));  // below^3 * weight
   CHECK(gradient(x).item() == 2 * 3 * 16 * 5);
   CHECK(gradient(weight).item() == 64);
@@ -28,7 +28,7 @@ TEST_CASE("recompute is recorded for the sake of its parameters alone") {
 
 TEST_CASE("gradients that wait below a recomputed segment are untouched by its backward pass") {
   const Tensor x = leaf(2);
-  const Tensor shared = times(x, x);  // gets one gradient before the replay and one from it
+  const Tensor shared = times(x, x);  // gets one gradient before the replay and one during the replay
   const Tensor replayed =
       recompute([](const std::vector<Tensor>& in) { return times(in[0], in[0]); }, {shared});
   backward(plus(replayed, shared));  // x^4 + x^2
@@ -42,9 +42,9 @@ TEST_CASE("recompute holds its inputs, not its intermediates") {
     for (int i = 0; i < 16; ++i) y = times(y, in[0]);
     return y;
   };
-  const int64_t before = allocator().stats().active;
+  const int64_t before = device_allocator().stats().active;
   const Tensor y = recompute(deep, {x});
-  CHECK(allocator().stats().active - before == y.bytes());
+  CHECK(device_allocator().stats().active - before == y.bytes());
   backward(y, Tensor::full({1 << 16}, 1, DType::float64));
   CHECK(gradient(x).to_vector()[77] == 17);
 }

@@ -17,7 +17,7 @@ struct StepSizes {
 };
 const StepSizes kStepSizes[] = {{2, 3, 2, 3, 5}, {1, 4, 3, 64, 32}, {3, 2, 1, 33, 129}, {1, 2, 1, 5, 300}};
 
-// Returns views of the tokens of x (batch, length, heads, dim).
+// Returns token t of x (batch, length, heads, dim) as a view (batch, heads, dim).
 Tensor token(const Tensor& x, int64_t t) {
   return x.view({x.size(0), x.size(2), x.size(3)}, {x.strides()[0], x.strides()[2], x.strides()[3]},
                 t * x.strides()[1]);

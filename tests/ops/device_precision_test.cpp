@@ -19,7 +19,8 @@ namespace {
 
 using cuda::Precision;
 
-// Returns the maximum relative rounding error of an operand; twice the error for devices that truncate.
+// Returns the maximum relative error of an operand that is rounded to nearest. Truncation has twice this
+// error.
 double unit_of(Precision precision) {
   if (precision == Precision::bfloat16) return std::ldexp(1, -8);
   return precision == Precision::tf32 ? std::ldexp(1, -11) : std::ldexp(1, -24);
@@ -109,7 +110,7 @@ TEST_CASE("cuda: products of linear layers err as their rounding does, in every 
         const bool rounds = precision == Precision::bfloat16 ||
                             (precision == Precision::tf32 && (is_emulated() || in % 64 == 0));
         if (rows > 1 && rounds) CHECK(std::sqrt(squares / of_terms) > unit / 64);
-        CHECK(max_difference(found[3], exact[3]) < 1e-4);  // the gradient of the bias is no product
+        CHECK(max_difference(found[3], exact[3]) < 1e-4);  // the gradient of the bias is not a product
       }
 }
 

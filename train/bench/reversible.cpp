@@ -35,10 +35,10 @@ class Step {
   void run() { backward(model_.loss(batch_, {.training = true, .seed = 1, .step = 1})); }
 
   int64_t peak() {
-    const int64_t before = allocator().stats().active;
-    allocator().reset_peak();
+    const int64_t before = device_allocator().stats().active;
+    device_allocator().reset_peak();
     run();
-    return allocator().stats().peak - before;
+    return device_allocator().stats().peak - before;
   }
 
  private:
@@ -170,7 +170,8 @@ Report run_reversible(const BenchmarkArguments& arguments) {
   return report.add("depths", rows).add("chunks", chunked);
 }
 
-// Returns the options of a model with defaults that keep 32 stored layers small.
+// Returns the options of a model. The defaults are small, because the benchmark stores the activations of 32
+// layers.
 std::vector<OptionSpec> options() {
   std::vector<OptionSpec> list = model_option_specs();
   for (OptionSpec& option : list) {

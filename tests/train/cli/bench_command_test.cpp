@@ -174,7 +174,7 @@ TEST_CASE("bench generate allocates no memory per token") {
     CHECK(row["milliseconds_per_token"] > 0);
     CHECK(row["allocations_per_token"] == 0);
     check_roofline(row, row["milliseconds_per_token"].get<double>() / 1e3);
-    // All weights once, and a state of constant size read and written.
+    // A step reads all weights once, and reads and writes a state of constant size.
     CHECK(row["gigabytes"].get<double>() == doctest::Approx(1e-9 * (4 * figures["parameters"].get<double>() +
                                                                     2 * row["state_bytes"].get<double>())));
   }
@@ -211,6 +211,26 @@ TEST_CASE("bench lstm") {
   const double weights = 2 * 24 * (40 + 6) + 2 * 24 * (12 + 6);
   CHECK(figures["gflops"].get<double>() * figures["milliseconds"].get<double>() ==
         doctest::Approx(1e-6 * 6 * weights * 2 * 9));
+}
+
+TEST_CASE("bench names the option or the config key of an option that a model rejects") {
+  const auto error_of = [](std::vector<std::string> words) {
+    words.insert(words.begin(), "bench");
+    const auto result = run_program(words);
+    CHECK(result.code == 2);
+    return result.err;
+  };
+  const std::string chunk = "expected at most the length of the sequences, 8";
+  CHECK(contains(error_of({"train-step", "--attention", "lsh", "--length", "8"}),
+                 "--attention: chunk_length: " + chunk));
+  CHECK(contains(error_of({"generate", "--heads", "1", "--head-dim", "1", "--tokens", "1"}),
+                 "--head-dim: the width (heads x head_dim = 1) is too small"));
+  CHECK(contains(error_of({"reversible", "--attention", "lsh", "--length", "8"}), "--attention: "));
+  CHECK(contains(error_of({"lsh-attention", "--buckets", "7"}), "--buckets: expected an even number, got 7"));
+  const std::string config = SOURCE_DIR "/configs/quickstart.toml";
+  const std::string error = error_of({"train-step", "--config", config, "--set", "model.attention=lsh",
+                                      "--set", "attention.chunk_length=4096"});
+  CHECK(contains(error, "attention.chunk_length: expected at most the length of the sequences"));
 }
 
 TEST_CASE("a command that needs too much memory names the config keys to change") {

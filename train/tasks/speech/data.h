@@ -1,7 +1,7 @@
 // Construction of speech data and models from a Config: the parts of a corpus, their features and labels, and
 // the model.
 //
-// Errors: ConfigError; DataError with the file and a remedy.
+// Functions throw ConfigError, and DataError with the file and a remedy.
 #pragma once
 
 #include <filesystem>
@@ -14,21 +14,9 @@
 #include "models/speech/model.h"
 #include "train/config/config.h"
 #include "train/tasks/data_access.h"
+#include "train/tasks/speech/description.h"
 
 namespace tapeformer {
-
-// Metadata of the training data that a trained model needs. Checkpoints contain it.
-struct SpeechDescription {
-  int64_t dims = 0;  // features of a frame, including deltas
-  PhoneTable phones;
-  std::optional<FeatureStatistics> global;  // with data.cmvn = "global"
-  int64_t longest_frames = 0;               // frames of the longest training utterance; 0: unknown
-};
-
-// Convert a description to and from the JSON object TrainingState::task. `place` is the path of state.json.
-// Throw CheckpointError with the path and the entry.
-std::string to_json(const SpeechDescription& description);
-SpeechDescription speech_description(const std::string& task_json, const std::string& place);
 
 // Reads the part "train", "valid" or "test" of the corpus with its labels. If the corpus has no part "valid",
 // data.validation utterances of the training part are held out: whole speakers if there are many, else
@@ -60,10 +48,10 @@ struct SpeechPart {
   std::vector<int64_t> frames() const;  // numbers of frames of the usable utterances
 };
 
-// Reads a part. data.limit and data.eval_limit select utterances that are spread evenly over it. If `trained`
-// is null, labels and statistics are computed from the part. Otherwise they come from `trained`, and the part
-// is for scoring (SpeechUse::scoring): it keeps utterances that the model cannot process, and their phones
-// count as deletions.
+// Reads a part. data.limit and data.eval_limit select utterances that are spread evenly over the part. If
+// `trained` is null, labels and statistics are computed from the part. Otherwise they come from `trained`,
+// and the part is for scoring (SpeechUse::scoring): it keeps utterances that the model cannot process, and
+// their phones count as deletions.
 SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
                             const SpeechDescription* trained);
 // Returns the metadata of a training part.
