@@ -9,7 +9,10 @@ namespace tapeformer {
 
 struct BuildInfo {
   std::string version, build_type, compiler;
-  std::string instruction_set;  // instruction set of the compiled code: "avx2 fma avx512f …"
+  // The CPU kernels: value of -march; the values to choose from by processor, separated by blanks and empty
+  // without a choice; extensions that the compiler may use ("avx2 fma …"); length of the vectors.
+  std::string kernels, kernel_choices, instruction_set;
+  int vector_bytes = 0;
 };
 BuildInfo build_info();
 
@@ -24,10 +27,14 @@ struct BlasInfo {
 };
 BlasInfo blas_info();
 
+// Returns a hint if OpenBLAS uses kernels for AVX2 or less on a processor with AVX-512, otherwise "". The
+// environment variable OPENBLAS_CORETYPE selects the kernels. OpenBLAS reads it when the program starts.
+std::string blas_advice();
+
 struct MachineInfo {
   std::string processor;                     // model name; empty if the system does not report it
   int processors = 0;                        // number of processors available to this process
-  std::string instruction_set;               // extensions in BuildInfo that the processor supports
+  std::string instruction_set;               // "avx2 avx512f avx512_bf16 amx_int8 …"
   int64_t memory = 0, available_memory = 0;  // bytes
 };
 MachineInfo machine_info();

@@ -1,0 +1,84 @@
+"""Tests that the dynamic loader selects the CPU kernels by the processor, and that the levels compute the same losses.
+
+The tunable glibc.cpu.hwcaps hides extensions of the processor from the dynamic loader.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+LEVELS = [  # level, the extensions hidden from the loader, a flag in /proc/cpuinfo that the level needs
+    ("x86-64-v2", "-AVX2,-AVX512F", "sse4_2"),
+    ("x86-64-v3", "-AVX512F", "avx2"),
+    ("x86-64-v4", "", "avx512vl"),
+]
+TOLERANCE = 1e-4  # relative difference of losses
+
+
+def run(command, tunables=""):
+    environment = dict(os.environ, GLIBC_TUNABLES=f"glibc.cpu.hwcaps={tunables}", OMP_WAIT_POLICY="passive")
+    done = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command} failed ({done.returncode}):\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def losses_of_kernels(program, tunables):
+    """Returns the level and the losses that the program level_losses prints."""
+    level, *models = run([program], tunables).splitlines()
+    assert len(models) >= 3, models
+    return level, [float(loss) for model in models for loss in model.split()[1:]]
+
+
+def losses_of_training(program, configs, folder, tunables):
+    """Returns the level and the losses of a short training."""
+    info = json.loads(run([program, "info", "--json"], tunables))
+    settings = ["train.steps=10", "train.log_every=1", "train.eval_every=0", "data.batch_size=2", "model.layers=2"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    run([program, "train", configs / "copy/linear.toml", "--run-dir", folder, "--threads", 2, "--device", "cpu", *words],
+        tunables)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return info["cpu_kernels"], [line["loss_nats"] for line in lines if line["split"] == "train"]
+
+
+def check(losses_at):
+    """Calls losses_at(level, tunables) for each level of the processor and compares the results."""
+    flags = pathlib.Path("/proc/cpuinfo").read_text().split()
+    losses = {}
+    for level, tunables, flag in LEVELS:
+        if flag not in flags:
+            print(f"{level}: this processor does not have it")
+            continue
+        selected, losses[level] = losses_at(level, tunables)
+        assert selected == level, f"with {tunables or 'all extensions'}, the loader selects {selected} instead of {level}"
+        print(level, losses[level][-1])
+    base = losses["x86-64-v2"]
+    assert len(base) >= 10
+    for level, others in losses.items():
+        assert len(others) == len(base)
+        for a, b in zip(base, others):
+            assert abs(a - b) <= TOLERANCE * abs(a), f"{level}: loss {b}, but {a} at x86-64-v2"
+    # The fused multiply-add of x86-64-v3 rounds differently, so equal losses mean equal code.
+    if "x86-64-v3" in losses:
+        assert losses["x86-64-v3"] != base, "x86-64-v2 and x86-64-v3 run the same kernels"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--losses", type=pathlib.Path, help="the program level_losses")
+    parser.add_argument("--build", type=pathlib.Path, help="a build folder, which is installed into a temporary folder")
+    parser.add_argument("--configs", type=pathlib.Path)
+    arguments = parser.parse_args()
+    if arguments.losses:
+        check(lambda level, tunables: losses_of_kernels(arguments.losses, tunables))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        first, prefix = pathlib.Path(folder) / "first", pathlib.Path(folder) / "prefix"
+        run(["cmake", "--install", arguments.build, "--prefix", first])
+        first.rename(prefix)  # nothing in an installation may depend on its path
+        check(lambda level, tunables: losses_of_training(prefix / "bin/tapeformer", arguments.configs,
+                                                         pathlib.Path(folder) / level, tunables))
+
+
+main()
