@@ -4,6 +4,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "core/cpu/bfloat16.h"
+#include "core/cpu/vector.h"
 #include "core/threads.h"
 
 namespace tapeformer::cpu {
@@ -43,18 +45,26 @@ void for_each_row(const Tensor& target, const Tensor& source, F&& f) {
 
 template <class To, class From>
 void copy_row(To* to, const From* from, int64_t columns, int64_t to_stride, int64_t from_stride) {
-  if (std::is_same_v<To, From> && to_stride == 1 && from_stride == 1) {
-    std::memcpy(static_cast<void*>(to), from, static_cast<size_t>(columns) * sizeof(To));
-  } else {
-    for (int64_t i = 0; i < columns; ++i) to[i * to_stride] = convert_element<To>(from[i * from_stride]);
+  if (to_stride == 1 && from_stride == 1) {
+    if constexpr (std::is_same_v<To, From>)
+      return static_cast<void>(
+          std::memcpy(static_cast<void*>(to), from, static_cast<size_t>(columns) * sizeof(To)));
+    if constexpr (std::is_same_v<To, BFloat16> && std::is_same_v<From, float>)
+      return narrow(from, columns, to);
+    if constexpr (std::is_same_v<To, float> && std::is_same_v<From, BFloat16>)
+      return widen(from, columns, to);
   }
+  for (int64_t i = 0; i < columns; ++i) to[i * to_stride] = convert_element<To>(from[i * from_stride]);
 }
 
 template <class T>
 void add_row(T* to, const T* from, Compute<T> scale, int64_t columns, int64_t to_stride,
              int64_t from_stride) {
   if constexpr (std::is_same_v<T, BFloat16>) {
-    for (int64_t i = 0; i < columns; ++i)
+    int64_t i = 0;
+    if (to_stride == 1 && from_stride == 1)
+      for (; i + kLanes<T> <= columns; i += kLanes<T>) store(to + i, load(to + i) + scale * load(from + i));
+    for (; i < columns; ++i)
       to[i * to_stride] =
           BFloat16(static_cast<float>(to[i * to_stride]) + scale * static_cast<float>(from[i * from_stride]));
   } else if (to_stride == 1 && from_stride == 1) {

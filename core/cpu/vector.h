@@ -1,11 +1,20 @@
 // Vectors for kernels that keep a tile of a matrix in registers. Their length is 64 bytes (16 floats, 8
 // doubles) if the program is compiled for AVX-512, otherwise 32 bytes. TAPEFORMER_VECTOR_BYTES overrides the
-// length. The compiler splits vectors that are longer than the registers.
+// length. The compiler splits vectors that are longer than the registers. Loads and stores of BFloat16
+// convert from and to vectors of float.
 #pragma once
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include <bit>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
+
+#include "core/dtype.h"
 
 namespace tapeformer::cpu {
 
@@ -17,8 +26,9 @@ inline constexpr int64_t kVectorBytes = 64;
 inline constexpr int64_t kVectorBytes = 32;
 #endif
 static_assert(kVectorBytes == 32 || kVectorBytes == 64);
+// The number of elements of T that one load reads.
 template <class T>
-inline constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(T));
+inline constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(Compute<T>));
 
 namespace detail {
 template <class T>
@@ -29,16 +39,52 @@ struct VectorOf {
 template <class T>
 using Vector = typename detail::VectorOf<T>::type;
 
-// Load and store vectors at any alignment.
+namespace detail {
+// The bits of a vector of BFloat16.
+typedef uint16_t HalfVector [[gnu::vector_size(kVectorBytes / 2)]];
+
+// The intrinsics convert all lanes at once; GCC 12 splits __builtin_convertvector into halves.
+template <class Bits>
+[[gnu::always_inline]] inline Vector<uint32_t> convert_lanes(Bits bits) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(bits) == 32)
+    return (Vector<uint32_t>)_mm512_maskz_cvtepu16_epi32(0xFFFF, (__m256i)bits);
+#endif
+#if defined(__AVX2__)
+  if constexpr (sizeof(bits) == 16) return (Vector<uint32_t>)_mm256_cvtepu16_epi32((__m128i)bits);
+#endif
+  return __builtin_convertvector(bits, Vector<uint32_t>);
+}
+[[gnu::always_inline]] inline Vector<float> widen(HalfVector bits) {
+  return std::bit_cast<Vector<float>>(convert_lanes(bits) << 16);
+}
+// Rounds to nearest even and replaces NaN by the quiet NaN, as the constructor of BFloat16 does.
+[[gnu::always_inline]] inline HalfVector narrow(Vector<float> v) {
+  const auto word = std::bit_cast<Vector<uint32_t>>(v);
+  const Vector<uint32_t> rounded = (word + 0x7FFF + ((word >> 16) & 1)) >> 16;
+  const Vector<uint32_t> nan = Vector<uint32_t>{} + 0x7FC0;
+  return __builtin_convertvector(v == v ? rounded : nan, HalfVector);
+}
+}  // namespace detail
+
+// Load and store vectors at any alignment. Vectors of BFloat16 are vectors of float in registers.
 template <class T>
-[[gnu::always_inline]] inline Vector<T> load(const T* source) {
-  Vector<T> v;
+[[gnu::always_inline]] inline Vector<Compute<T>> load(const T* source) {
+  std::conditional_t<std::is_same_v<T, BFloat16>, detail::HalfVector, Vector<Compute<T>>> v;
   std::memcpy(&v, source, sizeof(v));
-  return v;
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return detail::widen(v);
+  else
+    return v;
 }
 template <class T>
-[[gnu::always_inline]] inline void store(T* target, Vector<T> v) {
-  std::memcpy(target, &v, sizeof(v));
+[[gnu::always_inline]] inline void store(T* target, Vector<Compute<T>> v) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    const detail::HalfVector bits = detail::narrow(v);
+    std::memcpy(static_cast<void*>(target), &bits, sizeof(bits));
+  } else {
+    std::memcpy(target, &v, sizeof(v));
+  }
 }
 
 namespace detail {
@@ -67,18 +113,27 @@ template <int kDistance, class T>
 
 // Load and store the first `count` elements, at most a whole vector. Missing elements are loaded as zero.
 template <class T>
-[[gnu::always_inline]] inline Vector<T> load_some(const T* source, int64_t count) {
+[[gnu::always_inline]] inline Vector<Compute<T>> load_some(const T* source, int64_t count) {
   if (count >= kLanes<T>) return load(source);
-  Vector<T> v{};
-  std::memcpy(&v, source, static_cast<size_t>(count) * sizeof(T));
-  return v;
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    detail::HalfVector bits{};
+    std::memcpy(&bits, source, static_cast<size_t>(count) * sizeof(T));
+    return detail::widen(bits);
+  } else {
+    Vector<T> v{};
+    std::memcpy(&v, source, static_cast<size_t>(count) * sizeof(T));
+    return v;
+  }
 }
 template <class T>
-[[gnu::always_inline]] inline void store_some(T* target, Vector<T> v, int64_t count) {
-  if (count >= kLanes<T>)
-    store(target, v);
-  else
+[[gnu::always_inline]] inline void store_some(T* target, Vector<Compute<T>> v, int64_t count) {
+  if (count >= kLanes<T>) return store(target, v);
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    const detail::HalfVector bits = detail::narrow(v);
+    std::memcpy(static_cast<void*>(target), &bits, static_cast<size_t>(count) * sizeof(T));
+  } else {
     std::memcpy(target, &v, static_cast<size_t>(count) * sizeof(T));
+  }
 }
 // Returns v with zeros in elements `count` and above.
 template <class T>
@@ -88,8 +143,8 @@ template <class T>
 
 // Returns the dot product of x and y.
 template <class T>
-T dot(const T* x, const T* y, int64_t count) {
-  Vector<T> total{};
+Compute<T> dot(const T* x, const T* y, int64_t count) {
+  Vector<Compute<T>> total{};
   for (; count >= kLanes<T>; count -= kLanes<T>, x += kLanes<T>, y += kLanes<T>) total += load(x) * load(y);
   if (count > 0) total += load_some(x, count) * load_some(y, count);
   return sum(total);

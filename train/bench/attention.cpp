@@ -5,26 +5,49 @@
 #include "core/threads.h"
 #include "train/bench/attention_lengths.h"
 #include "train/bench/bench.h"
+#include "train/bench/roofline.h"
 
 namespace tapeformer {
 namespace {
 
+// Operations and bytes of one causal forward and backward pass over all sequences.
+// - Operations: the products of the forward pass, and as many again for the gradient of each operand.
+// - Bytes, a lower bound: forward reads q, k and v and writes the result; backward reads these four tensors
+// and
+//   the gradient of the result, and writes three gradients. With shared queries and keys, q and k are one
+//   tensor.
+Work attention_work(const AttentionKind& kind, const AttentionLengths& sizes, int64_t length) {
+  const double tensors = kind.capabilities.shared_query_key ? 3 + 4 + 2 : 4 + 5 + 3;
+  const auto sequences = static_cast<double>(sizes.batch * sizes.heads);
+  return {3 * 2 * kind.multiply_adds(kind.defaults(), {length, sizes.head_dim}) * sequences,
+          tensors * sequences * static_cast<double>(length * sizes.head_dim * size_of(sizes.dtype))};
+}
+
+// Returns the dtype of --dtype, or of --precision if --dtype is empty.
+DType chosen_dtype(const OptionValues& options) {
+  const auto& precision = options.get<std::string>("precision");
+  const auto& dtype = options.get<std::string>("dtype");
+  if (!dtype.empty() && !precision.empty() && dtype != precision)
+    throw ConfigError("--dtype " + dtype + " contradicts --precision " + precision);
+  return (dtype.empty() ? precision : dtype) == "bfloat16" ? DType::bfloat16 : DType::float32;
+}
+
 Report run_attention(const BenchmarkArguments& arguments) {
   const auto number = [&](const char* name) { return arguments.options.get<int64_t>(name); };
-  const AttentionLengths lengths{
-      .shortest = number("shortest"),
-      .longest = number("longest"),
-      .batch = number("batch"),
-      .heads = number("heads"),
-      .head_dim = number("head-dim"),
-      .repeats = number("repeats"),
-      .patience = arguments.options.get<double>("patience"),
-      .device = arguments.device,
-      .dtype = arguments.options.get<std::string>("dtype") == "bfloat16" ? DType::bfloat16 : DType::float32};
+  const AttentionLengths lengths{.shortest = number("shortest"),
+                                 .longest = number("longest"),
+                                 .batch = number("batch"),
+                                 .heads = number("heads"),
+                                 .head_dim = number("head-dim"),
+                                 .repeats = number("repeats"),
+                                 .patience = arguments.options.get<double>("patience"),
+                                 .device = arguments.device,
+                                 .dtype = chosen_dtype(arguments.options)};
   const auto& only = arguments.options.get<std::string>("kind");
   if (!only.empty()) attention_kind(only);
-  if (lengths.dtype == DType::bfloat16 && lengths.device.is_cpu())
-    throw ConfigError("--dtype bfloat16 needs a CUDA device: set --device");
+  RunConfig run;
+  run.precision = name_of(lengths.dtype);
+  use_precision(run, lengths.device);
   if (lengths.shortest > lengths.longest) throw ConfigError("--shortest is larger than --longest");
   Report report;
   report.add("device", lengths.device.to_string())
@@ -34,6 +57,8 @@ Report run_attention(const BenchmarkArguments& arguments) {
   for (const AttentionKind& kind : attention_kinds()) {
     if ((!only.empty() && kind.name != only) || !kind.capabilities.causal) continue;
     const auto samples = measure_attention(kind, OptionValues(kind.options), lengths);
+    const Rates rates =
+        median_rates(RateProbe(square_product(lengths.longest), lengths.device), lengths.repeats);
     Spread spread;
     for (const AttentionSample& sample : samples) {
       spread.add(sample.length, sample.seconds / static_cast<double>(sample.length));
@@ -45,6 +70,8 @@ Report run_attention(const BenchmarkArguments& arguments) {
                          .add("microseconds_per_token", kMicro * sample.seconds / static_cast<double>(tokens))
                          .add("peak_bytes", sample.peak_bytes)
                          .add("bytes_per_token", sample.peak_bytes / tokens));
+      if (kind.multiply_adds)
+        add_roofline(rows.back(), attention_work(kind, lengths, sample.length), {sample.seconds}, {rates});
     }
     if (spread.value() > 0) report.add(kind.name + "_spread_from_4096", spread.value());
   }
@@ -58,19 +85,23 @@ Benchmark attention_benchmark() {
   options.insert(
       options.begin(),
       {.name = "kind", .default_value = std::string(), .help = "attention kind to measure; empty: all"});
+  options.push_back(precision_option("", "dtype of queries, keys and values; empty: float32"));
   options.push_back({.name = "dtype",
-                     .default_value = std::string("float32"),
-                     .help = "dtype of queries, keys and values; bfloat16 needs a CUDA device",
+                     .default_value = std::string(),
+                     .help = "dtype of queries, keys and values; the same as --precision",
                      .choices = {"float32", "bfloat16"}});
   options.push_back({.name = "patience",
                      .default_value = 20.0,
                      .help = "largest number of seconds for one pass; longer sequences are skipped",
                      .min = 0});
-  return {.name = "attention",
-          .summary = "causal attention forward and backward at doubling lengths: time and memory per token",
-          .options = options,
-          .run = run_attention,
-          .on_devices = true};
+  return {
+      .name = "attention",
+      .summary =
+          "causal attention forward and backward at doubling lengths: time and memory per token, and shares "
+          "of the matrix rate and the memory bandwidth",
+      .options = options,
+      .run = run_attention,
+      .on_devices = true};
 }
 
 }  // namespace tapeformer

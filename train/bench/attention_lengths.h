@@ -37,7 +37,7 @@ struct AttentionLengths {
   int64_t repeats = 5;
   double patience = 20;  // largest number of seconds for one pass; longer sequences are skipped
   Device device = kCpu;
-  DType dtype = DType::float32;  // bfloat16 needs a CUDA device
+  DType dtype = DType::float32;  // of queries, keys and values
   uint64_t seed = kSeed;         // seed of the inputs and the hashes
 };
 

@@ -1,8 +1,26 @@
 #include "train/bench/bench.h"
 
+#include "core/device_control.h"
 #include "core/errors.h"
+#include "train/build.h"
 
 namespace tapeformer {
+
+OptionSpec precision_option(std::string default_value, std::string help) {
+  return {.name = "precision",
+          .default_value = std::move(default_value),
+          .help = std::move(help),
+          .choices = {"float32", "bfloat16"}};
+}
+
+void use_precision(const RunConfig& run, Device device) {
+  if (!device.is_cpu()) return set_precision(run, device);
+  try {
+    set_precision(device, run.precision == "bfloat16" ? Precision::bfloat16 : Precision::float32);
+  } catch (const DeviceError& error) {
+    throw ConfigError("--precision " + run.precision + ": " + error.what());
+  }
+}
 
 const std::vector<Benchmark>& benchmarks() {
   static const auto* const list = new std::vector<Benchmark>{

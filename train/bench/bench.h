@@ -9,6 +9,7 @@
 #include "core/device.h"
 #include "core/options.h"
 #include "train/command_options.h"
+#include "train/config/config.h"
 #include "train/report.h"
 #include "train/tasks/data_access.h"
 
@@ -32,6 +33,12 @@ struct Benchmark {
   Report (*run)(const BenchmarkArguments& arguments);
   bool on_devices = false;  // whether it measures the device of --device
 };
+
+// Returns the option "precision" with the choices float32 and bfloat16.
+OptionSpec precision_option(std::string default_value, std::string help);
+// Sets the precision of the device. Throws ConfigError that names --precision if the device does not support
+// it.
+void use_precision(const RunConfig& run, Device device);
 
 // Returns all benchmarks in the order in which the help lists them.
 const std::vector<Benchmark>& benchmarks();

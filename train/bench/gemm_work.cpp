@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/cuda/precision.h"
+#include "core/device_control.h"
 #include "core/dispatch.h"
 #include "ops/kernels/gemm.h"
 
@@ -57,12 +57,22 @@ double total_flops(const std::vector<GemmShape>& products) {
   return total;
 }
 
+double total_elements(const std::vector<GemmShape>& products) {
+  double total = 0;
+  for (const GemmShape& product : products) total += product.elements();
+  return total;
+}
+
 double attention_flops(const AutoregressiveOptions& model, int64_t length) {
   const EncoderOptions& e = model.encoder;
   const AttentionKind& kind = attention_kind(e.attention);
   if (!kind.multiply_adds) throw ConfigError("attention kind \"" + kind.name + "\" declares no cost");
   return 2 * kind.multiply_adds(e.attention_options, {length, e.head_dim}) *
          static_cast<double>(e.heads * e.layers);
+}
+
+DType stored_dtype(Device device) {
+  return precision(device) == Precision::bfloat16 ? DType::bfloat16 : DType::float32;
 }
 
 GemmWork::GemmWork(std::vector<GemmShape> products, Device device) : products_(std::move(products)) {
@@ -72,9 +82,7 @@ GemmWork::GemmWork(std::vector<GemmShape> products, Device device) : products_(s
     b = std::max(b, p.n * p.k);
     c = std::max(c, p.m * p.n);
   }
-  DType dtype = DType::float32;
-  if constexpr (kHasCuda)
-    if (!device.is_cpu() && cuda::precision(device) == cuda::Precision::bfloat16) dtype = DType::bfloat16;
+  const DType dtype = stored_dtype(device);
   a_ = Tensor::full({a}, 0.5, dtype, device);
   b_ = Tensor::full({b}, 0.25, dtype, device);
   c_ = Tensor::zeros({c}, dtype, device);

@@ -1,5 +1,5 @@
-// Matrix products of a model without the rest of its work. Benchmarks compare a training step with the time
-// of these products.
+// Matrix products of a model without the rest of its work. Benchmarks compare their rate with the rate of
+// these products.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,12 @@ struct GemmShape {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
            static_cast<double>(count);
   }
+  // Number of elements of both operands and the results.
+  double elements() const {
+    const auto rows = static_cast<double>(m), columns = static_cast<double>(n),
+               depth = static_cast<double>(k);
+    return (rows * depth + depth * columns + rows * columns) * static_cast<double>(count);
+  }
 };
 
 // Returns the products y = x weightᵀ of all linear layers on `rows` tokens. Layers of equal shape share an
@@ -31,13 +37,16 @@ std::vector<GemmShape> forward_products(const AutoregressiveOptions& model, int6
 // dweight = dyᵀ x.
 std::vector<GemmShape> training_products(const AutoregressiveOptions& model, int64_t rows);
 double total_flops(const std::vector<GemmShape>& products);
+double total_elements(const std::vector<GemmShape>& products);
 
 // Returns the floating-point operations of attention in a forward pass over one sequence, for all layers and
 // heads. Throws ConfigError if the attention kind declares no `multiply_adds`.
 double attention_flops(const AutoregressiveOptions& model, int64_t length);
 
-// Runs products on a device with its own buffers. The buffers are float32, or bfloat16 if the device computes
-// in bfloat16.
+// Returns the dtype of the operands of matrix products in the precision of the device: float32 or bfloat16.
+DType stored_dtype(Device device);
+
+// Runs products on a device with its own buffers of stored_dtype(device).
 class GemmWork {
  public:
   explicit GemmWork(std::vector<GemmShape> products, Device device = kCpu);

@@ -1,20 +1,20 @@
 // Benchmark of generation with the recurrent form. One sequence on one core is compared with reading all
-// weights once per token. A batch on all cores is compared with sgemm on the same matrix shapes.
+// weights once per token. A batch on all cores is compared with products of the same matrix shapes.
 #include "core/allocator.h"
 #include "models/decoder.h"
 #include "models/generation.h"
 #include "train/bench/bench.h"
-#include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"
 #include "train/bench/model_choice.h"
+#include "train/bench/roofline.h"
 #include "train/build.h"
 
 namespace tapeformer {
 namespace {
 
-// Returns the sum of the weights as integers, to measure the time of reading them. Each thread reads an equal
-// part of each tensor.
-uint32_t read_weights(const NamedTensors& weights) {
+// Returns the sum of the first `share` of each weight as integers, to measure the time of reading them. Each
+// thread reads an equal part of each tensor.
+uint32_t read_weights(const NamedTensors& weights, double share) {
   const int64_t team = threads();
   std::vector<uint32_t> sums(static_cast<size_t>(team));
   parallel_for(team, 1, [&](int64_t begin, int64_t end) {
@@ -22,8 +22,9 @@ uint32_t read_weights(const NamedTensors& weights) {
       uint32_t sum = 0;  // integer addition is associative, so the compiler vectorizes it
       for (const auto& [name, weight] : weights) {
         const auto* words = static_cast<const uint32_t*>(weight.raw());
-        const int64_t last = weight.numel() * (part + 1) / team;
-        for (int64_t i = weight.numel() * part / team; i < last; ++i) sum += words[i];
+        const auto count = static_cast<int64_t>(share * static_cast<double>(weight.numel()));
+        const int64_t last = count * (part + 1) / team;
+        for (int64_t i = count * part / team; i < last; ++i) sum += words[i];
       }
       sums[static_cast<size_t>(part)] = sum;
     }
@@ -33,14 +34,36 @@ uint32_t read_weights(const NamedTensors& weights) {
   return total;
 }
 
-// Returns the seconds of one pass over the weights.
-double read_seconds(const NamedTensors& weights) {
+// Returns the seconds of one pass over the weights, which are float32 here, in the dtype that decoding
+// stores: bfloat16 weights have half of the bytes.
+double read_seconds(const NamedTensors& weights, DType stored) {
   constexpr int kPasses = 20;
+  const double share = static_cast<double>(size_of(stored)) / sizeof(float);
   volatile uint32_t sink = 0;  // keeps the compiler from removing the reads
   return seconds_of([&] {
-           for (int i = 0; i < kPasses; ++i) sink = sink + read_weights(weights);
+           for (int i = 0; i < kPasses; ++i) sink = sink + read_weights(weights, share);
          }) /
          kPasses;
+}
+
+// Operations and bytes of one token of every sequence.
+// - Products: each weight takes one multiply-add per sequence and is read once, in the stored dtype.
+// - State of constant size: read and written once.
+// - Key/value cache: has room for max_length tokens. A token reads the cache up to its position, on average
+//   half of the tokens.
+Work token_work(const AutoregressiveModel& model, int64_t batch, int64_t tokens, DType stored) {
+  const AutoregressiveOptions& options = model.options();
+  const auto state = static_cast<double>(Decoder(model, batch).state_bytes());
+  const bool constant = attention_kind(options.encoder.attention).capabilities.constant_state;
+  const double passes =
+      constant ? 2 : 0.5 * static_cast<double>(tokens) / static_cast<double>(options.max_length);
+  return {total_flops(forward_products(options, batch)),
+          static_cast<double>(parameter_count(model) * size_of(stored)) + passes * state};
+}
+
+std::vector<GemmShape> repeated(std::vector<GemmShape> products, int64_t times) {
+  for (GemmShape& product : products) product.count *= times;
+  return products;
 }
 
 Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, int64_t repeats,
@@ -54,23 +77,22 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
     return allocator(device).stats().allocations - before;
   };
   const auto weights = model.parameters();
-  const GemmWork products(forward_products(model.options(), batch), device);
-  const double flops = total_flops(products.products());
+  const DType stored = stored_dtype(device);
+  const Work work = token_work(model, batch, tokens, stored);
+  const RateProbe probe(repeated(forward_products(model.options(), batch), tokens), device);
   draw(tokens);
-  products.run();
-  std::vector<double> times, reads, ratios, rates, shares;
+  std::vector<double> times, reads, ratios;
+  std::vector<Rates> rates;
   for (int64_t i = 0; i < repeats; ++i) {
     times.push_back(seconds_of([&] { draw(tokens); }, device) / static_cast<double>(tokens));
-    if (device.is_cpu()) reads.push_back(read_seconds(weights));
-    const double products_take = seconds_of(
-        [&] {
-          for (int64_t t = 0; t < tokens; ++t) products.run();
-        },
-        device);
-    rates.push_back(flops * static_cast<double>(tokens) / products_take);
-    shares.push_back(flops / times.back() / rates.back());
+    rates.push_back(probe.measure());
+    if (!device.is_cpu()) continue;
+    // The weights of a small model stay in the last-level cache, which is faster than memory.
+    reads.push_back(read_seconds(weights, stored));
+    ratios.push_back(times.back() / reads.back());
+    rates.back().bytes_per_second =
+        static_cast<double>(parameter_count(model) * size_of(stored)) / reads.back();
   }
-  for (size_t i = 0; i < reads.size(); ++i) ratios.push_back(times[i] / reads[i]);
   // From the third token on, a CUDA device replays the captured graph of a token.
   const int64_t few = std::min<int64_t>(tokens, 3);
   const double extra = static_cast<double>(allocations(tokens) - allocations(few));
@@ -81,10 +103,8 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
       .add("milliseconds_per_token", median(times) * kMilli);
   if (device.is_cpu())
     report.add("milliseconds_to_read_weights", median(reads) * kMilli).add("times_reading", median(ratios));
-  return report.add("gflops", flops / median(times) / kGiga)
-      .add("sgemm_gflops", median(rates) / kGiga)
-      .add("share_of_sgemm", median(shares))
-      .add("tokens_per_second", static_cast<double>(batch) / median(times))
+  add_roofline(report, work, times, rates);
+  return report.add("tokens_per_second", static_cast<double>(batch) / median(times))
       .add("allocations_per_token", tokens > few ? extra / static_cast<double>(tokens - few) : 0)
       .add("state_bytes", Decoder(model, batch).state_bytes());
 }
@@ -96,7 +116,7 @@ Report run_generate(const BenchmarkArguments& arguments) {
   AutoregressiveModel model(choice.model);
   model.initialize(choice.seed);
   const Device device = arguments.device;
-  set_precision(choice.run, device);
+  use_precision(choice.run, device);
   model.move(device);
   if (tokens > choice.model.max_length)
     throw ConfigError(
@@ -110,6 +130,7 @@ Report run_generate(const BenchmarkArguments& arguments) {
   rows.push_back(measure(model, batch, tokens, repeats, choice.run.cuda_graphs));
   return Report()
       .add("attention", choice.model.encoder.attention)
+      .add("precision", choice.run.precision)
       .add("parameters", parameter_count(model))
       .add("tokens", tokens)
       .add("cases", rows);
@@ -131,7 +152,7 @@ Benchmark generate_benchmark() {
   return {.name = "generate",
           .summary =
               "generation: one sequence on one core compared with reading the weights, and a batch on all "
-              "cores compared with sgemm",
+              "cores compared with products of its shapes",
           .options = options,
           .run = run_generate,
           .on_devices = true};

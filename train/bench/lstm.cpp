@@ -1,8 +1,11 @@
-// Benchmark of a stack of LSTM layers, forward and backward, on random frames.
+// Benchmark of a stack of LSTM layers, forward and backward, on random frames. Passes, products of the same
+// weights and copies alternate, so that other load on the machine affects all of them.
 #include "models/layers/lstm.h"
 #include "core/rng.h"
+#include "core/system/machine.h"
 #include "train/bench/bench.h"
 #include "train/bench/measure.h"
+#include "train/bench/roofline.h"
 
 namespace tapeformer {
 namespace {
@@ -15,6 +18,45 @@ Tensor random_frames(const Shape& shape, Device device) {
   return x.to(device);
 }
 
+// Returns the products of both weights of all layers and directions with all frames at once, and the products
+// of their gradients: dx = dgates weight and dweight = dgatesᵀ x.
+std::vector<GemmShape> training_products(const LstmStack& model, int64_t rows) {
+  std::vector<GemmShape> products;
+  for (const auto& [name, weight] : model.parameters()) {
+    if (weight.rank() != 2) continue;
+    const int64_t out = weight.size(0), in = weight.size(1);
+    products.push_back({name, rows, out, in, false, true, 1});
+    products.push_back({name + ", dx", rows, in, out, false, false, 1});
+    products.push_back({name + ", dweight", out, in, rows, true, false, 1});
+  }
+  return products;
+}
+
+// Operations and bytes of one forward and backward pass. The bytes are a lower bound: all weights stay in the
+// caches during a pass. A direction of a layer has `hidden` cells and four gates per cell.
+// - Forward reads the input and writes the gates, the cells and the output.
+// - Backward reads the gradient of the output, the gates and the cells, and writes the gradients of the
+// gates.
+// - The products of the gradient read these gradients twice, the input and the output, and write the gradient
+//   of the input.
+// - Each weight is read twice, and its gradient, which is float32, is written.
+Work training_work(const LstmStack& model, int64_t rows, DType stored) {
+  const LstmOptions& options = model.options();
+  const auto hidden = static_cast<double>(options.hidden);
+  double frame = 0, weights = 0;
+  for (size_t layer = 0; layer < model.layers.size(); ++layer) {
+    const auto in = static_cast<double>(layer == 0 ? options.in : options.output_width());
+    const double forward = in + 4 * hidden + hidden + hidden;
+    const double backward = hidden + 4 * hidden + hidden + 4 * hidden;
+    const double products = 2 * 4 * hidden + in + hidden + in;
+    frame += static_cast<double>(model.layers[layer].size()) * (forward + backward + products);
+  }
+  for (const auto& [name, parameter] : model.parameters()) weights += static_cast<double>(parameter.numel());
+  const auto size = static_cast<double>(size_of(stored));
+  return {total_flops(training_products(model, rows)),
+          size * (frame * static_cast<double>(rows) + 2 * weights) + sizeof(float) * weights};
+}
+
 Report run_lstm(const BenchmarkArguments& arguments) {
   const auto number = [&](const char* name) { return arguments.options.get<int64_t>(name); };
   const int64_t batch = number("batch"), frames = number("frames"), in = number("in");
@@ -23,17 +65,26 @@ Report run_lstm(const BenchmarkArguments& arguments) {
                    .layers = number("layers"),
                    .bidirectional = arguments.options.get<bool>("bidirectional")});
   const Device device = arguments.device;
+  RunConfig run;
+  run.precision = arguments.options.get<std::string>("precision");
+  use_precision(run, device);
   model.initialize(kSeed);
   model.move(device);
   const Tensor x = random_frames({batch, frames, in}, device);
   const Tensor cotangent = random_frames({batch, frames, model.options().output_width()}, device);
-  const double both = median_seconds(
-      number("repeats"),
-      [&] {
-        for (const auto& [name, parameter] : model.parameters()) set_gradient(parameter, {});
-        backward(model.forward(x, {}, {}), cotangent);
-      },
-      device);
+  const auto train = [&] {
+    for (const auto& [name, parameter] : model.parameters()) set_gradient(parameter, {});
+    backward(model.forward(x, {}, {}), cotangent);
+  };
+  train();
+  const int64_t resident = peak_resident_bytes();
+  const RateProbe probe(training_products(model, batch * frames), device);
+  std::vector<double> both;
+  std::vector<Rates> rates;
+  for (int64_t i = 0; i < number("repeats"); ++i) {
+    both.push_back(seconds_of(train, device));
+    rates.push_back(probe.measure());
+  }
   const double forward = median_seconds(
       number("repeats"),
       [&] {
@@ -41,19 +92,19 @@ Report run_lstm(const BenchmarkArguments& arguments) {
         model.forward(x, {}, {});
       },
       device);
-  // Operations of the forward products. Biases are neglected.
-  double weights = 0;
-  for (const auto& [name, parameter] : model.parameters())
-    if (parameter.rank() == 2) weights += static_cast<double>(parameter.numel());
-  const double flops = 2 * weights * static_cast<double>(batch * frames);
-  return Report()
-      .add("device", device.to_string())
+  const Work work = training_work(model, batch * frames, stored_dtype(device));
+  constexpr double kForwardShare = 1.0 / 3;  // of the operations
+  Report report;
+  report.add("device", device.to_string())
+      .add("precision", run.precision)
       .add("threads", threads())
       .add("parameters", parameter_count(model))
-      .add("milliseconds", 1e3 * both)
+      .add("milliseconds", 1e3 * median(both))
       .add("milliseconds_forward", 1e3 * forward)
-      .add("frames_per_second", static_cast<double>(batch * frames) / both)
-      .add("gflops_forward", flops / forward / kGiga);
+      .add("frames_per_second", static_cast<double>(batch * frames) / median(both))
+      .add("gflops_forward", kForwardShare * work.flops / forward / kGiga);
+  add_roofline(report, work, both, rates);
+  return report.add("peak_resident_bytes", resident);
 }
 
 }  // namespace
@@ -77,6 +128,7 @@ Benchmark lstm_benchmark() {
             .max = 65536},
            {.name = "layers", .default_value = int64_t{3}, .help = "layers", .min = 1, .max = 1024},
            {.name = "bidirectional", .default_value = true, .help = "run each layer in both directions"},
+           precision_option("float32", "precision of the products and of stored activations"),
            {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
       .run = run_lstm,
       .on_devices = true};

@@ -9,7 +9,9 @@ std::vector<OptionSpec> model_option_specs() {
   return {
       {.name = "config",
        .default_value = std::string(),
-       .help = "file with the model, the batch size and the optimizer; replaces the other options"},
+       .help = "file with the model, the batch size and the optimizer; replaces the other options except "
+               "--precision"},
+      precision_option("", "precision of the model; empty: the precision in --config, or float32"),
       {.name = "layers", .default_value = int64_t{8}, .help = "encoder layers", .min = 1, .max = 1000},
       {.name = "heads", .default_value = int64_t{8}, .help = "attention heads", .min = 1, .max = 1024},
       {.name = "head-dim",
@@ -41,12 +43,14 @@ ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
   const OptionValues& options = arguments.options;
   ModelChoice choice;
   choice.seed = static_cast<uint64_t>(arguments.overrides.seed.value_or(1));
+  const auto& precision = options.get<std::string>("precision");
   if (const auto& path = options.get<std::string>("config"); !path.empty()) {
     const Config config = load_config(path, arguments.overrides.sets, attention_catalogue(),
                                       {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
     choice.model = model_options(config, describe_data(config));
     choice.optimizer = config.optimizer;
     choice.run = config.run;
+    if (!precision.empty()) choice.run.precision = precision;
     choice.batch = config.data.batch_size;
     return choice;
   }
@@ -61,6 +65,7 @@ ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
   encoder.dropout = options.get<double>("dropout");
   choice.model.mixtures = options.get<int64_t>("mixtures");
   choice.model.max_length = options.get<int64_t>("length");
+  if (!precision.empty()) choice.run.precision = precision;
   choice.batch = batch;
   return choice;
 }

@@ -13,12 +13,13 @@ namespace tapeformer {
 struct ModelChoice {
   AutoregressiveOptions model;
   OptimizerConfig optimizer;
-  RunConfig run;  // precision of the config
+  RunConfig run;  // precision of the option "precision" or of the config
   int64_t batch = 0;
   uint64_t seed = 0;
 };
 
-// Returns the options config, layers, heads, head-dim, feedforward, mixtures, attention, length and dropout.
+// Returns the options config, precision, layers, heads, head-dim, feedforward, mixtures, attention, length
+// and dropout.
 std::vector<OptionSpec> model_option_specs();
 // Returns the model of the option "config" with the overrides, or the model of the other options with the
 // batch size `batch`. Throws ConfigError if the config or an option is invalid.

@@ -1,26 +1,20 @@
 // Benchmark of sgemm on the matrix shapes of a training step, and of copying memory. Other benchmarks are
 // compared with these rates.
-#include <cstring>
-
 #include "train/bench/bench.h"
 #include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"
 #include "train/bench/model_choice.h"
+#include "train/bench/roofline.h"
 
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kCopyBytes = int64_t{256} << 20;  // much larger than the caches
-
 double copy_rate(int64_t repeats) {
-  const Tensor from = Tensor::full({kCopyBytes}, 1, DType::uint8),
-               to = Tensor::zeros({kCopyBytes}, DType::uint8);
-  const double seconds = median_seconds(repeats, [&] {
-    parallel_for(kCopyBytes, 1, [&](int64_t begin, int64_t end) {
-      std::memcpy(to.data<uint8_t>() + begin, from.data<uint8_t>() + begin, static_cast<size_t>(end - begin));
-    });
-  });
-  return 2 * static_cast<double>(kCopyBytes) / seconds;  // each byte is read and written
+  const CopyWork copy;
+  copy.bytes_per_second();
+  std::vector<double> rates;
+  for (int64_t i = 0; i < repeats; ++i) rates.push_back(copy.bytes_per_second());
+  return median(rates);
 }
 
 Report run_sgemm(const BenchmarkArguments& arguments) {

@@ -1,12 +1,12 @@
 // Benchmark of a training step (forward, backward, clipping, optimizer) on random bytes. The step is compared
-// with products of its matrix shapes in its precision. Steps and products alternate, so that other load on
-// the machine affects both.
+// with products of its matrix shapes in its precision and with the memory bandwidth. Steps, products and
+// copies alternate, so that other load on the machine affects all of them.
 #include "core/allocator.h"
 #include "core/system/machine.h"
 #include "train/bench/bench.h"
-#include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"
 #include "train/bench/model_choice.h"
+#include "train/bench/roofline.h"
 #include "train/build.h"
 #include "train/loop/step_graphs.h"
 #include "train/optimizer.h"
@@ -59,28 +59,26 @@ class TrainingStep {
   int64_t number_ = 0;
 };
 
-// Floating-point operations of a training step.
-struct StepWork {
-  double products, attention;
-};
-
-struct Timings {
-  std::vector<double> steps;           // seconds
-  std::vector<double> products_rates;  // floating-point operations per second
-  std::vector<double> shares;          // rate of the step relative to the rate of the products
-};
-
-Timings measure(TrainingStep& step, const GemmWork& products, const StepWork& work, int64_t repeats,
-                Device device) {
-  products.run();
-  Timings timings;
-  for (int64_t i = 0; i < repeats; ++i) {
-    timings.steps.push_back(seconds_of([&] { step.run(); }, device));
-    timings.products_rates.push_back(work.products / seconds_of([&] { products.run(); }, device));
-    timings.shares.push_back((work.products + work.attention) / timings.steps.back() /
-                             timings.products_rates.back());
-  }
-  return timings;
+// Operations and bytes of a training step. The bytes are a lower bound: each kernel reads its inputs from
+// memory once and writes its results once, and elementwise kernels are fused.
+// - Products: training_products() with operands and results in the stored dtype.
+// - Attention: the gradients of both operands of a product need as many operations each as the product. The
+//   forward pass reads q, k and v and writes the result; the backward pass reads these four tensors and the
+//   gradient of the result, and writes three gradients. Each tensor has batch × length × width elements.
+// - Residual stream, float32: each of the two branches of a layer reads the stream and the output of the
+//   branch and writes the sum; its gradient reads the gradient and the sum and writes a gradient.
+// - Optimizer, float32: reads the weight, the gradient and two moments; writes the weight and two moments.
+Work work_of(const ModelChoice& choice, double attention_flops, int64_t parameters, Device device) {
+  constexpr double kAttentionTensors = 4 + 8, kStreamTensors = 2 * (3 + 3), kOptimizerTensors = 4 + 3;
+  const EncoderOptions& encoder = choice.model.encoder;
+  const int64_t tokens = choice.batch * choice.model.max_length;
+  const auto products = training_products(choice.model, tokens);
+  const auto stored = static_cast<double>(size_of(stored_dtype(device)));
+  const double layer_elements = static_cast<double>(tokens * encoder.width() * encoder.layers);
+  const double bytes =
+      stored * (total_elements(products) + kAttentionTensors * layer_elements) +
+      sizeof(float) * (kStreamTensors * layer_elements + kOptimizerTensors * static_cast<double>(parameters));
+  return {total_flops(products) + attention_flops, bytes};
 }
 
 Report run_train_step(const BenchmarkArguments& arguments) {
@@ -88,20 +86,24 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
   const Device device = arguments.device;
   const int64_t length = choice.model.max_length;
-  set_precision(choice.run, device);
+  use_precision(choice.run, device);
   TrainingStep step(choice, device);
   allocator(device).reset_peak();
   for (int64_t i = 0; i < kWarmUp; ++i) step.run();
   const int64_t peak = allocator(device).stats().peak, resident = peak_resident_bytes();
 
-  const GemmWork products(training_products(choice.model, choice.batch * length), device);
-  // The gradients of both operands of a product need as many operations each as the product.
-  const StepWork work{total_flops(products.products()),
-                      3 * attention_flops(choice.model, length) * static_cast<double>(choice.batch)};
-  const Timings timings = measure(step, products, work, repeats, device);
-  const double seconds = median(timings.steps), flops = work.products + work.attention;
-  return Report()
-      .add("device", device.to_string())
+  const double in_attention = 3 * attention_flops(choice.model, length) * static_cast<double>(choice.batch);
+  const Work work = work_of(choice, in_attention, parameter_count(step.model()), device);
+  const RateProbe probe(training_products(choice.model, choice.batch * length), device);
+  std::vector<double> times;
+  std::vector<Rates> rates;
+  for (int64_t i = 0; i < repeats; ++i) {
+    times.push_back(seconds_of([&] { step.run(); }, device));
+    rates.push_back(probe.measure());
+  }
+  const double seconds = median(times);
+  Report report;
+  report.add("device", device.to_string())
       .add("precision", choice.run.precision)
       .add("threads", threads())
       .add("graph", step.replays())
@@ -110,15 +112,12 @@ Report run_train_step(const BenchmarkArguments& arguments) {
       .add("batch", choice.batch)
       .add("length", length)
       .add("seconds_per_step", seconds)
-      .add("fastest_seconds_per_step", *std::min_element(timings.steps.begin(), timings.steps.end()))
+      .add("fastest_seconds_per_step", *std::min_element(times.begin(), times.end()))
       .add("tokens_per_second", static_cast<double>(choice.batch * length) / seconds)
-      .add("gflop_per_step", flops / kGiga)
-      .add("gflop_of_attention", work.attention / kGiga)
-      .add("gflops", flops / seconds / kGiga)
-      .add("sgemm_gflops", median(timings.products_rates) / kGiga)
-      .add("share_of_sgemm", median(timings.shares))
-      .add("peak_bytes", peak)
-      .add("peak_resident_bytes", resident);
+      .add("gflop_per_step", work.flops / kGiga)
+      .add("gflop_of_attention", in_attention / kGiga);
+  add_roofline(report, work, times, rates);
+  return report.add("peak_bytes", peak).add("peak_resident_bytes", resident);
 }
 
 }  // namespace
@@ -130,7 +129,9 @@ Benchmark train_step_benchmark() {
   options.push_back(
       {.name = "repeats", .default_value = int64_t{7}, .help = "repeats for the median", .min = 1});
   return {.name = "train-step",
-          .summary = "a training step of a model on random bytes: time, share of the sgemm rate, memory",
+          .summary =
+              "a training step of a model on random bytes: time, shares of the matrix rate and the memory "
+              "bandwidth, memory",
           .options = options,
           .run = run_train_step,
           .on_devices = true};

@@ -31,6 +31,19 @@ TEST_CASE("bench list prints the names that bench accepts") {
   }
 }
 
+// Checks that both limits of a benchmark are reported and that the nearer limit is named.
+void check_roofline(const nlohmann::json& figures, double seconds) {
+  const double matrix = figures["seconds_at_matrix_rate"], memory = figures["seconds_at_memory_rate"];
+  CHECK(figures["gflops"].get<double>() * seconds ==
+        doctest::Approx(figures["matrix_gflops"].get<double>() * matrix).epsilon(0.5));
+  CHECK(figures["gigabytes"].get<double>() ==
+        doctest::Approx(figures["memory_gigabytes_per_second"].get<double>() * memory).epsilon(0.5));
+  CHECK(matrix > 0);
+  CHECK(memory > 0);
+  const bool by_matrix = figures["share_of_matrix_rate"] >= figures["share_of_memory_rate"];
+  CHECK(figures["nearer_limit"] == (by_matrix ? "matrix rate" : "memory bandwidth"));
+}
+
 TEST_CASE("bench small-op") {
   const auto figures =
       json_of(run_program({"bench", "small-op", "--ops", "100", "--repeats", "3", "--json"}));
@@ -63,7 +76,17 @@ TEST_CASE("bench train-step") {
                            "--batch", "2", "--repeats", "2", "--json", "--threads", "1"}));
   CHECK(figures["threads"] == 1);
   CHECK(figures["seconds_per_step"] > 0);
-  CHECK(figures["share_of_sgemm"] > 0);
+  CHECK(figures["precision"] == "float32");
+  check_roofline(figures, figures["seconds_per_step"]);
+  // Products of one layer and of the predictor: 64 tokens, width 64, two passes over each weight. Activations
+  // and weights are read and written as in the forward pass for both gradients.
+  const double tokens = 64, width = 64, hidden = 1024, outputs = 30;
+  const double weights = 4 * width * width + 2 * width * hidden + width * outputs;
+  const double activations = tokens * (4 * 2 * width + 2 * (width + hidden) + width + outputs);
+  const double parameters = figures["parameters"];
+  CHECK(figures["gigabytes"].get<double>() ==
+        doctest::Approx(1e-9 * 4 *
+                        (3 * (weights + activations) + (12 + 12) * tokens * width + 7 * parameters)));
   CHECK(figures["peak_bytes"] > figures["parameters"]);
   CHECK(figures["peak_resident_bytes"] > figures["peak_bytes"]);
 
@@ -81,7 +104,9 @@ TEST_CASE("bench train-step") {
       json_of(run_program({"bench", "train-step", "--config", SOURCE_DIR "/configs/quickstart.toml", "--set",
                            "model.layers=1", "--set", "data.batch_size=1", "--repeats", "1", "--json"}));
   CHECK(of_config["batch"] == 1);
+  CHECK(of_config["precision"] == "float32");
   CHECK(run_program({"bench", "train-step", "--set", "model.layers=1"}).code == 2);
+  CHECK(run_program({"bench", "train-step", "--precision", "float16"}).code == 2);
   CHECK(run_program({"bench", "train-step", "--attention", "linaer"}).code == 2);
 }
 
@@ -93,10 +118,17 @@ TEST_CASE("bench attention") {
     CHECK(row["seconds"] > 0);
     // At least q, k, v, the result and their gradients: eight tensors of 64 floats per token.
     CHECK(row["bytes_per_token"] >= 8 * 64 * 4);
+    check_roofline(row, row["seconds"]);
   }
   const auto linear = json_of(run_program({"bench", "attention", "--kind", "linear", "--shortest", "64",
                                            "--longest", "64", "--repeats", "1", "--json"}));
   CHECK(linear["lengths"].size() == 1);
+  // Two multiply-adds per element of a state of 64 × 64, token and head; the gradients take twice as many.
+  const auto& row = linear["lengths"][0];
+  CHECK(row["gflops"].get<double>() * row["seconds"].get<double>() ==
+        doctest::Approx(1e-9 * 3 * 2 * 2 * 64 * 64 * 64 * 8));
+  CHECK(row["gigabytes"].get<double>() == doctest::Approx(1e-9 * 12 * 64 * 64 * 8 * 4));
+  CHECK(run_program({"bench", "attention", "--dtype", "float32", "--precision", "bfloat16"}).code == 2);
   CHECK(run_program({"bench", "attention", "--kind", "linaer"}).code == 2);
   CHECK(run_program({"bench", "attention", "--dtype", "bfloat16", "--device", "cpu"}).code == 2);
   if constexpr (kHasCuda)
@@ -108,6 +140,7 @@ TEST_CASE("bench attention") {
       // Eight tensors of 64 elements per token, and float32 states of 65 rows of 64 elements per 64 tokens.
       CHECK(halves["lengths"][0]["bytes_per_token"] >= 8 * 64 * 2);
       CHECK(halves["lengths"][0]["bytes_per_token"] < 8 * 64 * 4);
+      CHECK(halves["lengths"][0]["gigabytes"].get<double>() == doctest::Approx(1e-9 * 12 * 64 * 64 * 2));
     }
 }
 
@@ -137,6 +170,10 @@ TEST_CASE("bench generate allocates no memory per token") {
   for (const auto& row : figures["cases"]) {
     CHECK(row["milliseconds_per_token"] > 0);
     CHECK(row["allocations_per_token"] == 0);
+    check_roofline(row, row["milliseconds_per_token"].get<double>() / 1e3);
+    // All weights once, and a state of constant size read and written.
+    CHECK(row["gigabytes"].get<double>() == doctest::Approx(1e-9 * (4 * figures["parameters"].get<double>() +
+                                                                    2 * row["state_bytes"].get<double>())));
   }
   CHECK(run_program({"bench", "generate", "--tokens", "784"}).code == 2);
 }
@@ -166,6 +203,11 @@ TEST_CASE("bench lstm") {
   CHECK(figures["parameters"] == 2 * (24 * (40 + 6 + 2) + 24 * (12 + 6 + 2)));
   CHECK(figures["milliseconds"] > 0);
   CHECK(figures["gflops_forward"] > 0);
+  check_roofline(figures, figures["milliseconds"].get<double>() / 1e3);
+  // Six operations per weight and frame.
+  const double weights = 2 * 24 * (40 + 6) + 2 * 24 * (12 + 6);
+  CHECK(figures["gflops"].get<double>() * figures["milliseconds"].get<double>() ==
+        doctest::Approx(1e-6 * 6 * weights * 2 * 9));
 }
 
 TEST_CASE("a command that needs too much memory names the config keys to change") {
@@ -188,7 +230,15 @@ TEST_CASE("cuda: benchmarks of models measure the device in --device, and other 
     CAPTURE(words.front());
     words.insert(words.begin(), "bench");
     words.insert(words.end(), {"--json", "--device", device});
-    CHECK(json_of(run_program(words))["device"] == "cuda:0");
+    const auto figures = json_of(run_program(words));
+    CHECK(figures["device"] == "cuda:0");
+    if (words[1] == "attention") continue;  // "bench attention" tests bfloat16
+    // bfloat16 tensors have half of the bytes; weights and the residual stream stay float32.
+    words.insert(words.end(), {"--precision", "bfloat16"});
+    const auto halves = json_of(run_program(words));
+    CHECK(halves["precision"] == "bfloat16");
+    CHECK(halves["gigabytes"] < 0.8 * figures["gigabytes"].get<double>());
+    CHECK(halves["gigabytes"] >= 0.5 * figures["gigabytes"].get<double>());
   }
   const auto drawn =
       json_of(run_program({"bench", "generate", "--layers", "1", "--heads", "1", "--batch", "2", "--tokens",

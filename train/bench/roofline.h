@@ -1,0 +1,63 @@
+// Roofline of a benchmark: the least time that its floating-point operations and its bytes need at the matrix
+// rate and the memory bandwidth of the same run.
+#pragma once
+
+#include <vector>
+
+#include "train/bench/gemm_work.h"
+#include "train/report.h"
+
+namespace tapeformer {
+
+// Operations and memory traffic of one measured call.
+struct Work {
+  double flops = 0;  // floating-point operations
+  double bytes = 0;  // bytes read and written
+};
+
+// Rates of the machine with the threads of the benchmark.
+struct Rates {
+  double flops_per_second = 0;  // of matrix products in the precision of the device
+  double bytes_per_second = 0;  // of memory
+};
+
+// Copy of a buffer that is much larger than the caches.
+class CopyWork {
+ public:
+  explicit CopyWork(Device device = kCpu);
+  // Copies the buffer once, with all threads. Returns the bytes read and written per second.
+  double bytes_per_second() const;
+
+ private:
+  Device device_;
+  Tensor from_, to_;
+};
+
+// Measures matrix products and a copy on a device. Benchmarks alternate it with their own work, so that other
+// load on the machine affects both.
+class RateProbe {
+ public:
+  explicit RateProbe(std::vector<GemmShape> products, Device device = kCpu);
+  Rates measure() const;
+
+ private:
+  GemmWork products_;
+  CopyWork copy_;
+  Device device_;
+  double flops_;
+};
+
+// Returns the medians of `repeats` measurements.
+Rates median_rates(const RateProbe& probe, int64_t repeats);
+
+// Returns a product of square matrices whose side is `length`, at most 2048, for benchmarks whose own
+// products are small.
+std::vector<GemmShape> square_product(int64_t length);
+
+// Adds these fields to a report, as medians over the repeats: the rate of the work, the rates of the machine,
+// the seconds at each rate, their shares of the measured time, and which limit is nearer.
+// `rates` has one element per repeat, or one element for all repeats.
+void add_roofline(Report& report, const Work& work, const std::vector<double>& seconds,
+                  const std::vector<Rates>& rates);
+
+}  // namespace tapeformer
