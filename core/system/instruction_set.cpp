@@ -88,9 +88,9 @@ void describe_missing_extensions(ExtensionSet needed, ExtensionSet present, char
   writer.add_names(needed & ~level.extensions);
   writer.add(", and this processor lacks");
   writer.add_names(needed & ~present);
-  writer.add("; compile the program on this computer, with -DTAPEFORMER_ARCH=");
+  writer.add("; compile the program on this computer, or with -DTAPEFORMER_ARCH=");
   writer.add(highest_level(present).name);
-  writer.add(", or with the preset \"distribution\"\n");
+  writer.add("\n");
 }
 
 }  // namespace tapeformer

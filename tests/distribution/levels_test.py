@@ -34,7 +34,8 @@ def losses_of_kernels(program, tunables):
 def losses_of_training(program, configs, folder, tunables):
     """Returns the level and the losses of a short training."""
     info = json.loads(run([program, "info", "--json"], tunables))
-    settings = ["train.steps=10", "train.log_every=1", "train.eval_every=0", "data.batch_size=2", "model.layers=2"]
+    settings = ["train.steps=10", "train.log_every=1", "train.eval_every=0", "data.batch_size=2", "data.eval_limit=1",
+                "model.layers=2", "model.heads=2", "model.head_dim=4", "model.feedforward=16"]
     words = [word for setting in settings for word in ("--set", setting)]
     run([program, "train", configs / "copy/linear.toml", "--run-dir", folder, "--threads", 2, "--device", "cpu", *words],
         tunables)

@@ -46,12 +46,11 @@ TEST_CASE("the message for a lesser processor says what the build needs, what is
   CHECK(
       missing_text(kV3, extensions("sse3 ssse3 sse4.1 sse4.2 popcnt avx")) ==
       "error: this program is compiled for a processor with x86-64-v3, and this processor lacks movbe lzcnt "
-      "bmi1 bmi2 f16c fma avx2; compile the program on this computer, with -DTAPEFORMER_ARCH=x86-64-v2, or "
-      "with the preset \"distribution\"\n");
+      "bmi1 bmi2 f16c fma avx2; compile the program on this computer, or with -DTAPEFORMER_ARCH=x86-64-v2\n");
   CHECK(missing_text(kV4 | extensions("avx512_bf16 avx_vnni"), kV4) ==
         "error: this program is compiled for a processor with x86-64-v4 and avx_vnni avx512_bf16, and this "
-        "processor lacks avx_vnni avx512_bf16; compile the program on this computer, with "
-        "-DTAPEFORMER_ARCH=x86-64-v4, or with the preset \"distribution\"\n");
+        "processor lacks avx_vnni avx512_bf16; compile the program on this computer, or "
+        "with -DTAPEFORMER_ARCH=x86-64-v4\n");
   CHECK(missing_text(kV3, 0, 13) == "error: this ");
   CHECK(missing_text(kV3, 0, 1) == "");
 }
