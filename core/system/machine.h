@@ -9,10 +9,11 @@ namespace tapeformer {
 
 struct BuildInfo {
   std::string version, build_type, compiler;
-  // The CPU kernels: value of -march; the values to choose from by processor, separated by blanks and empty
-  // without a choice; extensions that the compiler may use ("avx2 fma …"); length of the vectors.
-  std::string kernels, kernel_choices, instruction_set;
-  int vector_bytes = 0;
+  std::string kernels;  // value of -march for the CPU kernels
+  std::string
+      kernel_choices;  // values of -march that the program contains, separated by blanks; empty for one
+  std::string instruction_set;  // extensions that the compiler may use in the kernels: "avx2 fma …"
+  int vector_bytes = 0;         // length of the vectors in the kernels
 };
 BuildInfo build_info();
 
