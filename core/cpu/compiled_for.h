@@ -2,7 +2,7 @@
 // kernels once per level, and the dynamic loader selects a level by the processor.
 #pragma once
 
-#include "core/system/instruction_set.h"
+#include "core/instruction_set.h"
 
 namespace tapeformer::cpu {
 

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "core/cpu/compiled_for.h"
+#include "core/host_memory.h"
 
 namespace tapeformer {
 namespace {
@@ -29,21 +30,7 @@ std::string value_of(const char* path, std::string_view key) {
   return "";
 }
 
-int64_t kibibytes_of(const char* path, std::string_view key) {
-  const std::string text = value_of(path, key);
-  return text.empty() ? 0 : std::stoll(text) * 1024;
-}
-
 }  // namespace
-
-int64_t available_memory() {
-  int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  if (const int64_t available = kibibytes_of("/proc/meminfo", "MemAvailable"); available > 0)
-    bytes = std::min(bytes, available);
-  for (const char* const path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
-    if (int64_t limit = 0; std::ifstream(path) >> limit && limit > 0) bytes = std::min(bytes, limit);
-  return bytes;
-}
 
 std::string extension_names(ExtensionSet set) {
   std::string names;

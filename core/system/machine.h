@@ -40,10 +40,6 @@ struct MachineInfo {
 };
 MachineInfo machine_info();
 
-// Returns the bytes that this process may allocate: the free memory of the computer, or the limit of the
-// control group if that is less.
-int64_t available_memory();
-
 // Returns the peak resident memory of this process in bytes.
 int64_t peak_resident_bytes();
 

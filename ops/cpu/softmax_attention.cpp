@@ -1,7 +1,5 @@
 #include "ops/kernels/softmax_attention.h"
 
-#include <omp.h>
-
 #include <cmath>
 #include <limits>
 
@@ -9,8 +7,8 @@
 #include "core/cpu/dropout_bits.h"
 #include "core/cpu/vector_math.h"
 #include "core/instances.h"
-#include "core/scratch.h"
 #include "core/threads.h"
+#include "ops/cpu/arena.h"
 #include "ops/cpu/tile_product.h"
 #include "ops/kernels/online_softmax.h"
 
@@ -39,14 +37,9 @@ class SoftmaxHead {
               AttentionRows<const S> v)
       : s_(shape), q_(q), k_(k), v_(v) {}
 
-  // Sets the working memory and returns its size in elements. If `memory` is null, only returns the size.
-  int64_t use(T* memory, bool backward) {
-    int64_t used = 0;
-    auto take = [&](int64_t elements) {
-      T* const taken = memory ? memory + used : nullptr;
-      used += (elements + kTileColumns<T> - 1) / kTileColumns<T> * kTileColumns<T>;
-      return taken;
-    };
+  // Takes the working memory from an arena.
+  void take_memory(Arena& arena, bool backward) {
+    const auto take = [&](int64_t elements) { return arena.take<T>(elements); };
     const int64_t keys = tile_columns<T>(s_.key_length);
     query_rows_ = take(kQueries * s_.dim);
     key_panels_ = take(keys * s_.dim);
@@ -56,7 +49,7 @@ class SoftmaxHead {
     if (!backward) {
       value_columns_ = take(keys * value_width());
       result_ = take(kQueries * value_width());
-      return used;
+      return;
     }
     value_panels_ = take(keys * s_.value_dim);
     key_columns_ = take(keys * width());
@@ -67,7 +60,6 @@ class SoftmaxHead {
     gq_ = take(kQueries * width());
     gk_ = take(tile_rows(s_.key_length) * width());
     gv_ = take(tile_rows(s_.key_length) * value_width());
-    return used;
   }
 
   void select(int64_t batch, int64_t head) {
@@ -316,14 +308,16 @@ class SoftmaxHead {
 template <class S, class F>
 void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
                AttentionRows<const S> v, bool backward, F&& f) {
-  const int64_t size = SoftmaxHead<S>(s, q, k, v).use(nullptr, backward);
-  const Scratch<Compute<S>> memory(size * threads());
+  Arena count(nullptr);
+  SoftmaxHead<S>(s, q, k, v).take_memory(count, backward);
+  const ThreadMemory memory(count.used());
   constexpr int64_t kMinWorkPerThread = 1 << 16;  // multiply-adds
   const int64_t work = s.query_length * s.key_length * (s.dim + s.value_dim);
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
     SoftmaxHead<S> head(s, q, k, v);
-    head.use(memory.data() + size * omp_get_thread_num(), backward);
+    Arena arena = memory.arena();
+    head.take_memory(arena, backward);
     for (int64_t i = begin; i < end; ++i) {
       head.select(i / s.heads, i % s.heads);
       f(head);

@@ -1,11 +1,8 @@
-// Ends the program with a message if the processor lacks extensions that the compiled code needs. This file
-// is compiled for plain x86-64. It calls no inline function of a library, because the linker may keep the
-// copy of another file, which may contain the missing instructions.
-#include "core/system/instruction_set.h"
+// This file is compiled for plain x86-64 and runs before the instruction set of the processor is checked. It
+// calls no inline function of a library, because the linker may keep the copy of another file, which may
+// contain missing instructions.
+#include "core/instruction_set.h"
 
-#include <unistd.h>
-
-#include "core/cpu/compiled_for.h"
 #ifdef __x86_64__
 #include <cpuid.h>
 #endif
@@ -94,18 +91,3 @@ void describe_missing_extensions(ExtensionSet needed, ExtensionSet present, char
 }
 
 }  // namespace tapeformer
-
-// Runs before the initialization of the program's variables.
-extern "C" [[gnu::constructor(101)]] void tapeformer_require_instruction_set() {
-  using namespace tapeformer;
-  const ExtensionSet present = processor_extensions();
-  if ((cpu::kCompiledExtensions & ~present) == 0) return;
-  constexpr size_t kTextSize = 1024;
-  constexpr int kDeviceUnavailable = 4;
-  char text[kTextSize];
-  describe_missing_extensions(cpu::kCompiledExtensions, present, text, kTextSize);
-  size_t length = 0;
-  while (text[length]) ++length;
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, length);
-  _exit(kDeviceUnavailable);
-}

@@ -1,4 +1,4 @@
-#include "core/system/instruction_set.h"
+#include "core/instruction_set.h"
 
 #include <doctest/doctest.h>
 
