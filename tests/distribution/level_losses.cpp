@@ -1,4 +1,5 @@
-// Prints the level of the CPU kernels, and losses of small models during training, one model per line.
+// Prints the level of the CPU kernels, the extensions of the level, and losses of small models during
+// training, one model per line.
 #include <cstdio>
 
 #include "core/system/machine.h"
@@ -10,7 +11,8 @@ using namespace tapeformer;
 int main() {
   constexpr int64_t kSequences = 3, kLength = 12, kVocabulary = 7;
   constexpr double kLearningRate = 0.1;
-  std::printf("%s\n", build_info().kernels.c_str());
+  const BuildInfo build = build_info();
+  std::printf("%s\n%s\n", build.kernels.c_str(), build.instruction_set.c_str());
   for (const std::string& kind : test::causal_kinds()) {
     AutoregressiveModel model(test::small_options(kind, Head::categorical));
     model.initialize(1);
