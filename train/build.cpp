@@ -4,6 +4,7 @@
 
 #include "core/device_control.h"
 #include "core/system/log.h"
+#include "core/system/machine.h"
 #include "core/threads.h"
 #include "data/sets/catalogue.h"
 #include "ops/linear.h"
@@ -175,6 +176,7 @@ Device prepare_machine(const RunConfig& run) {
     log_warning(
         "run.precision = \"bfloat16\" saves memory but no time: this processor or build multiplies in "
         "float32");
+  if (const std::string advice = blas_advice(); device.is_cpu() && !advice.empty()) log_info(advice);
   set_precision(run, device);
   return device;
 }

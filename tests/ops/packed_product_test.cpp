@@ -2,8 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include "ops/cpu/packed_operand.h"
-#include "ops/view.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
@@ -43,96 +41,62 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
   return worst;
 }
 
-// Returns the values of a float32 tensor, rounded to O.
-template <class O>
-std::vector<O> rounded(const Tensor& x) {
-  std::vector<O> values;
-  for (const double value : x.to_vector()) values.push_back(convert_element<O>(value));
-  return values;
-}
-
-// Returns the maximum difference between a packed product and the sums of products of rounded operands,
-// relative to the sum of their magnitudes.
-template <class O>
-double operand_error(int64_t rows, int64_t columns, int64_t depth, bool transposed) {
-  using T = Compute<O>;
-  const Tensor a = test::normal({rows, depth}, 1), b = test::normal({depth, columns}, 2);
-  const std::vector<O> left = rounded<O>(a), right = rounded<O>(b);
-  const std::vector<T> values = rounded<T>(transposed ? permute(b, {1, 0}) : b);
-  const int64_t stride = columns + 3;
-  std::vector<T> out(static_cast<size_t>(rows * stride), T{7});
-  const cpu::PackedOperand<O> packed(depth, columns, values.data(), transposed, stride);
-  packed.multiply(rows, left.data(), out.data());
+// Returns the maximum difference between a tile of the product of BFloat16 operands and plain sums. The left
+// operand has rows, or columns as pairs. b is packed from its rows or from the rows of its transpose.
+double pair_error(cpu::Left left, bool from_transpose, int64_t columns, int64_t depth) {
+  constexpr int64_t kRows = cpu::kTileRows, kWidth = cpu::kTileColumns<float>;
+  const auto rounded = [](int64_t n, int salt) { return test::normal({n}, salt).to(DType::bfloat16); };
+  const Tensor a = rounded(kRows * depth, 1), b = rounded(depth * columns, 2);
+  const int64_t packed = cpu::packed_depth<BFloat16>(depth), stride = packed + 2;
+  const bool in_rows = left == cpu::Left::rows;
+  std::vector<BFloat16> rows(static_cast<size_t>(kRows * stride * (packed + 2))),
+      panel(static_cast<size_t>(cpu::tile_columns<float>(columns) * packed), BFloat16(NAN)),
+      transposed(static_cast<size_t>(depth * columns));
+  const auto b_at = [&](int64_t k, int64_t j) { return b.data<BFloat16>()[k * columns + j]; };
+  for (int64_t i = 0; i < kRows; ++i)
+    for (int64_t k = 0; k < depth; ++k)
+      rows[static_cast<size_t>(in_rows ? i * stride + k : (k - k % 2) * stride + 2 * i + k % 2)] =
+          a.data<BFloat16>()[i * depth + k];
+  for (int64_t k = 0; k < depth; ++k)
+    for (int64_t j = 0; j < columns; ++j) transposed[static_cast<size_t>(j * depth + k)] = b_at(k, j);
+  if (from_transpose)
+    cpu::pack_rows(transposed.data(), depth, columns, depth, panel.data());
+  else
+    cpu::pack_columns(b.data<BFloat16>(), columns, depth, columns, packed, panel.data());
   double worst = 0;
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < stride; ++j) {
-      double sum = j < columns ? 0 : 7, magnitude = 1e-30;
-      for (int64_t k = 0; j < columns && k < depth; ++k) {
-        const double term = convert_element<double>(left[static_cast<size_t>(i * depth + k)]) *
-                            convert_element<double>(right[static_cast<size_t>(k * columns + j)]);
-        sum += term;
-        magnitude += std::abs(term);
+  for (int64_t column = 0; column < columns; column += kWidth) {
+    std::vector<float> c(static_cast<size_t>(kRows * kWidth), 1.0f);
+    if (in_rows)
+      cpu::tile_product<cpu::Left::rows, true>(rows.data(), stride, panel.data() + column * packed, packed,
+                                               c.data(), kWidth);
+    else
+      cpu::tile_product<cpu::Left::columns, true>(rows.data(), stride, panel.data() + column * packed, packed,
+                                                  c.data(), kWidth);
+    for (int64_t i = 0; i < kRows; ++i)
+      for (int64_t j = 0; j < kWidth; ++j) {
+        double sum = 1;
+        for (int64_t k = 0; k < depth && column + j < columns; ++k)
+          sum += static_cast<double>(static_cast<float>(a.data<BFloat16>()[i * depth + k])) *
+                 static_cast<double>(static_cast<float>(b_at(k, column + j)));
+        const double error = std::abs(sum - static_cast<double>(c[static_cast<size_t>(i * kWidth + j)]));
+        if (!(error <= worst)) worst = std::isnan(error) ? INFINITY : error;
       }
-      const double error =
-          std::abs(sum - static_cast<double>(out[static_cast<size_t>(i * stride + j)])) / magnitude;
-      if (!(error <= worst)) worst = std::isnan(error) ? INFINITY : error;
-    }
-  return worst;
-}
-
-// The same for out += aᵀ b, where out contains ones.
-template <class O>
-double transposed_error(int64_t rows, int64_t m, int64_t n) {
-  using T = Compute<O>;
-  const std::vector<O> left = rounded<O>(test::normal({rows, m}, 1)),
-                       right = rounded<O>(test::normal({rows, n}, 2));
-  std::vector<T> out(static_cast<size_t>(m * n), T{1});
-  cpu::add_transposed_product(rows, m, n, left.data(), right.data(), out.data());
-  double worst = 0;
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) {
-      double sum = 1, magnitude = 1;
-      for (int64_t k = 0; k < rows; ++k) {
-        const double term = convert_element<double>(left[static_cast<size_t>(k * m + i)]) *
-                            convert_element<double>(right[static_cast<size_t>(k * n + j)]);
-        sum += term;
-        magnitude += std::abs(term);
-      }
-      const double error =
-          std::abs(sum - static_cast<double>(out[static_cast<size_t>(i * n + j)])) / magnitude;
-      if (!(error <= worst)) worst = std::isnan(error) ? INFINITY : error;
-    }
+  }
   return worst;
 }
 
 }  // namespace
 
-TEST_CASE("packed operands: products equal the sums of products of rounded operands") {
-  for (const int64_t rows : {1, 15, 16, 64, 83})
-    for (const int64_t columns : {1, 16, 65})
-      for (const int64_t depth : {0, 1, 31, 256})
-        for (const bool transposed : {false, true}) {
-          CAPTURE(rows);
+TEST_CASE("tiles of BFloat16 equal the plain sum at all sizes, and padding adds nothing") {
+  for (const int64_t columns : {1, 7, 16, 31, 32, 33, 64, 70})
+    for (const int64_t depth : {1, 2, 7, 16, 31, 32, 33, 64, 67})
+      for (const bool from_transpose : {false, true})
+        for (const cpu::Left left : {cpu::Left::rows, cpu::Left::columns}) {
           CAPTURE(columns);
           CAPTURE(depth);
-          CAPTURE(transposed);
-          CHECK(operand_error<double>(rows, columns, depth, transposed) < 1e-15);
-          CHECK(operand_error<float>(rows, columns, depth, transposed) < 1e-6);
-          CHECK(operand_error<BFloat16>(rows, columns, depth, transposed) < 1e-6);
+          CAPTURE(from_transpose);
+          CHECK(pair_error(left, from_transpose, columns, depth) < 2e-5);
         }
-}
-
-TEST_CASE("packed operands: transposed products are added to the result") {
-  for (const int64_t rows : {0, 1, 64, 65, 300, 600})
-    for (const int64_t m : {1, 33})
-      for (const int64_t n : {1, 48}) {
-        CAPTURE(rows);
-        CAPTURE(m);
-        CAPTURE(n);
-        CHECK(transposed_error<double>(rows, m, n) < 1e-15);
-        CHECK(transposed_error<float>(rows, m, n) < 1e-6);
-        CHECK(transposed_error<BFloat16>(rows, m, n) < 1e-6);
-      }
 }
 
 TEST_CASE("products in cache blocks equal the plain sum at all sizes") {

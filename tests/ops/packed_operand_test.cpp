@@ -1,0 +1,102 @@
+#include "ops/cpu/packed_operand.h"
+
+#include <doctest/doctest.h>
+
+#include "ops/view.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+
+namespace {
+
+// Returns the values of a float32 tensor, rounded to O.
+template <class O>
+std::vector<O> rounded(const Tensor& x) {
+  std::vector<O> values;
+  for (const double value : x.to_vector()) values.push_back(convert_element<O>(value));
+  return values;
+}
+
+// Returns the maximum difference between a packed product and the sums of products of rounded operands,
+// relative to the sum of their magnitudes.
+template <class O>
+double operand_error(int64_t rows, int64_t columns, int64_t depth, bool transposed) {
+  using T = Compute<O>;
+  const Tensor a = test::normal({rows, depth}, 1), b = test::normal({depth, columns}, 2);
+  const std::vector<O> left = rounded<O>(a), right = rounded<O>(b);
+  const std::vector<T> values = rounded<T>(transposed ? permute(b, {1, 0}) : b);
+  const int64_t stride = columns + 3;
+  std::vector<T> out(static_cast<size_t>(rows * stride), T{7});
+  const cpu::PackedOperand<O> packed(depth, columns, values.data(), transposed, stride);
+  packed.multiply(rows, left.data(), out.data());
+  double worst = 0;
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < stride; ++j) {
+      double sum = j < columns ? 0 : 7, magnitude = 1e-30;
+      for (int64_t k = 0; j < columns && k < depth; ++k) {
+        const double term = convert_element<double>(left[static_cast<size_t>(i * depth + k)]) *
+                            convert_element<double>(right[static_cast<size_t>(k * columns + j)]);
+        sum += term;
+        magnitude += std::abs(term);
+      }
+      const double error =
+          std::abs(sum - static_cast<double>(out[static_cast<size_t>(i * stride + j)])) / magnitude;
+      if (!(error <= worst)) worst = std::isnan(error) ? INFINITY : error;
+    }
+  return worst;
+}
+
+// The same for out += aᵀ b, where out contains ones.
+template <class O>
+double transposed_error(int64_t rows, int64_t m, int64_t n) {
+  using T = Compute<O>;
+  const std::vector<O> left = rounded<O>(test::normal({rows, m}, 1)),
+                       right = rounded<O>(test::normal({rows, n}, 2));
+  std::vector<T> out(static_cast<size_t>(m * n), T{1});
+  cpu::add_transposed_product(rows, m, n, left.data(), right.data(), out.data());
+  double worst = 0;
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 1, magnitude = 1;
+      for (int64_t k = 0; k < rows; ++k) {
+        const double term = convert_element<double>(left[static_cast<size_t>(k * m + i)]) *
+                            convert_element<double>(right[static_cast<size_t>(k * n + j)]);
+        sum += term;
+        magnitude += std::abs(term);
+      }
+      const double error =
+          std::abs(sum - static_cast<double>(out[static_cast<size_t>(i * n + j)])) / magnitude;
+      if (!(error <= worst)) worst = std::isnan(error) ? INFINITY : error;
+    }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("packed operands: products equal the sums of products of rounded operands") {
+  for (const int64_t rows : {1, 15, 16, 64, 83})
+    for (const int64_t columns : {1, 16, 65})
+      for (const int64_t depth : {0, 1, 31, 256})
+        for (const bool transposed : {false, true}) {
+          CAPTURE(rows);
+          CAPTURE(columns);
+          CAPTURE(depth);
+          CAPTURE(transposed);
+          CHECK(operand_error<double>(rows, columns, depth, transposed) < 1e-15);
+          CHECK(operand_error<float>(rows, columns, depth, transposed) < 1e-6);
+          CHECK(operand_error<BFloat16>(rows, columns, depth, transposed) < 1e-6);
+        }
+}
+
+TEST_CASE("packed operands: transposed products are added to the result") {
+  for (const int64_t rows : {0, 1, 64, 65, 300, 600})
+    for (const int64_t m : {1, 33})
+      for (const int64_t n : {1, 48}) {
+        CAPTURE(rows);
+        CAPTURE(m);
+        CAPTURE(n);
+        CHECK(transposed_error<double>(rows, m, n) < 1e-15);
+        CHECK(transposed_error<float>(rows, m, n) < 1e-6);
+        CHECK(transposed_error<BFloat16>(rows, m, n) < 1e-6);
+      }
+}
