@@ -7,8 +7,8 @@
 #include "core/cpu/vector_math.h"
 #include "core/device_control.h"
 #include "core/instances.h"
-#include "core/scratch.h"
 #include "core/threads.h"
+#include "ops/cpu/arena.h"
 #include "ops/cpu/linear_rows.h"
 #include "ops/cpu/packed_operand.h"
 
@@ -89,6 +89,28 @@ void add_partial_weights(const T* partial, int64_t count, int64_t size, T* gw) {
   });
 }
 
+// Numbers of elements of the buffers of a thread.
+struct BufferSizes {
+  int64_t row = 0, multipliers = 0, sums = 0, operands = 0, inputs = 0;
+};
+
+// The working memory of a thread.
+template <class O, class T>
+struct Buffers {
+  Buffers(Arena arena, const BufferSizes& sizes)
+      : row(arena.take<T>(sizes.row)),
+        multipliers(arena.take<T>(sizes.multipliers)),
+        sums(arena.take<T>(sizes.sums)),
+        operands(arena.take<O>(sizes.operands)),
+        inputs(arena.take<O>(sizes.inputs)),
+        bytes(arena.used()) {}
+
+  T *row, *multipliers;  // of one row
+  T* sums;               // of a block
+  O *operands, *inputs;  // gradients and inputs of a block, rounded
+  int64_t bytes;
+};
+
 template <class O, class X, class Y, class T>
 void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bias, Activation activation,
                   const DropoutMask& dropout, Y* pre, Y* y) {
@@ -97,23 +119,28 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
   const bool few = shape.rows <= kFewRows;
   std::optional<PackedOperand<O>> weight;
   if (!few) weight.emplace(in, out, w, true);
-  const int64_t block =
+  const int64_t most =
       kInPlace ? kBlockRows
                : std::clamp(kBlockElements / std::max<int64_t>(out, 1), kMinBlockRows, kBlockRows);
+  const int64_t block = std::clamp<int64_t>(shape.rows, 1, most);
+  const BufferSizes sizes{.multipliers = dropout.active() ? out : 0,
+                          .sums = kInPlace ? 0 : block * out,
+                          .inputs = std::is_same_v<O, X> ? 0 : block * in};
+  const ThreadMemory memory(Buffers<O, T>(Arena(nullptr), sizes).bytes);
   parallel_for(shape.rows, few ? kFewRows : kGrainRows, [&](int64_t begin, int64_t end) {
-    const Scratch<T> multipliers(dropout.active() ? out : 0), sums(kInPlace ? 0 : block * out);
-    const Scratch<O> rounded(std::is_same_v<O, X> ? 0 : block * in);
+    const Buffers<O, T> buffers(memory.arena(), sizes);
+    T* const multipliers = dropout.active() ? buffers.multipliers : nullptr;
     for_blocks(begin, end, block, [&](int64_t first, int64_t rows) {
-      T* values = sums.data();
+      T* values = buffers.sums;
       if constexpr (kInPlace) values = y + first * out;
       if (few)
         multiply_few_rows<O>({rows, in, out}, x + first * in, w, values);
       else
-        weight->multiply(rows, as_type(x + first * in, rows * in, rounded.data()), values);
+        weight->multiply(rows, as_type(x + first * in, rows * in, buffers.inputs), values);
       for (int64_t r = 0; r < rows; ++r, values += out) {
         const int64_t at = (first + r) * out;
-        if (dropout.active()) dropout_multipliers(dropout, at, out, multipliers.data());
-        finish_row(values, bias, activation, pre ? pre + at : nullptr, multipliers.data(), out);
+        if (multipliers) dropout_multipliers(dropout, at, out, multipliers);
+        finish_row(values, bias, activation, pre ? pre + at : nullptr, multipliers, out);
         if constexpr (!kInPlace) convert(values, out, y + at);
       }
     });
@@ -130,8 +157,23 @@ struct LinearGradient {
   const DropoutMask& dropout;
   const Y *pre, *y;
   X* gx;
+  int64_t block;  // maximum number of rows of a block
+
   bool plain() const { return activation == Activation::none && !dropout.active(); }
   bool draws() const { return dropout.active() && activation != Activation::relu; }
+  // Returns whether rows of g are operands of products of type O.
+  template <class O>
+  bool direct() const {
+    return plain() && std::is_same_v<O, Y>;
+  }
+  template <class O>
+  BufferSizes sizes() const {
+    return {.row = shape.out,
+            .multipliers = draws() ? shape.out : 0,
+            .sums = std::is_same_v<X, T> ? 0 : block * shape.in,
+            .operands = direct<O>() ? 0 : block * shape.out,
+            .inputs = std::is_same_v<O, X> ? 0 : block * shape.in};
+  }
 
   // Returns row `row` of the gradient with respect to x wᵀ + bias, in `buffer` if it is not a row of g.
   const T* row(int64_t row, T* buffer, T* multipliers) const {
@@ -147,33 +189,30 @@ struct LinearGradient {
 
 // Computes the gradients of rows [begin, end): gx, and sums in gw and gbias, which may be null.
 template <class O, class X, class Y, class T>
-void backward_rows(const LinearGradient<X, Y, T>& of, const PackedOperand<O>* weight, int64_t begin,
-                   int64_t end, T* gw, T* gbias) {
-  const int64_t in = of.shape.in, out = of.shape.out, block = std::min(kBlockRows, end - begin);
-  const bool direct = of.plain() && std::is_same_v<O, Y>;  // operands are rows of g
-  const Scratch<T> row_buffer(out), multipliers(of.draws() ? out : 0);
-  const Scratch<T> sums(std::is_same_v<X, T> || !weight ? 0 : block * in);
-  const Scratch<O> operands(direct ? 0 : block * out), rounded(std::is_same_v<O, X> || !gw ? 0 : block * in);
+void backward_rows(const LinearGradient<X, Y, T>& of, const PackedOperand<O>* weight,
+                   const Buffers<O, T>& buffers, int64_t begin, int64_t end, T* gw, T* gbias) {
+  const int64_t in = of.shape.in, out = of.shape.out;
+  const bool direct = of.template direct<O>();
   if (gw) std::fill_n(gw, out * in, T{0});
   if (gbias) std::fill_n(gbias, out, T{0});
-  for_blocks(begin, end, block, [&](int64_t first, int64_t rows) {
-    const O* gz = operands.data();
+  for_blocks(begin, end, of.block, [&](int64_t first, int64_t rows) {
+    const O* gz = buffers.operands;
     if constexpr (std::is_same_v<O, Y>)
       if (direct) gz = of.g + first * out;
     if (gbias || !direct)
       for (int64_t r = 0; r < rows; ++r) {
-        const T* const row = of.row(first + r, row_buffer.data(), multipliers.data());
+        const T* const row = of.row(first + r, buffers.row, buffers.multipliers);
         if (gbias) add_row(row, out, gbias);
-        if (!direct) convert(row, out, operands.data() + r * out);
+        if (!direct) convert(row, out, buffers.operands + r * out);
       }
     if (weight) {
-      T* values = sums.data();
+      T* values = buffers.sums;
       if constexpr (std::is_same_v<X, T>) values = of.gx + first * in;
       weight->multiply(rows, gz, values);
       if constexpr (!std::is_same_v<X, T>) convert(values, rows * in, of.gx + first * in);
     }
     if (gw)
-      add_transposed_product(rows, out, in, gz, as_type(of.x + first * in, rows * in, rounded.data()), gw);
+      add_transposed_product(rows, out, in, gz, as_type(of.x + first * in, rows * in, buffers.inputs), gw);
   });
 }
 
@@ -196,16 +235,20 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
   const int64_t many = std::min({shape.rows / kBlockRows, team * kRangesOfThread, kMaxParts});
   const int64_t parts = std::max({team, many, int64_t{1}});
   const Scratch<T> partial_gw(gw ? (parts - 1) * out * in : 0), partial_gbias(gbias ? (parts - 1) * out : 0);
-  const LinearGradient<X, Y, T> gradient{shape, g, x, activation, dropout, pre, y, gx};
+  const LinearGradient<X, Y, T> gradient{
+      shape, g, x, activation, dropout, pre, y, gx, std::min(kBlockRows, (shape.rows + parts - 1) / parts)};
   with_operand_type<X>([&]<class O>() {
     std::optional<PackedOperand<O>> weight;
     if (gx) weight.emplace(out, in, w, false);
+    const BufferSizes sizes = gradient.template sizes<O>();
+    const ThreadMemory memory(Buffers<O, T>(Arena(nullptr), sizes).bytes);
     parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
       const auto target = [](int64_t part, T* first, T* others, int64_t size) {
         return !first || part == 0 ? first : others + (part - 1) * size;
       };
+      const Buffers<O, T> buffers(memory.arena(), sizes);
       for (int64_t part = begin; part < end; ++part)
-        backward_rows(gradient, gx ? &*weight : nullptr, shape.rows * part / parts,
+        backward_rows(gradient, gx ? &*weight : nullptr, buffers, shape.rows * part / parts,
                       shape.rows * (part + 1) / parts, target(part, gw, partial_gw.data(), out * in),
                       target(part, gbias, partial_gbias.data(), out));
     });

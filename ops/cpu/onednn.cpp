@@ -43,7 +43,7 @@ memory::desc column_major(DType dtype, int64_t rows, int64_t columns) {
 
 // Memory of one thread that grows to the largest request. It is not taken from the allocator, whose peak
 // would then depend on the scheduling of threads.
-class ThreadMemory {
+class GrowingMemory {
  public:
   char* get(int64_t bytes) {
     constexpr int64_t kAlignment = 64;
@@ -62,7 +62,7 @@ class ThreadMemory {
   std::unique_ptr<char, Free> memory_;
   int64_t size_ = 0;
 };
-thread_local ThreadMemory kernel_memory, left_memory, right_memory;
+thread_local GrowingMemory kernel_memory, left_memory, right_memory;
 
 // A compiled product. Threads may share it, because its working memory belongs to the thread.
 class Kernel {
@@ -114,7 +114,7 @@ const Value& cached(const Key& key, Make&& make) {
 }
 
 // Returns a copy of `bytes` bytes, followed by zeros up to `padded` bytes.
-const char* padded_copy(const char* from, int64_t bytes, int64_t padded, ThreadMemory& memory) {
+const char* padded_copy(const char* from, int64_t bytes, int64_t padded, GrowingMemory& memory) {
   char* const copy = memory.get(padded);
   std::copy_n(from, bytes, copy);
   std::fill_n(copy + bytes, padded - bytes, char{0});
