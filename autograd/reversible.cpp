@@ -22,8 +22,8 @@ void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& t
   });
 }
 
-// Replays one branch of a block: subtracts it from `target`, and adds the gradient of its input to `gx`, from
-// the gradient of its result.
+// Replays one branch of a block. Subtracts the result from `target`. Computes the gradient of the input from
+// `g`, the gradient of the result, and adds it to `gx`.
 void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, const Tensor& g,
             Tensor& gx) {
   // A gradient function may have kept a handle on its gradient argument.

@@ -127,7 +127,8 @@ class Tape {
     std::unique_lock lock(mutex_);
     release_queued(lock);
   }
-  // Called when the thread that owns the tape ends. The tape deletes itself after its last node is released.
+  // Marks the tape as ownerless, because its thread ends. The tape deletes itself after its last node is
+  // released.
   void orphan() {
     std::unique_lock lock(mutex_);
     orphaned_ = true;
@@ -144,8 +145,8 @@ class Tape {
       lock.lock();
     }
   }
-  // A node stays alive until the thread that releases it holds the mutex. If the tape has no nodes, no thread
-  // waits for the mutex.
+  // Frees the released nodes, and the tape if it has no nodes left. A node stays alive until the thread that
+  // releases it holds the mutex. If the tape has no nodes, no thread waits for the mutex.
   void collect_orphan(std::unique_lock<std::mutex> lock) {
     collecting_ = true;
     release_queued(lock);

@@ -37,7 +37,7 @@ install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/InstallHeaders.cmake)
 install(DIRECTORY ${installed_headers}/tapeformer DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_BINARY_DIR}/include/tapeformer/tapeformer.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tapeformer)
 
-# One file of targets per part, so that find_package looks only for the dependencies of the requested parts.
+# Each part has a separate file of targets, so find_package looks only for the dependencies of the requested parts.
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tapeformer)
 foreach(part ${tapeformer_parts})
   install(TARGETS tapeformer_${part} EXPORT tapeformer-${part})

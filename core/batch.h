@@ -6,7 +6,7 @@
 namespace tapeformer {
 
 struct Batch {
-  Tensor tokens;  // (batch, length + 1) uint8 or int64; position t predicts position t + 1
+  Tensor tokens;  // (batch, length + 1) uint8 or int64; token t predicts token t + 1
   Tensor mask;    // (batch, length) uint8: 0 excludes the prediction of token t + 1; undefined: all ones
   Tensor labels;  // (batch,) int64 classes; undefined if the data set has no labels
 };

@@ -17,8 +17,8 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kSmallStep = 64;        // size classes up to kSmallLimit are multiples of kSmallStep
-constexpr int64_t kSmallLimit = 1024;     // above it, kStepsPerDoubling classes per doubling of the size
-constexpr int64_t kStepsPerDoubling = 8;  // rounding wastes at most one eighth
+constexpr int64_t kSmallLimit = 1024;     // larger sizes have kStepsPerDoubling classes per doubling
+constexpr int64_t kStepsPerDoubling = 8;  // rounding up adds at most one eighth
 constexpr int64_t kHugePage = 2 << 20;
 
 double mebibytes(int64_t bytes) {
@@ -32,7 +32,8 @@ class HostMemory final : public SystemMemory {
     const auto alignment = huge ? static_cast<size_t>(kHugePage) : CachingAllocator::kAlignment;
     void* block = nullptr;
     if (posix_memalign(&block, alignment, static_cast<size_t>(bytes)) != 0) return nullptr;
-    if (huge) madvise(block, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // fewer page faults; advice only
+    // Reduces page faults; may have no effect.
+    if (huge) madvise(block, static_cast<size_t>(bytes), MADV_HUGEPAGE);
     return block;
   }
   void release(void* block) noexcept override { std::free(block); }

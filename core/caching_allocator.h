@@ -76,7 +76,7 @@ class CachingAllocator {
   SystemMemory& system_;
   mutable std::mutex mutex_;
   Cache free_;
-  Cache shared_;  // the shared cache between separate() and rejoin()
+  Cache shared_;  // holds the shared cache between separate() and rejoin()
   // True between separate() and rejoin(). Released blocks stay accessible to the sanitizer, because a replay
   // uses them.
   bool separate_ = false;

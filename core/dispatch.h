@@ -16,19 +16,12 @@ void dispatch(const char* op, const Tensor& x, F&& f) {
   on_device<float>(x.device(), op, f);
 }
 
-// Same as dispatch(), with BFloat16 as an additional type on CUDA devices. The CPU has no kernels for
-// BFloat16.
+// Same as dispatch(), with BFloat16 as an additional type.
 template <class F>
 void dispatch_stored(const char* op, const Tensor& x, F&& f) {
-  if (x.dtype() != DType::bfloat16) {
-    check(is_floating(x.dtype()), op, "needs float32, float64 or bfloat16, not ", name_of(x.dtype()));
-    return dispatch(op, x, f);
-  }
-  check(!x.device().is_cpu(), op, "needs float32 or float64 on the CPU, not bfloat16");
-  if constexpr (kHasCuda) {
-    const DeviceScope scope(x.device(), op);
-    f.template operator()<BFloat16>(cuda::Backend{});
-  }
+  if (x.dtype() == DType::bfloat16) return on_device<BFloat16>(x.device(), op, f);
+  check(is_floating(x.dtype()), op, "needs float32, float64 or bfloat16, not ", name_of(x.dtype()));
+  dispatch(op, x, f);
 }
 
 }  // namespace tapeformer

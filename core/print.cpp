@@ -17,13 +17,13 @@ class Printer {
         values_(tensor.to_vector()),
         shorten_(tensor.numel() > kLongestInFull) {}
 
-  // Writes the elements below a dimension; `index` is the position of the first of them.
+  // Writes the elements below a dimension; `index` is the position of the first element.
   void print(int dim, int64_t index, int64_t elements) {
     if (dim == shape_.rank()) return print_number(values_[static_cast<size_t>(index)]);
     const int64_t size = shape_[dim];
     const int64_t stride = size ? elements / size : 0;
     const bool shorten = shorten_ && size > 2 * kEdge;
-    // Rows are aligned below each other.
+    // Indents the row, so that all rows are aligned.
     const std::string separator =
         dim + 1 == shape_.rank() ? ", " : ",\n" + std::string(static_cast<size_t>(dim) + 1, ' ');
     out_ << '[';

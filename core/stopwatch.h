@@ -16,7 +16,7 @@ class EventTimer;
 // which excludes earlier work.
 class Stopwatch {
  public:
-  explicit Stopwatch(Device device);  // starts
+  explicit Stopwatch(Device device);  // starts the measurement
   // Returns the seconds since the start. Waits for the work launched so far.
   double seconds() const;
 

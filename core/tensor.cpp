@@ -116,8 +116,8 @@ Tensor Tensor::to(Device device) const {
   return copy_as(dtype(), device);
 }
 
-// If the devices differ, first converts the source on its device to the layout and dtype of the target, and
-// then copies bytes.
+// Copies between devices in two steps: converts the source on its device to the layout and dtype of the
+// target, and then copies bytes.
 void Tensor::copy_from(const Tensor& source) const {
   check(shape() == source.shape(), "copy_from", "shape ", source.shape(), " into ", shape());
   if (numel() == 0) return;

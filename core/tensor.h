@@ -70,7 +70,7 @@ class TensorAttachment {
   TensorAttachment(const TensorAttachment&) = delete;
   TensorAttachment& operator=(const TensorAttachment&) = delete;
   virtual ~TensorAttachment() = default;
-  // Called by Tensor::view, clone and to, whose results have no attachment. Throws if that is an error.
+  // Throws if a result without this attachment is an error. Tensor::view, clone and to call this function.
   virtual void check_derived(const char* /*method*/) const {}
 };
 
@@ -125,15 +125,16 @@ class Tensor {
   // Returns a view of the same storage. `offset` counts elements from the first element of this tensor. The
   // bounds are not checked.
   //
-  // view, clone and to record nothing on the tape. While ops are recorded, they throw ShapeError for a tensor
-  // that requires a gradient, because the result would lose the gradient. Call reshape, contiguous or cast
-  // (ops/view.h) instead, or alias() for a result without a gradient.
+  // view(), clone() and to() are not recorded on the tape. While recording is enabled, they throw ShapeError
+  // for a tensor that requires a gradient, because the result would lose the gradient. Call reshape(),
+  // contiguous() or cast() (ops/view.h) instead, or alias() for a result without a gradient.
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
   // Returns a view with another shape. The tensor must be contiguous.
   Tensor view(const Shape& shape) const;
-  // Returns a tensor with the same data and a new body without the attachment.
+  // Returns a tensor that shares the data and has no attachment.
   Tensor alias() const { return alias(shape(), strides()); }
-  // Returns the same view as view(), without the attachment and for every tensor.
+  // Returns a view like view(shape, strides, offset), but without the attachment. Also accepts tensors that
+  // require a gradient.
   Tensor alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
   // Return contiguous copies.
   Tensor clone() const;

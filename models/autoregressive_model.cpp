@@ -107,8 +107,8 @@ Tensor AutoregressiveModel::row_loss(const Tensor& outputs, const Tensor& target
   return logistic_mixture_loss(outputs, targets, {.row_mask = weights});
 }
 
-// The mean over all rows is the sum of the means of the chunks, weighted by their shares of the unmasked
-// rows.
+// Computes the mean over all rows as the sum of the means of the chunks, weighted by their shares of the
+// unmasked rows.
 Tensor AutoregressiveModel::chunked_loss(const Tensor& rows, const Tensor& targets,
                                          const Tensor& weights) const {
   const double total = unmasked_rows(targets, weights);
@@ -135,7 +135,7 @@ Tensor AutoregressiveModel::loss_of(const Rows& rows) const {
   return row_loss(predictor.forward(rows.encoded), rows.targets, rows.weights);
 }
 
-// Uses as many chunks as the loss, so that the outputs need no more memory.
+// Uses as many chunks as the loss, so that the outputs do not increase the peak memory.
 double AutoregressiveModel::accuracy_of(const Rows& rows) const {
   double correct = 0, total = 0;
   for_each_chunk(rows.encoded.size(0), options_.loss_chunks, [&](int64_t first, int64_t last) {

@@ -58,9 +58,9 @@ void clear_beyond(const Tensor& y, const Tensor& lengths, int64_t kernel, const 
   });
 }
 
-// With a row stride of `stride` padded frames, the padded sequence is a matrix of overlapping rows without a
-// copy. The convolution is a sum of products of such matrices with groups of `stride` kernel positions, so
-// patches are not copied. Calls f(first element of the group, elements of the group) for each group.
+// A view of the padded sequence with a row stride of `stride` frames is a matrix of overlapping rows. The
+// convolution is a sum of products of such views with groups of `stride` kernel positions, so patches are not
+// copied. Calls f(first element of the group, elements of the group) for each group.
 template <class F>
 void for_groups(const Sizes& s, int64_t stride, F&& f) {
   for (int64_t k = 0; k < s.kernel; k += stride) f(k * s.in, std::min(stride, s.kernel - k) * s.in);

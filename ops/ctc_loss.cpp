@@ -51,7 +51,7 @@ Feasible feasible_pairs(const Tensor& frame_lengths, const Tensor& labels, const
 
 }  // namespace
 
-// The kernel computes the gradient in the same pass as the loss.
+// Computes loss and gradient in one pass of the kernel.
 CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor& labels,
                  const Tensor& label_lengths, const CtcOptions& options) {
   check_defined(kOp, "logits", logits, "labels", labels);

@@ -73,7 +73,7 @@ Tensor apply_mask(const Tensor& x_any, const DropoutMask& mask) {
 
 }  // namespace
 
-// The inputs of a sum receive its gradient without a copy.
+// Passes the gradient of a sum to both inputs without a copy.
 Tensor add(const Tensor& a, const Tensor& b) {
   check_defined("add", "a", a, "b", b);
   if (!(a.shape() == b.shape())) {

@@ -8,8 +8,8 @@ namespace tapeformer {
 // Returns the rows of table (rows, dim) at the indices in index (…); result (…, dim). The gradient of table
 // is dense.
 Tensor embedding(const Tensor& table, const Tensor& index);
-// Returns result[i…] = x[…, index[i…], …] along one dimension. index has the rank of x and its sizes in the
-// other dimensions.
+// Returns result[i…] = x[…, index[i…], …] along one dimension. index has the rank of x, and the sizes of x in
+// the other dimensions.
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
 // Returns a copy of x with source added at the index, the inverse of gather. Elements with equal indices are
 // added in order.

@@ -12,6 +12,17 @@
 namespace tapeformer {
 namespace {
 
+// Same as dispatch_stored(), but throws ShapeError for bfloat16 on the CPU.
+template <class F>
+void dispatch_operands(const Tensor& x, F&& f) {
+  if (x.dtype() != DType::bfloat16) return dispatch("linear", x, f);
+  check(!x.device().is_cpu(), "linear", "needs float32 or float64 on the CPU, not bfloat16");
+  if constexpr (kHasCuda) {
+    const DeviceScope scope(x.device(), "linear");
+    f.template operator()<BFloat16>(cuda::Backend{});
+  }
+}
+
 void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_defined("linear", "the input", x, "the weight", weight);
   check(weight.rank() == 2 && x.rank() >= 1 && x.size(-1) == weight.size(1), "linear", "input ", x.shape(),
@@ -64,7 +75,7 @@ Tensor record_linear(const Tensor& y, const Product& product) {
                   if (needs[0]) gradients[0] = Tensor::empty_like(x);
                   if (needs[1]) gradients[1] = Tensor::empty_like(w);
                   if (count > 2 && needs[2]) gradients[2] = Tensor::empty({shape.out}, w.dtype(), x.device());
-                  dispatch_stored("linear", x, [&]<class X>(auto backend) {
+                  dispatch_operands(x, [&]<class X>(auto backend) {
                     with_result_type<X>(g.dtype(), [&]<class Y>() {
                       using T = Compute<X>;
                       linear_backward<X, Y>(backend, shape, g.data<Y>(), x.data<X>(), w.data<T>(), activation,
@@ -88,7 +99,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
   const Tensor y = Tensor::empty(result_shape_of(x, shape), result.value_or(x.dtype()), x.device());
   const bool keep_pre = activation == Activation::gelu;
   const Tensor pre = keep_pre ? Tensor::empty_like(y) : Tensor{};
-  dispatch_stored("linear", x, [&]<class X>(auto backend) {
+  dispatch_operands(x, [&]<class X>(auto backend) {
     with_result_type<X>(y.dtype(), [&]<class Y>() {
       using T = Compute<X>;
       linear_forward<X, Y>(backend, shape, x.data<X>(), weight.data<T>(), data_or_null<T>(bias), activation,

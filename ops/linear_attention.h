@@ -17,12 +17,12 @@ struct LinearAttentionOptions {
   double eps = 1e-6;
 };
 
-// q (batch, query_length, heads, dim), k (batch, key_length, heads, dim), v (batch, key_length, heads,
-// value_dim), all float32 or float64, on CUDA also bfloat16; result (batch, query_length, heads, value_dim),
-// contiguous. Inputs are read through their strides and are copied only if the last dimension is not
-// contiguous. The result of a query without visible keys is 0. backward() keeps q, k, v, the result and one
-// number per row, and repeats the forward scan. Throws ShapeError for mismatched shapes, and for a causal
-// form with different query and key lengths.
+// Returns linear attention of q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and v
+// (batch, key_length, heads, value_dim), all float32, float64 or bfloat16; result (batch, query_length,
+// heads, value_dim), contiguous. Inputs are read through their strides and are copied only if the last
+// dimension is not contiguous. The result of a query without visible keys is 0. backward() keeps q, k, v, the
+// result and one number per row, and repeats the forward scan. Throws ShapeError for mismatched shapes, and
+// for a causal form with different query and key lengths.
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         const LinearAttentionOptions& options = {});
 

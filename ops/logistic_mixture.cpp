@@ -37,7 +37,7 @@ Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, 
 
 }  // namespace
 
-// The kernel computes the gradient in the same pass as the loss.
+// Computes loss and gradient in one pass of the kernel.
 Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
                              const LogisticMixtureOptions& options) {
   check_defined("logistic_mixture_loss", "parameters", parameters, "targets", targets);

@@ -10,7 +10,7 @@ namespace tapeformer {
 
 struct LogisticMixtureOptions {
   int64_t levels = 256;  // targets are 0 … levels - 1, mapped to [-1, 1]
-  Tensor row_mask = {};  // (rows,) uint8, 1 for the rows of the mean; undefined: all rows
+  Tensor row_mask = {};  // (rows,) uint8, 1 for rows that the mean includes; undefined: all rows
 };
 
 // Returns the mean negative log-likelihood in nats over the rows selected by row_mask, or 0 if there are

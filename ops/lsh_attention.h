@@ -58,16 +58,16 @@ LshOptions lsh_preset(const std::string& name);
 // Returns the number of buckets at a length, or 1 if no hashing is needed. Throws ShapeError.
 int64_t lsh_bucket_count(const LshOptions& options, int64_t length);
 
-// q (batch, length, heads, dim), float32 or float64, on CUDA also bfloat16; result (batch, heads, rounds,
-// length) int32 in [0, lsh_bucket_count(length of the sequence)]. The upper end is the bucket of masked
-// positions. The lowest bucket wins a tie. Not recorded: buckets have no gradient. The rotations of round r
-// do not depend on the number of rounds. Throws ShapeError for odd or too many buckets, no rounds, and
-// mismatched shapes.
+// Returns the buckets of q (batch, length, heads, dim), float32, float64 or bfloat16; result (batch, heads,
+// rounds, length) int32 in [0, lsh_bucket_count(length of the sequence)]. The upper end is the bucket of
+// masked positions. The lowest bucket wins a tie. Not recorded: buckets have no gradient. The rotations of
+// round r do not depend on the number of rounds. Throws ShapeError for odd or too many buckets, no rounds,
+// and mismatched shapes.
 Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStream& stream);
 
-// q (batch, length, heads, dim), v (batch, length, heads, value_dim), both float32 or float64, on CUDA also
-// bfloat16, and the buckets of lsh_buckets with the same options; result (batch, length, heads, value_dim),
-// contiguous.
+// Returns LSH attention of q (batch, length, heads, dim) and v (batch, length, heads, value_dim), both
+// float32, float64 or bfloat16, and the buckets of lsh_buckets with the same options; result (batch, length,
+// heads, value_dim), contiguous.
 //
 // Positions are sorted by (bucket, position) in each round. A query attends to its own position only if it
 // attends to no other position: in all rounds with Combine::logsumexp, in this round with Combine::mean. Keys

@@ -18,11 +18,11 @@ struct LstmWeights {
   Tensor bias_ih, bias_hh;  // (4 hidden,)
 };
 
-// x (batch, frames, in) floating; lengths (batch,) int64 in [0, frames], or undefined for all frames.
-// `directions` has one entry, or two: forward and reverse. Result (batch, frames, directions * hidden), with
-// the features of the forward direction first. The reverse direction starts at the last frame of each
-// sequence. Frames beyond a length are not read. Their result and gradient are zero, as for PyTorch's packed
-// sequences.
+// Runs an LSTM on x (batch, frames, in) floating; lengths (batch,) int64 in [0, frames], or undefined for all
+// frames. `directions` has one entry, or two: forward and reverse. Result (batch, frames, directions *
+// hidden), with the features of the forward direction first. The reverse direction starts at the last frame
+// of each sequence. Frames beyond a length are not read. Their result and gradient are zero, as for PyTorch's
+// packed sequences.
 //
 // Only frames within the lengths cost time. backward() keeps x, the result and 5 * hidden numbers per frame
 // and direction. Results do not depend on the number of threads if the matrix products do not. Throws

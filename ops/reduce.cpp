@@ -12,8 +12,8 @@ namespace {
 // A tensor as (outer, size, inner), where `size` is the reduced dimension.
 struct Split {
   int64_t outer = 1, size = 1, inner = 1;
-  Shape kept;     // with size 1 in the dimension
-  Shape dropped;  // without the dimension
+  Shape kept;     // shape with size 1 in the reduced dimension
+  Shape dropped;  // shape without the reduced dimension
 };
 
 Split split_at(const Shape& shape, int dim) {

@@ -5,7 +5,8 @@
 
 namespace tapeformer {
 
-// x (…, classes); result of the same shape. A row of -inf gives zeros in softmax and -inf in log_softmax.
+// Return the softmax of x (…, classes), or its logarithm, in the same shape. A row of -inf gives zeros in
+// softmax and -inf in log_softmax.
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
 // Returns log(sum(exp(x))) over the last dimension. The result lacks this dimension.

@@ -41,8 +41,8 @@ void check_dropout(double p) {
   check(p >= 0 && p < 1, kOp, "dropout must be in [0, 1), not ", p);
 }
 
-// Returns the mask to add to the scores: 0 if a query attends to a key, otherwise -inf. (batch or 1, 1,
-// query_length, key_length)
+// Returns the mask (batch or 1, 1, query_length, key_length) to add to the scores: 0 if a query attends to a
+// key, otherwise -inf.
 Tensor additive_mask(const Tensor& key_lengths, bool causal, const Tensor& q, const Tensor& k) {
   const int64_t batch = key_lengths.defined() ? q.size(0) : 1, queries = q.size(1), keys = k.size(1);
   const Tensor mask = Tensor::zeros({batch, 1, queries, keys}, DType::float64);

@@ -15,17 +15,17 @@ struct SoftmaxAttentionOptions {
   RandomStream dropout_stream = {};  // index ((batch heads + head) query_length + i) key_length + j
 };
 
-// q (batch, query_length, heads, dim), k (batch, key_length, heads, dim), v (batch, key_length, heads,
-// value_dim), all float32 or float64, on CUDA also bfloat16; result (batch, query_length, heads, value_dim),
-// contiguous. Inputs are read through their strides and are copied only if the last dimension is not
-// contiguous. The result of a query without visible keys is 0. The op processes blocks with an online softmax
-// (Dao et al. 2022, "FlashAttention"), so memory is linear in the lengths; backward() recomputes the scores.
-// Throws ShapeError.
+// Returns softmax attention of q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and v
+// (batch, key_length, heads, value_dim), all float32, float64 or bfloat16; result (batch, query_length,
+// heads, value_dim), contiguous. Inputs are read through their strides and are copied only if the last
+// dimension is not contiguous. The result of a query without visible keys is 0. The op processes blocks with
+// an online softmax (Dao et al. 2022, "FlashAttention"), so memory is linear in the lengths; backward()
+// recomputes the scores. Throws ShapeError.
 Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const SoftmaxAttentionOptions& options = {});
 
-// Same as softmax_attention(), composed of differentiable ops and with all scores in memory. Serves as the
-// reference in tests and as the baseline of "Transformers are RNNs".
+// Computes softmax_attention() by a composition of differentiable ops, with all scores in memory. Serves as
+// the reference in tests and as the baseline of "Transformers are RNNs".
 Tensor plain_softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                const SoftmaxAttentionOptions& options = {});
 

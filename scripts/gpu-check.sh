@@ -83,8 +83,8 @@ part_sanitizer() {
   done
 }
 
-# Prints step, loss on the CPU and loss on the device. Fails if losses differ by more than a factor of 1e-3 or if a step is
-# missing.
+# Prints step, loss on the CPU and loss on the device. Fails if the relative difference of two losses exceeds 1e-3 or if
+# a step is missing.
 # shellcheck disable=SC2317  # called by section
 agree() {
   local place

@@ -15,7 +15,7 @@ step "Packages"
 scripts/install-packages.sh
 
 step "Build"
-# Without CUDA, because its kernels would take longer to compile than the training takes.
+# Builds without CUDA, because compiling the kernels takes longer than the training.
 cmake -S . -B build/quickstart -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_TESTS=OFF -DTAPEFORMER_CUDA=OFF \
   -DCMAKE_UNITY_BUILD=ON
 cmake --build build/quickstart --parallel "$(nproc)"

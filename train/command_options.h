@@ -13,9 +13,9 @@ namespace tapeformer {
 // Values from the command line that override a config.
 struct ConfigOverrides {
   std::vector<std::string> sets = {};  // "table.key=value"
-  std::string device = {};             // run.device, unless empty
-  int64_t threads = 0;                 // run.threads, unless 0
-  std::optional<int64_t> seed = {};    // run.seed
+  std::string device = {};             // overrides run.device, unless empty
+  int64_t threads = 0;                 // overrides run.threads, unless 0
+  std::optional<int64_t> seed = {};    // overrides run.seed
 
   // Replaces run.threads and run.seed. The other values must be passed to load_config.
   void apply(Config& config) const;

@@ -25,7 +25,8 @@ StepRule radam_rule(const OptimizerConfig& config, double lr, double t) {
   return rule;
 }
 
-// `decoupled`: AdamW's weight decay of the weights, instead of L2 weight decay in the gradient.
+// Returns the rule of Adam, or of AdamW if `decoupled` is true: weight decay of the weights instead of L2
+// weight decay in the gradient.
 StepRule adam_rule(const OptimizerConfig& config, double lr, double t, bool decoupled) {
   const double beta1 = config.betas[0], beta2 = config.betas[1];
   StepRule rule{.momentum = beta1, .gain = 1 - beta1, .beta2 = beta2, .eps = config.eps, .adaptive = true};

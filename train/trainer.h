@@ -35,7 +35,7 @@ struct TrainResult {
   int64_t step = 0;
   int64_t total_steps = 0;
   std::optional<TaskEvaluation> evaluation;  // last evaluation
-  double best_loss = 0;                      // lowest criterion of an evaluation
+  double best_loss = 0;                      // lowest criterion of all evaluations
   double seconds = 0;            // training time of the run including earlier processes, without evaluations
   double seconds_per_epoch = 0;  // time of the last complete epoch, if the task reports epochs
   int stop_signal = 0;           // signal that stopped the run, or 0

@@ -1,7 +1,9 @@
 // Conversions of rows between float and BFloat16.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/dtype.h"
 
@@ -12,5 +14,16 @@ void widen(const BFloat16* source, int64_t count, float* target);
 
 // Converts `count` elements to BFloat16. Equals the constructor of BFloat16 for each element.
 void narrow(const float* source, int64_t count, BFloat16* target);
+
+// Copies `count` elements and converts the type, which is the same or changes between float and BFloat16.
+template <class From, class To>
+void convert_row(const From* source, int64_t count, To* target) {
+  if constexpr (std::is_same_v<From, To>)
+    std::copy_n(source, count, target);
+  else if constexpr (std::is_same_v<From, BFloat16>)
+    widen(source, count, target);
+  else
+    narrow(source, count, target);
+}
 
 }  // namespace tapeformer::cpu

@@ -43,7 +43,8 @@ namespace detail {
 // The bits of a vector of BFloat16.
 typedef uint16_t HalfVector [[gnu::vector_size(kVectorBytes / 2)]];
 
-// The intrinsics convert all lanes at once; GCC 12 splits __builtin_convertvector into halves.
+// Converts 16-bit lanes to 32-bit lanes. The intrinsics convert all lanes at once; GCC 12 splits
+// __builtin_convertvector into halves.
 template <class Bits>
 [[gnu::always_inline]] inline Vector<uint32_t> convert_lanes(Bits bits) {
 #if defined(__AVX512F__)

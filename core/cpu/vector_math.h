@@ -77,7 +77,7 @@ template <class V>
 template <class V>
 [[gnu::always_inline]] inline V exp(V x) {
   const auto [r, square_term, n] = reduce_exponent(x);
-  const Integer<V> half = n >> 1;  // in two steps, because 2^n itself may overflow
+  const Integer<V> half = n >> 1;  // 2^n is applied in two factors, because it may overflow
   return (1.0f + (r + square_term)) * power_of_two<V>(half) * power_of_two<V>(n - half);
 }
 
@@ -222,7 +222,7 @@ inline double erf(double x) {
 
 namespace tapeformer {
 
-// The functions above as the Math parameter of function objects that both backends share.
+// The functions above as static members, for the Math parameter of function objects that both backends share.
 struct VectorMath {
   template <class T>
   [[gnu::always_inline]] static T exp(T x) {

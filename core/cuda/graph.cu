@@ -11,7 +11,7 @@ __global__ void advance_kernel(int64_t* step_offset, int64_t steps) {
 }
 
 // Captures the launches of the stream. If the recorded work throws, the destructor ends the capture and
-// returns the blocks that the work allocated to the cache.
+// returns all blocks of the work to the cache.
 class Capture {
  public:
   explicit Capture(CachingAllocator& memory) : memory_(memory), stream_(context().stream) {

@@ -3,7 +3,7 @@
 //
 // The recorded work must launch the same kernels on the same memory every time. It may allocate and release
 // memory. Waiting for the device, copying between host and device and measuring time throw DeviceError with
-// the name of the op. Inputs of a step, such as a batch, lie in memory that the caller fills between
+// the name of the op. Inputs of a step, such as a batch, are in memory that the caller fills between
 // launches.
 #pragma once
 

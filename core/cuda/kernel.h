@@ -9,8 +9,8 @@
 #include "core/dropout.h"
 #include "core/scratch.h"
 
-// The explicit instantiations of a file for float and for double. If nvcc compiles a file separately for each
-// type (cmake/TapeformerCuda.cmake), a macro selects the type.
+// Macros for the explicit instantiations of a file for float and for double. If nvcc compiles a file
+// separately for each type (cmake/TapeformerCuda.cmake), a macro selects the type.
 #ifdef TAPEFORMER_ONLY_DOUBLE
 #define TAPEFORMER_FLOAT(...)
 #else
@@ -27,7 +27,8 @@ namespace tapeformer::cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFF;
 
-// for (int64_t i = first_element(); i < n; i += element_stride())
+// Return the start and the step of a loop over n elements, which the threads of a launch share:
+//   for (int64_t i = first_element(); i < n; i += element_stride())
 __device__ inline int64_t first_element() {
   return int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
 }

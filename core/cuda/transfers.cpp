@@ -17,7 +17,7 @@
 
 namespace tapeformer::cuda {
 
-// Pinned memory, and the event that follows the last copy from or to it. Never destroyed.
+// Pinned memory, and the event that is recorded after its last copy. Never destroyed.
 struct Slot {
   int device;
   std::unique_ptr<PinnedBuffer> memory;

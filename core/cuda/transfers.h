@@ -45,7 +45,7 @@ class EventTimer {
 
 // Waits until the device has finished all work.
 void synchronize(Device device);
-// Returns how often the host has waited for all work of a device.
+// Returns the number of times that the host has waited for all work of a device.
 int64_t host_waits();
 
 // Sets bytes of the current device to 0, in stream order.

@@ -29,7 +29,7 @@ constexpr size_t kStackBytes = 512 << 10;  // stack frames with a sanitizer are 
 constexpr size_t kStackBytes = 128 << 10;
 #endif
 
-// The sanitizer tracks one stack per thread, so each change of the stack is reported to it.
+// Report changes of the stack to the sanitizer, which tracks one stack per thread.
 void leave_stack([[maybe_unused]] void** kept, [[maybe_unused]] const void* bottom,
                  [[maybe_unused]] size_t bytes) {
 #ifdef __SANITIZE_ADDRESS__
@@ -54,7 +54,7 @@ class StackPool {
     const stack_context stack = free_.back();
     free_.pop_back();
 #ifdef __SANITIZE_ADDRESS__
-    // The last frames of a fiber never return, so the sanitizer still has their marks.
+    // The last stack frames of a fiber never return, so their memory is still poisoned.
     ASAN_UNPOISON_MEMORY_REGION(static_cast<char*>(stack.sp) - kStackBytes, kStackBytes);
 #endif
     return stack;
@@ -104,7 +104,7 @@ struct Fiber {
   bool done = false;
   const Barrier* waits_for = nullptr;
   uint64_t generation = 0;
-  void* kept = nullptr;  // saved by the sanitizer
+  void* kept = nullptr;  // saved state of the sanitizer
 
   bool ready() const { return !done && (!waits_for || waits_for->generation != generation); }
   const void* bottom() const { return static_cast<char*>(stack.sp) - stack.size; }
@@ -123,7 +123,7 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  // If `reversed` is true, threads run from the last to the first.
+  // Runs all threads of the block. If `reversed` is true, threads run from the last to the first.
   void run(bool reversed);
   void barrier();
   const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes);
@@ -252,8 +252,9 @@ const LaneValues& Block::exchange(uint32_t mask, const void* value, size_t bytes
   return values;
 }
 
-// Warp operations do not wait for lanes that have left the kernel. The emulation of __syncthreads waits for
-// all threads of the block and fails if one of them has left. CUDA leaves this case undefined.
+// Marks a thread as finished. Warp operations do not wait for lanes that have left the kernel. The emulation
+// of __syncthreads waits for all threads of the block and fails if one of them has left. CUDA leaves this
+// case undefined.
 void Block::finish_thread(int thread) {
   ++finished_;
   Warp& warp = warps_[static_cast<size_t>(thread / 32)];

@@ -35,7 +35,7 @@ inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, size_t) {
 }
 const char* cublasGetStatusString(cublasStatus_t status);
 
-// Column-major: c (m, n) = alpha op(a) op(b) + beta c. Sums are computed in two parts. The first
+// Computes c (m, n) = alpha op(a) op(b) + beta c, column-major. Sums are computed in two parts. The first
 // part is rounded to the type of c if the math mode of the handle allows it.
 cublasStatus_t cublasGemmStridedBatchedEx_64(
     cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,

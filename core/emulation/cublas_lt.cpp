@@ -19,7 +19,7 @@ bool is_factor(const EmulatedLayout& layout) {
   return layout.type == CUDA_R_32F || layout.type == CUDA_R_16BF;
 }
 
-// d: the product in float32. bias and layout_d may be bfloat16.
+// Applies the epilogue to d, the product in float32. The bias and the layout of the result may be bfloat16.
 void run_epilogue(const EmulatedMatmul& matmul, const void* b, const EmulatedLayout& layout_b, float* d,
                   const EmulatedLayout& layout_d, int64_t k) {
   const EmulatedLayout of_bias{layout_d.type, layout_d.rows, 1, layout_d.rows};

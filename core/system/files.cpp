@@ -16,7 +16,7 @@ namespace tapeformer {
 namespace {
 
 constexpr size_t kLargestTransfer = size_t{1} << 30;  // Linux moves at most 2 GiB per call
-constexpr mode_t kMode = 0666;                        // less the umask
+constexpr mode_t kMode = 0666;                        // reduced by the umask
 constexpr std::string_view kTemporaryMark = ".tmp-";
 constexpr size_t kTemporaryDigits = 16, kLongestStem = 200;
 

@@ -24,10 +24,10 @@ class FileError : public std::runtime_error {
   int reason_;
 };
 
-// An open file descriptor, closed with its owner.
+// Owner of an open file descriptor, which the destructor closes.
 class File {
  public:
-  // Flags as for open(2); O_CLOEXEC is added. Throws FileError.
+  // Opens a file with the flags of open(2) and O_CLOEXEC. Throws FileError.
   File(const std::string& path, int flags);
   // Takes ownership of an open descriptor. `path` names the file in errors.
   File(int descriptor, std::string path) : path_(std::move(path)), descriptor_(descriptor) {}
@@ -63,8 +63,8 @@ bool is_temporary_name(std::string_view name);
 // Makes renames and new entries in a folder durable.
 void sync_folder(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
-// Replaces a file atomically: readers see the old or the new content. A failure leaves no other file behind.
-// If the path is a symbolic link, replaces its target. If the path is a device or a pipe, writes to it.
+// Replaces a file atomically: readers see the old or the new content. A failure leaves no temporary file. If
+// the path is a symbolic link, replaces its target. If the path is a device or a pipe, writes to it.
 void replace_file(const std::string& path, std::string_view text);
 
 // An exclusive lock on a folder. The system releases it when the process ends.

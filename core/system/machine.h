@@ -27,7 +27,7 @@ BlasInfo blas_info();
 struct MachineInfo {
   std::string processor;                     // model name; empty if the system does not report it
   int processors = 0;                        // number of processors available to this process
-  std::string instruction_set;               // extensions in BuildInfo that the processor supports
+  std::string instruction_set;               // extensions of the compiled code that the processor supports
   int64_t memory = 0, available_memory = 0;  // bytes
 };
 MachineInfo machine_info();

@@ -90,8 +90,8 @@ int64_t bytes_in_header(const Bytes& bytes) {
   return 0;
 }
 
-// Returns whether the file ends with a page that is marked as the last page. Decoders do not report that it
-// is missing.
+// Returns whether the file ends with a page that is marked as the last page. Decoders do not report a missing
+// last page.
 bool ogg_ends(const std::filesystem::path& path) {
   const File file(path.string(), O_RDONLY);
   Bytes bytes(std::min(file.size(), kMaxOggPageBytes));
@@ -152,8 +152,8 @@ void check_format(const std::string& name, const SF_INFO& info) {
         concat_text(name, ": expected 1 to ", kMaxFileChannels, " channels, found ", info.channels));
 }
 
-// Opens a recording and fills `info`. If the header has no number of samples, counts the samples up to the
-// end that the options need.
+// Opens a recording and fills `info`. If the header does not contain the number of samples, counts the
+// samples up to the end of the range in `options`.
 Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOptions& options) {
   require_regular_file(path);
   const Bytes header = first_bytes(path);

@@ -21,7 +21,7 @@ namespace tapeformer {
 struct AudioInfo {
   int64_t rate = 0;  // samples per second
   int64_t channels = 0;
-  int64_t samples = 0;  // per channel
+  int64_t samples = 0;  // number of samples per channel
 };
 
 struct Audio {

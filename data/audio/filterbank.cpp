@@ -23,7 +23,7 @@ double mel(double hz) {
   return 1127 * std::log1p(hz / 700);
 }
 
-// A triangular filter over the power spectrum, with weights for the lines [first, first + weights.size()).
+// A triangular filter over the power spectrum, with weights for the FFT bins [first, first + weights.size()).
 struct Triangle {
   int64_t first = 0;
   std::vector<float> weights;
@@ -41,7 +41,7 @@ std::vector<Triangle> mel_triangles(const FilterbankOptions& options, int64_t pa
   for (size_t bin = 0; bin < triangles.size(); ++bin) {
     const double left = low + static_cast<double>(bin) * step, center = left + step, right = center + step;
     Triangle& triangle = triangles[bin];
-    for (int64_t k = 0; k < padded / 2; ++k) {  // the line at half the rate belongs to no filter
+    for (int64_t k = 0; k < padded / 2; ++k) {  // the FFT bin at half the rate belongs to no filter
       const double at = mel(width * static_cast<double>(k));
       if (at <= left || at >= right) continue;
       if (triangle.weights.empty()) triangle.first = k;
@@ -69,7 +69,7 @@ void check_options(const FilterbankOptions& options) {
           options.preemphasis);
 }
 
-// Returns whether every filter contains a line of the spectrum.
+// Returns whether every filter covers at least one FFT bin.
 bool all_filled(const FilterbankOptions& options, int64_t padded, int64_t bins) {
   const double low = mel(options.low_hz),
                step = (mel(high_edge(options)) - low) / static_cast<double>(bins + 1);
@@ -83,7 +83,7 @@ bool all_filled(const FilterbankOptions& options, int64_t padded, int64_t bins) 
   return true;
 }
 
-// Throws ConfigError if a filter contains no line of the spectrum, because its output would be constant.
+// Throws ConfigError if a filter covers no FFT bin, because its output would be constant.
 void check_bins(const FilterbankOptions& options, int64_t padded) {
   if (all_filled(options, padded, options.bins)) return;
   int64_t max_bins = std::min(options.bins - 1, padded);
@@ -289,7 +289,7 @@ Tensor FilterbankStream::compute_until(int64_t end) {
   const Tensor result =
       filterbank_.compute_frames({buffer_.data(), first_, samples()}, next_, std::max(next_, end), noise_);
   next_ = std::max(next_, end);
-  // Keeps the samples that frames at the end of the signal mirror.
+  // Keeps two frames of samples, because the last frames may mirror them at the end of the signal.
   const int64_t kept =
       std::min(filterbank_.first_sample(next_), samples() - 2 * filterbank_.options().frame_length());
   if (const int64_t drop = std::max<int64_t>(0, kept - first_); drop > 0) {

@@ -18,13 +18,13 @@ struct FilterbankOptions {
   int64_t rate = 16000;  // samples per second
   double frame_ms = 25;  // length of a frame
   double shift_ms = 10;  // distance between the starts of frames
-  int64_t bins = 40;     // mel triangles
+  int64_t bins = 40;     // number of mel filters
   double low_hz = 20;    // lower edge of the first triangle
   double high_hz = 0;    // upper edge of the last triangle; 0 or negative: added to half the rate
   double preemphasis = 0.97;
   double dither = 0;  // standard deviation of noise, in units of 16-bit samples
-  // true: frames lie inside the signal. false: the centres of frames do, and the signal is mirrored at its
-  // ends.
+  // true: frames lie inside the signal. false: the centres of frames lie inside the signal, which is mirrored
+  // at its ends.
   bool snip_edges = true;
   bool energy = false;  // adds the log energy of the raw frame before the bins
 
@@ -73,7 +73,7 @@ class FilterbankStream {
   // The filterbank must outlive the stream.
   explicit FilterbankStream(const Filterbank& filterbank, const RandomStream& noise = {});
 
-  // Appends samples and returns the frames that they complete, (frames, dims), often none.
+  // Appends samples and returns the frames that they complete, (frames, dims). The result may be empty.
   Tensor push(std::span<const float> samples);
   // Returns the remaining frames after the last samples.
   Tensor finish();

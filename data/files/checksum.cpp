@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kPartBytes = size_t{1} << 20;  // one read of a thread; fits its cache
+constexpr size_t kPartBytes = size_t{1} << 20;  // size of one read; fits in the cache of a core
 
 }  // namespace
 

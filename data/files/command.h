@@ -15,7 +15,8 @@ namespace tapeformer {
 
 struct CommandLimits {
   double seconds = 300;
-  int64_t bytes = int64_t{1} << 30;  // more than four hours of recording at 16 kHz
+  // Maximum size of the output. Nine hours of 16-bit audio at 16 kHz are smaller.
+  int64_t bytes = int64_t{1} << 30;
 };
 
 // Owner of a file descriptor.

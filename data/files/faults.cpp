@@ -42,7 +42,7 @@ Faults shown_faults(const Faults& faults, const FaultLimits& limits) {
     if (++counts[place->second] <= limits.per_kind) kinds[place->second].push_back(fault);
   }
   Faults shown;
-  int64_t covered = 0;  // faults of the shown kinds
+  int64_t covered = 0;  // number of faults of the shown kinds
   for (size_t kind = 0; kind < kinds.size(); ++kind) {
     if (static_cast<int64_t>(shown.size()) >= limits.total) break;
     shown.insert(shown.end(), kinds[kind].begin(), kinds[kind].end());

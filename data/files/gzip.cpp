@@ -86,7 +86,7 @@ class UnpackedFile::Reader {
     return made;
   }
 
-  // A gzip file may consist of several concatenated streams.
+  // Handles the end of a stream. A gzip file may consist of several concatenated streams.
   void finish_member() {
     fill();
     ended_ = stream_.avail_in == 0;

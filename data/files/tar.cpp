@@ -32,7 +32,7 @@ int64_t number_field(const Block& block, const Field& field) {
     if (c == ' ' && !any) continue;
     if (c == ' ') break;
     if (c < '0' || c > '7') return -1;
-    number = 8 * number + (c - '0');  // at most 12 digits
+    number = 8 * number + (c - '0');  // cannot overflow, because the field has at most 12 digits
     any = true;
   }
   return any ? number : -1;

@@ -94,7 +94,7 @@ std::string lower_case(std::string text) {
 std::string lower_case_utf8(const std::string& text) {
   const bool ascii = std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; });
   if (ascii || find_invalid_utf8(text) != std::string::npos) return lower_case(text);
-  // Created once and never freed, because several threads may use it.
+  // The locale is created once and never freed, because several threads may use it.
   static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   if (!locale) return lower_case(text);
   std::string lower;

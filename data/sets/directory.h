@@ -34,7 +34,7 @@ std::vector<std::filesystem::path> candidate_folders(const KnownSet& set, const 
 // returns the first candidate that is a folder.
 std::optional<std::filesystem::path> locate_set(const KnownSet& set, const std::string& data_dir);
 
-// Returns the same folder. Throws MissingSetError if there is none.
+// Returns the folder from locate_set(). Throws MissingSetError if there is none.
 std::filesystem::path require_set(const KnownSet& set, const std::string& data_dir);
 
 // Returns the folder that contains the files of the data set: `folder`, or its subfolder an4 if the archive

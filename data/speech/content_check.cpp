@@ -61,7 +61,7 @@ int64_t ContentCheck::check_recording(const Utterance& utterance) {
   const std::string name = utterance.path.string();
   FilterbankOptions& bank = checks_.features.filterbank;
   if (utterance.source == SpeechSource::audio) {
-    // If the header does not contain the length, the samples are counted as far as they are needed.
+    // Limits the number of samples that are counted if the header does not contain the length.
     const double max_seconds = utterance.end          ? *utterance.end + 1
                                : utterance.begin == 0 ? checks_.features.max_seconds
                                                       : 0;

@@ -107,7 +107,7 @@ PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownW
 
 namespace {
 
-// Returns the utterance of a line of the list of ids and the line "<s> WORDS </s> (id)" of the transcripts.
+// Returns the utterance for a line of the list of ids and its transcript, the line "<s> WORDS </s> (id)".
 Utterance an4_utterance(const fs::path& folder, const TextLine& id, const TextLine& text) {
   const fs::path name = id.text;
   Utterance utterance;

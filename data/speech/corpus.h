@@ -27,7 +27,7 @@ struct Utterance {
   SpeechSource source = SpeechSource::audio;
   std::filesystem::path path;
   std::string command;        // shell command that prints the recording; replaces `path` if not empty
-  double begin = 0;           // first second of the recording
+  double begin = 0;           // start in seconds
   std::optional<double> end;  // end in seconds; std::nullopt: end of the recording
   int64_t offset = 0;         // byte offset of the matrix in an archive
   Words words;                // transcript, if the corpus contains words

@@ -115,9 +115,9 @@ class SpeechDataset {
 };
 
 struct BatchPlanOptions {
-  // Maximum number of frames of a batch with padding. Longer utterances form single batches.
+  // Maximum number of frames of a batch, including padding. A longer utterance forms a batch alone.
   int64_t max_frames = 20000;
-  int64_t max_batch = 0;  // maximum utterances of a batch; 0: no limit
+  int64_t max_batch = 0;  // maximum number of utterances in a batch; 0: no limit
   bool shuffle = true;    // random order by seed and epoch; false: increasing length
   uint64_t seed = 0;
 };

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kMagic[] = "tapeformer features 3\n";  // version of layout and arithmetic
+constexpr char kMagic[] = "tapeformer features 3\n";  // 3: version of the file format and of the features
 constexpr double kOvershoot = 0.1;                    // seconds by which a segment may exceed its recording
 
 uint64_t hash(const std::string& text, uint64_t start) {  // FNV-1a
@@ -140,7 +140,7 @@ File create_unfinished(const std::string& path) {
 bool is_unfinished_cache(const std::string& name) {
   const size_t end = name.find(std::string(kSuffix) + ".");
   if (end == std::string::npos) return false;
-  return is_temporary_name(name) || name.ends_with(".tmp");  // .tmp: older versions
+  return is_temporary_name(name) || name.ends_with(".tmp");  // older versions used the ending .tmp
 }
 
 // Removes unfinished files that no process has open. Ignores folders without write permission.
@@ -154,7 +154,7 @@ void remove_leftovers(const fs::path& folder) {
       const File file(entry.path().string(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
       if (::flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0) fs::remove(entry.path(), ignored);
     } catch (const FileError&) {
-      // Another process removed it.
+      // Another process may have removed the file.
     }
   }
 }

@@ -52,9 +52,9 @@ int64_t find_not_finite(const Tensor& features);
 
 struct SpecAugmentOptions {
   int64_t frequency_masks = 2;
-  int64_t frequency_width = 27;  // maximum bins of a mask
+  int64_t frequency_width = 27;  // maximum number of bins in a mask
   int64_t time_masks = 2;
-  int64_t time_width = 100;  // maximum frames of a mask
+  int64_t time_width = 100;  // maximum number of frames in a mask
   double time_share = 1;     // maximum share of the utterance in a mask
   bool operator==(const SpecAugmentOptions&) const = default;
 };

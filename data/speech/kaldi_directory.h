@@ -26,7 +26,8 @@ Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_comm
 // true and the lists are consistent, also computes the features of all utterances.
 Faults kaldi_problems(const std::filesystem::path& folder, bool contents = true, bool allow_commands = false);
 
-// Returns the same faults. Several directories can share the check of the contents.
+// Returns all faults of the directory and its contents. Several directories can share `check_one`, which
+// compares their recordings.
 Faults kaldi_problems(const std::filesystem::path& folder, ContentCheck& check_one, bool allow_commands);
 
 // Moves the words to the phones, for directories whose text consists of phones.

@@ -13,8 +13,8 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Returns the phone without the stress of a vowel of CMUdict. Keeps digits of other alphabets, which are
-// phonemes of espeak-ng ("@2") or tones.
+// Returns whether the phone is a vowel of CMUdict with a digit for its stress. Digits in other alphabets are
+// part of a phoneme of espeak-ng ("@2") or a tone.
 bool is_stressed(const std::string& phone) {
   static constexpr std::array<const char*, 15> kVowels = {"AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER",
                                                           "EY", "IH", "IY", "OW", "OY", "UH", "UW"};

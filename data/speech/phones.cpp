@@ -9,7 +9,7 @@
 namespace tapeformer {
 namespace {
 
-// The 61 phones of TIMIT with their phones in the sets of 48 and 39.
+// A phone of the 61 TIMIT phones, and the phones to which it maps in the sets of 48 and of 39 phones.
 struct Folding {
   std::string_view phone, to48, to39;
 };

@@ -54,8 +54,8 @@ struct PrepareReport {
 };
 
 // Writes to options.out:
-// - train, valid and test: Kaldi data directories with wav.scp, text (words) and utt2spk. Existing ones are
-//   replaced.
+// - train, valid and test: Kaldi data directories with wav.scp, text (words) and utt2spk. Existing
+//   directories are replaced.
 // - lexicon.txt: the words of the texts with their phones.
 // - unknown-words.txt: lines "count word place" for the words that no lexicon contains, if there are any.
 //   Utterances with unknown words are left out.

@@ -12,10 +12,10 @@
 namespace tapeformer {
 
 // Converts phonemes of espeak-ng's American voice (parse_espeak_phonemes) to phones of CMUdict without
-// stress. Returns nullopt if a phoneme has no counterpart.
+// stress. Returns std::nullopt if a phoneme has no counterpart.
 std::optional<Words> arpabet_of_espeak(const Words& phonemes);
 
-// Returns the phones of the word according to espeak-ng, or nullopt if they cannot be converted.
+// Returns the phones of the word according to espeak-ng, or std::nullopt if they cannot be converted.
 std::optional<Words> propose_pronunciation(const std::string& word, const std::string& program = "espeak-ng");
 
 // Returns whether all phones of the lexicon are phones of CMUdict.

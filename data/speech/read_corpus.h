@@ -15,7 +15,7 @@ struct CorpusOptions {
 };
 
 // Reads a part of a corpus. `part` is the name of its folder if the data set has part folders, else "train"
-// or "test". If `faults` is given, readers of the other formats than Kaldi append faults to it instead of
+// or "test". If `faults` is given, readers of all formats except Kaldi append faults to it instead of
 // throwing. Throws ConfigError if the data set is not a corpus of speech or has no such part, and DataError
 // for faults.
 Corpus read_corpus(const KnownSet& set, const std::filesystem::path& folder, const std::string& part,

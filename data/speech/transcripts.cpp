@@ -19,7 +19,8 @@ constexpr std::array<const char*, 7> kTextNames = {
     "text", "sentence", "transcript", "transcription", "normalized_text", "words", "label"};
 constexpr std::array<const char*, 4> kSpeakerNames = {"speaker", "speaker_id", "client_id", "spk"};
 
-// Returns the fields of a line. With commas, a quoted field may contain commas, and "" for a quote.
+// Returns the fields of a line. If the separator is a comma, a quoted field may contain commas, and "" stands
+// for a quote.
 Words fields_of(const TextLine& line, char separator) {
   Words fields = {""};
   bool quoted = false;

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kLexiconLayout = "lexicon";  // a file
+constexpr std::string_view kLexiconLayout = "lexicon";  // layout of a single lexicon file
 
 // The phones of CMUdict, without stress.
 const std::set<std::string> kCmudictPhones = {"AA", "AE", "AH", "AO", "AW", "AY", "B",  "CH", "D",  "DH",
@@ -160,7 +160,7 @@ Faults speech_problems(const std::string& layout, const fs::path& path, const Sp
     else
       verify_set_contents(known_set(layout), path, checks, faults);
   });
-  // The parts of a corpus share files.
+  // The parts of a corpus share files, so the same fault may be reported for several parts.
   Faults once;
   std::set<std::string> seen;
   for (std::string& fault : faults)

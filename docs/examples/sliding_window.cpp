@@ -17,7 +17,7 @@ class SlidingWindow : public Attention {
  public:
   explicit SlidingWindow(int64_t window) : window_(window) {}
 
-  // q, k, v (batch, length, heads, dim)
+  // Returns the attention of q, k, v (batch, length, heads, dim).
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask&,
                  const ForwardContext&, const std::string&) const override {
     const auto heads_first = [](const Tensor& x) { return permute(x, {0, 2, 1, 3}); };

@@ -16,7 +16,7 @@ namespace tapeformer {
 // A capability of an attention kind: supported, or unsupported for a reason.
 class Capability {
  public:
-  Capability(bool supported = false)  // NOLINT(google-explicit-constructor): a list of flags reads better
+  Capability(bool supported = false)  // NOLINT(google-explicit-constructor): allows `.causal = true`
       : supported_(supported), reason_(supported ? "" : "the kind does not implement it") {}
 
   explicit operator bool() const { return supported_; }
@@ -40,9 +40,9 @@ inline Capability unsupported(std::string reason) {
 struct AttentionCapabilities {
   // Forms of attention.
   Capability causal = false;         // a query attends only to keys at its position and before
-  Capability length_masks = false;   // AttentionMask::key_lengths
+  Capability length_masks = false;   // supports AttentionMask::key_lengths
   Capability cross_lengths = false;  // non-causal attention with queries and keys of different lengths
-  Capability recurrent = false;      // make_state() and step()
+  Capability recurrent = false;      // implements make_state() and step()
   // Uses of the kind.
   Capability weight_dropout = false;  // dropout of attention weights in training
   Capability bfloat16 = false;        // bfloat16 inputs; without it, models pass float32 inputs
@@ -55,7 +55,8 @@ struct AttentionCapabilities {
 
 struct AttentionMask {
   bool causal = true;
-  Tensor key_lengths;  // (batch,) int64: keys at this position and after are masked; undefined: no key is
+  // (batch,) int64. Keys at positions from key_lengths[b] on are masked; undefined: no key is masked.
+  Tensor key_lengths;
 };
 
 // The recurrent state of a kind for a batch of sequences.

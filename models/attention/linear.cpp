@@ -83,7 +83,7 @@ AttentionKind linear_attention_kind() {
                 return std::make_unique<LinearKind>(feature_map(options.get<std::string>("feature_map")),
                                                     options.get<double>("eps"));
               },
-          // Per token, one update of a (dim, dim) state and one product with it.
+          // Each token updates a (dim, dim) state and multiplies one vector by it.
           .multiply_adds =
               [](const OptionValues&, const AttentionSize& size) {
                 const auto dim = static_cast<double>(size.dim);

@@ -134,7 +134,8 @@ struct EncoderLayer::OnTape {
   Tensor chunked_feedforward(const Tensor& x, DType result) const;
 };
 
-// The lambdas do not refer to this object, because backward() calls them after it is destroyed.
+// Computes the feed-forward branch in chunks. The lambdas do not refer to this object, because backward()
+// calls them after it is destroyed.
 Tensor EncoderLayer::OnTape::chunked_feedforward(const Tensor& x, DType result) const {
   const FeedForward& block = layer.feedforward;
   const auto mask_from = [&block, mask = hidden_mask(0)](int64_t row) {

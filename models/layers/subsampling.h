@@ -29,7 +29,7 @@ class Subsampling final : public Module {
   // Throws OptionError if the factor is not 1, 2 or 4.
   explicit Subsampling(const SubsamplingOptions& options);
 
-  // x (batch, frames, features); frame_lengths (batch,) int64 on the CPU. Result (batch, steps,
+  // Maps x (batch, frames, features) with frame_lengths (batch,) int64 on the CPU to (batch, steps,
   // output_width). Drops the last frames if they do not fill a step.
   Tensor forward(const Tensor& x, const Tensor& frame_lengths) const;
   // Returns the number of steps of each utterance, (batch,) int64. Throws ShapeError for invalid lengths.

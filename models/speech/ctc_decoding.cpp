@@ -18,7 +18,7 @@ double log_add(double a, double b) {
   return largest == kImpossible ? kImpossible : largest + std::log1p(std::exp(smallest - largest));
 }
 
-// Returns the lengths as int64 on the CPU.
+// Checks the arguments and returns the lengths as int64 on the CPU.
 Tensor check_inputs(const char* op, const Tensor& logits, const Tensor& lengths, int64_t blank) {
   check(logits.rank() == 3 && is_floating(logits.dtype()), op,
         "logits must be floating (batch, frames, classes), not ", logits.shape());
@@ -39,10 +39,11 @@ void check_logits(const char* op, const double* row, int64_t classes, int64_t se
                                     " are not finite numbers"));
 }
 
-// Log-probabilities of a prefix: of its paths that end in the blank and in a label.
+// Log-probabilities of the paths of a prefix, summed separately over paths that end in the blank and paths
+// that end in a label.
 struct Score {
   double in_blank = kImpossible, in_label = kImpossible;
-  double language = 0;  // bigrams and bonuses
+  double language = 0;  // weighted bigrams plus label bonuses of the prefix
   double acoustic() const { return log_add(in_blank, in_label); }
   double total() const { return acoustic() + language; }
 };

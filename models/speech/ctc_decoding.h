@@ -24,7 +24,7 @@ struct CtcBeamOptions {
   // Log-probability of a label (column) after another label (row), (classes, classes) float64. Row `blank` is
   // for the first label. Undefined: no bigram.
   Tensor bigram = {};
-  double bigram_weight = 1;  // factor of the bigram
+  double bigram_weight = 1;  // weight of the log-probabilities of the bigram
   double label_bonus = 0;    // added for every label; compensates the preference of bigrams for short results
 };
 

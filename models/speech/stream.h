@@ -15,8 +15,8 @@ class SpeechStream {
   explicit SpeechStream(const SpeechModel& model, int64_t batch = 1, int64_t capacity = 0);
 
   // Takes one frame of every utterance, (batch, features) of the model's dtype. Returns true if the frame
-  // completes a step of the encoder. If the model subsamples, only every second or fourth frame does.
-  // Allocates no memory. A state of constant size takes any number of frames. Accuracy drops after the
+  // completes a step of the encoder. If the model subsamples, only every second or fourth frame completes a
+  // step. Allocates no memory. A state of constant size takes any number of frames. Accuracy drops after the
   // positions seen in training; StreamDecoder (models/speech/stream_decoder.h) avoids this. Throws ShapeError
   // if the shape does not match or if the frame exceeds the capacity.
   bool push(const Tensor& frame);

@@ -92,7 +92,7 @@ class StreamDecoder {
   int64_t context_;  // frames that both lanes take
   EnergyTracker tracker_;
   std::unique_ptr<Lane> active_, next_;
-  bool overlaps_ = false;            // next_ takes frames, too
+  bool overlaps_ = false;            // next_ also takes frames
   bool pauses_ = false;              // waiting for the energy to rise after a pause
   Tensor previous_;                  // the previous frame
   int64_t repeated_ = kSpeechBlank;  // label that is suppressed if the new lane emits it again

@@ -145,11 +145,13 @@ class Utterance {
     return largest;
   }
 
-  // Computes posterior_[s] = alpha + beta of a frame, and row = beta + emission - shift. beta_t(s) is the
-  // log-probability of all path suffixes that leave state s at frame t.
+  // Maxima over the states of a frame.
   struct Largest {
     T beta, posterior;
   };
+  // Computes posterior_[s] = alpha + beta of a frame, and row = beta + emission - shift. beta_t(s) is the
+  // log-probability of all path suffixes that leave state s at frame t. Returns the maxima of row and
+  // posterior_.
   Largest backward_step(const T* after, const T* alpha, T* row, CtcSpan span, T shift) {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();
@@ -168,7 +170,7 @@ class Utterance {
   }
 
   void backward(const T* logits, const T* alpha, T scale, T* gradient) {
-    // The frame after the last frame: each path ends in one of the last two states.
+    // `after` holds beta after the last frame: each path ends in one of the last two states.
     T* after = beta_.data() + kMargin;
     T* row = after + row_;
     std::fill_n(beta_.data(), 2 * row_, T(kImpossible));

@@ -84,7 +84,8 @@ struct TokenRows {
 // number of remaining elements is a constant.
 template <class T, class F>
 [[gnu::always_inline]] inline void for_each_vector(TokenRows<T> rows, int64_t count, F f) {
-  constexpr int64_t kWhole = kLanes<std::remove_const_t<T>>, kPair = kPanel<std::remove_const_t<T>>;
+  using S = std::remove_const_t<T>;
+  constexpr int64_t kWhole = kLanes<S>, kPair = kPanel<Compute<S>>;
   for (int64_t t = 0; t < count; ++t)
     for (int64_t head = 0; head < rows.heads; ++head) {
       T* row = rows.row(t, head);
@@ -105,27 +106,27 @@ template <class T, class F>
 
 // Computes panels = phi(x), padded with zeros to whole vectors. The panels of a head have panel_size(dim)
 // elements.
-template <class T>
-void map_features(FeatureMap map, TokenRows<const T> x, int64_t count, T* panels) {
+template <class S, class T>
+void map_features(FeatureMap map, TokenRows<const S> x, int64_t count, T* panels) {
   const int64_t size = panel_size<T>(x.dim);
   visit_feature_map(map, [=](auto phi) {
     for_each_vector(
         x, count,
-        [=](const T* row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
+        [=](const S* row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
           store(panels + head * size + at, keep_some<T>(phi.value(load_some(row, left)), left));
         });
   });
 }
 
 // Computes gx = g phi'(x). `features` holds phi(x), and g the gradient of phi(x), both in panels.
-template <class T>
-void features_backward(FeatureMap map, const T* features, const T* g, int64_t count, TokenRows<T> gx) {
+template <class S, class T>
+void features_backward(FeatureMap map, const T* features, const T* g, int64_t count, TokenRows<S> gx) {
   const int64_t size = panel_size<T>(gx.dim);
   visit_feature_map(map, [=](auto phi) {
     for_each_vector(
         gx,
-        count, [=](T * row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
-          store_some<T>(row, load(g + head * size + at) * phi.derivative(load(features + head * size + at)),
+        count, [=](S * row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
+          store_some<S>(row, load(g + head * size + at) * phi.derivative(load(features + head * size + at)),
                         left);
         });
   });

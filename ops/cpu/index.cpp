@@ -41,7 +41,7 @@ void gather_rows(Backend, const T* table, int64_t, const int64_t* index, T* y, i
                });
 }
 
-// Each thread handles some columns, so repeated rows add up in a fixed order without atomics.
+// Divides the columns among the threads, so repeated rows are added in a fixed order without atomics.
 template <class T>
 void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table, int64_t, int64_t count,
                       int64_t dim) {

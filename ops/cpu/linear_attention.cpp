@@ -43,11 +43,15 @@ struct PerHead {
 //   key_value   phi(k) v^T; for the gradient of v, phi(q) dn^T
 //   value_key   v phi(k)^T, and z, for the gradient of q
 //   dn_query    dn phi(q)^T, and the sum of dd phi(q), for the gradient of k
-template <class T>
+// S is the type of the tensors; all sums have its compute type T.
+template <class S>
 class HeadGroup {
+  using T = Compute<S>;
+  static constexpr bool kRounds = !std::is_same_v<S, T>;  // tensors have fewer digits than sums
+
  public:
-  HeadGroup(const LinearAttentionShape& shape, int64_t group, AttentionRows<const T> q,
-            AttentionRows<const T> k, AttentionRows<const T> v)
+  HeadGroup(const LinearAttentionShape& shape, int64_t group, AttentionRows<const S> q,
+            AttentionRows<const S> k, AttentionRows<const S> v)
       : s_(shape), q_(q), k_(k), v_(v), group_(group) {}
 
   // Sets the working memory and returns its size in elements. If `memory` is null, only returns the size.
@@ -83,7 +87,7 @@ class HeadGroup {
   }
 
   // Writes rows of out and, unless null, inverse denominators (batch, heads, query_length).
-  void forward(AttentionRows<T> out, T* inverse_denominators) {
+  void forward(AttentionRows<S> out, T* inverse_denominators) {
     if (!s_.causal)
       for_chunks(valid_keys_, [&](Chunk c) {
         load_keys_and_values(c);
@@ -103,15 +107,15 @@ class HeadGroup {
       }
       for_each_vector(
           rows(out, c, s_.value_dim), c.count,
-          [ inverse = inverse_, result = result_ ](T * row, int64_t head, int64_t t, int64_t at, int64_t left)
+          [ inverse = inverse_, result = result_ ](S * row, int64_t head, int64_t t, int64_t at, int64_t left)
               __attribute__((always_inline)) {
-                store_some<T>(row, inverse[head][t] * load(result[head] + at), left);
+                store_some<S>(row, inverse[head][t] * load(result[head] + at), left);
               });
     });
   }
 
-  void backward(AttentionRows<const T> out, const T* inverse_denominators, AttentionRows<const T> g,
-                AttentionRows<T> gq, AttentionRows<T> gk, AttentionRows<T> gv) {
+  void backward(AttentionRows<const S> out, const T* inverse_denominators, AttentionRows<const S> g,
+                AttentionRows<S> gq, AttentionRows<S> gk, AttentionRows<S> gv) {
     auto load_queries_and_gradients = [&](Chunk c, bool first_pass) {
       map_features(s_.feature_map, rows(q_, c, s_.dim), c.count, queries_.data);
       load_gradients(c, rows(out, c, s_.value_dim), inverse_denominators, rows(g, c, s_.value_dim),
@@ -169,19 +173,21 @@ class HeadGroup {
     map_features(s_.feature_map, rows(k_, c, s_.dim), count, keys_.data);
     for_each_vector(
         rows(v_, c, s_.value_dim), c.count,
-        [values = values_](const T* row, int64_t head, int64_t, int64_t at, int64_t left)
+        [values = values_](const S* row, int64_t head, int64_t, int64_t at, int64_t left)
             __attribute__((always_inline)) { store(values[head] + at, load_some(row, left)); });
   }
 
   // Computes dn of the chunk, and in the first pass dd, which later passes reuse.
-  void load_gradients(Chunk c, TokenRows<const T> out, const T* inverse_denominators, TokenRows<const T> g,
+  void load_gradients(Chunk c, TokenRows<const S> out, const T* inverse_denominators, TokenRows<const S> g,
                       bool first_pass) {
     const PerHead<const T> inverse{
         inverse_denominators + (batch_ * s_.heads + head_) * s_.query_length + c.begin, s_.query_length};
     for_each_vector(
         g, c.count,
-        [ inverse, dn = dn_ ](const T* row, int64_t head, int64_t t, int64_t at, int64_t left) __attribute__((
+        [ inverse, dn = dn_ ](const S* row, int64_t head, int64_t t, int64_t at, int64_t left) __attribute__((
             always_inline)) { store(dn[head] + at, inverse[head][t] * load_some(row, left)); });
+    if constexpr (kRounds)
+      for (int64_t h = 0; h < heads_; ++h) std::copy_n(inverse[h], c.count, inverse_[h]);
     if (!first_pass) return;
     for (int64_t t = 0; t < c.count; ++t)
       for (int64_t h = 0; h < heads_; ++h)
@@ -212,16 +218,33 @@ class HeadGroup {
         inverse_[h][t] = 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(s_.eps));
   }
 
+  // Computes dd of a chunk from features_gradient_, the sum of (dn . v) phi(k). Its product with phi(q) is
+  // g . out without the rounding of out, which would dominate the gradient of q: the common part of the
+  // values cancels.
+  void set_exact_dd(Chunk c, int64_t h) {
+    T* const dots = partial_dots_[h];
+    std::fill_n(dots, c.count * kLanes<T>, T{0});
+    for (int64_t i = 0; i < s_.dim; i += kLanes<T>)
+      for (int64_t t = 0; t < c.count; ++t) {
+        const int64_t at = panel_index<T>(t, i);
+        store(dots + t * kLanes<T>,
+              load(dots + t * kLanes<T>) + load(queries_[h] + at) * load(features_gradient_[h] + at));
+      }
+    for (int64_t t = 0; t < c.count; ++t)
+      dd_[h][c.begin + t] = -inverse_[h][t] * sum(load(dots + t * kLanes<T>));
+  }
+
   // The functions below compute the gradients of a chunk: they update the states, read the gradients, or
   // both. A function does nothing if its target has no data.
   template <ScanMode kMode>
-  void query_gradient(Chunk c, AttentionRows<T> gq) {
+  void query_gradient(Chunk c, AttentionRows<S> gq) {
     if (!gq.data) return;
     for (int64_t h = 0; h < heads_; ++h) {
       T* const result = features_gradient_[h];
       clear(result, s_.dim);
       outer_product_scan<kMode>(value_key_[h], s_.value_dim, s_.dim, {values_[h], keys_[h], dn_[h], result},
                                 c.count);
+      if constexpr (kRounds && kMode != ScanMode::update) set_exact_dd(c, h);
       row_scan<kMode>(key_sum_[h], s_.dim, {ones_[h], keys_[h], dd_[h] + c.begin, result}, c.count);
     }
     if constexpr (kMode != ScanMode::update)
@@ -229,7 +252,7 @@ class HeadGroup {
   }
 
   template <ScanMode kMode>
-  void key_gradient(Chunk c, AttentionRows<T> gk) {
+  void key_gradient(Chunk c, AttentionRows<S> gk) {
     if (!gk.data) return;
     for (int64_t h = 0; h < heads_; ++h) {
       T* const result = features_gradient_[h];
@@ -239,15 +262,15 @@ class HeadGroup {
       row_scan<kMode, -1>(query_sum_[h], s_.dim, {dd_[h] + c.begin, queries_[h], ones_[h], result}, c.count);
     }
     if constexpr (kMode == ScanMode::update) return;
-    const TokenRows<T> target = rows(gk, c, s_.dim);
+    const TokenRows<S> target = rows(gk, c, s_.dim);
     const int64_t count = valid(c);
     features_backward(s_.feature_map, keys_.data, features_gradient_.data, count, target);
     for (int64_t t = count; t < c.count; ++t)
-      for (int64_t h = 0; h < heads_; ++h) std::fill_n(target.row(t, h), s_.dim, T{0});
+      for (int64_t h = 0; h < heads_; ++h) std::fill_n(target.row(t, h), s_.dim, S{});
   }
 
   template <ScanMode kMode>
-  void value_gradient(Chunk c, AttentionRows<T> gv) {
+  void value_gradient(Chunk c, AttentionRows<S> gv) {
     if (!gv.data) return;
     for (int64_t h = 0; h < heads_; ++h) {
       clear(result_[h], s_.value_dim);
@@ -257,12 +280,12 @@ class HeadGroup {
     if constexpr (kMode != ScanMode::update)
       for_each_vector(
           rows(gv, c, s_.value_dim), c.count,
-          [result = result_](T * row, int64_t head, int64_t, int64_t at, int64_t left)
-              __attribute__((always_inline)) { store_some<T>(row, load(result[head] + at), left); });
+          [result = result_](S * row, int64_t head, int64_t, int64_t at, int64_t left)
+              __attribute__((always_inline)) { store_some<S>(row, load(result[head] + at), left); });
   }
 
   const LinearAttentionShape& s_;
-  const AttentionRows<const T> q_, k_, v_;
+  const AttentionRows<const S> q_, k_, v_;
   const int64_t group_;  // number of heads that share the working memory
   int64_t batch_ = 0, head_ = 0, heads_ = 0, valid_keys_ = 0;
   PerHead<T> queries_, keys_, features_gradient_;  // panels of dim
@@ -291,18 +314,18 @@ int64_t group_size(int64_t batch, int64_t heads) {
 }
 
 // Calls f(group) for all groups of heads of all sequences, in parallel.
-template <class T, class F>
-void for_groups(const LinearAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> k,
-                AttentionRows<const T> v, F&& f) {
+template <class S, class F>
+void for_groups(const LinearAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
+                AttentionRows<const S> v, F&& f) {
   if (s.batch == 0 || s.heads == 0) return;
   const int64_t heads = group_size(s.batch, s.heads), groups = (s.heads + heads - 1) / heads;
-  const int64_t size = HeadGroup<T>(s, heads, q, k, v).use(nullptr);
-  const Scratch<T> memory(size * threads());
+  const int64_t size = HeadGroup<S>(s, heads, q, k, v).use(nullptr);
+  const Scratch<Compute<S>> memory(size * threads());
   constexpr int64_t kMinWorkPerThread = 1 << 16;  // multiply-adds
   const int64_t work = heads * (s.query_length + s.key_length) * s.dim * s.value_dim;
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
-    HeadGroup<T> group(s, heads, q, k, v);
+    HeadGroup<S> group(s, heads, q, k, v);
     group.use(memory.data() + size * omp_get_thread_num());
     for (int64_t i = begin; i < end; ++i) {
       group.select(i / groups, i % groups * heads);
@@ -340,5 +363,6 @@ struct LinearAttentionKernels {
 };
 template struct LinearAttentionKernels<float>;
 template struct LinearAttentionKernels<double>;
+template struct LinearAttentionKernels<BFloat16>;
 
 }  // namespace tapeformer::cpu

@@ -1,3 +1,4 @@
+#include "core/cpu/bfloat16.h"
 #include "core/instances.h"
 #include "ops/cpu/lsh_heads.h"
 #include "ops/kernels/online_softmax.h"
@@ -204,10 +205,11 @@ class LshForward : public LshWindow<T> {
 
 }  // namespace
 
-template <class T>
-void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<const T> q,
-                           AttentionRows<const T> v, const int32_t* buckets, T* out, Compute<T>* log_sums) {
-  const AttentionRows<T> target = contiguous_rows(out, s.length, s.heads, s.value_dim);
+template <class S>
+void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<const S> q,
+                           AttentionRows<const S> v, const int32_t* buckets, S* out, Compute<S>* log_sums) {
+  using T = Compute<S>;
+  const AttentionRows<S> target = contiguous_rows(out, s.length, s.heads, s.value_dim);
   std::fill_n(log_sums, s.batch * s.heads * s.log_sum_rounds() * s.length, kInfinity<T>);
   for_lsh_heads<ForwardHead<T>>(
       s, [&](const ForwardHead<T>& rows) { return LshForward<T>(s, rows, log_sums); }, buckets,
@@ -215,19 +217,19 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
           auto&& for_segments) {
         const int64_t valid = s.valid(example);
         for_positions(valid, [&](int64_t i) {
-          std::copy_n(q.row(example, i, head), s.dim, own.rows[0].row(i));
-          std::copy_n(v.row(example, i, head), s.value_dim, own.rows[1].row(i));
+          convert_row(q.row(example, i, head), s.dim, own.rows[0].row(i));
+          convert_row(v.row(example, i, head), s.value_dim, own.rows[1].row(i));
         });
         for (int64_t round = 0; round < s.rounds; ++round)
           for_segments([&](LshForward<T>& window, int64_t, int64_t begin, int64_t end) {
             window.run(example, head, order, round, begin, end);
           });
         for_positions(s.length, [&](int64_t i) {
-          T* const row = target.row(example, i, head);
+          S* const row = target.row(example, i, head);
           if (i < valid)
-            std::copy_n(own.rows[2].row(i), s.value_dim, row);
+            convert_row(own.rows[2].row(i), s.value_dim, row);
           else
-            std::fill_n(row, s.value_dim, T{0});
+            std::fill_n(row, s.value_dim, S{});
         });
       });
 }
@@ -238,6 +240,7 @@ struct LshForwardKernels {
 };
 template struct LshForwardKernels<float>;
 template struct LshForwardKernels<double>;
+template struct LshForwardKernels<BFloat16>;
 
 }  // namespace cpu
 }  // namespace tapeformer

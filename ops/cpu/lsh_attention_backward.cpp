@@ -1,3 +1,4 @@
+#include "core/cpu/bfloat16.h"
 #include "core/instances.h"
 #include "ops/cpu/lsh_heads.h"
 
@@ -324,23 +325,24 @@ class LshBackward : public LshWindow<T> {
 
 }  // namespace
 
-template <class T>
-void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<const T> q,
-                            AttentionRows<const T> v, const int32_t* buckets, const T* out,
-                            const Compute<T>* log_sums, AttentionRows<const T> g, T* gq, T* gv) {
-  const AttentionRows<const T> result = contiguous_rows(out, s.length, s.heads, s.value_dim);
-  const AttentionRows<T> to_q = contiguous_rows(gq, s.length, s.heads, s.dim);
-  const AttentionRows<T> to_v = contiguous_rows(gv, s.length, s.heads, s.value_dim);
+template <class S>
+void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<const S> q,
+                            AttentionRows<const S> v, const int32_t* buckets, const S* out,
+                            const Compute<S>* log_sums, AttentionRows<const S> g, S* gq, S* gv) {
+  using T = Compute<S>;
+  const AttentionRows<const S> result = contiguous_rows(out, s.length, s.heads, s.value_dim);
+  const AttentionRows<S> to_q = contiguous_rows(gq, s.length, s.heads, s.dim);
+  const AttentionRows<S> to_v = contiguous_rows(gv, s.length, s.heads, s.value_dim);
   using Head = BackwardHead<T>;
   for_lsh_heads<Head>(
       s, [&](const Head& rows) { return LshBackward<T>(s, rows, log_sums); }, buckets,
       [&](int64_t example, int64_t head, const LshOrder& order, const Head& rows, auto&& for_segments) {
         const int64_t valid = s.valid(example);
         for_positions(valid, [&](int64_t i) {
-          const T* const from = g.row(example, i, head);
-          std::copy_n(q.row(example, i, head), s.dim, rows.rows[0].row(i));
-          std::copy_n(v.row(example, i, head), s.value_dim, rows.rows[1].row(i));
-          std::copy_n(from, s.value_dim, rows.rows[2].row(i));
+          const S* const from = g.row(example, i, head);
+          convert_row(q.row(example, i, head), s.dim, rows.rows[0].row(i));
+          convert_row(v.row(example, i, head), s.value_dim, rows.rows[1].row(i));
+          convert_row(from, s.value_dim, rows.rows[2].row(i));
           rows.deltas[i] = dot(from, result.row(example, i, head), s.value_dim);
         });
         for (int64_t round = 0; round < s.rounds; ++round) {
@@ -352,13 +354,13 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
             sums.add_look_back(order, round, chunk);
         }
         for_positions(s.length, [&](int64_t i) {
-          T *const gq_row = to_q.row(example, i, head), *const gv_row = to_v.row(example, i, head);
+          S *const gq_row = to_q.row(example, i, head), *const gv_row = to_v.row(example, i, head);
           if (i < valid) {
-            std::copy_n(rows.rows[3].row(i), s.dim, gq_row);
-            std::copy_n(rows.rows[4].row(i), s.value_dim, gv_row);
+            convert_row(rows.rows[3].row(i), s.dim, gq_row);
+            convert_row(rows.rows[4].row(i), s.value_dim, gv_row);
           } else {
-            std::fill_n(gq_row, s.dim, T{0});
-            std::fill_n(gv_row, s.value_dim, T{0});
+            std::fill_n(gq_row, s.dim, S{});
+            std::fill_n(gv_row, s.value_dim, S{});
           }
         });
       });
@@ -370,5 +372,6 @@ struct LshBackwardKernels {
 };
 template struct LshBackwardKernels<float>;
 template struct LshBackwardKernels<double>;
+template struct LshBackwardKernels<BFloat16>;
 
 }  // namespace tapeformer::cpu

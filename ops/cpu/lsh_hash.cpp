@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/cpu/bfloat16.h"
 #include "core/instances.h"
 #include "core/scratch.h"
 #include "core/threads.h"
@@ -73,10 +74,13 @@ int32_t argmax_of_both_signs(const T* x, int64_t count) {
 // Maximum size of the rotations that a thread uses at a time, so that they and the queries stay in the cache.
 constexpr int64_t kRotationBytes = 128 << 10;
 
-template <class T>
+// The hash of one head at a time. S is the type of the queries, and T the type of the rotations.
+template <class S>
 class HeadHash {
+  using T = Compute<S>;
+
  public:
-  HeadHash(const LshHashShape& shape, const RandomStream& stream, AttentionRows<const T> q)
+  HeadHash(const LshHashShape& shape, const RandomStream& stream, AttentionRows<const S> q)
       : s_(shape),
         stream_(stream),
         q_(q),
@@ -149,12 +153,14 @@ class HeadHash {
                     panels + rotation.width1 * s_.dim);
   }
 
-  // A full tile is read in place. The last rows are copied and padded, because a tile reads all its rows.
+  // Returns `count` rows from `position`. A full tile of T is read in place. Other rows are converted, and
+  // the last rows are padded, because a tile reads all its rows.
   Rows rows_of(int64_t example, int64_t head, int64_t position, int64_t count, T* copy) const {
-    const Rows rows{q_.row(example, position, head), q_.length_stride, count};
-    if (count == kTileRows) return rows;
+    const S* const first = q_.row(example, position, head);
+    if constexpr (std::is_same_v<S, T>)
+      if (count == kTileRows) return {first, q_.length_stride, count};
     std::fill_n(copy, kTileRows * s_.dim, T{0});
-    for (int64_t i = 0; i < count; ++i) std::copy_n(rows.data + i * rows.stride, s_.dim, copy + i * s_.dim);
+    for (int64_t i = 0; i < count; ++i) convert_row(first + i * q_.length_stride, s_.dim, copy + i * s_.dim);
     return {copy, s_.dim, count};
   }
 
@@ -175,20 +181,20 @@ class HeadHash {
 
   const LshHashShape& s_;
   const RandomStream& stream_;
-  const AttentionRows<const T> q_;
+  const AttentionRows<const S> q_;
   const Rotation max_rotation_;
   const int64_t rounds_at_once_;
 };
 
 }  // namespace
 
-template <class T>
-void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, AttentionRows<const T> q,
+template <class S>
+void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, AttentionRows<const S> q,
               int32_t* buckets) {
-  const HeadHash<T> hash(s, stream, q);
+  const HeadHash<S> hash(s, stream, q);
   const int64_t tasks = s.batch * s.heads;
   constexpr int64_t kMinWorkPerThread = 1 << 18;  // multiply-adds
-  const Scratch<T> memory(hash.memory() * threads());
+  const Scratch<Compute<S>> memory(hash.memory() * threads());
   auto run = [&](int64_t begin, int64_t end) {
     StageClock clock;
     clock.start();
@@ -209,5 +215,6 @@ struct LshHashKernels {
 };
 template struct LshHashKernels<float>;
 template struct LshHashKernels<double>;
+template struct LshHashKernels<BFloat16>;
 
 }  // namespace tapeformer::cpu

@@ -37,7 +37,7 @@ struct PositionRows {
   operator PositionRows<const T>() const { return {data, stride}; }  // NOLINT
 };
 
-// Rows of several widths. The rows of one position are adjacent.
+// Allocates rows of several widths. The rows of one position are adjacent.
 template <class T, size_t kParts>
 std::array<PositionRows<T>, kParts> take_rows(Arena& arena, int64_t length,
                                               const std::array<int64_t, kParts>& widths) {

@@ -299,8 +299,9 @@ class LshWindow {
 
   const LshAttentionShape& s_;
   const PositionRows<const T> q_, v_;
-  const int64_t capacity_, rows_;  // capacity of a half in keys; the same, padded to whole tiles
-  const int64_t stride_;           // stride of a row of scores
+  const int64_t capacity_;  // capacity of a half in keys
+  const int64_t rows_;      // capacity_ rounded up to whole tiles
+  const int64_t stride_;    // stride of a row of scores
   int64_t example_ = 0, head_ = 0;
   const LshOrder* order_ = nullptr;
   Half halves_[2];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cpu/bfloat16.h"
 #include "core/cpu/dropout_bits.h"
 #include "core/instances.h"
 #include "core/scratch.h"
@@ -68,21 +69,38 @@ void row_backward(const T* g, const T* normalized, const T* weight, T inverse, T
   for (int64_t i = 0; i < dim; ++i) gx[i] = inverse * (g[i] * weight[i] - mean_g - normalized[i] * mean_gn);
 }
 
+// Computes gbranch = gx times the dropout multipliers of the row. `first` is the index of the first element
+// in the tensor. If dropout is not active, `multipliers` is not used.
+template <class T, class B>
+void branch_gradient(const T* gx, const DropoutMask& dropout, int64_t first, T* multipliers, B* gbranch,
+                     int64_t dim) {
+  if (!dropout.active()) return convert_row(gx, dim, gbranch);
+  dropout_multipliers(dropout, first, dim, multipliers);
+#pragma omp simd
+  for (int64_t i = 0; i < dim; ++i) multipliers[i] *= gx[i];
+  convert_row(multipliers, dim, gbranch);
+}
+
 }  // namespace
 
 template <class T, class B>
 void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,
                         const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,
                         T* normalized, T* inverse_std) {
-  static_assert(std::is_same_v<T, B>);
+  constexpr bool kConverts = !std::is_same_v<T, B>;
   parallel_for(rows, grain_rows(dim), [&](int64_t begin, int64_t end) {
-    Scratch<T> multipliers(dropout.active() ? dim : 0);
+    Scratch<T> multipliers(dropout.active() ? dim : 0), converted(kConverts && branch ? dim : 0);
     for (int64_t row = begin; row < end; ++row) {
       T* const out = y + row * dim;
       T* const n = normalized ? normalized + row * dim : out;
       const T* source = x + row * dim;
       if (branch) {
-        add_branch(source, branch + row * dim, dropout, row * dim, multipliers.data(), n, dim);
+        const T* added = converted.data();
+        if constexpr (kConverts)
+          widen(branch + row * dim, dim, converted.data());
+        else
+          added = branch + row * dim;
+        add_branch(source, added, dropout, row * dim, multipliers.data(), n, dim);
         source = n;
       }
       const T inverse = normalize_row(source, n, dim, eps);
@@ -97,7 +115,6 @@ template <class T, class B>
 void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const T* normalized,
                          const T* inverse_std, const T* weight, const DropoutMask& dropout, T* gx, B* gbranch,
                          T* gweight, T* gbias) {
-  static_assert(std::is_same_v<T, B>);
   const int64_t parts = std::max<int64_t>(std::min<int64_t>(threads(), rows / grain_rows(dim)), 1);
   Scratch<T> partial(2 * parts * dim);
   std::fill_n(partial.data(), 2 * parts * dim, T{0});
@@ -108,10 +125,8 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const T
         T* const gx_row = gx + row * dim;
         row_backward(g + row * dim, normalized + row * dim, weight, inverse_std[row], gx_row,
                      partial.data() + 2 * part * dim, partial.data() + (2 * part + 1) * dim, dim);
-        if (!multipliers.data()) continue;
-        dropout_multipliers(dropout, row * dim, dim, multipliers.data());
-#pragma omp simd
-        for (int64_t i = 0; i < dim; ++i) gbranch[row * dim + i] = gx_row[i] * multipliers.data()[i];
+        if (gbranch)
+          branch_gradient(gx_row, dropout, row * dim, multipliers.data(), gbranch + row * dim, dim);
       }
   });
   auto collect = [&](int64_t which, T* out) {
@@ -124,11 +139,12 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const T
   collect(1, gbias);
 }
 
-template <class T>
+template <class T, class B>
 struct NormKernels {
-  inline static const Instances all{&layer_norm_forward<T, T>, &layer_norm_backward<T, T>};
+  inline static const Instances all{&layer_norm_forward<T, B>, &layer_norm_backward<T, B>};
 };
-template struct NormKernels<float>;
-template struct NormKernels<double>;
+template struct NormKernels<float, float>;
+template struct NormKernels<double, double>;
+template struct NormKernels<float, BFloat16>;
 
 }  // namespace tapeformer::cpu

@@ -23,7 +23,7 @@ inline constexpr int64_t kChunk = 96;
 template <class T>
 inline constexpr int64_t kPanel = 2 * kLanes<T>;
 
-// Returns the elements of the panels of a chunk.
+// Returns the number of elements in the panels of a chunk.
 template <class T>
 constexpr int64_t panel_size(int64_t elements) {
   return (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T> * kChunk;
@@ -116,7 +116,7 @@ void outer_product_scan(T* state, int64_t rows, int64_t columns, ScanOperands<T>
   if (column < width) detail::scan_columns<kMode, kStep, 1>(state, rows, width, column, o, count);
 }
 
-// Same for a state with one row: a and c hold one element per token.
+// Scans `count` tokens with a state of one row. a and c hold one element per token.
 template <ScanMode kMode, int kStep = 1, class T>
 void row_scan(T* state, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;

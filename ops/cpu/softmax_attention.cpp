@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/cpu/bfloat16.h"
 #include "core/cpu/dropout_bits.h"
 #include "core/cpu/vector_math.h"
 #include "core/instances.h"
@@ -27,12 +28,15 @@ constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 
 // Softmax attention of one head at a time. The working memory of a thread holds keys and values in panels,
 // blocks of scores, and, for the gradient, sums for all keys. Query i attends to keys [0, limit(i)). limit(i)
-// does not decrease with i, and tiles beyond the limit of their rows are skipped.
-template <class T>
+// does not decrease with i, and tiles beyond the limit of their rows are skipped. S is the type of the
+// tensors; the computation has its compute type T.
+template <class S>
 class SoftmaxHead {
+  using T = Compute<S>;
+
  public:
-  SoftmaxHead(const SoftmaxAttentionShape& shape, AttentionRows<const T> q, AttentionRows<const T> k,
-              AttentionRows<const T> v)
+  SoftmaxHead(const SoftmaxAttentionShape& shape, AttentionRows<const S> q, AttentionRows<const S> k,
+              AttentionRows<const S> v)
       : s_(shape), q_(q), k_(k), v_(v) {}
 
   // Sets the working memory and returns its size in elements. If `memory` is null, only returns the size.
@@ -72,7 +76,7 @@ class SoftmaxHead {
     valid_keys_ = valid_length(s_.key_lengths, batch, s_.key_length);
   }
 
-  void forward(AttentionRows<T> out, T* log_sums) {
+  void forward(AttentionRows<S> out, T* log_sums) {
     pack_rows(k_row(0), k_.length_stride, valid_keys_, s_.dim, key_panels_);
     pack_columns(v_row(0), v_.length_stride, valid_keys_, s_.value_dim, T{1}, valid_keys_, value_columns_);
     for_query_blocks([&] {
@@ -91,16 +95,17 @@ class SoftmaxHead {
       });
       for (int64_t i = 0; i < queries_; ++i) {
         const T inverse = sum_[i] == 0 ? T{0} : 1 / sum_[i];
-        T* const row = out.row(batch_, query_ + i, head_);
-        for (int64_t m = 0; m < s_.value_dim; ++m) row[m] = inverse * result_[i * value_width() + m];
+        T* const row = result_ + i * value_width();
+        for (int64_t m = 0; m < s_.value_dim; ++m) row[m] *= inverse;
+        convert_row(row, s_.value_dim, out.row(batch_, query_ + i, head_));
         log_sums[(batch_ * s_.heads + head_) * s_.query_length + query_ + i] =
             sum_[i] == 0 ? T{0} : maximum_[i] + std::log(sum_[i]);
       }
     });
   }
 
-  void backward(AttentionRows<const T> out, const T* log_sums, AttentionRows<const T> g, AttentionRows<T> gq,
-                AttentionRows<T> gk, AttentionRows<T> gv) {
+  void backward(AttentionRows<const S> out, const T* log_sums, AttentionRows<const S> g, AttentionRows<S> gq,
+                AttentionRows<S> gk, AttentionRows<S> gv) {
     pack_rows(k_row(0), k_.length_stride, valid_keys_, s_.dim, key_panels_);
     pack_columns(k_row(0), k_.length_stride, valid_keys_, s_.dim, scale(), valid_keys_, key_columns_);
     pack_rows(v_row(0), v_.length_stride, valid_keys_, s_.value_dim, value_panels_);
@@ -118,11 +123,11 @@ class SoftmaxHead {
       });
       if (gq.data)
         for (int64_t i = 0; i < queries_; ++i)
-          std::copy_n(gq_ + i * width(), s_.dim, gq.row(batch_, query_ + i, head_));
+          convert_row(gq_ + i * width(), s_.dim, gq.row(batch_, query_ + i, head_));
     });
     for (int64_t j = 0; j < s_.key_length; ++j) {
-      if (gk.data) std::copy_n(gk_ + j * width(), s_.dim, gk.row(batch_, j, head_));
-      if (gv.data) std::copy_n(gv_ + j * value_width(), s_.value_dim, gv.row(batch_, j, head_));
+      if (gk.data) convert_row(gk_ + j * width(), s_.dim, gk.row(batch_, j, head_));
+      if (gv.data) convert_row(gv_ + j * value_width(), s_.value_dim, gv.row(batch_, j, head_));
     }
   }
 
@@ -130,8 +135,8 @@ class SoftmaxHead {
   T scale() const { return static_cast<T>(s_.scale); }
   int64_t width() const { return tile_columns<T>(s_.dim); }
   int64_t value_width() const { return tile_columns<T>(s_.value_dim); }
-  const T* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
-  const T* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
+  const S* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
+  const S* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
   // Returns the number of keys that query i attends to.
   int64_t limit(int64_t i) const {
@@ -149,8 +154,9 @@ class SoftmaxHead {
       queries_ = std::min(kQueries, s_.query_length - query_);
       std::fill_n(query_rows_, tile_rows(queries_) * s_.dim, T{0});
       for (int64_t i = 0; i < queries_; ++i) {
-        const T* const row = q_.row(batch_, query_ + i, head_);
-        for (int64_t d = 0; d < s_.dim; ++d) query_rows_[i * s_.dim + d] = scale() * row[d];
+        T* const row = query_rows_ + i * s_.dim;
+        convert_row(q_.row(batch_, query_ + i, head_), s_.dim, row);
+        for (int64_t d = 0; d < s_.dim; ++d) row[d] *= scale();
       }
       f();
     }
@@ -232,15 +238,15 @@ class SoftmaxHead {
   }
 
   // Loads the rows of g of a block. maximum_ receives the log-sum-exp, and sum_ the product g . out.
-  void load_gradients(AttentionRows<const T> out, const T* log_sums, AttentionRows<const T> g) {
-    const T* const block = g.row(batch_, query_, head_);
+  void load_gradients(AttentionRows<const S> out, const T* log_sums, AttentionRows<const S> g) {
+    const S* const block = g.row(batch_, query_, head_);
     pack_columns(block, g.length_stride, queries_, s_.value_dim, T{1}, kQueries, g_columns_);
     pack_columns(query_rows_, s_.dim, queries_, s_.dim, T{1}, kQueries, query_columns_);
     std::fill_n(g_rows_, tile_rows(queries_) * s_.value_dim, T{0});
     std::fill_n(gq_, kQueries * width(), T{0});
     for (int64_t i = 0; i < queries_; ++i) {
-      const T *const row = block + i * g.length_stride, *const out_row = out.row(batch_, query_ + i, head_);
-      std::copy_n(row, s_.value_dim, g_rows_ + i * s_.value_dim);
+      const S *const row = block + i * g.length_stride, *const out_row = out.row(batch_, query_ + i, head_);
+      convert_row(row, s_.value_dim, g_rows_ + i * s_.value_dim);
       sum_[i] = dot(row, out_row, s_.value_dim);
       maximum_[i] = log_sums[(batch_ * s_.heads + head_) * s_.query_length + query_ + i];
     }
@@ -294,7 +300,7 @@ class SoftmaxHead {
   }
 
   const SoftmaxAttentionShape& s_;
-  const AttentionRows<const T> q_, k_, v_;
+  const AttentionRows<const S> q_, k_, v_;
   int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
   int64_t query_ = 0, queries_ = 0, key_ = 0, keys_ = 0;                 // the current block
   T *query_rows_ = nullptr, *query_columns_ = nullptr;                   // scaled queries of the block
@@ -307,16 +313,16 @@ class SoftmaxHead {
 };
 
 // Calls f(head) for each head of each sequence, in parallel.
-template <class T, class F>
-void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const T> q, AttentionRows<const T> k,
-               AttentionRows<const T> v, bool backward, F&& f) {
-  const int64_t size = SoftmaxHead<T>(s, q, k, v).use(nullptr, backward);
-  const Scratch<T> memory(size * threads());
+template <class S, class F>
+void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
+               AttentionRows<const S> v, bool backward, F&& f) {
+  const int64_t size = SoftmaxHead<S>(s, q, k, v).use(nullptr, backward);
+  const Scratch<Compute<S>> memory(size * threads());
   constexpr int64_t kMinWorkPerThread = 1 << 16;  // multiply-adds
   const int64_t work = s.query_length * s.key_length * (s.dim + s.value_dim);
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
-    SoftmaxHead<T> head(s, q, k, v);
+    SoftmaxHead<S> head(s, q, k, v);
     head.use(memory.data() + size * omp_get_thread_num(), backward);
     for (int64_t i = begin; i < end; ++i) {
       head.select(i / s.heads, i % s.heads);
@@ -353,5 +359,6 @@ struct SoftmaxAttentionKernels {
 };
 template struct SoftmaxAttentionKernels<float>;
 template struct SoftmaxAttentionKernels<double>;
+template struct SoftmaxAttentionKernels<BFloat16>;
 
 }  // namespace tapeformer::cpu

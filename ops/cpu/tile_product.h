@@ -54,24 +54,24 @@ void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c,
 }
 
 // Packs the columns of x: element (i, j) of x (count, dim) is stored in panel j / kTileColumns, row i. Panels
-// have `capacity` rows. Columns beyond dim are zero.
-template <class T>
-void pack_columns(const T* x, int64_t stride, int64_t count, int64_t dim, T scale, int64_t capacity,
+// have `capacity` rows. Columns beyond dim are zero. BFloat16 elements are packed as float.
+template <class S, class T>
+void pack_columns(const S* x, int64_t stride, int64_t count, int64_t dim, T scale, int64_t capacity,
                   T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>;
   for (int64_t i = 0; i < count; ++i)
     for (int64_t j = 0; j < dim; j += kWidth) {
       T* const out = panels + j * capacity + i * kWidth;
-      const int64_t width = std::min(kWidth, dim - j);
-      for (int64_t l = 0; l < width; ++l) out[l] = scale * x[i * stride + j + l];
-      std::fill(out + width, out + kWidth, T{0});
+      const S* const row = x + i * stride + j;
+      for (int64_t l = 0; l < kWidth; l += kLanes<T>)
+        store(out + l, dim - j > l ? scale * load_some(row + l, dim - j - l) : Vector<T>{});
     }
 }
 
 // Packs the rows of x for a product with its transpose: element (i, j) of x (count, dim) is stored in panel
-// i / kTileColumns, row j. Rows beyond count are zero.
-template <class T>
-void pack_rows(const T* x, int64_t stride, int64_t count, int64_t dim, T* panels) {
+// i / kTileColumns, row j. Rows beyond count are zero. BFloat16 elements are packed as float.
+template <class S, class T>
+void pack_rows(const S* x, int64_t stride, int64_t count, int64_t dim, T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>;
   constexpr int64_t kBlock = kLanes<T>;
   for (int64_t i = 0; i < count; i += kWidth, panels += kWidth * dim) {
@@ -86,7 +86,7 @@ void pack_rows(const T* x, int64_t stride, int64_t count, int64_t dim, T* panels
         }
     for (; j < dim; ++j)
       for (int64_t l = 0; l < kWidth; ++l)
-        panels[j * kWidth + l] = i + l < count ? x[(i + l) * stride + j] : T{0};
+        panels[j * kWidth + l] = i + l < count ? convert_element<T>(x[(i + l) * stride + j]) : T{0};
   }
 }
 

@@ -11,7 +11,7 @@ template <class T>
 __global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, GraphRandomStream stream,
                               uint8_t* out) {
   const int64_t row = first_element() / kWarp;
-  if (row >= rows) return;  // whole warps
+  if (row >= rows) return;  // all lanes of a warp return together
   score.stream = stream.now();
   const int64_t classes = score.classes;
   int64_t best = classes;

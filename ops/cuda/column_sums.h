@@ -10,7 +10,7 @@ inline constexpr int64_t kMaxParts = 512;  // maximum number of partial sums per
 
 template <class T>
 struct ColumnTargets {
-  T* of[2];  // either may be null
+  T* sums[2];  // (columns,) each; either may be null
 };
 
 // Sums 32 columns of one target per block of 32 x 32 threads.
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kWarp* kWarp)
                            ColumnTargets<T> targets) {
   __shared__ double group_values[kWarp][kWarp + 1];
   const int64_t column = int64_t{blockIdx.x} * kWarp + threadIdx.x;
-  T* const target = blockIdx.y == 0 ? targets.of[0] : targets.of[1];
+  T* const target = blockIdx.y == 0 ? targets.sums[0] : targets.sums[1];
   double sum = 0;
   if (column < columns)
     for (int64_t part = threadIdx.y; part < parts; part += kWarp)
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kWarp* kWarp)
   if (threadIdx.x == 0 && own < columns && target) target[own] = static_cast<T>(sum);
 }
 
-// partial (parts, number of targets, columns); target (columns,)
+// Sums partial (parts, number of targets, columns) over the parts. Writes each sum to its target (columns,).
 template <class T>
 void collect_columns(const T* partial, int64_t parts, int64_t columns, int count, ColumnTargets<T> targets) {
   launch(collect_columns_kernel<T>,

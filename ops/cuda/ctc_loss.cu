@@ -149,7 +149,7 @@ __global__ void paths_kernel(Batch<T> batch) {
   const bool never = loss >= T(-kCtcMinLogProbability / 2);
   if (threadIdx.x == 0) batch.losses[b] = never ? static_cast<T>(INFINITY) : loss;
   if (!batch.gradient || never) return;
-  __syncthreads();  // all threads have read the shared values of the last frame
+  __syncthreads();  // all threads have read the shared values of the previous frame
   backward(u, alpha, batch.beta + b * 2 * batch.row, batch.row);
   // Links the occurrences of each label, whose posteriors gradient_kernel adds up.
   const int64_t count = u.states / 2, offset = b * batch.shape.max_labels;

@@ -72,7 +72,8 @@ void choose_algorithm(Plan& plan) {
   plan.algorithm = result.algo;
 }
 
-// cuBLASLt is column-major, so its operand a is operand b of the row-major product, and its b is a.
+// Selects an algorithm. cuBLASLt is column-major, so its operand a is operand b of the row-major product, and
+// its b is a.
 template <class T, class Operand>
 Plan make_plan(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, cublasComputeType_t compute) {
   Plan plan;

@@ -22,7 +22,7 @@ __global__ void gather_kernel(IndexShape s, const T* __restrict__ x, const int64
   }
 }
 
-// Each thread adds to one column of y, in the order of the index.
+// Adds to one column of y per thread, in the order of the index.
 template <class T>
 __global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const int64_t* __restrict__ index,
                                    T* y) {

@@ -13,8 +13,9 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Products are cuBLAS calls. The kernels before and after them work on (rows, out) with blocks of 32 x 8
-// threads. A thread handles V adjacent columns of every (8 * gridDim.y)-th row.
+// Returns the first column of a thread. Products are cuBLAS calls. The kernels before and after the products
+// use blocks of 32 x 8 threads on (rows, out). A thread handles V adjacent columns of every (8 *
+// gridDim.y)-th row.
 template <int V>
 __device__ int64_t column_of_thread() {
   return (int64_t{blockIdx.x} * kWarp + threadIdx.x) * V;
@@ -73,7 +74,8 @@ struct Start {
   T* partial;   // (gridDim.y, out) sums over rows for the gradient of the bias, or null
 };
 
-// gz: the gradient with respect to x wᵀ + bias. For relu, y > 0 if the unit was active and dropout kept it.
+// Computes gz, the gradient with respect to x wᵀ + bias, and the partial sums for the bias. For relu, y > 0
+// if the unit was active and dropout kept it.
 template <class Y, class Operand, int V, Activation activation>
 __global__ void start_kernel(Start<Y, Operand> s) {
   using T = Compute<Y>;
@@ -169,7 +171,7 @@ class Operands {
   const T *x_, *y_;
 };
 
-// Calls f(V, activation) as constants.
+// Calls f with the vector length V and the activation as compile-time constants.
 template <class T, class F>
 void with_constants(bool packs, Activation activation, F&& f) {
   const auto with_group = [&](auto group) {
@@ -180,7 +182,7 @@ void with_constants(bool packs, Activation activation, F&& f) {
     else
       f(group, std::integral_constant<Activation, Activation::none>{});
   };
-  if constexpr (sizeof(T) == sizeof(float))  // double takes single elements: see kUnrolled
+  if constexpr (sizeof(T) == sizeof(float))  // double uses V = 1; see kUnrolled
     if (packs) return with_group(std::integral_constant<int, Pack<T>::kSize>{});
   with_group(std::integral_constant<int, 1>{});
 }

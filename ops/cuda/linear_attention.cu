@@ -18,7 +18,7 @@
 // A state is a (dim, value_dim) matrix followed by a (dim,) vector:
 //   forward  sum k v^T and sum k
 //   reverse  sum q dn^T and sum dd q
-// There are four ways to read the states: enum Reading.
+// The enum Reading lists the four ways to read the states.
 namespace tapeformer::cuda {
 namespace {
 
@@ -165,7 +165,7 @@ __device__ void finish_products(Products& products, const LinearHead<S>& head, i
   }
 }
 
-// Returns an element of a gradient with respect to q or k, from the sum of a reading.
+// Returns an element of a gradient with respect to q or k. `sum` is the element of the result of a reading.
 template <Reading kReading, class S, class T = Compute<S>>
 __device__ T feature_gradient(T sum, const LinearHead<S>& head, const T* state_sum, int64_t position,
                               int64_t feature) {
@@ -272,7 +272,7 @@ class LinearStates {
  public:
   LinearStates(const LinearInputs<S>& in, bool reverse)
       : chunks_(tiles_of(reverse ? in.s.query_length : in.s.key_length, kTokens)),
-        segments_(in.s.causal ? chunks_ : fewer_segments(in.s, chunks_)),
+        segments_(in.s.causal ? chunks_ : segment_count(in.s, chunks_)),
         states_(in.s.batch * in.s.heads * segments_ * in.s.dim * (in.s.value_dim + 1)) {
     const int64_t heads = in.s.batch * in.s.heads, size = in.s.dim * (in.s.value_dim + 1);
     if (heads == 0 || segments_ == 0) return;
@@ -295,7 +295,7 @@ class LinearStates {
  private:
   // Returns enough segments to occupy a large device. The number depends only on the shape, so that sums are
   // the same on every device.
-  static int64_t fewer_segments(const LinearAttentionShape& s, int64_t chunks) {
+  static int64_t segment_count(const LinearAttentionShape& s, int64_t chunks) {
     constexpr int64_t kBlocks = 512;
     const int64_t wanted = std::max<int64_t>(kBlocks / std::max<int64_t>(s.batch * s.heads, 1), 1);
     return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(chunks, 1));

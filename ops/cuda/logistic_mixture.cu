@@ -18,8 +18,8 @@ struct Mixture {
   const int64_t* targets;
   const T* scale;
   T *nll, *gradient;
-  int block_rows,
-      stride;  // rows per block, and elements per row in shared memory (odd, to avoid bank conflicts)
+  int block_rows;  // rows per block
+  int stride;      // elements per row in shared memory; odd, to avoid bank conflicts
 };
 
 // Replaces the parameters by the derivatives of the log-probabilities of the components, and writes

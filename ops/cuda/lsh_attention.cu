@@ -98,7 +98,7 @@ __device__ RoundUpdate<T> mean_update(const RowSoftmax<T>& row, int64_t rounds, 
           alone ? kInfinity<T> : row.maximum + std::log(row.sum), alone};
 }
 
-// `past` is the log-sum-exp of the earlier rounds.
+// Returns the update for Combine::logsumexp. `past` is the log-sum-exp of the earlier rounds.
 template <class T>
 __device__ RoundUpdate<T> softmax_update(const RowSoftmax<T>& row, T past, bool last) {
   const T largest = Larger::apply(past, row.maximum), shift = largest == -kInfinity<T> ? T{0} : largest;
@@ -141,7 +141,7 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
   for (const bool back : {true, false}) {
     const LshSlots& keys = back ? before : own;
     for (int64_t key = 0; key < keys.count; key += kTokens) {
-      __syncthreads();  // all threads have read the positions of the last tile
+      __syncthreads();  // all threads have read the positions of the previous tile
       block.load_queries(own, begin, back);
       block.load_keys(keys, key);
       __syncthreads();

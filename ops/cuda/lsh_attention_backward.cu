@@ -10,7 +10,7 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// Products of a tile of queries and keys: scores += q . q and gradients += g . v.
+// Computes the products of a tile of queries and keys: scores += q . q and gradients += g . v.
 template <class Tiles>
 __device__ void pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::Scores& scores,
                               typename LshBlock<Tiles>::Scores& gradients, bool keys_are_rows) {
@@ -47,7 +47,8 @@ __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& res
   }
 }
 
-// Same for gk (batch, heads, length, dim) and gv, for the keys of a block.
+// Sets gk (batch, heads, length, dim) and gv in the first round, and adds to them in later rounds, for the
+// keys of a block.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_key, const Tile& to_value,
                                   const LshSlots& own, int64_t begin, int64_t column, T* gk, T* gv) {
@@ -105,7 +106,7 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
     for (const bool back : {true, false}) {
       const LshSlots& keys = back ? before : own;
       for (int64_t key = 0; key < keys.count; key += kTokens) {
-        __syncthreads();  // the positions of the last tile have been read
+        __syncthreads();  // all threads have read the positions of the previous tile
         block.load_queries(own, begin, back);
         block.load_keys(keys, key);
         __syncthreads();
@@ -165,7 +166,7 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   for (const bool back : {false, true}) {
     const LshSlots& queries = back ? next_slots : own;
     for (int64_t query = 0; query < queries.count; query += kTokens) {
-      __syncthreads();  // the positions of the last tile have been read
+      __syncthreads();  // all threads have read the positions of the previous tile
       block.load_queries(queries, query, back);
       block.load_keys(own, begin);
       if (threadIdx.x < kTokens) {

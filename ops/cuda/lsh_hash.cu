@@ -62,7 +62,7 @@ struct Largest {
 
   __device__ void take(T other, int32_t at) {
     if (at < 0 || (index >= 0 && (other < value || (other == value && index < at)))) return;
-    if (index >= 0 && !(other > value) && other != value) return;  // not a number
+    if (index >= 0 && !(other > value) && other != value) return;  // one of the values is NaN
     value = other;
     index = at;
   }

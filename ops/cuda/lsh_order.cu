@@ -18,7 +18,7 @@ __device__ int32_t sum_before(int32_t value) {
     const int32_t before = __shfl_up_sync(kAllLanes, sum, step);
     if (lane >= static_cast<int>(step)) sum += before;
   }
-  __syncthreads();  // the sums of an earlier call have been read
+  __syncthreads();  // all threads have read the sums of the previous call
   if (lane == kWarp - 1) warp_values[thread / kWarp] = sum;
   __syncthreads();
   for (int warp = 0; warp < thread / kWarp; ++warp) sum += warp_values[warp];

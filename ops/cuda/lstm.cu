@@ -20,8 +20,8 @@ namespace {
 // The packing on the device.
 struct Packing {
   int64_t batch, frames, hidden, directions, rows;  // rows: all packed rows of a direction
-  const int64_t* sequence;                          // (batch,) of row r of a step
-  const int64_t* length;                            // (batch,) of that sequence
+  const int64_t* sequence;                          // (batch,) index of the sequence in row r of a step
+  const int64_t* length;                            // (batch,) length of the sequence in row r
   const int64_t* first;                             // (frames,) packed row at which a step begins
 
   // Returns the index, in the whole batch, of the frame of direction d for row r at step s.
@@ -152,7 +152,7 @@ struct BackwardStep {
   int64_t step, active;
   const T *g, *gates, *cells;
   const T* gh;  // (directions, batch, hidden): gradient of h from the next step
-  T* gc;        // (directions, batch, hidden): from the next step, replaced for the previous step
+  T* gc;        // (directions, batch, hidden): gradient of c from the next step; updated in place
   T* gz;        // (directions, rows, 4 hidden)
 };
 

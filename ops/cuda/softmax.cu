@@ -7,8 +7,8 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Two row types with the functions for_each, sum, largest and store. The first holds a row in the registers
-// of a warp. WideRow reads a row of any width from memory with one block.
+// A row in the registers of a warp. WideRow has the same functions, for rows of any width that one block
+// reads from memory.
 template <class T, class Row>
 class NarrowRow {
  public:
@@ -80,7 +80,8 @@ __device__ T shift_of(const Row& row) {
   return std::isinf(largest) ? T{0} : largest;
 }
 
-// Passes over a row: operator()(row number, row, leads). `leads` is true in one thread of the row.
+// The structs below process one row per call of operator()(row number, row, leads). `leads` is true in one
+// thread of the row.
 template <class T>
 struct LogSumExp {
   const T* x;

@@ -9,7 +9,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int kStepKeys = 256;  // keys per update of the maximum, and threads
+constexpr int kStepKeys = 256;  // keys per update of the maximum, and threads per block
 
 // Runs one block per head. One warp per key computes its score. Then the threads cover the columns of the
 // values, for `groups` keys at a time.

@@ -17,7 +17,7 @@ inline constexpr int kTensorThreads = kTensorWarps * kWarp;
 template <int kDepth>
 inline constexpr int kPairStride = kDepth / 2 + 4;
 
-// An operand is a sum of kParts bfloat16 numbers. Two of them hold 16 of the 24 mantissa bits of a float32.
+// An operand is a sum of kParts bfloat16 numbers. Two parts hold 16 of the 24 mantissa bits of a float32.
 template <int kParts>
 struct TensorMemory {
   static constexpr size_t kSliceBytes = 2 * kParts * kTokens * kPairStride<kSliceDepth> * sizeof(uint32_t);
@@ -45,7 +45,7 @@ struct TensorTile {
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / kWarp; }
   __device__ static int row(int i) { return warp() % kWarpRows * 16 + lane() / 4 + 8 * i; }
   __device__ static int column(int j) { return first_column() + j / 2 * 8 + lane() % 4 * 2 + j % 2; }
-  // Returns true in one of the threads that share rows. Requires kWarpColumns == 1.
+  // Returns true in exactly one of the threads that share rows. Requires kWarpColumns == 1.
   __device__ static bool first_of_row() { return lane() % 4 == 0; }
   template <class Operation>
   __device__ static float row_reduce(float value) {

@@ -4,7 +4,7 @@
 // the type of their elements, TensorTiles (tensor_tiles.h) on tensor cores. A kind has
 //   Value    the type of elements
 //   Stored   the type of the elements of the tensors
-//   kThreads of a block
+//   kThreads threads per block
 //   Memory   slices in dynamic shared memory: kSliceBytes, or kBytes where add_products_of is called
 //   Tile<kRows, kColumns>   the elements of a tile in one thread: elements[i][j] in row(i) and column(j)
 // and add_products and add_products_of for its tiles.
@@ -50,7 +50,7 @@ struct PlainTile {
 
   __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / kTileEdge * kRowsEach + i; }
   __device__ static int column(int j) { return static_cast<int>(threadIdx.x) % kTileEdge * kColumnsEach + j; }
-  // Returns true in one of the threads that share rows.
+  // Returns true in exactly one of the threads that share rows.
   __device__ static bool first_of_row() { return threadIdx.x % kTileEdge == 0; }
   // Reduces over the threads that share rows. Each of them gets the result.
   template <class Operation>
@@ -175,8 +175,8 @@ struct PlainRows {
   }
 };
 
-// Calls f with the number of columns of the tiles for a result of this width, as a constant. Double uses one
-// width to save compile time.
+// Calls f with the number of columns of the tiles for a result of this width, as a compile-time constant.
+// Double uses one width to save compile time.
 template <class T, class F>
 void with_tile_width(int64_t width, F&& f) {
   if constexpr (sizeof(T) == sizeof(float))

@@ -48,12 +48,12 @@ struct WarpRow {
       if (const int c = column(k / V) + k % V; c < dim) f(k, c);
   }
   template <class S>
-  __device__ void load(const S* row, int dim, T otherwise) {
+  __device__ void load(const S* row, int dim, T padding) {
 #pragma unroll(kUnrolled <T>)
     for (int group = 0; group < K / V; ++group) {
       const int c = column(group);
 #pragma unroll(kUnrolled <T>)
-      for (int v = 0; v < V; ++v) values[group * V + v] = otherwise;
+      for (int v = 0; v < V; ++v) values[group * V + v] = padding;
       if (c < dim) load_group<V>(row + c, values + group * V);
     }
   }
@@ -103,7 +103,7 @@ bool aligned_to_packs(const T*... pointers) {
 // elements, to save compile time.
 template <class T, class F>
 bool with_warp_row(int64_t dim, bool aligned, F&& f) {
-  if constexpr (sizeof(T) > sizeof(float)) {  // a single type: see kUnrolled
+  if constexpr (sizeof(T) > sizeof(float)) {  // double has a single row type; see kUnrolled
     if (dim > 32 * kWarp) return false;
     f(WarpRow<T, 1, 32>{});
     return true;

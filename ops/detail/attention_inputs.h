@@ -48,7 +48,7 @@ Tensor attention_result(const Tensor& q, const Tensor& v);
 // dtype. Gradients use its values.
 Tensor attention_sums(const Tensor& q);
 
-// Pointers to the data of the gradients of q, k and v; nullptr for undefined tensors.
+// Returns pointers to the data of the gradients of q, k and v; nullptr for undefined tensors.
 template <class T>
 AttentionGradients<T> gradient_targets(const std::vector<Tensor>& gradients) {
   const auto target = [&](size_t i) { return gradients[i].defined() ? gradients[i].data<T>() : nullptr; };

@@ -26,7 +26,7 @@ struct Gemm {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Inside a parallel region on the CPU, the product runs in the calling thread.
+    // Computes a product. Inside a parallel region on the CPU, it runs in the calling thread.
     template <class T> void gemm(Backend, const Gemm<T>& product);
     // Computes `count` products of matrices at constant distances in elements. If a distance is 0, all
     // products share the matrix.
@@ -37,7 +37,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
 namespace cuda {
 
-// Sums are float32, also in gemm<BFloat16>.
+// Computes a float32 product of bfloat16 operands. Sums are float32, also in gemm<BFloat16>.
 void gemm(Backend, const Gemm<float, BFloat16>& product);
 
 }  // namespace cuda

@@ -15,23 +15,24 @@ struct IndexShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Gathers y (outer, count, inner) from x (outer, size, inner).
+    // Gathers y (outer, count, inner) from x (outer, size, inner) at the index.
     template <class T>
     void gather_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
-    // y (outer, size, inner) += x (outer, count, inner) at the index, in the order of count. A position out
-    // of range writes NaN to position 0.
+    // Adds x (outer, count, inner) to y (outer, size, inner) at the index, in increasing order of the second
+    // dimension of x. For a position out of range, writes NaN to position 0 of y.
     template <class T>
     void scatter_add_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
     // Copies rows of table (rows, dim) to y (count, dim).
     template <class T> void gather_rows(Backend, const T* table, int64_t rows, const int64_t* index, T* y,
                                         int64_t count, int64_t dim);
-    // table (rows, dim) += g (count, dim) at the rows of the index, in an order that depends on the index
-    // only; count below 2³¹. Rows out of range are ignored.
+    // Adds the rows of g (count, dim) to the rows of table (rows, dim) at the index, in an order that depends
+    // only on the index. count is below 2³¹. Rows out of range are ignored.
     template <class T> void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table,
                                              int64_t rows, int64_t count, int64_t dim);
 
-    // out (batch, value_dim + position_dim): the concatenation of table[tokens[b]] and positions[position],
-    // plus added[position] unless `added` is null. On a device the position is a GraphStep.
+    // Writes out (batch, value_dim + position_dim): row b is the concatenation of table[tokens[b]] and
+    // positions[position], plus added[position] unless `added` is null. On a device the position is a
+    // GraphStep.
     template <class T, class Index>
     void embed_rows(Backend, const T* table, int64_t rows, const Index* tokens, const T* positions,
                     const T* added, int64_t position, T* out, int64_t batch, int64_t value_dim,

@@ -1,4 +1,5 @@
-// y (rows, out) = dropout(activation(x (rows, in) wᵀ + bias)), w (out, in), bias (out,) or null.
+// Linear layers: y (rows, out) = dropout(activation(x (rows, in) wᵀ + bias)) with w (out, in), and bias
+// (out,) or null.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,10 @@ struct LinearShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // `pre`, (rows, out) or null, receives x wᵀ + bias. The gradient of gelu requires it; on a device, gelu
-    // requires it in every case. X and Y are the same type; on CUDA devices X may be bfloat16 and Y bfloat16
-    // or float32. The kernel rounds float32 operands of the products to bfloat16 if X is bfloat16 or the
-    // precision of the device is bfloat16.
+    // Computes y. `pre`, (rows, out) or null, receives x wᵀ + bias. The gradient of gelu requires it; on a
+    // device, gelu requires it in every case. X and Y are the same type; on CUDA devices X may be bfloat16
+    // and Y bfloat16 or float32. The kernel rounds float32 operands of the products to bfloat16 if X is
+    // bfloat16 or the precision of the device is bfloat16.
     template <class X, class Y>
     void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute<X>* w,
                         const Compute<X>* bias, Activation activation, const DropoutMask& dropout, Y* pre,
@@ -37,7 +38,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
 namespace cpu {
 
-// Packed weights, for repeated products with the same w. packed_weight_size() returns the number of elements.
+// Return the number of elements of packed weights, and pack w, for repeated products with the same w.
 template <class T>
 int64_t packed_weight_size(const LinearShape& shape);
 template <class T>

@@ -70,17 +70,17 @@ struct LshAttentionShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // buckets (batch, heads, rounds, length). The bucket of a masked position is the number of buckets of its
-    // sequence. With e = column * dim + d, element (d, column) of the rotation of a round is number e mod 4
-    // of block ((example * 2¹² + head) * 2⁸ + round) * 2²⁴ + e / 4 of the stream. The second rotation begins
-    // 2²³ blocks later. A sequence with fewer buckets uses the first columns. example and head are 0 if the
-    // rotation is shared.
+    // Computes buckets (batch, heads, rounds, length). The bucket of a masked position is the number of
+    // buckets of its sequence. With e = column * dim + d, element (d, column) of the rotation of a round is
+    // number e mod 4 of block ((example * 2¹² + head) * 2⁸ + round) * 2²⁴ + e / 4 of the stream. The second
+    // rotation begins 2²³ blocks later. A sequence with fewer buckets uses the first columns. example and
+    // head are 0 if the rotation is shared.
     template <class T> void lsh_hash(Backend, const LshHashShape& shape, const RandomStream& stream,
                                      AttentionRows<const T> q, int32_t* buckets);
 
-    // buckets (batch, heads, rounds, length), each in [0, length]; out (batch, length, heads, value_dim)
-    // contiguous; log_sums (batch, heads, log_sum_rounds(), length). If a position attends to no other
-    // position, its log-sum-exp is +inf and its result is its own value.
+    // Computes out (batch, length, heads, value_dim), contiguous, and log_sums (batch, heads,
+    // log_sum_rounds(), length) from buckets (batch, heads, rounds, length), each in [0, length]. If a
+    // position attends to no other position, its log-sum-exp is +inf and its result is its own value.
     template <class T> void lsh_attention_forward(Backend, const LshAttentionShape& shape,
                                                   AttentionRows<const T> q, AttentionRows<const T> v,
                                                   const int32_t* buckets, T* out, Compute<T>* log_sums);

@@ -27,9 +27,10 @@ struct LstmGradient {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // out (batch, frames, directions * hidden), zeros beyond the lengths. For the gradient, at frames within
-    // the lengths: gates (directions * batch * frames, 4 hidden) receives the values of i, f, g, o, and cells
-    // (directions * batch * frames, hidden) the values of c. The order of their rows depends on the backend.
+    // Computes out (batch, frames, directions * hidden), with zeros beyond the lengths. For the gradient, at
+    // frames within the lengths, gates (directions * batch * frames, 4 hidden) receives the values of i, f,
+    // g, o, and cells (directions * batch * frames, hidden) the values of c. The order of their rows depends
+    // on the backend.
     template <class T> void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
                                          const LstmDirection<T>* directions, T* out, T* gates, T* cells);
 

@@ -10,9 +10,9 @@ namespace tapeformer {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // y = normalized * weight + bias. `branch` may be null. `normalized` (rows, dim) and `inverse_std`
-    // (rows,) are inputs of layer_norm_backward; both may be null. B is T, or bfloat16 on CUDA if
-    // T is float.
+    // Computes y = normalized * weight + bias. `branch` may be null. `normalized` (rows, dim) and
+    // `inverse_std` (rows,) are inputs of layer_norm_backward; both may be null. B is T, or bfloat16 if T is
+    // float.
     template <class T, class B>
     void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,
                             const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,

@@ -37,7 +37,8 @@ struct ParameterArrays {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // squares (count,): the sum of squares of each gradient, in an order that depends on its size only.
+    // Computes squares (count,), the sum of squares of each gradient, in an order that depends only on its
+    // size.
     template <class T>
     void squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares);
     // Computes scales (count,), and the norm (1,) of all gradients times gradient_scale.

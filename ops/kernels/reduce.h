@@ -16,14 +16,14 @@ TAPEFORMER_HOST_DEVICE bool is_larger(T a, T b) {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // out (outer, inner): the sum over the middle dimension
+    // Computes out (outer, inner), the sum over the middle dimension.
     template <class T>
     void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner);
-    // out and index (outer, inner): the maximum and its index, compared by is_larger(). If several elements
-    // are equal, the first one is selected. size must be positive.
+    // Computes out and index (outer, inner), the maximum and its index, compared by is_larger(). If several
+    // elements are equal, the first one is selected. size must be positive.
     template <class T>
     void max_middle(Backend, const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner);
-    // gx (outer, size, inner) = g (outer, inner) at the index, else 0
+    // Sets gx (outer, size, inner) to g (outer, inner) at the index, and to 0 elsewhere.
     template <class T> void scatter_middle(Backend, const T* g, const int64_t* index, T* gx, int64_t outer,
                                            int64_t size, int64_t inner);
 

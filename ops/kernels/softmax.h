@@ -11,21 +11,21 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes the log-sum-exp of each row.
     template <class T> void row_logsumexp(Backend, const T* x, T* lse, int64_t rows, int64_t classes);
-    // y = exp(x - max) / sum; rows in which all elements are -inf become 0.
+    // Computes y = exp(x - max) / sum. Rows in which all elements are -inf become 0.
     template <class T> void row_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes);
-    // gx = y (g - sum(g y))
+    // Computes gx = y (g - sum(g y)).
     template <class T>
     void row_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes);
-    // y = x - log-sum-exp
+    // Computes y = x - log-sum-exp.
     template <class T> void row_log_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes);
-    // gx = g - exp(y) sum(g), where y is the log-softmax
+    // Computes gx = g - exp(y) sum(g), where y is the log-softmax.
     template <class T>
     void row_log_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes);
-    // losses (rows,) = log-sum-exp - x at the target. If a target is out of range, which can occur only on
-    // CUDA, the loss and its gradient are NaN.
+    // Computes losses (rows,) = log-sum-exp - x at the target. If a target is out of range, which can occur
+    // only on CUDA, the loss and its gradient are NaN.
     template <class T> void cross_entropy_forward(Backend, const T* x, const int64_t* targets, T* lse,
                                                   T* losses, int64_t rows, int64_t classes);
-    // gx = (softmax - one-hot of the target) * scale[row]; classes of rows with scale 0 are zero.
+    // Computes gx = (softmax - one-hot of the target) * scale[row]. Rows with scale 0 get zeros.
     template <class T> void cross_entropy_backward(Backend, const T* x, const T* lse, const int64_t* targets,
                                                    const T* scale, T* gx, int64_t rows, int64_t classes);
 

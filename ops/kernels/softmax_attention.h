@@ -24,8 +24,9 @@ struct SoftmaxAttentionShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // out (batch, query_length, heads, value_dim) contiguous; log_sums (batch, heads, query_length): the
-    // log-sum-exp of the scaled scores. The result of a query that attends to no key is zero.
+    // Computes out (batch, query_length, heads, value_dim), contiguous, and log_sums (batch, heads,
+    // query_length), the log-sum-exp of the scaled scores. The result of a query that attends to no key is
+    // zero.
     template <class T> void softmax_attention_forward(Backend, const SoftmaxAttentionShape& shape,
                                                       AttentionRows<const T> q, AttentionRows<const T> k,
                                                       AttentionRows<const T> v, T* out, Compute<T>* log_sums);

@@ -12,7 +12,7 @@ TEST_CASE("recompute gives the gradients of inputs and of parameters, nested too
   const Tensor x = leaf(2), weight = leaf(5);
   auto inner = [&](const std::vector<Tensor>& in) { return times(times(in[0], in[0]), weight); };
   auto outer = [&](const std::vector<Tensor>& in) { return times(recompute(inner, in, {weight}), in[0]); };
-  const Tensor below = plus(x, x);                // 4
+  const Tensor below = plus(x, x);                // value 4
   backward(recompute(outer, {below}, {weight}));  // below^3 * weight
   CHECK(gradient(x).item() == 2 * 3 * 16 * 5);
   CHECK(gradient(weight).item() == 64);
@@ -28,7 +28,7 @@ TEST_CASE("recompute is recorded for the sake of its parameters alone") {
 
 TEST_CASE("gradients that wait below a recomputed segment are untouched by its backward pass") {
   const Tensor x = leaf(2);
-  const Tensor shared = times(x, x);  // gets one gradient before the replay and one from it
+  const Tensor shared = times(x, x);  // gets one gradient before the replay and one during the replay
   const Tensor replayed =
       recompute([](const std::vector<Tensor>& in) { return times(in[0], in[0]); }, {shared});
   backward(plus(replayed, shared));  // x^4 + x^2

@@ -15,7 +15,7 @@ TEST_CASE("gradients of shared inputs add up") {
   const Tensor x = leaf(3);
   backward(plus(times(x, x), x));
   CHECK(gradient(x).item() == 7);
-  backward(plus(x, x));  // accumulates
+  backward(plus(x, x));  // adds to the gradient of x
   CHECK(gradient(x).item() == 9);
   CHECK(tape_size() == 0);
 }

@@ -16,7 +16,7 @@ run(${CMAKE_COMMAND} --install ${BUILD_DIR} --config ${CONFIG} --prefix ${WORK_D
 file(RENAME ${WORK_DIR}/first ${WORK_DIR}/prefix)
 set(prefix ${WORK_DIR}/prefix)
 
-# The installed headers: no internal ones, and none that includes a header that is not installed.
+# Checks that no internal headers are installed, and that the installed headers compile.
 file(GLOB_RECURSE headers RELATIVE ${prefix}/include ${prefix}/include/tapeformer/*.h)
 list(LENGTH headers count)
 if(count LESS 60)
@@ -66,7 +66,8 @@ if(NOT output MATCHES "step-00000001: [0-9]+ parameters, linear attention\n\\[\\
   message(FATAL_ERROR "sample printed: ${output}")
 endif()
 
-# A program with an attention kind of its own: trains and evaluates it, and checks its options like built-in ones.
+# Trains and evaluates a model with an attention kind that the program registers, and checks that errors in its options
+# are reported.
 set(sliding_window ${WORK_DIR}/examples/sliding_window)
 run(${sliding_window} train ${SOURCE_DIR}/docs/examples/sliding_window.toml --run-dir ${WORK_DIR}/window --threads 1
   ${tiny})
@@ -90,7 +91,7 @@ if(NOT output MATCHES "^tapeformer [0-9]+\\.[0-9]+")
   message(FATAL_ERROR "tapeformer --version printed: ${output}")
 endif()
 
-# `reproduce` reads the installed configs, whatever the current folder.
+# `reproduce` reads the installed configs from any current folder.
 file(MAKE_DIRECTORY ${WORK_DIR}/elsewhere)
 set(command ${prefix}/bin/tapeformer reproduce copy-convergence --threads 1 --json ${tiny})
 run(${CMAKE_COMMAND} -E chdir ${WORK_DIR}/elsewhere ${command})

@@ -26,7 +26,7 @@ AttentionKind copy_of(const std::string& original, const std::string& name) {
   return kind;
 }
 
-// Returns another tensor than attention does.
+// Attention with an undefined result or a result of the wrong shape.
 class WrongResult final : public Attention {
  public:
   explicit WrongResult(bool undefined) : undefined_(undefined) {}
@@ -111,7 +111,7 @@ TEST_CASE("attention kinds with cross lengths take more keys than queries, other
       continue;
     }
     REQUIRE(run().shape() == q.shape());
-    // Keys after the first 5 have an effect.
+    // Keys beyond the query length change the result.
     const auto shorter = attention->forward(q, slice(k, 1, 0, 5), slice(v, 1, 0, 5), mask, {}, "layer");
     CHECK(max_difference(run(), shorter) > 0);
   }

@@ -17,7 +17,7 @@ struct StepSizes {
 };
 const StepSizes kStepSizes[] = {{2, 3, 2, 3, 5}, {1, 4, 3, 64, 32}, {3, 2, 1, 33, 129}, {1, 2, 1, 5, 300}};
 
-// Returns views of the tokens of x (batch, length, heads, dim).
+// Returns token t of x (batch, length, heads, dim) as a view (batch, heads, dim).
 Tensor token(const Tensor& x, int64_t t) {
   return x.view({x.size(0), x.size(2), x.size(3)}, {x.strides()[0], x.strides()[2], x.strides()[3]},
                 t * x.strides()[1]);
@@ -106,8 +106,9 @@ TEST_CASE("cuda: LSH attention hashes into the buckets of the CPU") {
         const Tensor here = lsh_buckets(q, options, stream);
         const Tensor there = lsh_buckets(q.to(device), options, stream);
         const Tensor rounded = q.to(DType::bfloat16);
-        CHECK(lsh_buckets(rounded.to(device), options, stream).to_vector() ==
-              lsh_buckets(rounded.to(DType::float32), options, stream).to_vector());
+        const auto rounded_buckets = lsh_buckets(rounded.to(DType::float32), options, stream).to_vector();
+        CHECK(lsh_buckets(rounded.to(device), options, stream).to_vector() == rounded_buckets);
+        CHECK(lsh_buckets(rounded, options, stream).to_vector() == rounded_buckets);
         CHECK(there.device() == device);
         CHECK(there.to_vector() == here.to_vector());
         if (c.length > 32) CHECK(here.to_vector() != std::vector<double>(here.to_vector().size(), 0.0));

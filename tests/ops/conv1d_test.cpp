@@ -12,7 +12,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// A reference implementation of the definition.
+// Computes the definition as a reference.
 std::vector<double> naive_conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                  const std::vector<int64_t>& counts, const Conv1dOptions& o) {
   const int64_t frames = x.size(1), in = x.size(2), out = weight.size(0), kernel = weight.size(1);

@@ -24,7 +24,7 @@ Case random_case(int64_t batch, int64_t frames, int64_t classes, int64_t longest
   for (int64_t b = 0; b < batch; ++b) {
     made.frame_lengths.data<int64_t>()[b] = b == 1 ? 0 : frames - below(b, frames / 3 + 1);
     made.label_lengths.data<int64_t>()[b] = b == 2 ? 0 : below(batch + b, longest + 1);
-    for (int64_t i = 0; i < longest; ++i)  // odd classes; the others are the blank or never labels
+    for (int64_t i = 0; i < longest; ++i)  // class 0 is the blank
       made.labels.data<int64_t>()[b * longest + i] =
           1 + below(2 * batch + b * longest + i, std::max<int64_t>(classes / 2, 1));
   }
@@ -74,11 +74,11 @@ TEST_CASE("cuda: CTC with impossible labels, infinite logits and lengths on the 
     for (int64_t b = 0; b < 4; ++b)
       c.frame_lengths.data<int64_t>()[b] = 12, c.label_lengths.data<int64_t>()[b] = 2;
     double* const logits = c.logits.data<double>();
-    logits[3] = NAN;                  // utterance 0
-    for (int64_t t = 0; t < 12; ++t)  // utterance 1
+    logits[3] = NAN;                  // in utterance 0
+    for (int64_t t = 0; t < 12; ++t)  // in utterance 1
       logits[60 + 5 * t + c.labels.data<int64_t>()[3]] = -INFINITY;
-    c.frame_lengths.data<int64_t>()[2] = 1;  // infeasible
-    logits[2 * 60 + 5] = NAN;                // not read
+    c.frame_lengths.data<int64_t>()[2] = 1;  // too few frames for the labels
+    logits[2 * 60 + 5] = NAN;                // beyond the frame length
     const std::vector<Tensor> expected = outcome_of(c, DType::float64, kCpu, CtcReduction::per_utterance);
     const std::vector<Tensor> found = outcome_of(c, DType::float64, device, CtcReduction::per_utterance);
     for (const size_t i : {1, 2}) {

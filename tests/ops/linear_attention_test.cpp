@@ -30,7 +30,7 @@ double phi(FeatureMap map, double x) {
   return 0;
 }
 
-// A reference implementation of the defining sums.
+// Computes the defining sums as a reference.
 Tensor quadratic(const Tensor& q, const Tensor& k, const Tensor& v,
                  const LinearAttentionOptions& options = {}) {
   const Tensor out = Tensor::zeros({q.size(0), q.size(1), q.size(2), v.size(3)}, DType::float64);
@@ -197,7 +197,7 @@ TEST_CASE("linear attention: keys beyond the length do not count, whatever they 
     const Tensor dirty = linear_attention(q, dirty_k, v, options);
     CHECK(max_difference(clean, dirty) == 0);
     for (int64_t i = 0; i < 120 * 2 * 3; ++i)
-      CHECK_FALSE(dirty.data<double>()[i] != 0);  // no key at all: zeros
+      CHECK_FALSE(dirty.data<double>()[i] != 0);  // zero, because all keys are masked
     backward(dirty, normal(dirty.shape(), 5));
     const std::vector<double> gk = gradient(dirty_k).to_vector();
     for (size_t i = 0; i < 120 * 10; ++i) CHECK(gk[i] == 0);

@@ -16,7 +16,7 @@ double sigmoid(long double x) {
   return static_cast<double>(1 / (1 + expl(-x)));
 }
 
-// A reference implementation of the specification in long double.
+// Computes the specification in long double as a reference.
 double oracle(const std::vector<double>& p, int target) {
   const size_t mixtures = p.size() / 3;
   const long double y = target / 255.0L * 2 - 1;
@@ -39,7 +39,7 @@ double oracle(const std::vector<double>& p, int target) {
   return static_cast<double>(-logl(total));
 }
 
-// Rows for each branch: both edges, tiny mass, clamped scales and ordinary values.
+// Returns rows for each branch: both edges, tiny mass, clamped scales and ordinary values.
 Tensor branch_rows(Tensor& targets) {
   constexpr int64_t kRows = 60, kMixtures = 4;
   const Tensor p = normal({kRows, 3 * kMixtures}, 5);

@@ -118,7 +118,7 @@ TEST_CASE("lsh attention: what is behind a sequence's length changes nothing") {
     CHECK(max_difference(lsh_attention(q2, v2, lsh_buckets(q2, padded, kStream), padded), out) == 0);
     CHECK(max_difference(slice(rows_of(out, 37, 61), 0, 0, 1),
                          Tensor::zeros({1, 24, 2, 3}, DType::float64)) == 0);
-    // The same sequence without padding.
+    // Computes the same sequence without padding.
     const Tensor short_q = slice(rows_of(q, 0, 37), 0, 0, 1), short_v = slice(rows_of(v, 0, 37), 0, 0, 1);
     const Tensor short_out = lsh_attention(short_q, short_v, lsh_buckets(short_q, alone, kStream), alone);
     CHECK(max_difference(short_out, slice(rows_of(out, 0, 37), 0, 0, 1)) == 0);
@@ -152,7 +152,7 @@ TEST_CASE("lsh attention: a sequence of any length gets from any batch what it g
 
 TEST_CASE("lsh attention: views of other layouts are read in place") {
   const LshOptions options{.rounds = 2, .chunk_length = 8};
-  const Tensor q = normal({2, 2, 40, 5}, 1), v = normal({2, 2, 40, 3}, 2);  // heads first
+  const Tensor q = normal({2, 2, 40, 5}, 1), v = normal({2, 2, 40, 3}, 2);  // (batch, heads, length, dim)
   const Tensor qt = permute(q, {0, 2, 1, 3}), vt = permute(v, {0, 2, 1, 3});
   const Tensor buckets = lsh_buckets(qt, options, kStream);
   CHECK(max_difference(lsh_attention(qt, vt, buckets, options),
@@ -244,7 +244,7 @@ TEST_CASE("lsh buckets: near vectors meet more often than far ones") {
     CHECK(same / n < last - 0.05);
     last = same / n;
   }
-  CHECK(last < 0.15);  // about 1/16 at a right angle
+  CHECK(last < 0.15);  // independent hashes share one of 16 buckets with probability 1/16
 }
 
 TEST_CASE("lsh buckets: fewer rounds are the first of more, heads and examples differ, dtypes agree") {
@@ -272,7 +272,7 @@ TEST_CASE("lsh buckets: their number follows length and chunk, and pads come las
   CHECK(lsh_bucket_count(options, 1024) == 32);
   CHECK(lsh_bucket_count(options, 4096) == 128);
   CHECK(lsh_bucket_count(options, 65536) == 2048);             // 64 x 32
-  options.key_lengths = Tensor::from<int64_t>({3, 150}, {2});  // one chunk, and two and a bit: 4 buckets
+  options.key_lengths = Tensor::from<int64_t>({3, 150}, {2});  // one chunk, and 150 / 64 chunks: 4 buckets
   const Tensor ids = lsh_buckets(normal({2, 200, 1, 4}, 1), options, kStream);
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const bool second = i >= ids.numel() / 2;

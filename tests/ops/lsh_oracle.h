@@ -85,7 +85,7 @@ inline void log_weights(const KeyCounts& counts, int64_t length, int64_t valid, 
 // Returns the expected result of lsh_attention, computed by recorded ops.
 inline Tensor lsh_oracle(const Tensor& query, const Tensor& value, const Tensor& buckets, LshOptions o) {
   const int64_t batch = query.size(0), length = query.size(1), heads = query.size(2);
-  const bool whole = length <= o.chunk_length;  // exact attention
+  const bool whole = length <= o.chunk_length;  // LSH attention is then exact
   const int64_t rounds = o.rounds;
   if (whole) {
     o.rounds = 1;
@@ -136,7 +136,7 @@ inline Tensor random_buckets(int64_t batch, int64_t heads, int64_t rounds, int64
   return buckets;
 }
 
-// Draws small numbers for a fuzz test.
+// Generator of small random numbers for a fuzz test.
 class Dice {
  public:
   explicit Dice(uint64_t salt) : stream_(17, "dice", salt) {}

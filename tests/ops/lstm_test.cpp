@@ -49,7 +49,7 @@ Tensor plain_direction(const Tensor& x, const LstmWeights& w, bool reverse) {
   return concat(results, 0);
 }
 
-// Reference for the op: computes each sequence separately, with zeros beyond its length.
+// Computes each sequence separately, with zeros beyond its length, as a reference.
 Tensor plain_lstm(const Tensor& x, const std::vector<int64_t>& counts,
                   const std::vector<LstmWeights>& directions) {
   const int64_t frames = x.size(1), hidden = directions[0].weight_hh.size(1);

@@ -169,7 +169,7 @@ void add_products(std::vector<OpCase>& table) {
 // Sizes near the limits of the kernels.
 constexpr int64_t kWidths[] = {1, 31, 33, 255, 257, 1025};
 
-// Indices in [0, size): some repeated often, some absent.
+// Returns indices in [0, size). Some are repeated often, and some are absent.
 Tensor skewed_index(const Shape& shape, int64_t size, int salt = 0) {
   const Tensor index = Tensor::empty(shape, DType::int64);
   const RandomStream stream(7, "index", static_cast<uint64_t>(salt));

@@ -10,7 +10,8 @@ namespace {
 
 using Inputs = std::vector<Tensor>;
 
-// The gradient check evaluates the op for each input element, so its inputs are small.
+// Returns whether the sizes are too large for the gradient check, which evaluates the op for each input
+// element.
 bool is_large(const AttentionSizes& s) {
   return s.batch * (s.query_length + s.key_length) * s.heads * (s.dim + s.value_dim) > 1000;
 }

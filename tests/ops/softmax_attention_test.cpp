@@ -16,7 +16,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// A reference implementation of the definition.
+// Computes the definition as a reference.
 Tensor by_definition(const std::vector<Tensor>& in, const SoftmaxAttentionOptions& options = {}) {
   const Tensor &q = in[0], &k = in[1], &v = in[2];
   const int64_t queries = q.size(1), keys = k.size(1), heads = q.size(2);

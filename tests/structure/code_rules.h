@@ -1,5 +1,5 @@
-// Rules of C++ and CUDA code: the length of functions, and the names of config keys and options of the
-// command line in texts of the libraries. The code must be formatted by clang-format.
+// Rules of C++ and CUDA code: the length of functions, and the names of config keys and command-line options
+// in string literals of the libraries. The code must be formatted by clang-format.
 #pragma once
 
 #include <string>
@@ -31,8 +31,8 @@ std::vector<StringLiteral> string_literals(const std::string& code);
 // Finds functions with more than 60 lines.
 std::vector<std::string> function_problems(const SourceFile& file);
 
-// Finds texts that contain one of `keys` ("data.limit") or an option ("--name"). Ignores arguments of other
-// programs, which are separate string literals in the code ("--sep=_").
+// Finds string literals that contain one of `keys` ("data.limit") or an option ("--name") among other words.
+// A literal that consists of one option may be an argument for another program ("--sep=_").
 std::vector<std::string> key_problems(const SourceFile& file, const std::vector<std::string>& keys);
 
 }  // namespace tapeformer::test

@@ -1,5 +1,5 @@
-// Rules of #include: the direction between folders, the places of third-party headers, cycles between
-// headers, and internal headers.
+// Rules of #include: the direction between folders, the files that may include third-party headers, cycles
+// between headers, and internal headers.
 #pragma once
 
 #include <string>

@@ -44,7 +44,8 @@ Config small_config(const std::string& attention, bool reversible) {
   return config;
 }
 
-// Kinds that use queries as keys are tested in reversible layers, as in "Reformer".
+// Returns whether the kind is tested in reversible layers: true for kinds that use queries as keys, as in
+// "Reformer".
 bool is_used_reversible(const std::string& attention) {
   return attention_kind(attention).capabilities.shared_query_key;
 }
@@ -125,7 +126,7 @@ TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit
       config.optimizer.clip_norm = 1;
       config.schedule.warmup_steps = 10;
       if (attention_kind(attention).capabilities.weight_dropout) config.model.attention_dropout = 0.2;
-      if (is_first_kind) config.train.dropout_steps = 12;  // the graph changes
+      if (is_first_kind) config.train.dropout_steps = 12;  // dropout ends, so another graph is captured
       config.run.cuda_graphs = false;
       const Outcome expected = outcome_on(device_name(), config);
       config.run.cuda_graphs = true;
@@ -134,7 +135,7 @@ TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit
       CHECK(found.losses == expected.losses);
       CHECK(expected.replayed == 0);
       CHECK(found.replayed ==
-            kSteps - (is_first_kind ? 2 : 1));  // the first step of each layout is no replay
+            kSteps - (is_first_kind ? 2 : 1));  // the first step of each layout is not a replay
     }
 }
 

@@ -122,7 +122,7 @@ TEST_CASE("a run that was killed after a checkpoint continues from it") {
   }
   train(config, dir.path() / "whole");
   train(config, dir.path() / "cut");
-  // The state after kill -9 between steps 10 and 15.
+  // Leaves the state after kill -9 between steps 10 and 15.
   for (const char* step : {"step-00000015", "step-00000020"})
     fs::remove_all(dir.path() / "cut/checkpoints" / step);
   fs::remove(dir.path() / "cut/checkpoints/latest");

@@ -45,9 +45,11 @@ Report run_attention(const BenchmarkArguments& arguments) {
                                  .dtype = chosen_dtype(arguments.options)};
   const auto& only = arguments.options.get<std::string>("kind");
   if (!only.empty()) attention_kind(only);
+  // The CPU has no general matrix products in bfloat16 to compare with.
+  const bool has_rates = !lengths.device.is_cpu() || lengths.dtype == DType::float32;
   RunConfig run;
   run.precision = name_of(lengths.dtype);
-  use_precision(run, lengths.device);
+  if (has_rates) use_precision(run, lengths.device);
   if (lengths.shortest > lengths.longest) throw ConfigError("--shortest is larger than --longest");
   Report report;
   report.add("device", lengths.device.to_string())
@@ -57,8 +59,10 @@ Report run_attention(const BenchmarkArguments& arguments) {
   for (const AttentionKind& kind : attention_kinds()) {
     if ((!only.empty() && kind.name != only) || !kind.capabilities.causal) continue;
     const auto samples = measure_attention(kind, OptionValues(kind.options), lengths);
-    const Rates rates =
-        median_rates(RateProbe(square_product(lengths.longest), lengths.device), lengths.repeats);
+    std::vector<Rates> rates;
+    if (has_rates && kind.multiply_adds)
+      rates.push_back(
+          median_rates(RateProbe(square_product(lengths.longest), lengths.device), lengths.repeats));
     Spread spread;
     for (const AttentionSample& sample : samples) {
       spread.add(sample.length, sample.seconds / static_cast<double>(sample.length));
@@ -70,8 +74,8 @@ Report run_attention(const BenchmarkArguments& arguments) {
                          .add("microseconds_per_token", kMicro * sample.seconds / static_cast<double>(tokens))
                          .add("peak_bytes", sample.peak_bytes)
                          .add("bytes_per_token", sample.peak_bytes / tokens));
-      if (kind.multiply_adds)
-        add_roofline(rows.back(), attention_work(kind, lengths, sample.length), {sample.seconds}, {rates});
+      if (!rates.empty())
+        add_roofline(rows.back(), attention_work(kind, lengths, sample.length), {sample.seconds}, rates);
     }
     if (spread.value() > 0) report.add(kind.name + "_spread_from_4096", spread.value());
   }

@@ -46,7 +46,7 @@ class LengthCase {
   AttentionSample sample() const { return {length_, median(times_), peak_}; }
 
  private:
-  int64_t length_, calls_;  // calls per measured time
+  int64_t length_, calls_;  // calls_: calls per measurement
   Tensor q_, k_, v_;
   uint64_t seed_;
   Tensor cotangent_;
@@ -89,7 +89,7 @@ std::vector<AttentionSample> measure_attention(const AttentionKind& kind, const 
   std::vector<LengthCase> cases;
   for (int64_t length = lengths.shortest; length <= lengths.longest; length *= 2) {
     cases.emplace_back(kind, lengths, length).run(*attention);
-    // Attention on twice the length takes at most four times as long.
+    // Doubling the length increases the time by at most a factor of four.
     if (4 * cases.back().last_seconds() > lengths.patience) break;
   }
   for (LengthCase& one : cases) one.clear_times();

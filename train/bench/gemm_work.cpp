@@ -1,6 +1,7 @@
 #include "train/bench/gemm_work.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "core/device_control.h"
 #include "core/dispatch.h"
@@ -89,7 +90,10 @@ GemmWork::GemmWork(std::vector<GemmShape> products, Device device) : products_(s
 }
 
 void GemmWork::run(const GemmShape& p) const {
-  dispatch_stored("GemmWork", a_, [&]<class T>(auto backend) { multiply<T>(backend, p, a_, b_, c_); });
+  dispatch_stored("GemmWork", a_, [&]<class T>(auto backend) {
+    if constexpr (!std::is_same_v<T, BFloat16> || std::is_same_v<decltype(backend), cuda::Backend>)
+      multiply<T>(backend, p, a_, b_, c_);
+  });
 }
 
 void GemmWork::run() const {

@@ -1,5 +1,5 @@
-// Matrix products of a model without the rest of its work. Benchmarks compare their rate with the rate of
-// these products.
+// The matrix products of a model, without its other operations. Benchmarks compare their rate with the rate
+// of these products.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct GemmShape {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
            static_cast<double>(count);
   }
-  // Number of elements of both operands and the results.
+  // Returns the number of elements of all operands and results.
   double elements() const {
     const auto rows = static_cast<double>(m), columns = static_cast<double>(n),
                depth = static_cast<double>(k);

@@ -170,7 +170,8 @@ Report run_reversible(const BenchmarkArguments& arguments) {
   return report.add("depths", rows).add("chunks", chunked);
 }
 
-// Returns the options of a model with defaults that keep 32 stored layers small.
+// Returns the options of a model. The defaults are small, because the benchmark stores the activations of 32
+// layers.
 std::vector<OptionSpec> options() {
   std::vector<OptionSpec> list = model_option_specs();
   for (OptionSpec& option : list) {

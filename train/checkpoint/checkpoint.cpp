@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxTextBytes = size_t{64} << 20;  // size of state.json or config.toml
+constexpr size_t kMaxTextBytes = size_t{64} << 20;  // maximum size of state.json and config.toml
 const char* const kModelFile = "model.safetensors";
 const char* const kOptimizerFile = "optimizer.safetensors";
 const char* const kStateFile = "state.json";
@@ -149,7 +149,7 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
       fs::remove_all(parent.path_of(temporary), ignored);
       throw;
     }
-    parent.remove(temporary);  // now the earlier checkpoint of the same step, if there was one
+    parent.remove(temporary);  // the replaced checkpoint of the same step, if there was one
   });
   return (checkpoints_of(run_dir) / name).string();
 }

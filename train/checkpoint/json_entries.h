@@ -1,6 +1,6 @@
 // Reader of JSON objects that checks the types and ranges of their entries. Internal to train/.
 //
-// Errors: CheckpointError "PLACE KEY: expected …, got …".
+// Functions throw CheckpointError "PLACE KEY: expected …, got …".
 #pragma once
 
 #include <cstdint>

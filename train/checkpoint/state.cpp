@@ -27,7 +27,7 @@ std::map<std::string, Checksum> parse_files(const JsonEntries& entries) {
 
 std::string without_end(const Json& json) {
   std::string text = json.dump(2);
-  text.resize(text.size() - 2);  // "\n}"
+  text.resize(text.size() - 2);  // removes "\n}"
   return text;
 }
 

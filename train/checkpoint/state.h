@@ -15,7 +15,7 @@ struct TrainingState {
   int64_t step = 0;
   int64_t evaluated_step = -1;  // step of the last evaluation; -1: no evaluation
   int64_t optimizer_steps = 0;
-  std::optional<double> best_loss = {};  // lowest criterion of an evaluation
+  std::optional<double> best_loss = {};  // lowest criterion of all evaluations
   double seconds = 0;                    // training time
   // Times of the current epoch, and of the last complete epoch. Only tasks that report epochs have them.
   struct Epochs {

@@ -66,7 +66,7 @@ int run_bench(const Arguments& arguments) {
   const auto chosen_name = std::find_if(arguments.begin(), arguments.end(), is_benchmark);
   if (chosen_name == arguments.end()) {
     const auto require = [](const std::string& name) {
-      if (name != "list") benchmark(name);  // throws
+      if (name != "list") benchmark(name);  // throws for an unknown name
     };
     if (!arguments.empty() && !arguments.front().starts_with("-")) require(arguments.front());
     const auto line = parse_command(list_spec(), arguments);

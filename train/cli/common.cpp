@@ -129,7 +129,7 @@ OptionValues values_of(const std::vector<OptionSpec>& specs, const cxxopts::Pars
     if (is_flag(spec)) {
       values.set(spec.name, parsed[spec.name].as<bool>());
     } else if (std::holds_alternative<std::vector<std::string>>(spec.default_value)) {
-      // cxxopts would split the value of an occurrence at commas.
+      // Reads the occurrences of the option directly, because cxxopts splits lists at commas.
       std::vector<std::string> items;
       for (const auto& occurrence : parsed.arguments())
         if (occurrence.key() == spec.name) items.push_back(occurrence.value());

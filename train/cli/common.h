@@ -4,8 +4,8 @@
 // name of the command, prints the help, and applies the common options to the process (log level and
 // threads).
 //
-// Errors: ConfigError if the words do not match the declaration, with suggestions for unknown names;
-// DeviceError if the device is unavailable.
+// Functions throw ConfigError if the words do not match the declaration, with suggestions for unknown names.
+// They throw DeviceError if the device is unavailable.
 #pragma once
 
 #include <functional>
@@ -25,14 +25,14 @@ using Arguments = std::vector<std::string>;  // words after the name of the comm
 inline constexpr int kStoppedBySignal = 75;  // exit status of a training run that saved a checkpoint
 
 struct Positional {
-  std::string name;  // "RUN"
+  std::string name;  // for example "RUN"
   std::string help;
   bool required = true;
   bool repeated = false;  // takes all remaining words; only the last positional may be repeated
 };
 
 struct CommandSpec {
-  std::string name;  // "eval"
+  std::string name;  // for example "eval"
   std::string summary;
   std::vector<Positional> positionals;
   // The type of the default value is the type of an option. A boolean option is a flag. An option with a list

@@ -69,7 +69,7 @@ void fetch_action(const std::vector<std::string>& names, const CommandLine& line
   print_report(Report().add("sets", rows), line.common);
 }
 
-// Writes to the first data directory, like "data fetch".
+// Generates the corpus in the first data directory, where "data fetch" also writes.
 void prepare_synthetic_speech(const CommandLine& line) {
   const std::filesystem::path folder =
       candidate_folders(known_set(kSyntheticSpeech), line.common.data_dir).front();

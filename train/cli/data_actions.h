@@ -11,7 +11,8 @@ namespace tapeformer {
 // Runs "data verify". `names`: the words after the action.
 void verify_data(const std::vector<std::string>& names, const CommandLine& line);
 
-// Options and action of "data prepare kaldi", which creates a Kaldi corpus from recordings and transcripts.
+// Return the options of "data prepare kaldi", and run it: it creates a Kaldi corpus from recordings and
+// transcripts.
 std::vector<OptionSpec> prepare_kaldi_options();
 void prepare_kaldi(const CommandLine& line);
 

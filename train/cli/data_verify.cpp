@@ -48,7 +48,8 @@ bool is_lexicon(const std::string& layout) {
   return !set || set->type == DatasetType::lexicon;
 }
 
-// Returns the data set for the config keys of a layout. A lexicon has the keys of a corpus of words.
+// Returns a data set whose config keys apply to the layout. For a lexicon, returns a corpus with transcripts
+// of words.
 std::string dataset_of(const std::string& layout) {
   if (!is_lexicon(layout)) return layout;
   return set_names([](const KnownSet& set) {

@@ -96,7 +96,7 @@ int64_t given_tokens(const Batch& one) {
   return std::min<int64_t>(first + 2, one.tokens.size(1));
 }
 
-// Continues sequences one at a time, because their given parts differ in length.
+// Continues sequences one at a time, because their prefixes differ in length.
 void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line) {
   if (!line.options.get<std::string>("out").empty())
     throw ConfigError("--out is for models of images; the report contains the sequences, see --json");

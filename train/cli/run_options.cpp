@@ -15,7 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxGridPixels = 4000, kMaxScale = 4;  // width of a grid, and pixels per image pixel
+// Limits of the width in pixels and of GridOptions::scale.
+constexpr int64_t kMaxGridPixels = 4000, kMaxScale = 4;
 
 }  // namespace
 

@@ -8,7 +8,8 @@
 namespace tapeformer {
 namespace {
 
-// Returns the kind that a layer sets. A value of another type, which is reported elsewhere, is "".
+// Returns the attention kind that a layer sets. Returns "" for a value of another type, which is reported
+// elsewhere.
 std::optional<std::string> kind_in(const ConfigLayer& layer) {
   std::optional<std::string> kind;
   for (const auto& setting : layer.settings) {
@@ -19,7 +20,7 @@ std::optional<std::string> kind_in(const ConfigLayer& layer) {
   return kind;
 }
 
-// Returns the kind at each layer; see apply_attention.
+// Returns the attention kind to which the [attention] table of each layer belongs; see apply_attention().
 std::vector<std::string> kinds_of(const std::vector<ConfigLayer>& layers, const std::string& default_kind) {
   std::optional<std::string> first;
   for (const auto& layer : layers)

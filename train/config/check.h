@@ -1,4 +1,5 @@
-// Checks of conditions between keys whose values are each valid. Internal to the config code.
+// Checks for contradictions between config keys. The value of each single key is already valid. Internal to
+// the config code.
 #pragma once
 
 #include <functional>

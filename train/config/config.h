@@ -2,8 +2,8 @@
 // options. The schema (train/config/schema.cpp) declares each key once, for validation, help, suggestions and
 // the resolved file. Only the config code reads TOML.
 //
-// Errors: ConfigError lists the problems of all files and --set options, one per line, in the form
-// "file:line:column: message" or "--set table.key: message".
+// Functions throw ConfigError, which lists the problems of all files and --set options, one per line, in the
+// form "file:line:column: message" or "--set table.key: message".
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct DataConfig {
   int64_t eval_limit = 0;    // 0: all evaluation examples
   int64_t downscale = 1;     // averages blocks of k x k pixels
   int64_t validation = 0;    // examples held out from the end of the training split
-  int64_t max_length = 128;  // copy, duplication
-  int64_t symbols = 10;      // copy, duplication
+  int64_t max_length = 128;  // for the data sets copy and duplication
+  int64_t symbols = 10;      // for the data sets copy and duplication
   // Speech. batch_size is the largest number of utterances in a batch. limit and validation are numbers of
   // utterances.
   std::string path = {};       // folder of the corpus; empty: the folder in the data directories
@@ -50,7 +50,7 @@ struct DataConfig {
   int64_t channel = -1;       // channel to read, from 0; -1: recordings with several channels are refused
   double max_seconds = 3600;  // longest recording or segment; 0: no limit
   int64_t num_mel_bins = 40;
-  double dither = 0;  // noise in training, in 16-bit samples
+  double dither = 0;  // standard deviation of noise in training, in units of 16-bit samples
   int64_t deltas = 0;
   std::string cmvn = "utterance";
   bool cmvn_variance = true;
@@ -81,12 +81,12 @@ struct ModelConfig {
   int64_t loss_chunks = 1;
   std::string init = {};  // a run or checkpoint whose weights a new run starts from; empty: random weights
   // Speech.
-  std::string encoder = "transformer";  // or lstm
+  std::string encoder = "transformer";  // transformer | lstm
   int64_t hidden = 320;                 // cells of an LSTM layer per direction
   bool bidirectional = true;
   bool causal = false;
   int64_t subsampling = 1;
-  std::string subsampling_kind = "stack";  // or conv
+  std::string subsampling_kind = "stack";  // stack | conv
   int64_t max_frames = 2400;               // longest utterance that a Transformer processes
   std::string ctc_mean = "utterance";
 };
@@ -144,7 +144,7 @@ struct KeyProblem {
   std::string problem;
 };
 
-// The facts about models that configs need. `options` is called only with names of the list.
+// The facts about models that configs need. `options` is called only with elements of `names`.
 struct AttentionCatalogue {
   std::vector<std::string> names;
   std::function<std::vector<OptionSpec>(const std::string&)> options;

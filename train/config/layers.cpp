@@ -103,7 +103,7 @@ void LayerApplier::apply_setting(const Setting& setting, Config& config) {
     return;
   }
   std::string wrong;
-  const auto value = typed_value(setting.value, key->spec, {key->whole, key->count}, wrong);
+  const auto value = typed_value(setting.value, key->spec, {key->integers_only, key->count}, wrong);
   if (value && key->problem) wrong = key->problem(*value);
   if (!wrong.empty()) {
     problems_.push_back({setting.value_at, setting.name() + ": " + wrong});
@@ -113,7 +113,7 @@ void LayerApplier::apply_setting(const Setting& setting, Config& config) {
   positions_[setting.name()] = setting.value_at;
 }
 
-// Configs of earlier versions contain this key. A config must never make a command run programs.
+// Reports data.allow_commands, which is not a config key: only the command line may allow commands.
 void LayerApplier::refuse_commands(const Setting& setting) {
   const bool by_user = is_set_option(setting.key_at), *value = std::get_if<bool>(&setting.value.data);
   if (!by_user && (reading_.unused != UnusedKeys::refuse || (value && !*value))) return;

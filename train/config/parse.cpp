@@ -180,7 +180,7 @@ std::optional<std::string> read_text(const std::string& path, std::string& probl
     return std::nullopt;
   }
   // Opening a pipe without a writer would block. A pipe under /dev/ comes from the shell's <(command) and has
-  // one.
+  // a writer.
   if (std::filesystem::is_fifo(path, ignored) && !path.starts_with("/dev/")) {
     problem = "is a pipe, expected a config file";
     return std::nullopt;

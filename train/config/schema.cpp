@@ -18,7 +18,7 @@ std::string device_problem(const OptionValue& value) {
   return digits ? "" : "expected \"auto\", \"cpu\", \"cuda\" or \"cuda:N\", got " + quoted(device);
 }
 
-// Returns the problem of a run name, which becomes the name of a folder.
+// Returns the problem with a run name, which becomes the name of a folder, or "" for a valid name.
 std::string name_problem(const OptionValue& value) {
   const auto& name = std::get<std::string>(value);
   const bool bad = name == "." || name == ".." || name.size() > 200 ||

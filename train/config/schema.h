@@ -12,7 +12,7 @@
 namespace tapeformer {
 
 // A config key: an OptionSpec, access to the member of Config, and the configs and commands that use the key.
-// A list of integers is a list of doubles in an OptionValue, with `whole` = true.
+// A list of integers is a list of doubles in an OptionValue, with `integers_only` = true.
 struct SchemaKey {
   std::string table;
   OptionSpec spec;
@@ -22,8 +22,8 @@ struct SchemaKey {
   bool changeable = false;     // true if a resumed run may change the value
   std::function<OptionValue(const Config&)> get;
   std::function<void(Config&, const OptionValue&)> set;
-  bool whole = false;  // whether the elements of a list must be integers
-  size_t count = 0;    // length of a list; 0: any length
+  bool integers_only = false;  // whether the elements of a list must be integers
+  size_t count = 0;            // length of a list; 0: any length
   // If not empty: returns the problem with a value, or "" for a valid value.
   std::function<std::string(const OptionValue&)> problem;
 

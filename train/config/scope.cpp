@@ -89,7 +89,8 @@ KeyScope lexicon() {
   return of_sets([](const KnownSet& set) { return is_speech(set) && set.labels != SpeechLabels::phones; });
 }
 
-// Without data.lexicon, the text of a Kaldi directory consists of phones.
+// Returns the scope of data.unknown_words. Without data.lexicon, the text of a Kaldi directory consists of
+// phones.
 KeyScope unknown_words() {
   return both(lexicon(), {{"transcripts with a lexicon", "data.lexicon", [](const Config& c) {
                              const KnownSet* const set = find_set(c.data.dataset);
@@ -155,7 +156,7 @@ KeyScope subsampled() {
                                  [](const Config& c) { return c.model.subsampling > 1; }}});
 }
 
-// An LSTM has no dropout after its last layer.
+// Returns the scope of model.dropout. An LSTM has no dropout after its last layer.
 KeyScope layer_dropout() {
   return {{"Transformers and LSTMs of several layers", "model.layers", [](const Config& c) {
              return c.model.type != "speech" || c.model.encoder != "lstm" || c.model.layers > 1;

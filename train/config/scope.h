@@ -57,7 +57,7 @@ KeyScope concatenated_positions();
 KeyScope axial_positions();
 KeyScope subsampled();
 KeyScope layer_dropout();
-// `drops_weights`: see AttentionCatalogue.
+// Returns the scope of model.attention_dropout. AttentionCatalogue describes `drops_weights`.
 KeyScope attention_dropout(std::function<bool(const std::string&)> drops_weights);
 
 KeyScope cuda_devices();

@@ -43,7 +43,7 @@ class TableSchema {
     scope_ = std::move(scope);
     role_ = role;
   }
-  // Benchmarks use the keys that follow.
+  // Declares that benchmarks use the keys that follow.
   void used_by_benchmarks() { in_benchmarks_ = true; }
 
   template <class T>
@@ -62,7 +62,7 @@ class TableSchema {
     key.spec.name = name;
     key.spec.default_value = key.get(Config{});
     key.spec.help = help;
-    key.whole = std::is_same_v<T, std::vector<int64_t>>;
+    key.integers_only = std::is_same_v<T, std::vector<int64_t>>;
     keys_.push_back(std::move(key));
     return keys_.back();
   }

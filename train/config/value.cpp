@@ -16,7 +16,7 @@ std::string number_text(double value) {
 std::string float_text(double value) {
   std::string text = number_text(value);
   if (text.find_first_of(".en") == std::string::npos)
-    text += ".0";  // TOML reads "1" as an integer; "n" excludes inf and nan
+    text += ".0";  // TOML reads "1" as an integer; inf and nan contain "n"
   return text;
 }
 
@@ -40,10 +40,10 @@ bool in_range(double value, const OptionSpec& spec) {
   return std::isfinite(value) && value >= spec.min && value <= spec.max;
 }
 
-// Returns the number of a raw value, or nothing. If `whole` is true, the value must be an integer.
-std::optional<double> as_number(const RawValue& raw, bool whole) {
+// Returns the number of a raw value, or nothing. If `integers_only` is true, the value must be an integer.
+std::optional<double> as_number(const RawValue& raw, bool integers_only) {
   if (auto integer = std::get_if<int64_t>(&raw.data)) return static_cast<double>(*integer);
-  if (auto number = std::get_if<double>(&raw.data); number && !whole) return *number;
+  if (auto number = std::get_if<double>(&raw.data); number && !integers_only) return *number;
   return std::nullopt;
 }
 
@@ -61,7 +61,7 @@ std::optional<OptionValue> typed_list(const std::vector<RawValue>& raw, const Op
   for (const auto& element : raw) {
     culprit = element.found + " in the list";
     if (of_numbers) {
-      const auto number = as_number(element, form.whole);
+      const auto number = as_number(element, form.integers_only);
       if (!number || !in_range(*number, spec)) return std::nullopt;
       numbers.push_back(*number);
     } else {
@@ -119,11 +119,11 @@ std::string describe_expected(const OptionSpec& spec, const ListForm& form) {
     return spec.choices.empty() ? "a string" : "one of " + choices_text(spec.choices);
   const std::string list = "a list of " + (form.count ? std::to_string(form.count) + " " : "");
   if (std::holds_alternative<std::vector<double>>(type))
-    return list + (form.whole ? "integers" : "numbers") + range_text(spec);
+    return list + (form.integers_only ? "integers" : "numbers") + range_text(spec);
   return list + (spec.choices.empty() ? "strings" : "strings out of " + choices_text(spec.choices));
 }
 
-std::string option_text(const OptionValue& value, bool whole) {
+std::string option_text(const OptionValue& value, bool integers_only) {
   if (auto flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
   if (auto integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);
   if (auto number = std::get_if<double>(&value)) return float_text(*number);
@@ -132,7 +132,7 @@ std::string option_text(const OptionValue& value, bool whole) {
   const auto add = [&list](const std::string& text) { list += (list.empty() ? "" : ", ") + text; };
   if (auto numbers = std::get_if<std::vector<double>>(&value)) {
     for (double number : *numbers)
-      add(whole ? std::to_string(static_cast<int64_t>(number)) : float_text(number));
+      add(integers_only ? std::to_string(static_cast<int64_t>(number)) : float_text(number));
   } else {
     for (const auto& text : std::get<std::vector<std::string>>(value)) add(quoted(text));
   }

@@ -18,9 +18,9 @@ struct RawValue {
   std::string found;
 };
 
-// Restrictions of a list: `whole` allows only integers; `count` is the length, or 0 for any length.
+// Restrictions of a list: `integers_only` allows only integers; `count` is the length, or 0 for any length.
 struct ListForm {
-  bool whole = false;
+  bool integers_only = false;
   size_t count = 0;
 };
 
@@ -34,7 +34,7 @@ std::optional<OptionValue> typed_value(const RawValue& raw, const OptionSpec& sp
 std::string describe_expected(const OptionSpec& spec, const ListForm& form);
 
 // Returns the TOML text of a value. Doubles have the shortest form that is parsed to the same value.
-std::string option_text(const OptionValue& value, bool whole);
+std::string option_text(const OptionValue& value, bool integers_only);
 
 // Returns a TOML basic string, including its quotes.
 std::string quoted(const std::string& text);

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::string_view kAttentionTable = "attention.";
 
-// Options of attention kinds are written with `whole` = false, because an OptionSpec has no lists of
-// integers.
+// Returns a table as TOML text. Options of attention kinds are written with `integers_only` = false, because
+// an OptionSpec has no lists of integers.
 std::string table_text(const Config& config, const std::string& table, const std::vector<SchemaKey>& schema) {
   std::string text;
   if (table == "attention") {
@@ -24,15 +24,15 @@ std::string table_text(const Config& config, const std::string& table, const std
   }
   for (const auto& key : schema)
     if (key.table == table && !key.broken_condition(config))
-      text += key.spec.name + " = " + option_text(key.get(config), key.whole) + "\n";
+      text += key.spec.name + " = " + option_text(key.get(config), key.integers_only) + "\n";
   return text;
 }
 
 std::string help_line(const OptionSpec& spec, const ListForm& form, const KeyScope& scope) {
   std::string owners;
   for (const KeyCondition& condition : scope) owners += (owners.empty() ? "; for " : ", ") + condition.owner;
-  return "  " + spec.name + " = " + option_text(spec.default_value, form.whole) + "\n      " + spec.help +
-         " (" + describe_expected(spec, form) + owners + ")\n";
+  return "  " + spec.name + " = " + option_text(spec.default_value, form.integers_only) + "\n      " +
+         spec.help + " (" + describe_expected(spec, form) + owners + ")\n";
 }
 
 constexpr char kExtends[] = "extends";
@@ -70,7 +70,7 @@ std::string config_help(const AttentionCatalogue& catalogue, const std::string& 
     }
     heading = "\n[" + table + "]\n";
     for (const auto& key : schema)
-      if (key.table == table) add(table, key.spec, {key.whole, key.count}, key.scope);
+      if (key.table == table) add(table, key.spec, {key.integers_only, key.count}, key.scope);
   }
   if (std::string_view(kExtends).find(word) != std::string_view::npos) text = kExtendsHelp + text;
   if (!text.empty()) return text.substr(text.find_first_not_of('\n'));
@@ -122,7 +122,7 @@ bool may_change_on_resume(const std::string& name) {
 
 std::string config_value_text(const Config& config, const std::string& name) {
   for (const auto& key : config_schema(AttentionCatalogue{}))
-    if (key.name() == name) return option_text(key.get(config), key.whole);
+    if (key.name() == name) return option_text(key.get(config), key.integers_only);
   if (!name.starts_with(kAttentionTable)) throw std::out_of_range("no config key " + name);
   // The options of the selected attention kind may lack `name`.
   const auto& options = config.attention.all();

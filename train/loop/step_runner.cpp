@@ -101,8 +101,9 @@ StepResult StepRunner::run() {
   PendingLosses pending{state_.step, std::move(weights), {}, Readback(outputs.grad_norm)};
   for (const Tensor& loss : outputs.losses) pending.losses.emplace_back(loss);
   pending_.push_back(std::move(pending));
-  // Reading the losses of the previous step now keeps the device busy. If such a loss is not finite, the
-  // weights are at most one step further, and no checkpoint is written before all losses are read.
+  // The losses of the previous step are read after the launch of this step, so the device stays busy. If a
+  // loss is not finite, at most one further step has changed the weights. No checkpoint is written before all
+  // losses are read.
   read_losses(state_.step);
   return result;
 }

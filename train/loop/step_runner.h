@@ -40,7 +40,7 @@ class StepRunner {
   const StepGraphs* graphs() const { return graphs_.get(); }
 
  private:
-  // Losses of a step that are on their way to the host.
+  // Losses of a step that are being copied to the host.
   struct PendingLosses {
     int64_t step;
     std::vector<double> weights;  // weights of the micro-batches in the loss of the step

@@ -143,7 +143,7 @@ Report reproduce_attention_scaling(const ReproductionOptions& options) {
                          .add("seconds", sample.seconds)
                          .add("peak_bytes", sample.peak_bytes));
     }
-    // An interrupted reproduction keeps the complete curves.
+    // Writes the file after each curve, so that an interrupted reproduction keeps the complete curves.
     write_csv(options.out / "attention-scaling.csv", csv);
     time.series.push_back(seconds);
     memory.series.push_back(bytes);

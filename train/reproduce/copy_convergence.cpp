@@ -9,7 +9,8 @@
 namespace tapeformer {
 namespace {
 
-// A quarter of the length and half of the width of the paper. The number of LSH chunks stays four.
+// Settings with a quarter of the length and half of the width in the paper. The number of LSH chunks is four,
+// as in the paper.
 const std::vector<std::string> kSmokeCopy = {
     "data.max_length=32", "data.batch_size=32",        "data.eval_limit=200", "model.head_dim=16",
     "model.dropout=0",    "model.attention_dropout=0", "train.steps=3000",    "model.feedforward=512",

@@ -115,7 +115,8 @@ std::vector<std::unique_ptr<Learner>> make_learners(const ReproductionOptions& o
   return learners;
 }
 
-// Returns the bytes that a step allocates at its peak. The first step also allocates the optimizer state.
+// Returns the peak memory that a step allocates in addition to the memory in use. Runs one step before the
+// measurement, because the first step also allocates the optimizer state.
 int64_t added_bytes(Learner& learner, const CtcBatch& data, Device device) {
   learner.step(data);
   CachingAllocator& blocks = allocator(device);
@@ -210,7 +211,7 @@ Report reproduce_speech_scaling(const ReproductionOptions& options) {
   for (const int64_t length : s.lengths) {
     const LengthFigures figures = measure_length(options, s, length, learners);
     for (size_t m = 0; m < kModels.size(); ++m) results.add(figures, m, learners[m]->parameters());
-    results.write_table(options.out);  // an interrupted reproduction keeps the complete lengths
+    results.write_table(options.out);  // keeps complete lengths if the reproduction is interrupted
   }
   results.write_charts(options.out);
   return Report()

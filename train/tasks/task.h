@@ -77,7 +77,7 @@ class Task {
   // Evaluates the model. Throws Stopped if `stop` returns true between two batches.
   virtual TaskEvaluation evaluate(const StopCheck& stop) const = 0;
 
-  // Adds fields that follow from a training loss to a record of metrics.jsonl.
+  // Adds fields that are computed from a training loss to a record of metrics.jsonl.
   virtual void add_metrics(double /*loss*/, MetricRecord& /*record*/) const {}
   // Returns the unit of the speed in the progress line.
   virtual const char* speed_unit() const { return "tokens"; }

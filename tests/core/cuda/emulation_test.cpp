@@ -19,7 +19,7 @@ const Device kDevice{DeviceType::cuda, 0};
 __global__ void do_nothing() {}
 __global__ void never_before() {}
 
-// Each thread reads a value that another thread wrote before the barrier.
+// Writes a value per thread, and reads the value of another thread after the barrier.
 __global__ void rotate(const int* x, int* y) {
   int* const shared = dynamic_shared<int>();
   const unsigned n = blockDim.x, base = blockIdx.x * n;
@@ -42,7 +42,7 @@ __global__ void shuffle(int* out) {
   mine[5] = __any_sync(kAllLanes, lane == 31) + 2 * __all_sync(kAllLanes, lane < 32);
 }
 
-// Odd lanes return; even lanes continue with another mask.
+// Returns from odd lanes. Even lanes continue with another mask.
 __global__ void half_warp(int* out) {
   if (threadIdx.x % 2) return;
   const auto lane = static_cast<int>(threadIdx.x);

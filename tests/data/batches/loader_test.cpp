@@ -62,7 +62,7 @@ TEST_CASE("training drops the last smaller batch of an epoch, and evaluation kee
   CHECK(keep.indices_at(2) == std::vector<int64_t>{8, 9});
   CHECK(keep.indices_at(3) == std::vector<int64_t>{0, 1, 2, 3});
   CHECK(keep.batch_at(2).tokens.to_vector() == std::vector<double>{8, 9});
-  // The size is a multiple of the batch size, so both modes are equal.
+  // The size is a multiple of the batch size, so both values of LastBatch give the same batches.
   CHECK(counting_loader(8, {.batch_size = 4}).batches_per_epoch() == 2);
   CHECK(counting_loader(8, {.batch_size = 4, .last = LastBatch::keep}).batches_per_epoch() == 2);
 }

@@ -38,7 +38,7 @@ uint8_t pixel(const ImageSet& set, int64_t i, int64_t position) {
   return set.pixels.data<uint8_t>()[i * set.pixels.size(1) + position];
 }
 
-// Returns the message of the DataError of loading a split.
+// Returns the message of the DataError that loading a split throws.
 std::string loading_error(const TempDir& dir, const std::string& name, const std::string& split = "train") {
   return message_of<DataError>([&] { load_images(name, split, in(dir)); });
 }
@@ -167,7 +167,7 @@ TEST_CASE("planes of CIFAR-10 are interleaved by pixel, across batch files") {
       CHECK(pixel(set, 0, 3 * position + channel) == (1 + channel * 1024 + position) % 253);
 
   options = in(dir);
-  options.limit = 20018;  // the first two batches and 18 examples
+  options.limit = 20018;  // the first two files and 18 examples
   const ImageSet train = load_images("cifar10", "train", options);
   CHECK(train.labels.data<int64_t>()[20016] == 0);
   CHECK(train.labels.data<int64_t>()[20017] == 9);

@@ -67,7 +67,7 @@ TEST_CASE("Fashion-MNIST of the Debian package verifies, and a changed byte does
   const SetReport package = verify_set("fashion-mnist", dir.path().string());
   CHECK(package.good());
   CHECK_NOTHROW(check_set_report(package));
-  // Unpacked copies verify, too.
+  // Unpacked copies also pass the verification.
   for (const FileReport& file : package.files) {
     Bytes bytes = read_unpacked(file.path, 1 << 30);
     write_file(dir / "fashion-mnist" / file.name, bytes);

@@ -82,7 +82,8 @@ TEST_CASE("substitutions, deletions, insertions and confusions are counted") {
   CHECK(std::isinf(empty.error_rate()));
 }
 
-// Phones of espeak-ng and X-SAMPA that sclite reads as marks or, without case, as equal.
+// Replaces phones by phones of espeak-ng and X-SAMPA that sclite reads as special characters or, if it
+// ignores case, as equal.
 void mark(Words& phones) {
   static const std::map<std::string, std::string> kNames = {{"a", "@"}, {"b", "{"},   {"c", "r"},
                                                             {"d", "R"}, {"x", "(x)"}, {"y", ";;"}};

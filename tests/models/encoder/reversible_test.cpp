@@ -19,8 +19,8 @@ namespace {
 
 const ForwardContext kTraining{.training = true, .seed = 5, .step = 2};
 
-// Attention that sorts positions into two buckets by a bit that rounding changes: the worst case of LSH
-// attention. If `keep` is false, a replay decides again.
+// Attention that assigns positions to two buckets by the last mantissa bits, which rounding changes: the
+// worst case of LSH attention. If `keep` is false, a replay computes the buckets again.
 class RoundingAttention final : public Attention {
  public:
   explicit RoundingAttention(bool keep) : keep_(keep) {}
@@ -64,7 +64,7 @@ void register_test_kinds() {
   CHECK(registered);
 }
 
-// Returns the reversible kinds and a kind whose decisions change with rounding.
+// Returns the names of the reversible kinds and of a RoundingAttention that stores its decisions.
 std::vector<std::string> tested_kinds() {
   register_test_kinds();
   std::vector<std::string> names = reversible_kinds();
@@ -118,8 +118,8 @@ Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardCont
   return encoder.norm.forward(concat({x1, x2}, -1));
 }
 
-// Returns the maximum over all tensors of the largest difference of gradients over the largest gradient,
-// which is taken as at least 1e-4.
+// Returns the maximum relative error of the gradients: the maximum absolute difference of each tensor,
+// divided by the larger of its maximum absolute gradient and 1e-4.
 double gradient_error(const Pass& a, const Pass& b) {
   double worst = 0;
   for (size_t i = 0; i < a.gradients.size(); ++i) {

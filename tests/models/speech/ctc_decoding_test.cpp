@@ -109,7 +109,7 @@ TEST_CASE("the scores of a narrow beam are at most the exact scores, which equal
     const auto count = static_cast<int64_t>(found[0].labels.size());
     const Tensor labels = Tensor::from<int64_t>(found[0].labels, {1, count});
     const double exact = -ctc_loss(logits, lengths({kFrames}), labels, lengths({count})).loss.item();
-    // Paths through pruned prefixes are missing.
+    // The score is a lower bound, because it leaves out paths through pruned prefixes.
     CHECK(found[0].score <= exact + 1e-9);
     if (beam == 4096) CHECK(found[0].score > exact - 1e-4);
   }

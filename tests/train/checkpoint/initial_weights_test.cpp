@@ -48,7 +48,7 @@ TEST_CASE("model.init starts a run from the weights of another, and fine-tuning 
   train(config, dir / "tuned");
   CHECK(weights_of(dir / "tuned") != before);
 
-  // A resumed run does not need the other run.
+  // A resumed run does not read model.init again.
   fs::remove_all(dir / "first");
   CHECK_NOTHROW(train(config, dir / "tuned", true));
   CHECK_THROWS_AS(train(config, dir / "new"), ConfigError);

@@ -118,7 +118,7 @@ TEST_CASE("eval of sequences prints the accuracy") {
   const auto figures = json_of(run_program({"eval", (dir / "run").string(), "--limit", "8", "--json"}));
   const Config config = tiny_sequence_config();
   const auto model = make_model(config, describe_data(config));
-  const auto expected = evaluate(*model, *make_split(config, "test", ""), 3, 8);  // other batches
+  const auto expected = evaluate(*model, *make_split(config, "test", ""), 3, 8);  // with another batch size
   CHECK(expected.accuracy > 0);
   CHECK(figures["accuracy"].get<double>() == doctest::Approx(expected.accuracy).epsilon(1e-12));
   CHECK(figures["nats_per_dim"].get<double>() == doctest::Approx(expected.nats_per_dim).epsilon(1e-6));

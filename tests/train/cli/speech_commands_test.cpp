@@ -376,14 +376,14 @@ TEST_CASE("an untrusted checkpoint could run shell commands: eval ignores allow_
                  "wav.scp:1: a command instead of a file; commands are run only if "
                  "allow_commands is set"));
   CHECK_FALSE(fs::exists(touched));
-  // Training with its config refuses the key.
+  // Training with the config of this checkpoint refuses the key.
   const auto trained_again =
       run_program({"train", foreign.string(), "--run-dir", (dir / "again").string(), "--dry-run"});
   CHECK(trained_again.code == 2);
   CHECK(contains(trained_again.err, "use --allow-commands"));
   CHECK_FALSE(fs::exists(touched));
   CHECK(run_program({"eval", run, "--set", "data.allow_commands=true"}).code == 2);
-  // The command line allows the commands of one call.
+  // The option --allow-commands applies to one call only.
   CHECK(run_program({"eval", run, "--allow-commands"}).code == 0);
   CHECK(fs::exists(touched));
   CHECK(run_program({"eval", run}).code == 3);
@@ -426,7 +426,7 @@ TEST_CASE("an untrusted checkpoint chose an output folder of eval: data.feature_
   CHECK(fs::exists(chosen / "0.features.1.tmp"));
   CHECK(run_program({"eval", run, "--set", "data.feature_cache=" + named.string()}).code == 0);
   CHECK_FALSE(fs::is_empty(named));
-  // The user may name the same folder.
+  // The user may choose this folder with --set.
   CHECK(run_program({"eval", run, "--set", "data.feature_cache=" + chosen.string()}).code == 0);
   CHECK_FALSE(fs::exists(chosen / "0.features.1.tmp"));
 }

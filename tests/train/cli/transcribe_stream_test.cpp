@@ -150,7 +150,7 @@ TEST_CASE("transcribe --stream prints a phone before the input ends") {
   const std::string pipe = (dir / "pipe").string(), out = (dir / "out").string();
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   const std::string bytes = words_of(phone_tones("ABC", 7));
-  // Opened for reading and writing, so that opening does not block.
+  // Opens the pipe for reading and writing, so that opening does not block.
   const int end = open(pipe.c_str(), O_RDWR | O_CLOEXEC);
   REQUIRE(end >= 0);
   const pid_t child =

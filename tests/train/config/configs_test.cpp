@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 const fs::path kConfigs = fs::path(SOURCE_DIR) / "configs";
 
-// Returns the settings that a corpus without a published download needs.
+// Loads a config file. Sets data.path for corpora without a published download.
 Config load_file(const fs::path& path) {
   const std::string name = path.filename().string();
   std::vector<std::string> sets;

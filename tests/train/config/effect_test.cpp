@@ -43,7 +43,7 @@ const std::set<std::string> kNeutral = {"run.name",
 // Keys that determine the scopes of other keys.
 const std::set<std::string> kDeciding = {"data.dataset", "model.type", "model.encoder"};
 
-// Values of keys for which other_value() would be invalid or without effect.
+// Returns values for the keys for which other_value() would be invalid or without effect.
 const std::map<std::string, OptionValue>& special_values() {
   static const std::map<std::string, OptionValue> values = {
       {"data.limit", int64_t{6}},

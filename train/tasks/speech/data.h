@@ -1,7 +1,7 @@
 // Construction of speech data and models from a Config: the parts of a corpus, their features and labels, and
 // the model.
 //
-// Errors: ConfigError; DataError with the file and a remedy.
+// Functions throw ConfigError, and DataError with the file and a remedy.
 #pragma once
 
 #include <filesystem>
@@ -60,10 +60,10 @@ struct SpeechPart {
   std::vector<int64_t> frames() const;  // numbers of frames of the usable utterances
 };
 
-// Reads a part. data.limit and data.eval_limit select utterances that are spread evenly over it. If `trained`
-// is null, labels and statistics are computed from the part. Otherwise they come from `trained`, and the part
-// is for scoring (SpeechUse::scoring): it keeps utterances that the model cannot process, and their phones
-// count as deletions.
+// Reads a part. data.limit and data.eval_limit select utterances that are spread evenly over the part. If
+// `trained` is null, labels and statistics are computed from the part. Otherwise they come from `trained`,
+// and the part is for scoring (SpeechUse::scoring): it keeps utterances that the model cannot process, and
+// their phones count as deletions.
 SpeechPart make_speech_part(const Config& config, const std::string& split, const DataAccess& data,
                             const SpeechDescription* trained);
 // Returns the metadata of a training part.

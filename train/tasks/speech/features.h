@@ -28,9 +28,9 @@ const FeatureStatistics& global_statistics(const SpeechDescription& description)
 Tensor file_features(const Config& config, const SpeechDescription& description,
                      const std::filesystem::path& path);
 
-// Rows of file_features for a stream. Memory does not grow with the length of the recording, except if the
-// features need the whole utterance or the file is a .mfc file, which is read as a whole. The config must
-// outlive the stream. Not thread-safe.
+// Reader of a stream that returns the rows of file_features(). Memory does not grow with the length of the
+// recording, except if the features need the whole utterance or the file is a .mfc file, which is read as a
+// whole. The config must outlive the stream. Not thread-safe.
 class FeatureStream {
  public:
   FeatureStream(const Config& config, const SpeechDescription& description,

@@ -17,7 +17,7 @@ class SpeechPlan {
 
   // Returns the utterances of a batch as indices into `frames`.
   std::vector<int64_t> at(int64_t step) const;
-  // Returns the number of batches in a number of epochs, which may have a fraction.
+  // Returns the number of batches in a number of epochs, which may be fractional.
   double batches_in(double epochs) const;
   // Returns the number of complete epochs among the first `batches` batches.
   int64_t epochs_done(int64_t batches) const;

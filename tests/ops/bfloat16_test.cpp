@@ -1,0 +1,184 @@
+// Tests of layer norm and attention with tensors in bfloat16, on the CPU and on a device.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/linear_attention.h"
+#include "ops/norm.h"
+#include "tests/support/devices.h"
+#include "tests/support/op_table.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+// Returns x in float64 with values that are exact in bfloat16.
+Tensor exact_in_bfloat16(const Tensor& x) {
+  return is_floating(x.dtype()) ? x.to(DType::bfloat16).to(DType::float64) : x;
+}
+
+struct NormCase {
+  int64_t rows, dim;
+  double dropout;
+};
+
+// Returns the result of layer norm with a residual branch, and the gradients of its inputs.
+std::vector<Tensor> norm_outcome(const NormCase& c, Device device, DType dtype, DType branch) {
+  const std::vector<Tensor> inputs{normal({c.rows, c.dim}, 1), normal({c.rows, c.dim}, 2), normal({c.dim}, 3),
+                                   normal({c.dim}, 4)};
+  std::vector<Tensor> leaves;
+  for (const Tensor& input : inputs)
+    leaves.push_back(
+        require_grad(exact_in_bfloat16(input).to(leaves.size() == 1 ? branch : dtype).to(device).alias()));
+  const Tensor y =
+      residual_layer_norm(leaves[0], leaves[1], leaves[2], leaves[3], {c.dropout, RandomStream(5, "branch")});
+  CHECK(y.dtype() == dtype);
+  backward(y, normal(y.shape(), 17, DType::float32).to(dtype).to(device));
+  std::vector<Tensor> all{detach(y).to(kCpu).to(DType::float64)};
+  for (const Tensor& leaf : leaves) {
+    CHECK(gradient(leaf).dtype() == leaf.dtype());
+    all.push_back(gradient(leaf).to(kCpu).to(DType::float64));
+  }
+  return all;
+}
+
+void check_layer_norm(Device device) {
+  for (const int64_t dim : {1, 33, 64, 255, 256, 1029})
+    for (const double dropout : {0.0, 0.3}) {
+      CAPTURE(dim);
+      CAPTURE(dropout);
+      const NormCase c{5, dim, dropout};
+      const auto exact = norm_outcome(c, kCpu, DType::float64, DType::float64),
+                 found = norm_outcome(c, device, DType::float32, DType::bfloat16),
+                 again = norm_outcome(c, device, DType::float32, DType::bfloat16);
+      for (size_t i = 0; i < found.size(); ++i) {
+        CAPTURE(i);
+        double largest = 1;
+        for (const double value : exact[i].to_vector()) largest = std::max(largest, std::abs(value));
+        // Only the gradient of the branch is rounded.
+        CHECK(max_difference(found[i], exact[i]) < (i == 2 ? 0.004 : 1e-5) * largest);
+        CHECK(found[i].to_vector() == again[i].to_vector());
+      }
+    }
+}
+
+// Returns the attention cases of the op table with inputs that are exact in bfloat16, so that only
+// probabilities, states, features and results are rounded.
+std::vector<OpCase> attention_cases() {
+  std::vector<OpCase> table;
+  add_attention(table);
+  for (OpCase& op : table)
+    for (Tensor& input : op.inputs) input = exact_in_bfloat16(input);
+  return table;
+}
+
+// Checks the maximum error and the root mean square error of attention in bfloat16.
+void check_errors(const Tensor& expected, const Tensor& found) {
+  const auto a = expected.to_vector(), b = found.to_vector();
+  double largest = 1, largest_error = 0, squares = 0, errors = 0;
+  for (size_t n = 0; n < a.size(); ++n) {
+    const double error = std::abs(a[n] - b[n]);
+    REQUIRE(std::isfinite(b[n]));
+    largest = std::max(largest, std::abs(a[n]));
+    largest_error = std::max(largest_error, error);
+    squares += a[n] * a[n];
+    errors += error * error;
+  }
+  CHECK(largest_error <= 0.03 * largest);
+  // Gradients with cancelling terms have the error of the terms, which have size 1.
+  CHECK(std::sqrt(errors) <= 0.015 * std::sqrt(squares) + 0.002 * std::sqrt(static_cast<double>(a.size())));
+}
+
+void check_attention(Device device) {
+  for (const OpCase& op : attention_cases()) {
+    CAPTURE(op.name);
+    const auto exact = outcome_of(op, kCpu, DType::float64), found = outcome_of(op, device, DType::bfloat16),
+               again = outcome_of(op, device, DType::bfloat16);
+    for (size_t i = 0; i < found.size(); ++i) {
+      CAPTURE(i);  // 0: the result; then the gradients of the inputs
+      check_errors(exact[i], found[i]);
+      CHECK(found[i].dtype() == DType::bfloat16);
+      CHECK(found[i].to_vector() == again[i].to_vector());
+    }
+  }
+}
+
+// The gradient of a query is a sum of g . (v - out) over all keys, in which the common part of the values
+// cancels. An error from rounding would grow with the length.
+void check_common_values(Device device) {
+  const Shape shape{1, 700, 1, 33};
+  const auto with_common = [&](int salt) {
+    const Tensor x = normal(shape, salt), common = normal({shape[-1]}, salt + 100);
+    for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] += common.data<double>()[i % shape[-1]];
+    return exact_in_bfloat16(x);
+  };
+  for (const bool causal : {false, true}) {
+    CAPTURE(causal);
+    const OpCase op{
+        "",
+        [causal](const auto& in) { return linear_attention(in[0], in[1], in[2], {.causal = causal}); },
+        {with_common(1), with_common(2), with_common(3)}};
+    const auto exact = outcome_of(op, kCpu, DType::float64), found = outcome_of(op, device, DType::bfloat16);
+    for (size_t i = 0; i < exact.size(); ++i) {
+      CAPTURE(i);
+      const auto a = exact[i].to_vector(), b = found[i].to_vector();
+      double squares = 0, errors = 0;
+      for (size_t n = 0; n < a.size(); ++n) {
+        squares += a[n] * a[n];
+        errors += (a[n] - b[n]) * (a[n] - b[n]);
+      }
+      CHECK(std::sqrt(errors / squares) < 0.01);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("layer norm with a bfloat16 branch follows float64, and repeats to the bit") {
+  check_layer_norm(kCpu);
+}
+TEST_CASE("cuda: layer norm with a bfloat16 branch follows float64, and repeats to the bit") {
+  for (const Device device : other_devices()) check_layer_norm(device);
+}
+
+TEST_CASE("layer norm rounds the gradient of a bfloat16 branch once, with the statistics of float32") {
+  for (const double dropout : {0.0, 0.3}) {
+    const NormCase c{7, 37, dropout};
+    const auto single = norm_outcome(c, kCpu, DType::float32, DType::float32),
+               found = norm_outcome(c, kCpu, DType::float32, DType::bfloat16);
+    for (size_t i = 0; i < found.size(); ++i) {
+      CAPTURE(i);
+      const Tensor expected = i == 2 ? exact_in_bfloat16(single[i]) : single[i];
+      CHECK(found[i].to_vector() == expected.to_vector());
+    }
+  }
+}
+
+TEST_CASE("attention in bfloat16 errs as rounding does, and repeats to the bit") {
+  check_attention(kCpu);
+}
+TEST_CASE("cuda: attention in bfloat16, on tensor cores, errs as rounding does, and repeats to the bit") {
+  for (const Device device : other_devices()) check_attention(device);
+}
+TEST_CASE("cuda: attention in bfloat16 gives the results and gradients of the CPU up to rounding") {
+  for (const Device device : other_devices())
+    for (const OpCase& op : attention_cases()) {
+      CAPTURE(op.name);
+      const auto expected = outcome_of(op, kCpu, DType::bfloat16),
+                 found = outcome_of(op, device, DType::bfloat16);
+      for (size_t i = 0; i < found.size(); ++i) {
+        CAPTURE(i);
+        check_errors(expected[i], found[i]);
+      }
+    }
+}
+
+TEST_CASE("linear attention in bfloat16: gradients of queries hold where values have much in common") {
+  check_common_values(kCpu);
+}
+TEST_CASE("cuda: linear attention in bfloat16: gradients of queries hold where values have much in common") {
+  for (const Device device : other_devices()) check_common_values(device);
+}
