@@ -1,7 +1,5 @@
 #include "ops/kernels/linear_attention.h"
 
-#include <omp.h>
-
 #include "core/instances.h"
 #include "core/scratch.h"
 #include "core/threads.h"
@@ -326,7 +324,7 @@ void for_groups(const LinearAttentionShape& s, AttentionRows<const S> q, Attenti
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
     HeadGroup<S> group(s, heads, q, k, v);
-    group.use(memory.data() + size * omp_get_thread_num());
+    group.use(memory.data() + size * thread_number());
     for (int64_t i = begin; i < end; ++i) {
       group.select(i / groups, i % groups * heads);
       f(group);

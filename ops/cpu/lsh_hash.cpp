@@ -1,5 +1,3 @@
-#include <omp.h>
-
 #include <cmath>
 
 #include "core/cpu/bfloat16.h"
@@ -108,7 +106,7 @@ class HeadHash {
     }
     if (rotation.factors.total() < 2) return;
     const int64_t size = rotation.width() * s_.dim;
-    T* const rotations = all_memory + memory() * omp_get_thread_num();
+    T* const rotations = all_memory + memory() * thread_number();
     for (int64_t round = 0; round < s_.rounds; round += rounds_at_once_) {
       const int64_t count = std::min(rounds_at_once_, s_.rounds - round);
       for (int64_t r = 0; r < count; ++r) draw(rotation, example, head, round + r, rotations + r * size);
@@ -116,7 +114,7 @@ class HeadHash {
       constexpr int64_t kGrain = 64;  // tiles
       parallel_for(tiles, kGrain, [&](int64_t begin, int64_t end) {
         T* const own =
-            all_memory + memory() * omp_get_thread_num() + rounds_at_once_ * max_rotation_.width() * s_.dim;
+            all_memory + memory() * thread_number() + rounds_at_once_ * max_rotation_.width() * s_.dim;
         for (int64_t tile = begin; tile < end; ++tile) {
           const int64_t position = tile * kTileRows;
           const Rows rows = rows_of(example, head, position, std::min(kTileRows, valid - position), own);

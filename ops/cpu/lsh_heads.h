@@ -1,8 +1,6 @@
 // The distribution of the heads of LSH attention over threads.
 #pragma once
 
-#include <omp.h>
-
 #include "core/scratch.h"
 #include "core/threads.h"
 #include "ops/cpu/lsh_window.h"
@@ -28,7 +26,7 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* bucke
   const int64_t chunk_work = 2 * s.chunk_length * s.chunk_length * (s.dim + s.value_dim);
   const int64_t head_work = s.rounds * (s.length / s.chunk_length + 1) * chunk_work;
   auto run = [&](int64_t begin, int64_t end) {
-    const int64_t slot = heads_at_once > 1 ? omp_get_thread_num() : 0;
+    const int64_t slot = heads_at_once > 1 ? thread_number() : 0;
     LshOrder order(s, orders.data() + order_size * slot);
     Arena own(memory.data() + head_count.used() * slot);
     const Head rows(s, own);
@@ -43,7 +41,7 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* bucke
         parallel_for(segments, kMinWorkPerThread / (kLshSegment * chunk_work) + 1,
                      [&](int64_t first, int64_t last) {
                        auto window = make(rows);
-                       Arena arena(windows.data() + count.used() * omp_get_thread_num());
+                       Arena arena(windows.data() + count.used() * thread_number());
                        window.take(arena);
                        for (int64_t i = first; i < last; ++i)
                          g(window, i, i * kLshSegment, std::min((i + 1) * kLshSegment, order.chunks()));

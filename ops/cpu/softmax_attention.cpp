@@ -1,7 +1,5 @@
 #include "ops/kernels/softmax_attention.h"
 
-#include <omp.h>
-
 #include <cmath>
 #include <limits>
 
@@ -323,7 +321,7 @@ void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, Attenti
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
     SoftmaxHead<S> head(s, q, k, v);
-    head.use(memory.data() + size * omp_get_thread_num(), backward);
+    head.use(memory.data() + size * thread_number(), backward);
     for (int64_t i = begin; i < end; ++i) {
       head.select(i / s.heads, i % s.heads);
       f(head);
