@@ -17,6 +17,13 @@ void check_rows(const char* op, const Tensor& x) {
         " must be contiguous and have rows");
 }
 
+RowsGradient replay_of(const RowsFunction& function) {
+  return [function](const Tensor& rows, int64_t first, const Tensor& g) {
+    const Tensor part = function(rows, first);
+    if (requires_grad(part)) backward(part, g);
+  };
+}
+
 }  // namespace
 
 Tensor rows_of(const Tensor& x, int64_t first, int64_t last) {
@@ -26,7 +33,7 @@ Tensor rows_of(const Tensor& x, int64_t first, int64_t last) {
 }
 
 Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
-               const std::vector<Tensor>& parameters, const RowsFunction& replayed) {
+               const std::vector<Tensor>& parameters, const RowsGradient& rows_gradient) {
   check_rows("chunked", x);
   const int64_t rows = x.size(0);
   Tensor result;
@@ -46,19 +53,17 @@ Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
   }
   const std::vector<Tensor> sources = replay_sources({x}, parameters);
   return record("chunked", result, sources,
-                [replay = replayed ? replayed : function, x = detach(x), rows, chunks,
-                 count = sources.size()](const Tensor& gradient_any, Needs needs) {
+                [run_backward = rows_gradient ? rows_gradient : replay_of(function), x = detach(x), rows,
+                 chunks, count = sources.size()](const Tensor& gradient_any, Needs needs) {
                   const Tensor g = gradient_any.is_contiguous() ? gradient_any : gradient_any.clone();
                   Gradients gradients(count);
                   if (needs[0]) gradients[0] = Tensor::zeros_like(x);
                   for_each_chunk(rows, chunks, [&](int64_t first, int64_t last) {
                     const Tensor leaf = leaf_on(rows_of(x, first, last), needs[0]);
-                    const Tensor part = [&] {
+                    {
                       const RecordingScope record_again(true);
-                      return replay(leaf, first);
-                    }();
-                    if (!requires_grad(part)) return;
-                    backward(part, rows_of(g, first, last));
+                      run_backward(leaf, first, rows_of(g, first, last));
+                    }
                     if (const Tensor gx = gradient(leaf); gx.defined())
                       rows_of(gradients[0], first, last).copy_from(gx);
                   });

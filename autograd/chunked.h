@@ -25,14 +25,17 @@ Tensor rows_of(const Tensor& x, int64_t first, int64_t last);
 // number of rows.
 using RowsFunction = std::function<Tensor(const Tensor& rows, int64_t first)>;
 
+// Runs backward() from the gradient `g` of a RowsFunction of `rows`.
+using RowsGradient = std::function<void(const Tensor& rows, int64_t first, const Tensor& g)>;
+
 // Computes function(x[first … last], first) for each chunk and joins the results. Recorded as one node, which
 // keeps only x and replays the function in backward(), chunk by chunk. x (rows, …). Each row of the result
 // depends only on the same row of x, and the function is pure like a recomputed segment
 // (autograd/recompute.h). `parameters` are the leaves of the function; their gradients are accumulated during
-// the replay. The result of a replay is ignored. If `replayed` is given, it is replayed instead of
-// `function`; it has the same gradient, and may skip work that only the result needs.
+// the replay. If `rows_gradient` is given, backward() calls it instead of the replay. It computes the
+// gradients of `function`, and may skip work that only the result needs.
 Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
-               const std::vector<Tensor>& parameters, const RowsFunction& replayed = {});
+               const std::vector<Tensor>& parameters, const RowsGradient& rows_gradient = {});
 
 // Returns the sum of the scalars function(x[first … last], parameters, first) over all chunks, such as a
 // loss. Recorded as one node without a replay: if recording is on, the gradients of each chunk are computed

@@ -10,7 +10,7 @@ set(core_headers
 set(other_headers
   data/make_dataset.h data/sets/directory.h data/batches/loader.h data/symbol_tasks.h data/audio/audio.h data/audio/filterbank.h
   data/images/images.h data/images/png.h data/speech/dataset.h data/speech/phone_scoring.h
-  train/build.h train/evaluate.h train/metrics.h train/optimizer.h train/run.h train/schedule.h train/trainer.h
+  train/build.h train/evaluate.h train/metrics.h train/optimizer.h train/schedule.h train/inference/run.h train/loop/trainer.h
   train/checkpoint/checkpoint.h train/checkpoint/run_directory.h train/checkpoint/safetensors.h
   train/config/config.h train/config/schema.h train/cli/run.h)
 
@@ -43,6 +43,9 @@ foreach(part ${tapeformer_parts})
   install(TARGETS tapeformer_${part} EXPORT tapeformer-${part})
   install(EXPORT tapeformer-${part} NAMESPACE tapeformer:: DESTINATION ${package_dir})
 endforeach()
+foreach(level ${TAPEFORMER_LEVELS})
+  install(TARGETS tapeformer_core_${level} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/glibc-hwcaps/${level} NAMELINK_SKIP)
+endforeach()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tapeformerConfig.cmake.in
   ${PROJECT_BINARY_DIR}/tapeformerConfig.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tapeformerConfigVersion.cmake
@@ -54,6 +57,10 @@ install(FILES ${PROJECT_BINARY_DIR}/tapeformerConfig.cmake ${PROJECT_BINARY_DIR}
 # The OpenMP build of OpenBLAS is in a separate folder, and the system's default OpenBLAS may be another build. The
 # installed program keeps the path of the library that it was linked to.
 set_target_properties(tapeformer_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+if(TAPEFORMER_LEVELS)
+  file(RELATIVE_PATH libraries_from_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+  set_target_properties(tapeformer_program PROPERTIES INSTALL_RPATH "$ORIGIN/${libraries_from_program}")
+endif()
 install(TARGETS tapeformer_program)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/tapeformer)

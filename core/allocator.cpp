@@ -1,7 +1,7 @@
 #include "core/allocator.h"
 
 #include "core/cuda/memory.h"
-#include "core/system/machine.h"
+#include "core/host_memory.h"
 
 namespace tapeformer {
 namespace {
@@ -15,7 +15,7 @@ int64_t tensor_memory() {
 
 }  // namespace
 
-CachingAllocator& allocator(Device device) {
+CachingAllocator& device_allocator(Device device) {
   if (!device.is_cpu()) {
     if constexpr (kHasCuda)
       return cuda::allocator(device.index);

@@ -7,6 +7,6 @@
 namespace tapeformer {
 
 // Returns the allocator of a device. It is created on first use and never destroyed.
-CachingAllocator& allocator(Device device = kCpu);
+CachingAllocator& device_allocator(Device device = kCpu);
 
 }  // namespace tapeformer

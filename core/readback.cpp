@@ -19,11 +19,13 @@ Readback::Readback(const Tensor& scalar) : dtype_(scalar.dtype()) {
 
 double Readback::value() const {
   if constexpr (kHasCuda)
-    if (copy_)
+    if (copy_) {
+      const void* const element = copy_->wait();
       return visit_any(dtype_, [&](auto tag) {
-        std::memcpy(&tag, copy_->wait(), sizeof(tag));
+        std::memcpy(&tag, element, sizeof(tag));
         return convert_element<double>(tag);
       });
+    }
   return value_;
 }
 

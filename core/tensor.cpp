@@ -23,10 +23,10 @@ Tensor as_rows(const Tensor& tensor) {
 }  // namespace
 
 Storage::Storage(int64_t bytes, Device device)
-    : data_(allocator(device).allocate(bytes)), bytes_(bytes), device_(device) {}
+    : data_(device_allocator(device).allocate(bytes)), bytes_(bytes), device_(device) {}
 
 Storage::~Storage() {
-  allocator(device_).release(data_, bytes_);
+  device_allocator(device_).release(data_, bytes_);
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {

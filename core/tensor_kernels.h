@@ -4,9 +4,10 @@
 #include <cstdint>
 
 #include "core/backends.h"
-#include "core/tensor.h"
 
 namespace tapeformer {
+
+class Tensor;
 
 TAPEFORMER_FOR_EACH_BACKEND(
 

@@ -1,6 +1,6 @@
 #include "ops/linear.h"
 
-#include <limits>
+#include <array>
 #include <type_traits>
 
 #include "core/cuda/precision.h"
@@ -51,42 +51,34 @@ Shape result_shape_of(const Tensor& x, const LinearShape& shape) {
   return result;
 }
 
-// The arguments of a recorded product. pre: the input of the activation if its gradient needs it, otherwise
-// undefined.
+// The arguments that gradients need, without references to the tape. The tensors that the activation does not
+// need are undefined.
 struct Product {
-  Tensor x, weight, bias;
+  Tensor x, weight;
   LinearShape shape;
-  Activation activation;
-  DropoutMask dropout;
-  Tensor pre;
+  Activation activation = Activation::none;
+  DropoutMask dropout = {};
+  Tensor pre = {};  // input of gelu
+  Tensor y = {};    // result of relu
 };
 
-Tensor record_linear(const Tensor& y, const Product& product) {
-  const std::vector<Tensor> inputs = product.bias.defined()
-                                         ? std::vector{product.x, product.weight, product.bias}
-                                         : std::vector{product.x, product.weight};
-  const Tensor kept_y = product.activation == Activation::relu ? detach(y) : Tensor{};
-  return record("linear", y, inputs,
-                [shape = product.shape, activation = product.activation, dropout = product.dropout,
-                 pre = product.pre, kept_y, x = detach(product.x), w = detach(product.weight),
-                 count = inputs.size()](const Tensor& gradient, Needs needs) {
-                  const Tensor g = dense(gradient);
-                  Gradients gradients(3);
-                  if (needs[0]) gradients[0] = Tensor::empty_like(x);
-                  if (needs[1]) gradients[1] = Tensor::empty_like(w);
-                  if (count > 2 && needs[2]) gradients[2] = Tensor::empty({shape.out}, w.dtype(), x.device());
-                  dispatch_operands(x, [&]<class X>(auto backend) {
-                    with_result_type<X>(g.dtype(), [&]<class Y>() {
-                      using T = Compute<X>;
-                      linear_backward<X, Y>(backend, shape, g.data<Y>(), x.data<X>(), w.data<T>(), activation,
-                                            dropout, data_or_null<Y>(pre), data_or_null<Y>(kept_y),
-                                            data_or_null<X>(gradients[0]), data_or_null<T>(gradients[1]),
-                                            data_or_null<T>(gradients[2]));
-                    });
-                  });
-                  gradients.resize(count);
-                  return gradients;
-                });
+// Returns the gradients of x, the weight and the bias that are needed.
+Gradients gradients_of(const Product& product, const Tensor& gradient, const std::array<bool, 3>& needs) {
+  const Tensor g = dense(gradient);
+  Gradients gradients(3);
+  if (needs[0]) gradients[0] = Tensor::empty_like(product.x);
+  if (needs[1]) gradients[1] = Tensor::empty_like(product.weight);
+  if (needs[2]) gradients[2] = Tensor::empty({product.shape.out}, product.weight.dtype(), product.x.device());
+  dispatch_operands(product.x, [&]<class X>(auto backend) {
+    with_result_type<X>(g.dtype(), [&]<class Y>() {
+      using T = Compute<X>;
+      linear_backward<X, Y>(
+          backend, product.shape, g.data<Y>(), product.x.data<X>(), product.weight.data<T>(),
+          product.activation, product.dropout, data_or_null<Y>(product.pre), data_or_null<Y>(product.y),
+          data_or_null<X>(gradients[0]), data_or_null<T>(gradients[1]), data_or_null<T>(gradients[2]));
+    });
+  });
+  return gradients;
 }
 
 }  // namespace
@@ -106,7 +98,17 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
                            dropout, data_or_null<Y>(pre), y.data<Y>());
     });
   });
-  return record_linear(y, {x, weight, bias, shape, activation, dropout, pre});
+  std::vector<Tensor> inputs = {x, weight};
+  if (bias.defined()) inputs.push_back(bias);
+  return record(
+      "linear", y, inputs,
+      [product = Product{detach(x), detach(weight), shape, activation, dropout, pre,
+                         activation == Activation::relu ? detach(y) : Tensor{}},
+       count = inputs.size()](const Tensor& gradient, Needs needs) {
+        Gradients gradients = gradients_of(product, gradient, {needs[0], needs[1], count > 2 && needs[2]});
+        gradients.resize(count);
+        return gradients;
+      });
 }
 
 DType operand_dtype(const Tensor& x) {
@@ -121,13 +123,18 @@ Tensor as_operand(const Tensor& x) {
   return cast(x, operand_dtype(x));
 }
 
-Tensor linear_tape(const Tensor& input, const Tensor& weight, const Tensor& bias, DType result) {
+void backward_through_linear(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                             const Tensor& gradient) {
   check_arguments(input, weight, bias);
   const Tensor x = contiguous(input);
   const LinearShape shape = shape_of(x, weight);
-  const Tensor y =
-      Tensor::full(result_shape_of(x, shape), std::numeric_limits<double>::quiet_NaN(), result, x.device());
-  return record_linear(y, {x, weight, bias, shape, Activation::none, {}, {}});
+  check(gradient.shape() == result_shape_of(x, shape), "linear", "gradient ", gradient.shape(),
+        " does not fit input ", x.shape(), " and weight ", weight.shape());
+  const Gradients gradients = gradients_of({detach(x), detach(weight), shape}, gradient,
+                                           {requires_grad(x), requires_grad(weight), requires_grad(bias)});
+  const Tensor* const inputs[] = {&x, &weight, &bias};
+  for (size_t i = 0; i < gradients.size(); ++i)
+    if (gradients[i].defined()) backward(*inputs[i], gradients[i]);
 }
 
 }  // namespace tapeformer

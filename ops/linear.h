@@ -24,8 +24,9 @@ DType operand_dtype(const Tensor& x);
 // half the bytes.
 Tensor as_operand(const Tensor& x);
 
-// Records linear() for its gradient only. The elements of the result are NaN. Used to replay a function whose
-// result is known.
-Tensor linear_tape(const Tensor& x, const Tensor& weight, const Tensor& bias, DType result);
+// Runs backward() through linear(x, weight, bias) from the gradient of its result, without computing the
+// result. Gradient functions that compute x again use it.
+void backward_through_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                             const Tensor& gradient);
 
 }  // namespace tapeformer

@@ -1,8 +1,7 @@
 #include "ops/linear_attention.h"
 
 #include "core/dispatch.h"
-#include "ops/detail/attention_inputs.h"
-#include "ops/detail/tensors.h"
+#include "ops/detail/record_attention.h"
 
 namespace tapeformer {
 namespace {
@@ -12,13 +11,7 @@ constexpr const char* kStep = "linear_attention_step";
 
 LinearAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v,
                               const LinearAttentionOptions& options) {
-  LinearAttentionShape shape;
-  shape.batch = q.size(0);
-  shape.query_length = q.size(1);
-  shape.key_length = k.size(1);
-  shape.heads = q.size(2);
-  shape.dim = q.size(3);
-  shape.value_dim = v.size(3);
+  auto shape = attention_shape<LinearAttentionShape>(q, k, v);
   shape.causal = options.causal;
   shape.feature_map = options.feature_map;
   shape.eps = options.eps;
@@ -33,8 +26,7 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
   check(!options.causal || query.size(1) == key.size(1), kOp,
         "the causal form needs queries and keys of one length, not ", query.shape(), " and ", key.shape());
   check(options.eps > 0, kOp, "eps must be positive, not ", options.eps);
-  const Tensor lengths =
-      checked_key_lengths(kOp, options.key_lengths, key.size(0), key.size(1), key.device());
+  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, key);
   const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
   const LinearAttentionShape shape = shape_of(q, k, v, options);
   const Tensor out = attention_result(q, v), inverse = attention_sums(q);
@@ -43,20 +35,11 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
                              attention_rows<const T>(k), attention_rows<const T>(v), out.data<T>(),
                              inverse.data<Compute<T>>());
   });
-  return record(kOp, out, {&q, &k, &v},
-                [shape, lengths, inverse, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](
-                    const Tensor& gradient, Needs needs) {
-                  const Tensor g = contiguous_features(gradient);
-                  const Gradients gradients = empty_gradients(needs, {&q, &k, &v});
-                  dispatch_stored(kOp, q, [&]<class T>(auto backend) {
-                    linear_attention_backward(backend, with_key_lengths(shape, lengths),
-                                              attention_rows<const T>(q), attention_rows<const T>(k),
-                                              attention_rows<const T>(v), out.data<T>(),
-                                              inverse.data<Compute<T>>(), attention_rows<const T>(g),
-                                              gradient_targets<T>(gradients));
-                  });
-                  return gradients;
-                });
+  return record_attention(
+      kOp, out, q, k, v, [shape, lengths, inverse]<class T>(auto backend, const AttentionBackward<T>& x) {
+        linear_attention_backward(backend, with_key_lengths(shape, lengths), x.q, x.k, x.v, x.out,
+                                  inverse.data<Compute<T>>(), x.g, x.gradients);
+      });
 }
 
 LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,

@@ -152,7 +152,7 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
         query.shape());
   const NoGrad no_grad;
   const Tensor q = contiguous_features(query);
-  const Tensor lengths = checked_key_lengths(kHash, options.key_lengths, q.size(0), q.size(1), q.device());
+  const Tensor lengths = checked_key_lengths(kHash, options.key_lengths, q);
   LshHashShape shape = hash_shape(options);
   check_length(options, q.size(1));
   shape.batch = q.size(0);
@@ -182,8 +182,7 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
   check_options(kOp, options);
   check(query.size(1) < (int64_t{1} << 31), kOp, "q ", query.shape(), " is too long");
   check_buckets(buckets, query, options.rounds);
-  const Tensor lengths =
-      checked_key_lengths(kOp, options.key_lengths, query.size(0), query.size(1), query.device());
+  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, query);
   const Tensor q = contiguous_features(query), v = contiguous_features(value);
   LshAttentionShape shape = shape_of(q, v, options);
   // If all positions fit in one chunk, all rounds give the same result. Only one round is computed, without

@@ -3,6 +3,7 @@
 #include "core/dispatch.h"
 #include "ops/detail/tensors.h"
 #include "ops/kernels/gemm.h"
+#include "ops/sum.h"
 #include "ops/view.h"
 
 namespace tapeformer {

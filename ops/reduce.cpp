@@ -1,45 +1,13 @@
 #include "ops/reduce.h"
 
 #include "core/dispatch.h"
+#include "ops/detail/split.h"
 #include "ops/detail/tensors.h"
 #include "ops/elementwise.h"
 #include "ops/kernels/reduce.h"
-#include "ops/view.h"
 
 namespace tapeformer {
 namespace {
-
-// A tensor as (outer, size, inner), where `size` is the reduced dimension.
-struct Split {
-  int64_t outer = 1, size = 1, inner = 1;
-  Shape kept;     // shape with size 1 in the reduced dimension
-  Shape dropped;  // shape without the reduced dimension
-};
-
-Split split_at(const Shape& shape, int dim) {
-  Split split;
-  split.kept = shape;
-  split.kept[dim] = 1;
-  split.size = shape[dim];
-  for (int i = 0; i < shape.rank(); ++i) {
-    if (i < dim) split.outer *= shape[i];
-    if (i > dim) split.inner *= shape[i];
-    if (i != dim) split.dropped.append(shape[i]);
-  }
-  return split;
-}
-
-// Returns the sum of one dimension, kept as size 1. Records nothing.
-Tensor sum_dim(const Tensor& x, int dim) {
-  const Tensor source = dense(x);
-  const Split split = split_at(x.shape(), dim);
-  const Tensor out = Tensor::empty(split.kept, x.dtype(), x.device());
-  const int64_t outer = split.outer, size = split.size, inner = split.inner;
-  dispatch("sum", x, [&]<class T>(auto backend) {
-    sum_middle(backend, source.data<T>(), out.data<T>(), outer, size, inner);
-  });
-  return out;
-}
 
 void max_into(const char* op, const Tensor& x, const Split& split, const Tensor& out, const Tensor& index) {
   dispatch(op, x, [&]<class T>(auto backend) {
@@ -49,33 +17,6 @@ void max_into(const char* op, const Tensor& x, const Split& split, const Tensor&
 }
 
 }  // namespace
-
-Tensor sum(const Tensor& x) {
-  check_defined("sum", "x", x);
-  return reshape(sum(reshape(x, {-1}), 0), {});
-}
-
-Tensor sum(const Tensor& x, int dim, bool keep_dim) {
-  check_defined("sum", "x", x);
-  dim = normalize_dim("sum", dim, x.rank());
-  const Split split = split_at(x.shape(), dim);
-  const Tensor out = sum_dim(x, dim).view(keep_dim ? split.kept : split.dropped);
-  return record("sum", out, {&x}, [shape = x.shape(), kept = split.kept](const Tensor& g) {
-    return Gradients{broadcast_to(dense(g).view(kept), shape)};
-  });
-}
-
-Tensor sum_to(const Tensor& x, const Shape& shape) {
-  check_defined("sum_to", "x", x);
-  if (x.shape() == shape) return x;
-  check(shape.rank() <= x.rank() && broadcast_shapes("sum_to", shape, x.shape()) == x.shape(), "sum_to",
-        "shape ", x.shape(), " is no broadcast of ", shape);
-  Tensor out = x;
-  while (out.rank() > shape.rank()) out = sum(out, 0);
-  for (int i = 0; i < shape.rank(); ++i)
-    if (shape[i] != out.size(i)) out = sum(out, i, true);
-  return out;
-}
 
 Tensor mean(const Tensor& x) {
   check_defined("mean", "x", x);

@@ -1,17 +1,10 @@
-// Sums, means and maxima over dimensions. Sums of float32 are computed in float64, in an order that does not
-// depend on the number of threads.
+// Sums, means and maxima over dimensions.
 #pragma once
 
-#include "autograd/tape.h"
+#include "ops/sum.h"
 
 namespace tapeformer {
 
-// Returns the sum of all elements, a tensor of shape ().
-Tensor sum(const Tensor& x);
-// Returns the sum over one dimension.
-Tensor sum(const Tensor& x, int dim, bool keep_dim = false);
-// Sums x to `shape`, over the dimensions in which broadcasting `shape` to the shape of x repeats elements.
-Tensor sum_to(const Tensor& x, const Shape& shape);
 // Returns the arithmetic mean of all elements or over one dimension, or NaN if there are no elements.
 Tensor mean(const Tensor& x);
 Tensor mean(const Tensor& x, int dim, bool keep_dim = false);

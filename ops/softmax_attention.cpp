@@ -4,8 +4,7 @@
 #include <limits>
 
 #include "core/dispatch.h"
-#include "ops/detail/attention_inputs.h"
-#include "ops/detail/tensors.h"
+#include "ops/detail/record_attention.h"
 #include "ops/elementwise.h"
 #include "ops/kernels/softmax_attention.h"
 #include "ops/matmul.h"
@@ -24,13 +23,7 @@ double scale_or_default(double scale, int64_t dim) {
 
 SoftmaxAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v,
                                const SoftmaxAttentionOptions& options) {
-  SoftmaxAttentionShape shape;
-  shape.batch = q.size(0);
-  shape.query_length = q.size(1);
-  shape.key_length = k.size(1);
-  shape.heads = q.size(2);
-  shape.dim = q.size(3);
-  shape.value_dim = v.size(3);
+  auto shape = attention_shape<SoftmaxAttentionShape>(q, k, v);
   shape.causal = options.causal;
   shape.scale = scale_or_default(options.scale, q.size(3));
   shape.dropout = {options.dropout, options.dropout_stream};
@@ -63,8 +56,7 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
                          const SoftmaxAttentionOptions& options) {
   check_attention_inputs(kOp, query, key, value);
   check_dropout(options.dropout);
-  const Tensor lengths =
-      checked_key_lengths(kOp, options.key_lengths, key.size(0), key.size(1), key.device());
+  const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, key);
   const Tensor q = contiguous_features(query), k = contiguous_features(key), v = contiguous_features(value);
   const SoftmaxAttentionShape shape = shape_of(q, k, v, options);
   const Tensor out = attention_result(q, v), log_sums = attention_sums(q);
@@ -73,28 +65,18 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
                               attention_rows<const T>(k), attention_rows<const T>(v), out.data<T>(),
                               log_sums.data<Compute<T>>());
   });
-  return record(kOp, out, {&q, &k, &v},
-                [shape, lengths, log_sums, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](
-                    const Tensor& gradient, Needs needs) {
-                  const Tensor g = contiguous_features(gradient);
-                  const Gradients gradients = empty_gradients(needs, {&q, &k, &v});
-                  dispatch_stored(kOp, q, [&]<class T>(auto backend) {
-                    softmax_attention_backward(backend, with_key_lengths(shape, lengths),
-                                               attention_rows<const T>(q), attention_rows<const T>(k),
-                                               attention_rows<const T>(v), out.data<T>(),
-                                               log_sums.data<Compute<T>>(), attention_rows<const T>(g),
-                                               gradient_targets<T>(gradients));
-                  });
-                  return gradients;
-                });
+  return record_attention(
+      kOp, out, q, k, v, [shape, lengths, log_sums]<class T>(auto backend, const AttentionBackward<T>& x) {
+        softmax_attention_backward(backend, with_key_lengths(shape, lengths), x.q, x.k, x.v, x.out,
+                                   log_sums.data<Compute<T>>(), x.g, x.gradients);
+      });
 }
 
 Tensor plain_softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                const SoftmaxAttentionOptions& options) {
   check_attention_inputs("plain_softmax_attention", query, key, value);
   check_dropout(options.dropout);
-  const Tensor lengths = checked_key_lengths("plain_softmax_attention", options.key_lengths, key.size(0),
-                                             key.size(1), key.device());
+  const Tensor lengths = checked_key_lengths("plain_softmax_attention", options.key_lengths, key);
   const Shape heads_first{0, 2, 1, 3};
   const Tensor q = permute(query, heads_first), k = permute(key, heads_first),
                v = permute(value, heads_first);

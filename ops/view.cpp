@@ -1,7 +1,6 @@
 #include "ops/view.h"
 
 #include "ops/detail/tensors.h"
-#include "ops/reduce.h"
 
 namespace tapeformer {
 namespace {
@@ -93,18 +92,6 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
                   narrow(gx, dim, begin, g.size(dim)).copy_from(g);
                   return Gradients{gx};
                 });
-}
-
-Tensor broadcast_to(const Tensor& x, const Shape& shape) {
-  check_defined("broadcast_to", "x", x);
-  if (x.shape() == shape) return x;
-  check(x.rank() <= shape.rank() && broadcast_shapes("broadcast_to", x.shape(), shape) == shape,
-        "broadcast_to", "shape ", x.shape(), " does not broadcast to ", shape);
-  Shape strides = Shape::filled(shape.rank(), 0);
-  for (int i = 1; i <= x.rank(); ++i)
-    if (x.size(-i) != 1) strides[-i] = x.strides()[-i];
-  return record("broadcast_to", x.alias(shape, strides), {&x},
-                [from = x.shape()](const Tensor& g) { return Gradients{sum_to(g, from)}; });
 }
 
 Tensor concat(const std::vector<Tensor>& parts, int dim) {

@@ -21,9 +21,6 @@ Tensor permute(const Tensor& x, const Shape& order);
 Tensor transpose(const Tensor& x, int dim0, int dim1);
 // Returns elements [begin, end) of one dimension. Negative indices count from the end. A view.
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
-// Repeats x along dimensions of size 1 and new leading dimensions, without a copy. Its gradient is the sum
-// over these dimensions; all other ops require equal shapes.
-Tensor broadcast_to(const Tensor& x, const Shape& shape);
 // Joins tensors of equal rank along an existing dimension.
 Tensor concat(const std::vector<Tensor>& parts, int dim);
 // Joins tensors of equal shape along a new dimension.

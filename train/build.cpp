@@ -4,6 +4,7 @@
 
 #include "core/cuda/precision.h"
 #include "core/system/log.h"
+#include "core/system/machine.h"
 #include "core/threads.h"
 #include "data/sets/catalogue.h"
 
@@ -173,6 +174,7 @@ Device prepare_machine(const RunConfig& run) {
   if (device.is_cpu() && run.precision != "float32")
     throw ConfigError("run.precision = \"" + run.precision +
                       "\" needs a CUDA device; the CPU computes in float32");
+  if (const std::string advice = blas_advice(); device.is_cpu() && !advice.empty()) log_info(advice);
   set_precision(run, device);
   return device;
 }

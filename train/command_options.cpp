@@ -4,7 +4,6 @@
 #include <charconv>
 
 #include "core/errors.h"
-#include "train/tasks/speech/streaming.h"
 
 namespace tapeformer {
 
@@ -17,16 +16,6 @@ OptionSpec allow_commands_option() {
   return {.name = "allow-commands",
           .default_value = false,
           .help = "run the shell commands in wav.scp of Kaldi directories; by default they are refused"};
-}
-
-OptionSpec window_option() {
-  return {.name = "window",
-          .default_value = kTrainedWindow,
-          .help =
-              "longest time in seconds before a stream continues with a new state; 0: no limit; -1: the "
-              "length of the longest training utterance",
-          .min = kTrainedWindow,
-          .max = 86400};
 }
 
 std::vector<int64_t> index_list(const std::string& option, const std::string& text) {

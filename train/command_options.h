@@ -24,9 +24,6 @@ struct ConfigOverrides {
 // Returns the option --allow-commands.
 OptionSpec allow_commands_option();
 
-// Returns the option --window of programs that transcribe streams.
-OptionSpec window_option();
-
 // Parses integers of at least 0 that are separated by commas, such as "0,3,7". Throws ConfigError with the
 // name of the option for any other text.
 std::vector<int64_t> index_list(const std::string& option, const std::string& text);

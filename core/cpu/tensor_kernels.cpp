@@ -6,6 +6,7 @@
 
 #include "core/cpu/bfloat16.h"
 #include "core/cpu/vector.h"
+#include "core/tensor.h"
 #include "core/threads.h"
 
 namespace tapeformer::cpu {

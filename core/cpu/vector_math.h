@@ -130,6 +130,14 @@ template <class V>
   return y * std::bit_cast<V>(std::bit_cast<cpu::Vector<uint32_t>>(shifted) << 23);
 }
 
+[[gnu::always_inline]] inline float sqrt(float x) {
+  return std::sqrt(x);
+}
+[[gnu::always_inline]] inline cpu::Vector<float> sqrt(cpu::Vector<float> x) {
+  for (int lane = 0; lane < static_cast<int>(cpu::kLanes<float>); ++lane) x[lane] = std::sqrt(x[lane]);
+  return x;
+}
+
 // Returns exp(x) - 1, accurate around 0.
 [[gnu::always_inline]] inline float expm1(float x) {
   const auto [r, square_term, n] = detail::reduce_exponent(x);
@@ -195,6 +203,13 @@ inline cpu::Vector<double> exp(cpu::Vector<double> x) {
 inline cpu::Vector<double> exp_of_negative(cpu::Vector<double> x) {
   return exp(x > 0 ? cpu::Vector<double>{} : x);
 }
+inline double sqrt(double x) {
+  return std::sqrt(x);
+}
+inline cpu::Vector<double> sqrt(cpu::Vector<double> x) {
+  for (int lane = 0; lane < static_cast<int>(cpu::kLanes<double>); ++lane) x[lane] = std::sqrt(x[lane]);
+  return x;
+}
 inline double expm1(double x) {
   return std::expm1(x);
 }
@@ -229,6 +244,10 @@ struct VectorMath {
     return vmath::exp(x);
   }
   template <class T>
+  [[gnu::always_inline]] static T exp_of_negative(T x) {
+    return vmath::exp_of_negative(x);
+  }
+  template <class T>
   [[gnu::always_inline]] static T expm1(T x) {
     return vmath::expm1(x);
   }
@@ -242,7 +261,7 @@ struct VectorMath {
   }
   template <class T>
   [[gnu::always_inline]] static T sqrt(T x) {
-    return std::sqrt(x);
+    return vmath::sqrt(x);
   }
   template <class T>
   [[gnu::always_inline]] static T tanh(T x) {

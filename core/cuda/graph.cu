@@ -57,7 +57,7 @@ struct Graph::Parts {
   }
   ~Parts() {
     if (ready) cudaGraphExecDestroy(ready);
-    allocator(device).adopt(std::move(memory));
+    device_allocator(device).adopt(std::move(memory));
   }
 };
 
@@ -65,7 +65,7 @@ Graph::Graph(Device device, int64_t steps, const std::function<void()>& work) {
   const DeviceScope scope(device, "Graph");
   refuse_in_graph("records a graph");
   parts_ = std::make_unique<Parts>(device, steps);
-  Capture capture(allocator(device));
+  Capture capture(device_allocator(device));
   {
     const Recording recording(parts_->step_offset.data());
     {

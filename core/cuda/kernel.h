@@ -54,6 +54,11 @@ struct DeviceMath {
   __device__ static T exp(T x) {
     return std::exp(x);
   }
+  // Returns exp(min(x, 0)).
+  template <class T>
+  __device__ static T exp_of_negative(T x) {
+    return std::exp(x > 0 ? T{0} : x);
+  }
   template <class T>
   __device__ static T expm1(T x) {
     return std::expm1(x);

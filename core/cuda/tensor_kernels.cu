@@ -2,6 +2,7 @@
 
 #include "core/cuda/kernel.h"
 #include "core/cuda/transfers.h"
+#include "core/tensor.h"
 
 namespace tapeformer::cuda {
 namespace {

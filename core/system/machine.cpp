@@ -6,58 +6,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <string_view>
+
+#include "core/cpu/compiled_for.h"
+#include "core/host_memory.h"
 
 namespace tapeformer {
 namespace {
-
-void append_word(std::string& list, const char* word, bool present) {
-  if (!present) return;
-  if (!list.empty()) list += ' ';
-  list += word;
-}
-
-std::string compiled_instruction_set() {
-  std::string list;
-#ifdef __SSE4_2__
-  append_word(list, "sse4.2", true);
-#endif
-#ifdef __AVX__
-  append_word(list, "avx", true);
-#endif
-#ifdef __AVX2__
-  append_word(list, "avx2", true);
-#endif
-#ifdef __FMA__
-  append_word(list, "fma", true);
-#endif
-#ifdef __AVX512F__
-  append_word(list, "avx512f", true);
-#endif
-#ifdef __AVX512BW__
-  append_word(list, "avx512bw", true);
-#endif
-#ifdef __ARM_NEON
-  append_word(list, "neon", true);
-#endif
-  return list;
-}
-
-std::string processor_instruction_set() {
-  std::string list;
-#if defined(__x86_64__) || defined(__i386__)
-  append_word(list, "sse4.2", __builtin_cpu_supports("sse4.2"));
-  append_word(list, "avx", __builtin_cpu_supports("avx"));
-  append_word(list, "avx2", __builtin_cpu_supports("avx2"));
-  append_word(list, "fma", __builtin_cpu_supports("fma"));
-  append_word(list, "avx512f", __builtin_cpu_supports("avx512f"));
-  append_word(list, "avx512bw", __builtin_cpu_supports("avx512bw"));
-#elif defined(__ARM_NEON)
-  append_word(list, "neon", true);
-#endif
-  return list;
-}
 
 // Returns the value of the first line of a file that starts with `key`: the text after the colon and the
 // blanks.
@@ -72,20 +30,13 @@ std::string value_of(const char* path, std::string_view key) {
   return "";
 }
 
-int64_t kibibytes_of(const char* path, std::string_view key) {
-  const std::string text = value_of(path, key);
-  return text.empty() ? 0 : std::stoll(text) * 1024;
-}
-
 }  // namespace
 
-int64_t available_memory() {
-  int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  if (const int64_t available = kibibytes_of("/proc/meminfo", "MemAvailable"); available > 0)
-    bytes = std::min(bytes, available);
-  for (const char* const path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
-    if (int64_t limit = 0; std::ifstream(path) >> limit && limit > 0) bytes = std::min(bytes, limit);
-  return bytes;
+std::string extension_names(ExtensionSet set) {
+  std::string names;
+  for (int i = 0; i < kExtensionCount; ++i)
+    if (set >> i & 1) names += (names.empty() ? "" : " ") + std::string(kExtensions[i].name);
+  return names;
 }
 
 BuildInfo build_info() {
@@ -95,7 +46,15 @@ BuildInfo build_info() {
   const std::string compiler = "g++ " __VERSION__;
 #endif
   const std::string type = TAPEFORMER_BUILD_TYPE;
-  return {TAPEFORMER_VERSION, type.empty() ? "none" : type, compiler, compiled_instruction_set()};
+  BuildInfo info;
+  info.version = TAPEFORMER_VERSION;
+  info.build_type = type.empty() ? "none" : type;
+  info.compiler = compiler;
+  info.kernels = cpu::kCompiledArchitecture;
+  info.kernel_choices = TAPEFORMER_ARCHITECTURES;
+  info.instruction_set = extension_names(cpu::kCompiledExtensions);
+  info.vector_bytes = cpu::kCompiledVectorBytes;
+  return info;
 }
 
 BlasInfo blas_info() {
@@ -107,11 +66,24 @@ BlasInfo blas_info() {
           openblas_get_num_threads()};
 }
 
+std::string blas_advice() {
+  constexpr std::string_view kNarrow[] = {"Haswell",     "Zen",        "Excavator",
+                                          "Steamroller", "Piledriver", "Bulldozer",
+                                          "Sandybridge", "Nehalem",    "Prescott"};
+  const std::string kernels = openblas_get_corename();
+  if ((extensions("avx512f avx512bw avx512cd avx512dq avx512vl") & ~processor_extensions()) != 0) return "";
+  if (std::find(std::begin(kNarrow), std::end(kNarrow), kernels) == std::end(kNarrow)) return "";
+  const char* const variable = std::getenv("OPENBLAS_CORETYPE");
+  return "OpenBLAS uses its kernels for " + kernels + ", but this processor has AVX-512: " +
+         (variable ? std::string("unset the environment variable OPENBLAS_CORETYPE, which is ") + variable
+                   : "set the environment variable OPENBLAS_CORETYPE=SkylakeX");
+}
+
 MachineInfo machine_info() {
   MachineInfo info;
   info.processor = value_of("/proc/cpuinfo", "model name");
   info.processors = omp_get_num_procs();
-  info.instruction_set = processor_instruction_set();
+  info.instruction_set = extension_names(processor_extensions());
   info.memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   info.available_memory = available_memory();
   return info;

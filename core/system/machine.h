@@ -9,7 +9,11 @@ namespace tapeformer {
 
 struct BuildInfo {
   std::string version, build_type, compiler;
-  std::string instruction_set;  // instruction set of the compiled code: "avx2 fma avx512f …"
+  std::string kernels;  // value of -march for the CPU kernels
+  std::string
+      kernel_choices;  // values of -march that the program contains, separated by blanks; empty for one
+  std::string instruction_set;  // extensions that the compiler may use in the kernels: "avx2 fma …"
+  int vector_bytes = 0;         // length of the vectors in the kernels
 };
 BuildInfo build_info();
 
@@ -24,17 +28,17 @@ struct BlasInfo {
 };
 BlasInfo blas_info();
 
+// Returns a hint if OpenBLAS uses kernels for AVX2 or less on a processor with AVX-512, otherwise "". The
+// environment variable OPENBLAS_CORETYPE selects the kernels. OpenBLAS reads it when the program starts.
+std::string blas_advice();
+
 struct MachineInfo {
   std::string processor;                     // model name; empty if the system does not report it
   int processors = 0;                        // number of processors available to this process
-  std::string instruction_set;               // extensions of the compiled code that the processor supports
+  std::string instruction_set;               // "avx2 avx512f avx512_bf16 amx_int8 …"
   int64_t memory = 0, available_memory = 0;  // bytes
 };
 MachineInfo machine_info();
-
-// Returns the bytes that this process may allocate: the free memory of the computer, or the limit of the
-// control group if that is less.
-int64_t available_memory();
 
 // Returns the peak resident memory of this process in bytes.
 int64_t peak_resident_bytes();

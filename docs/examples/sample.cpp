@@ -1,7 +1,7 @@
 // Loads the newest checkpoint of a run, draws sequences or images from the model and prints their tokens.
 // Usage: sample RUN
 #include <tapeformer/models/generation.h>
-#include <tapeformer/train/run.h>
+#include <tapeformer/train/inference/run.h>
 
 #include <exception>
 #include <iostream>

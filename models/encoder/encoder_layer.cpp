@@ -144,13 +144,13 @@ Tensor EncoderLayer::OnTape::chunked_feedforward(const Tensor& x, DType result) 
   const auto forward = [&block, mask_from, result](const Tensor& rows, int64_t first) {
     return block.forward(rows, mask_from(first), result);
   };
-  const auto replay = [&block, mask_from, result](const Tensor& rows, int64_t first) {
-    return block.tape(rows, mask_from(first), result);
+  const auto gradient = [&block, mask_from](const Tensor& rows, int64_t first, const Tensor& g) {
+    block.backward_from(rows, mask_from(first), g);
   };
   const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
   return reshape(
       chunked(forward, rows, chunks,
-              {block.linear1.weight, block.linear1.bias, block.linear2.weight, block.linear2.bias}, replay),
+              {block.linear1.weight, block.linear1.bias, block.linear2.weight, block.linear2.bias}, gradient),
       x.shape());
 }
 

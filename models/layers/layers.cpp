@@ -49,13 +49,14 @@ Tensor LayerNorm::forward(const Tensor& x, const Tensor& branch, const DropoutMa
   return residual_layer_norm(x, branch, weight, bias, dropout);
 }
 
-Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const {
-  const Tensor hidden = linear1.forward(as_operand(x), activation_, hidden_dropout);
-  return linear2.forward(hidden, Activation::none, {}, result);
+Tensor FeedForward::hidden(const Tensor& x, const DropoutMask& dropout) const {
+  return linear1.forward(as_operand(x), activation_, dropout);
 }
-Tensor FeedForward::tape(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const {
-  const Tensor hidden = linear1.forward(as_operand(x), activation_, hidden_dropout);
-  return linear_tape(hidden, linear2.weight, linear2.bias, result);
+Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const {
+  return linear2.forward(hidden(x, hidden_dropout), Activation::none, {}, result);
+}
+void FeedForward::backward_from(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const {
+  backward_through_linear(hidden(x, hidden_dropout), linear2.weight, linear2.bias, g);
 }
 
 }  // namespace tapeformer

@@ -60,13 +60,16 @@ class FeedForward {
       : linear1(dim, hidden), linear2(hidden, dim), activation_(activation) {}
   // `result` is the dtype of the result; see linear().
   Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const;
-  // Records forward() on the tape without computing the result (linear_tape).
-  Tensor tape(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const;
+  // Runs backward() from the gradient `g` of forward(x, hidden_dropout, result). Computes only the hidden
+  // activations again.
+  void backward_from(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const;
   Activation activation() const { return activation_; }
 
   Linear linear1, linear2;
 
  private:
+  Tensor hidden(const Tensor& x, const DropoutMask& dropout) const;
+
   Activation activation_;
 };
 

@@ -6,68 +6,9 @@
 
 #include "core/cpu/vector_math.h"
 #include "ops/cpu/outer_product_scan.h"
-#include "ops/kernels/linear_attention.h"
+#include "ops/kernels/feature_map_functions.h"
 
 namespace tapeformer::cpu {
-
-// Each map has value(x) = phi(x), and derivative(y) = phi'(x) for y = phi(x). NaN propagates.
-struct EluPlusOne {
-  template <class V>
-  static V value(V x) {
-    const V e = vmath::exp_of_negative(x);
-    return x > V{} ? x + 1 : e;
-  }
-  template <class V>
-  static V derivative(V y) {
-    const V one = V{} + 1;
-    return y > one ? one : y;
-  }
-};
-struct Relu {
-  template <class V>
-  static V value(V x) {
-    return x < V{} ? V{} : x;
-  }
-  template <class V>
-  static V derivative(V y) {
-    return y > V{} ? V{} + 1 : V{};
-  }
-};
-struct SquaredRelu {
-  template <class V>
-  static V value(V x) {
-    return x < V{} ? V{} : x * x;
-  }
-  template <class V>
-  static V derivative(V y) {
-    for (size_t lane = 0; lane < sizeof(V) / sizeof(y[0]); ++lane) y[lane] = 2 * std::sqrt(y[lane]);
-    return y;
-  }
-};
-struct Exponential {
-  template <class V>
-  static V value(V x) {
-    return vmath::exp(x);
-  }
-  template <class V>
-  static V derivative(V y) {
-    return y;
-  }
-};
-
-template <class F>
-void visit_feature_map(FeatureMap map, F&& f) {
-  switch (map) {
-    case FeatureMap::elu_plus_one:
-      return f(EluPlusOne{});
-    case FeatureMap::relu:
-      return f(Relu{});
-    case FeatureMap::squared_relu:
-      return f(SquaredRelu{});
-    case FeatureMap::exponential:
-      return f(Exponential{});
-  }
-}
 
 // Rows of several heads, token by token. The heads of a token are usually adjacent in memory, so loops finish
 // a token before the next one.
@@ -113,7 +54,8 @@ void map_features(FeatureMap map, TokenRows<const S> x, int64_t count, T* panels
     for_each_vector(
         x, count,
         [=](const S* row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
-          store(panels + head * size + at, keep_some<T>(phi.value(load_some(row, left)), left));
+          store(panels + head * size + at,
+                keep_some<T>(phi.template value<VectorMath>(load_some(row, left)), left));
         });
   });
 }
@@ -126,8 +68,8 @@ void features_backward(FeatureMap map, const T* features, const T* g, int64_t co
     for_each_vector(
         gx,
         count, [=](S * row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
-          store_some<S>(row, load(g + head * size + at) * phi.derivative(load(features + head * size + at)),
-                        left);
+          const Vector<T> y = load(features + head * size + at);
+          store_some<S>(row, load(g + head * size + at) * phi.template derivative<VectorMath>(y, y), left);
         });
   });
 }

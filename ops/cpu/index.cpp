@@ -7,30 +7,33 @@
 
 namespace tapeformer::cpu {
 
-template <class T>
-void gather_middle(Backend, const IndexShape& s, const T* x, const int64_t* index, T* y) {
+namespace {
+
+// Calls f(i, j) for each element i of an array (outer, count, inner), where j is the element of the array
+// (outer, size, inner) that the index selects.
+template <class F>
+void for_indexed(const IndexShape& s, const int64_t* index, F f) {
   parallel_for(s.outer, std::max<int64_t>((1 << 14) / std::max<int64_t>(s.count * s.inner, 1), 1),
                [&](int64_t begin, int64_t end) {
                  for (int64_t o = begin; o < end; ++o)
                    for (int64_t c = 0; c < s.count; ++c)
                      for (int64_t i = 0; i < s.inner; ++i) {
                        const int64_t at = (o * s.count + c) * s.inner + i;
-                       y[at] = x[(o * s.size + index[at]) * s.inner + i];
+                       f(at, (o * s.size + index[at]) * s.inner + i);
                      }
                });
 }
 
+}  // namespace
+
+template <class T>
+void gather_middle(Backend, const IndexShape& s, const T* x, const int64_t* index, T* y) {
+  for_indexed(s, index, [=](int64_t at, int64_t selected) { y[at] = x[selected]; });
+}
+
 template <class T>
 void scatter_add_middle(Backend, const IndexShape& s, const T* x, const int64_t* index, T* y) {
-  parallel_for(s.outer, std::max<int64_t>((1 << 14) / std::max<int64_t>(s.count * s.inner, 1), 1),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t o = begin; o < end; ++o)
-                   for (int64_t c = 0; c < s.count; ++c)
-                     for (int64_t i = 0; i < s.inner; ++i) {
-                       const int64_t at = (o * s.count + c) * s.inner + i;
-                       y[(o * s.size + index[at]) * s.inner + i] += x[at];
-                     }
-               });
+  for_indexed(s, index, [=](int64_t at, int64_t selected) { y[selected] += x[at]; });
 }
 
 template <class T>

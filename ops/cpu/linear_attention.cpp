@@ -1,8 +1,8 @@
 #include "ops/kernels/linear_attention.h"
 
 #include "core/instances.h"
-#include "core/scratch.h"
 #include "core/threads.h"
+#include "ops/cpu/arena.h"
 #include "ops/cpu/feature_map.h"
 
 namespace tapeformer::cpu {
@@ -52,14 +52,11 @@ class HeadGroup {
             AttentionRows<const S> k, AttentionRows<const S> v)
       : s_(shape), q_(q), k_(k), v_(v), group_(group) {}
 
-  // Sets the working memory and returns its size in elements. If `memory` is null, only returns the size.
-  int64_t use(T* memory) {
-    int64_t used = 0;
-    auto take = [&](int64_t elements) {
-      const PerHead<T> taken{memory ? memory + used : nullptr,
-                             (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T>};
-      used += group_ * taken.stride;
-      return taken;
+  // Takes the working memory from an arena.
+  void take_memory(Arena& arena) {
+    const auto take = [&](int64_t elements) {
+      const int64_t stride = (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T>;
+      return PerHead<T>{arena.take<T>(group_ * stride), stride};
     };
     for (PerHead<T>* panel : {&queries_, &keys_, &features_gradient_}) *panel = take(panel_size<T>(s_.dim));
     for (PerHead<T>* panel : {&values_, &dn_, &result_}) *panel = take(panel_size<T>(s_.value_dim));
@@ -70,8 +67,7 @@ class HeadGroup {
     for (PerHead<T>* sum : {&key_sum_, &query_sum_}) *sum = take(padded<T>(s_.dim));
     for (PerHead<T>* state : {&value_key_, &dn_query_}) *state = take(s_.value_dim * padded<T>(s_.dim));
     key_value_ = take(s_.dim * padded<T>(s_.value_dim));
-    state_elements_ = memory ? memory + used - states_.data : 0;
-    return used;
+    state_elements_ = take(0).data - states_.data;
   }
 
   // Selects heads [head, head + group) of a sequence and clears the states.
@@ -317,14 +313,16 @@ void for_groups(const LinearAttentionShape& s, AttentionRows<const S> q, Attenti
                 AttentionRows<const S> v, F&& f) {
   if (s.batch == 0 || s.heads == 0) return;
   const int64_t heads = group_size(s.batch, s.heads), groups = (s.heads + heads - 1) / heads;
-  const int64_t size = HeadGroup<S>(s, heads, q, k, v).use(nullptr);
-  const Scratch<Compute<S>> memory(size * threads());
+  Arena count(nullptr);
+  HeadGroup<S>(s, heads, q, k, v).take_memory(count);
+  const ThreadMemory memory(count.used());
   constexpr int64_t kMinWorkPerThread = 1 << 16;  // multiply-adds
   const int64_t work = heads * (s.query_length + s.key_length) * s.dim * s.value_dim;
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
     HeadGroup<S> group(s, heads, q, k, v);
-    group.use(memory.data() + size * thread_number());
+    Arena arena = memory.arena();
+    group.take_memory(arena);
     for (int64_t i = begin; i < end; ++i) {
       group.select(i / groups, i % groups * heads);
       f(group);

@@ -56,8 +56,9 @@ void step_head(const LinearAttentionShape& s, const T* q, const T* k, const T* v
     visit_feature_map(s.feature_map, [&](auto phi) {
       for (int64_t i = 0; i < rows; i += kLanes<T>) {
         const int64_t left = rows - i;
-        const Vector<T> features_q = phi.value(load_some(q + begin + i, left));
-        const Vector<T> features_k = keep_some<T>(phi.value(load_some(k + begin + i, left)), left);
+        const Vector<T> features_q = phi.template value<VectorMath>(load_some(q + begin + i, left));
+        const Vector<T> features_k =
+            keep_some<T>(phi.template value<VectorMath>(load_some(k + begin + i, left)), left);
         const Vector<T> z = load_some(key_sum + begin + i, left) + features_k;
         store_some(key_sum + begin + i, z, left);
         denominator += sum(features_q * z);

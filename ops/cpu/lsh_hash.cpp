@@ -2,8 +2,8 @@
 
 #include "core/cpu/bfloat16.h"
 #include "core/instances.h"
-#include "core/scratch.h"
 #include "core/threads.h"
+#include "ops/cpu/arena.h"
 #include "ops/cpu/lsh_stages.h"
 #include "ops/cpu/tile_product.h"
 #include "ops/kernels/lsh_attention.h"
@@ -87,16 +87,19 @@ class HeadHash {
                                                 std::max<int64_t>(max_rotation_.width() * s_.dim, 1),
                                             1, std::max<int64_t>(s_.rounds, 1))) {}
 
-  // Returns the number of elements of working memory per thread, for the rotations, a tile of queries and a
-  // tile of rotated queries.
-  int64_t memory() const {
-    return rounds_at_once_ * max_rotation_.width() * s_.dim + (max_rotation_.width() + s_.dim) * kTileRows;
+  // Working memory of a thread: rotations in panels, a tile of queries, and a tile of rotated queries.
+  struct Memory {
+    T *rotations, *queries, *rotated;
+  };
+  Memory take(Arena& arena) const {
+    const int64_t width = max_rotation_.width();
+    return {arena.take<T>(rounds_at_once_ * width * s_.dim), arena.take<T>(kTileRows * s_.dim),
+            arena.take<T>(kTileRows * width)};
   }
 
-  // Computes the buckets (rounds, length) of one head. The working memory of thread t begins at
-  // all_memory + t * memory(). Each tile of queries is hashed for several rounds at a time, so that a long
-  // sequence is read from memory fewer times.
-  void run(int64_t example, int64_t head, T* all_memory, int32_t* buckets) const {
+  // Computes the buckets (rounds, length) of one head. Each tile of queries is hashed for several rounds at a
+  // time, so that a long sequence is read from memory fewer times.
+  void run(int64_t example, int64_t head, const ThreadMemory& memory, int32_t* buckets) const {
     const int64_t valid = s_.lengths ? s_.lengths[example] : s_.length;
     const Rotation rotation(s_.factors(valid));
     for (int64_t round = 0; round < s_.rounds; ++round) {
@@ -106,20 +109,22 @@ class HeadHash {
     }
     if (rotation.factors.total() < 2) return;
     const int64_t size = rotation.width() * s_.dim;
-    T* const rotations = all_memory + memory() * thread_number();
+    Arena arena = memory.arena();
+    T* const rotations = take(arena).rotations;
     for (int64_t round = 0; round < s_.rounds; round += rounds_at_once_) {
       const int64_t count = std::min(rounds_at_once_, s_.rounds - round);
       for (int64_t r = 0; r < count; ++r) draw(rotation, example, head, round + r, rotations + r * size);
       const int64_t tiles = (valid + kTileRows - 1) / kTileRows;
       constexpr int64_t kGrain = 64;  // tiles
       parallel_for(tiles, kGrain, [&](int64_t begin, int64_t end) {
-        T* const own =
-            all_memory + memory() * thread_number() + rounds_at_once_ * max_rotation_.width() * s_.dim;
+        Arena thread_arena = memory.arena();
+        const Memory own = take(thread_arena);
         for (int64_t tile = begin; tile < end; ++tile) {
           const int64_t position = tile * kTileRows;
-          const Rows rows = rows_of(example, head, position, std::min(kTileRows, valid - position), own);
+          const Rows rows =
+              rows_of(example, head, position, std::min(kTileRows, valid - position), own.queries);
           for (int64_t r = 0; r < count; ++r)
-            hash_tile(rotation, rows, rotations + r * size, own + kTileRows * s_.dim,
+            hash_tile(rotation, rows, rotations + r * size, own.rotated,
                       buckets + (round + r) * s_.length + position);
         }
       });
@@ -192,12 +197,14 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
   const HeadHash<S> hash(s, stream, q);
   const int64_t tasks = s.batch * s.heads;
   constexpr int64_t kMinWorkPerThread = 1 << 18;  // multiply-adds
-  const Scratch<Compute<S>> memory(hash.memory() * threads());
+  Arena count(nullptr);
+  hash.take(count);
+  const ThreadMemory memory(count.used());
   auto run = [&](int64_t begin, int64_t end) {
     StageClock clock;
     clock.start();
     for (int64_t i = begin; i < end; ++i)
-      hash.run(i / s.heads, i % s.heads, memory.data(), buckets + i * s.rounds * s.length);
+      hash.run(i / s.heads, i % s.heads, memory, buckets + i * s.rounds * s.length);
     clock.lap(&LshStages::hash);
   };
   const int64_t head_work = s.rounds * s.length * s.dim * (s.max_factors.first + s.max_factors.second) / 2;

@@ -1,8 +1,7 @@
 // The distribution of the heads of LSH attention over threads.
 #pragma once
 
-#include "core/scratch.h"
-#include "core/threads.h"
+#include "ops/cpu/arena.h"
 #include "ops/cpu/lsh_window.h"
 
 namespace tapeformer::cpu {
@@ -15,20 +14,19 @@ namespace tapeformer::cpu {
 template <class Head, class Make, class F>
 void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* buckets, F&& f) {
   Arena count(nullptr), head_count(nullptr);
+  head_count.take<int32_t>(LshOrder::memory(s));
   make(Head(s, head_count)).take(count);
   const int64_t tasks = s.batch * s.heads, team = threads();
   const int64_t heads_at_once = tasks >= team ? team : 1;
-  const int64_t order_size = LshOrder::memory(s);
-  const Scratch<char> windows(count.used() * team);
-  const Scratch<int32_t> orders(order_size * heads_at_once);
+  const ThreadMemory windows(count.used());
   const Scratch<char> memory(head_count.used() * heads_at_once);
   constexpr int64_t kMinWorkPerThread = 1 << 18;  // multiply-adds of one pass over the scores
   const int64_t chunk_work = 2 * s.chunk_length * s.chunk_length * (s.dim + s.value_dim);
   const int64_t head_work = s.rounds * (s.length / s.chunk_length + 1) * chunk_work;
   auto run = [&](int64_t begin, int64_t end) {
     const int64_t slot = heads_at_once > 1 ? thread_number() : 0;
-    LshOrder order(s, orders.data() + order_size * slot);
     Arena own(memory.data() + head_count.used() * slot);
+    LshOrder order(s, own.take<int32_t>(LshOrder::memory(s)));
     const Head rows(s, own);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t example = task / s.heads, head = task % s.heads;
@@ -41,7 +39,7 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* bucke
         parallel_for(segments, kMinWorkPerThread / (kLshSegment * chunk_work) + 1,
                      [&](int64_t first, int64_t last) {
                        auto window = make(rows);
-                       Arena arena(windows.data() + count.used() * thread_number());
+                       Arena arena = windows.arena();
                        window.take(arena);
                        for (int64_t i = first; i < last; ++i)
                          g(window, i, i * kLshSegment, std::min((i + 1) * kLshSegment, order.chunks()));

@@ -1,32 +1,14 @@
-// The working memory of a pass over one head: an arena, and copies of the rows of the head with a small
-// stride. In (batch, length, heads, dim) tensors the stride is heads * dim, which uses few cache sets and,
-// for long sequences, more pages than the TLB holds.
+// Copies of the rows of one head with a small stride. In (batch, length, heads, dim) tensors the stride is
+// heads * dim, which uses few cache sets and, for long sequences, more pages than the TLB holds.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
 #include "core/threads.h"
+#include "ops/cpu/arena.h"
 
 namespace tapeformer::cpu {
-
-// Allocator for parts of a block of memory. If the block is null, only computes the required size.
-class Arena {
- public:
-  explicit Arena(void* memory) : memory_(static_cast<char*>(memory)) {}
-  template <class U>
-  U* take(int64_t count) {
-    constexpr int64_t kAlign = 64;
-    U* const taken = memory_ ? reinterpret_cast<U*>(memory_ + used_) : nullptr;
-    used_ += (count * static_cast<int64_t>(sizeof(U)) + kAlign - 1) / kAlign * kAlign;
-    return taken;
-  }
-  int64_t used() const { return used_; }  // bytes
-
- private:
-  char* memory_;
-  int64_t used_ = 0;
-};
 
 // Array with one row per position.
 template <class T>

@@ -2,32 +2,19 @@
 #pragma once
 
 #include "core/cuda/kernel.h"
-#include "ops/kernels/linear_attention.h"
+#include "ops/kernels/feature_map_functions.h"
 
 namespace tapeformer::cuda {
 
-// Returns phi(x). feature_derivative() returns phi'(x) from y = phi(x). NaN propagates.
+// Returns phi(x).
 template <class T>
 __device__ T feature_of(FeatureMap map, T x) {
-  const bool elu = map == FeatureMap::elu_plus_one;
-  if (map == FeatureMap::exponential || (elu && !(x > 0))) return std::exp(x);
-  if (elu) return x + 1;
-  const T positive = x < 0 ? T{0} : x;
-  return map == FeatureMap::relu ? positive : positive * positive;
+  return visit_feature_map(map, [=](auto phi) { return phi.template value<DeviceMath>(x); });
 }
+// Returns phi'(x) from y = phi(x).
 template <class T>
 __device__ T feature_derivative(FeatureMap map, T y) {
-  switch (map) {
-    case FeatureMap::elu_plus_one:
-      return y > 1 ? T{1} : y;
-    case FeatureMap::relu:
-      return y > 0 ? T{1} : T{0};
-    case FeatureMap::squared_relu:
-      return 2 * std::sqrt(y);
-    case FeatureMap::exponential:
-      return y;
-  }
-  return y;
+  return visit_feature_map(map, [=](auto phi) { return phi.template derivative<DeviceMath>(y, y); });
 }
 
 // Rows of one head. Elements beyond `count` and `width` are zero.

@@ -44,9 +44,9 @@ void check_attention_step(const char* op, const Tensor& q, const Tensor& k, cons
     check(last_dimension_is_contiguous(*x), op, "the last dimension of q, k, v and out must be contiguous");
 }
 
-Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, int64_t batch, int64_t key_length,
-                           Device device) {
+Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, const Tensor& keys) {
   if (!key_lengths.defined()) return {};
+  const int64_t batch = keys.size(0), key_length = keys.size(1);
   check(key_lengths.shape() == Shape{batch} && key_lengths.dtype() == DType::int64, op,
         "key_lengths must be int64 ", Shape{batch}, ", not ", name_of(key_lengths.dtype()), " ",
         key_lengths.shape());
@@ -56,7 +56,7 @@ Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, int64_t ba
     check(length >= 0 && length <= key_length, op, "key_lengths[", i, "] is ", length, ", expected 0 to ",
           key_length);
   }
-  return lengths.to(device);
+  return lengths.to(keys.device());
 }
 
 Tensor contiguous_features(const Tensor& x) {

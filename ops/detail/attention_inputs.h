@@ -15,11 +15,10 @@ void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, co
 // dimensions are contiguous.
 void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
                           const Tensor& out);
-// Returns key_lengths as a contiguous int64 tensor (batch,) on the device, or an undefined tensor if it is
-// undefined. Values on the CPU must be in [0, key_length]. Values on a CUDA device are not checked, because
-// reading them would require synchronisation; kernels clamp values that are out of range.
-Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, int64_t batch, int64_t key_length,
-                           Device device);
+// Returns key_lengths as a contiguous int64 tensor (batch,) on the device of the keys, or an undefined tensor
+// if it is undefined. Values on the CPU must be in [0, key_length]. Values on a CUDA device are not checked,
+// because reading them would require synchronisation; kernels clamp values that are out of range.
+Tensor checked_key_lengths(const char* op, const Tensor& key_lengths, const Tensor& keys);
 
 // Returns x if its last dimension is contiguous, otherwise a contiguous copy. The copy is recorded.
 Tensor contiguous_features(const Tensor& x);
@@ -31,6 +30,19 @@ AttentionRows<T> attention_rows(const Tensor& x) {
   T* const data = x.data<std::remove_const_t<T>>();
   if (x.rank() == 3) return {data, strides[0], 0, strides[1]};
   return {data, strides[0], strides[1], strides[2]};
+}
+
+// Returns an AttentionShape with the sizes of q, k and v.
+template <class AttentionShape>
+AttentionShape attention_shape(const Tensor& q, const Tensor& k, const Tensor& v) {
+  AttentionShape shape;
+  shape.batch = q.size(0);
+  shape.query_length = q.size(1);
+  shape.key_length = k.size(1);
+  shape.heads = q.size(2);
+  shape.dim = q.size(3);
+  shape.value_dim = v.size(3);
+  return shape;
 }
 
 // Returns the shape with a pointer to key_lengths, as kernels expect it. Call this function inside dispatch,

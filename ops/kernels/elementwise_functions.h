@@ -61,11 +61,12 @@ struct Square {
 struct Relu {  // propagates NaN, with derivative 1
   template <class Math, class T>
   TAPEFORMER_HOST_DEVICE static T value(T x) {
-    return x < 0 ? T{0} : x;
+    return x < T{} ? T{} : x;
   }
   template <class Math, class T>
-  TAPEFORMER_HOST_DEVICE static T derivative(T x, T) {
-    return x <= 0 ? T{0} : T{1};
+  TAPEFORMER_HOST_DEVICE static T derivative(T, T y) {
+    const T one = T{} + 1;
+    return y <= T{} ? T{} : one;
   }
 };
 struct Gelu {

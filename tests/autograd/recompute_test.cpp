@@ -42,9 +42,9 @@ TEST_CASE("recompute holds its inputs, not its intermediates") {
     for (int i = 0; i < 16; ++i) y = times(y, in[0]);
     return y;
   };
-  const int64_t before = allocator().stats().active;
+  const int64_t before = device_allocator().stats().active;
   const Tensor y = recompute(deep, {x});
-  CHECK(allocator().stats().active - before == y.bytes());
+  CHECK(device_allocator().stats().active - before == y.bytes());
   backward(y, Tensor::full({1 << 16}, 1, DType::float64));
   CHECK(gradient(x).to_vector()[77] == 17);
 }

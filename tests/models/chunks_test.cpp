@@ -63,10 +63,10 @@ int64_t step_peak(const AutoregressiveOptions& options) {
   const Batch batch{random_tokens(8, options.max_length + 1, options.vocabulary), {}, {}};
   int64_t peak = 0;
   for (int run = 0; run < 2; ++run) {
-    const int64_t before = allocator().stats().active;
-    allocator().reset_peak();
+    const int64_t before = device_allocator().stats().active;
+    device_allocator().reset_peak();
     backward(model.loss(batch, {.training = true, .seed = 5, .step = 2}));
-    peak = allocator().stats().peak - before;
+    peak = device_allocator().stats().peak - before;
   }
   return peak;
 }

@@ -83,9 +83,9 @@ TEST_CASE("a decoding step allocates no memory") {
     Decoder decoder(model, 5);
     const Tensor tokens = Tensor::zeros({5}, DType::uint8);
     decoder.step(tokens);
-    const int64_t before = allocator().stats().allocations;
+    const int64_t before = device_allocator().stats().allocations;
     for (int i = 0; i < 5; ++i) decoder.step(tokens);
-    CHECK(allocator().stats().allocations == before);
+    CHECK(device_allocator().stats().allocations == before);
   }
 }
 
@@ -164,12 +164,12 @@ TEST_CASE("cuda: replayed decoding steps continue prefixes of any length") {
       model.convert(DType::float64);
       const Tensor all = generate(model, random_tokens(2, 1, 256), 12, {.seed = 5});
       model.move(device);
-      const int64_t before = allocator(device).stats().active;
+      const int64_t before = device_allocator(device).stats().active;
       for (const int64_t length : {1, 2, 3, 7, 11, 12}) {
         CAPTURE(length);
         const Tensor prefix = all.view({2, length}, {12, 1}).clone();
         CHECK(max_difference(generate(model, prefix, 12, {.seed = 5}), all) == 0);
       }
-      CHECK(allocator(device).stats().active == before);
+      CHECK(device_allocator(device).stats().active == before);
     }
 }

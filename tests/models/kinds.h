@@ -1,7 +1,7 @@
 // Lists of the registered attention kinds by their capabilities.
 #pragma once
 
-#include "models/attention/attention.h"
+#include "models/encoder/encoder_layer.h"
 
 namespace tapeformer::test {
 
@@ -31,6 +31,16 @@ inline std::vector<std::string> reversible_kinds() {
 inline OptionValues short_options(const std::string& attention) {
   const AttentionKind& kind = attention_kind(attention);
   return kind.values(kind.short_options);
+}
+
+// Returns the options of a small encoder with layers of this kind.
+inline EncoderOptions small_encoder(const std::string& attention) {
+  return {.layers = 2,
+          .heads = 2,
+          .head_dim = 4,
+          .feedforward = 16,
+          .attention = attention,
+          .attention_options = short_options(attention)};
 }
 
 }  // namespace tapeformer::test

@@ -1,9 +1,12 @@
 // Queries, keys and values for tests of attention, and access to their elements.
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <string>
 #include <vector>
 
+#include "autograd/gradcheck.h"
 #include "core/errors.h"
 #include "tests/support/random.h"
 
@@ -27,6 +30,46 @@ inline AttentionInputs attention_inputs(const AttentionSizes& s, int salt = 0) {
   return {normal({s.batch, s.query_length, s.heads, s.dim}, 3 * salt + 1),
           normal({s.batch, s.key_length, s.heads, s.dim}, 3 * salt + 2),
           normal({s.batch, s.key_length, s.heads, s.value_dim}, 3 * salt + 3)};
+}
+
+// Returns the relative error of the gradients of attention(q, k, v, options) in the gradient check.
+template <class Attention, class Options>
+double gradient_error(Attention* attention, const AttentionSizes& size, const Options& options) {
+  const GradcheckResult result =
+      gradcheck([&](const std::vector<Tensor>& in) { return attention(in[0], in[1], in[2], options); },
+                attention_inputs(size).list(), 1e-4);
+  CHECK(result.message == "");
+  return result.relative_error;
+}
+
+// Returns the gradients of q, k and v in attention(q, k, v, options) for a cotangent. Input i needs a
+// gradient if bit i of `wanted` is set; the other gradients are undefined.
+template <class Attention, class Options>
+std::vector<Tensor> attention_gradients(Attention* attention, const AttentionInputs& inputs,
+                                        const Options& options, const Tensor& cotangent, DType dtype,
+                                        uint32_t wanted) {
+  std::vector<Tensor> leaves;
+  for (const Tensor& input : inputs.list()) {
+    leaves.push_back(input.to(dtype));
+    if ((wanted >> (leaves.size() - 1)) & 1) require_grad(leaves.back());
+  }
+  backward(attention(leaves[0], leaves[1], leaves[2], options), cotangent.to(dtype));
+  for (Tensor& leaf : leaves) leaf = gradient(leaf);
+  return leaves;
+}
+
+// Checks that the float32 gradients follow the exact gradients for each choice of inputs that need one.
+template <class Attention, class Options>
+void check_wanted_gradients(Attention* attention, const AttentionInputs& inputs, const Options& options,
+                            const Tensor& cotangent, const std::vector<Tensor>& exact, double tolerance) {
+  for (uint32_t wanted = 1; wanted < 8; ++wanted) {
+    const std::vector<Tensor> some =
+        attention_gradients(attention, inputs, options, cotangent, DType::float32, wanted);
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(some[i].defined() == (((wanted >> i) & 1) != 0));
+      if (some[i].defined()) CHECK(max_difference(some[i], exact[i]) < tolerance);
+    }
+  }
 }
 
 // Returns element (n, t, h, i) of float64 rows (batch, length, heads, dim) with any strides.

@@ -50,7 +50,7 @@ TEST_CASE("cuda: memory of a graph serves nobody else until the graph is gone") 
       Tensor out;
       const auto work = [&] { return add(mul(x, 3), mul(exp(x), 2)); };
       const Tensor expected = work();
-      const int64_t active = allocator(device).stats().active;
+      const int64_t active = device_allocator(device).stats().active;
       {
         cuda::Graph graph(device, 1, [&] { out = work(); });
         std::vector<Tensor> others;
@@ -61,7 +61,7 @@ TEST_CASE("cuda: memory of a graph serves nobody else until the graph is gone") 
           CHECK(max_difference(others[static_cast<size_t>(i)], Tensor::full({1000}, i, DType::float64)) == 0);
         out = {};
       }
-      CHECK(allocator(device).stats().active == active);
+      CHECK(device_allocator(device).stats().active == active);
     }
 }
 
@@ -93,7 +93,7 @@ TEST_CASE("cuda: what a graph cannot repeat is an error that names it, and the d
       names([&] { cuda::synchronize(device); }, "a step", "waits for the device");
       names([&] { set_rule(rule, {}); }, "a step", "copies from the host's memory");
       names([&] { cuda::Graph inner(device, 1, [] {}); }, "Graph", "records a graph");
-      const int64_t active = allocator(device).stats().active;
+      const int64_t active = device_allocator(device).stats().active;
       mul(x, 2);
       CHECK_THROWS_AS(cuda::Graph(device, 1,
                                   [&] {
@@ -101,6 +101,6 @@ TEST_CASE("cuda: what a graph cannot repeat is an error that names it, and the d
                                     throw std::runtime_error("from inside");
                                   }),
                       std::runtime_error);
-      CHECK(allocator(device).stats().active == active);
+      CHECK(device_allocator(device).stats().active == active);
     }
 }

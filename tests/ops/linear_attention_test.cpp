@@ -114,50 +114,32 @@ TEST_CASE("linear attention: every feature map") {
 }
 
 TEST_CASE("linear attention: gradients") {
-  auto gradient_error = [](const AttentionSizes& size, const LinearAttentionOptions& options) {
-    const GradcheckResult result = gradcheck(
-        [&](const std::vector<Tensor>& in) { return linear_attention(in[0], in[1], in[2], options); },
-        attention_inputs(size).list(), 1e-4);
-    CHECK(result.message == "");
-    return result.relative_error;
+  const auto error = [](const AttentionSizes& size, const LinearAttentionOptions& options) {
+    return gradient_error(linear_attention, size, options);
   };
   for (const AttentionSizes& size :
        {AttentionSizes{2, 3, 3, 2, 3, 2}, {1, 97, 97, 1, 2, 3}, {1, 4, 4, 1, 9, 17}, {2, 1, 1, 1, 1, 1}}) {
     CAPTURE(describe(size));
-    CHECK(gradient_error(size, {.causal = true}) < 1e-6);
-    CHECK(gradient_error(size, {}) < 1e-6);
+    CHECK(error(size, {.causal = true}) < 1e-6);
+    CHECK(error(size, {}) < 1e-6);
   }
-  CHECK(gradient_error({2, 5, 98, 1, 3, 2}, {}) < 1e-6);
-  CHECK(gradient_error({2, 98, 5, 1, 3, 2}, {}) < 1e-6);
+  CHECK(error({2, 5, 98, 1, 3, 2}, {}) < 1e-6);
+  CHECK(error({2, 98, 5, 1, 3, 2}, {}) < 1e-6);
   const Tensor lengths = Tensor::from<int64_t>({3, 0, 5}, {3});
-  CHECK(gradient_error({3, 5, 5, 2, 3, 4}, {.causal = true, .key_lengths = lengths}) < 1e-6);
-  CHECK(gradient_error({3, 4, 5, 2, 3, 4}, {.key_lengths = lengths}) < 1e-6);
+  CHECK(error({3, 5, 5, 2, 3, 4}, {.causal = true, .key_lengths = lengths}) < 1e-6);
+  CHECK(error({3, 4, 5, 2, 3, 4}, {.key_lengths = lengths}) < 1e-6);
   for (const FeatureMap map : {FeatureMap::squared_relu, FeatureMap::exponential})
-    CHECK(gradient_error({1, 6, 6, 1, 4, 3}, {.causal = true, .feature_map = map, .eps = 0.1}) < 1e-6);
+    CHECK(error({1, 6, 6, 1, 4, 3}, {.causal = true, .feature_map = map, .eps = 0.1}) < 1e-6);
 }
 
 TEST_CASE("linear attention: float32 gradients follow float64 over many chunks, all or some of them") {
   for (const bool causal : {true, false}) {
     const AttentionInputs inputs = attention_inputs({2, 300, 300, 9, 33, 20});
     const Tensor cotangent = normal({2, 300, 9, 20}, 9);
-    auto gradients = [&](DType dtype, uint32_t wanted) {
-      std::vector<Tensor> leaves;
-      for (const Tensor& input : inputs.list()) {
-        leaves.push_back(input.to(dtype));
-        if ((wanted >> (leaves.size() - 1)) & 1) require_grad(leaves.back());
-      }
-      backward(linear_attention(leaves[0], leaves[1], leaves[2], {.causal = causal}), cotangent.to(dtype));
-      for (Tensor& leaf : leaves) leaf = gradient(leaf);
-      return leaves;
-    };
-    const std::vector<Tensor> exact = gradients(DType::float64, 7);
-    for (uint32_t wanted = 1; wanted < 8; ++wanted) {
-      const std::vector<Tensor> some = gradients(DType::float32, wanted);
-      for (size_t i = 0; i < 3; ++i) {
-        CHECK(some[i].defined() == (((wanted >> i) & 1) != 0));
-        if (some[i].defined()) CHECK(max_difference(some[i], exact[i]) < 1e-5);
-      }
-    }
+    const LinearAttentionOptions options{.causal = causal};
+    const std::vector<Tensor> exact =
+        attention_gradients(linear_attention, inputs, options, cotangent, DType::float64, 7);
+    check_wanted_gradients(linear_attention, inputs, options, cotangent, exact, 1e-5);
   }
 }
 
@@ -283,17 +265,17 @@ TEST_CASE(
     "linear attention: memory grows with the length, not with its square, and a step allocates nothing") {
   auto peak = [](int64_t length) {
     const Tensor x = require_grad(normal({1, length, 2, 8}, 1, DType::float32));
-    allocator().reset_peak();
-    const int64_t before = allocator().stats().active;
+    device_allocator().reset_peak();
+    const int64_t before = device_allocator().stats().active;
     backward(linear_attention(x, x, x, {.causal = true}), Tensor::full({1, length, 2, 8}, 1));
-    return allocator().stats().peak - before;
+    return device_allocator().stats().peak - before;
   };
   const int64_t at_1k = peak(1 << 10), at_16k = peak(1 << 14);
   CHECK(at_16k < 16 * at_1k);
   const LinearAttentionState state = make_linear_attention_state(3, 4, 70, 33);
   const Tensor q = normal({3, 4, 70}, 1, DType::float32), v = normal({3, 4, 33}, 2, DType::float32);
   const Tensor out = Tensor::empty_like(v);
-  const int64_t before = allocator().stats().allocations;
+  const int64_t before = device_allocator().stats().allocations;
   for (int i = 0; i < 5; ++i) linear_attention_step(q, q, v, state, out);
-  CHECK(allocator().stats().allocations == before);
+  CHECK(device_allocator().stats().allocations == before);
 }

@@ -50,7 +50,7 @@ TEST_CASE("float32 results follow float64") {
     CHECK(single.dtype() == DType::float32);
     double largest = 1;
     for (const double value : exact.to_vector()) largest = std::max(largest, std::abs(value));
-    CHECK(max_difference(exact, single.to(DType::float64)) < 32 * 1.2e-7 * largest);
+    CHECK(max_difference(exact, single.to(DType::float64)) < op.roundings * 32 * 1.2e-7 * largest);
   }
 }
 

@@ -76,24 +76,19 @@ TEST_CASE("softmax attention: blockwise = plain = definition") {
 }
 
 TEST_CASE("softmax attention: gradients") {
-  auto gradient_error = [](const AttentionSizes& size, const SoftmaxAttentionOptions& options) {
-    const GradcheckResult result = gradcheck(
-        [&](const std::vector<Tensor>& in) { return softmax_attention(in[0], in[1], in[2], options); },
-        attention_inputs(size).list(), 1e-4);
-    CHECK(result.message == "");
-    return result.relative_error;
+  const auto error = [](const AttentionSizes& size, const SoftmaxAttentionOptions& options) {
+    return gradient_error(softmax_attention, size, options);
   };
   for (const AttentionSizes& size :
        {AttentionSizes{2, 3, 3, 2, 3, 2}, {1, 7, 20, 1, 2, 3}, {1, 20, 7, 2, 3, 9}, {2, 1, 1, 1, 1, 1}}) {
     CAPTURE(describe(size));
-    CHECK(gradient_error(size, {.causal = true}) < 1e-6);
-    CHECK(gradient_error(size, {}) < 1e-6);
-    CHECK(gradient_error(
-              size, {.causal = true, .dropout = 0.4, .dropout_stream = RandomStream(1, "weights")}) < 1e-6);
+    CHECK(error(size, {.causal = true}) < 1e-6);
+    CHECK(error(size, {}) < 1e-6);
+    CHECK(error(size, {.causal = true, .dropout = 0.4, .dropout_stream = RandomStream(1, "weights")}) < 1e-6);
   }
   const Tensor lengths = Tensor::from<int64_t>({3, 0, 5}, {3});
-  CHECK(gradient_error({3, 5, 5, 2, 3, 4}, {.causal = true, .key_lengths = lengths}) < 1e-6);
-  CHECK(gradient_error({3, 4, 5, 2, 3, 4}, {.key_lengths = lengths, .scale = 2}) < 1e-6);
+  CHECK(error({3, 5, 5, 2, 3, 4}, {.causal = true, .key_lengths = lengths}) < 1e-6);
+  CHECK(error({3, 4, 5, 2, 3, 4}, {.key_lengths = lengths, .scale = 2}) < 1e-6);
 }
 
 TEST_CASE(
@@ -106,27 +101,13 @@ TEST_CASE(
         const SoftmaxAttentionOptions options{
             .causal = causal, .dropout = dropout, .dropout_stream = RandomStream(5, "weights", 3)};
         const Tensor cotangent = normal({size.batch, size.query_length, size.heads, size.value_dim}, 9);
-        auto gradients = [&](bool plain, DType dtype, uint32_t wanted) {
-          std::vector<Tensor> leaves;
-          for (const Tensor& input : attention_inputs(size).list()) {
-            leaves.push_back(input.to(dtype));
-            if ((wanted >> (leaves.size() - 1)) & 1) require_grad(leaves.back());
-          }
-          auto* const attention = plain ? plain_softmax_attention : softmax_attention;
-          backward(attention(leaves[0], leaves[1], leaves[2], options), cotangent.to(dtype));
-          for (Tensor& leaf : leaves) leaf = gradient(leaf);
-          return leaves;
-        };
-        const std::vector<Tensor> exact = gradients(true, DType::float64, 7);
-        const std::vector<Tensor> fused = gradients(false, DType::float64, 7);
+        const AttentionInputs inputs = attention_inputs(size);
+        const std::vector<Tensor> exact =
+            attention_gradients(plain_softmax_attention, inputs, options, cotangent, DType::float64, 7);
+        const std::vector<Tensor> fused =
+            attention_gradients(softmax_attention, inputs, options, cotangent, DType::float64, 7);
         for (size_t i = 0; i < 3; ++i) CHECK(max_difference(fused[i], exact[i]) < 1e-12);
-        for (uint32_t wanted = 1; wanted < 8; ++wanted) {
-          const std::vector<Tensor> some = gradients(false, DType::float32, wanted);
-          for (size_t i = 0; i < 3; ++i) {
-            CHECK(some[i].defined() == (((wanted >> i) & 1) != 0));
-            if (some[i].defined()) CHECK(max_difference(some[i], exact[i]) < 2e-5);
-          }
-        }
+        check_wanted_gradients(softmax_attention, inputs, options, cotangent, exact, 2e-5);
       }
 }
 
@@ -212,10 +193,10 @@ TEST_CASE("softmax attention: the step with a cache equals the parallel form") {
                       t * x.strides()[1]);
       };
       const Tensor q = in[0].to(dtype), k = in[1].to(dtype), v = in[2].to(dtype);
-      const int64_t before = allocator().stats().allocations;
+      const int64_t before = device_allocator().stats().allocations;
       for (int64_t t = 0; t < size.query_length; ++t)
         softmax_attention_step(token(q, t), token(k, t), token(v, t), cache, token(out, t));
-      CHECK(allocator().stats().allocations == before);
+      CHECK(device_allocator().stats().allocations == before);
       CHECK(cache.length == size.key_length);
       CHECK(max_difference(out, by_definition(in, {.causal = true})) <
             (dtype == DType::float64 ? 1e-12 : 1e-5));
@@ -263,10 +244,10 @@ TEST_CASE("softmax attention: same bits for any number of threads, and memory in
 
   auto peak = [](int64_t length) {
     const Tensor x = require_grad(normal({1, length, 2, 8}, 1, DType::float32));
-    allocator().reset_peak();
-    const int64_t active = allocator().stats().active;
+    device_allocator().reset_peak();
+    const int64_t active = device_allocator().stats().active;
     backward(softmax_attention(x, x, x, {.causal = true}), Tensor::full({1, length, 2, 8}, 1));
-    return allocator().stats().peak - active;
+    return device_allocator().stats().peak - active;
   };
   const int64_t at_512 = peak(512), at_4k = peak(4096);
   CHECK(at_4k < 8 * at_512);

@@ -28,29 +28,26 @@ const std::vector<Folder>& folders() {
       {"data/", {"core/", "data/"}},
       {"models/", {"core/", "autograd/", "ops/", "models/"}},
       {"train/config/", {"core/", "data/", "train/config/"}},
-      {"train/checkpoint/",
-       {"core/", "data/", "models/", "train/config/", "train/checkpoint/", "train/metrics.h",
-        "train/schedule.h"}},
+      {"train/checkpoint/", {"core/", "data/", "models/", "train/config/", "train/", "train/checkpoint/"}},
       {"train/tasks/",
-       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/checkpoint/",
-        "train/tasks/", "train/build.h", "train/evaluate.h", "train/metrics.h", "train/run.h",
-        "train/signals.h"}},
+       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
+        "train/tasks/"}},
+      {"train/inference/",
+       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
+        "train/tasks/", "train/inference/"}},
       {"train/loop/",
-       {"core/", "autograd/", "models/", "train/config/", "train/checkpoint/", "train/tasks/", "train/loop/",
-        "train/build.h", "train/finite.h", "train/metrics.h", "train/optimizer.h", "train/schedule.h",
-        "train/signals.h"}},
+       {"core/", "autograd/", "models/", "train/config/", "train/", "train/checkpoint/", "train/tasks/",
+        "train/loop/"}},
       {"train/bench/",
-       {"core/", "autograd/", "ops/", "ops/kernels/", "models/", "data/", "train/config/",
-        "train/checkpoint/", "train/tasks/", "train/loop/", "train/bench/", "train/"}},
+       {"core/", "autograd/", "ops/", "ops/kernels/", "models/", "data/", "train/config/", "train/",
+        "train/checkpoint/", "train/tasks/", "train/inference/", "train/loop/", "train/bench/"}},
       {"train/reproduce/",
-       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/checkpoint/",
-        "train/tasks/", "train/loop/", "train/bench/", "train/reproduce/", "train/"}},
+       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
+        "train/tasks/", "train/inference/", "train/loop/", "train/bench/", "train/reproduce/"}},
       {"train/cli/",
-       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/checkpoint/",
-        "train/tasks/", "train/loop/", "train/bench/", "train/reproduce/", "train/cli/", "train/"}},
-      {"train/",
-       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/checkpoint/",
-        "train/tasks/", "train/loop/", "train/"}},
+       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
+        "train/tasks/", "train/inference/", "train/loop/", "train/bench/", "train/reproduce/", "train/cli/"}},
+      {"train/", {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/"}},
       {"tests/", {"core/", "autograd/", "ops/", "models/", "data/", "train/", "tests/"}}};
   return *list;
 }
@@ -58,8 +55,9 @@ const std::vector<Folder>& folders() {
 // Returns the folders that an entry for a parent folder does not allow: "ops/" does not allow "ops/cpu/".
 const Names& closed_folders() {
   static const auto* const list =
-      new Names{"ops/kernels/", "ops/cpu/",    "ops/cuda/",    "train/config/",    "train/checkpoint/",
-                "train/tasks/", "train/loop/", "train/bench/", "train/reproduce/", "train/cli/"};
+      new Names{"ops/kernels/",      "ops/cpu/",         "ops/cuda/",        "train/config/",
+                "train/checkpoint/", "train/tasks/",     "train/inference/", "train/loop/",
+                "train/bench/",      "train/reproduce/", "train/cli/"};
   return *list;
 }
 
@@ -177,40 +175,50 @@ std::string vendor_problem(const SourceFile& file, const std::string& name) {
   return "";
 }
 
-// Depth-first search for cycles in the graph of the quoted includes of headers.
+using Graph = std::map<std::string, std::set<std::string>>;
+
+// Depth-first search for cycles in a graph.
 class CycleSearch {
  public:
-  explicit CycleSearch(const std::vector<SourceFile>& tree) {
-    for (const SourceFile& file : tree)
-      if (file.is_header())
-        for (const Include& include : includes_of(file))
-          if (include.quoted) included_[file.path].push_back(include.name);
-  }
+  explicit CycleSearch(Graph graph) : graph_(std::move(graph)) {}
 
   std::vector<std::string> run() {
-    for (const auto& [path, names] : included_) visit(path);
-    return problems_;
+    for (const auto& [name, targets] : Graph(graph_)) visit(name);
+    return cycles_;
   }
 
  private:
-  void visit(const std::string& path) {
-    const auto open = std::find(stack_.begin(), stack_.end(), path);
+  void visit(const std::string& name) {
+    const auto open = std::find(stack_.begin(), stack_.end(), name);
     if (open != stack_.end()) {
-      std::string text = path + ":1: headers include each other in a cycle: ";
+      std::string text;
       for (auto step = open; step != stack_.end(); ++step) text += *step + " -> ";
-      problems_.push_back(text + path);
+      cycles_.push_back(text + name);
     }
-    if (!visited_.insert(path).second) return;
-    stack_.push_back(path);
-    for (const std::string& name : included_[path]) visit(name);
+    if (!visited_.insert(name).second) return;
+    stack_.push_back(name);
+    for (const std::string& target : graph_[name]) visit(target);
     stack_.pop_back();
   }
 
-  std::map<std::string, Names> included_;
+  Graph graph_;
   std::set<std::string> visited_;
   Names stack_;
-  std::vector<std::string> problems_;
+  std::vector<std::string> cycles_;
 };
+
+// Returns the graph of the quoted includes between the names that `name_of` gives to files.
+template <class NameOf>
+Graph include_graph(const std::vector<SourceFile>& tree, NameOf&& name_of) {
+  Graph graph;
+  for (const SourceFile& file : tree) {
+    if (!file.is_code()) continue;
+    const std::string from = name_of(file.path);
+    for (const Include& include : includes_of(file))
+      if (const std::string to = name_of(include.name); include.quoted && to != from) graph[from].insert(to);
+  }
+  return graph;
+}
 
 bool is_internal(const SourceFile& file) {
   return file.text.substr(0, file.text.find("#pragma once")).find("Internal to") != std::string::npos;
@@ -228,8 +236,17 @@ std::vector<std::string> include_problems(const SourceFile& file, const std::vec
   return problems;
 }
 
-std::vector<std::string> cycle_problems(const std::vector<SourceFile>& tree) {
-  return CycleSearch(tree).run();
+std::vector<std::string> unit_cycles(const std::vector<SourceFile>& tree) {
+  return CycleSearch(
+             include_graph(tree, [](const std::string& path) { return path.substr(0, path.rfind('.')); }))
+      .run();
+}
+
+std::vector<std::string> folder_cycles(const std::vector<SourceFile>& tree,
+                                       const std::vector<FolderInclude>& allowed) {
+  Graph graph = include_graph(tree, [](const std::string& path) { return path.substr(0, path.rfind('/')); });
+  for (const FolderInclude& edge : allowed) graph[edge.from].erase(edge.to);
+  return CycleSearch(std::move(graph)).run();
 }
 
 std::vector<std::string> internal_problems(const SourceFile& file, const std::vector<SourceFile>& tree) {

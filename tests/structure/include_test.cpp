@@ -12,6 +12,18 @@ std::string problem_of(const std::string& path, const std::string& line) {
   return joined(include_problems({path, line + "\n"}, tree()));
 }
 
+// Returns the files of the tree without tests.
+std::vector<SourceFile> sources() {
+  std::vector<SourceFile> files;
+  for (const SourceFile& file : tree())
+    if (!file.path.starts_with("tests/")) files.push_back(file);
+  return files;
+}
+
+// Folders that are one part of the program: functions of core call the CUDA backend, which uses the types of
+// core, and the shared functions of ops call ops.
+const std::vector<FolderInclude> kFolderCycles = {{"core", "core/cuda"}, {"ops/detail", "ops"}};
+
 }  // namespace
 
 TEST_CASE("includes follow the order of the folders, and third-party headers stay in their folders") {
@@ -21,8 +33,12 @@ TEST_CASE("includes follow the order of the folders, and third-party headers sta
   CHECK(problems == "");
 }
 
-TEST_CASE("headers do not include each other in a cycle") {
-  CHECK(joined(cycle_problems(tree())) == "");
+TEST_CASE("headers with their source files do not include each other in a cycle") {
+  CHECK(joined(unit_cycles(tree())) == "");
+}
+
+TEST_CASE("folders do not include each other in a cycle") {
+  CHECK(joined(folder_cycles(sources(), kFolderCycles)) == "");
 }
 
 TEST_CASE("public headers do not include internal headers") {
@@ -65,9 +81,11 @@ TEST_CASE("control: includes against the order of the folders of train are found
         "train/bench/x.cpp:1: includes train/cli/commands.h: train/bench/ must not include train/cli/\n");
   CHECK(problem_of("train/reproduce/x.cpp", "#include \"train/cli/commands.h\"") != "");
   CHECK(problem_of("train/bench/x.cpp", "#include \"train/reproduce/reproduce.h\"") != "");
-  CHECK(problem_of("train/config/x.cpp", "#include \"train/trainer.h\"") != "");
+  CHECK(problem_of("train/config/x.cpp", "#include \"train/loop/trainer.h\"") != "");
   CHECK(problem_of("train/checkpoint/x.cpp", "#include \"train/tasks/task.h\"") != "");
-  CHECK(problem_of("train/tasks/x.cpp", "#include \"train/trainer.h\"") != "");
+  CHECK(problem_of("train/tasks/x.cpp", "#include \"train/loop/trainer.h\"") != "");
+  CHECK(problem_of("train/x.cpp", "#include \"train/checkpoint/state.h\"") != "");
+  CHECK(problem_of("train/x.cpp", "#include \"train/loop/trainer.h\"") != "");
   CHECK(problem_of("train/x.cpp", "#include \"train/bench/bench.h\"") != "");
   CHECK(problem_of("ops/x.cpp", "#include \"ops/cpu/microkernel.h\"") != "");
   CHECK(problem_of("train/cli/x.cpp", "#include \"train/bench/bench.h\"") == "");
@@ -78,10 +96,15 @@ TEST_CASE("control: includes against the order of the folders of train are found
 TEST_CASE("control: cycles and internal headers are found") {
   const std::vector<SourceFile> files = {{"a.h", "#include \"b.h\"\n"},
                                          {"b.h", "#include \"c.h\"\n#include <a.h>\n"},
-                                         {"c.h", "// Internal to c.\n#pragma once\n#include \"a.h\"\n"},
+                                         {"c.h", "// Internal to c.\n#pragma once\n"},
+                                         {"c.cpp", "#include \"c.h\"\n#include \"a.h\"\n"},
                                          {"d.cpp", "#include \"d.cpp\"\n"}};
-  CHECK(joined(cycle_problems(files)) ==
-        "a.h:1: headers include each other in a cycle: a.h -> b.h -> c.h -> a.h\n");
+  CHECK(joined(unit_cycles(files)) == "a -> b -> c -> a\n");
+  CHECK(unit_cycles({files[0], files[1], files[2]}).empty());
+  const std::vector<SourceFile> folders = {
+      {"a/x.h", "#include \"b/y.h\"\n"}, {"b/y.h", ""}, {"b/z.cpp", "#include \"a/x.h\"\n"}};
+  CHECK(joined(folder_cycles(folders, {})) == "a -> b -> a\n");
+  CHECK(folder_cycles(folders, {{"b", "a"}}).empty());
   CHECK(joined(internal_problems(files[1], files)) == "b.h:1: includes c.h: is an internal header\n");
   CHECK(internal_problems(files[0], files).empty());
   CHECK(internal_problems(files[2], files).empty());

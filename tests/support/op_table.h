@@ -17,7 +17,9 @@ struct OpCase {
   // Floating inputs are float64. Indices are inputs, too, so that they move to the device.
   std::vector<Tensor> inputs;
   bool large = false;  // too large for the gradient check
-  // Factor of the tolerance between backends in float32, for ops with long chains of sums.
+  // Factor of the float32 tolerance: sqrt(n) if the result depends on sums of n terms that exceed the result.
+  // The rounding errors of such sums grow as sqrt(n) with high probability (Higham and Mary 2019, "A new
+  // approach to probabilistic rounding error analysis").
   double roundings = 1;
 };
 

@@ -12,7 +12,7 @@
 #include "tests/train/tasks/speech/tiny_speech.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/loop/step_graphs.h"
-#include "train/trainer.h"
+#include "train/loop/trainer.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -271,7 +271,7 @@ TEST_CASE("cuda: bfloat16 halves the activations of a step, and trainings free a
       config.model.layers = 4;
       config.run.precision = precision;
       config.train.steps = config.train.eval_every = steps;
-      CachingAllocator& memory = allocator(device);
+      CachingAllocator& memory = device_allocator(device);
       const int64_t before = memory.stats().active;
       memory.reset_peak();
       outcome_on(device_name(), config);

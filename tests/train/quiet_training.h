@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "train/trainer.h"
+#include "train/loop/trainer.h"
 
 namespace tapeformer::test {
 

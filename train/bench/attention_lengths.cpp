@@ -24,7 +24,7 @@ class LengthCase {
         cotangent_(Tensor::full(q_.shape(), 1, all.dtype, all.device)) {}
 
   void run(const Attention& attention) {
-    CachingAllocator& memory = allocator(q_.device());
+    CachingAllocator& memory = device_allocator(q_.device());
     memory.reset_peak();
     const int64_t before = memory.stats().active;
     const double seconds = seconds_of(

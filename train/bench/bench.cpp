@@ -1,10 +1,39 @@
 #include "train/bench/bench.h"
 
+#include <algorithm>
+
 #include "core/device_control.h"
 #include "core/errors.h"
 #include "train/build.h"
 
 namespace tapeformer {
+namespace {
+
+// Maps a model option to the option of a benchmark that causes its problems, if the names differ.
+struct OptionName {
+  const char *model, *benchmark;
+};
+constexpr OptionName kOptionNames[] = {{"reversible", "attention"}, {"value_dim", "head-dim"}};
+
+std::string text_with_option(const Benchmark& benchmark, const OptionProblem& problem) {
+  const std::string attention = "attention_options.";
+  const bool of_kind = problem.option.starts_with(attention);
+  const std::string option = of_kind ? problem.option.substr(attention.size()) : problem.option;
+  std::string name = option;
+  if (!benchmark.has_option(name)) std::replace(name.begin(), name.end(), '_', '-');
+  for (const OptionName& known : kOptionNames)
+    if (option == known.model) name = known.benchmark;
+  if (benchmark.has_option(name)) return "--" + name + ": " + problem.problem;
+  // The benchmark uses the default values of the attention kind.
+  return (of_kind ? "--attention: " : "") + option + ": " + problem.problem;
+}
+
+}  // namespace
+
+bool Benchmark::has_option(const std::string& option) const {
+  return std::any_of(options.begin(), options.end(),
+                     [&](const OptionSpec& known) { return known.name == option; });
+}
 
 OptionSpec precision_option(std::string default_value, std::string help) {
   return {.name = "precision",
@@ -37,6 +66,17 @@ const Benchmark& benchmark(const std::string& name) {
     names.push_back(known.name);
   }
   throw ConfigError(unknown_text("benchmark", name, names));
+}
+
+Report run_benchmark(const Benchmark& benchmark, const BenchmarkArguments& arguments) {
+  const bool uses_config =
+      benchmark.has_option("config") && !arguments.options.get<std::string>("config").empty();
+  if (uses_config) return with_config_keys([&] { return benchmark.run(arguments); });
+  try {
+    return benchmark.run(arguments);
+  } catch (const OptionError& error) {
+    throw ConfigError(text_with_option(benchmark, error.problem()));
+  }
 }
 
 }  // namespace tapeformer

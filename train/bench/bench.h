@@ -32,6 +32,8 @@ struct Benchmark {
   std::vector<OptionSpec> options;
   Report (*run)(const BenchmarkArguments& arguments);
   bool on_devices = false;  // whether it measures the device of --device
+
+  bool has_option(const std::string& option) const;
 };
 
 // Returns the option "precision" with the choices float32 and bfloat16.
@@ -44,6 +46,10 @@ void use_precision(const RunConfig& run, Device device);
 const std::vector<Benchmark>& benchmarks();
 // Returns the benchmark with this name. Throws ConfigError, with a suggestion, if there is none.
 const Benchmark& benchmark(const std::string& name);
+
+// Runs a benchmark. Turns an OptionError of a model into a ConfigError that names the config key if the
+// option "config" names a file, and the option of the benchmark otherwise.
+Report run_benchmark(const Benchmark& benchmark, const BenchmarkArguments& arguments);
 
 Benchmark attention_benchmark();
 Benchmark ctc_benchmark();

@@ -75,9 +75,9 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
   const Tensor first = Tensor::zeros({batch, 1}, DType::uint8);
   const auto draw = [&](int64_t count) { generate(model, first, count + 1, {.graphs = graphs}); };
   const auto allocations = [&](int64_t count) {
-    const int64_t before = allocator(device).stats().allocations;
+    const int64_t before = device_allocator(device).stats().allocations;
     draw(count);
-    return allocator(device).stats().allocations - before;
+    return device_allocator(device).stats().allocations - before;
   };
   const auto weights = model.parameters();
   const DType stored = stored_dtype(device);

@@ -22,7 +22,7 @@ class Case {
  public:
   Case(const BenchmarkArguments& arguments, int64_t length)
       : length_(length),
-        before_(allocator().stats().active),
+        before_(device_allocator().stats().active),
         shape_{arguments.options.get<int64_t>("batch"), length, arguments.options.get<int64_t>("heads"),
                arguments.options.get<int64_t>("head-dim")},
         q_(random_rows(shape_, "q")),
@@ -42,9 +42,9 @@ class Case {
     seconds_.push_back(seconds / static_cast<double>(inner));
   }
   void measure_peak(const Attention& attention) {
-    allocator().reset_peak();
+    device_allocator().reset_peak();
     run(attention);
-    peak_ = allocator().stats().peak - before_;
+    peak_ = device_allocator().stats().peak - before_;
   }
 
   int64_t length() const { return length_; }

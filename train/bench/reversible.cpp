@@ -35,10 +35,10 @@ class Step {
   void run() { backward(model_.loss(batch_, {.training = true, .seed = 1, .step = 1})); }
 
   int64_t peak() {
-    const int64_t before = allocator().stats().active;
-    allocator().reset_peak();
+    const int64_t before = device_allocator().stats().active;
+    device_allocator().reset_peak();
     run();
-    return allocator().stats().peak - before;
+    return device_allocator().stats().peak - before;
   }
 
  private:

@@ -11,9 +11,9 @@
 #include "data/files/command.h"
 #include "train/bench/bench.h"
 #include "train/bench/measure.h"
-#include "train/run.h"
+#include "train/inference/run.h"
+#include "train/inference/streaming.h"
 #include "train/tasks/speech/features.h"
-#include "train/tasks/speech/streaming.h"
 
 namespace tapeformer {
 namespace {

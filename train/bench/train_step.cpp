@@ -88,9 +88,9 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   const int64_t length = choice.model.max_length;
   use_precision(choice.run, device);
   TrainingStep step(choice, device);
-  allocator(device).reset_peak();
+  device_allocator(device).reset_peak();
   for (int64_t i = 0; i < kWarmUp; ++i) step.run();
-  const int64_t peak = allocator(device).stats().peak, resident = peak_resident_bytes();
+  const int64_t peak = device_allocator(device).stats().peak, resident = peak_resident_bytes();
 
   const double in_attention = 3 * attention_flops(choice.model, length) * static_cast<double>(choice.batch);
   const Work work = work_of(choice, in_attention, parameter_count(step.model()), device);

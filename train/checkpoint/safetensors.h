@@ -16,6 +16,7 @@
 #include "core/system/files.h"
 #include "core/tensor.h"
 #include "data/files/checksum.h"
+#include "train/checkpoint/safetensors_header.h"
 
 namespace tapeformer {
 
@@ -29,11 +30,7 @@ Checksum write_safetensors(const std::string& path, const std::map<std::string, 
 // An open file with a valid header. Constructing it reads the header only.
 class SafetensorsFile {
  public:
-  struct Entry {
-    DType dtype = DType::float32;
-    Shape shape;
-    uint64_t begin = 0, end = 0;  // bytes of the data section
-  };
+  using Entry = SafetensorsEntry;
 
   explicit SafetensorsFile(const std::string& path);
 

@@ -135,14 +135,14 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   SafetensorsHeader& header_;
   Level level_ = Level::outside;
   std::string name_, field_;
-  SafetensorsFile::Entry entry_;
+  SafetensorsEntry entry_;
   std::vector<uint64_t> list_;
   std::set<std::string> names_, fields_;
 };
 
 // Returns the size of a tensor in bytes, or nothing if it overflows. If a dimension is 0, the product of the
 // other dimensions must not overflow either, because it is used as a stride.
-std::optional<uint64_t> bytes_of(const SafetensorsFile::Entry& entry) {
+std::optional<uint64_t> bytes_of(const SafetensorsEntry& entry) {
   uint64_t bound = static_cast<uint64_t>(size_of(entry.dtype));
   for (const int64_t size : entry.shape)
     if (__builtin_mul_overflow(bound, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &bound) ||
@@ -153,8 +153,8 @@ std::optional<uint64_t> bytes_of(const SafetensorsFile::Entry& entry) {
 }
 
 // Checks that each byte of the data belongs to exactly one tensor.
-void check_layout(const std::map<std::string, SafetensorsFile::Entry>& entries, uint64_t data_bytes) {
-  std::vector<std::pair<const std::string, SafetensorsFile::Entry> const*> in_order;
+void check_layout(const std::map<std::string, SafetensorsEntry>& entries, uint64_t data_bytes) {
+  std::vector<std::pair<const std::string, SafetensorsEntry> const*> in_order;
   for (const auto& item : entries) in_order.push_back(&item);
   std::sort(in_order.begin(), in_order.end(), [](const auto* a, const auto* b) {
     return std::tie(a->second.begin, a->second.end) < std::tie(b->second.begin, b->second.end);

@@ -1,16 +1,24 @@
-// Parser of the JSON header of a safetensors file. Internal to train/checkpoint/safetensors.cpp and its
-// tests.
+// The JSON header of a safetensors file, and its parser.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
-#include "train/checkpoint/safetensors.h"
+#include "core/dtype.h"
+#include "core/shape.h"
 
 namespace tapeformer {
 
+// A tensor in the file.
+struct SafetensorsEntry {
+  DType dtype = DType::float32;
+  Shape shape;
+  uint64_t begin = 0, end = 0;  // bytes of the data section
+};
+
 struct SafetensorsHeader {
-  std::map<std::string, SafetensorsFile::Entry> entries;
+  std::map<std::string, SafetensorsEntry> entries;
   std::map<std::string, std::string> metadata;
 };
 

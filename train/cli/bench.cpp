@@ -35,11 +35,6 @@ bool is_benchmark(const std::string& name) {
                      [&](const Benchmark& known) { return known.name == name; });
 }
 
-bool has_option(const Benchmark& chosen, const std::string& name) {
-  return std::any_of(chosen.options.begin(), chosen.options.end(),
-                     [&](const OptionSpec& option) { return option.name == name; });
-}
-
 // Returns the device that the benchmark measures. Throws ConfigError if it measures the CPU only and --device
 // names another device.
 Device measured_device(const Benchmark& chosen, const CommonOptions& common) {
@@ -56,7 +51,7 @@ BenchmarkArguments arguments_of(const Benchmark& chosen, const CommandLine& line
           .device = measured_device(chosen, line.common),
           .overrides = overrides_of(line.common),
           .data = {line.common.data_dir,
-                   has_option(chosen, "allow-commands") && line.options.get<bool>("allow-commands")}};
+                   chosen.has_option("allow-commands") && line.options.get<bool>("allow-commands")}};
 }
 
 }  // namespace
@@ -81,7 +76,7 @@ int run_bench(const Arguments& arguments) {
                                    .summary = chosen.summary,
                                    .positionals = {},
                                    .options = chosen.options,
-                                   .uses_config = has_option(chosen, "config")},
+                                   .uses_config = chosen.has_option("config")},
                                   rest);
   if (!line) return 0;
   const BenchmarkArguments benchmark_arguments = arguments_of(chosen, *line);
@@ -89,7 +84,7 @@ int run_bench(const Arguments& arguments) {
     log_warning("OpenBLAS is not the OpenMP build, so its threads compete with the threads of Tapeformer");
   Report report;
   report.add("benchmark", chosen.name);
-  const Report figures = chosen.run(benchmark_arguments);
+  const Report figures = run_benchmark(chosen, benchmark_arguments);
   for (const auto& [name, value] : figures.fields()) report.add(name, value);
   print_report(report, line->common);
   return 0;

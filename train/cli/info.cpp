@@ -49,11 +49,15 @@ int run_info(const Arguments& arguments) {
     log_warning("this OpenBLAS uses ", blas.threading,
                 " and not OpenMP, so its threads compete with the threads of Tapeformer; install "
                 "libopenblas-openmp-dev and build again");
+  if (const std::string advice = blas_advice(); !advice.empty()) log_warning(advice);
   const CudaReport cuda = cuda_report();
   Report report;
   report.add("version", build.version)
       .add("build_type", build.build_type)
       .add("compiler", build.compiler)
+      .add("cpu_kernels", build.kernels)
+      .add("cpu_kernel_choices", build.kernel_choices)
+      .add("vector_bytes", int64_t{build.vector_bytes})
       .add("compiled_for", build.instruction_set)
       .add("blas", blas.config)
       .add("blas_kernels", blas.kernels)

@@ -7,7 +7,7 @@
 #include "models/generation.h"
 #include "train/checkpoint/run_directory.h"
 #include "train/cli/common.h"
-#include "train/run.h"
+#include "train/inference/run.h"
 #include "train/tasks/data_access.h"
 
 namespace tapeformer {

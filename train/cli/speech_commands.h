@@ -2,7 +2,7 @@
 #pragma once
 
 #include "train/cli/common.h"
-#include "train/run.h"
+#include "train/inference/run.h"
 
 namespace tapeformer {
 

@@ -5,7 +5,7 @@
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
 #include "train/loop/progress.h"
-#include "train/trainer.h"
+#include "train/loop/trainer.h"
 
 namespace tapeformer {
 namespace {

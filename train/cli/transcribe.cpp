@@ -9,9 +9,9 @@
 #include "ops/view.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
+#include "train/inference/streaming.h"
 #include "train/tasks/speech/evaluate.h"
 #include "train/tasks/speech/features.h"
-#include "train/tasks/speech/streaming.h"
 
 namespace tapeformer {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/config/schema.h"
+#include "train/config/schema_key.h"
 
 namespace tapeformer {
 

@@ -15,7 +15,7 @@ StepGraphs::~StepGraphs() = default;
 
 void StepGraphs::capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& work) {
   if constexpr (kHasCuda) {
-    allocator(device_).trim();  // frees cached blocks, because the graph allocates its own memory
+    device_allocator(device_).trim();  // frees cached blocks, because the graph allocates its own memory
     entry.first = step;
     try {
       entry.graph = std::make_shared<cuda::Graph>(device_, draws_, [&] { entry.outputs = work(); });

@@ -8,14 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "train/reproduce/chart_axis.h"
+
 namespace tapeformer {
-
-enum class Scale { linear, log2, log10 };
-
-struct Axis {
-  std::string label;
-  Scale scale = Scale::linear;
-};
 
 struct Series {
   std::string name;

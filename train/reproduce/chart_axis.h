@@ -5,9 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "train/reproduce/chart.h"
-
 namespace tapeformer {
+
+enum class Scale { linear, log2, log10 };
+
+struct Axis {
+  std::string label;
+  Scale scale = Scale::linear;
+};
 
 // Returns the value on a linear axis, or its logarithm on a logarithmic axis.
 double transformed(Scale scale, double value);

@@ -9,8 +9,8 @@
 #include "core/system/files.h"
 #include "core/system/log.h"
 #include "train/build.h"
-#include "train/run.h"
-#include "train/trainer.h"
+#include "train/inference/run.h"
+#include "train/loop/trainer.h"
 
 namespace tapeformer {
 

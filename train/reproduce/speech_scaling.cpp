@@ -119,7 +119,7 @@ std::vector<std::unique_ptr<Learner>> make_learners(const ReproductionOptions& o
 // measurement, because the first step also allocates the optimizer state.
 int64_t added_bytes(Learner& learner, const CtcBatch& data, Device device) {
   learner.step(data);
-  CachingAllocator& blocks = allocator(device);
+  CachingAllocator& blocks = device_allocator(device);
   blocks.reset_peak();
   const int64_t before = blocks.stats().active;
   learner.step(data);

@@ -5,10 +5,10 @@
 #include <array>
 
 #include "core/errors.h"
+#include "train/inference/run.h"
 #include "train/metrics.h"
 #include "train/reproduce/chart.h"
 #include "train/reproduce/reproduce.h"
-#include "train/run.h"
 #include "train/tasks/speech/evaluate.h"
 
 namespace tapeformer {

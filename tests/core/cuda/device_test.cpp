@@ -88,7 +88,7 @@ TEST_CASE("cuda: code of one machine that asks for a tensor of the other is told
 
 TEST_CASE("cuda: the allocator reuses blocks, counts them, and says what to lower") {
   on_other_devices([](Device device) {
-    CachingAllocator& pool = allocator(device);
+    CachingAllocator& pool = device_allocator(device);
     pool.trim();
     const MemoryStats before = pool.stats();
     void* first = nullptr;

@@ -154,11 +154,11 @@ int64_t activation_peak(const EncoderOptions& options) {
   const Tensor x = require_grad(normal({2, 64, options.width()}, 4, DType::float32));
   int64_t peak = 0;
   for (int run = 0; run < 2; ++run) {
-    const int64_t before = allocator().stats().active;
-    allocator().reset_peak();
+    const int64_t before = device_allocator().stats().active;
+    device_allocator().reset_peak();
     const Tensor y = encoder.forward(x, {}, kTraining);
     backward(y, Tensor::full(y.shape(), 1));
-    peak = allocator().stats().peak - before;
+    peak = device_allocator().stats().peak - before;
   }
   return peak;
 }

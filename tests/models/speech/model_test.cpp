@@ -26,12 +26,7 @@ SpeechModelOptions small(const std::string& kind, int64_t subsampling = 1,
     options.lstm_layers = 2;
     return options;
   }
-  options.encoder = {.layers = 2,
-                     .heads = 2,
-                     .head_dim = 4,
-                     .feedforward = 16,
-                     .attention = kind,
-                     .attention_options = short_options(kind)};
+  options.encoder = small_encoder(kind);
   return options;
 }
 
@@ -236,9 +231,9 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
       int64_t steps = 0;
       for (int64_t t = 0; t < 24; ++t) {
         const Tensor frame = features.view({3, 5}, {120, 1}, t * 5).clone();
-        const int64_t before = allocator().stats().allocations;
+        const int64_t before = device_allocator().stats().allocations;
         const bool complete = stream.push(frame);
-        CHECK(allocator().stats().allocations == before);
+        CHECK(device_allocator().stats().allocations == before);
         REQUIRE(complete == ((t + 1) % subsampling == 0));
         if (!complete) continue;
         const Tensor expected = parallel.logits.alias({3, 6}, {parallel.logits.strides()[0], 1}, steps * 6);

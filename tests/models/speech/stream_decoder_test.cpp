@@ -20,12 +20,7 @@ SpeechModelOptions streaming_options(const std::string& kind, int64_t subsamplin
                              .subsampling = subsampling,
                              .causal = true,
                              .max_frames = 80};
-  options.encoder = {.layers = 2,
-                     .heads = 2,
-                     .head_dim = 4,
-                     .feedforward = 16,
-                     .attention = kind,
-                     .attention_options = short_options(kind)};
+  options.encoder = small_encoder(kind);
   return options;
 }
 
@@ -160,16 +155,16 @@ TEST_CASE("the memory of a stream decoder does not depend on the length of the s
       decoder.push(frames.view({1, kClasses}, {kClasses, 1}, t % 500 * kClasses));
   };
   push(6000);
-  const int64_t bytes = decoder.state_bytes(), active = allocator().stats().active;
-  allocator().reset_peak();
+  const int64_t bytes = decoder.state_bytes(), active = device_allocator().stats().active;
+  device_allocator().reset_peak();
   push(6000);
-  const int64_t peak = allocator().stats().peak;
+  const int64_t peak = device_allocator().stats().peak;
   push(348000);
   CHECK(decoder.frames() == 360000);
   CHECK(decoder.restarts() > 3600);
   CHECK(decoder.state_bytes() == bytes);
-  CHECK(allocator().stats().active == active);
-  CHECK(allocator().stats().peak == peak);
+  CHECK(device_allocator().stats().active == active);
+  CHECK(device_allocator().stats().peak == peak);
 }
 
 TEST_CASE("a stream decoder rejects invalid windows and frames") {

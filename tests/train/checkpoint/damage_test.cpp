@@ -11,7 +11,7 @@
 #include "tests/train/quiet_training.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
 #include "train/checkpoint/model_sizes.h"
-#include "train/run.h"
+#include "train/inference/run.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -168,13 +168,13 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
     train(config, run);
     const fs::path checkpoint = latest(run);
     const auto load = [&](const std::vector<std::string>& sets = {}) {
-      allocator(kCpu).reset_peak();
-      const int64_t before = allocator(kCpu).stats().peak;
+      device_allocator(kCpu).reset_peak();
+      const int64_t before = device_allocator(kCpu).stats().peak;
       const auto load_it = [&] { load_speech_run(find_run({.path = run.string(), .sets = sets})); };
       // The settings are wrong, and the checkpoint is valid.
       const std::string error =
           sets.empty() ? message_of<CheckpointError>(load_it) : message_of<ConfigError>(load_it);
-      CHECK(allocator(kCpu).stats().peak - before < (int64_t{1} << 20));
+      CHECK(device_allocator(kCpu).stats().peak - before < (int64_t{1} << 20));
       return error;
     };
     CHECK(load() == "");

@@ -213,6 +213,26 @@ TEST_CASE("bench lstm") {
         doctest::Approx(1e-6 * 6 * weights * 2 * 9));
 }
 
+TEST_CASE("bench names the option or the config key of an option that a model rejects") {
+  const auto error_of = [](std::vector<std::string> words) {
+    words.insert(words.begin(), "bench");
+    const auto result = run_program(words);
+    CHECK(result.code == 2);
+    return result.err;
+  };
+  const std::string chunk = "expected at most the length of the sequences, 8";
+  CHECK(contains(error_of({"train-step", "--attention", "lsh", "--length", "8"}),
+                 "--attention: chunk_length: " + chunk));
+  CHECK(contains(error_of({"generate", "--heads", "1", "--head-dim", "1", "--tokens", "1"}),
+                 "--head-dim: the width (heads x head_dim = 1) is too small"));
+  CHECK(contains(error_of({"reversible", "--attention", "lsh", "--length", "8"}), "--attention: "));
+  CHECK(contains(error_of({"lsh-attention", "--buckets", "7"}), "--buckets: expected an even number, got 7"));
+  const std::string config = SOURCE_DIR "/configs/quickstart.toml";
+  const std::string error = error_of({"train-step", "--config", config, "--set", "model.attention=lsh",
+                                      "--set", "attention.chunk_length=4096"});
+  CHECK(contains(error, "attention.chunk_length: expected at most the length of the sequences"));
+}
+
 TEST_CASE("a command that needs too much memory names the config keys to change") {
   const auto result = run_program({"bench", "attention", "--shortest", "16777216", "--longest", "16777216",
                                    "--batch", "4096", "--heads", "1024", "--head-dim", "1024"});

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <cstdlib>
 
 using namespace tapeformer::test;
 
@@ -236,5 +237,41 @@ TEST_CASE("info prints versions and devices") {
   CHECK(contains(info["blas"], "OpenBLAS"));
   CHECK(info["threads"] == 1);
   CHECK(info["devices"][0] == "cpu");
+  CHECK(info["vector_bytes"].get<int>() >= 32);
+  for (const std::string extension : {"avx2", "avx512f", "avx512_bf16"})
+    if (contains(info["compiled_for"], extension)) CHECK(contains(info["processor_has"], extension));
   CHECK(info["memory_bytes"].get<double>() >= info["available_memory_bytes"].get<double>());
+}
+
+TEST_CASE("info gives advice on OPENBLAS_CORETYPE only if OpenBLAS does not use AVX-512") {
+  const char* const before = std::getenv("OPENBLAS_CORETYPE");
+  const std::string saved = before ? before : "";
+  const auto info_with = [](const char* kernels) {
+    setenv("OPENBLAS_CORETYPE", kernels, 1);
+    return run_program({"info", "--json"});
+  };
+  const ProgramResult narrow = info_with("Haswell"), wide = info_with("SkylakeX");
+  before ? setenv("OPENBLAS_CORETYPE", saved.c_str(), 1) : unsetenv("OPENBLAS_CORETYPE");
+  const bool has_avx512 = contains(json_of(narrow)["processor_has"], "avx512vl");
+  const bool obeys = json_of(narrow)["blas_kernels"] == "Haswell";
+  CHECK(contains(narrow.err, "unset the environment variable OPENBLAS_CORETYPE") == (has_avx512 && obeys));
+  if (json_of(wide)["blas_kernels"] == "SkylakeX") CHECK_FALSE(contains(wide.err, "OPENBLAS_CORETYPE"));
+}
+
+TEST_CASE("a processor without the needed instructions ends the program with a message") {
+  const std::string emulator = "qemu-x86_64";
+  if (std::system((emulator + " --version > /dev/null 2>&1").c_str()) != 0) {
+    MESSAGE("skipped: the program " << emulator << " is not installed");
+    return;
+  }
+  if (!contains(json_of(run_program({"info", "--json"}))["compiled_for"], "sse4.2")) {
+    MESSAGE("skipped: this build runs on every processor");
+    return;
+  }
+  const TempDir folder;
+  const std::string err = (folder / "err").string();
+  const int status =
+      std::system((emulator + " -cpu Conroe '" PROGRAM "' info > /dev/null 2> '" + err + "'").c_str());
+  CHECK(WEXITSTATUS(status) == 4);
+  CHECK(contains(read_file(err), "and this processor lacks sse4.1 sse4.2 popcnt"));
 }

@@ -8,7 +8,7 @@
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/tiny_run.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
-#include "train/trainer.h"
+#include "train/loop/trainer.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;

@@ -11,7 +11,7 @@
 #include "data/speech/phone_scoring.h"
 #include "tests/train/cli/program.h"
 #include "tests/train/tasks/speech/tiny_recordings.h"
-#include "train/trainer.h"
+#include "train/loop/trainer.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;

@@ -6,8 +6,8 @@
 #include "data/files/file.h"
 #include "tests/support/temp_dir.h"
 #include "train/build.h"
+#include "train/loop/trainer.h"
 #include "train/tasks/speech/data.h"
-#include "train/trainer.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/errors.h"
@@ -15,7 +14,6 @@
 #include "data/speech/kaldi_directory.h"
 #include "data/speech/read_corpus.h"
 #include "train/build.h"
-#include "train/checkpoint/json_entries.h"
 #include "train/tasks/speech/features.h"
 
 namespace tapeformer {
@@ -25,11 +23,6 @@ namespace fs = std::filesystem;
 
 // Smallest number of speakers for which a validation part consists of whole speakers.
 constexpr size_t kManySpeakers = 10;
-
-// Limits of the entries of state.json.
-constexpr int64_t kMaxDims = 1'000'000;
-constexpr double kMaxTotalFrames = 1e15;                // frames of all utterances
-constexpr int64_t kMaxUtteranceFrames = 1'000'000'000;  // frames of one utterance
 
 // Returns the folder of a part, relative to the folder of the corpus or absolute.
 fs::path part_name(const Config& config, const std::string& split) {
@@ -119,43 +112,6 @@ bool has_valid_part(const Config& config, const DataAccess& data) {
 }
 
 }  // namespace
-
-std::string to_json(const SpeechDescription& description) {
-  const Words& names = description.phones.names();
-  nlohmann::ordered_json json{{"dims", description.dims}, {"phones", Words(names.begin() + 1, names.end())}};
-  if (description.global)
-    json["global"] = {{"frames", description.global->frames},
-                      {"sums", description.global->sums},
-                      {"squares", description.global->squares}};
-  if (description.longest_frames > 0) json["longest_frames"] = description.longest_frames;
-  return json.dump();
-}
-
-SpeechDescription speech_description(const std::string& task_json, const std::string& place) try {
-  if (task_json.empty())
-    throw CheckpointError(place + ": task: is missing, expected the data of a speech model");
-  const JsonEntries entries(task_json, place + ": task.");
-  SpeechDescription description;
-  description.dims = entries.integer("dims", 1, kMaxDims);
-  description.phones = PhoneTable(entries.texts("phones"));
-  if (entries.has("global")) {
-    const JsonEntries global = entries.object("global");
-    description.global = {global.number("frames", 1, kMaxTotalFrames, "a number of frames of at least 1"),
-                          global.numbers("sums"), global.numbers("squares")};
-    const size_t size = description.global->sums.size();
-    if (size == 0 || size != description.global->squares.size() ||
-        static_cast<size_t>(description.dims) % size != 0)
-      throw CheckpointError(
-          concat_text(place, ": task.global: expected sums and squares of one size that divides ",
-                      description.dims, ", got ", size, " and ", description.global->squares.size()));
-  }
-  // Checkpoints of older versions do not have the length of the longest utterance.
-  if (entries.has("longest_frames"))
-    description.longest_frames = entries.integer("longest_frames", 1, kMaxUtteranceFrames);
-  return description;
-} catch (const DataError& error) {
-  throw CheckpointError(place + ": task.phones: " + error.what());
-}
 
 std::optional<fs::path> lexicon_path(const Config& config, const DataAccess& data) {
   const DataConfig& d = config.data;

@@ -13,7 +13,8 @@
 #include "data/audio/filterbank.h"
 #include "data/speech/feature_store.h"
 #include "data/speech/features.h"
-#include "train/tasks/speech/data.h"
+#include "train/config/config.h"
+#include "train/tasks/speech/description.h"
 
 namespace tapeformer {
 

@@ -6,6 +6,7 @@
 #include "core/allocator.h"
 #include "models/speech/stream.h"
 #include "tests/train/tasks/speech/tiny_recordings.h"
+#include "train/tasks/speech/data.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -67,15 +68,15 @@ TEST_CASE("streams of 100 and of 10 seconds need the same memory") {
   std::vector<int64_t> peaks, steps, heaps;
   for (const int64_t seconds : {10, 10, 100}) {  // the first pass makes lazy allocations
     write_wav(dir / "a.wav", rustle(seconds), 8000);
-    allocator().reset_peak();
-    const int64_t before = allocator().stats().active;
+    device_allocator().reset_peak();
+    const int64_t before = device_allocator().stats().active;
     SpeechStream stream(*model);
     FeatureStream input(config, description, dir / "a.wav");
     int64_t complete = 0;
     for (Tensor rows = input.next(); rows.defined(); rows = input.next())
       for (int64_t row = 0; row < rows.size(0); ++row)
         complete += stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)));
-    peaks.push_back(allocator().stats().peak - before);
+    peaks.push_back(device_allocator().stats().peak - before);
     heaps.push_back(heap_bytes());
     steps.push_back(complete);
   }

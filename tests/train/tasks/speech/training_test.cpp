@@ -8,10 +8,10 @@
 
 #include "tests/train/quiet_training.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
-#include "train/run.h"
+#include "train/inference/run.h"
+#include "train/loop/trainer.h"
 #include "train/tasks/speech/evaluate.h"
 #include "train/tasks/speech/plan.h"
-#include "train/trainer.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;

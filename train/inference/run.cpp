@@ -1,4 +1,4 @@
-#include "train/run.h"
+#include "train/inference/run.h"
 
 #include "train/build.h"
 #include "train/checkpoint/checkpoint.h"

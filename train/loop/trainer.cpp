@@ -1,4 +1,4 @@
-#include "train/trainer.h"
+#include "train/loop/trainer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -85,7 +85,7 @@ void Trainer::report(const StepResult& step) {
                         .loss = loss,
                         .bits_per_dim = task_->shown_bits(loss),
                         .tokens_per_second = speed,
-                        .memory_bytes = allocator(device_).stats().peak,
+                        .memory_bytes = device_allocator(device_).stats().peak,
                         .epoch = task_->epochs_done(state_.step * config_.train.accumulate - 1) + 1,
                         .lr = step.lr};
   if (time_limit() > 0) sample.seconds_left = std::max(time_limit() - state_.seconds, 0.0);
@@ -98,7 +98,7 @@ void Trainer::report(const StepResult& step) {
                           {"grad_norm", step.grad_norm.item()},
                           {"tokens_per_second", speed},
                           {"seconds", state_.seconds},
-                          {"memory_bytes", allocator(device_).stats().peak}};
+                          {"memory_bytes", device_allocator(device_).stats().peak}};
   record.insert(record.end(), rest.begin(), rest.end());
   log_->write(record);
   interval_tokens_ = 0;
@@ -216,7 +216,7 @@ DryRun Trainer::dry_run() {
                 .total_steps = state_.total_steps,
                 .training_examples = task_->training_examples(),
                 .evaluation_examples = task_->evaluation_examples()};
-  allocator(device_).reset_peak();
+  device_allocator(device_).reset_peak();
   const auto step = [&] {
     steps_->run();
     ++state_.step;
@@ -229,7 +229,7 @@ DryRun Trainer::dry_run() {
   steps_->read_losses(state_.step);
   report.loss = *steps_->last_loss();
   report.seconds_per_step = timer.seconds();
-  report.memory_bytes = allocator(device_).stats().peak;
+  report.memory_bytes = device_allocator(device_).stats().peak;
   report.seconds_in_all = report.seconds_per_step * static_cast<double>(report.total_steps);
   if (time_limit() > 0) report.seconds_in_all = std::min(report.seconds_in_all, time_limit());
   return report;

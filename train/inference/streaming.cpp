@@ -1,4 +1,4 @@
-#include "train/tasks/speech/streaming.h"
+#include "train/inference/streaming.h"
 
 #include <algorithm>
 #include <cmath>
@@ -55,6 +55,16 @@ void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
 }
 
 }  // namespace
+
+OptionSpec window_option() {
+  return {.name = "window",
+          .default_value = kTrainedWindow,
+          .help =
+              "longest time in seconds before a stream continues with a new state; 0: no limit; -1: the "
+              "length of the longest training utterance",
+          .min = kTrainedWindow,
+          .max = 86400};
+}
 
 std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, double window_seconds) {
   check_model(run);

@@ -1,0 +1,54 @@
+# A distribution: tapeformer_core is a shared library for TAPEFORMER_ARCH, and there is one more copy of it for each level in
+# TAPEFORMER_LEVELS. The copies differ only in the CPU kernels. They are in lib/glibc-hwcaps/LEVEL beside the first library,
+# where the dynamic loader of glibc 2.33 and later finds the copy for the processor. Without TAPEFORMER_LEVELS the libraries
+# are static and this file only sets compile flags.
+set(library_folder ${PROJECT_BINARY_DIR}/lib)
+
+# The check of the processor must run on every processor.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  set_source_files_properties(core/instruction_set.cpp core/cpu/processor_check.cpp TARGET_DIRECTORY tapeformer_core PROPERTIES
+    COMPILE_OPTIONS "-march=x86-64;-mtune=generic" SKIP_PRECOMPILE_HEADERS ON)
+endif()
+list(JOIN TAPEFORMER_LEVELS " " levels)
+if(levels)
+  string(PREPEND levels "${TAPEFORMER_ARCH} ")
+endif()
+set_source_files_properties(core/system/machine.cpp TARGET_DIRECTORY tapeformer_core PROPERTIES
+  COMPILE_DEFINITIONS "TAPEFORMER_ARCHITECTURES=\"${levels}\"")
+set_source_files_properties(core/cpu/compiled_for.cpp TARGET_DIRECTORY tapeformer_core PROPERTIES
+  COMPILE_DEFINITIONS "TAPEFORMER_ARCHITECTURE=\"${architecture}\"")
+
+if(NOT TAPEFORMER_LEVELS)
+  # Nothing calls the check of the processor, so the linker must be told to link it.
+  target_link_options(tapeformer_core INTERFACE LINKER:-u,tapeformer_require_instruction_set)
+  return()
+endif()
+
+if(TAPEFORMER_ARCH STREQUAL native)
+  message(FATAL_ERROR "TAPEFORMER_LEVELS needs TAPEFORMER_ARCH with the lowest level, such as x86-64-v2, not native")
+endif()
+
+# Each copy calls its own inline functions: the functions of the program may be compiled for another level.
+function(tapeformer_core_library target folder)
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME tapeformer_core SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+    LIBRARY_OUTPUT_DIRECTORY ${library_folder}/${folder} INSTALL_RPATH_USE_LINK_PATH ON)
+  target_link_options(${target} PRIVATE LINKER:-Bsymbolic-functions)
+endfunction()
+
+get_target_property(kernels tapeformer_core SOURCES)
+list(FILTER kernels INCLUDE REGEX "/(core|ops)/cpu/[^/]*\\.cpp$")
+foreach(level ${TAPEFORMER_LEVELS})
+  set(target tapeformer_core_${level})
+  add_library(${target} SHARED ${kernels} "$<FILTER:$<TARGET_OBJECTS:tapeformer_core>,EXCLUDE,/(core|ops)/cpu/[^/]*$>")
+  foreach(property COMPILE_DEFINITIONS COMPILE_OPTIONS INCLUDE_DIRECTORIES LINK_LIBRARIES LINK_OPTIONS)
+    get_target_property(value tapeformer_core ${property})
+    if(value)
+      set_target_properties(${target} PROPERTIES ${property} "${value}")
+    endif()
+  endforeach()
+  set_target_properties(${target} PROPERTIES TAPEFORMER_LEVEL ${level})
+  target_precompile_headers(${target} PRIVATE ${TAPEFORMER_STANDARD_HEADERS})
+  tapeformer_core_library(${target} glibc-hwcaps/${level})
+  add_dependencies(tapeformer_cli ${target})
+endforeach()
+tapeformer_core_library(tapeformer_core "")

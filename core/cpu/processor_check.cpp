@@ -1,0 +1,20 @@
+// Ends the program with a message if the processor lacks extensions that the compiled code needs. This file
+// is compiled for plain x86-64 and calls no inline function of a library.
+#include <unistd.h>
+
+#include "core/cpu/compiled_for.h"
+
+// Runs before the initialization of the program's variables.
+extern "C" [[gnu::constructor(101)]] void tapeformer_require_instruction_set() {
+  using namespace tapeformer;
+  const ExtensionSet present = processor_extensions();
+  if ((cpu::kCompiledExtensions & ~present) == 0) return;
+  constexpr size_t kTextSize = 1024;
+  constexpr int kDeviceUnavailable = 4;
+  char text[kTextSize];
+  describe_missing_extensions(cpu::kCompiledExtensions, present, text, kTextSize);
+  size_t length = 0;
+  while (text[length]) ++length;
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, length);
+  _exit(kDeviceUnavailable);
+}

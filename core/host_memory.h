@@ -1,0 +1,12 @@
+// The memory of the computer.
+#pragma once
+
+#include <cstdint>
+
+namespace tapeformer {
+
+// Returns the bytes that this process may allocate: the free memory of the computer, or the limit of the
+// control group if that is less. Each call reads the values again. Thread-safe.
+int64_t available_memory();
+
+}  // namespace tapeformer

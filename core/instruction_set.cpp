@@ -1,0 +1,93 @@
+// This file is compiled for plain x86-64 and runs before the instruction set of the processor is checked. It
+// calls no inline function of a library, because the linker may keep the copy of another file, which may
+// contain missing instructions.
+#include "core/instruction_set.h"
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
+namespace tapeformer {
+namespace {
+
+#ifdef __x86_64__
+constexpr unsigned kOsxsave = 1U << 27;
+
+// Returns the register XCR0: the registers that the operating system saves.
+uint64_t saved_state() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & kOsxsave)) return 0;
+  unsigned low = 0, high = 0;
+  asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (uint64_t{high} << 32) | low;
+}
+
+bool has(const Extension& extension, uint64_t saved) {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!__get_cpuid_count(extension.leaf, extension.subleaf, &eax, &ebx, &ecx, &edx)) return false;
+  const unsigned result = extension.result == 'a'   ? eax
+                          : extension.result == 'b' ? ebx
+                          : extension.result == 'c' ? ecx
+                                                    : edx;
+  return (result >> extension.bit & 1) && (saved & extension.xcr0) == extension.xcr0;
+}
+#endif
+
+// Appends text to a buffer of fixed size.
+class Writer {
+ public:
+  Writer(char* text, size_t size) : text_(text), left_(size) {
+    if (left_ > 0) *text_ = '\0';
+  }
+  void add(const char* more) {
+    for (; *more && left_ > 1; ++more, --left_) *text_++ = *more;
+    if (left_ > 0) *text_ = '\0';
+  }
+  // Adds the names of the extensions with a blank before each.
+  void add_names(ExtensionSet set) {
+    for (int i = 0; i < kExtensionCount; ++i) {
+      if (!(set >> i & 1)) continue;
+      add(" ");
+      add(kExtensions[i].name);
+    }
+  }
+
+ private:
+  char* text_;
+  size_t left_;
+};
+
+}  // namespace
+
+ExtensionSet processor_extensions() {
+  ExtensionSet set = 0;
+#ifdef __x86_64__
+  const uint64_t saved = saved_state();
+  for (int i = 0; i < kExtensionCount; ++i)
+    if (has(kExtensions[i], saved)) set |= ExtensionSet{1} << i;
+#endif
+  return set;
+}
+
+const InstructionLevel& highest_level(ExtensionSet set) {
+  const InstructionLevel* highest = kInstructionLevels;
+  for (const InstructionLevel& level : kInstructionLevels)
+    if ((level.extensions & ~set) == 0) highest = &level;
+  return *highest;
+}
+
+void describe_missing_extensions(ExtensionSet needed, ExtensionSet present, char* text, size_t size) {
+  const InstructionLevel& level = highest_level(needed);
+  Writer writer(text, size);
+  writer.add("error: this program is compiled for a processor with ");
+  writer.add(level.name);
+  if (needed & ~level.extensions) writer.add(" and");
+  writer.add_names(needed & ~level.extensions);
+  writer.add(", and this processor lacks");
+  writer.add_names(needed & ~present);
+  writer.add("; compile the program on this computer, or with -DTAPEFORMER_ARCH=");
+  writer.add(highest_level(present).name);
+  writer.add("\n");
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,103 @@
+// Extensions of the x86-64 instruction set: the extensions of the processor, and the extensions that the
+// compiled code needs. On other processors all sets are empty.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace tapeformer {
+
+// A bit in the result of the CPUID instruction, and the registers that the operating system must save. `xcr0`
+// holds bits of the register XCR0.
+struct Extension {
+  const char* name;
+  uint32_t leaf, subleaf;
+  char result;  // last part of the register's name: 'b' is EBX
+  int bit;
+  uint32_t xcr0;
+};
+
+inline constexpr uint32_t kNoState = 0, kYmmState = 0x6, kZmmState = 0xe6, kTileState = 0x60000;
+inline constexpr Extension kExtensions[] = {
+    {"sse3", 1, 0, 'c', 0, kNoState},
+    {"ssse3", 1, 0, 'c', 9, kNoState},
+    {"sse4.1", 1, 0, 'c', 19, kNoState},
+    {"sse4.2", 1, 0, 'c', 20, kNoState},
+    {"popcnt", 1, 0, 'c', 23, kNoState},
+    {"movbe", 1, 0, 'c', 22, kNoState},
+    {"lzcnt", 0x80000001, 0, 'c', 5, kNoState},
+    {"bmi1", 7, 0, 'b', 3, kNoState},
+    {"bmi2", 7, 0, 'b', 8, kNoState},
+    {"avx", 1, 0, 'c', 28, kYmmState},
+    {"f16c", 1, 0, 'c', 29, kYmmState},
+    {"fma", 1, 0, 'c', 12, kYmmState},
+    {"avx2", 7, 0, 'b', 5, kYmmState},
+    {"avx_vnni", 7, 1, 'a', 4, kYmmState},
+    {"avx512f", 7, 0, 'b', 16, kZmmState},
+    {"avx512cd", 7, 0, 'b', 28, kZmmState},
+    {"avx512dq", 7, 0, 'b', 17, kZmmState},
+    {"avx512bw", 7, 0, 'b', 30, kZmmState},
+    {"avx512vl", 7, 0, 'b', 31, kZmmState},
+    {"avx512ifma", 7, 0, 'b', 21, kZmmState},
+    {"avx512_vbmi", 7, 0, 'c', 1, kZmmState},
+    {"avx512_vbmi2", 7, 0, 'c', 6, kZmmState},
+    {"avx512_vnni", 7, 0, 'c', 11, kZmmState},
+    {"avx512_bitalg", 7, 0, 'c', 12, kZmmState},
+    {"avx512_vpopcntdq", 7, 0, 'c', 14, kZmmState},
+    {"avx512_bf16", 7, 1, 'a', 5, kZmmState},
+    {"avx512_fp16", 7, 0, 'd', 23, kZmmState},
+    {"amx_tile", 7, 0, 'd', 24, kTileState},
+    {"amx_int8", 7, 0, 'd', 25, kTileState},
+    {"amx_bf16", 7, 0, 'd', 22, kTileState},
+};
+inline constexpr int kExtensionCount = static_cast<int>(std::size(kExtensions));
+
+// A set of extensions. Bit i stands for kExtensions[i].
+using ExtensionSet = uint64_t;
+static_assert(kExtensionCount <= 64);
+
+// Returns the set of the named extensions, which are separated by blanks. An unknown name does not compile.
+consteval ExtensionSet extensions(std::string_view names) {
+  ExtensionSet set = 0;
+  while (!names.empty()) {
+    const std::string_view name = names.substr(0, names.find(' '));
+    names.remove_prefix(name.size() < names.size() ? name.size() + 1 : name.size());
+    int i = 0;
+    while (i < kExtensionCount && name != kExtensions[i].name) ++i;
+    if (i == kExtensionCount) throw std::invalid_argument("unknown extension");
+    set |= ExtensionSet{1} << i;
+  }
+  return set;
+}
+
+// Levels of the x86-64 psABI, from the lowest to the highest. A level includes the levels before it.
+struct InstructionLevel {
+  const char* name;
+  ExtensionSet extensions;
+};
+inline constexpr InstructionLevel kInstructionLevels[] = {
+    {"x86-64", 0},
+    {"x86-64-v2", extensions("sse3 ssse3 sse4.1 sse4.2 popcnt")},
+    {"x86-64-v3", extensions("sse3 ssse3 sse4.1 sse4.2 popcnt avx avx2 bmi1 bmi2 f16c fma lzcnt movbe")},
+    {"x86-64-v4", extensions("sse3 ssse3 sse4.1 sse4.2 popcnt avx avx2 bmi1 bmi2 f16c fma lzcnt movbe "
+                             "avx512f avx512bw avx512cd avx512dq avx512vl")},
+};
+
+// Returns the extensions that the processor has and the operating system allows.
+ExtensionSet processor_extensions();
+
+// Returns the highest level whose extensions are all in the set.
+const InstructionLevel& highest_level(ExtensionSet set);
+
+// Writes a message to `text` for a program that needs extensions that the processor does not have. The
+// message is cut off at size - 1 characters. Calls no function of the C++ library.
+void describe_missing_extensions(ExtensionSet needed, ExtensionSet present, char* text, size_t size);
+
+// Returns the names of the extensions, separated by blanks.
+std::string extension_names(ExtensionSet set);
+
+}  // namespace tapeformer

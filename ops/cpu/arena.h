@@ -1,0 +1,42 @@
+// Working memory that a kernel divides into arrays.
+#pragma once
+
+#include <cstdint>
+
+#include "core/scratch.h"
+#include "core/threads.h"
+
+namespace tapeformer::cpu {
+
+// Allocator for parts of a block of memory. If the block is null, only computes the required size.
+class Arena {
+ public:
+  explicit Arena(void* memory) : memory_(static_cast<char*>(memory)) {}
+  // Returns an array that is aligned to a cache line.
+  template <class U>
+  U* take(int64_t count) {
+    constexpr int64_t kAlign = 64;
+    U* const taken = memory_ ? reinterpret_cast<U*>(memory_ + used_) : nullptr;
+    used_ += (count * static_cast<int64_t>(sizeof(U)) + kAlign - 1) / kAlign * kAlign;
+    return taken;
+  }
+  int64_t used() const { return used_; }  // bytes
+
+ private:
+  char* memory_;
+  int64_t used_ = 0;
+};
+
+// Blocks of equal size, one for each thread of a parallel region.
+class ThreadMemory {
+ public:
+  explicit ThreadMemory(int64_t bytes) : bytes_(bytes), memory_(bytes * threads()) {}
+  // Returns the block of the calling thread.
+  Arena arena() const { return Arena(memory_.data() + bytes_ * thread_number()); }
+
+ private:
+  int64_t bytes_;
+  Scratch<char> memory_;
+};
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,28 @@
+// The division of a shape at one dimension, for ops along a dimension.
+#pragma once
+
+#include "core/shape.h"
+
+namespace tapeformer {
+
+// A tensor as (outer, size, inner), where `size` is the reduced dimension.
+struct Split {
+  int64_t outer = 1, size = 1, inner = 1;
+  Shape kept;     // shape with size 1 in the reduced dimension
+  Shape dropped;  // shape without the reduced dimension
+};
+
+inline Split split_at(const Shape& shape, int dim) {
+  Split split;
+  split.kept = shape;
+  split.kept[dim] = 1;
+  split.size = shape[dim];
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i < dim) split.outer *= shape[i];
+    if (i > dim) split.inner *= shape[i];
+    if (i != dim) split.dropped.append(shape[i]);
+  }
+  return split;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,20 @@
+// Sums over dimensions, and broadcasting, which repeats elements along dimensions. Each is the gradient of
+// the other. Sums of float32 are computed in float64, in an order that does not depend on the number of
+// threads.
+#pragma once
+
+#include "autograd/tape.h"
+
+namespace tapeformer {
+
+// Returns the sum of all elements, a tensor of shape ().
+Tensor sum(const Tensor& x);
+// Returns the sum over one dimension.
+Tensor sum(const Tensor& x, int dim, bool keep_dim = false);
+// Sums x to `shape`, over the dimensions in which broadcasting `shape` to the shape of x repeats elements.
+Tensor sum_to(const Tensor& x, const Shape& shape);
+// Repeats x along dimensions of size 1 and new leading dimensions, without a copy. Its gradient is the sum
+// over these dimensions; all other ops require equal shapes.
+Tensor broadcast_to(const Tensor& x, const Shape& shape);
+
+}  // namespace tapeformer

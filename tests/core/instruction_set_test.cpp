@@ -1,0 +1,94 @@
+#include "core/instruction_set.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "core/cpu/compiled_for.h"
+
+using namespace tapeformer;
+
+namespace {
+
+constexpr ExtensionSet kV3 = kInstructionLevels[2].extensions, kV4 = kInstructionLevels[3].extensions;
+
+std::string missing_text(ExtensionSet needed, ExtensionSet present, size_t size = 1024) {
+  std::string text(size, '?');
+  describe_missing_extensions(needed, present, text.data(), size);
+  return text.substr(0, std::strlen(text.c_str()));
+}
+
+// Returns the flags of the first processor in /proc/cpuinfo, with blanks around each.
+std::string flags_of_kernel() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("flags")) return line.substr(line.find(':') + 1) + " ";
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("highest_level needs all extensions of a level") {
+  CHECK(std::string(highest_level(0).name) == "x86-64");
+  CHECK(std::string(highest_level(kV3).name) == "x86-64-v3");
+  CHECK(std::string(highest_level(kV3 & ~extensions("fma")).name) == "x86-64-v2");
+  CHECK(std::string(highest_level(kV4 | extensions("amx_bf16")).name) == "x86-64-v4");
+  CHECK(std::string(highest_level(kV4 & ~extensions("avx512vl")).name) == "x86-64-v3");
+  CHECK(extension_names(extensions("avx2 fma")) == "fma avx2");
+  CHECK(extension_names(0) == "");
+}
+
+TEST_CASE("the message for a lesser processor says what the build needs, what is missing, and what to do") {
+  CHECK(
+      missing_text(kV3, extensions("sse3 ssse3 sse4.1 sse4.2 popcnt avx")) ==
+      "error: this program is compiled for a processor with x86-64-v3, and this processor lacks movbe lzcnt "
+      "bmi1 bmi2 f16c fma avx2; compile the program on this computer, or with -DTAPEFORMER_ARCH=x86-64-v2\n");
+  CHECK(missing_text(kV4 | extensions("avx512_bf16 avx_vnni"), kV4) ==
+        "error: this program is compiled for a processor with x86-64-v4 and avx_vnni avx512_bf16, and this "
+        "processor lacks avx_vnni avx512_bf16; compile the program on this computer, or "
+        "with -DTAPEFORMER_ARCH=x86-64-v4\n");
+  CHECK(missing_text(kV3, 0, 13) == "error: this ");
+  CHECK(missing_text(kV3, 0, 1) == "");
+}
+
+TEST_CASE("the extensions of the processor are those that the system reports") {
+  const std::string flags = flags_of_kernel();
+  if (flags.empty()) {
+    MESSAGE("skipped: /proc/cpuinfo has no flags");
+    return;
+  }
+  const std::map<std::string, std::string> names = {{"sse3", "pni"},
+                                                    {"sse4.1", "sse4_1"},
+                                                    {"sse4.2", "sse4_2"},
+                                                    {"lzcnt", "abm"},
+                                                    {"avx512_vbmi", "avx512vbmi"}};
+  const ExtensionSet present = processor_extensions();
+  for (int i = 0; i < kExtensionCount; ++i) {
+    const std::string name = kExtensions[i].name;
+    const auto renamed = names.find(name);
+    const std::string flag = " " + (renamed == names.end() ? name : renamed->second) + " ";
+    CHECK_MESSAGE((present >> i & 1) == (flags.find(flag) != std::string::npos ? 1 : 0), name);
+  }
+}
+
+TEST_CASE("the program runs on this processor and names the instruction set of its kernels") {
+  CHECK((cpu::kCompiledExtensions & ~processor_extensions()) == 0);
+  ExtensionSet expected = 0;
+#ifdef __AVX2__
+  expected |= extensions("avx2");
+#endif
+#ifdef __FMA__
+  expected |= extensions("fma");
+#endif
+#ifdef __AVX512F__
+  expected |= extensions("avx512f");
+#endif
+#ifdef __AVX512BF16__
+  expected |= extensions("avx512_bf16");
+#endif
+  CHECK((cpu::kCompiledExtensions & expected) == expected);
+}

@@ -1,0 +1,66 @@
+#include "train/config/schema_key.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tapeformer {
+
+const KeyCondition* SchemaKey::broken_condition(const Config& config) const {
+  for (const KeyCondition& condition : scope)
+    if (!condition.holds(config)) return &condition;
+  return nullptr;
+}
+
+std::string SchemaKey::reason_unused_by(ConfigUse use) const {
+  if (use == ConfigUse::training || role == KeyRole::model) return "";
+  if (use == ConfigUse::benchmark && in_benchmarks) return "";
+  if (role == KeyRole::process && spec.name != "name")
+    return "has an effect in training only; use --" + spec.name;
+  if (role == KeyRole::process || role == KeyRole::training) return "has an effect in training only";
+  if (use == ConfigUse::evaluation) return "";
+  if (role == KeyRole::features && use == ConfigUse::transcription) return "";
+  return "belongs to data sets, and this command reads no data set";
+}
+
+SchemaKey& SchemaKey::may_change_on_resume() {
+  changeable = true;
+  return *this;
+}
+
+SchemaKey& SchemaKey::used_by_benchmarks() {
+  in_benchmarks = true;
+  return *this;
+}
+
+SchemaKey& SchemaKey::range(double min, double max) {
+  spec.min = min;
+  spec.max = max;
+  return *this;
+}
+
+SchemaKey& SchemaKey::at_least(double min) {
+  spec.min = min;
+  return *this;
+}
+
+SchemaKey& SchemaKey::below_one() {
+  return range(0, std::nextafter(1.0, 0.0));
+}
+
+SchemaKey& SchemaKey::one_of(std::vector<std::string> choices) {
+  spec.choices = std::move(choices);
+  return *this;
+}
+
+SchemaKey& SchemaKey::one_of_integers(std::vector<int64_t> choices) {
+  problem = [choices = std::move(choices)](const OptionValue& value) -> std::string {
+    const int64_t number = std::get<int64_t>(value);
+    if (std::find(choices.begin(), choices.end(), number) != choices.end()) return "";
+    std::string text = "expected one of";
+    for (int64_t choice : choices) text += (choice == choices.front() ? " " : ", ") + std::to_string(choice);
+    return text + ", got " + std::to_string(number);
+  };
+  return *this;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,45 @@
+// Declaration of one config key. Internal to the config code.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/options.h"
+#include "train/config/config.h"
+#include "train/config/scope.h"
+
+namespace tapeformer {
+
+// A config key: an OptionSpec, access to the member of Config, and the configs and commands that use the key.
+// A list of integers is a list of doubles in an OptionValue, with `integers_only` = true.
+struct SchemaKey {
+  std::string table;
+  OptionSpec spec;
+  KeyScope scope;  // configs in which the key has an effect
+  KeyRole role = KeyRole::training;
+  bool in_benchmarks = false;  // whether benchmarks use the key
+  bool changeable = false;     // true if a resumed run may change the value
+  std::function<OptionValue(const Config&)> get;
+  std::function<void(Config&, const OptionValue&)> set;
+  bool integers_only = false;  // whether the elements of a list must be integers
+  size_t count = 0;            // length of a list; 0: any length
+  // If not empty: returns the problem with a value, or "" for a valid value.
+  std::function<std::string(const OptionValue&)> problem;
+
+  std::string name() const { return table + "." + spec.name; }
+  // Returns the first condition of the scope that does not hold; null if the key has an effect.
+  const KeyCondition* broken_condition(const Config& config) const;
+  // Returns the reason why a command does not use the key; "" if it uses the key.
+  std::string reason_unused_by(ConfigUse use) const;
+
+  SchemaKey& range(double min, double max);
+  SchemaKey& at_least(double min);
+  SchemaKey& below_one();  // 0 <= x < 1
+  SchemaKey& one_of(std::vector<std::string> choices);
+  SchemaKey& one_of_integers(std::vector<int64_t> choices);
+  SchemaKey& may_change_on_resume();
+  SchemaKey& used_by_benchmarks();
+};
+
+}  // namespace tapeformer

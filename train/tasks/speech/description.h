@@ -1,0 +1,25 @@
+// Metadata of the training data of a speech model.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "data/speech/dataset.h"
+
+namespace tapeformer {
+
+// Metadata of the training data that a trained model needs. Checkpoints contain it.
+struct SpeechDescription {
+  int64_t dims = 0;  // features of a frame, including deltas
+  PhoneTable phones;
+  std::optional<FeatureStatistics> global;  // with data.cmvn = "global"
+  int64_t longest_frames = 0;               // frames of the longest training utterance; 0: unknown
+};
+
+// Convert a description to and from the JSON object TrainingState::task. `place` is the path of state.json.
+// Throw CheckpointError with the path and the entry.
+std::string to_json(const SpeechDescription& description);
+SpeechDescription speech_description(const std::string& task_json, const std::string& place);
+
+}  // namespace tapeformer
