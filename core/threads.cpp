@@ -1,5 +1,11 @@
 #include "core/threads.h"
 
+#include <omp.h>
+
+#include <atomic>
+
+#include "core/thread_pool.h"
+
 #ifdef __SANITIZE_THREAD__
 // OpenBLAS is not instrumented. ThreadSanitizer intercepts the calls of memcpy and memset in OpenBLAS, but
 // does not see the synchronisation of its threads.
@@ -9,9 +15,38 @@ extern "C" const char* __tsan_default_suppressions() {
 #endif
 
 namespace tapeformer {
+namespace {
+
+std::atomic<int> thread_count = 0;  // 0: the default
+
+}  // namespace
 
 void set_threads(int count) {
-  omp_set_num_threads(count > 0 ? count : omp_get_num_procs());
+  thread_count = count > 0 ? count : omp_get_num_procs();
+  omp_set_num_threads(thread_count);
 }
 
+int threads() {
+  static const int default_count = omp_get_max_threads();
+  const int count = thread_count.load(std::memory_order_relaxed);
+  return count > 0 ? count : default_count;
+}
+
+int thread_number() {
+  return loop_thread().number;
+}
+
+namespace detail {
+
+bool in_parallel() {
+  return loop_thread().inside || omp_in_parallel();
+}
+
+void run_ranges(int64_t count, int team, void (*run)(void* context, int64_t range), void* context) {
+  static auto* const pool = new ThreadPool;
+  if (pool->run(count, team - 1, run, context)) return;
+  for (int64_t range = 0; range < count; ++range) run(context, range);
+}
+
+}  // namespace detail
 }  // namespace tapeformer

@@ -59,12 +59,16 @@ template <class Bits>
 [[gnu::always_inline]] inline Vector<float> widen(HalfVector bits) {
   return std::bit_cast<Vector<float>>(convert_lanes(bits) << 16);
 }
-// Rounds to nearest even and replaces NaN by the quiet NaN, as the constructor of BFloat16 does.
-[[gnu::always_inline]] inline HalfVector narrow(Vector<float> v) {
+// Returns the bits of BFloat16(v[i]) in each lane. Rounds to nearest even and replaces NaN by the quiet NaN,
+// as the constructor of BFloat16 does.
+[[gnu::always_inline]] inline Vector<uint32_t> rounded_bits(Vector<float> v) {
   const auto word = std::bit_cast<Vector<uint32_t>>(v);
   const Vector<uint32_t> rounded = (word + 0x7FFF + ((word >> 16) & 1)) >> 16;
   const Vector<uint32_t> nan = Vector<uint32_t>{} + 0x7FC0;
-  return __builtin_convertvector(v == v ? rounded : nan, HalfVector);
+  return v == v ? rounded : nan;
+}
+[[gnu::always_inline]] inline HalfVector narrow(Vector<float> v) {
+  return __builtin_convertvector(rounded_bits(v), HalfVector);
 }
 }  // namespace detail
 

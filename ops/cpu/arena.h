@@ -1,8 +1,6 @@
 // Working memory that a kernel divides into arrays.
 #pragma once
 
-#include <omp.h>
-
 #include <cstdint>
 
 #include "core/scratch.h"
@@ -34,7 +32,7 @@ class ThreadMemory {
  public:
   explicit ThreadMemory(int64_t bytes) : bytes_(bytes), memory_(bytes * threads()) {}
   // Returns the block of the calling thread.
-  Arena arena() const { return Arena(memory_.data() + bytes_ * omp_get_thread_num()); }
+  Arena arena() const { return Arena(memory_.data() + bytes_ * thread_number()); }
 
  private:
   int64_t bytes_;

@@ -24,7 +24,7 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* bucke
   const int64_t chunk_work = 2 * s.chunk_length * s.chunk_length * (s.dim + s.value_dim);
   const int64_t head_work = s.rounds * (s.length / s.chunk_length + 1) * chunk_work;
   auto run = [&](int64_t begin, int64_t end) {
-    const int64_t slot = heads_at_once > 1 ? omp_get_thread_num() : 0;
+    const int64_t slot = heads_at_once > 1 ? thread_number() : 0;
     Arena own(memory.data() + head_count.used() * slot);
     LshOrder order(s, own.take<int32_t>(LshOrder::memory(s)));
     const Head rows(s, own);

@@ -20,6 +20,7 @@ constexpr int64_t kQueries = 96;
 constexpr int64_t kKeys = kVectorBytes == 64 ? 256 : 240;
 // The stride of a row of scores, with room for the zeros that a tile may read after the last key.
 constexpr int64_t kScoreStride = kKeys + 32;
+constexpr int64_t kTail = 24;  // cleared scores after the last visible key
 
 template <class T>
 constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
@@ -27,10 +28,13 @@ constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 // Softmax attention of one head at a time. The working memory of a thread holds keys and values in panels,
 // blocks of scores, and, for the gradient, sums for all keys. Query i attends to keys [0, limit(i)). limit(i)
 // does not decrease with i, and tiles beyond the limit of their rows are skipped. S is the type of the
-// tensors; the computation has its compute type T.
+// tensors and of the packed operands of products; scores, statistics and sums have the compute type T. For
+// BFloat16, the scale multiplies scores and gradients instead of the packed operands, so that rounding does
+// not change the operands. Probabilities and gradients of scores are rounded.
 template <class S>
 class SoftmaxHead {
   using T = Compute<S>;
+  static constexpr bool kPairs = std::is_same_v<S, BFloat16>;  // operands are packed in pairs
 
  public:
   SoftmaxHead(const SoftmaxAttentionShape& shape, AttentionRows<const S> q, AttentionRows<const S> k,
@@ -39,27 +43,29 @@ class SoftmaxHead {
 
   // Takes the working memory from an arena.
   void take_memory(Arena& arena, bool backward) {
-    const auto take = [&](int64_t elements) { return arena.take<T>(elements); };
+    const auto take = [&]<class U>(U*& target, int64_t elements) { target = arena.take<U>(elements); };
     const int64_t keys = tile_columns<T>(s_.key_length);
-    query_rows_ = take(kQueries * s_.dim);
-    key_panels_ = take(keys * s_.dim);
-    scores_ = take(kQueries * kScoreStride);
-    multipliers_ = take(kScoreStride);
-    for (T** per_row : {&maximum_, &sum_}) *per_row = take(kQueries);
+    take(query_rows_, kQueries * depth());
+    take(key_panels_, keys * depth());
+    take(scores_, kQueries * kScoreStride);
+    take(multipliers_, kScoreStride);
+    for (T** per_row : {&maximum_, &sum_}) take(*per_row, kQueries);
+    take(operand_rows_, kPairs ? kQueries * kScoreStride : 0);
     if (!backward) {
-      value_columns_ = take(keys * value_width());
-      result_ = take(kQueries * value_width());
+      take(value_columns_, keys * value_width());
+      take(result_, kQueries * value_width());
       return;
     }
-    value_panels_ = take(keys * s_.value_dim);
-    key_columns_ = take(keys * width());
-    query_columns_ = take(kQueries * width());
-    g_rows_ = take(kQueries * s_.value_dim);
-    g_columns_ = take(kQueries * value_width());
-    score_gradients_ = take(kQueries * kScoreStride);
-    gq_ = take(kQueries * width());
-    gk_ = take(tile_rows(s_.key_length) * width());
-    gv_ = take(tile_rows(s_.key_length) * value_width());
+    take(value_panels_, keys * value_depth());
+    take(key_columns_, keys * width());
+    take(query_columns_, kQueries * width());
+    take(g_rows_, kQueries * value_depth());
+    take(g_columns_, kQueries * value_width());
+    take(score_gradients_, kQueries * kScoreStride);
+    for (S** pairs : {&score_pairs_, &gradient_pairs_}) take(*pairs, kPairs ? kQueries * kScoreStride : 0);
+    take(gq_, kQueries * width());
+    take(gk_, tile_rows(s_.key_length) * width());
+    take(gv_, tile_rows(s_.key_length) * value_width());
   }
 
   void select(int64_t batch, int64_t head) {
@@ -70,20 +76,15 @@ class SoftmaxHead {
 
   void forward(AttentionRows<S> out, T* log_sums) {
     pack_rows(k_row(0), k_.length_stride, valid_keys_, s_.dim, key_panels_);
-    pack_columns(v_row(0), v_.length_stride, valid_keys_, s_.value_dim, T{1}, valid_keys_, value_columns_);
+    pack_operand(v_row(0), v_.length_stride, valid_keys_, s_.value_dim, T{1}, key_capacity(), value_columns_);
     for_query_blocks([&] {
       std::fill_n(result_, kQueries * value_width(), T{0});
       std::fill_n(maximum_, kQueries, kMinusInfinity<T>);
       std::fill_n(sum_, kQueries, T{0});
       for_key_blocks([&] {
-        score_tiles(query_rows_, s_.dim, key_panels_, scores_);
+        score_tiles(query_rows_, depth(), key_panels_, scores_);
         for (int64_t i = 0; i < queries_; ++i) next_probabilities(i);
-        for_row_tiles([&](int64_t i, int64_t keys) {
-          for (int64_t m = 0; m < value_width(); m += kTileColumns<T>)
-            tile_product<Left::rows, true>(scores_ + i * kScoreStride, kScoreStride,
-                                           value_columns_ + m * valid_keys_ + key_ * kTileColumns<T>, keys,
-                                           result_ + i * value_width() + m, value_width());
-        });
+        add_for_queries(scores_, value_columns_, value_width(), result_);
       });
       for (int64_t i = 0; i < queries_; ++i) {
         const T inverse = sum_[i] == 0 ? T{0} : 1 / sum_[i];
@@ -99,26 +100,26 @@ class SoftmaxHead {
   void backward(AttentionRows<const S> out, const T* log_sums, AttentionRows<const S> g, AttentionRows<S> gq,
                 AttentionRows<S> gk, AttentionRows<S> gv) {
     pack_rows(k_row(0), k_.length_stride, valid_keys_, s_.dim, key_panels_);
-    pack_columns(k_row(0), k_.length_stride, valid_keys_, s_.dim, scale(), valid_keys_, key_columns_);
+    pack_operand(k_row(0), k_.length_stride, valid_keys_, s_.dim, scale(), key_capacity(), key_columns_);
     pack_rows(v_row(0), v_.length_stride, valid_keys_, s_.value_dim, value_panels_);
     std::fill_n(gk_, tile_rows(s_.key_length) * width(), T{0});
     std::fill_n(gv_, tile_rows(s_.key_length) * value_width(), T{0});
     for_query_blocks([&] {
       load_gradients(out, log_sums, g);
       for_key_blocks([&] {
-        score_tiles(query_rows_, s_.dim, key_panels_, scores_);
-        score_tiles(g_rows_, s_.value_dim, value_panels_, score_gradients_);
+        score_tiles(query_rows_, depth(), key_panels_, scores_);
+        score_tiles(g_rows_, value_depth(), value_panels_, score_gradients_);
         for (int64_t i = 0; i < queries_; ++i) row_gradient(i);
-        if (gv.data) add_for_keys(scores_, g_columns_, value_width(), gv_);
-        if (gk.data) add_for_keys(score_gradients_, query_columns_, width(), gk_);
-        if (gq.data) add_for_queries();
+        if (gv.data) add_for_keys(scores_, score_pairs_, g_columns_, value_width(), gv_);
+        if (gk.data) add_for_keys(score_gradients_, gradient_pairs_, query_columns_, width(), gk_);
+        if (gq.data) add_for_queries(score_gradients_, key_columns_, width(), gq_);
       });
       if (gq.data)
         for (int64_t i = 0; i < queries_; ++i)
-          convert_row(gq_ + i * width(), s_.dim, gq.row(batch_, query_ + i, head_));
+          write_scaled(gq_ + i * width(), s_.dim, gq.row(batch_, query_ + i, head_));
     });
     for (int64_t j = 0; j < s_.key_length; ++j) {
-      if (gk.data) convert_row(gk_ + j * width(), s_.dim, gk.row(batch_, j, head_));
+      if (gk.data) write_scaled(gk_ + j * width(), s_.dim, gk.row(batch_, j, head_));
       if (gv.data) convert_row(gv_ + j * value_width(), s_.value_dim, gv.row(batch_, j, head_));
     }
   }
@@ -127,6 +128,9 @@ class SoftmaxHead {
   T scale() const { return static_cast<T>(s_.scale); }
   int64_t width() const { return tile_columns<T>(s_.dim); }
   int64_t value_width() const { return tile_columns<T>(s_.value_dim); }
+  int64_t depth() const { return packed_depth<S>(s_.dim); }
+  int64_t value_depth() const { return packed_depth<S>(s_.value_dim); }
+  int64_t key_capacity() const { return packed_depth<S>(valid_keys_); }
   const S* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
   const S* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
@@ -138,17 +142,37 @@ class SoftmaxHead {
   // Returns the number of keys in the block of keys that row i of the block attends to.
   int64_t seen(int64_t i) const { return std::clamp<int64_t>(limit(query_ + i) - key_, 0, keys_); }
 
-  // Calls f for each block of queries, with query_, queries_ and query_rows_ (scaled, padded with zeros to
-  // whole tiles).
+  // Packs the columns of x, multiplied by the factor unless they are pairs.
+  static void pack_operand(const S* x, int64_t stride, int64_t count, int64_t dim, T factor, int64_t capacity,
+                           S* panels) {
+    if constexpr (kPairs)
+      pack_columns(x, stride, count, dim, capacity, panels);
+    else
+      pack_columns(x, stride, count, dim, factor, capacity, panels);
+  }
+  // Returns scores or gradients multiplied by the scale, unless the operands include it.
+  Vector<T> scaled(Vector<T> x) const {
+    if constexpr (kPairs) return scale() * x;
+    return x;
+  }
+  void write_scaled(T* row, int64_t count, S* target) const {
+    if constexpr (kPairs)
+      for (int64_t d = 0; d < count; ++d) row[d] *= scale();
+    convert_row(row, count, target);
+  }
+
+  // Calls f for each block of queries, with query_, queries_ and query_rows_ (padded with zeros to whole
+  // tiles, and scaled unless they are pairs).
   template <class F>
   void for_query_blocks(F&& f) {
     for (query_ = 0; query_ < s_.query_length; query_ += kQueries) {
       queries_ = std::min(kQueries, s_.query_length - query_);
-      std::fill_n(query_rows_, tile_rows(queries_) * s_.dim, T{0});
+      std::fill_n(query_rows_, tile_rows(queries_) * depth(), S{});
       for (int64_t i = 0; i < queries_; ++i) {
-        T* const row = query_rows_ + i * s_.dim;
-        convert_row(q_.row(batch_, query_ + i, head_), s_.dim, row);
-        for (int64_t d = 0; d < s_.dim; ++d) row[d] *= scale();
+        S* const row = query_rows_ + i * depth();
+        std::copy_n(q_.row(batch_, query_ + i, head_), s_.dim, row);
+        if constexpr (!kPairs)
+          for (int64_t d = 0; d < s_.dim; ++d) row[d] *= scale();
       }
       f();
     }
@@ -172,7 +196,7 @@ class SoftmaxHead {
   }
 
   // Computes scores = left right^T for the tiles with visible keys; left (queries, depth), right in panels.
-  void score_tiles(const T* left, int64_t depth, const T* panels, T* scores) {
+  void score_tiles(const S* left, int64_t depth, const S* panels, T* scores) {
     for (int64_t j = 0; j < keys_; j += kTileColumns<T>)
       for_row_tiles([&](int64_t i, int64_t keys) {
         if (j < keys)
@@ -183,7 +207,7 @@ class SoftmaxHead {
 
   // Clears the scores after the last visible key, as far as a tile may read.
   static void clear_tail(T* row, int64_t keys) {
-    for (int64_t j = 0; j < 24; j += kLanes<T>) store(row + keys + j, Vector<T>{});
+    for (int64_t j = 0; j < kTail; j += kLanes<T>) store(row + keys + j, Vector<T>{});
   }
 
   // Applies the online softmax to a row: replaces the scores by exp(score - maximum), and rescales earlier
@@ -192,10 +216,10 @@ class SoftmaxHead {
     T* const row = scores_ + i * kScoreStride;
     const int64_t keys = seen(i);
     if (keys > 0) {
-      std::fill(row + keys, row + padded<T>(keys), kMinusInfinity<T>);
-      Vector<T> largest = load(row);
+      std::fill(row + keys, row + padded<T>(keys), kPairs ? kMinusInfinity<T> / scale() : kMinusInfinity<T>);
+      Vector<T> largest = scaled(load(row));
       for (int64_t j = kLanes<T>; j < keys; j += kLanes<T>) {
-        const Vector<T> x = load(row + j);
+        const Vector<T> x = scaled(load(row + j));
         largest = x > largest ? x : largest;
       }
       T block_maximum = kMinusInfinity<T>;
@@ -204,7 +228,7 @@ class SoftmaxHead {
       const auto [maximum, shift, rescale] = update_online_softmax(maximum_[i], block_maximum);
       Vector<T> total{};
       for (int64_t j = 0; j < keys; j += kLanes<T>) {
-        const Vector<T> p = vmath::exp_of_negative(load(row + j) - shift);
+        const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - shift);
         store(row + j, p);
         total += p;
       }
@@ -219,6 +243,21 @@ class SoftmaxHead {
         for (int64_t j = 0; j < keys; ++j) row[j] *= multipliers_[j];
     }
     clear_tail(row, keys);
+    if constexpr (kPairs) round_row(row, keys, operand_rows_ + i * kScoreStride);
+  }
+
+  // Rounds a row and its cleared tail for a product with Left::rows.
+  static void round_row(const T* row, int64_t keys, S* operand) {
+    for (int64_t j = 0; j < keys + kTail; j += kLanes<T>) store_operand(operand + j, load(row + j));
+  }
+  // Rounds rows i and i + 1 of the block, and their cleared tails, for a product with Left::columns. If i is
+  // the last query, row i + 1 becomes zero.
+  void round_pair(T* weights, int64_t i, S* operand) const {
+    T *const even = weights + i * kScoreStride, *const odd = even + kScoreStride;
+    if (i + 1 == queries_) std::fill_n(odd, kScoreStride, T{0});
+    const int64_t end = std::max(seen(i), i + 1 < queries_ ? seen(i + 1) : 0) + kTail;
+    for (int64_t j = 0; j < end; j += kLanes<T>)
+      store_pairs(operand + i * kScoreStride + 2 * j, narrow_pairs(load(even + j), load(odd + j)));
   }
 
   // Draws multipliers_ for the keys of a row. Returns false without dropout.
@@ -232,13 +271,13 @@ class SoftmaxHead {
   // Loads the rows of g of a block. maximum_ receives the log-sum-exp, and sum_ the product g . out.
   void load_gradients(AttentionRows<const S> out, const T* log_sums, AttentionRows<const S> g) {
     const S* const block = g.row(batch_, query_, head_);
-    pack_columns(block, g.length_stride, queries_, s_.value_dim, T{1}, kQueries, g_columns_);
-    pack_columns(query_rows_, s_.dim, queries_, s_.dim, T{1}, kQueries, query_columns_);
-    std::fill_n(g_rows_, tile_rows(queries_) * s_.value_dim, T{0});
+    pack_operand(block, g.length_stride, queries_, s_.value_dim, T{1}, kQueries, g_columns_);
+    pack_operand(query_rows_, depth(), queries_, s_.dim, T{1}, kQueries, query_columns_);
+    std::fill_n(g_rows_, tile_rows(queries_) * value_depth(), S{});
     std::fill_n(gq_, kQueries * width(), T{0});
     for (int64_t i = 0; i < queries_; ++i) {
       const S *const row = block + i * g.length_stride, *const out_row = out.row(batch_, query_ + i, head_);
-      convert_row(row, s_.value_dim, g_rows_ + i * s_.value_dim);
+      std::copy_n(row, s_.value_dim, g_rows_ + i * value_depth());
       sum_[i] = dot(row, out_row, s_.value_dim);
       maximum_[i] = log_sums[(batch_ * s_.heads + head_) * s_.query_length + query_ + i];
     }
@@ -252,13 +291,13 @@ class SoftmaxHead {
     const T log_sum = maximum_[i], g_out = sum_[i];
     if (!draw_multipliers(i, keys)) {
       for (int64_t j = 0; j < keys; j += kLanes<T>) {
-        const Vector<T> p = vmath::exp_of_negative(load(row + j) - log_sum);
+        const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - log_sum);
         store(row + j, p);
         store(gradient + j, p * (load(gradient + j) - g_out));
       }
     } else {
       for (int64_t j = 0; j < keys; j += kLanes<T>) {
-        const Vector<T> p = vmath::exp_of_negative(load(row + j) - log_sum),
+        const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - log_sum),
                         multiplier = load(multipliers_ + j);
         store(row + j, p * multiplier);
         store(gradient + j, p * (load(gradient + j) * multiplier - g_out));
@@ -266,39 +305,59 @@ class SoftmaxHead {
     }
     clear_tail(row, keys);
     clear_tail(gradient, keys);
+    if constexpr (kPairs) {
+      round_row(gradient, keys, operand_rows_ + i * kScoreStride);
+      if (i % 2 == 0 && i + 1 < queries_) return;
+      round_pair(scores_, i - i % 2, score_pairs_);
+      round_pair(score_gradients_, i - i % 2, gradient_pairs_);
+    }
   }
 
   // Adds to sums[j] the sum over the queries i of the block of weights(i, j) times row i of the packed
-  // columns.
-  void add_for_keys(const T* weights, const T* columns, int64_t columns_width, T* sums) {
+  // columns. `pairs` are the weights as pairs.
+  void add_for_keys(const T* weights, const S* pairs, const S* columns, int64_t columns_width, T* sums) {
     for (int64_t j = 0; j < keys_; j += kTileRows) {
       int64_t first = 0;  // first query that attends to key j
       if (s_.causal)
         first = std::clamp<int64_t>(key_ + j - (s_.key_length - s_.query_length) - query_, 0, queries_);
+      if (kPairs) first -= first % 2;
+      const S* left;
+      if constexpr (kPairs)
+        left = pairs + first * kScoreStride + 2 * j;
+      else
+        left = weights + first * kScoreStride + j;
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
-        tile_product<Left::columns, true>(weights + first * kScoreStride + j, kScoreStride,
-                                          columns + m * kQueries + first * kTileColumns<T>, queries_ - first,
-                                          sums + (key_ + j) * columns_width + m, columns_width);
+        tile_product<Left::columns, true>(
+            left, kScoreStride, columns + m * kQueries + first * kTileColumns<T>,
+            packed_depth<S>(queries_ - first), sums + (key_ + j) * columns_width + m, columns_width);
     }
   }
-  // Computes gq += score_gradients times the scaled keys.
-  void add_for_queries() {
+  // Adds to sums[i] the sum over the keys j of the block of weights(i, j) times row j of the packed columns.
+  // With pairs, the weights are in operand_rows_.
+  void add_for_queries(const T* weights, const S* columns, int64_t columns_width, T* sums) {
+    const S* left;
+    if constexpr (kPairs)
+      left = operand_rows_;
+    else
+      left = weights;
     for_row_tiles([&](int64_t i, int64_t keys) {
-      for (int64_t d = 0; d < width(); d += kTileColumns<T>)
-        tile_product<Left::rows, true>(score_gradients_ + i * kScoreStride, kScoreStride,
-                                       key_columns_ + d * valid_keys_ + key_ * kTileColumns<T>, keys,
-                                       gq_ + i * width() + d, width());
+      for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
+        tile_product<Left::rows, true>(left + i * kScoreStride, kScoreStride,
+                                       columns + m * key_capacity() + key_ * kTileColumns<T>,
+                                       packed_depth<S>(keys), sums + i * columns_width + m, columns_width);
     });
   }
 
   const SoftmaxAttentionShape& s_;
   const AttentionRows<const S> q_, k_, v_;
   int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
-  int64_t query_ = 0, queries_ = 0, key_ = 0, keys_ = 0;                 // the current block
-  T *query_rows_ = nullptr, *query_columns_ = nullptr;                   // scaled queries of the block
-  T *key_panels_ = nullptr, *key_columns_ = nullptr;                     // all keys; key_columns_ is scaled
-  T *value_panels_ = nullptr, *value_columns_ = nullptr;                 // all values
-  T *g_rows_ = nullptr, *g_columns_ = nullptr;                           // gradients g of the block
+  int64_t query_ = 0, queries_ = 0, key_ = 0, keys_ = 0;  // the current block
+  S *query_rows_ = nullptr, *query_columns_ = nullptr;    // scaled queries of the block
+  S *key_panels_ = nullptr, *key_columns_ = nullptr;      // all keys; key_columns_ is scaled
+  S *value_panels_ = nullptr, *value_columns_ = nullptr;  // all values
+  S *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients g of the block
+  // Rounded scores or score gradients: in rows, and in pairs of rows (kQueries / 2, kScoreStride, 2).
+  S *operand_rows_ = nullptr, *score_pairs_ = nullptr, *gradient_pairs_ = nullptr;
   T *scores_ = nullptr, *score_gradients_ = nullptr;                     // (kQueries, kScoreStride)
   T *multipliers_ = nullptr, *maximum_ = nullptr, *sum_ = nullptr;       // per key, per query of the block
   T *result_ = nullptr, *gq_ = nullptr, *gk_ = nullptr, *gv_ = nullptr;  // rows of whole tiles

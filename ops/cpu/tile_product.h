@@ -1,10 +1,14 @@
 // Small matrix products for attention. The right operand is packed in panels of two vectors of columns, and
 // the left operand is read in place. A tile of the result stays in registers for the whole depth.
+//
+// Operands of BFloat16 are pairs along the depth (core/cpu/bfloat16_pairs.h) with sums in float. The depth is
+// padded to whole pairs with zeros.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
+#include "core/cpu/bfloat16_pairs.h"
 #include "core/cpu/vector.h"
 
 namespace tapeformer::cpu {
@@ -23,7 +27,14 @@ constexpr int64_t tile_columns(int64_t n) {
   return (n + kTileColumns<T> - 1) / kTileColumns<T> * kTileColumns<T>;
 }
 
-// The layout of the left operand: element (row, k) is a[row * stride + k] or a[k * stride + row].
+// Returns the depth of packed operands of S: padded to whole pairs for BFloat16.
+template <class S>
+constexpr int64_t packed_depth(int64_t depth) {
+  return std::is_same_v<S, BFloat16> ? (depth + 1) / 2 * 2 : depth;
+}
+
+// The layout of the left operand: element (row, k) is a[row * stride + k] or a[k * stride + row]. In
+// Left::columns with BFloat16, element (row, k) is a[(k - k % 2) * stride + 2 * row + k % 2].
 enum class Left { rows, columns };
 
 // Computes c = a b, or c += a b, for one tile: a (kRows, depth), b a panel (depth, kTileColumns), c with row
@@ -51,6 +62,32 @@ void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c,
   }
   for (int r = 0; r < kRows; ++r)
     for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kLanes<T>, tile[r][j]);
+}
+
+// Same for operands of BFloat16. `depth` is even. Element (k, column) of the panel is b[(k - k % 2) *
+// kTileColumns + 2 * column + k % 2].
+template <Left kLeft, bool kAdd, int kRows = static_cast<int>(kTileRows)>
+void tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b, int64_t depth, float* c,
+                  int64_t c_stride) {
+  constexpr int64_t kWidth = kTileColumns<float>, kVector = kLanes<float>;
+  Vector<float> tile[kRows][2];
+  for (int r = 0; r < kRows; ++r) {
+    __builtin_prefetch(c + r * c_stride, 1);
+    __builtin_prefetch(c + r * c_stride + kWidth - 1, 1);
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int j = 0; j < 2; ++j) tile[r][j] = kAdd ? load(c + r * c_stride + j * kVector) : Vector<float>{};
+#pragma GCC unroll 4
+  for (int64_t k = 0; k < depth; k += 2) {
+    const Pairs right[2] = {load_pairs(b + k * kWidth), load_pairs(b + k * kWidth + 2 * kVector)};
+    for (int r = 0; r < kRows; ++r) {
+      const Pairs left =
+          broadcast_pair(kLeft == Left::rows ? a + r * a_stride + k : a + k * a_stride + 2 * r);
+      for (int j = 0; j < 2; ++j) tile[r][j] = add_dot_products(tile[r][j], left, right[j]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kVector, tile[r][j]);
 }
 
 // Packs the columns of x: element (i, j) of x (count, dim) is stored in panel j / kTileColumns, row i. Panels
@@ -87,6 +124,50 @@ void pack_rows(const S* x, int64_t stride, int64_t count, int64_t dim, T* panels
     for (; j < dim; ++j)
       for (int64_t l = 0; l < kWidth; ++l)
         panels[j * kWidth + l] = i + l < count ? convert_element<T>(x[(i + l) * stride + j]) : T{0};
+  }
+}
+
+// Packs the columns of x in pairs of rows, for panels of BFloat16 with an even capacity.
+inline void pack_columns(const BFloat16* x, int64_t stride, int64_t count, int64_t dim, int64_t capacity,
+                         BFloat16* panels) {
+  constexpr int64_t kWidth = kTileColumns<float>, kVector = kLanes<float>;
+  for (int64_t i = 0; i < count; i += 2)
+    for (int64_t j = 0; j < dim; j += kWidth) {
+      BFloat16* const out = panels + j * capacity + i * kWidth;
+      const BFloat16 *const even = x + i * stride + j, *const odd = even + stride;
+      if (i + 1 < count && dim - j >= kWidth) {
+        for (int64_t l = 0; l < kWidth; l += kVector)
+          store_pairs(out + 2 * l, interleave_rows(even + l, odd + l));
+        continue;
+      }
+      for (int64_t l = 0; l < kWidth; ++l) {
+        out[2 * l] = j + l < dim ? even[l] : BFloat16{};
+        out[2 * l + 1] = j + l < dim && i + 1 < count ? odd[l] : BFloat16{};
+      }
+    }
+}
+
+// Packs the rows of x in pairs of elements for a product with its transpose. The panels have the depth
+// packed_depth(dim).
+inline void pack_rows(const BFloat16* x, int64_t stride, int64_t count, int64_t dim, BFloat16* panels) {
+  constexpr int64_t kWidth = kTileColumns<float>, kBlock = kLanes<float>;
+  const int64_t depth = packed_depth<BFloat16>(dim);
+  for (int64_t i = 0; i < count; i += kWidth, panels += kWidth * depth) {
+    int64_t j = 0;
+    if (count - i >= kWidth)
+      for (; j + 2 * kBlock <= dim; j += 2 * kBlock)
+        for (int64_t half = 0; half < kWidth; half += kBlock) {
+          Vector<float> block[kBlock];  // the bits of pairs
+          for (int64_t l = 0; l < kBlock; ++l)
+            block[l] = std::bit_cast<Vector<float>>(load_pairs(x + (i + half + l) * stride + j));
+          transpose(block);
+          for (int64_t l = 0; l < kBlock; ++l)
+            store_pairs(panels + (j + 2 * l) * kWidth + 2 * half, std::bit_cast<Pairs>(block[l]));
+        }
+    for (; j < depth; ++j)
+      for (int64_t l = 0; l < kWidth; ++l)
+        panels[(j - j % 2) * kWidth + 2 * l + j % 2] =
+            i + l < count && j < dim ? x[(i + l) * stride + j] : BFloat16{};
   }
 }
 

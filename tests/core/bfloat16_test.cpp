@@ -3,10 +3,11 @@
 #include <doctest/doctest.h>
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
-#include "core/cpu/vector.h"
+#include "core/cpu/bfloat16_pairs.h"
 #include "core/tensor.h"
 
 using namespace tapeformer;
@@ -57,6 +58,36 @@ TEST_CASE("conversions write only the elements of the row") {
       CHECK(static_cast<float>(narrow[i]) == (i < values.size() ? 1.5f : 7.0f));
       CHECK(wide[i] == (i < values.size() ? 1.5f : 7.0f));
     }
+  }
+}
+
+TEST_CASE("pairs are rounded, and multiplied in float, with and without instructions for BFloat16") {
+  constexpr size_t kCount = cpu::kLanes<float>;
+  float even[kCount], odd[kCount], sums[kCount];
+  for (size_t i = 0; i < kCount; ++i) {
+    even[i] = 0.37f * static_cast<float>(i) - 1;
+    odd[i] = 1 / (3 + static_cast<float>(i));
+    sums[i] = static_cast<float>(i);
+  }
+  const cpu::Pairs a = cpu::narrow_pairs(cpu::load(even), cpu::load(odd)),
+                   widened = cpu::detail::rounded_pairs(cpu::load(even), cpu::load(odd));
+  BFloat16 rows[2 * kCount], pairs[2 * kCount];
+  cpu::store_operand(rows, cpu::load(even));
+  cpu::store_operand(rows + kCount, cpu::load(odd));
+  cpu::store_pairs(pairs, a);
+  const cpu::Pairs b = cpu::broadcast_pair(pairs + 2),
+                   interleaved = cpu::interleave_rows(rows, rows + kCount);
+  const auto dots = cpu::add_dot_products(cpu::load(sums), a, b),
+             widened_dots = cpu::detail::add_widened_products(cpu::load(sums), a, b);
+  const auto rounded = [](float x) { return static_cast<double>(static_cast<float>(BFloat16(x))); };
+  for (size_t i = 0; i < kCount; ++i) {
+    CHECK(a[i] == widened[i]);
+    CHECK(a[i] == interleaved[i]);
+    CHECK(pairs[2 * i].bits == BFloat16(even[i]).bits);
+    CHECK(pairs[2 * i + 1].bits == BFloat16(odd[i]).bits);
+    const double expected = sums[i] + rounded(even[i]) * rounded(even[1]) + rounded(odd[i]) * rounded(odd[1]);
+    CHECK(std::abs(dots[i] - expected) < 4e-6);
+    CHECK(std::abs(widened_dots[i] - expected) < 4e-6);
   }
 }
 

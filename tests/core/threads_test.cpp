@@ -2,12 +2,60 @@
 
 #include <doctest/doctest.h>
 
+#include <omp.h>
+
 #include <atomic>
+#include <chrono>
+#include <mutex>
+#include <set>
+#include <thread>
 #include <vector>
 
 #include "core/errors.h"
+#include "core/worker_bursts.h"
 
 using namespace tapeformer;
+
+namespace {
+
+// Sets the number of threads until the end of the scope.
+class TeamOf {
+ public:
+  explicit TeamOf(int count) : previous_(threads()) { set_threads(count); }
+  ~TeamOf() { set_threads(previous_); }
+  TeamOf(const TeamOf&) = delete;
+  TeamOf& operator=(const TeamOf&) = delete;
+
+ private:
+  int previous_;
+};
+
+// Simulates a worker on a processor of which another program takes every second time slice. Returns the part
+// of its bursts that the end of a slice interrupted.
+double interrupted_bursts(WorkerBursts& bursts, int64_t slice, int64_t loop, int loops) {
+  int64_t wall = 0, cpu = 0, in_slice = 0, interrupted = 0, rests = 0;
+  bursts.restart(wall, cpu);
+  for (int i = 0; i < loops; ++i) {
+    wall += loop;
+    cpu += loop;
+    in_slice += loop;
+    if (slice > 0 && in_slice >= slice) {
+      wall += slice;
+      in_slice = 0;
+      ++interrupted;
+    }
+    if (!bursts.due(wall)) continue;
+    const int64_t rest = bursts.update(wall, cpu);
+    if (rest == 0) continue;
+    ++rests;
+    wall += rest;
+    in_slice = 0;  // a rested worker gets a whole slice
+    bursts.restart(wall, cpu);
+  }
+  return static_cast<double>(interrupted) / static_cast<double>(std::max<int64_t>(rests, 1));
+}
+
+}  // namespace
 
 TEST_CASE("parallel_for covers every index once") {
   for (const int64_t n : {0, 1, 2, 3, 1000, 1001}) {
@@ -28,4 +76,89 @@ TEST_CASE("an exception leaves parallel_for when every range has ended") {
                                }),
                   OutOfMemory);
   CHECK(ranges == (threads() > 1 ? threads() * kRangesOfThread : 1));
+}
+
+TEST_CASE("threads of a loop have different numbers below the number of threads") {
+  for (const int team : {2, 3, 5}) {
+    const TeamOf scope(team);
+    for (int repeat = 0; repeat < 200; ++repeat) {
+      std::vector<std::atomic<int>> inside(static_cast<size_t>(team));
+      std::atomic<int> clashes{0};
+      parallel_for(40, 1, [&](int64_t, int64_t) {
+        REQUIRE(thread_number() >= 0);
+        REQUIRE(thread_number() < team);
+        auto& count = inside[static_cast<size_t>(thread_number())];
+        if (++count != 1) ++clashes;
+        --count;
+      });
+      CHECK(clashes == 0);
+      CHECK(thread_number() == 0);
+    }
+  }
+}
+
+TEST_CASE("workers take ranges of a loop whose caller is busy") {
+  const TeamOf scope(2);
+  std::atomic<int> done{0};
+  std::set<std::thread::id> callers;
+  std::mutex mutex;
+  parallel_for(2, 1, [&](int64_t, int64_t) {
+    {
+      const std::lock_guard lock(mutex);
+      callers.insert(std::this_thread::get_id());
+    }
+    ++done;
+    // Each range waits until the other has started, at most for 20 seconds.
+    for (int i = 0; i < 2000 && done < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  });
+  CHECK(callers.size() == 2);
+}
+
+TEST_CASE("loops of two callers at once and nested loops cover every index") {
+  const TeamOf scope(3);
+  const auto sum = [] {
+    std::atomic<int64_t> total{0};
+    for (int repeat = 0; repeat < 100; ++repeat)
+      parallel_for(10, 1, [&](int64_t begin, int64_t end) {
+        parallel_for(end - begin, 1, [&](int64_t first, int64_t last) { total += last - first; });
+      });
+    return total.load();
+  };
+  int64_t other = 0;
+  std::thread thread([&] { other = sum(); });
+  const int64_t own = sum();
+  thread.join();
+  CHECK(own == 1000);
+  CHECK(other == 1000);
+}
+
+TEST_CASE("libraries run in the calling thread inside a loop") {
+  const TeamOf scope(2);
+  std::atomic<int> teams{0};
+  parallel_for(8, 1, [&](int64_t, int64_t) { teams += omp_get_max_threads() != 1; });
+  CHECK(teams == 0);
+  CHECK(omp_get_max_threads() == 2);
+}
+
+TEST_CASE("a worker that is preempted often rests before its time slice ends") {
+  constexpr int64_t slice = 3 * WorkerBursts::kMillisecond, loop = WorkerBursts::kMillisecond / 5;
+  WorkerBursts bursts;
+  CHECK(interrupted_bursts(bursts, slice, loop, 20000) < 0.2);
+  CHECK(bursts.contended());
+  // Without the other program, the worker is uncontended again after a few bursts.
+  interrupted_bursts(bursts, 0, loop, 1000);
+  CHECK(!bursts.contended());
+  CHECK(bursts.update(2'000'000'000, 2'000'000'000) == 0);
+}
+
+TEST_CASE("a single preemption does not make a worker rest") {
+  WorkerBursts bursts;
+  bursts.restart(0, 0);
+  constexpr int64_t run = 2 * WorkerBursts::kLongRun;
+  CHECK(bursts.update(run, run) == 0);
+  CHECK(bursts.update(run + 5 * WorkerBursts::kMillisecond, run + WorkerBursts::kMillisecond) == 0);
+  CHECK(!bursts.contended());
+  // The second preemption soon after the first one does.
+  CHECK(bursts.update(run + 11 * WorkerBursts::kMillisecond, run + 4 * WorkerBursts::kMillisecond) > 0);
+  CHECK(bursts.contended());
 }

@@ -41,7 +41,63 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
   return worst;
 }
 
+// Returns the maximum difference between a tile of the product of BFloat16 operands and plain sums. The left
+// operand has rows, or columns as pairs. b is packed from its rows or from the rows of its transpose.
+double pair_error(cpu::Left left, bool from_transpose, int64_t columns, int64_t depth) {
+  constexpr int64_t kRows = cpu::kTileRows, kWidth = cpu::kTileColumns<float>;
+  const auto rounded = [](int64_t n, int salt) { return test::normal({n}, salt).to(DType::bfloat16); };
+  const Tensor a = rounded(kRows * depth, 1), b = rounded(depth * columns, 2);
+  const int64_t packed = cpu::packed_depth<BFloat16>(depth), stride = packed + 2;
+  const bool in_rows = left == cpu::Left::rows;
+  std::vector<BFloat16> rows(static_cast<size_t>(kRows * stride * (packed + 2))),
+      panel(static_cast<size_t>(cpu::tile_columns<float>(columns) * packed), BFloat16(NAN)),
+      transposed(static_cast<size_t>(depth * columns));
+  const auto b_at = [&](int64_t k, int64_t j) { return b.data<BFloat16>()[k * columns + j]; };
+  for (int64_t i = 0; i < kRows; ++i)
+    for (int64_t k = 0; k < depth; ++k)
+      rows[static_cast<size_t>(in_rows ? i * stride + k : (k - k % 2) * stride + 2 * i + k % 2)] =
+          a.data<BFloat16>()[i * depth + k];
+  for (int64_t k = 0; k < depth; ++k)
+    for (int64_t j = 0; j < columns; ++j) transposed[static_cast<size_t>(j * depth + k)] = b_at(k, j);
+  if (from_transpose)
+    cpu::pack_rows(transposed.data(), depth, columns, depth, panel.data());
+  else
+    cpu::pack_columns(b.data<BFloat16>(), columns, depth, columns, packed, panel.data());
+  double worst = 0;
+  for (int64_t column = 0; column < columns; column += kWidth) {
+    std::vector<float> c(static_cast<size_t>(kRows * kWidth), 1.0f);
+    if (in_rows)
+      cpu::tile_product<cpu::Left::rows, true>(rows.data(), stride, panel.data() + column * packed, packed,
+                                               c.data(), kWidth);
+    else
+      cpu::tile_product<cpu::Left::columns, true>(rows.data(), stride, panel.data() + column * packed, packed,
+                                                  c.data(), kWidth);
+    for (int64_t i = 0; i < kRows; ++i)
+      for (int64_t j = 0; j < kWidth; ++j) {
+        double sum = 1;
+        for (int64_t k = 0; k < depth && column + j < columns; ++k)
+          sum += static_cast<double>(static_cast<float>(a.data<BFloat16>()[i * depth + k])) *
+                 static_cast<double>(static_cast<float>(b_at(k, column + j)));
+        const double error = std::abs(sum - static_cast<double>(c[static_cast<size_t>(i * kWidth + j)]));
+        if (!(error <= worst)) worst = std::isnan(error) ? INFINITY : error;
+      }
+  }
+  return worst;
+}
+
 }  // namespace
+
+TEST_CASE("tiles of BFloat16 equal the plain sum at all sizes, and padding adds nothing") {
+  for (const int64_t columns : {1, 7, 16, 31, 32, 33, 64, 70})
+    for (const int64_t depth : {1, 2, 7, 16, 31, 32, 33, 64, 67})
+      for (const bool from_transpose : {false, true})
+        for (const cpu::Left left : {cpu::Left::rows, cpu::Left::columns}) {
+          CAPTURE(columns);
+          CAPTURE(depth);
+          CAPTURE(from_transpose);
+          CHECK(pair_error(left, from_transpose, columns, depth) < 2e-5);
+        }
+}
 
 TEST_CASE("products in cache blocks equal the plain sum at all sizes") {
   const int64_t block = cpu::kBlockRows, part = cpu::kPartDepth;

@@ -1,6 +1,9 @@
 // Benchmark of generation with the recurrent form. One sequence on one core is compared with reading all
 // weights once per token. A batch on all cores is compared with products of the same matrix shapes.
+#include <optional>
+
 #include "core/allocator.h"
+#include "core/system/machine.h"
 #include "models/decoder.h"
 #include "models/generation.h"
 #include "train/bench/bench.h"
@@ -79,14 +82,22 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
   const auto weights = model.parameters();
   const DType stored = stored_dtype(device);
   const Work work = token_work(model, batch, tokens, stored);
-  const RateProbe probe(repeated(forward_products(model.options(), batch), tokens), device);
   draw(tokens);
+  const int64_t resident = peak_resident_bytes();
+  const GemmWork products(repeated(forward_products(model.options(), batch), tokens), device);
+  std::optional<CopyWork> copy;
+  if (!device.is_cpu()) copy.emplace(device);
+  products.run();
   std::vector<double> times, reads, ratios;
   std::vector<Rates> rates;
   for (int64_t i = 0; i < repeats; ++i) {
     times.push_back(seconds_of([&] { draw(tokens); }, device) / static_cast<double>(tokens));
-    rates.push_back(probe.measure());
-    if (!device.is_cpu()) continue;
+    const double product_seconds = seconds_of([&] { products.run(); }, device);
+    rates.push_back({.flops_per_second = total_flops(products.products()) / product_seconds});
+    if (copy) {
+      rates.back().bytes_per_second = copy->bytes_per_second();
+      continue;
+    }
     // The weights of a small model stay in the last-level cache, which is faster than memory.
     reads.push_back(read_seconds(weights, stored));
     ratios.push_back(times.back() / reads.back());
@@ -106,7 +117,8 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
   add_roofline(report, work, times, rates);
   return report.add("tokens_per_second", static_cast<double>(batch) / median(times))
       .add("allocations_per_token", tokens > few ? extra / static_cast<double>(tokens - few) : 0)
-      .add("state_bytes", Decoder(model, batch).state_bytes());
+      .add("state_bytes", Decoder(model, batch).state_bytes())
+      .add("peak_resident_bytes", resident);
 }
 
 Report run_generate(const BenchmarkArguments& arguments) {

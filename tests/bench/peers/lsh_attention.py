@@ -5,7 +5,7 @@ keys, the first chunk attends to the last, scores divided by sqrt(dim), and leng
 command of Tapeformer:
   tapeformer bench lsh-attention --wrap global --duplicates none --across_buckets yes --scale rsqrt_dim --shortest N
     --longest N --buckets N/64
-Prints one JSON object with a list of results (lengths.py). Requires `DIR/bin/pip install reformer-pytorch`.
+Prints one JSON object with a list of results (lengths.py).
 """
 
 import argparse
@@ -45,7 +45,9 @@ def measure_one(options: argparse.Namespace) -> None:
         def run():
             for x in inputs:
                 x.grad = None
-            attend(*inputs)[0].backward(cotangent)
+            with measure.mixed_precision(options):
+                y = attend(*inputs)[0]
+            y.backward(cotangent.to(y.dtype))
 
         return run
 

@@ -35,7 +35,8 @@ def main() -> None:
     for form, x in (("padded", frames), ("packed", packed)):
 
         def run():
-            y = model(x)[0]
+            with measure.mixed_precision(options):
+                y = model(x)[0]
             return y if form == "padded" else y.data
 
         cotangent = torch.randn_like(run())
@@ -48,7 +49,10 @@ def main() -> None:
             with torch.no_grad():
                 run()
 
-        figures[f"milliseconds_{form}"] = 1e3 * measure.median(measure.times(both, options.repeats, 1))
+        both()
+        measure.reset_peak()
+        figures[f"milliseconds_{form}"] = 1e3 * measure.median(measure.times(both, options.repeats, 0))
+        figures[f"peak_bytes_{form}"] = measure.recent_peak()
         figures[f"milliseconds_forward_{form}"] = 1e3 * measure.median(measure.times(forward, options.repeats, 1))
     measure.report(benchmark="lstm", torch=torch.__version__, **vars(options), **figures)
 

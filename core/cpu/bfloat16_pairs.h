@@ -1,0 +1,113 @@
+// Pairs of BFloat16, the operands of dot-product instructions. A vector of pairs has one pair per float lane,
+// with the even element in the lower half. With AVX512-BF16, subnormal operands and results of the
+// instructions become zero. Other processors widen the elements.
+#pragma once
+
+#include "core/cpu/vector.h"
+
+namespace tapeformer::cpu {
+
+using Pairs = Vector<uint32_t>;
+
+// Load and store kLanes<float> pairs of adjacent elements, at any alignment.
+[[gnu::always_inline]] inline Pairs load_pairs(const BFloat16* source) {
+  Pairs pairs;
+  std::memcpy(&pairs, source, sizeof(pairs));
+  return pairs;
+}
+[[gnu::always_inline]] inline void store_pairs(BFloat16* target, Pairs pairs) {
+  std::memcpy(static_cast<void*>(target), &pairs, sizeof(pairs));
+}
+
+// Returns the pair at `source` in all lanes.
+[[gnu::always_inline]] inline Pairs broadcast_pair(const BFloat16* source) {
+  uint32_t pair;
+  std::memcpy(&pair, source, sizeof(pair));
+  Pairs all = Pairs{} + pair;
+  keep_in_register(all);  // GCC would split the pair in scalar registers and broadcast each element
+  return all;
+}
+
+namespace detail {
+
+#if defined(__AVX512BF16__) && defined(__AVX512VL__)
+template <class Sum, class Operand>
+[[gnu::always_inline]] inline Sum dot_product_instruction(Sum sum, Operand a, Operand b) {
+  if constexpr (sizeof(Sum) == 64)
+    return (Sum)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+  else
+    return (Sum)_mm256_dpbf16_ps((__m256)sum, (__m256bh)a, (__m256bh)b);
+}
+// Returns the elements of `low`, then the elements of `high`.
+template <class Sum>
+[[gnu::always_inline]] inline Pairs narrow_both(Sum low, Sum high) {
+  if constexpr (sizeof(Sum) == 64)
+    return (Pairs)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+  else
+    return (Pairs)_mm256_cvtne2ps_pbh((__m256)high, (__m256)low);
+}
+#endif
+
+typedef uint16_t PairElements [[gnu::vector_size(kVectorBytes)]];
+
+// Returns the pairs (halves[i], halves[kCount / 2 + i]).
+template <int... kElement>
+[[gnu::always_inline]] inline PairElements interleave_halves(PairElements halves,
+                                                             std::integer_sequence<int, kElement...>) {
+  constexpr int kCount = sizeof...(kElement);
+  return __builtin_shufflevector(halves, halves, (kElement / 2 + kElement % 2 * (kCount / 2))...);
+}
+
+// The operations without the instructions.
+[[gnu::always_inline]] inline Vector<float> add_widened_products(Vector<float> sum, Pairs a, Pairs b) {
+  using V = Vector<float>;
+  const auto even = [](Pairs x) { return std::bit_cast<V>(x << 16); };
+  const auto odd = [](Pairs x) { return std::bit_cast<V>(x & 0xFFFF0000); };
+  sum += odd(a) * odd(b);
+  return sum + even(a) * even(b);
+}
+[[gnu::always_inline]] inline Pairs rounded_pairs(Vector<float> even, Vector<float> odd) {
+  return rounded_bits(even) | rounded_bits(odd) << 16;
+}
+
+}  // namespace detail
+
+// Returns sum + a.odd * b.odd + a.even * b.even in each lane.
+[[gnu::always_inline]] inline Vector<float> add_dot_products(Vector<float> sum, Pairs a, Pairs b) {
+#if defined(__AVX512BF16__) && defined(__AVX512VL__)
+  return detail::dot_product_instruction(sum, a, b);
+#else
+  return detail::add_widened_products(sum, a, b);
+#endif
+}
+
+// Returns the pairs (even[i], odd[i]) of kLanes<float> elements of two rows.
+[[gnu::always_inline]] inline Pairs interleave_rows(const BFloat16* even, const BFloat16* odd) {
+  detail::HalfVector low, high;
+  std::memcpy(&low, even, sizeof(low));
+  std::memcpy(&high, odd, sizeof(high));
+  return detail::convert_lanes(low) | detail::convert_lanes(high) << 16;
+}
+
+// Returns the pairs (even[i], odd[i]), rounded to nearest even.
+[[gnu::always_inline]] inline Pairs narrow_pairs(Vector<float> even, Vector<float> odd) {
+#if defined(__AVX512BF16__) && defined(__AVX512VL__)
+  const auto halves = std::bit_cast<detail::PairElements>(detail::narrow_both(even, odd));
+  return std::bit_cast<Pairs>(detail::interleave_halves(
+      halves, std::make_integer_sequence<int, static_cast<int>(2 * kLanes<float>)>()));
+#else
+  return detail::rounded_pairs(even, odd);
+#endif
+}
+
+// Same as store() for BFloat16, for operands of products.
+[[gnu::always_inline]] inline void store_operand(BFloat16* target, Vector<float> v) {
+#if defined(__AVX512BF16__) && defined(__AVX512VL__)
+  const Pairs both = detail::narrow_both(v, v);
+  std::memcpy(static_cast<void*>(target), &both, sizeof(both) / 2);
+#else
+  store(target, v);
+#endif
+}
+
+}  // namespace tapeformer::cpu

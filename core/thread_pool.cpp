@@ -1,0 +1,215 @@
+#include "core/thread_pool.h"
+
+#include <linux/futex.h>
+#include <omp.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdlib>
+#include <ctime>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "core/worker_bursts.h"
+
+namespace tapeformer {
+namespace {
+
+// Parts of ThreadPool::state_.
+constexpr uint32_t kOpen = 1u << 31;     // workers may join
+constexpr uint32_t kWaiting = 1u << 30;  // the caller sleeps until the last worker leaves
+constexpr uint32_t kOneJoined = 1u << 15, kInside = kOneJoined - 1;
+
+// Nanoseconds of spinning before a thread sleeps. Waking a thread takes about 50 microseconds.
+constexpr int64_t kCallerSpin = 100'000, kWorkerSpin = 2'000'000, kContendedSpin = 20'000;
+
+uint32_t joined(uint32_t state) {
+  return (state & ~(kOpen | kWaiting)) / kOneJoined;
+}
+
+int64_t nanoseconds(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+// Sleeps while the word has this value. May return earlier.
+void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+}
+
+void futex_wake(std::atomic<uint32_t>& word, int count) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+}
+
+// Returns whether OMP_WAIT_POLICY asks threads to sleep instead of spinning.
+bool waits_passively() {
+  static const bool passive = [] {
+    const char* const policy = std::getenv("OMP_WAIT_POLICY");
+    return policy && (std::string_view(policy) == "passive" || std::string_view(policy) == "PASSIVE");
+  }();
+  return passive;
+}
+
+// Spins until done() returns true or the time is over. Returns the last result of done().
+template <class F>
+bool spin_until(int64_t spin_time, F&& done) {
+  constexpr int kChecksPerClock = 32;
+  if (done()) return true;
+  if (waits_passively()) return false;
+  const int64_t end = nanoseconds(CLOCK_MONOTONIC) + spin_time;
+  do
+    for (int i = 0; i < kChecksPerClock; ++i) {
+      if (done()) return true;
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    }
+  while (nanoseconds(CLOCK_MONOTONIC) < end);
+  return done();
+}
+
+// Binds a worker to a place of OpenMP if OMP_PROC_BIND asks for bound threads. The main thread is bound in
+// this case, and a new thread inherits its place.
+void bind(int number) {
+  const int places = omp_get_num_places();
+  if (omp_get_proc_bind() == omp_proc_bind_false || places == 0) return;
+  const int place = number % places;
+  std::vector<int> processors(static_cast<size_t>(omp_get_place_num_procs(place)));
+  omp_get_place_proc_ids(place, processors.data());
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int processor : processors) CPU_SET(processor, &set);
+  sched_setaffinity(0, sizeof set, &set);
+}
+
+// Keeps the calling thread off one processor. Without this, the kernel often wakes a worker on the processor
+// of the caller, which then waits for its own helper.
+class Avoidance {
+ public:
+  Avoidance() { sched_getaffinity(0, sizeof allowed_, &allowed_); }
+  // Avoids this processor from now on; -1: none. Does nothing if the thread may run on no other processor.
+  void avoid(int processor) {
+    if (processor == avoided_ || CPU_COUNT(&allowed_) == 1) return;
+    cpu_set_t set = allowed_;
+    if (processor >= 0) CPU_CLR(static_cast<size_t>(processor), &set);
+    sched_setaffinity(0, sizeof set, &set);
+    avoided_ = processor;
+  }
+
+ private:
+  cpu_set_t allowed_{};
+  int avoided_ = -1;
+};
+
+}  // namespace
+
+LoopThread& loop_thread() {
+  thread_local LoopThread thread;
+  return thread;
+}
+
+bool ThreadPool::run(int64_t count, int helpers, Run function, void* context) {
+  const std::unique_lock owner(owner_, std::try_to_lock);
+  if (!owner) return false;
+  start_workers(helpers);
+  LoopThread& self = loop_thread();
+  const int openmp_threads = omp_get_max_threads();
+  omp_set_num_threads(1);
+  self.inside = true;
+  function_ = function;
+  context_ = context;
+  count_.store(count, std::memory_order_relaxed);
+  helpers_.store(static_cast<uint32_t>(helpers), std::memory_order_relaxed);
+  next_.store(0, std::memory_order_relaxed);
+  state_.store(kOpen);
+  caller_processor_.store(sched_getcpu(), std::memory_order_relaxed);
+  generation_.fetch_add(1);
+  if (sleepers_.load() > 0) futex_wake(generation_, helpers);
+  take_ranges();
+  state_.fetch_and(~kOpen);
+  wait_for_workers();
+  self.inside = false;
+  omp_set_num_threads(openmp_threads);
+  return true;
+}
+
+void ThreadPool::start_workers(int count) {
+  while (workers_ < count) {
+    const int number = ++workers_;
+    std::thread([this, number] {
+      bind(number);
+      work();
+    }).detach();
+  }
+}
+
+int ThreadPool::join() {
+  for (uint32_t state = state_.load(); state & kOpen;) {
+    if (joined(state) >= helpers_.load(std::memory_order_relaxed) ||
+        next_.load(std::memory_order_relaxed) >= count_.load(std::memory_order_relaxed))
+      return 0;
+    if (state_.compare_exchange_weak(state, state + kOneJoined + 1))
+      return static_cast<int>(joined(state)) + 1;
+  }
+  return 0;
+}
+
+void ThreadPool::take_ranges() {
+  const int64_t count = count_.load(std::memory_order_relaxed);
+  for (int64_t range = next_++; range < count; range = next_++) function_(context_, range);
+}
+
+void ThreadPool::leave() {
+  const uint32_t before = state_.fetch_sub(1);
+  if ((before & kWaiting) && (before & kInside) == 1) futex_wake(state_, INT_MAX);
+}
+
+void ThreadPool::wait_for_workers() {
+  if (spin_until(kCallerSpin, [&] { return (state_.load() & kInside) == 0; })) return;
+  for (uint32_t state = state_.fetch_or(kWaiting) | kWaiting; state & kInside; state = state_.load())
+    futex_wait(state_, state);
+}
+
+void ThreadPool::wait_for_loop(uint32_t seen, int64_t spin_time, bool& slept) {
+  const auto started = [&] { return generation_.load() != seen; };
+  slept = !spin_until(spin_time, started);
+  if (!slept) return;
+  ++sleepers_;
+  while (!started()) futex_wait(generation_, seen);
+  --sleepers_;
+}
+
+void ThreadPool::work() {
+  omp_set_num_threads(1);
+  LoopThread& self = loop_thread();
+  self.inside = true;
+  WorkerBursts bursts;
+  Avoidance avoidance;
+  const auto restart = [&] {
+    bursts.restart(nanoseconds(CLOCK_MONOTONIC), nanoseconds(CLOCK_THREAD_CPUTIME_ID));
+  };
+  restart();
+  for (uint32_t seen = 0;;) {
+    bool slept = false;
+    wait_for_loop(seen, bursts.contended() ? kContendedSpin : kWorkerSpin, slept);
+    if (slept) restart();
+    seen = generation_.load();
+    self.number = join();
+    if (self.number == 0) continue;
+    take_ranges();
+    leave();
+    const int64_t wall = nanoseconds(CLOCK_MONOTONIC);
+    if (!bursts.due(wall)) continue;
+    const int64_t rest = bursts.update(wall, nanoseconds(CLOCK_THREAD_CPUTIME_ID));
+    if (rest == 0) continue;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(rest));
+    avoidance.avoid(bursts.contended() ? caller_processor_.load(std::memory_order_relaxed) : -1);
+    restart();
+  }
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,58 @@
+// Thread pool of parallel_for.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+namespace tapeformer {
+
+// State of a thread in a loop of the pool.
+struct LoopThread {
+  bool inside = false;  // always true in workers
+  int number = 0;       // number of the thread in its loop
+};
+// Returns the state of the calling thread.
+LoopThread& loop_thread();
+
+// Worker threads that help the callers of loops. Workers start when a loop first needs them, and never end.
+//
+// A loop is open until its caller finds no more ranges to take. Workers join an open loop, up to the number
+// of helpers that the loop wants. The caller then closes the loop and waits for the workers that have joined.
+// A worker that does not get a processor does not join, so the caller does not wait for it. Between loops, a
+// worker spins for a short time, and then sleeps until the next loop starts.
+class ThreadPool {
+ public:
+  using Run = void (*)(void* context, int64_t range);
+
+  // Calls function(context, range) for all ranges in [0, count) on the calling thread and at most `helpers`
+  // workers. Returns false, without a call, if another thread runs a loop.
+  bool run(int64_t count, int helpers, Run function, void* context);
+
+ private:
+  void start_workers(int count);
+  void work();
+  void wait_for_loop(uint32_t seen, int64_t spin_time, bool& slept);
+  // Joins the loop. Returns the number of the worker in the loop, or 0 if the loop is closed or needs no
+  // worker.
+  int join();
+  void take_ranges();
+  void leave();
+  void wait_for_workers();
+
+  std::mutex owner_;  // held by the caller of a loop
+  int workers_ = 0;
+  // The loop. Its caller changes it while no worker is inside.
+  Run function_ = nullptr;
+  void* context_ = nullptr;
+  std::atomic<int64_t> count_{0};
+  std::atomic<uint32_t> helpers_{0};
+  std::atomic<int> caller_processor_{-1};
+  // Words that threads wait for are in separate cache lines.
+  alignas(64) std::atomic<int64_t> next_{0};         // next range to take
+  alignas(64) std::atomic<uint32_t> state_{0};       // flags, and the numbers of workers joined and inside
+  alignas(64) std::atomic<uint32_t> generation_{0};  // number of loops started
+  std::atomic<uint32_t> sleepers_{0};                // workers that sleep until the generation changes
+};
+
+}  // namespace tapeformer

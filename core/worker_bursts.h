@@ -1,0 +1,72 @@
+// Decision of a pool worker about when to rest. The unit of all times is nanoseconds.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tapeformer {
+
+// A worker that shares its processor with another program is preempted when its time slice ends, usually
+// inside a range, and the caller of the loop waits for it. Such a worker works in bursts that are shorter
+// than its time slice. After a burst, it sleeps as long as the burst took. The other program runs in this
+// time, and the caller takes all ranges.
+//
+// A worker is contended if it is preempted twice within kLongRun. It is uncontended again after longer and
+// longer bursts without preemption.
+class WorkerBursts {
+ public:
+  static constexpr int64_t kMillisecond = 1'000'000;
+  static constexpr int64_t kCheckInterval = kMillisecond;  // of the processor time, which needs a system call
+  static constexpr int64_t kMinStolen = kMillisecond / 3;  // shortest preemption that counts
+  static constexpr int64_t kLongRun = 20 * kMillisecond;   // processor time of an uncontended worker
+  static constexpr int64_t kMinBurst = kMillisecond / 2, kMaxBurst = 5 * kMillisecond;
+  static constexpr int kSteadyBursts = 8;  // bursts without preemption before a burst becomes longer
+
+  // Starts a measurement. `wall` is the current time, and `cpu` the processor time of the worker. Called when
+  // the worker starts, and after it has slept.
+  void restart(int64_t wall, int64_t cpu) {
+    wall_ = wall;
+    cpu_ = cpu;
+  }
+  // Returns whether update() is due.
+  bool due(int64_t wall) const {
+    return wall - wall_ >= kCheckInterval || (contended_ && used_ + (wall - wall_) >= burst_);
+  }
+  // Returns how long the worker sleeps now, or 0. Called after a loop if due().
+  int64_t update(int64_t wall, int64_t cpu) {
+    const int64_t stolen = (wall - wall_) - (cpu - cpu_);
+    used_ += cpu - cpu_;
+    restart(wall, cpu);
+    if (stolen < kMinStolen) return contended_ && used_ >= burst_ ? end_burst() : 0;
+    if (used_ > kLongRun) {
+      contended_ = false;
+      used_ = 0;
+      return 0;
+    }
+    contended_ = true;
+    steady_ = 0;
+    burst_ = std::clamp(used_ * 7 / 10, kMinBurst, kMaxBurst);
+    return rest();
+  }
+  bool contended() const { return contended_; }
+
+ private:
+  int64_t end_burst() {
+    if (++steady_ > kSteadyBursts) burst_ *= 2;
+    if (burst_ > kLongRun) contended_ = false;
+    return rest();
+  }
+  int64_t rest() {
+    const int64_t time = std::min(used_, kLongRun);
+    used_ = 0;
+    return time;
+  }
+
+  int64_t wall_ = 0, cpu_ = 0;  // at the start of the measurement
+  int64_t used_ = 0;            // processor time since the last rest
+  int64_t burst_ = 0;           // processor time of a burst
+  int steady_ = 0;              // bursts since the last preemption
+  bool contended_ = false;
+};
+
+}  // namespace tapeformer
