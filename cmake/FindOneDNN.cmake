@@ -1,5 +1,5 @@
 # Finds oneDNN (Debian: libdnnl-dev), version 2 or 3, as the target tapeformer::onednn. The installed package contains this
-# file, because its users link the same library.
+# file, because programs that use the package link the same library.
 find_library(ONEDNN_LIBRARY NAMES dnnl)
 find_path(ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp)
 if(ONEDNN_INCLUDE)

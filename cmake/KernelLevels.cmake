@@ -1,7 +1,7 @@
-# A distribution: tapeformer_core is a shared library for TAPEFORMER_ARCH, and there is one more copy of it for each level in
-# TAPEFORMER_LEVELS. The copies differ only in the CPU kernels. They are in lib/glibc-hwcaps/LEVEL beside the first library,
-# where the dynamic loader of glibc 2.33 and later finds the copy for the processor. Without TAPEFORMER_LEVELS the libraries
-# are static and this file only sets compile flags.
+# Builds of the CPU kernels for several processors. tapeformer_core is a shared library for TAPEFORMER_ARCH. For each level in
+# TAPEFORMER_LEVELS, lib/glibc-hwcaps/LEVEL contains another copy, which differs only in the CPU kernels. The dynamic loader
+# of glibc 2.33 and later selects the copy for the processor. Without TAPEFORMER_LEVELS, the libraries are static, and this
+# file only sets compile flags.
 set(library_folder ${PROJECT_BINARY_DIR}/lib)
 
 # The check of the processor must run on every processor.
@@ -19,7 +19,7 @@ set_source_files_properties(core/cpu/compiled_for.cpp TARGET_DIRECTORY tapeforme
   COMPILE_DEFINITIONS "TAPEFORMER_ARCHITECTURE=\"${architecture}\"")
 
 if(NOT TAPEFORMER_LEVELS)
-  # Nothing calls the check of the processor, so the linker must be told to link it.
+  # No code calls the check of the processor, so -u is necessary to link it.
   target_link_options(tapeformer_core INTERFACE LINKER:-u,tapeformer_require_instruction_set)
   return()
 endif()
@@ -28,7 +28,8 @@ if(TAPEFORMER_ARCH STREQUAL native)
   message(FATAL_ERROR "TAPEFORMER_LEVELS needs TAPEFORMER_ARCH with the lowest level, such as x86-64-v2, not native")
 endif()
 
-# Each copy calls its own inline functions: the functions of the program may be compiled for another level.
+# -Bsymbolic-functions binds calls to the functions of the same copy, because the program may contain inline functions that
+# are compiled for another level.
 function(tapeformer_core_library target folder)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME tapeformer_core SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
     LIBRARY_OUTPUT_DIRECTORY ${library_folder}/${folder} INSTALL_RPATH_USE_LINK_PATH ON)

@@ -1,11 +1,11 @@
-# Looks for oneDNN according to TAPEFORMER_ONEDNN, and says in one line whether it is used.
+# Finds oneDNN according to TAPEFORMER_ONEDNN, and prints the reason if it is not used.
 if(NOT TAPEFORMER_ONEDNN MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "TAPEFORMER_ONEDNN must be AUTO, ON or OFF, not ${TAPEFORMER_ONEDNN}")
 endif()
 if(TAPEFORMER_ONEDNN STREQUAL OFF)
   message(STATUS "oneDNN: not used (TAPEFORMER_ONEDNN=OFF)")
 elseif(TAPEFORMER_ONEDNN STREQUAL AUTO AND NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  # Debian's oneDNN uses libgomp, whose calls from threads of libomp would each start a pool of threads.
+  # Debian's oneDNN uses libgomp, which would start a separate pool of threads for each calling thread of libomp.
   message(STATUS "oneDNN: not used, because it may use another OpenMP library than ${CMAKE_CXX_COMPILER_ID}")
 else()
   find_package(OneDNN QUIET)

@@ -12,11 +12,11 @@
 namespace tapeformer {
 
 // A bit in the result of the CPUID instruction, and the registers that the operating system must save. `xcr0`
-// holds bits of the register XCR0.
+// holds the bits of these registers in XCR0.
 struct Extension {
   const char* name;
   uint32_t leaf, subleaf;
-  char result;  // last part of the register's name: 'b' is EBX
+  char result;  // register of the result: 'b' is EBX
   int bit;
   uint32_t xcr0;
 };
@@ -93,8 +93,8 @@ ExtensionSet processor_extensions();
 // Returns the highest level whose extensions are all in the set.
 const InstructionLevel& highest_level(ExtensionSet set);
 
-// Writes a message to `text` for a program that needs extensions that the processor does not have. The
-// message is cut off at size - 1 characters. Calls no function of the C++ library.
+// Writes an error message to `text`: the program needs the extensions `needed`, but the processor has only
+// `present`. Truncates the message to size - 1 characters. Calls no function of the C++ library.
 void describe_missing_extensions(ExtensionSet needed, ExtensionSet present, char* text, size_t size);
 
 // Returns the names of the extensions, separated by blanks.

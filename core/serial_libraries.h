@@ -3,8 +3,8 @@
 
 namespace tapeformer {
 
-// While an object lives, OpenMP and libraries that use it run in the calling thread. Threads of their own
-// would compete with the pool for processors.
+// While an object of this class exists, OpenMP and libraries that use it run in the calling thread.
+// Additional threads would compete with the pool for processors.
 class SerialLibraries {
  public:
   SerialLibraries();

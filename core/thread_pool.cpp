@@ -37,7 +37,7 @@ int64_t nanoseconds(clockid_t clock) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-// Sleeps while the word has this value. May return earlier.
+// Sleeps while `word` equals `value`. May return earlier.
 void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
 }
@@ -55,7 +55,8 @@ bool waits_passively() {
   return passive;
 }
 
-// Spins until done() returns true or the time is over. Returns the last result of done().
+// Spins until done() returns true, for at most spin_time nanoseconds. With OMP_WAIT_POLICY=passive, calls
+// done() once. Returns the last result of done().
 template <class F>
 bool spin_until(int64_t spin_time, F&& done) {
   constexpr int kChecksPerClock = 32;
@@ -76,8 +77,9 @@ bool spin_until(int64_t spin_time, F&& done) {
 // Binds a worker to a place of OpenMP if OMP_PROC_BIND asks for bound threads. The main thread is bound in
 // this case, and a new thread inherits its place.
 void bind(int number) {
-  // libgomp binds a thread to the first place in its first region, which may be a region of a library. The
-  // statement keeps the compiler from removing the region.
+  // libgomp binds a thread to the first place in its first parallel region. This region comes before the
+  // binding below, so that regions of libraries do not change it. The statement prevents the compiler from
+  // removing the region.
 #pragma omp parallel num_threads(1)
   asm volatile("");
   const int places = omp_get_num_places();
@@ -91,12 +93,12 @@ void bind(int number) {
   sched_setaffinity(0, sizeof set, &set);
 }
 
-// Keeps the calling thread off one processor. Without this, the kernel often wakes a worker on the processor
-// of the caller, which then waits for its own helper.
+// Excludes one processor from the affinity mask of the calling thread. Otherwise the kernel often wakes a
+// worker on the processor of the caller, and both threads compete for this processor.
 class Avoidance {
  public:
   Avoidance() { sched_getaffinity(0, sizeof allowed_, &allowed_); }
-  // Avoids this processor from now on; -1: none. Does nothing if the thread may run on no other processor.
+  // Excludes this processor; -1: none. Does nothing if the thread may run on one processor only.
   void avoid(int processor) {
     if (processor == avoided_ || CPU_COUNT(&allowed_) == 1) return;
     cpu_set_t set = allowed_;

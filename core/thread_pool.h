@@ -18,8 +18,8 @@ LoopThread& loop_thread();
 // Worker threads that help the callers of loops. Workers start when a loop first needs them, and never end.
 //
 // A loop is open until its caller finds no more ranges to take. Workers join an open loop, up to the number
-// of helpers that the loop wants. The caller then closes the loop and waits for the workers that have joined.
-// A worker that does not get a processor does not join, so the caller does not wait for it. Between loops, a
+// of helpers of the loop. The caller then closes the loop and waits for the workers that have joined. A
+// worker that does not get a processor does not join, so the caller does not wait for it. Between loops, a
 // worker spins for a short time, and then sleeps until the next loop starts.
 class ThreadPool {
  public:
@@ -50,7 +50,7 @@ class ThreadPool {
   std::atomic<int> caller_processor_{-1};
   // Words that threads wait for are in separate cache lines.
   alignas(64) std::atomic<int64_t> next_{0};         // next range to take
-  alignas(64) std::atomic<uint32_t> state_{0};       // flags, and the numbers of workers joined and inside
+  alignas(64) std::atomic<uint32_t> state_{0};       // flags, and numbers of joined and of remaining workers
   alignas(64) std::atomic<uint32_t> generation_{0};  // number of loops started
   std::atomic<uint32_t> sleepers_{0};                // workers that sleep until the generation changes
 };

@@ -1,8 +1,8 @@
 // Parallel loops on the thread pool of this library.
 //
-// The pool is made for machines that run other programs, too. The caller works on the ranges of its loop and
-// waits only for workers that have taken a range. A worker that another program keeps from running is not
-// waited for, and a worker that shares its processor takes part in short bursts, between which it sleeps.
+// The pool is designed for machines that also run other programs. The caller processes ranges of its loop,
+// and waits only for workers that have joined the loop. A worker that does not get a processor does not join.
+// A worker that shares its processor with another program works in short bursts and sleeps between them.
 //
 // Inside a loop, OpenMP and libraries that use it (OpenBLAS, oneDNN) run in the calling thread.
 #pragma once
@@ -39,8 +39,8 @@ void run_ranges(int64_t count, int team, void (*run)(void* context, int64_t rang
 
 // Calls f(begin, end) on disjoint ranges that cover [0, n), in parallel if n exceeds `grain`. The ranges
 // depend only on n, grain and the number of threads; idle threads take the next range. If f throws, the first
-// exception is rethrown in the calling thread after all ranges have ended. Nested calls run in the calling
-// thread.
+// exception is rethrown in the calling thread after all calls of f have ended. Nested calls run in the
+// calling thread.
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {
   const int64_t pieces = (n + grain - 1) / std::max<int64_t>(grain, 1);

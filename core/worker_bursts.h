@@ -1,4 +1,4 @@
-// Decision of a pool worker about when to rest. The unit of all times is nanoseconds.
+// Schedule of the rests of a pool worker. All times are in nanoseconds.
 #pragma once
 
 #include <algorithm>
@@ -8,22 +8,23 @@ namespace tapeformer {
 
 // A worker that shares its processor with another program is preempted when its time slice ends, usually
 // inside a range, and the caller of the loop waits for it. Such a worker works in bursts that are shorter
-// than its time slice. After a burst, it sleeps as long as the burst took. The other program runs in this
-// time, and the caller takes all ranges.
+// than its time slice. After a burst, it sleeps as long as the burst took. Meanwhile the other program runs,
+// and the caller takes all ranges.
 //
-// A worker is contended if it is preempted twice within kLongRun. It is uncontended again after longer and
-// longer bursts without preemption.
+// A worker becomes contended if it is preempted twice within kLongRun of processor time. Bursts without
+// preemption become longer. The worker is uncontended if the length of a burst exceeds kLongRun.
 class WorkerBursts {
  public:
   static constexpr int64_t kMillisecond = 1'000'000;
-  static constexpr int64_t kCheckInterval = kMillisecond;  // of the processor time, which needs a system call
-  static constexpr int64_t kMinStolen = kMillisecond / 3;  // shortest preemption that counts
-  static constexpr int64_t kLongRun = 20 * kMillisecond;   // processor time of an uncontended worker
+  // Interval between readings of the processor time, which need a system call.
+  static constexpr int64_t kCheckInterval = kMillisecond;
+  static constexpr int64_t kMinStolen = kMillisecond / 3;  // shorter interruptions are ignored
+  static constexpr int64_t kLongRun = 20 * kMillisecond;   // processor time
   static constexpr int64_t kMinBurst = kMillisecond / 2, kMaxBurst = 5 * kMillisecond;
   static constexpr int kSteadyBursts = 8;  // bursts without preemption before a burst becomes longer
 
-  // Starts a measurement. `wall` is the current time, and `cpu` the processor time of the worker. Called when
-  // the worker starts, and after it has slept.
+  // Starts a measurement. `wall` is the current time, and `cpu` the processor time of the worker. Must be
+  // called when the worker starts, and after it has slept.
   void restart(int64_t wall, int64_t cpu) {
     wall_ = wall;
     cpu_ = cpu;
@@ -32,7 +33,8 @@ class WorkerBursts {
   bool due(int64_t wall) const {
     return wall - wall_ >= kCheckInterval || (contended_ && used_ + (wall - wall_) >= burst_);
   }
-  // Returns how long the worker sleeps now, or 0. Called after a loop if due().
+  // Ends a measurement and starts the next one. Returns the time for which the worker must sleep, or 0. Must
+  // be called after a loop if due() is true.
   int64_t update(int64_t wall, int64_t cpu) {
     const int64_t stolen = (wall - wall_) - (cpu - cpu_);
     used_ += cpu - cpu_;

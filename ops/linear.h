@@ -20,8 +20,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
 // Returns the dtype of x as an operand of products: bfloat16 if x is float32 and the precision of its device
 // is bfloat16 (core/device_control.h), otherwise the dtype of x.
 DType operand_dtype(const Tensor& x);
-// Returns whether products of bfloat16 operands on the device use instructions for them. A CPU without them,
-// or a build without oneDNN, converts the operands to float32.
+// Returns whether products of bfloat16 operands on the device use bfloat16 instructions. A CPU without these
+// instructions, or a build without oneDNN, converts the operands to float32.
 bool has_bfloat16_products(Device device);
 // Returns x in operand_dtype(x). Layers that share an input, or follow each other, round it once and store
 // half the bytes.

@@ -25,7 +25,7 @@ if grep -q '^TAPEFORMER_NVCC:FILEPATH=/' "$build/CMakeCache.txt"; then
   ctest --test-dir "$build-emulated" --output-on-failure --parallel "$(nproc)" --no-tests=error -L '^(core|ops)$'
 fi
 
-# The kernels of a build for several processors, without optimization. The preset "distribution" is the optimized build.
+# Builds the kernels for several processors without optimization. The preset "distribution" is the optimized build.
 if [ "$(uname -m)" = x86_64 ]; then
   cmake -S . -B "$build-levels" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DTAPEFORMER_TESTS=ON \
     -DTAPEFORMER_CUDA=OFF -DTAPEFORMER_ARCH=x86-64-v2 "-DTAPEFORMER_LEVELS=x86-64-v3;x86-64-v4"

@@ -15,7 +15,7 @@ void widen(const BFloat16* source, int64_t count, float* target);
 // Converts `count` elements to BFloat16. Equals the constructor of BFloat16 for each element.
 void narrow(const float* source, int64_t count, BFloat16* target);
 
-// Copies `count` elements and converts the type, which is the same or changes between float and BFloat16.
+// Converts `count` elements. From and To are the same type, or one is float and the other BFloat16.
 template <class From, class To>
 void convert_row(const From* source, int64_t count, To* target) {
   if constexpr (std::is_same_v<From, To>)

@@ -1,6 +1,6 @@
 // Pairs of BFloat16, the operands of dot-product instructions. A vector of pairs has one pair per float lane,
 // with the even element in the lower half. With AVX512-BF16, subnormal operands and results of the
-// instructions become zero. Other processors widen the elements.
+// instructions become zero. On other processors, the elements are widened to float.
 #pragma once
 
 #include "core/cpu/vector.h"
@@ -24,7 +24,7 @@ using Pairs = Vector<uint32_t>;
   uint32_t pair;
   std::memcpy(&pair, source, sizeof(pair));
   Pairs all = Pairs{} + pair;
-  keep_in_register(all);  // GCC would split the pair in scalar registers and broadcast each element
+  keep_in_register(all);  // otherwise GCC broadcasts each element separately
   return all;
 }
 
@@ -58,7 +58,7 @@ template <int... kElement>
   return __builtin_shufflevector(halves, halves, (kElement / 2 + kElement % 2 * (kCount / 2))...);
 }
 
-// The operations without the instructions.
+// Implementations for processors without AVX512-BF16.
 [[gnu::always_inline]] inline Vector<float> add_widened_products(Vector<float> sum, Pairs a, Pairs b) {
   using V = Vector<float>;
   const auto even = [](Pairs x) { return std::bit_cast<V>(x << 16); };
@@ -100,7 +100,7 @@ template <int... kElement>
 #endif
 }
 
-// Same as store() for BFloat16, for operands of products.
+// Stores operands of products: same as store(), but with AVX512-BF16 subnormal elements become zero.
 [[gnu::always_inline]] inline void store_operand(BFloat16* target, Vector<float> v) {
 #if defined(__AVX512BF16__) && defined(__AVX512VL__)
   const Pairs both = detail::narrow_both(v, v);

@@ -5,7 +5,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Whether the compiler defines a macro of an extension: the text of a defined macro is its value, 1.
+// TAPEFORMER_HAS is the set of the named extension if the compiler defines the macro, otherwise the empty
+// set. The text of a defined macro is its value, 1.
 #define TAPEFORMER_TEXT(word) #word
 #define TAPEFORMER_HAS(macro, name) (TAPEFORMER_TEXT(macro)[0] == '1' ? extensions(name) : 0)
 
@@ -26,7 +27,7 @@ constexpr ExtensionSet kExtensionsOfCompiler =
 
 }  // namespace
 
-// These variables are read before the initialization of the program, so their values must be constants.
+// These variables are read before dynamic initialization, so their initializers must be constant expressions.
 constinit const ExtensionSet kCompiledExtensions = kExtensionsOfCompiler;
 constinit const char* const kCompiledArchitecture = TAPEFORMER_ARCHITECTURE;
 constinit const int kCompiledVectorBytes = static_cast<int>(kVectorBytes);

@@ -1,5 +1,5 @@
-// The instruction set that the CPU kernels of this program are compiled for. A distribution contains the
-// kernels once per level, and the dynamic loader selects a level by the processor.
+// The instruction set for which the CPU kernels of this program are compiled. A distribution contains the
+// kernels once per level, and the dynamic loader selects the level for the processor.
 #pragma once
 
 #include "core/instruction_set.h"

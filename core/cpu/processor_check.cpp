@@ -1,10 +1,10 @@
-// Ends the program with a message if the processor lacks extensions that the compiled code needs. This file
-// is compiled for plain x86-64 and calls no inline function of a library.
+// Check at the start of the program: exits with a message if the processor lacks extensions that the compiled
+// code needs. This file is compiled for plain x86-64 and calls no inline function of a library.
 #include <unistd.h>
 
 #include "core/cpu/compiled_for.h"
 
-// Runs before the initialization of the program's variables.
+// Runs before the dynamic initialization of variables.
 extern "C" [[gnu::constructor(101)]] void tapeformer_require_instruction_set() {
   using namespace tapeformer;
   const ExtensionSet present = processor_extensions();

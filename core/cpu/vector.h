@@ -93,19 +93,19 @@ template <class T>
 }
 
 namespace detail {
-// Returns in each lane the lane at distance kDistance.
+// Returns the lanes of v, rotated by kDistance lanes.
 template <int kDistance, class V, int... kLane>
-[[gnu::always_inline]] inline V distant(V v, std::integer_sequence<int, kLane...>) {
+[[gnu::always_inline]] inline V rotated(V v, std::integer_sequence<int, kLane...>) {
   return __builtin_shufflevector(v, v, ((kLane + kDistance) % static_cast<int>(sizeof...(kLane)))...);
 }
-// Combines the lanes with f, pairwise by halves.
+// Reduces the lanes with f, which combines the two halves in each step.
 template <int kDistance, class T, class F>
 [[gnu::always_inline]] inline T reduce_halves(Vector<T> v, F f) {
   if constexpr (kDistance == 0)
     return v[0];
   else
     return reduce_halves<kDistance / 2, T>(
-        f(v, distant<kDistance>(v, std::make_integer_sequence<int, static_cast<int>(kLanes<T>)>())), f);
+        f(v, rotated<kDistance>(v, std::make_integer_sequence<int, static_cast<int>(kLanes<T>)>())), f);
 }
 template <class T>
 [[gnu::always_inline]] inline T sum_lanes(Vector<T> v) {

@@ -10,8 +10,8 @@ namespace tapeformer {
 struct BuildInfo {
   std::string version, build_type, compiler;
   std::string kernels;  // value of -march for the CPU kernels
-  std::string
-      kernel_choices;  // values of -march that the program contains, separated by blanks; empty for one
+  // Values of -march of all copies of the kernels, separated by blanks; empty if there is one copy.
+  std::string kernel_choices;
   std::string instruction_set;  // extensions that the compiler may use in the kernels: "avx2 fma …"
   int vector_bytes = 0;         // length of the vectors in the kernels
 };

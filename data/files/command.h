@@ -15,7 +15,7 @@ namespace tapeformer {
 
 struct CommandLimits {
   double seconds = 300;
-  // Maximum size of the output. Nine hours of 16-bit audio at 16 kHz are smaller.
+  // Maximum size of the output. The default is enough for nine hours of 16-bit audio at 16 kHz.
   int64_t bytes = int64_t{1} << 30;
 };
 

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Maximum size by which gzip increases incompressible data.
+// Maximum number of bytes that gzip adds to incompressible data.
 constexpr int64_t kGzipSlack = 1 << 20;
 // Maximum size of the other contents of an archive, such as headers and a licence.
 constexpr int64_t kArchiveSlack = int64_t{1} << 28;

@@ -27,7 +27,7 @@ class Arena {
   int64_t used_ = 0;
 };
 
-// Blocks of equal size, one for each thread of a parallel region.
+// Blocks of equal size, one for each thread of a parallel loop.
 class ThreadMemory {
  public:
   explicit ThreadMemory(int64_t bytes) : bytes_(bytes), memory_(bytes * threads()) {}

@@ -9,7 +9,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kColumnGroup = 64;  // columns of a slice are a multiple
+constexpr int64_t kColumnGroup = 64;  // slices begin at multiples of this number
 
 }  // namespace
 
@@ -21,9 +21,9 @@ struct DecodingWeight<O>::Storage {
     int64_t begin, columns;
     PackedOperand<O> weight;
   };
-  std::optional<Scratch<O>> weight;                  // for few rows: the weight in the type of operands
-  std::vector<std::unique_ptr<const Slice>> slices;  // for more rows: slices of its rows
-  std::optional<Scratch<O>> input;                   // the rounded input
+  std::optional<Scratch<O>> weight;                  // at most kFewRows rows: the weight, rounded to O
+  std::vector<std::unique_ptr<const Slice>> slices;  // more rows: slices of the rows of the weight
+  std::optional<Scratch<O>> input;                   // the input, rounded to O
 };
 
 template <class O>

@@ -12,7 +12,8 @@
 #include "ops/cpu/linear_rows.h"
 #include "ops/cpu/packed_operand.h"
 
-// Types: X of inputs, Y of results, O of the operands of products, T of weights and of all arithmetic.
+// Type parameters: X is the type of inputs, Y of results, O of operands of products, and T of weights and of
+// all arithmetic.
 namespace tapeformer::cpu {
 namespace {
 
@@ -20,7 +21,7 @@ constexpr int64_t kMaxParts = 8;     // partial weight gradients, each as large 
 constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
 constexpr int64_t kBlockRows = 256;  // maximum number of rows of a block that stays in the cache
 constexpr int64_t kMinBlockRows = 64;
-constexpr int64_t kBlockElements = 1 << 16;  // sums of a block that is not the result
+constexpr int64_t kBlockElements = 1 << 16;  // maximum number of sums of a block in a buffer
 
 // Calls f.operator()<O>() with the type of the operands of products for inputs of type X.
 template <class X, class F>
@@ -89,7 +90,7 @@ void add_partial_weights(const T* partial, int64_t count, int64_t size, T* gw) {
   });
 }
 
-// Numbers of elements of the buffers of a thread.
+// Sizes of the buffers of a thread, in elements.
 struct BufferSizes {
   int64_t row = 0, multipliers = 0, sums = 0, operands = 0, inputs = 0;
 };
@@ -105,9 +106,9 @@ struct Buffers {
         inputs(arena.take<O>(sizes.inputs)),
         bytes(arena.used()) {}
 
-  T *row, *multipliers;  // of one row
-  T* sums;               // of a block
-  O *operands, *inputs;  // gradients and inputs of a block, rounded
+  T *row, *multipliers;  // gradient and dropout multipliers of one row
+  T* sums;               // products of a block
+  O *operands, *inputs;  // gradients and inputs of a block, rounded to O
   int64_t bytes;
 };
 
@@ -147,7 +148,7 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
   });
 }
 
-// The arguments of a gradient, and its sums over a part of the rows.
+// The arguments of linear_backward() that all parts share.
 template <class X, class Y, class T>
 struct LinearGradient {
   const LinearShape& shape;
@@ -161,7 +162,7 @@ struct LinearGradient {
 
   bool plain() const { return activation == Activation::none && !dropout.active(); }
   bool draws() const { return dropout.active() && activation != Activation::relu; }
-  // Returns whether rows of g are operands of products of type O.
+  // Returns whether products of type O read rows of g in place.
   template <class O>
   bool direct() const {
     return plain() && std::is_same_v<O, Y>;
@@ -175,7 +176,7 @@ struct LinearGradient {
             .inputs = std::is_same_v<O, X> ? 0 : block * shape.in};
   }
 
-  // Returns row `row` of the gradient with respect to x wᵀ + bias, in `buffer` if it is not a row of g.
+  // Returns row `row` of the gradient with respect to x wᵀ + bias: the row of g itself, or a row in `buffer`.
   const T* row(int64_t row, T* buffer, T* multipliers) const {
     const int64_t out = shape.out, at = row * out;
     if (plain()) return as_type(g + at, out, buffer);
@@ -187,7 +188,7 @@ struct LinearGradient {
   }
 };
 
-// Computes the gradients of rows [begin, end): gx, and sums in gw and gbias, which may be null.
+// Computes gx of rows [begin, end), and the sums gw and gbias over these rows. gw and gbias may be null.
 template <class O, class X, class Y, class T>
 void backward_rows(const LinearGradient<X, Y, T>& of, const PackedOperand<O>* weight,
                    const Buffers<O, T>& buffers, int64_t begin, int64_t end, T* gw, T* gbias) {
@@ -224,7 +225,7 @@ void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute
   with_operand_type<X>([&]<class O>() { forward_rows<O>(shape, x, w, bias, activation, dropout, pre, y); });
 }
 
-// Each part sums the gradients of its rows; the sums are added in the order of the parts.
+// Divides the rows into parts. The sums gw and gbias of the parts are added in the order of the parts.
 template <class X, class Y>
 void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
                      Activation activation, const DropoutMask& dropout, const Y* pre, const Y* y, X* gx,

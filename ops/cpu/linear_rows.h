@@ -15,7 +15,7 @@ namespace tapeformer::cpu {
 inline constexpr int64_t kFewRows = 4;              // maximum number of rows of multiply_few_rows()
 inline constexpr int64_t kGrainProducts = 1 << 17;  // minimum number of multiplications per thread
 
-// Converts values between the types.
+// Converts `count` values from one type to the other.
 template <class From, class To>
 void convert(const From* from, int64_t count, To* to) {
   if constexpr (std::is_same_v<From, To>)
@@ -26,7 +26,8 @@ void convert(const From* from, int64_t count, To* to) {
     widen(from, count, to);
 }
 
-// Applies bias, activation and dropout to one row.
+// Applies bias, activation and dropout to one row of n elements. `bias` and `multipliers` may be null. gelu
+// writes its input to `pre`.
 template <class T, class Y>
 void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* multipliers, int64_t n) {
   if (bias) {
@@ -47,8 +48,8 @@ void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* mul
   }
 }
 
-// Computes products of few rows, as in decoding, by dot products that read the weights once. Four outputs at
-// a time hide the latency of additions. BLAS would pack the weights first. Operands are rounded to O.
+// Computes y (rows, out) = x (rows, in) wᵀ for few rows, as in decoding, without packing the weights as BLAS
+// does. Four outputs at a time hide the latency of additions. Operands are rounded to O.
 template <class O, class X, class W, class T>
 void multiply_few_rows(const LinearShape& shape, const X* x, const W* w, T* y) {
   constexpr int64_t kOutputs = 4;

@@ -18,8 +18,8 @@ namespace {
 // Frames per block of input products: whole tiles that fit into the last-level cache.
 constexpr int64_t kFramesAhead = 8 * kTileRows;
 
-// The sequences of one direction that a thread processes, longest first, so that the sequences with a given
-// frame are the first ones.
+// The sequences of one direction that a thread processes, in the order of decreasing lengths. The sequences
+// that have a given frame come first.
 struct Rows {
   int64_t direction;
   std::vector<int64_t> sequences;
@@ -127,14 +127,14 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
                   const LstmDirection<T>& weights, ForwardPanels<T> panels, T* out, T* gates, T* cells) {
   const Layout<T> at{shape, rows.direction};
   const int64_t hidden = shape.hidden, all = 4 * hidden, stride = tile_columns<T>(all);
-  // Computes W x for a block of frames of all sequences, which are used while they are in the cache.
+  // Computes W x for a block of frames of all sequences. The block is small, so it is used from the cache.
   const auto input_products = [&](int64_t first) {
     for (const int64_t b : rows.sequences)
       if (const int64_t count = std::min(kFramesAhead, lengths[b] - first); count > 0)
         packed_product(count, all, shape.in, x + (b * shape.frames + first) * shape.in, shape.in,
                        panels.input, at.gates(gates, b, first), all);
   };
-  int64_t block = -1;  // the last block with products
+  int64_t block = -1;  // index of the current block
   Scratch<T> bias(all), h(rows.count() * hidden), c(rows.count() * hidden), recurrent(rows.count() * stride);
   for (int64_t i = 0; i < all; ++i) bias.data()[i] = weights.bias_ih[i] + weights.bias_hh[i];
   std::fill_n(h.data(), rows.count() * hidden, T{0});
@@ -226,7 +226,7 @@ void weight_rows(const LstmShape& shape, int64_t direction, int64_t begin, int64
   }
 }
 
-// panels: weight_ih of each direction, packed by columns.
+// Computes gx of sequence b. `panels` holds weight_ih of each direction, packed by columns.
 template <class T>
 void input_gradient(const LstmShape& shape, int64_t b, const int64_t* lengths, const T* panels, const T* gz,
                     T* gx) {

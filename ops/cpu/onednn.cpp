@@ -16,20 +16,20 @@ namespace {
 
 using dnnl::memory;
 
-// Rows of the compiled products. Most rows are computed in large blocks. The last rows are copied to a small
-// block, which is padded with zeros, so that no kernel is compiled for each number of rows.
+// Numbers of rows of the compiled products. Most rows are computed in large blocks. The last rows are copied
+// to a small block and padded with zeros, so that two kernels suffice for any number of rows.
 constexpr int64_t kBlock = 64, kLastBlock = 16;
-// Rows of the compiled transposed products, over which they sum.
+// Numbers of rows that the compiled transposed products sum.
 constexpr int64_t kDepth = 256, kLastDepth = 64;
 
 const dnnl::engine& engine() {
   static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
   return cpu;
 }
-// Primitives of the CPU have finished when execute() returns.
+// Returns the stream of the calling thread. On the CPU, execute() returns after the primitive has finished.
 const dnnl::stream& stream() {
-  thread_local const dnnl::stream mine(engine());
-  return mine;
+  thread_local const dnnl::stream thread_stream(engine());
+  return thread_stream;
 }
 
 memory::data_type type_of(DType dtype) {
@@ -68,7 +68,7 @@ class GrowingMemory {
 };
 thread_local GrowingMemory kernel_memory, left_memory, right_memory;
 
-// A compiled product. Threads may share it, because its working memory belongs to the thread.
+// A compiled product. Threads may share it, because each thread has separate working memory.
 class Kernel {
  public:
   Kernel(const memory::desc& a, const memory::desc& b, const memory::desc& out, bool add)
@@ -107,7 +107,7 @@ class Kernel {
   dnnl::matmul matmul_;
 };
 
-// A compiled copy of a matrix to another layout and type.
+// A compiled conversion of a matrix to another layout and type.
 class Reorder {
  public:
   Reorder(const memory::desc& from, const memory::desc& to)
@@ -124,7 +124,7 @@ class Reorder {
   dnnl::reorder reorder_;
 };
 
-// Returns cache[key], made by make() in the first call.
+// Returns the value of a key. The first call for a key creates the value by make().
 template <class Value, class Key, class Make>
 const Value& cached(const Key& key, Make&& make) {
   static std::mutex mutex;
@@ -185,7 +185,7 @@ class Product {
   }
 
  private:
-  // Returns compiled copies of slices of columns to the packed matrix, which together copy a matrix.
+  // Returns conversions of slices of columns, which together pack a matrix.
   std::vector<Reorder> reorders(const memory::desc& from) const {
     // The columns of a slice are whole blocks of the packed layouts, which have at most 64 columns.
     constexpr int64_t kSlice = 128;
@@ -207,7 +207,7 @@ bool fast(DType operand) {
   static const auto present = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto needed = static_cast<unsigned>(operand == DType::bfloat16 ? dnnl::cpu_isa::avx512_core_bf16
                                                                        : dnnl::cpu_isa::avx512_core);
-  return (present & needed) == needed;  // a bit for each extension
+  return (present & needed) == needed;  // cpu_isa has one bit per extension
 }
 
 const Product& product(DType operand, int64_t depth, int64_t columns, int64_t out_stride) {

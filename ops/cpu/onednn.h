@@ -1,6 +1,6 @@
-// Matrix products by oneDNN, for blocks of rows inside parallel regions: a call runs in the calling thread.
-// oneDNN has no public kernel for a block, so each block size is a `matmul` primitive, which is compiled
-// once.
+// Matrix products by oneDNN, for blocks of rows inside parallel loops. multiply() and add_transposed() run in
+// the calling thread; pack() uses all threads. Version 2 of oneDNN has no public kernel for a block, so each
+// block size is a `matmul` primitive, which is compiled once.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,25 @@ inline constexpr bool kBuilt = true;
 inline constexpr bool kBuilt = false;
 #endif
 
-// Returns whether oneDNN is the fastest library for operands of a type on this processor: it has AVX-512, and
-// for bfloat16 operands instructions for their products. DNNL_MAX_CPU_ISA=AVX2 in the environment hides them.
+// Returns whether oneDNN is the fastest library for operands of a type on this processor. This requires
+// AVX-512, and AVX512-BF16 for bfloat16 operands. DNNL_MAX_CPU_ISA=AVX2 in the environment hides both.
 bool fast(DType operand);
 
 // Kernels for out (rows, columns) = a (rows, depth) b (depth, columns) with float or bfloat16 operands and a
 // float result.
 class Product;
 // Returns the kernels of a shape, which are compiled in the first call and kept until the program ends. The
-// operands are contiguous, and rows of the result have the given distance in elements.
+// operands are contiguous; out_stride is the row stride of the result in elements.
 const Product& product(DType operand, int64_t depth, int64_t columns, int64_t out_stride);
-// Size of the packed right operand in bytes.
+// Returns the size of the packed right operand in bytes.
 int64_t packed_bytes(const Product& product);
 // Packs b, which is stored as (depth, columns), or as (columns, depth) if `transposed`. Rounds it to the type
 // of the operands.
 void pack(const Product& product, const float* b, bool transposed, void* packed);
+// Computes out (rows, columns) = a (rows, depth) b from the packed b.
 void multiply(const Product& product, int64_t rows, const void* a, const void* packed, float* out);
 
-// out (m, n) += aᵀ b for a (rows, m), b (rows, n) with elements of type `operand`.
+// Computes out (m, n) += aᵀ b for a (rows, m), b (rows, n) with elements of type `operand`.
 void add_transposed(DType operand, int64_t rows, int64_t m, int64_t n, const void* a, const void* b,
                     float* out);
 

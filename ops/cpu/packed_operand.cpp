@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kGrainElements = 1 << 17;  // minimum number of elements per thread for packing
 constexpr int64_t kWidenedRows = 64;         // rows that are widened to float at a time
 
-// Returns the type of the operands that are multiplied for operands of type `wanted`.
+// Returns the type in which operands of type `wanted` are multiplied.
 DType operand_of(DType wanted) {
   if (wanted != DType::bfloat16) return wanted;
   if constexpr (onednn::kBuilt)

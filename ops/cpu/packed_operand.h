@@ -1,6 +1,6 @@
-// Products of rows with a matrix that is packed once, and sums of outer products of rows. Each call runs in
-// the calling thread. oneDNN computes float and bfloat16 products where it is the fastest (onednn::fast());
-// otherwise the kernels of packed_product.h and OpenBLAS do.
+// Products of rows with a matrix that is packed once, and sums of outer products of rows. Products run in the
+// calling thread. oneDNN computes float and bfloat16 products if it is the fastest library (onednn::fast()).
+// Otherwise the kernels of packed_product.h and OpenBLAS are used.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class PackedOperand {
   using T = Compute<O>;
 
   // Packs b (depth, columns), which is stored as (columns, depth) if `transposed`, and rounds it to O. Uses
-  // all threads if it is called outside of parallel regions. Rows of results have the distance out_stride in
+  // all threads if it is called outside of parallel loops. out_stride is the row stride of results in
   // elements; 0 means `columns`.
   PackedOperand(int64_t depth, int64_t columns, const T* b, bool transposed, int64_t out_stride = 0);
 

@@ -68,8 +68,8 @@ void add_tile(int64_t rows, int64_t columns, int64_t depth, const T* tile, const
 template <bool kAdd = false, class T>
 void packed_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                     const T* panels, T* c, int64_t c_stride) {
-  // Each thread has one buffer, which is never freed. With memory from the allocator, the peak would depend
-  // on the scheduling of threads. The stack of a thread may be too small.
+  // Each thread has one buffer on the heap, because its stack may be too small. The memory is not taken from
+  // the allocator, whose peak would then depend on the scheduling of threads.
   struct Tiles {
     alignas(64) T values[kBlockRows * kPartDepth];
   };

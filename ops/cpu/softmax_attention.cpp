@@ -140,8 +140,8 @@ class SoftmaxHead {
   // Returns the number of keys in the block of keys that row i of the block attends to.
   int64_t seen(int64_t i) const { return std::clamp<int64_t>(limit(query_ + i) - key_, 0, keys_); }
 
-  // Takes the memory of the weights of products: probabilities and gradients of scores. Pairs are copies;
-  // otherwise the scores are replaced.
+  // Takes the memory of probabilities and of gradients of scores, as operands of products. For BFloat16 they
+  // are copies. Otherwise they replace the scores.
   void take_operands(Arena& arena, bool backward) {
     constexpr int64_t kSize = kQueries * kScoreStride;
     score_gradients_ = arena.take<T>(backward ? kSize : 0);
@@ -155,7 +155,7 @@ class SoftmaxHead {
     }
   }
 
-  // Packs the columns of x, multiplied by the factor unless they are pairs.
+  // Packs the columns of x, as pairs for BFloat16, and multiplied by the factor for other types.
   static void pack_operand(const S* x, int64_t stride, int64_t count, int64_t dim, T factor, int64_t capacity,
                            S* panels) {
     if constexpr (kPairs)
@@ -295,8 +295,8 @@ class SoftmaxHead {
     }
   }
 
-  // For one row, replaces the scores by the probabilities p after dropout, and score_gradients by p (gradient
-  // of p - g . out).
+  // Replaces the scores of a row by the probabilities p after dropout, and score_gradients_ by p (gradient of
+  // p - g . out). For BFloat16, also rounds both to operands.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const int64_t keys = seen(i);
@@ -329,7 +329,8 @@ class SoftmaxHead {
   // Adds to sums[j] the sum over the queries i of the block of weights(i, j) times row i of the packed
   // columns.
   void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
-    constexpr int64_t kStep = packed_depth<S>(1);  // queries per element of a row of weights
+    // 2 for BFloat16, because weights are stored in pairs of queries; otherwise 1.
+    constexpr int64_t kStep = packed_depth<S>(1);
     for (int64_t j = 0; j < keys_; j += kTileRows) {
       int64_t first = 0;  // first query that attends to key j
       if (s_.causal)
@@ -361,7 +362,8 @@ class SoftmaxHead {
   S *key_panels_ = nullptr, *key_columns_ = nullptr;      // all keys; key_columns_ is scaled
   S *value_panels_ = nullptr, *value_columns_ = nullptr;  // all values
   S *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients g of the block
-  // Probabilities in forward and gradients of scores in backward; and both in pairs of rows.
+  // weight_rows_ holds probabilities in forward, and gradients of scores in backward. weight_pairs_ and
+  // gradient_pairs_ hold probabilities and gradients of scores for products with Left::columns.
   S *weight_rows_ = nullptr, *weight_pairs_ = nullptr, *gradient_pairs_ = nullptr;
   T *scores_ = nullptr, *score_gradients_ = nullptr;                     // (kQueries, kScoreStride)
   T *multipliers_ = nullptr, *maximum_ = nullptr, *sum_ = nullptr;       // per key, per query of the block

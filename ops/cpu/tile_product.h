@@ -64,8 +64,8 @@ void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c,
     for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kLanes<T>, tile[r][j]);
 }
 
-// Same for operands of BFloat16. `depth` is even. Element (k, column) of the panel is b[(k - k % 2) *
-// kTileColumns + 2 * column + k % 2].
+// Same as above for operands of BFloat16. `depth` is even. Element (k, column) of the panel is b[(k - k % 2)
+// * kTileColumns + 2 * column + k % 2].
 template <Left kLeft, bool kAdd, int kRows = static_cast<int>(kTileRows)>
 void tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b, int64_t depth, float* c,
                   int64_t c_stride) {

@@ -24,7 +24,7 @@ __device__ inline int64_t lsh_valid_length(const LshAttentionShape& s, int64_t e
   return valid_length(s.lengths, example, s.length);
 }
 
-// The order of one head.
+// The part of an LshOrderView for one head.
 struct LshHeadOrder {
   LshOrderView all;
   int64_t index, length, rounds, chunk_length, valid, chunks;

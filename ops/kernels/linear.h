@@ -39,7 +39,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
 namespace cpu {
 
-// Returns whether bfloat16 operands are multiplied by instructions for them.
+// Returns whether products of bfloat16 operands use bfloat16 instructions.
 bool has_bfloat16_products();
 
 // A weight that is prepared for repeated products, as in decoding. O is the type of the operands of the
@@ -53,7 +53,8 @@ class DecodingWeight {
   DecodingWeight(const LinearShape& shape, const T* w);
   ~DecodingWeight();
 
-  // Computes y (rows, out) = activation(x (rows, in) wᵀ + bias). Allocates nothing. `pre` is needed for gelu.
+  // Computes y (rows, out) = activation(x (rows, in) wᵀ + bias). gelu requires `pre`. Allocates no memory,
+  // unless O is BFloat16 and has_bfloat16_products() is false.
   void multiply(int64_t rows, const T* x, const T* bias, Activation activation, T* pre, T* y) const;
 
  private:

@@ -28,7 +28,7 @@ std::vector<float> floats() {
 
 }  // namespace
 
-TEST_CASE("rows of float round to BFloat16 as single values do: ties to even, NaN quiet") {
+TEST_CASE("rows of float round to BFloat16 in the same way as single values: ties to even, quiet NaN") {
   const std::vector<float> values = floats();
   std::vector<BFloat16> rounded(values.size());
   cpu::narrow(values.data(), static_cast<int64_t>(values.size()), rounded.data());

@@ -22,7 +22,7 @@ std::string missing_text(ExtensionSet needed, ExtensionSet present, size_t size 
   return text.substr(0, std::strlen(text.c_str()));
 }
 
-// Returns the flags of the first processor in /proc/cpuinfo, with blanks around each.
+// Returns the flags of the first processor in /proc/cpuinfo, with a blank before and after each flag.
 std::string flags_of_kernel() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -32,7 +32,7 @@ std::string flags_of_kernel() {
 
 }  // namespace
 
-TEST_CASE("highest_level needs all extensions of a level") {
+TEST_CASE("highest_level returns a level only if the set contains all its extensions") {
   CHECK(std::string(highest_level(0).name) == "x86-64");
   CHECK(std::string(highest_level(kV3).name) == "x86-64-v3");
   CHECK(std::string(highest_level(kV3 & ~extensions("fma")).name) == "x86-64-v2");
@@ -42,7 +42,8 @@ TEST_CASE("highest_level needs all extensions of a level") {
   CHECK(extension_names(0) == "");
 }
 
-TEST_CASE("the message for a lesser processor says what the build needs, what is missing, and what to do") {
+TEST_CASE(
+    "the message for missing extensions names the required level, the missing extensions and a remedy") {
   CHECK(
       missing_text(kV3, extensions("sse3 ssse3 sse4.1 sse4.2 popcnt avx")) ==
       "error: this program is compiled for a processor with x86-64-v3, and this processor lacks movbe lzcnt "
@@ -55,7 +56,7 @@ TEST_CASE("the message for a lesser processor says what the build needs, what is
   CHECK(missing_text(kV3, 0, 1) == "");
 }
 
-TEST_CASE("the extensions of the processor are those that the system reports") {
+TEST_CASE("processor_extensions agrees with /proc/cpuinfo") {
   const std::string flags = flags_of_kernel();
   if (flags.empty()) {
     MESSAGE("skipped: /proc/cpuinfo has no flags");

@@ -30,8 +30,8 @@ class TeamOf {
   int previous_;
 };
 
-// Simulates a worker on a processor of which another program takes every second time slice. Returns the part
-// of its bursts that the end of a slice interrupted.
+// Simulates a worker whose processor runs another program in every second time slice; 0: no other program.
+// Returns the number of interruptions by the end of a slice, divided by the number of rests.
 double interrupted_bursts(WorkerBursts& bursts, int64_t slice, int64_t loop, int loops) {
   int64_t wall = 0, cpu = 0, in_slice = 0, interrupted = 0, rests = 0;
   bursts.restart(wall, cpu);
@@ -49,7 +49,7 @@ double interrupted_bursts(WorkerBursts& bursts, int64_t slice, int64_t loop, int
     if (rest == 0) continue;
     ++rests;
     wall += rest;
-    in_slice = 0;  // a rested worker gets a whole slice
+    in_slice = 0;  // after a rest, a whole slice is available
     bursts.restart(wall, cpu);
   }
   return static_cast<double>(interrupted) / static_cast<double>(std::max<int64_t>(rests, 1));
@@ -108,7 +108,7 @@ TEST_CASE("workers take ranges of a loop whose caller is busy") {
       callers.insert(std::this_thread::get_id());
     }
     ++done;
-    // Each range waits until the other has started, at most for 20 seconds.
+    // Each range waits at most 20 seconds until the other range has started.
     for (int i = 0; i < 2000 && done < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   });
   CHECK(callers.size() == 2);
@@ -167,7 +167,7 @@ TEST_CASE("a single preemption does not make a worker rest") {
   CHECK(bursts.update(run, run) == 0);
   CHECK(bursts.update(run + 5 * WorkerBursts::kMillisecond, run + WorkerBursts::kMillisecond) == 0);
   CHECK(!bursts.contended());
-  // The second preemption soon after the first one does.
+  // A second preemption soon after the first one makes the worker rest.
   CHECK(bursts.update(run + 11 * WorkerBursts::kMillisecond, run + 4 * WorkerBursts::kMillisecond) > 0);
   CHECK(bursts.contended());
 }

@@ -88,7 +88,7 @@ void check_errors(const Tensor& expected, const Tensor& found) {
     errors += error * error;
   }
   CHECK(largest_error <= 0.03 * largest);
-  // Gradients with cancelling terms have the error of the terms, which have size 1.
+  // If terms of a gradient cancel, the error is relative to the terms, which have size 1.
   CHECK(std::sqrt(errors) <= 0.015 * std::sqrt(squares) + 0.002 * std::sqrt(static_cast<double>(a.size())));
 }
 
@@ -137,10 +137,10 @@ void check_common_values(Device device) {
 
 }  // namespace
 
-TEST_CASE("layer norm with a bfloat16 branch follows float64, and repeats to the bit") {
+TEST_CASE("layer norm with a bfloat16 branch agrees with float64 and is deterministic") {
   check_layer_norm(kCpu);
 }
-TEST_CASE("cuda: layer norm with a bfloat16 branch follows float64, and repeats to the bit") {
+TEST_CASE("cuda: layer norm with a bfloat16 branch agrees with float64 and is deterministic") {
   for (const Device device : other_devices()) check_layer_norm(device);
 }
 
@@ -157,10 +157,11 @@ TEST_CASE("layer norm rounds the gradient of a bfloat16 branch once, with the st
   }
 }
 
-TEST_CASE("attention in bfloat16 errs as rounding does, and repeats to the bit") {
+TEST_CASE("attention in bfloat16 has errors of the size of rounding and is deterministic") {
   check_attention(kCpu);
 }
-TEST_CASE("cuda: attention in bfloat16, on tensor cores, errs as rounding does, and repeats to the bit") {
+TEST_CASE(
+    "cuda: attention in bfloat16 on tensor cores has errors of the size of rounding and is deterministic") {
   for (const Device device : other_devices()) check_attention(device);
 }
 TEST_CASE("cuda: attention in bfloat16 gives the results and gradients of the CPU up to rounding") {
@@ -176,9 +177,12 @@ TEST_CASE("cuda: attention in bfloat16 gives the results and gradients of the CP
     }
 }
 
-TEST_CASE("linear attention in bfloat16: gradients of queries hold where values have much in common") {
+TEST_CASE(
+    "linear attention in bfloat16: gradients of queries are accurate for values with a large common part") {
   check_common_values(kCpu);
 }
-TEST_CASE("cuda: linear attention in bfloat16: gradients of queries hold where values have much in common") {
+TEST_CASE(
+    "cuda: linear attention in bfloat16: gradients of queries are accurate for values with a large common "
+    "part") {
   for (const Device device : other_devices()) check_common_values(device);
 }

@@ -64,7 +64,7 @@ std::vector<Tensor> inputs_of(int64_t rows, int64_t in, int64_t out) {
           normal({out}, 3).to(DType::float32).to(DType::float64)};
 }
 
-// Requires that errors of products are as large as the rounding of their operands, in every direction.
+// Requires that the errors of a product and of its gradients correspond to the rounding of the operands.
 void check_rounding(Device device) {
   for (const Precision precision : {Precision::float32, Precision::tf32, Precision::bfloat16}) {
     if (device.is_cpu() && precision == Precision::tf32) continue;
@@ -80,7 +80,7 @@ void check_rounding(Device device) {
       const std::vector<Tensor> inputs = inputs_of(rows, in, out);
       const auto exact = outcome_of(inputs, kCpu, DType::float64, Activation::none, 0),
                  found = outcome_of(inputs, device, DType::float32, Activation::none, 0);
-      // The sums of the magnitudes of the terms. The errors are proportional to them.
+      // Computes the sums of the magnitudes of the terms, to which the errors are proportional.
       std::vector<Tensor> sizes;
       for (const Tensor& input : inputs) sizes.push_back(sqrt(square(input)));
       const Tensor g = sqrt(square(normal({rows, out}, 17).to(DType::bfloat16).to(DType::float64)));
@@ -109,8 +109,8 @@ void check_rounding(Device device) {
   }
 }
 
-// Requires that float32 layers in bfloat16 precision follow float64 and repeat to the bit, with activation
-// and dropout.
+// Requires that float32 layers in bfloat16 precision agree with float64 and are deterministic, with
+// activation and dropout.
 void check_bfloat16_precision(Device device) {
   for (const auto& size : {std::tuple<int64_t, int64_t, int64_t>{3, 33, 31}, {70, 8, 132}, {0, 4, 3}})
     for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu})
@@ -121,7 +121,7 @@ void check_bfloat16_precision(Device device) {
         const PrecisionScope scope(device, Precision::bfloat16);
         std::vector<Tensor> inputs = inputs_of(rows, in, out);
         inputs[0] = mul(inputs[0], 1 / std::sqrt(static_cast<double>(in)));
-        // Values that are exact in bfloat16, so that the kink of relu and the products agree.
+        // Rounds the inputs to bfloat16, so that relu has the same kinks in float64.
         for (Tensor& input : inputs) input = input.to(DType::bfloat16).to(DType::float64);
         const auto exact = outcome_of(inputs, kCpu, DType::float64, activation, dropout),
                    found = outcome_of(inputs, device, DType::float32, activation, dropout),
@@ -136,8 +136,8 @@ void check_bfloat16_precision(Device device) {
       }
 }
 
-// Requires that layers with bfloat16 inputs follow float64 in either dtype of the result, and repeat to the
-// bit.
+// Requires that layers with bfloat16 inputs agree with float64 for both dtypes of the result, and are
+// deterministic.
 void check_bfloat16_inputs(Device device) {
   for (const auto& size :
        {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 33, 31}, {70, 8, 132}, {0, 4, 3}})
@@ -167,27 +167,26 @@ void check_bfloat16_inputs(Device device) {
 
 }  // namespace
 
-TEST_CASE("cuda: products of linear layers err as their rounding does, in every direction") {
+TEST_CASE("cuda: errors of linear layers and of their gradients correspond to the rounding of operands") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices()) check_rounding(device);
 }
-TEST_CASE("products of linear layers on the CPU err as their rounding does, in every direction") {
+TEST_CASE(
+    "errors of linear layers on the CPU and of their gradients correspond to the rounding of operands") {
   check_rounding(kCpu);
 }
 
-TEST_CASE("cuda: bfloat16 layers with activation and dropout follow float64, and repeat to the bit") {
+TEST_CASE("cuda: bfloat16 layers with activation and dropout agree with float64 and are deterministic") {
   for (const Device device : other_devices()) check_bfloat16_precision(device);
 }
-TEST_CASE("bfloat16 layers on the CPU with activation and dropout follow float64, and repeat to the bit") {
+TEST_CASE("bfloat16 layers on the CPU with activation and dropout agree with float64 and are deterministic") {
   check_bfloat16_precision(kCpu);
 }
 
-TEST_CASE(
-    "cuda: layers whose input is bfloat16 follow float64 in either dtype of the result, and repeat to the "
-    "bit") {
+TEST_CASE("cuda: layers with bfloat16 inputs agree with float64 for both dtypes of the result") {
   for (const Device device : other_devices()) check_bfloat16_inputs(device);
 }
-TEST_CASE("layers on the CPU whose input is bfloat16 follow float64 in either dtype of the result") {
+TEST_CASE("layers on the CPU with bfloat16 inputs agree with float64 for both dtypes of the result") {
   check_bfloat16_inputs(kCpu);
 }
 

@@ -23,7 +23,7 @@ TEST_CASE("a linear map made ready for decoding equals the ordinary one, for few
       }
 }
 
-TEST_CASE("a linear map for decoding in bfloat16 rounds operands as the ordinary one does") {
+TEST_CASE("DecodingLinear in bfloat16 rounds operands in the same way as linear()") {
   const NoGrad no_grad;
   set_precision(kCpu, Precision::bfloat16);
   for (const int64_t rows : {1, 4, 5, 16, 21, 64})

@@ -46,7 +46,7 @@ double operand_error(int64_t rows, int64_t columns, int64_t depth, bool transpos
   return worst;
 }
 
-// The same for out += aᵀ b, where out contains ones.
+// Returns the relative error of out += aᵀ b, where out initially contains ones.
 template <class O>
 double transposed_error(int64_t rows, int64_t m, int64_t n) {
   using T = Compute<O>;

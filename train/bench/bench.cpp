@@ -9,7 +9,7 @@
 namespace tapeformer {
 namespace {
 
-// Maps a model option to the option of a benchmark that causes its problems, if the names differ.
+// A model option, and the benchmark option with another name that sets it.
 struct OptionName {
   const char *model, *benchmark;
 };

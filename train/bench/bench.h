@@ -38,8 +38,8 @@ struct Benchmark {
 
 // Returns the option "precision" with the choices float32 and bfloat16.
 OptionSpec precision_option(std::string default_value, std::string help);
-// Sets the precision of the device. Throws ConfigError that names --precision if the device does not support
-// it.
+// Sets the precision of the device. Throws ConfigError, which names --precision, if the device does not
+// support it.
 void use_precision(const RunConfig& run, Device device);
 
 // Returns all benchmarks in the order in which the help lists them.

@@ -35,8 +35,7 @@ std::vector<GemmShape> training_products(const LstmStack& model, int64_t rows) {
 // Operations and bytes of one forward and backward pass. The bytes are a lower bound: all weights stay in the
 // caches during a pass. A direction of a layer has `hidden` cells and four gates per cell.
 // - Forward reads the input and writes the gates, the cells and the output.
-// - Backward reads the gradient of the output, the gates and the cells, and writes the gradients of the
-// gates.
+// - Backward reads the gradient of the output, the gates and the cells, and writes gradients of the gates.
 // - The products of the gradient read these gradients twice, the input and the output, and write the gradient
 //   of the input.
 // - Each weight is read twice, and its gradient, which is float32, is written.
@@ -93,7 +92,7 @@ Report run_lstm(const BenchmarkArguments& arguments) {
       },
       device);
   const Work work = training_work(model, batch * frames, stored_dtype(device));
-  constexpr double kForwardShare = 1.0 / 3;  // of the operations
+  constexpr double kForwardShare = 1.0 / 3;  // share of the operations in the forward pass
   Report report;
   report.add("device", device.to_string())
       .add("precision", run.precision)

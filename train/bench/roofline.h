@@ -1,5 +1,5 @@
-// Roofline of a benchmark: the least time that its floating-point operations and its bytes need at the matrix
-// rate and the memory bandwidth of the same run.
+// Roofline of a benchmark: lower bounds of the time of its operations and of its memory accesses, at the
+// matrix rate and the memory bandwidth of the same run.
 #pragma once
 
 #include <vector>
@@ -17,8 +17,8 @@ struct Work {
 
 // Rates of the machine with the threads of the benchmark.
 struct Rates {
-  double flops_per_second = 0;  // of matrix products in the precision of the device
-  double bytes_per_second = 0;  // of memory
+  double flops_per_second = 0;  // rate of matrix products in the precision of the device
+  double bytes_per_second = 0;  // memory bandwidth
 };
 
 // Copy of a buffer that is much larger than the caches.
@@ -54,9 +54,9 @@ Rates median_rates(const RateProbe& probe, int64_t repeats);
 // products are small.
 std::vector<GemmShape> square_product(int64_t length);
 
-// Adds these fields to a report, as medians over the repeats: the rate of the work, the rates of the machine,
-// the seconds at each rate, their shares of the measured time, and which limit is nearer.
-// `rates` has one element per repeat, or one element for all repeats.
+// Adds fields to a report: the bytes of the work, and medians over the repeats of the rate of the work, the
+// rates of the machine, the seconds at each rate and their shares of the measured time. Names the nearer
+// limit, which has the larger share. `rates` has one element per repeat, or one element for all repeats.
 void add_roofline(Report& report, const Work& work, const std::vector<double>& seconds,
                   const std::vector<Rates>& rates);
 

@@ -37,7 +37,7 @@ struct BatchLoss {
 
 // Shapes of the tensors of a batch. Batches of equal layout cause equal launches on a device.
 struct BatchLayout {
-  std::vector<int64_t> tokens, mask;  // an undefined mask has no dimensions
+  std::vector<int64_t> tokens, mask;  // shapes; the shape of an undefined mask is empty
   auto operator<=>(const BatchLayout&) const = default;
 };
 

@@ -210,7 +210,7 @@ def all_pairs() -> list[Pair]:
 
 
 def choose_pairs(names: str) -> list[Pair]:
-    """Returns the pairs whose names, or beginnings of names up to a hyphen, are in a list with commas."""
+    """Returns the pairs that a comma-separated list selects by names, or by beginnings of names up to a hyphen."""
     pairs = all_pairs()
     chosen = []
     for name in names.split(","):
@@ -224,7 +224,7 @@ def choose_pairs(names: str) -> list[Pair]:
 def commands(pair: Pair, program: str, threads: int) -> tuple[list, list]:
     """Returns the command lines of Tapeformer and of PyTorch."""
     count = str(pair.threads or threads)
-    # `bench generate` sets one thread itself for the case of one sequence.
+    # In `bench generate`, the case of one sequence always uses one thread.
     ours = [program, "bench", *pair.ours, "--device", "cpu", "--threads", count, "--json", "--quiet"]
     theirs = [sys.executable, str(HERE / pair.theirs[0]), *pair.theirs[1:], "--threads", count]
     return ours, theirs
@@ -254,7 +254,7 @@ def run_program(command: list, limit: float = 1800) -> tuple[dict, int]:
 
 
 def measure_pair(pair: Pair, lines: tuple[list, list], rounds: int, run: Callable) -> list[tuple[Figure, Side, Side]]:
-    """Runs both programs in turn. A program that fails is not run again, and the other one runs all rounds."""
+    """Runs both programs in turn. If a program fails, it is not run again, and the other program runs all rounds."""
     rows = [(figure, Side(lines[0]), Side(lines[1])) for figure in pair.figures]
     failed = ["", ""]
     for _ in range(rounds):
@@ -299,7 +299,7 @@ def time_text(seconds: float) -> str:
 
 
 def side_text(side: dict) -> tuple[str, str]:
-    """Returns the cells of time and memory of one program. The time of a program that failed is its error."""
+    """Returns the cells of time and memory of one program. If the program failed, the first cell is its error."""
     if side.get("error"):
         return "failed: " + side["error"].replace("|", "\\|"), ""
     return time_text(side["median_seconds"]), f"{side['memory_bytes'] / 1e6:.0f} MB"
@@ -325,7 +325,7 @@ def table(machine: dict, rows: list[dict]) -> str:
 
 
 def processor(cpuinfo: str) -> dict:
-    """Returns the name of the processor and which of FLAGS it has, from the text of /proc/cpuinfo."""
+    """Returns the name of the processor and the presence of FLAGS from the text of /proc/cpuinfo."""
     values = {}
     for line in cpuinfo.splitlines():
         key, _, value = line.partition(":")
@@ -400,7 +400,7 @@ def main() -> None:
         lines = commands(pair, options.program, options.threads)
         for figure, ours, theirs in measure_pair(pair, lines, options.rounds, run_program):
             rows.append(row_of(pair, figure, ours, theirs))
-        # Written after each pair, so that an interrupted run leaves its results.
+        # Writes the files after each pair, so that an interrupted run keeps its results.
         (options.out / "peers.json").write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
         (options.out / "peers.md").write_text(table(machine, rows))
     print((options.out / "peers.md").read_text(), end="")

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, requires
 
-# A library file or, if the library of the system is too old, the prefix of a missing symbol.
+# Patterns in the message of an ImportError: a missing library or, if the installed library is too old, the prefix of a
+# missing symbol.
 WHEELS = {
     "libcublas|symbol: cublas": "nvidia-cublas",
     "libcudart|symbol: cuda": "nvidia-cuda-runtime",
