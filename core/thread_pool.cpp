@@ -105,6 +105,27 @@ class Avoidance {
   int avoided_ = -1;
 };
 
+// Marks the calling thread as a thread of a loop, in which regions of OpenMP have one thread even if a
+// library asks for more.
+class LoopScope {
+ public:
+  LoopScope() : threads_(omp_get_max_threads()), levels_(omp_get_max_active_levels()) {
+    omp_set_num_threads(1);
+    omp_set_max_active_levels(0);
+    loop_thread().inside = true;
+  }
+  ~LoopScope() {
+    loop_thread().inside = false;
+    omp_set_max_active_levels(levels_);
+    omp_set_num_threads(threads_);
+  }
+  LoopScope(const LoopScope&) = delete;
+  LoopScope& operator=(const LoopScope&) = delete;
+
+ private:
+  int threads_, levels_;
+};
+
 }  // namespace
 
 LoopThread& loop_thread() {
@@ -112,14 +133,14 @@ LoopThread& loop_thread() {
   return thread;
 }
 
-bool ThreadPool::run(int64_t count, int helpers, Run function, void* context) {
+void ThreadPool::run(int64_t count, int helpers, Run function, void* context) {
   const std::unique_lock owner(owner_, std::try_to_lock);
-  if (!owner) return false;
+  const LoopScope scope;
+  if (!owner) {
+    for (int64_t range = 0; range < count; ++range) function(context, range);
+    return;
+  }
   start_workers(helpers);
-  LoopThread& self = loop_thread();
-  const int openmp_threads = omp_get_max_threads();
-  omp_set_num_threads(1);
-  self.inside = true;
   function_ = function;
   context_ = context;
   count_.store(count, std::memory_order_relaxed);
@@ -132,9 +153,6 @@ bool ThreadPool::run(int64_t count, int helpers, Run function, void* context) {
   take_ranges();
   state_.fetch_and(~kOpen);
   wait_for_workers();
-  self.inside = false;
-  omp_set_num_threads(openmp_threads);
-  return true;
 }
 
 void ThreadPool::start_workers(int count) {
@@ -184,9 +202,8 @@ void ThreadPool::wait_for_loop(uint32_t seen, int64_t spin_time, bool& slept) {
 }
 
 void ThreadPool::work() {
-  omp_set_num_threads(1);
+  const LoopScope scope;
   LoopThread& self = loop_thread();
-  self.inside = true;
   WorkerBursts bursts;
   Avoidance avoidance;
   const auto restart = [&] {

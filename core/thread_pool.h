@@ -26,8 +26,8 @@ class ThreadPool {
   using Run = void (*)(void* context, int64_t range);
 
   // Calls function(context, range) for all ranges in [0, count) on the calling thread and at most `helpers`
-  // workers. Returns false, without a call, if another thread runs a loop.
-  bool run(int64_t count, int helpers, Run function, void* context);
+  // workers. If another thread runs a loop, all calls are on the calling thread.
+  void run(int64_t count, int helpers, Run function, void* context);
 
  private:
   void start_workers(int count);

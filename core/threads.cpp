@@ -44,8 +44,7 @@ bool in_parallel() {
 
 void run_ranges(int64_t count, int team, void (*run)(void* context, int64_t range), void* context) {
   static auto* const pool = new ThreadPool;
-  if (pool->run(count, team - 1, run, context)) return;
-  for (int64_t range = 0; range < count; ++range) run(context, range);
+  pool->run(count, team - 1, run, context);
 }
 
 }  // namespace detail

@@ -93,27 +93,45 @@ template <class T>
 }
 
 namespace detail {
-// Adds to each lane the lane at distance kDistance.
+// Returns in each lane the lane at distance kDistance.
 template <int kDistance, class V, int... kLane>
-[[gnu::always_inline]] inline V add_distant(V v, std::integer_sequence<int, kLane...>) {
-  return v + __builtin_shufflevector(v, v, ((kLane + kDistance) % static_cast<int>(sizeof...(kLane)))...);
+[[gnu::always_inline]] inline V distant(V v, std::integer_sequence<int, kLane...>) {
+  return __builtin_shufflevector(v, v, ((kLane + kDistance) % static_cast<int>(sizeof...(kLane)))...);
 }
-template <int kDistance, class T>
-[[gnu::always_inline]] inline T sum_halves(Vector<T> v) {
+// Combines the lanes with f, pairwise by halves.
+template <int kDistance, class T, class F>
+[[gnu::always_inline]] inline T reduce_halves(Vector<T> v, F f) {
   if constexpr (kDistance == 0)
     return v[0];
   else
-    return sum_halves<kDistance / 2, T>(
-        add_distant<kDistance>(v, std::make_integer_sequence<int, static_cast<int>(kLanes<T>)>()));
+    return reduce_halves<kDistance / 2, T>(
+        f(v, distant<kDistance>(v, std::make_integer_sequence<int, static_cast<int>(kLanes<T>)>())), f);
+}
+template <class T>
+[[gnu::always_inline]] inline T sum_lanes(Vector<T> v) {
+  return reduce_halves<static_cast<int>(kLanes<T> / 2), T>(
+      v, [](Vector<T> a, Vector<T> b) __attribute__((always_inline)) { return a + b; });
+}
+template <class T>
+[[gnu::always_inline]] inline T max_lanes(Vector<T> v) {
+  return reduce_halves<static_cast<int>(kLanes<T> / 2), T>(
+      v, [](Vector<T> a, Vector<T> b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
 }  // namespace detail
 
 // Returns the sum of the lanes by pairwise addition of halves.
 [[gnu::always_inline]] inline float sum(Vector<float> v) {
-  return detail::sum_halves<static_cast<int>(kLanes<float> / 2), float>(v);
+  return detail::sum_lanes<float>(v);
 }
 [[gnu::always_inline]] inline double sum(Vector<double> v) {
-  return detail::sum_halves<static_cast<int>(kLanes<double> / 2), double>(v);
+  return detail::sum_lanes<double>(v);
+}
+// Returns the maximum of the lanes. The result is unspecified if a lane is NaN.
+[[gnu::always_inline]] inline float largest_lane(Vector<float> v) {
+  return detail::max_lanes<float>(v);
+}
+[[gnu::always_inline]] inline double largest_lane(Vector<double> v) {
+  return detail::max_lanes<double>(v);
 }
 
 // Load and store the first `count` elements, at most a whole vector. Missing elements are loaded as zero.

@@ -131,8 +131,7 @@ class LshForward : public LshWindow<T> {
       store(scores + column, x);
       largest = x > largest ? x : largest;
     });
-    T maximum = -kInfinity<T>;
-    for (int64_t lane = 0; lane < kLanes<T>; ++lane) maximum = std::max(maximum, T{largest[lane]});
+    const T maximum = largest_lane(largest);
     const T shift = maximum == -kInfinity<T> ? T{0} : maximum;
     Vector<T> total{};
     auto exponentials = [&](auto&& weighted) {

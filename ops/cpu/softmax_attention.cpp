@@ -50,7 +50,7 @@ class SoftmaxHead {
     take(scores_, kQueries * kScoreStride);
     take(multipliers_, kScoreStride);
     for (T** per_row : {&maximum_, &sum_}) take(*per_row, kQueries);
-    take(operand_rows_, kPairs ? kQueries * kScoreStride : 0);
+    take_operands(arena, backward);
     if (!backward) {
       take(value_columns_, keys * value_width());
       take(result_, kQueries * value_width());
@@ -61,8 +61,6 @@ class SoftmaxHead {
     take(query_columns_, kQueries * width());
     take(g_rows_, kQueries * value_depth());
     take(g_columns_, kQueries * value_width());
-    take(score_gradients_, kQueries * kScoreStride);
-    for (S** pairs : {&score_pairs_, &gradient_pairs_}) take(*pairs, kPairs ? kQueries * kScoreStride : 0);
     take(gq_, kQueries * width());
     take(gk_, tile_rows(s_.key_length) * width());
     take(gv_, tile_rows(s_.key_length) * value_width());
@@ -84,7 +82,7 @@ class SoftmaxHead {
       for_key_blocks([&] {
         score_tiles(query_rows_, depth(), key_panels_, scores_);
         for (int64_t i = 0; i < queries_; ++i) next_probabilities(i);
-        add_for_queries(scores_, value_columns_, value_width(), result_);
+        add_for_queries(value_columns_, value_width(), result_);
       });
       for (int64_t i = 0; i < queries_; ++i) {
         const T inverse = sum_[i] == 0 ? T{0} : 1 / sum_[i];
@@ -110,9 +108,9 @@ class SoftmaxHead {
         score_tiles(query_rows_, depth(), key_panels_, scores_);
         score_tiles(g_rows_, value_depth(), value_panels_, score_gradients_);
         for (int64_t i = 0; i < queries_; ++i) row_gradient(i);
-        if (gv.data) add_for_keys(scores_, score_pairs_, g_columns_, value_width(), gv_);
-        if (gk.data) add_for_keys(score_gradients_, gradient_pairs_, query_columns_, width(), gk_);
-        if (gq.data) add_for_queries(score_gradients_, key_columns_, width(), gq_);
+        if (gv.data) add_for_keys(weight_pairs_, g_columns_, value_width(), gv_);
+        if (gk.data) add_for_keys(gradient_pairs_, query_columns_, width(), gk_);
+        if (gq.data) add_for_queries(key_columns_, width(), gq_);
       });
       if (gq.data)
         for (int64_t i = 0; i < queries_; ++i)
@@ -141,6 +139,21 @@ class SoftmaxHead {
   }
   // Returns the number of keys in the block of keys that row i of the block attends to.
   int64_t seen(int64_t i) const { return std::clamp<int64_t>(limit(query_ + i) - key_, 0, keys_); }
+
+  // Takes the memory of the weights of products: probabilities and gradients of scores. Pairs are copies;
+  // otherwise the scores are replaced.
+  void take_operands(Arena& arena, bool backward) {
+    constexpr int64_t kSize = kQueries * kScoreStride;
+    score_gradients_ = arena.take<T>(backward ? kSize : 0);
+    if constexpr (kPairs) {
+      weight_rows_ = arena.take<S>(kSize);
+      for (S** pairs : {&weight_pairs_, &gradient_pairs_}) *pairs = arena.take<S>(backward ? kSize : 0);
+    } else {
+      weight_rows_ = backward ? score_gradients_ : scores_;
+      weight_pairs_ = scores_;
+      gradient_pairs_ = score_gradients_;
+    }
+  }
 
   // Packs the columns of x, multiplied by the factor unless they are pairs.
   static void pack_operand(const S* x, int64_t stride, int64_t count, int64_t dim, T factor, int64_t capacity,
@@ -206,30 +219,36 @@ class SoftmaxHead {
   }
 
   // Clears the scores after the last visible key, as far as a tile may read.
-  static void clear_tail(T* row, int64_t keys) {
+  template <class U>
+  static void clear_tail(U* row, int64_t keys) {
     for (int64_t j = 0; j < kTail; j += kLanes<T>) store(row + keys + j, Vector<T>{});
   }
+  static void store_weight(S* target, Vector<T> weight) {
+    if constexpr (kPairs)
+      store_operand(target, weight);
+    else
+      store(target, weight);
+  }
 
-  // Applies the online softmax to a row: replaces the scores by exp(score - maximum), and rescales earlier
-  // sums to the new maximum.
+  // Applies the online softmax to a row: writes exp(score - maximum) after dropout to weight_rows_, and
+  // rescales earlier sums to the new maximum.
   void next_probabilities(int64_t i) {
     T* const row = scores_ + i * kScoreStride;
+    S* const weights = weight_rows_ + i * kScoreStride;
     const int64_t keys = seen(i);
     if (keys > 0) {
+      const bool drops = draw_multipliers(i, keys);
       std::fill(row + keys, row + padded<T>(keys), kPairs ? kMinusInfinity<T> / scale() : kMinusInfinity<T>);
       Vector<T> largest = scaled(load(row));
       for (int64_t j = kLanes<T>; j < keys; j += kLanes<T>) {
         const Vector<T> x = scaled(load(row + j));
         largest = x > largest ? x : largest;
       }
-      T block_maximum = kMinusInfinity<T>;
-      for (int64_t lane = 0; lane < kLanes<T>; ++lane)
-        block_maximum = std::max(block_maximum, T{largest[lane]});
-      const auto [maximum, shift, rescale] = update_online_softmax(maximum_[i], block_maximum);
+      const auto [maximum, shift, rescale] = update_online_softmax(maximum_[i], largest_lane(largest));
       Vector<T> total{};
       for (int64_t j = 0; j < keys; j += kLanes<T>) {
         const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - shift);
-        store(row + j, p);
+        store_weight(weights + j, drops ? p * load(multipliers_ + j) : p);
         total += p;
       }
       if (rescale != 1) {
@@ -239,17 +258,10 @@ class SoftmaxHead {
       }
       maximum_[i] = maximum;
       sum_[i] += sum(total);
-      if (draw_multipliers(i, keys))
-        for (int64_t j = 0; j < keys; ++j) row[j] *= multipliers_[j];
     }
-    clear_tail(row, keys);
-    if constexpr (kPairs) round_row(row, keys, operand_rows_ + i * kScoreStride);
+    clear_tail(weights, keys);
   }
 
-  // Rounds a row and its cleared tail for a product with Left::rows.
-  static void round_row(const T* row, int64_t keys, S* operand) {
-    for (int64_t j = 0; j < keys + kTail; j += kLanes<T>) store_operand(operand + j, load(row + j));
-  }
   // Rounds rows i and i + 1 of the block, and their cleared tails, for a product with Left::columns. If i is
   // the last query, row i + 1 becomes zero.
   void round_pair(T* weights, int64_t i, S* operand) const {
@@ -306,43 +318,36 @@ class SoftmaxHead {
     clear_tail(row, keys);
     clear_tail(gradient, keys);
     if constexpr (kPairs) {
-      round_row(gradient, keys, operand_rows_ + i * kScoreStride);
+      S* const operand = weight_rows_ + i * kScoreStride;
+      for (int64_t j = 0; j < keys + kTail; j += kLanes<T>) store_operand(operand + j, load(gradient + j));
       if (i % 2 == 0 && i + 1 < queries_) return;
-      round_pair(scores_, i - i % 2, score_pairs_);
+      round_pair(scores_, i - i % 2, weight_pairs_);
       round_pair(score_gradients_, i - i % 2, gradient_pairs_);
     }
   }
 
   // Adds to sums[j] the sum over the queries i of the block of weights(i, j) times row i of the packed
-  // columns. `pairs` are the weights as pairs.
-  void add_for_keys(const T* weights, const S* pairs, const S* columns, int64_t columns_width, T* sums) {
+  // columns.
+  void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
+    constexpr int64_t kStep = packed_depth<S>(1);  // queries per element of a row of weights
     for (int64_t j = 0; j < keys_; j += kTileRows) {
       int64_t first = 0;  // first query that attends to key j
       if (s_.causal)
         first = std::clamp<int64_t>(key_ + j - (s_.key_length - s_.query_length) - query_, 0, queries_);
-      if (kPairs) first -= first % 2;
-      const S* left;
-      if constexpr (kPairs)
-        left = pairs + first * kScoreStride + 2 * j;
-      else
-        left = weights + first * kScoreStride + j;
+      first -= first % kStep;
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
-        tile_product<Left::columns, true>(
-            left, kScoreStride, columns + m * kQueries + first * kTileColumns<T>,
-            packed_depth<S>(queries_ - first), sums + (key_ + j) * columns_width + m, columns_width);
+        tile_product<Left::columns, true>(weights + first * kScoreStride + kStep * j, kScoreStride,
+                                          columns + m * kQueries + first * kTileColumns<T>,
+                                          packed_depth<S>(queries_ - first),
+                                          sums + (key_ + j) * columns_width + m, columns_width);
     }
   }
-  // Adds to sums[i] the sum over the keys j of the block of weights(i, j) times row j of the packed columns.
-  // With pairs, the weights are in operand_rows_.
-  void add_for_queries(const T* weights, const S* columns, int64_t columns_width, T* sums) {
-    const S* left;
-    if constexpr (kPairs)
-      left = operand_rows_;
-    else
-      left = weights;
+  // Adds to sums[i] the sum over the keys j of the block of weight_rows_(i, j) times row j of the packed
+  // columns.
+  void add_for_queries(const S* columns, int64_t columns_width, T* sums) {
     for_row_tiles([&](int64_t i, int64_t keys) {
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
-        tile_product<Left::rows, true>(left + i * kScoreStride, kScoreStride,
+        tile_product<Left::rows, true>(weight_rows_ + i * kScoreStride, kScoreStride,
                                        columns + m * key_capacity() + key_ * kTileColumns<T>,
                                        packed_depth<S>(keys), sums + i * columns_width + m, columns_width);
     });
@@ -356,8 +361,8 @@ class SoftmaxHead {
   S *key_panels_ = nullptr, *key_columns_ = nullptr;      // all keys; key_columns_ is scaled
   S *value_panels_ = nullptr, *value_columns_ = nullptr;  // all values
   S *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients g of the block
-  // Rounded scores or score gradients: in rows, and in pairs of rows (kQueries / 2, kScoreStride, 2).
-  S *operand_rows_ = nullptr, *score_pairs_ = nullptr, *gradient_pairs_ = nullptr;
+  // Probabilities in forward and gradients of scores in backward; and both in pairs of rows.
+  S *weight_rows_ = nullptr, *weight_pairs_ = nullptr, *gradient_pairs_ = nullptr;
   T *scores_ = nullptr, *score_gradients_ = nullptr;                     // (kQueries, kScoreStride)
   T *multipliers_ = nullptr, *maximum_ = nullptr, *sum_ = nullptr;       // per key, per query of the block
   T *result_ = nullptr, *gq_ = nullptr, *gk_ = nullptr, *gv_ = nullptr;  // rows of whole tiles

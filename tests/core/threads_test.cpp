@@ -132,12 +132,21 @@ TEST_CASE("loops of two callers at once and nested loops cover every index") {
   CHECK(other == 1000);
 }
 
-TEST_CASE("libraries run in the calling thread inside a loop") {
+TEST_CASE("regions of OpenMP have one thread inside a loop") {
   const TeamOf scope(2);
-  std::atomic<int> teams{0};
-  parallel_for(8, 1, [&](int64_t, int64_t) { teams += omp_get_max_threads() != 1; });
-  CHECK(teams == 0);
+  const auto team_of_region = [] {
+    std::atomic<int> count{0};
+#pragma omp parallel num_threads(2)
+    ++count;
+    return count.load();
+  };
+  std::atomic<int> larger{0};
+  parallel_for(8, 1, [&](int64_t, int64_t) {
+    if (team_of_region() > 1 || omp_get_max_threads() > 1) ++larger;
+  });
+  CHECK(larger == 0);
   CHECK(omp_get_max_threads() == 2);
+  CHECK(team_of_region() == 2);
 }
 
 TEST_CASE("a worker that is preempted often rests before its time slice ends") {

@@ -118,6 +118,12 @@ class PairTest(unittest.TestCase):
             run.run_program([sys.executable, "-c", "import sys; sys.exit('first\\nlast line')"])
         self.assertEqual(str(failure.exception), "last line")
 
+    def test_error_line(self):
+        self.assertEqual(run.error_line("Traceback\n  x\na.b.TypeError: no\nImportError: short\n\nSet X for more\n"), "ImportError: short")
+        self.assertEqual(run.error_line("info: a\nerror: b\n"), "error: b")
+        self.assertEqual(run.error_line("Killed"), "Killed")
+        self.assertEqual(run.error_line(""), "")
+
     def test_files(self):
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "program"

@@ -8,6 +8,7 @@ import argparse
 import datetime
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -26,7 +27,7 @@ MICRO = 1e-6
 
 
 class RunError(Exception):
-    """A program failed. The text is the last line of its error output."""
+    """A program failed. The text is the error line of its error output."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,12 @@ def commands(pair: Pair, program: str, threads: int) -> tuple[list, list]:
     return ours, theirs
 
 
+def error_line(text: str) -> str:
+    """Returns the last line that begins with the name of an error, or the last line. PyTorch prints advice after it."""
+    lines = text.strip().splitlines() or [""]
+    return next((line for line in reversed(lines) if re.match(r"(\S*Error|error)\b", line)), lines[-1])
+
+
 def run_program(command: list, limit: float = 1800) -> tuple[dict, int]:
     """Runs a command. Returns its JSON output and the peak resident bytes of the process."""
     environment = os.environ | {"OMP_PROC_BIND": "true"}
@@ -242,8 +249,7 @@ def run_program(command: list, limit: float = 1800) -> tuple[dict, int]:
         for file in (output, errors):
             file.seek(0)
         if process.returncode != 0:
-            lines = errors.read().strip().splitlines()
-            raise RunError(lines[-1] if lines else f"exit status {process.returncode}")
+            raise RunError(error_line(errors.read()) or f"exit status {process.returncode}")
         return json.loads(output.read()), usage.ru_maxrss * 1024
 
 
@@ -386,6 +392,9 @@ def main() -> None:
     machine = describe_machine(options.program, options.threads, options.rounds)
     options.out.mkdir(parents=True, exist_ok=True)
     rows = []
+    # An interrupted program may leave damaged files in the default cache of torch.compile.
+    cache = tempfile.TemporaryDirectory()
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache.name
     for pair in pairs:
         print(f"{pair.name} …", file=sys.stderr, flush=True)
         lines = commands(pair, options.program, options.threads)
