@@ -70,7 +70,7 @@ struct Layout {
   }
 };
 
-// The frames within the lengths of all sequences, one sequence after another.
+// The frames within the lengths of all sequences, one sequence after another. Each frame is a row.
 class ValidFrames {
  public:
   ValidFrames(const LstmShape& shape, const int64_t* lengths) : first_(static_cast<size_t>(shape.batch + 1)) {
@@ -78,11 +78,10 @@ class ValidFrames {
   }
 
   int64_t count() const { return first_.back(); }
-  // Returns the number of valid frames before the first frame of sequence b.
+  // Returns the row of the first frame of sequence b.
   int64_t first(int64_t b) const { return first_[static_cast<size_t>(b)]; }
 
-  // Calls f(b, t, count) for each sequence b with valid frames in [begin, end): the frames [t, t + count) of
-  // the sequence.
+  // Calls f(b, t, count) for each sequence b with rows in [begin, end), which are its frames [t, t + count).
   template <class F>
   void for_sequences(int64_t begin, int64_t end, F&& f) const {
     int64_t b = std::upper_bound(first_.begin(), first_.end(), begin) - first_.begin() - 1;
@@ -243,19 +242,13 @@ void backward_rows(const LstmBackward<O, T>& of, const Rows& rows, const T* pane
   });
 }
 
-// Returns rows [begin, end) of the input, in `buffer` if they are not contiguous operands.
+// Returns rows [begin, end) of the input as operands, in `buffer` if they must be converted or if padding
+// frames separate them.
 template <class O, class T>
 const O* input_rows(const LstmBackward<O, T>& of, int64_t begin, int64_t end, O* buffer) {
   const int64_t in = of.shape.in;
-  const T* first = nullptr;
-  bool contiguous = std::is_same_v<O, T>;
-  of.frames.for_sequences(begin, end, [&](int64_t b, int64_t t, int64_t) {
-    const T* const rows = of.x + (b * of.shape.frames + t) * in;
-    if (!first) first = rows - (of.frames.first(b) + t - begin) * in;
-    contiguous = contiguous && rows == first + (of.frames.first(b) + t - begin) * in;
-  });
   if constexpr (std::is_same_v<O, T>)
-    if (contiguous) return first;
+    if (of.frames.count() == of.shape.batch * of.shape.frames) return of.x + begin * in;
   of.frames.for_sequences(begin, end, [&](int64_t b, int64_t t, int64_t count) {
     convert_row(of.x + (b * of.shape.frames + t) * in, count * in,
                 buffer + (of.frames.first(b) + t - begin) * in);
@@ -331,13 +324,12 @@ void weight_gradients(const LstmBackward<O, T>& of, const LstmGradient<T>* gradi
                   partial(d, part, gradients[d].weight_hh, recurrent_sums, recurrent_size));
     }
   });
-  for (int64_t d = 0; d < shape.directions && parts > 1; ++d) {
-    if (gradients[d].weight_ih)
-      add_partial_sums(partial(d, 1, gradients[d].weight_ih, input_sums, input_size), parts - 1, input_size,
-                       gradients[d].weight_ih);
-    if (gradients[d].weight_hh)
-      add_partial_sums(partial(d, 1, gradients[d].weight_hh, recurrent_sums, recurrent_size), parts - 1,
-                       recurrent_size, gradients[d].weight_hh);
+  const auto add_parts = [&](int64_t d, T* sum, const Scratch<T>& others, int64_t size) {
+    if (sum) add_partial_sums(others.data() + d * (parts - 1) * size, parts - 1, size, sum);
+  };
+  for (int64_t d = 0; d < shape.directions; ++d) {
+    add_parts(d, gradients[d].weight_ih, input_sums, input_size);
+    add_parts(d, gradients[d].weight_hh, recurrent_sums, recurrent_size);
   }
 }
 
