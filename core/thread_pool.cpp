@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/threads.h"
 #include "core/worker_bursts.h"
 
 namespace tapeformer {
@@ -75,6 +76,10 @@ bool spin_until(int64_t spin_time, F&& done) {
 // Binds a worker to a place of OpenMP if OMP_PROC_BIND asks for bound threads. The main thread is bound in
 // this case, and a new thread inherits its place.
 void bind(int number) {
+  // libgomp binds a thread to the first place in its first region, which may be a region of a library. The
+  // statement keeps the compiler from removing the region.
+#pragma omp parallel num_threads(1)
+  asm volatile("");
   const int places = omp_get_num_places();
   if (omp_get_proc_bind() == omp_proc_bind_false || places == 0) return;
   const int place = number % places;
@@ -105,25 +110,16 @@ class Avoidance {
   int avoided_ = -1;
 };
 
-// Marks the calling thread as a thread of a loop, in which regions of OpenMP have one thread even if a
-// library asks for more.
+// Marks the calling thread as a thread of a loop.
 class LoopScope {
  public:
-  LoopScope() : threads_(omp_get_max_threads()), levels_(omp_get_max_active_levels()) {
-    omp_set_num_threads(1);
-    omp_set_max_active_levels(0);
-    loop_thread().inside = true;
-  }
-  ~LoopScope() {
-    loop_thread().inside = false;
-    omp_set_max_active_levels(levels_);
-    omp_set_num_threads(threads_);
-  }
+  LoopScope() { loop_thread().inside = true; }
+  ~LoopScope() { loop_thread().inside = false; }
   LoopScope(const LoopScope&) = delete;
   LoopScope& operator=(const LoopScope&) = delete;
 
  private:
-  int threads_, levels_;
+  SerialLibraries serial_;
 };
 
 }  // namespace

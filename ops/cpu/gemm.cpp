@@ -18,11 +18,13 @@ blasint size(int64_t value) {
   return static_cast<blasint>(value);
 }
 
-}  // namespace
+constexpr int64_t kGrainSize = 32;           // minimum number of rows or columns of a part
+constexpr int64_t kGrainProducts = 1 << 18;  // minimum number of multiplications of a part
 
+// Computes the product in the calling thread.
 template <class T>
-void gemm(Backend, const Gemm<T>& p) {
-  if (p.m == 0 || p.n == 0) return;
+void serial_gemm(const Gemm<T>& p) {
+  const SerialLibraries serial;
   // BLAS requires positive leading dimensions even if k is 0.
   const auto lda = size(std::max<int64_t>(p.lda, 1)), ldb = size(std::max<int64_t>(p.ldb, 1));
   if constexpr (sizeof(T) == 4)
@@ -31,6 +33,29 @@ void gemm(Backend, const Gemm<T>& p) {
   else
     cblas_dgemm(CblasRowMajor, flag(p.transpose_a), flag(p.transpose_b), size(p.m), size(p.n), size(p.k),
                 p.alpha, p.a, lda, p.b, ldb, p.beta, p.c, size(p.ldc));
+}
+
+}  // namespace
+
+// Divides the rows or columns of the result among the threads.
+template <class T>
+void gemm(Backend, const Gemm<T>& p) {
+  if (p.m == 0 || p.n == 0) return;
+  const bool by_rows = p.m >= p.n;
+  const int64_t count = by_rows ? p.m : p.n, products = (by_rows ? p.n : p.m) * std::max<int64_t>(p.k, 1);
+  parallel_for(count, std::max(kGrainProducts / products + 1, kGrainSize), [&](int64_t begin, int64_t end) {
+    Gemm<T> part = p;
+    if (by_rows) {
+      part.m = end - begin;
+      part.a += begin * (p.transpose_a ? 1 : p.lda);
+      part.c += begin * p.ldc;
+    } else {
+      part.n = end - begin;
+      part.b += begin * (p.transpose_b ? p.ldb : 1);
+      part.c += begin;
+    }
+    serial_gemm(part);
+  });
 }
 
 template <class T>
@@ -45,7 +70,7 @@ void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a
       gemm(Backend{}, product);
     }
   };
-  // BLAS parallelises few large products; many small products are divided among threads here.
+  // Few products are divided one by one.
   if (count < threads())
     run(0, count);
   else

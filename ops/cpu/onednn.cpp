@@ -6,6 +6,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
+
+#include "core/threads.h"
 
 namespace tapeformer::cpu::onednn {
 namespace {
@@ -74,6 +77,7 @@ class Kernel {
 
   void operator()(const void* a, const void* b, float* out) const {
     const memory::desc working_memory = description_.scratchpad_desc();
+    const SerialLibraries serial;
     char* const memory = kernel_memory.get(static_cast<int64_t>(working_memory.get_size()));
     matmul_.execute(stream(), {{DNNL_ARG_SRC, {description_.src_desc(), engine(), const_cast<void*>(a)}},
                                {DNNL_ARG_WEIGHTS, {right(), engine(), const_cast<void*>(b)}},
@@ -100,6 +104,23 @@ class Kernel {
 
   dnnl::matmul::primitive_desc description_;
   dnnl::matmul matmul_;
+};
+
+// A compiled copy of a matrix to another layout and type.
+class Reorder {
+ public:
+  Reorder(const memory::desc& from, const memory::desc& to)
+      : from_(from), to_(to), reorder_(dnnl::reorder::primitive_desc(engine(), from, engine(), to)) {}
+
+  void operator()(const float* from, void* to) const {
+    const SerialLibraries serial;
+    reorder_.execute(stream(), {{DNNL_ARG_FROM, {from_, engine(), const_cast<float*>(from)}},
+                                {DNNL_ARG_TO, {to_, engine(), to}}});
+  }
+
+ private:
+  memory::desc from_, to_;
+  dnnl::reorder reorder_;
 };
 
 // Returns cache[key], made by make() in the first call.
@@ -134,11 +155,18 @@ class Product {
                memory::desc({depth, columns}, type_of(operand), memory::format_tag::any),
                row_major(DType::float32, kBlock, columns, out_stride), false),
         last_block_(row_major(operand, kLastBlock, depth), block_.right(),
-                    row_major(DType::float32, kLastBlock, columns, out_stride), false) {}
+                    row_major(DType::float32, kLastBlock, columns, out_stride), false),
+        slices_(reorders(row_major(DType::float32, depth, columns))),
+        transposed_slices_(reorders(column_major(DType::float32, depth, columns))) {}
 
   memory::desc packed() const { return block_.right(); }
-  int64_t depth() const { return depth_; }
-  int64_t columns() const { return columns_; }
+
+  void pack(const float* b, bool transposed, void* packed) const {
+    const std::vector<Reorder>& slices = transposed ? transposed_slices_ : slices_;
+    parallel_for(static_cast<int64_t>(slices.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) slices[static_cast<size_t>(i)](b, packed);
+    });
+  }
 
   void multiply(int64_t rows, const char* a, const void* packed, float* out) const {
     int64_t row = 0;
@@ -156,8 +184,22 @@ class Product {
   }
 
  private:
+  // Returns compiled copies of slices of columns to the packed matrix, which together copy a matrix.
+  std::vector<Reorder> reorders(const memory::desc& from) const {
+    // The columns of a slice are whole blocks of the packed layouts, which have at most 64 columns.
+    constexpr int64_t kSlice = 128;
+    std::vector<Reorder> slices;
+    for (int64_t column = 0; column < columns_; column += kSlice) {
+      const int64_t count = std::min(kSlice, columns_ - column);
+      slices.emplace_back(from.submemory_desc({depth_, count}, {0, column}),
+                          packed().submemory_desc({depth_, count}, {0, column}));
+    }
+    return slices;
+  }
+
   int64_t row_bytes_, depth_, columns_, out_stride_;
   Kernel block_, last_block_;
+  std::vector<Reorder> slices_, transposed_slices_;
 };
 
 bool fast(DType operand) {
@@ -178,11 +220,7 @@ int64_t packed_bytes(const Product& product) {
 }
 
 void pack(const Product& product, const float* b, bool transposed, void* packed) {
-  const int64_t depth = product.depth(), columns = product.columns();
-  const memory::desc layout =
-      transposed ? column_major(DType::float32, depth, columns) : row_major(DType::float32, depth, columns);
-  memory from(layout, engine(), const_cast<float*>(b)), to(product.packed(), engine(), packed);
-  dnnl::reorder(from, to).execute(stream(), from, to);
+  product.pack(b, transposed, packed);
 }
 
 void multiply(const Product& product, int64_t rows, const void* a, const void* packed, float* out) {

@@ -45,11 +45,9 @@ Report run_attention(const BenchmarkArguments& arguments) {
                                  .dtype = chosen_dtype(arguments.options)};
   const auto& only = arguments.options.get<std::string>("kind");
   if (!only.empty()) attention_kind(only);
-  // The CPU has no general matrix products in bfloat16 to compare with.
-  const bool has_rates = !lengths.device.is_cpu() || lengths.dtype == DType::float32;
   RunConfig run;
   run.precision = name_of(lengths.dtype);
-  if (has_rates) use_precision(run, lengths.device);
+  use_precision(run, lengths.device);
   if (lengths.shortest > lengths.longest) throw ConfigError("--shortest is larger than --longest");
   Report report;
   report.add("device", lengths.device.to_string())
@@ -60,7 +58,7 @@ Report run_attention(const BenchmarkArguments& arguments) {
     if ((!only.empty() && kind.name != only) || !kind.capabilities.causal) continue;
     const auto samples = measure_attention(kind, OptionValues(kind.options), lengths);
     std::vector<Rates> rates;
-    if (has_rates && kind.multiply_adds)
+    if (kind.multiply_adds)
       rates.push_back(
           median_rates(RateProbe(square_product(lengths.longest), lengths.device), lengths.repeats));
     Spread spread;

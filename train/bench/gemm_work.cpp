@@ -6,6 +6,7 @@
 #include "core/device_control.h"
 #include "core/dispatch.h"
 #include "ops/kernels/gemm.h"
+#include "ops/kernels/linear.h"
 
 namespace tapeformer {
 
@@ -26,6 +27,24 @@ void multiply(Backend backend, const GemmShape& p, const Tensor& a, const Tensor
                         .c = c.data<T>(),
                         .ldc = p.n};
   for (int64_t i = 0; i < p.count; ++i) gemm(backend, product);
+}
+
+// Multiplies bfloat16 matrices of the CPU `p.count` times with the kernels of linear layers, which round
+// float32 weights and results. The three cases are y = x weightᵀ, dx = dy weight and dweight = dyᵀ x.
+void multiply_as_linear(const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& weight,
+                        const Tensor& c) {
+  using T = BFloat16;
+  const cpu::Backend backend;
+  for (int64_t i = 0; i < p.count; ++i)
+    if (p.transpose_b)
+      linear_forward<T, T>(backend, {p.m, p.k, p.n}, a.data<T>(), weight.data<float>(), nullptr,
+                           Activation::none, {}, nullptr, c.data<T>());
+    else if (p.transpose_a)
+      linear_backward<T, T>(backend, {p.k, p.n, p.m}, a.data<T>(), b.data<T>(), nullptr, Activation::none, {},
+                            nullptr, nullptr, nullptr, weight.data<float>(), nullptr);
+    else
+      linear_backward<T, T>(backend, {p.m, p.n, p.k}, a.data<T>(), nullptr, weight.data<float>(),
+                            Activation::none, {}, nullptr, nullptr, c.data<T>(), nullptr, nullptr);
 }
 
 }  // namespace
@@ -87,11 +106,14 @@ GemmWork::GemmWork(std::vector<GemmShape> products, Device device) : products_(s
   a_ = Tensor::full({a}, 0.5, dtype, device);
   b_ = Tensor::full({b}, 0.25, dtype, device);
   c_ = Tensor::zeros({c}, dtype, device);
+  if (device.is_cpu() && dtype == DType::bfloat16) weight_ = Tensor::full({std::max(b, c)}, 0.25);
 }
 
 void GemmWork::run(const GemmShape& p) const {
   dispatch_stored("GemmWork", a_, [&]<class T>(auto backend) {
-    if constexpr (!std::is_same_v<T, BFloat16> || std::is_same_v<decltype(backend), cuda::Backend>)
+    if constexpr (std::is_same_v<T, BFloat16> && std::is_same_v<decltype(backend), cpu::Backend>)
+      multiply_as_linear(p, a_, b_, weight_, c_);
+    else
       multiply<T>(backend, p, a_, b_, c_);
   });
 }

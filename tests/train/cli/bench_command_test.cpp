@@ -90,6 +90,15 @@ TEST_CASE("bench train-step") {
   CHECK(figures["peak_bytes"] > figures["parameters"]);
   CHECK(figures["peak_resident_bytes"] > figures["peak_bytes"]);
 
+  const auto halves = json_of(run_program({"bench", "train-step", "--layers", "1", "--heads", "2", "--length",
+                                           "32", "--batch", "2", "--repeats", "2", "--json", "--threads", "1",
+                                           "--device", "cpu", "--precision", "bfloat16"}));
+  CHECK(halves["precision"] == "bfloat16");
+  check_roofline(halves, halves["seconds_per_step"]);
+  CHECK(halves["gigabytes"] < 0.8 * figures["gigabytes"].get<double>());
+  // Products that are not computed would have an absurd rate.
+  CHECK(halves["matrix_gflops"] < 1e5);
+
   // LSH attention is linear in the length. With the cost of softmax attention, twice the length would be four
   // times the work.
   const auto lsh_work = [](const char* length) {
