@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/threads.h"
+#include "core/serial_libraries.h"
 #include "core/worker_bursts.h"
 
 namespace tapeformer {

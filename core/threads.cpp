@@ -36,16 +36,6 @@ int thread_number() {
   return loop_thread().number;
 }
 
-SerialLibraries::SerialLibraries()
-    : openmp_threads_(omp_get_max_threads()), openmp_levels_(omp_get_max_active_levels()) {
-  omp_set_num_threads(1);
-  omp_set_max_active_levels(0);
-}
-SerialLibraries::~SerialLibraries() {
-  omp_set_max_active_levels(openmp_levels_);
-  omp_set_num_threads(openmp_threads_);
-}
-
 namespace detail {
 
 bool in_parallel() {

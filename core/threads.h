@@ -26,19 +26,6 @@ int thread_number();
 // Number of ranges per thread in parallel_for.
 inline constexpr int64_t kRangesOfThread = 4;
 
-// While an object lives, OpenMP and libraries that use it run in the calling thread. Threads of their own
-// would compete with the pool for processors.
-class SerialLibraries {
- public:
-  SerialLibraries();
-  ~SerialLibraries();
-  SerialLibraries(const SerialLibraries&) = delete;
-  SerialLibraries& operator=(const SerialLibraries&) = delete;
-
- private:
-  int openmp_threads_, openmp_levels_;
-};
-
 namespace detail {
 
 // Returns whether the calling thread is inside a loop of parallel_for or a parallel region of OpenMP.

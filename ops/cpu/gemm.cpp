@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/instances.h"
+#include "core/serial_libraries.h"
 #include "core/threads.h"
 
 namespace tapeformer::cpu {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/serial_libraries.h"
 #include "core/threads.h"
 
 namespace tapeformer::cpu::onednn {
