@@ -5,7 +5,6 @@
 
 #include "core/cpu/dropout_bits.h"
 #include "core/cpu/vector_math.h"
-#include "core/device_control.h"
 #include "core/instances.h"
 #include "core/threads.h"
 #include "ops/cpu/arena.h"
@@ -21,25 +20,6 @@ constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
 constexpr int64_t kBlockRows = 256;  // maximum number of rows of a block that stays in the cache
 constexpr int64_t kMinBlockRows = 64;
 constexpr int64_t kBlockElements = 1 << 16;  // sums of a block that is not the result
-
-// Calls f.operator()<O>() with the type of the operands of products for inputs of type X.
-template <class X, class F>
-void with_operand_type(F&& f) {
-  if constexpr (std::is_same_v<X, float>)
-    if (precision(kCpu) == Precision::bfloat16) return f.template operator()<BFloat16>();
-  f.template operator()<X>();
-}
-
-// Returns the elements as type To: the elements themselves, or a converted copy in `buffer`.
-template <class To, class From>
-const To* as_type(const From* from, int64_t count, To* buffer) {
-  if constexpr (std::is_same_v<From, To>) {
-    return from;
-  } else {
-    convert(from, count, buffer);
-    return buffer;
-  }
-}
 
 // Calls f(first, count) for blocks of rows [begin, end) of at most `max_rows` rows.
 template <class F>
@@ -75,18 +55,6 @@ template <class T>
 void add_row(const T* row, int64_t width, T* sums) {
 #pragma omp simd
   for (int64_t i = 0; i < width; ++i) sums[i] += row[i];
-}
-
-// Computes gw += the sum of `count` arrays.
-template <class T>
-void add_partial_weights(const T* partial, int64_t count, int64_t size, T* gw) {
-  parallel_for(size, 1 << 15, [&](int64_t begin, int64_t end) {
-    for (int64_t part = 0; part < count; ++part) {
-      const T* const from = partial + part * size;
-#pragma omp simd
-      for (int64_t i = begin; i < end; ++i) gw[i] += from[i];
-    }
-  });
 }
 
 // Numbers of elements of the buffers of a thread.
@@ -253,8 +221,8 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
                       target(part, gbias, partial_gbias.data(), out));
     });
   });
-  if (gw) add_partial_weights(partial_gw.data(), parts - 1, out * in, gw);
-  if (gbias) add_partial_weights(partial_gbias.data(), parts - 1, out, gbias);
+  if (gw) add_partial_sums(partial_gw.data(), parts - 1, out * in, gw);
+  if (gbias) add_partial_sums(partial_gbias.data(), parts - 1, out, gbias);
 }
 
 template <class X, class Y>

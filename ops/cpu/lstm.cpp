@@ -1,6 +1,13 @@
+// A step of the recurrence multiplies few rows, by panel_product.h. With 320 cells, a product of a Zen 5 core
+// takes 13 us for 1 row, 25 us for 8 rows and 49 us for 16 rows. oneDNN, whose blocks have 16 rows, takes 51
+// us. The other products have many rows and run in oneDNN where it is faster (packed_operand.h).
+//
+// Types: T of weights, states, recurrent products and all arithmetic, O of the operands of products over many
+// frames. In bfloat16 precision, O is BFloat16, and recurrent products are float32, as on a CUDA device.
 #include "ops/kernels/lstm.h"
 
 #include <algorithm>
+#include <deque>
 #include <numeric>
 #include <vector>
 
@@ -8,15 +15,17 @@
 #include "core/instances.h"
 #include "core/scratch.h"
 #include "core/threads.h"
-#include "ops/cpu/packed_product.h"
+#include "ops/cpu/arena.h"
+#include "ops/cpu/packed_operand.h"
 #include "ops/cpu/panel_product.h"
-#include "ops/kernels/gemm.h"
 
 namespace tapeformer::cpu {
 namespace {
 
-// Frames per block of input products: whole tiles that fit into the last-level cache.
+// Frames per block of products with the input weights. The results of all sequences fit into the last-level
+// cache.
 constexpr int64_t kFramesAhead = 8 * kTileRows;
+constexpr int64_t kGradientFrames = 256;  // frames per block of products for gradients of weights
 
 // The sequences of one direction that a thread processes, longest first, so that the sequences with a given
 // frame are the first ones.
@@ -59,6 +68,32 @@ struct Layout {
   T* out(T* all, int64_t b, int64_t t) const {
     return all + (b * shape.frames + t) * width() + direction * shape.hidden;
   }
+};
+
+// The frames within the lengths of all sequences, one sequence after another. Each frame is a row.
+class ValidFrames {
+ public:
+  ValidFrames(const LstmShape& shape, const int64_t* lengths) : first_(static_cast<size_t>(shape.batch + 1)) {
+    std::inclusive_scan(lengths, lengths + shape.batch, first_.begin() + 1);
+  }
+
+  int64_t count() const { return first_.back(); }
+  // Returns the row of the first frame of sequence b.
+  int64_t first(int64_t b) const { return first_[static_cast<size_t>(b)]; }
+
+  // Calls f(b, t, count) for each sequence b with rows in [begin, end), which are its frames [t, t + count).
+  template <class F>
+  void for_sequences(int64_t begin, int64_t end, F&& f) const {
+    int64_t b = std::upper_bound(first_.begin(), first_.end(), begin) - first_.begin() - 1;
+    for (; begin < end; ++b) {
+      const int64_t last = std::min(end, first(b + 1));
+      if (last > begin) f(b, begin - first(b), last - begin);
+      begin = last;
+    }
+  }
+
+ private:
+  std::vector<int64_t> first_;
 };
 
 // Computes h and c of one frame. `gates` holds W x and receives i, f, g, o. `recurrent` is U h'.
@@ -116,27 +151,32 @@ void for_frames(const Rows& rows, const int64_t* lengths, bool ascending, F&& st
   }
 }
 
-// The weights of a direction, packed by rows.
-template <class T>
-struct ForwardPanels {
-  T *input, *recurrent;
+// The right operands of the products of a direction in forward.
+template <class O, class T>
+struct ForwardWeights {
+  const PackedOperand<O>& input;
+  const T* recurrent;  // panels
+  const LstmDirection<T>& plain;
 };
 
-template <class T>
+template <class O, class T>
 void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const int64_t* lengths,
-                  const LstmDirection<T>& weights, ForwardPanels<T> panels, T* out, T* gates, T* cells) {
+                  const ForwardWeights<O, T>& weights, T* out, T* gates, T* cells) {
   const Layout<T> at{shape, rows.direction};
   const int64_t hidden = shape.hidden, all = 4 * hidden, stride = tile_columns<T>(all);
+  const Scratch<O> rounded(std::is_same_v<O, T> ? 0 : kFramesAhead * shape.in);
   // Computes W x for a block of frames of all sequences, which are used while they are in the cache.
   const auto input_products = [&](int64_t first) {
     for (const int64_t b : rows.sequences)
-      if (const int64_t count = std::min(kFramesAhead, lengths[b] - first); count > 0)
-        packed_product(count, all, shape.in, x + (b * shape.frames + first) * shape.in, shape.in,
-                       panels.input, at.gates(gates, b, first), all);
+      if (const int64_t count = std::min(kFramesAhead, lengths[b] - first); count > 0) {
+        const T* const block = x + (b * shape.frames + first) * shape.in;
+        weights.input.multiply(count, as_type(block, count * shape.in, rounded.data()),
+                               at.gates(gates, b, first));
+      }
   };
   int64_t block = -1;  // the last block with products
   Scratch<T> bias(all), h(rows.count() * hidden), c(rows.count() * hidden), recurrent(rows.count() * stride);
-  for (int64_t i = 0; i < all; ++i) bias.data()[i] = weights.bias_ih[i] + weights.bias_hh[i];
+  for (int64_t i = 0; i < all; ++i) bias.data()[i] = weights.plain.bias_ih[i] + weights.plain.bias_hh[i];
   std::fill_n(h.data(), rows.count() * hidden, T{0});
   std::fill_n(c.data(), rows.count() * hidden, T{0});
   for_frames(rows, lengths, rows.direction == 0, [&](int64_t t, int64_t active) {
@@ -144,7 +184,7 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
       block = t / kFramesAhead;
       input_products(kFramesAhead * block);
     }
-    panel_product(active, all, hidden, h.data(), hidden, panels.recurrent, recurrent.data(), stride);
+    panel_product(active, all, hidden, h.data(), hidden, weights.recurrent, recurrent.data(), stride);
     for (int64_t row = 0; row < active; ++row) {
       const int64_t b = rows.at(row);
       T* const own_h = h.data() + row * hidden;
@@ -158,85 +198,192 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
     for (int64_t t = lengths[b]; t < shape.frames; ++t) std::fill_n(at.out(out, b, t), hidden, T{0});
 }
 
-// Computes gz (directions, batch, frames, 4 hidden) for the frames of the sequences.
-template <class T>
-void backward_rows(const LstmShape& shape, const Rows& rows, const T* g, const int64_t* lengths,
-                   const T* panels, const T* gates, const T* cells, T* gz) {
-  const Layout<const T> at{shape, rows.direction};
-  const Layout<T> to{shape, rows.direction};
+// The arguments of a gradient. gz (directions, valid frames, 4 hidden) is the gradient with respect to the
+// pre-activations of the gates.
+template <class O, class T>
+struct LstmBackward {
+  const LstmShape& shape;
+  const T *g, *x;
+  const int64_t* lengths;
+  const T *out, *gates, *cells;
+  ValidFrames frames;
+  O* gz;
+
+  O* gz_row(int64_t direction, int64_t row) const {
+    return gz + (direction * frames.count() + row) * 4 * shape.hidden;
+  }
+};
+
+// Computes gz for the frames of the sequences, and its sum `gbias` over the frames. `panels` contains
+// weight_hh, packed by columns.
+template <class O, class T>
+void backward_rows(const LstmBackward<O, T>& of, const Rows& rows, const T* panels, T* gbias) {
+  const Layout<const T> at{of.shape, rows.direction};
   const bool reverse = rows.direction == 1;
-  const int64_t hidden = shape.hidden, all = 4 * hidden, stride = tile_columns<T>(hidden);
+  const int64_t hidden = of.shape.hidden, all = 4 * hidden, stride = tile_columns<T>(hidden);
   Scratch<T> gh(rows.count() * stride), gc(rows.count() * hidden), now(rows.count() * all), zeros(hidden);
   std::fill_n(gh.data(), rows.count() * stride, T{0});
   std::fill_n(gc.data(), rows.count() * hidden, T{0});
   std::fill_n(zeros.data(), hidden, T{0});
-  for_frames(rows, lengths, reverse, [&](int64_t t, int64_t active) {
+  std::fill_n(gbias, all, T{0});
+  for_frames(rows, of.lengths, reverse, [&](int64_t t, int64_t active) {
     for (int64_t row = 0; row < active; ++row) {
       const int64_t b = rows.at(row), before = reverse ? t + 1 : t - 1;
-      const bool first = reverse ? before == lengths[b] : before < 0;
+      const bool first = reverse ? before == of.lengths[b] : before < 0;
       T* const own = now.data() + row * all;
-      backward_cell(hidden, at.out(g, b, t), gh.data() + row * stride, at.gates(gates, b, t),
-                    at.cells(cells, b, t), first ? zeros.data() : at.cells(cells, b, before),
+      backward_cell(hidden, at.out(of.g, b, t), gh.data() + row * stride, at.gates(of.gates, b, t),
+                    at.cells(of.cells, b, t), first ? zeros.data() : at.cells(of.cells, b, before),
                     gc.data() + row * hidden, own);
-      std::copy_n(own, all, to.gates(gz, b, t));
+      convert_row(own, all, of.gz_row(rows.direction, of.frames.first(b) + t));
+#pragma omp simd
+      for (int64_t i = 0; i < all; ++i) gbias[i] += own[i];
     }
     panel_product(active, hidden, all, now.data(), all, panels, gh.data(), stride);
   });
 }
 
-// Computes rows [begin, end) of the weight gradients of a direction, sequence by sequence, without padding
-// frames.
-template <class T>
-void weight_rows(const LstmShape& shape, int64_t direction, int64_t begin, int64_t end, const T* x,
-                 const int64_t* lengths, const T* out, const T* gz, const LstmGradient<T>& gradient) {
-  const Layout<const T> at{shape, direction};
-  const int64_t hidden = shape.hidden, rows = end - begin;
-  if (gradient.weight_ih) std::fill_n(gradient.weight_ih + begin * shape.in, rows * shape.in, T{0});
-  if (gradient.weight_hh) std::fill_n(gradient.weight_hh + begin * hidden, rows * hidden, T{0});
-  if (gradient.bias) std::fill_n(gradient.bias + begin, rows, T{0});
-  for (int64_t b = 0; b < shape.batch; ++b) {
-    const int64_t frames = lengths[b];
-    if (frames == 0) continue;
-    const auto add = [&](int64_t first, int64_t count, const T* with, int64_t width, int64_t stride, T* to) {
-      gemm(Backend{}, Gemm<T>{.transpose_a = true,
-                              .m = rows,
-                              .n = width,
-                              .k = count,
-                              .a = at.gates(gz, b, first) + begin,
-                              .lda = 4 * hidden,
-                              .b = with,
-                              .ldb = stride,
-                              .beta = 1,
-                              .c = to + begin * width,
-                              .ldc = width});
-    };
-    if (gradient.weight_ih)
-      add(0, frames, x + b * shape.frames * shape.in, shape.in, shape.in, gradient.weight_ih);
-    // Each frame is paired with the previous h; the first frame has none.
-    if (gradient.weight_hh && direction == 0)
-      add(1, frames - 1, at.out(out, b, 0), hidden, at.width(), gradient.weight_hh);
-    if (gradient.weight_hh && direction == 1)
-      add(0, frames - 1, at.out(out, b, frames > 1 ? 1 : 0), hidden, at.width(), gradient.weight_hh);
-    if (gradient.bias)
-      for (int64_t t = 0; t < frames; ++t) {
-        const T* const row = at.gates(gz, b, t);
-#pragma omp simd
-        for (int64_t i = begin; i < end; ++i) gradient.bias[i] += row[i];
-      }
+// Returns rows [begin, end) of the input as operands, in `buffer` if they must be converted or if padding
+// frames separate them.
+template <class O, class T>
+const O* input_rows(const LstmBackward<O, T>& of, int64_t begin, int64_t end, O* buffer) {
+  const int64_t in = of.shape.in;
+  if constexpr (std::is_same_v<O, T>)
+    if (of.frames.count() == of.shape.batch * of.shape.frames) return of.x + begin * in;
+  of.frames.for_sequences(begin, end, [&](int64_t b, int64_t t, int64_t count) {
+    convert_row(of.x + (b * of.shape.frames + t) * in, count * in,
+                buffer + (of.frames.first(b) + t - begin) * in);
+  });
+  return buffer;
+}
+
+// Writes h of the previous frame for rows [begin, end), or zeros for the first frame of a sequence.
+template <class O, class T>
+void previous_states(const LstmBackward<O, T>& of, int64_t direction, int64_t begin, int64_t end, O* h) {
+  const Layout<const T> at{of.shape, direction};
+  const int64_t hidden = of.shape.hidden;
+  of.frames.for_sequences(begin, end, [&](int64_t b, int64_t t, int64_t count) {
+    for (int64_t i = t; i < t + count; ++i, h += hidden) {
+      const int64_t before = direction == 0 ? i - 1 : i + 1;
+      if (before < 0 || before == of.lengths[b])
+        std::fill_n(h, hidden, O{});
+      else
+        convert_row(at.out(of.out, b, before), hidden, h);
+    }
+  });
+}
+
+// Operands of a block of frames.
+template <class O>
+struct WeightBuffers {
+  WeightBuffers(Arena arena, const LstmShape& shape, int64_t rows)
+      : x(arena.take<O>(rows * shape.in)), h(arena.take<O>(rows * shape.hidden)), bytes(arena.used()) {}
+
+  O *x, *h;
+  int64_t bytes;
+};
+
+// Computes the sums over rows [begin, end) for the weight gradients of a direction, without padding frames.
+template <class O, class T>
+void weight_sums(const LstmBackward<O, T>& of, int64_t direction, int64_t begin, int64_t end,
+                 const WeightBuffers<O>& buffers, T* weight_ih, T* weight_hh) {
+  const int64_t hidden = of.shape.hidden, all = 4 * hidden, in = of.shape.in;
+  if (weight_ih) std::fill_n(weight_ih, all * in, T{0});
+  if (weight_hh) std::fill_n(weight_hh, all * hidden, T{0});
+  for (int64_t row = begin; row < end; row += kGradientFrames) {
+    const int64_t last = std::min(row + kGradientFrames, end);
+    const O* const gz = of.gz_row(direction, row);
+    if (weight_ih)
+      add_transposed_product(last - row, all, in, gz, input_rows(of, row, last, buffers.x), weight_ih);
+    if (!weight_hh) continue;
+    previous_states(of, direction, row, last, buffers.h);
+    add_transposed_product(last - row, all, hidden, gz, buffers.h, weight_hh);
   }
 }
 
-// panels: weight_ih of each direction, packed by columns.
-template <class T>
-void input_gradient(const LstmShape& shape, int64_t b, const int64_t* lengths, const T* panels, const T* gz,
-                    T* gx) {
-  const int64_t all = 4 * shape.hidden, in = shape.in;
-  T* const own = gx + b * shape.frames * in;
-  packed_product(lengths[b], in, all, Layout<const T>{shape, 0}.gates(gz, b, 0), all, panels, own, in);
-  if (shape.directions == 2)
-    packed_product<true>(lengths[b], in, all, Layout<const T>{shape, 1}.gates(gz, b, 0), all,
-                         panels + tile_columns<T>(in) * all, own, in);
-  std::fill(own + lengths[b] * in, own + shape.frames * in, T{0});
+// Computes weight gradients. Each part sums the gradients of its frames; the sums are added in the order of
+// the parts.
+template <class O, class T>
+void weight_gradients(const LstmBackward<O, T>& of, const LstmGradient<T>* gradients) {
+  const LstmShape& shape = of.shape;
+  const int64_t all = 4 * shape.hidden, rows = of.frames.count();
+  const int64_t parts = std::max<int64_t>(std::min(threads() / shape.directions, rows / kGradientFrames), 1);
+  const int64_t input_size = all * shape.in, recurrent_size = all * shape.hidden;
+  const Scratch<T> input_sums(shape.directions * (parts - 1) * input_size),
+      recurrent_sums(shape.directions * (parts - 1) * recurrent_size);
+  const auto partial = [&](int64_t d, int64_t part, T* first, const Scratch<T>& others, int64_t size) {
+    return !first || part == 0 ? first : others.data() + (d * (parts - 1) + part - 1) * size;
+  };
+  const int64_t block = std::min(kGradientFrames, rows);
+  const ThreadMemory memory(WeightBuffers<O>(Arena(nullptr), shape, block).bytes);
+  parallel_for(shape.directions * parts, 1, [&](int64_t begin, int64_t end) {
+    const WeightBuffers<O> buffers(memory.arena(), shape, block);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t d = i / parts, part = i % parts;
+      weight_sums(of, d, rows * part / parts, rows * (part + 1) / parts, buffers,
+                  partial(d, part, gradients[d].weight_ih, input_sums, input_size),
+                  partial(d, part, gradients[d].weight_hh, recurrent_sums, recurrent_size));
+    }
+  });
+  const auto add_parts = [&](int64_t d, T* sum, const Scratch<T>& others, int64_t size) {
+    if (sum) add_partial_sums(others.data() + d * (parts - 1) * size, parts - 1, size, sum);
+  };
+  for (int64_t d = 0; d < shape.directions; ++d) {
+    add_parts(d, gradients[d].weight_ih, input_sums, input_size);
+    add_parts(d, gradients[d].weight_hh, recurrent_sums, recurrent_size);
+  }
+}
+
+// Computes gx, the sum of gz weight_ih over the directions, with zeros for padding frames.
+template <class O, class T>
+void input_gradient(const LstmBackward<O, T>& of, const LstmDirection<T>* directions, T* gx) {
+  const LstmShape& shape = of.shape;
+  const int64_t in = shape.in, blocks = (shape.frames + kFramesAhead - 1) / kFramesAhead;
+  std::deque<PackedOperand<O>> weights;
+  for (int64_t d = 0; d < shape.directions; ++d)
+    weights.emplace_back(4 * shape.hidden, in, directions[d].weight_ih, false);
+  const int64_t size = shape.directions == 1 ? 0 : kFramesAhead * in;
+  const ThreadMemory memory(size * static_cast<int64_t>(sizeof(T)));
+  parallel_for(shape.batch * blocks, 1, [&](int64_t begin, int64_t end) {
+    T* const reverse = memory.arena().template take<T>(size);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t b = i / blocks, first = i % blocks * kFramesAhead;
+      const int64_t last = std::min(first + kFramesAhead, shape.frames);
+      const int64_t count = std::max<int64_t>(std::min(last, of.lengths[b]) - first, 0);
+      const int64_t row = of.frames.first(b) + first;
+      T* const target = gx + (b * shape.frames + first) * in;
+      std::fill(target + count * in, target + (last - first) * in, T{0});
+      if (count == 0) continue;
+      weights[0].multiply(count, of.gz_row(0, row), target);
+      if (shape.directions == 1) continue;
+      weights[1].multiply(count, of.gz_row(1, row), reverse);
+#pragma omp simd
+      for (int64_t n = 0; n < count * in; ++n) target[n] += reverse[n];
+    }
+  });
+}
+
+// Computes gz, and the gradients of the biases.
+template <class O, class T>
+void gate_gradients(const LstmBackward<O, T>& of, const LstmDirection<T>* directions,
+                    const LstmGradient<T>* gradients) {
+  const LstmShape& shape = of.shape;
+  const int64_t hidden = shape.hidden, all = 4 * hidden, panel_size = tile_columns<T>(hidden) * all;
+  const std::vector<Rows> shares = divide_sequences(shape, of.lengths);
+  const Scratch<T> panels(shape.directions * panel_size), sums(static_cast<int64_t>(shares.size()) * all);
+  for (int64_t d = 0; d < shape.directions; ++d)
+    pack_columns(directions[d].weight_hh, hidden, all, hidden, T{1}, all, panels.data() + d * panel_size);
+  parallel_for(static_cast<int64_t>(shares.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Rows& rows = shares[static_cast<size_t>(i)];
+      backward_rows(of, rows, panels.data() + rows.direction * panel_size, sums.data() + i * all);
+    }
+  });
+  const int64_t parts = static_cast<int64_t>(shares.size()) / shape.directions;
+  for (int64_t d = 0; d < shape.directions; ++d) {
+    if (!gradients[d].bias) continue;
+    std::fill_n(gradients[d].bias, all, T{0});
+    add_partial_sums(sums.data() + d * parts * all, parts, all, gradients[d].bias);
+  }
 }
 
 }  // namespace
@@ -244,26 +391,26 @@ void input_gradient(const LstmShape& shape, int64_t b, const int64_t* lengths, c
 template <class T>
 void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
                   const LstmDirection<T>* directions, T* out, T* gates, T* cells) {
-  const int64_t all = 4 * shape.hidden, columns = tile_columns<T>(all);
-  Scratch<T> input(shape.directions * columns * shape.in),
-      recurrent(shape.directions * columns * shape.hidden);
-  const auto panels = [&](int64_t d) {
-    return ForwardPanels<T>{input.data() + d * columns * shape.in,
-                            recurrent.data() + d * columns * shape.hidden};
-  };
-  const std::vector<Rows> shares = divide_sequences(shape, lengths);
+  const int64_t all = 4 * shape.hidden, panel_size = tile_columns<T>(all) * shape.hidden;
+  const Scratch<T> panels(shape.directions * panel_size);
   parallel_for(shape.directions, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t d = begin; d < end; ++d) {
-      pack_rows(directions[d].weight_ih, shape.in, all, shape.in, panels(d).input);
-      pack_rows(directions[d].weight_hh, shape.hidden, all, shape.hidden, panels(d).recurrent);
-    }
+    for (int64_t d = begin; d < end; ++d)
+      pack_rows(directions[d].weight_hh, shape.hidden, all, shape.hidden, panels.data() + d * panel_size);
   });
-  parallel_for(static_cast<int64_t>(shares.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Rows& rows = shares[static_cast<size_t>(i)];
-      forward_rows(shape, rows, x, lengths, directions[rows.direction], panels(rows.direction), out, gates,
-                   cells);
-    }
+  const std::vector<Rows> shares = divide_sequences(shape, lengths);
+  with_operand_type<T>([&]<class O>() {
+    std::deque<PackedOperand<O>> input;
+    for (int64_t d = 0; d < shape.directions; ++d)
+      input.emplace_back(shape.in, all, directions[d].weight_ih, true);
+    parallel_for(static_cast<int64_t>(shares.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Rows& rows = shares[static_cast<size_t>(i)];
+        const int64_t d = rows.direction;
+        const ForwardWeights<O, T> weights{input[static_cast<size_t>(d)], panels.data() + d * panel_size,
+                                           directions[d]};
+        forward_rows(shape, rows, x, lengths, weights, out, gates, cells);
+      }
+    });
   });
 }
 
@@ -271,36 +418,13 @@ template <class T>
 void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
                    const LstmDirection<T>* directions, const T* out, const T* gates, const T* cells, T* gx,
                    const LstmGradient<T>* gradients) {
-  const int64_t all = 4 * shape.hidden, panel_size = tile_columns<T>(shape.hidden) * all;
-  Scratch<T> panels(shape.directions * panel_size);
-  Scratch<T> gz(shape.directions * shape.batch * shape.frames * all);
-  const std::vector<Rows> shares = divide_sequences(shape, lengths);
-  for (int64_t d = 0; d < shape.directions; ++d)
-    pack_columns(directions[d].weight_hh, shape.hidden, all, shape.hidden, T{1}, all,
-                 panels.data() + d * panel_size);
-  parallel_for(static_cast<int64_t>(shares.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Rows& rows = shares[static_cast<size_t>(i)];
-      backward_rows(shape, rows, g, lengths, panels.data() + rows.direction * panel_size, gates, cells,
-                    gz.data());
-    }
-  });
-  // Each thread computes rows of the weight gradients over all frames.
-  const int64_t parts = std::max<int64_t>(threads() / shape.directions, 1);
-  parallel_for(shape.directions * parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t d = i / parts, part = i % parts;
-      weight_rows(shape, d, all * part / parts, all * (part + 1) / parts, x, lengths, out, gz.data(),
-                  gradients[d]);
-    }
-  });
-  if (!gx) return;
-  const int64_t input_size = tile_columns<T>(shape.in) * all;
-  Scratch<T> input(shape.directions * input_size);
-  for (int64_t d = 0; d < shape.directions; ++d)
-    pack_columns(directions[d].weight_ih, shape.in, all, shape.in, T{1}, all, input.data() + d * input_size);
-  parallel_for(shape.batch, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) input_gradient(shape, b, lengths, input.data(), gz.data(), gx);
+  with_operand_type<T>([&]<class O>() {
+    ValidFrames frames(shape, lengths);
+    const Scratch<O> gz(shape.directions * frames.count() * 4 * shape.hidden);
+    const LstmBackward<O, T> of{shape, g, x, lengths, out, gates, cells, std::move(frames), gz.data()};
+    gate_gradients(of, directions, gradients);
+    weight_gradients(of, gradients);
+    if (gx) input_gradient(of, directions, gx);
   });
 }
 

@@ -5,14 +5,37 @@
 
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 
+#include "core/cpu/bfloat16.h"
+#include "core/device_control.h"
 #include "core/dtype.h"
 #include "core/scratch.h"
+#include "core/threads.h"
 
 namespace tapeformer::cpu {
 
 namespace onednn {
 class Product;
+}
+
+// Calls f.operator()<O>() with the type of the operands of products for inputs of type X.
+template <class X, class F>
+void with_operand_type(F&& f) {
+  if constexpr (std::is_same_v<X, float>)
+    if (precision(kCpu) == Precision::bfloat16) return f.template operator()<BFloat16>();
+  f.template operator()<X>();
+}
+
+// Returns the elements as type To: the elements themselves, or a converted copy in `buffer`.
+template <class To, class From>
+const To* as_type(const From* from, int64_t count, To* buffer) {
+  if constexpr (std::is_same_v<From, To>) {
+    return from;
+  } else {
+    convert_row(from, count, buffer);
+    return buffer;
+  }
 }
 
 // The right operand of products with operands of type O (float, double or BFloat16) and sums of type
@@ -45,5 +68,17 @@ class PackedOperand {
 // Computes out (m, n) += aᵀ b for contiguous a (rows, m) and b (rows, n).
 template <class O>
 void add_transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, Compute<O>* out);
+
+// Computes sums += the sum of `count` arrays of `size` elements.
+template <class T>
+void add_partial_sums(const T* partial, int64_t count, int64_t size, T* sums) {
+  parallel_for(size, 1 << 15, [&](int64_t begin, int64_t end) {
+    for (int64_t part = 0; part < count; ++part) {
+      const T* const from = partial + part * size;
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) sums[i] += from[i];
+    }
+  });
+}
 
 }  // namespace tapeformer::cpu

@@ -5,8 +5,10 @@
 #include <cmath>
 
 #include "core/device_control.h"
+#include "ops/conv1d.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
+#include "ops/lstm.h"
 #include "ops/view.h"
 #include "tests/support/devices.h"
 #include "tests/support/op_table.h"
@@ -165,6 +167,82 @@ void check_bfloat16_inputs(Device device) {
         }
 }
 
+// Returns inputs of an LSTM in float64 with float32 values: x, then the weights of the directions.
+std::vector<Tensor> lstm_inputs(int64_t directions, DType rounding) {
+  constexpr int64_t kIn = 33, kHidden = 20;
+  std::vector<Tensor> inputs{normal({5, 70, kIn}, 1)};
+  for (int64_t d = 0; d < directions; ++d)
+    for (const Shape& shape :
+         {Shape{4 * kHidden, kIn}, Shape{4 * kHidden, kHidden}, Shape{4 * kHidden}, Shape{4 * kHidden}})
+      inputs.push_back(mul(normal(shape, 10 + static_cast<int>(inputs.size())), 0.2));
+  for (Tensor& input : inputs) input = input.to(rounding).to(DType::float64);
+  return inputs;
+}
+
+OpCase lstm_case(const std::vector<Tensor>& inputs) {
+  const auto function = [](const std::vector<Tensor>& in) {
+    std::vector<LstmWeights> weights;
+    for (size_t i = 1; i < in.size(); i += 4) weights.push_back({in[i], in[i + 1], in[i + 2], in[i + 3]});
+    return lstm(in[0], Tensor::from<int64_t>({70, 0, 33, 1, 64}, {5}), weights);
+  };
+  return {"lstm", function, inputs};
+}
+
+// Returns the root mean square of a - b, relative to the root mean square of b.
+double relative_error(const Tensor& a, const Tensor& b) {
+  const auto found = a.to_vector(), expected = b.to_vector();
+  double errors = 0, squares = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    errors += (found[i] - expected[i]) * (found[i] - expected[i]);
+    squares += expected[i] * expected[i];
+  }
+  return std::sqrt(errors / squares);
+}
+
+// Requires that an LSTM in bfloat16 precision errs as the rounding of its operands does, and repeats to the
+// bit. With inputs that are exact in bfloat16, only the gradients that are products of rounded gradients and
+// states have an error: states, cells and recurrent products are float32.
+void check_lstm(Device device) {
+  constexpr double kSingle = 1e-5;  // error of float32 after 70 steps
+  const double unit = unit_of(Precision::bfloat16);
+  for (const int64_t directions : {1, 2})
+    for (const DType rounding : {DType::bfloat16, DType::float32}) {
+      CAPTURE(directions);
+      CAPTURE(name_of(rounding));
+      const OpCase op = lstm_case(lstm_inputs(directions, rounding));
+      const auto exact = outcome_of(op, kCpu, DType::float64);
+      const PrecisionScope scope(device, Precision::bfloat16);
+      const auto found = outcome_of(op, device, DType::float32),
+                 again = outcome_of(op, device, DType::float32);
+      for (size_t i = 0; i < found.size(); ++i) {
+        CAPTURE(i);  // 0: the result; 1: the gradient of x; then the gradients of the weights
+        const bool is_product = i == 1 || (i >= 2 && (i - 2) % 4 < 2);
+        const double error = relative_error(found[i], exact[i]);
+        if (is_product || rounding == DType::float32) {
+          CHECK(error > unit / 64);
+          // Rounded inputs change the states, whose errors add to the rounding of the products.
+          CHECK(error < (rounding == DType::float32 ? 2 * unit : unit));
+        } else {
+          CHECK(error < kSingle);
+        }
+        CHECK(found[i].to_vector() == again[i].to_vector());
+      }
+    }
+}
+
+// Requires that a convolution ignores the precision bfloat16.
+void check_conv1d(Device device) {
+  const OpCase op{"conv1d",
+                  [](const std::vector<Tensor>& in) {
+                    return conv1d(in[0], in[1], in[2], {}, {2, 1, 1});
+                  },
+                  {normal({3, 40, 12}, 1), normal({24, 3, 12}, 2), normal({24}, 3)}};
+  const auto expected = outcome_of(op, device, DType::float32);
+  const PrecisionScope scope(device, Precision::bfloat16);
+  const auto found = outcome_of(op, device, DType::float32);
+  for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].to_vector() == expected[i].to_vector());
+}
+
 }  // namespace
 
 TEST_CASE("cuda: products of linear layers err as their rounding does, in every direction") {
@@ -189,6 +267,17 @@ TEST_CASE(
 }
 TEST_CASE("layers on the CPU whose input is bfloat16 follow float64 in either dtype of the result") {
   check_bfloat16_inputs(kCpu);
+}
+
+TEST_CASE("cuda: an LSTM in bfloat16 errs as the rounding of its operands does, and repeats to the bit") {
+  for (const Device device : other_devices()) check_lstm(device);
+}
+TEST_CASE("an LSTM in bfloat16 on the CPU errs as the rounding of its operands does") {
+  check_lstm(kCpu);
+}
+
+TEST_CASE("convolutions are float32 in bfloat16 precision") {
+  for (const Device device : all_devices()) check_conv1d(device);
 }
 
 TEST_CASE("a cast rounds forward and backward, and wrong dtypes of linear layers are errors") {

@@ -99,11 +99,11 @@ TEST_CASE("the LSTM is its composition of small ops, in value and gradient") {
     }
 }
 
-// Input products are computed for blocks of 48 frames.
+// Input products are computed for blocks of 48 or 64 frames.
 TEST_CASE("lengths around the edges of blocks of frames change nothing in the LSTM") {
-  const std::vector<int64_t> counts = {48, 100, 0, 47, 96, 49, 1};
+  const std::vector<int64_t> counts = {48, 100, 0, 47, 96, 49, 1, 63, 64, 65};
   const auto weights = random_weights(2, 3, 5);
-  const Tensor x = normal({7, 100, 3}, 1);
+  const Tensor x = normal({10, 100, 3}, 1);
   const auto directions = directions_of(weights);
   CHECK(max_difference(lstm(x, lengths(counts), directions), plain_lstm(x, counts, directions)) < 1e-12);
 }
@@ -160,6 +160,35 @@ TEST_CASE("the LSTM gives the same results with any number of threads, and float
     for (size_t i = 0; i < once.size(); ++i) REQUIRE(other[i] == doctest::Approx(once[i]).epsilon(1e-5));
   }
   for (size_t i = 0; i < once.size(); ++i) REQUIRE(std::abs(once[i] - exact[i]) < 2e-4);
+}
+
+// Gradients of weights are summed over blocks of 256 frames, which several threads divide.
+TEST_CASE("gradients of LSTM weights are sums over all blocks of frames, with any number of threads") {
+  for (const std::vector<int64_t>& counts : {std::vector<int64_t>{300, 0, 255, 1}, {300, 300, 300, 300}}) {
+    const std::vector<Tensor> inputs = random_weights(2, 3, 5);
+    const Tensor x = normal({4, 300, 3}, 1), g = normal({4, 300, 10}, 99);
+    const auto gradients = [&](bool fused, int count) {
+      const int before = threads();
+      set_threads(count);
+      std::vector<Tensor> leaves = {require_grad(x.alias())}, all;
+      for (const Tensor& weight : inputs) leaves.push_back(require_grad(weight.alias()));
+      const auto directions = directions_of(leaves, 1);
+      backward(
+          fused ? lstm(leaves[0], lengths(counts), directions) : plain_lstm(leaves[0], counts, directions),
+          g);
+      set_threads(before);
+      for (const Tensor& leaf : leaves) all.push_back(gradient(leaf));
+      return all;
+    };
+    const auto expected = gradients(false, 1);
+    for (const int count : {1, 2, 7}) {
+      const auto found = gradients(true, count);
+      for (size_t i = 0; i < found.size(); ++i) {
+        CAPTURE(i);
+        CHECK(max_difference(found[i], expected[i]) < 1e-10);
+      }
+    }
+  }
 }
 
 TEST_CASE("without lengths the LSTM takes all frames; no frames and no sequences are legal") {
