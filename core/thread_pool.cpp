@@ -9,11 +9,11 @@
 #include <climits>
 #include <cstdlib>
 #include <ctime>
-#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "core/serial_libraries.h"
+#include "core/wait_policy.h"
 #include "core/worker_bursts.h"
 
 namespace tapeformer {
@@ -50,7 +50,7 @@ void futex_wake(std::atomic<uint32_t>& word, int count) {
 bool waits_passively() {
   static const bool passive = [] {
     const char* const policy = std::getenv("OMP_WAIT_POLICY");
-    return policy && (std::string_view(policy) == "passive" || std::string_view(policy) == "PASSIVE");
+    return policy && is_passive(policy);
   }();
   return passive;
 }

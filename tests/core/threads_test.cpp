@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/errors.h"
+#include "core/wait_policy.h"
 #include "core/worker_bursts.h"
 
 using namespace tapeformer;
@@ -147,6 +148,12 @@ TEST_CASE("regions of OpenMP have one thread inside a loop") {
   CHECK(larger == 0);
   CHECK(omp_get_max_threads() == 2);
   CHECK(team_of_region() == 2);
+}
+
+TEST_CASE("case and white space of OMP_WAIT_POLICY are ignored") {
+  for (const char* policy : {"passive", "PASSIVE", "Passive", " passive\t"}) CHECK(is_passive(policy));
+  for (const char* policy : {"", " ", "active", "Active", "passive,active", "pas sive"})
+    CHECK_FALSE(is_passive(policy));
 }
 
 TEST_CASE("a worker that is preempted often rests before its time slice ends") {

@@ -32,7 +32,8 @@ std::vector<OptionSpec> eval_options() {
            .max = 1 << 20},
           {.name = "dtype",
            .default_value = std::string("float32"),
-           .help = "arithmetic; float64 is for comparison with other programs",
+           .help = "float32: arithmetic of run.precision; float64: all arithmetic in float64, for comparison "
+                   "with other programs",
            .choices = {"float32", "float64"}},
           {.name = "beam",
            .default_value = int64_t{0},
