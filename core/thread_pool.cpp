@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstdlib>
 #include <ctime>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -155,11 +156,16 @@ void ThreadPool::run(int64_t count, int helpers, Run function, void* context) {
 
 void ThreadPool::start_workers(int count) {
   while (workers_ < count) {
-    const int number = ++workers_;
-    std::thread([this, number] {
-      bind(number);
-      work();
-    }).detach();
+    const int number = workers_ + 1;
+    try {
+      std::thread([this, number] {
+        bind(number);
+        work();
+      }).detach();
+    } catch (const std::system_error&) {
+      return;  // a limit on threads: the existing threads do the work
+    }
+    workers_ = number;
   }
 }
 

@@ -109,6 +109,10 @@ bool has_bfloat16_products(Device device) {
   return !device.is_cpu() || cpu::has_bfloat16_products();
 }
 
+std::string cpu_product_library() {
+  return cpu::product_library();
+}
+
 Tensor as_operand(const Tensor& x) {
   return cast(x, operand_dtype(x));
 }

@@ -23,6 +23,9 @@ DType operand_dtype(const Tensor& x);
 // Returns whether products of bfloat16 operands on the device use bfloat16 instructions. A CPU without these
 // instructions, or a build without oneDNN, converts the operands to float32.
 bool has_bfloat16_products(Device device);
+// Returns the library that multiplies float32 matrices of linear layers on the CPU, and its version if it is
+// oneDNN.
+std::string cpu_product_library();
 // Returns x in operand_dtype(x). Layers that share an input, or follow each other, round it once and store
 // half the bytes.
 Tensor as_operand(const Tensor& x);

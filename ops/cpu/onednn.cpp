@@ -226,6 +226,12 @@ bool fast(DType operand) {
   return (present & needed) == needed;  // cpu_isa has one bit per extension
 }
 
+std::string version() {
+  const dnnl_version_t& loaded = *dnnl::version();
+  return std::to_string(loaded.major) + "." + std::to_string(loaded.minor) + "." +
+         std::to_string(loaded.patch);
+}
+
 const Product& product(DType operand, int64_t depth, int64_t columns, int64_t out_stride) {
   return cached<Product>(std::tuple(operand, depth, columns, out_stride), [&] {
     return std::make_unique<const Product>(operand, depth, columns, out_stride);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/dtype.h"
 
@@ -18,6 +19,9 @@ inline constexpr bool kBuilt = false;
 // Returns whether oneDNN is the fastest library for operands of a type on this processor. This requires
 // AVX-512, and AVX512-BF16 for bfloat16 operands. DNNL_MAX_CPU_ISA=AVX2 in the environment hides both.
 bool fast(DType operand);
+
+// Returns the version of the loaded library, as "2.6.3".
+std::string version();
 
 // Kernels for out (rows, columns) = a (rows, depth) b (depth, columns) with float or bfloat16 operands and a
 // float result.

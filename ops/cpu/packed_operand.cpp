@@ -40,6 +40,12 @@ void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
 
 }  // namespace
 
+std::string product_library() {
+  if constexpr (onednn::kBuilt)
+    if (onednn::fast(DType::float32)) return "oneDNN " + onednn::version();
+  return "Tapeformer and OpenBLAS";
+}
+
 bool has_bfloat16_products() {
   return operand_of(DType::bfloat16) == DType::bfloat16;
 }

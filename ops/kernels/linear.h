@@ -41,6 +41,8 @@ namespace cpu {
 
 // Returns whether products of bfloat16 operands use bfloat16 instructions.
 bool has_bfloat16_products();
+// Returns the name of the library of float32 products.
+std::string product_library();
 
 // A weight that is prepared for repeated products, as in decoding. O is the type of the operands of the
 // products: T, or BFloat16 for weights in float.

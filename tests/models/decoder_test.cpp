@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "core/allocator.h"
+#include "core/device_control.h"
 #include "core/cuda/transfers.h"
 #include "models/generation.h"
 #include "tests/models/small_model.h"
@@ -59,6 +60,20 @@ TEST_CASE("recurrent decoding of the whole model equals its parallel form") {
         model.convert(DType::float64);
         for (const int64_t batch : {1, 3, 9}) CHECK(parallel_against_recurrent(model, batch) < 1e-12);
       }
+}
+
+TEST_CASE("recurrent decoding in bfloat16 equals the parallel form up to the rounding of activations") {
+  for (const std::string& attention : recurrent_kinds()) {
+    CAPTURE(attention);
+    AutoregressiveModel model(small_options(attention));
+    model.initialize(4);
+    const double exact = parallel_against_recurrent(model, 5);
+    set_precision(kCpu, Precision::bfloat16);
+    const double rounded = parallel_against_recurrent(model, 5);
+    set_precision(kCpu, Precision::float32);
+    CHECK(rounded < 0.1);
+    CHECK(rounded > 10 * exact);
+  }
 }
 
 TEST_CASE("recurrent decoding of a reversible model with axial positions equals its parallel form") {

@@ -3,6 +3,7 @@
 #include "core/system/log.h"
 #include "core/system/machine.h"
 #include "core/threads.h"
+#include "ops/linear.h"
 #include "train/cli/commands.h"
 
 namespace tapeformer {
@@ -62,6 +63,8 @@ int run_info(const Arguments& arguments) {
       .add("blas", blas.config)
       .add("blas_kernels", blas.kernels)
       .add("blas_threading", blas.threading)
+      .add("cpu_products", cpu_product_library())
+      .add("cpu_bfloat16_products", has_bfloat16_products(kCpu))
       .add("threads", threads())
       .add("cuda", cuda.backend)
       .add("cuda_driver", cuda.driver)
