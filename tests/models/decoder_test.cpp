@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "core/allocator.h"
-#include "core/device_control.h"
 #include "core/cuda/transfers.h"
+#include "core/device_control.h"
 #include "models/generation.h"
 #include "tests/models/small_model.h"
 #include "tests/support/devices.h"
