@@ -38,7 +38,7 @@ template <class Sum, class Operand>
   else
     return (Sum)_mm256_dpbf16_ps((__m256)sum, (__m256bh)a, (__m256bh)b);
 }
-// Returns the elements of `low`, then the elements of `high`.
+// Rounds two vectors to bfloat16. Returns the elements of `low`, followed by the elements of `high`.
 template <class Sum>
 [[gnu::always_inline]] inline Pairs narrow_both(Sum low, Sum high) {
   if constexpr (sizeof(Sum) == 64)

@@ -81,7 +81,7 @@ template <class V>
   return (1.0f + (r + square_term)) * power_of_two<V>(half) * power_of_two<V>(n - half);
 }
 
-// Returns log(x) + tail / x for a positive normal x. tail is much smaller than x.
+// Returns log(x + tail) + exponent_shift * ln 2. Requires a positive normal x and a tail much smaller than x.
 [[gnu::always_inline]] inline float log_of_normal(float x, float tail, float exponent_shift = 0.0f) {
   constexpr uint32_t kSqrtHalf = 0x3F3504F3;
   const auto bits = std::bit_cast<int32_t>(x);

@@ -93,7 +93,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t* results, int* found);
 
-// Computes d = epilogue(alpha op(a) op(b) + beta c), column-major, where c is d.
+// Computes d = epilogue(alpha op(a) op(b) + beta c) for column-major matrices. Returns
+// CUBLAS_STATUS_INVALID_VALUE if c and d are different pointers.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t layout_a, const void* b,
                               cublasLtMatrixLayout_t layout_b, const void* beta, const void* c,

@@ -13,7 +13,9 @@ namespace tapeformer {
 std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypothesis,
                                        const ErrorWeights& weights) {
   const size_t rows = reference.size() + 1, columns = hypothesis.size() + 1;
-  std::vector<int64_t> cost(rows * columns);  // cost[r * columns + h] aligns the first r and h phones
+  // cost[r * columns + h] is the minimum cost of aligning the first r phones of the reference with the first
+  // h phones of the hypothesis.
+  std::vector<int64_t> cost(rows * columns);
   const auto at = [&](size_t r, size_t h) -> int64_t& { return cost[r * columns + h]; };
   const auto pair_cost = [&](size_t r, size_t h) {
     return at(r - 1, h - 1) + (reference[r - 1] != hypothesis[h - 1] ? weights.substitution : 0);

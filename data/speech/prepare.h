@@ -25,7 +25,8 @@ struct PrepareOptions {
   // "prefix": the file name up to the first - or _. "none": every utterance has its own speaker. "auto":
   // "folder" if there are several folders, else "none".
   std::string speakers = "auto";
-  // Unit that the split does not divide: "speaker" or "utterance"; "auto": speaker if there are at least 10.
+  // Unit of the split. "speaker": all utterances of a speaker are in the same part. "utterance": each
+  // utterance is assigned separately. "auto": "speaker" if there are at least 10 speakers, else "utterance".
   std::string split = "auto";
   double valid = 0.1, test = 0.1;     // shares of the utterances
   uint64_t seed = 0;                  // seed of the split

@@ -10,7 +10,8 @@
 
 namespace tapeformer {
 
-// Axis a has shape[a] coordinates and dims[a] features. Axis 0 varies slowest: rows, then columns.
+// Axis a has shape[a] coordinates and dims[a] features. Positions are in row-major order: the
+// coordinate of the last axis varies fastest.
 struct AxialShape {
   std::vector<int64_t> shape, dims;
 

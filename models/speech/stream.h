@@ -16,9 +16,9 @@ class SpeechStream {
 
   // Takes one frame of every utterance, (batch, features) of the model's dtype. Returns true if the frame
   // completes a step of the encoder. If the model subsamples, only every second or fourth frame completes a
-  // step. Allocates no memory. A state of constant size takes any number of frames. Accuracy drops after the
-  // positions seen in training; StreamDecoder (models/speech/stream_decoder.h) avoids this. Throws ShapeError
-  // if the shape does not match or if the frame exceeds the capacity.
+  // step. Allocates no memory. A state of constant size takes any number of frames. Accuracy drops if the
+  // stream is longer than the training utterances; StreamDecoder (models/speech/stream_decoder.h) avoids
+  // this. Throws ShapeError if the shape does not match or if the frame exceeds the capacity.
   bool push(const Tensor& frame);
   // Returns the logits of the newest step, (batch, classes). They are valid until the next step.
   const Tensor& logits() const { return logits_; }

@@ -72,7 +72,8 @@ int32_t argmax_of_both_signs(const T* x, int64_t count) {
 // Maximum size of the rotations that a thread uses at a time, so that they and the queries stay in the cache.
 constexpr int64_t kRotationBytes = 128 << 10;
 
-// The hash of one head at a time. S is the type of the queries, and T the type of the rotations.
+// Computes the LSH buckets of one head per call of run(). S is the type of the queries, and T the type of the
+// rotations.
 template <class S>
 class HeadHash {
   using T = Compute<S>;

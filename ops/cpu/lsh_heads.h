@@ -25,7 +25,7 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* bucke
   const int64_t head_work = s.rounds * (s.length / s.chunk_length + 1) * chunk_work;
   auto run = [&](int64_t begin, int64_t end) {
     const int64_t slot = heads_at_once > 1 ? thread_number() : 0;
-    Arena own(memory.data() + head_count.used() * slot);
+    Arena own(memory.data() + head_count.used() * slot);  // memory of the current head
     LshOrder order(s, own.take<int32_t>(LshOrder::memory(s)));
     const Head rows(s, own);
     for (int64_t task = begin; task < end; ++task) {

@@ -19,7 +19,7 @@ struct Batch {
   const T* normalizers;  // (batch, frames): log-sum-exp
   T scale;
   T *losses, *gradient;
-  int64_t row;     // the number of states of the longest labels, with margins
+  int64_t row;     // row length of alpha and beta: states of the longest label sequence, plus margins
   int64_t kept;    // rows of alpha per utterance: frames, or 2 without a gradient
   T* alpha;        // (batch, kept, row); with a gradient, alpha + beta at the end
   T* beta;         // (batch, 2, row)

@@ -10,7 +10,8 @@ struct Rotations {
   LshHashShape s;
   GraphRandomStream stream;
 
-  // Returns the columns that are drawn. A sequence with fewer buckets uses the first columns.
+  // Returns the number of columns of the first (factor 0) or second (factor 1) rotation. A sequence with
+  // fewer buckets uses only the first columns.
   __device__ int64_t columns(int factor) const {
     return factor == 0 ? s.max_factors.first / 2 : s.max_factors.second / 2;
   }

@@ -16,7 +16,8 @@ bool is_large(const AttentionSizes& s) {
   return s.batch * (s.query_length + s.key_length) * s.heads * (s.dim + s.value_dim) > 1000;
 }
 
-// Sizes near the tiles of the kernels: 64 tokens by 32 or 64 features, in slices of 32.
+// Sizes near the tile sizes of the kernels. A tile has 64 tokens and 32 or 64 features; sums are computed in
+// slices of 32 terms.
 const AttentionSizes kCausalTableSizes[] = {
     {2, 5, 5, 2, 3, 2},    {1, 0, 0, 2, 3, 3},     {2, 1, 1, 1, 1, 1},      {1, 97, 97, 1, 2, 1},
     {2, 64, 64, 2, 8, 64}, {1, 65, 65, 3, 64, 32}, {2, 193, 193, 1, 33, 5}, {1, 70, 70, 1, 65, 130}};

@@ -206,7 +206,7 @@ TEST_CASE(
         return StepOutputs{{sum.clone()}, more};
       };
     };
-    // Returns a layout of batches with `length` tokens.
+    // Returns the layout of a step with one batch of `length` tokens.
     const auto layout = [](int64_t length) {
       return StepLayout{.dropout = true, .batches = {{.tokens = {1, length}, .mask = {}}}};
     };

@@ -28,7 +28,8 @@ std::string opening_error(const std::string& path) {
   return "";
 }
 
-// Returns the error about a header, without the name of the file.
+// Writes a file with this header and opens it. Returns the error message without its prefix "PATH: no valid
+// safetensors file: ", or "" if there is no error.
 std::string header_error(const std::string& json, size_t data_bytes) {
   TempFolder folder;
   const auto path = folder.write("x.safetensors", raw_file(json, data_bytes));

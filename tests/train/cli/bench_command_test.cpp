@@ -78,8 +78,10 @@ TEST_CASE("bench train-step") {
   CHECK(figures["seconds_per_step"] > 0);
   CHECK(figures["precision"] == "float32");
   check_roofline(figures, figures["seconds_per_step"]);
-  // Products of one layer and of the predictor: 64 tokens, width 64, two passes over each weight. Activations
-  // and weights are read and written as in the forward pass for both gradients.
+  // The batch has 64 tokens. `weights` and `activations` are the numbers of elements that the forward
+  // products of the layer and of the predictor access. Each of the two gradients of a product accesses as
+  // many elements as the product. Attention and the residual stream access 12 tensors (tokens, width) each.
+  // The optimizer accesses 7 numbers per parameter.
   const double tokens = 64, width = 64, hidden = 1024, outputs = 30;
   const double weights = 4 * width * width + 2 * width * hidden + width * outputs;
   const double activations = tokens * (4 * 2 * width + 2 * (width + hidden) + width + outputs);

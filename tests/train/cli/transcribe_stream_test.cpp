@@ -178,7 +178,7 @@ TEST_CASE("transcribe --stream prints a phone before the input ends") {
 
 TEST_CASE("transcribe --stream keeps its phone error rate beyond the trained length") {
   const TempDir dir;
-  constexpr int64_t kSeed = 2;  // the error rate of so short a training depends on the seed
+  constexpr int64_t kSeed = 2;  // the training is so short that the error rate depends on the seed
   const std::string linear = trained_on_tones(dir / "linear", 60, "linear", kSeed),
                     softmax = trained_on_tones(dir / "softmax", 60, "softmax", kSeed);
   const RandomStream noise(11, "pauses");

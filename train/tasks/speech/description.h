@@ -13,7 +13,7 @@ namespace tapeformer {
 struct SpeechDescription {
   int64_t dims = 0;  // features of a frame, including deltas
   PhoneTable phones;
-  std::optional<FeatureStatistics> global;  // with data.cmvn = "global"
+  std::optional<FeatureStatistics> global;  // only if data.cmvn = "global"
   int64_t longest_frames = 0;               // frames of the longest training utterance; 0: unknown
 };
 
