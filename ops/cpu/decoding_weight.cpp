@@ -32,7 +32,7 @@ DecodingWeight<O>::DecodingWeight(const LinearShape& shape, const T* w)
   const int64_t in = shape.in, out = shape.out;
   if (shape.rows <= kFewRows) {
     storage_->weight.emplace(out * in);
-    convert(w, out * in, storage_->weight->data());
+    convert_row(w, out * in, storage_->weight->data());
     return;
   }
   if (!std::is_same_v<O, T>) storage_->input.emplace(shape.rows * in);
@@ -64,13 +64,7 @@ void DecodingWeight<O>::multiply(int64_t rows, const T* x, const T* bias, Activa
     multiply_few_rows<O>({rows, in, out}, x, storage_->weight->data(), y);
     return finish(0, out);
   }
-  const O* left = nullptr;
-  if constexpr (std::is_same_v<O, T>) {
-    left = x;
-  } else {
-    convert(x, rows * in, storage_->input->data());
-    left = storage_->input->data();
-  }
+  const O* const left = as_type(x, rows * in, storage_->input ? storage_->input->data() : nullptr);
   parallel_for(static_cast<int64_t>(storage_->slices.size()), 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const auto& slice = *storage_->slices[static_cast<size_t>(i)];

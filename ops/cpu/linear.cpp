@@ -43,7 +43,7 @@ void start_row(const Y* g, const Y* y, const Y* pre, Activation activation, T sc
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) out[i] = convert_element<T>(g[i]) * multipliers[i];
   } else {
-    convert(g, n, out);
+    convert_row(g, n, out);
   }
   if (activation == Activation::gelu) {
 #pragma omp simd
@@ -110,7 +110,7 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
         const int64_t at = (first + r) * out;
         if (multipliers) dropout_multipliers(dropout, at, out, multipliers);
         finish_row(values, bias, activation, pre ? pre + at : nullptr, multipliers, out);
-        if constexpr (!kInPlace) convert(values, out, y + at);
+        if constexpr (!kInPlace) convert_row(values, out, y + at);
       }
     });
   });
@@ -172,13 +172,13 @@ void backward_rows(const LinearGradient<X, Y, T>& of, const PackedOperand<O>* we
       for (int64_t r = 0; r < rows; ++r) {
         const T* const row = of.row(first + r, buffers.row, buffers.multipliers);
         if (gbias) add_row(row, out, gbias);
-        if (!direct) convert(row, out, buffers.operands + r * out);
+        if (!direct) convert_row(row, out, buffers.operands + r * out);
       }
     if (weight) {
       T* values = buffers.sums;
       if constexpr (std::is_same_v<X, T>) values = of.gx + first * in;
       weight->multiply(rows, gz, values);
-      if constexpr (!std::is_same_v<X, T>) convert(values, rows * in, of.gx + first * in);
+      if constexpr (!std::is_same_v<X, T>) convert_row(values, rows * in, of.gx + first * in);
     }
     if (gw)
       add_transposed_product(rows, out, in, gz, as_type(of.x + first * in, rows * in, buffers.inputs), gw);

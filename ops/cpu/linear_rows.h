@@ -15,17 +15,6 @@ namespace tapeformer::cpu {
 inline constexpr int64_t kFewRows = 4;              // maximum number of rows of multiply_few_rows()
 inline constexpr int64_t kGrainProducts = 1 << 17;  // minimum number of multiplications per thread
 
-// Converts `count` values from one type to the other.
-template <class From, class To>
-void convert(const From* from, int64_t count, To* to) {
-  if constexpr (std::is_same_v<From, To>)
-    std::copy_n(from, count, to);
-  else if constexpr (std::is_same_v<To, BFloat16>)
-    narrow(from, count, to);
-  else
-    widen(from, count, to);
-}
-
 // Applies bias, activation and dropout to one row of n elements. `bias` and `multipliers` may be null. gelu
 // writes its input to `pre`.
 template <class T, class Y>
@@ -38,7 +27,7 @@ void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* mul
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? T{0} : y[i];  // keeps NaN
   } else if (activation == Activation::gelu) {
-    convert(y, n, pre);
+    convert_row(y, n, pre);
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] = Gelu::value<VectorMath>(y[i]);
   }

@@ -80,11 +80,11 @@ class Kernel {
   void operator()(const void* a, const void* b, float* out) const {
     const SerialLibraries serial;
     const std::unordered_map<int, memory>& all = arguments();
-    all.at(DNNL_ARG_SRC).set_data_handle(const_cast<void*>(a));
-    all.at(DNNL_ARG_WEIGHTS).set_data_handle(const_cast<void*>(b));
-    all.at(DNNL_ARG_DST).set_data_handle(out);
-    all.at(DNNL_ARG_SCRATCHPAD)
-        .set_data_handle(kernel_memory.get(static_cast<int64_t>(description_.scratchpad_desc().get_size())));
+    set_data(all.at(DNNL_ARG_SRC), a);
+    set_data(all.at(DNNL_ARG_WEIGHTS), b);
+    set_data(all.at(DNNL_ARG_DST), out);
+    set_data(all.at(DNNL_ARG_SCRATCHPAD),
+             kernel_memory.get(static_cast<int64_t>(description_.scratchpad_desc().get_size())));
     matmul_.execute(stream(), all);
   }
 
@@ -105,9 +105,16 @@ class Kernel {
 #endif
   }
 
+  // Sets the data of an argument. oneDNN then writes zeros to the padding of a packed matrix, which threads
+  // share, so the same data is set once.
+  static void set_data(const memory& argument, const void* data) {
+    if (argument.get_data_handle() != data) argument.set_data_handle(const_cast<void*>(data));
+  }
+
   // Returns the arguments of the calling thread, without data. They are created once, because allocating them
   // for each block takes 3 % of a training step.
   const std::unordered_map<int, memory>& arguments() const {
+    // Kernels are never destroyed, so their addresses are unique.
     thread_local std::unordered_map<const Kernel*, std::unordered_map<int, memory>> kernels;
     std::unordered_map<int, memory>& thread_arguments = kernels[this];
     if (thread_arguments.empty())

@@ -14,7 +14,7 @@ using namespace tapeformer;
 
 namespace {
 
-// Returns floats with bit patterns at a constant stride through 2^32, and the midpoints between neighbouring
+// Returns floats whose bit patterns are evenly spaced in [0, 2^32), and the midpoints between neighbouring
 // bfloat16 numbers.
 std::vector<float> floats() {
   std::vector<float> values;

@@ -29,7 +29,7 @@ double ulps(float value, double exact) {
   return std::fabs(value - exact) / std::ldexp(1.0, std::ilogb(size) - 23);
 }
 
-// Returns floats with bit patterns at a constant stride through 2^32: all exponents, both signs, subnormals,
+// Returns floats whose bit patterns are evenly spaced in [0, 2^32): all exponents, both signs, subnormals,
 // infinities and NaN.
 const std::vector<float>& every_kind_of_float() {
   static const std::vector<float> values = [] {
