@@ -41,7 +41,7 @@ double operand_error(int64_t rows, int64_t columns, int64_t depth, bool transpos
       }
       const double error =
           std::abs(sum - static_cast<double>(out[static_cast<size_t>(i * stride + j)])) / magnitude;
-      if (!(error <= worst)) worst = std::isnan(error) ? INFINITY : error;
+      worst = test::larger_error(worst, error);
     }
   return worst;
 }
@@ -66,7 +66,7 @@ double transposed_error(int64_t rows, int64_t m, int64_t n) {
       }
       const double error =
           std::abs(sum - static_cast<double>(out[static_cast<size_t>(i * n + j)])) / magnitude;
-      if (!(error <= worst)) worst = std::isnan(error) ? INFINITY : error;
+      worst = test::larger_error(worst, error);
     }
   return worst;
 }

@@ -1,6 +1,9 @@
 // Random tensors for tests. They depend only on the shape and the salt.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/rng.h"
 #include "core/tensor.h"
 
@@ -34,16 +37,19 @@ inline Tensor away_from_zero(const Shape& shape, int salt = 0) {
   return tensor;
 }
 
+// Returns the larger of two errors, or infinity if `error` is NaN.
+inline double larger_error(double worst, double error) {
+  if (std::isnan(error)) return INFINITY;
+  return std::max(worst, error);
+}
+
 // Returns the maximum absolute difference of two tensors of the same shape, or infinity if the shapes differ
 // or a value is NaN.
 inline double max_difference(const Tensor& a, const Tensor& b) {
   if (!(a.shape() == b.shape())) return INFINITY;
   const auto x = a.to_vector(), y = b.to_vector();
   double worst = 0;
-  for (size_t i = 0; i < x.size(); ++i) {
-    const double difference = x[i] == y[i] ? 0 : std::abs(x[i] - y[i]);
-    if (!(difference <= worst)) worst = std::isnan(difference) ? INFINITY : difference;
-  }
+  for (size_t i = 0; i < x.size(); ++i) worst = larger_error(worst, x[i] == y[i] ? 0 : std::abs(x[i] - y[i]));
   return worst;
 }
 
