@@ -1,5 +1,5 @@
-// Functions of rows computed in chunks of rows, forward and backward, so that their intermediates never exist
-// for all rows at once (Kitaev et al. 2020, "Reformer", section 3, "chunking").
+// Functions that are computed in chunks of rows, forward and backward, so that intermediate results exist for
+// one chunk at a time (Kitaev et al. 2020, "Reformer", section 3, "chunking").
 #pragma once
 
 #include <algorithm>
@@ -21,19 +21,20 @@ void for_each_chunk(int64_t rows, int64_t chunks, F&& f) {
 // Returns rows [first, last) of a tensor as a view. Records nothing.
 Tensor rows_of(const Tensor& x, int64_t first, int64_t last);
 
-// A function of consecutive rows of a tensor, the first of which has index `first`. The result has the same
+// A function of consecutive rows of a tensor. `first` is the index of the first row. The result has the same
 // number of rows.
 using RowsFunction = std::function<Tensor(const Tensor& rows, int64_t first)>;
 
-// Runs backward() from the gradient `g` of a RowsFunction of `rows`.
+// Computes the backward pass of a RowsFunction for `rows`, where `g` is the gradient of the result.
 using RowsGradient = std::function<void(const Tensor& rows, int64_t first, const Tensor& g)>;
 
-// Computes function(x[first … last], first) for each chunk and joins the results. Recorded as one node, which
-// keeps only x and replays the function in backward(), chunk by chunk. x (rows, …). Each row of the result
-// depends only on the same row of x, and the function is pure like a recomputed segment
-// (autograd/recompute.h). `parameters` are the leaves of the function; their gradients are accumulated during
-// the replay. If `rows_gradient` is given, backward() calls it instead of the replay. It computes the
-// gradients of `function`, and may skip work that only the result needs.
+// Computes function(x[first … last], first) for each chunk and concatenates the results. `x` has shape (rows,
+// …). Each row of the result must depend only on the same row of `x`, and `function` must be pure, like a
+// recomputed segment (autograd/recompute.h).
+//
+// The call is recorded as one node that keeps only `x`. backward() replays `function` chunk by chunk and
+// accumulates the gradients of `parameters`, the leaves of the function. If `rows_gradient` is given,
+// backward() calls it instead of replaying `function`. It may skip work that only the result needs.
 Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
                const std::vector<Tensor>& parameters, const RowsGradient& rows_gradient = {});
 

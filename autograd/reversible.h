@@ -11,8 +11,8 @@
 namespace tapeformer {
 
 // A residual branch. It must be a pure function of its input and of tensors that do not change before
-// backward(). Counter-based random streams give the same numbers in a replay. Choices that depend on rounding
-// must be made outside of the branch.
+// backward(). Counter-based random streams give the same numbers in a replay. Decisions that rounding can
+// change, such as LSH buckets, must be made outside of the branch.
 struct ReversibleBranch {
   // Computes the branch for rows x (rows, …), of which the first is row `first`. The result has the shape of
   // x.
@@ -22,7 +22,7 @@ struct ReversibleBranch {
   int64_t chunks = 1;
 };
 
-// y1 = x1 + f(x2), y2 = x2 + g(y1)
+// A block of two branches, which computes y1 = x1 + f(x2) and y2 = x2 + g(y1).
 struct ReversibleBlock {
   ReversibleBranch f, g;
 };
@@ -32,7 +32,7 @@ struct ReversibleState {
   Tensor first, second;
 };
 
-// Runs the blocks in order. Records nothing.
+// Runs the blocks in order, without recording them on a tape.
 ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks, const ReversibleState& inputs);
 
 // Runs the blocks in order on x1 and x2 (rows, …, dim), recorded as one node. Result (rows, …, 2 dim), with

@@ -5,19 +5,19 @@
 
 namespace tapeformer {
 
-// Kernels work on host memory and have finished when they return.
+// The CPU backend. Its kernels use host memory and are synchronous.
 namespace cpu {
 struct Backend {};
 }  // namespace cpu
 
-// Kernels work on device memory and run asynchronously in the stream of current_device.
+// The CUDA backend. Its kernels use device memory and run asynchronously in the stream of current_device.
 namespace cuda {
 struct Backend {};
 }  // namespace cuda
 
 }  // namespace tapeformer
 
-// Declares the kernels of a family for both backends. Only a macro can repeat a declaration.
+// Declares the kernels of a family in the namespaces of both backends.
 #define TAPEFORMER_FOR_EACH_BACKEND(...) \
   namespace cpu {                        \
   __VA_ARGS__                            \

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kSmallStep = 64;        // size classes up to kSmallLimit are multiples of kSmallStep
 constexpr int64_t kSmallLimit = 1024;     // larger sizes have kStepsPerDoubling classes per doubling
 constexpr int64_t kStepsPerDoubling = 8;  // rounding up adds at most one eighth
-constexpr int64_t kHugePage = 2 << 20;
+constexpr int64_t kHugePage = 2 << 20;    // bytes
 
 double mebibytes(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
@@ -32,7 +32,7 @@ class HostMemory final : public SystemMemory {
     const auto alignment = huge ? static_cast<size_t>(kHugePage) : CachingAllocator::kAlignment;
     void* block = nullptr;
     if (posix_memalign(&block, alignment, static_cast<size_t>(bytes)) != 0) return nullptr;
-    // Reduces page faults; may have no effect.
+    // Huge pages reduce page faults. The system may ignore the request.
     if (huge) madvise(block, static_cast<size_t>(bytes), MADV_HUGEPAGE);
     return block;
   }
@@ -62,8 +62,8 @@ CachingAllocator::SizeClass CachingAllocator::size_class(int64_t bytes) {
     const int64_t step = std::max<int64_t>((bytes + kSmallStep - 1) / kSmallStep, 1);
     return {step * kSmallStep, static_cast<size_t>(step - 1)};
   }
-  const int octave =
-      std::bit_width(static_cast<uint64_t>(bytes - 1)) - 1;  // 2^octave < bytes <= 2^(octave+1)
+  // 2^octave < bytes <= 2^(octave + 1).
+  const int octave = std::bit_width(static_cast<uint64_t>(bytes - 1)) - 1;
   const int64_t base = int64_t{1} << octave;
   const int64_t step = base / kStepsPerDoubling;
   const int64_t steps = (bytes - base + step - 1) / step;
@@ -80,8 +80,8 @@ int64_t CachingAllocator::class_bytes(size_t index) {
   return base + (above % kStepsPerDoubling + 1) * (base / kStepsPerDoubling);
 }
 
-// Returns a cached block, or a block from the system, for which it empties the cache if necessary. Returns
-// nullptr if there is no memory.
+// Returns a cached block or a new block from the system. Empties the cache if necessary. Returns nullptr if
+// there is no memory.
 void* CachingAllocator::take_locked(const SizeClass& size) {
   if (auto& list = free_[size.index]; !list.empty()) {
     void* const block = list.back();

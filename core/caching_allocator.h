@@ -13,10 +13,10 @@ struct MemoryStats {
   int64_t active = 0;       // bytes in live tensors
   int64_t cached = 0;       // bytes kept for reuse
   int64_t peak = 0;         // highest value of active since reset_peak()
-  int64_t allocations = 0;  // requests served so far, from the cache or the system
+  int64_t allocations = 0;  // number of requests served from the cache or the system
 };
 
-// The source of the blocks of an allocator.
+// The memory from which an allocator takes its blocks.
 class SystemMemory {
  public:
   SystemMemory() = default;
@@ -33,7 +33,7 @@ SystemMemory& host_memory();
 
 class CachingAllocator {
  public:
-  static constexpr size_t kAlignment = 64;
+  static constexpr size_t kAlignment = 64;  // bytes
 
   explicit CachingAllocator(int64_t limit, SystemMemory& system = host_memory())
       : system_(system), limit_(limit) {}

@@ -31,7 +31,7 @@ inline constexpr bool kHasCuda = true;
 inline constexpr bool kHasCuda = false;
 #endif
 
-// The device that choose_device() selects.
+// The result of choose_device().
 struct DeviceChoice {
   Device device;
   std::string reason;  // reason why "auto" selected the device; empty for a named device

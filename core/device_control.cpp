@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-// The backend's enumeration has the same values, but its header is not part of the package.
+// cuda::Precision must have the same values. Its header is not part of the installed package.
 static_assert(static_cast<int>(Precision::tf32) == static_cast<int>(cuda::Precision::tf32) &&
               static_cast<int>(Precision::bfloat16) == static_cast<int>(cuda::Precision::bfloat16));
 

@@ -17,8 +17,7 @@ enum class Precision : unsigned char {
   bfloat16,  // linear layers round operands to bfloat16, and models store activations in bfloat16
 };
 // Sets the precision of a device for all later ops. The default is float32. Sums are in float32 in every
-// case. Throws DeviceError for tf32 on the CPU. Do not call it while another thread
-// uses the device.
+// case. Throws DeviceError for tf32 on the CPU. Do not call it while another thread uses the device.
 void set_precision(Device device, Precision precision);
 // Returns the precision of a device.
 Precision precision(Device device);

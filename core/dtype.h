@@ -19,7 +19,7 @@ struct BFloat16 {
   uint16_t bits = 0;
 
   BFloat16() = default;
-  TAPEFORMER_HOST_DEVICE explicit BFloat16(float value) {  // rounds to nearest even; keeps NaN quiet
+  TAPEFORMER_HOST_DEVICE explicit BFloat16(float value) {  // rounds to nearest even; NaN becomes a quiet NaN
     const auto word = std::bit_cast<uint32_t>(value);
     bits =
         value != value ? uint16_t{0x7FC0} : static_cast<uint16_t>((word + 0x7FFF + ((word >> 16) & 1)) >> 16);

@@ -9,27 +9,27 @@
 
 namespace tapeformer {
 
-// Each class below ends a command with its own exit code. Any other exception is a failure at run time (exit
-// 1).
-class ConfigError : public std::invalid_argument {  // exit 2: invalid command line or config
+// The comment of each class states the exit code of a command that fails with this exception. Any other
+// exception is a failure at run time, with exit code 1.
+class ConfigError : public std::invalid_argument {  // exit code 2: invalid command line or config
   using std::invalid_argument::invalid_argument;
 };
-class DataError : public std::runtime_error {  // exit 3: missing or corrupt data
+class DataError : public std::runtime_error {  // exit code 3: missing or corrupt data
   using std::runtime_error::runtime_error;
 };
-class DeviceError : public std::runtime_error {  // exit 4: unavailable device
+class DeviceError : public std::runtime_error {  // exit code 4: unavailable device
   using std::runtime_error::runtime_error;
 };
-class GraphError : public DeviceError {  // exit 4: an op that a CUDA graph cannot repeat
+class GraphError : public DeviceError {  // exit code 4: an op that a CUDA graph cannot repeat
   using DeviceError::DeviceError;
 };
-class DivergedError : public std::runtime_error {  // exit 5: non-finite loss, gradient, weights or logits
+class DivergedError : public std::runtime_error {  // exit code 5: non-finite loss, gradients or weights
   using std::runtime_error::runtime_error;
 };
-class CheckpointError : public std::runtime_error {  // exit 3: a corrupt or mismatched checkpoint
+class CheckpointError : public std::runtime_error {  // exit code 3: a corrupt or mismatched checkpoint
   using std::runtime_error::runtime_error;
 };
-class CheckpointWriteError : public CheckpointError {  // exit 1: a checkpoint could not be written
+class CheckpointWriteError : public CheckpointError {  // exit code 1: a checkpoint could not be written
   using CheckpointError::CheckpointError;
 };
 

@@ -1,4 +1,4 @@
-// Numbers of frames and steps of speech, shared by data, models and decoding.
+// Counts of frames, model steps and labels of speech, shared by data, models and decoding.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ constexpr int64_t subsampled_steps(int64_t frames, int64_t subsampling) {
   return frames / subsampling;
 }
 
-// Returns the minimum number of steps for CTC: one per label, and one blank between equal adjacent labels.
+// Returns the minimum number of steps for CTC with `labels`: one per label, and one blank between equal
+// adjacent labels.
 constexpr int64_t steps_needed(std::span<const int64_t> labels) {
   auto count = static_cast<int64_t>(labels.size());
   for (size_t i = 1; i < labels.size(); ++i) count += labels[i] == labels[i - 1];

@@ -18,11 +18,11 @@ using OptionValue =
 
 struct OptionSpec {
   std::string name;
-  OptionValue default_value;                              // the alternative determines the type
+  OptionValue default_value;                              // its type is the type of the option
   std::string help;                                       // one line
-  double min = -std::numeric_limits<double>::infinity();  // inclusive; numbers only
-  double max = std::numeric_limits<double>::infinity();   // inclusive; numbers only
-  std::vector<std::string> choices = {};                  // strings only; empty: any text
+  double min = -std::numeric_limits<double>::infinity();  // inclusive; only for numbers
+  double max = std::numeric_limits<double>::infinity();   // inclusive; only for numbers
+  std::vector<std::string> choices = {};                  // only for strings; if empty, any text is valid
 };
 
 // Values by name. Every option of the specification has a value.

@@ -5,7 +5,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kGrain = 1 << 12;
+constexpr int64_t kGrain = 1 << 12;  // minimum number of elements per thread
 
 // Returns a tensor whose element i is number(i).
 template <class F>

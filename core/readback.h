@@ -20,7 +20,7 @@ class Readback {
 
  private:
   DType dtype_;
-  double value_ = 0;                            // for a tensor on the CPU
+  double value_ = 0;                            // value of a tensor on the CPU
   std::shared_ptr<const cuda::HostCopy> copy_;  // null for a tensor on the CPU
 };
 

@@ -1,4 +1,4 @@
-// Uninitialised working memory of a kernel for a scope.
+// Uninitialised memory of a kernel, which is released at the end of a scope.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  T* data() const { return data_; }  // nullptr for a count of 0
+  T* data() const { return data_; }  // nullptr if the count is 0
 
  private:
   Device device_;

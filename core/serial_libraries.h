@@ -4,7 +4,7 @@
 namespace tapeformer {
 
 // While an object of this class exists, OpenMP and libraries that use it run in the calling thread.
-// Additional threads would compete with the pool for processors.
+// Additional threads would compete with the thread pool for processors.
 class SerialLibraries {
  public:
   SerialLibraries();

@@ -30,7 +30,7 @@ class Shape {
   void append(int64_t size);
   // Returns the strides, in elements, of a contiguous tensor of this shape.
   Shape contiguous_strides() const;
-  std::string to_string() const;  // "(2, 3)"
+  std::string to_string() const;  // for example "(2, 3)"
 
   bool operator==(const Shape& other) const;
 

@@ -22,7 +22,7 @@ class Stopwatch {
 
  private:
   Device device_;
-  std::chrono::steady_clock::time_point start_;    // on the CPU
+  std::chrono::steady_clock::time_point start_;    // start time on the CPU
   std::shared_ptr<const cuda::EventTimer> timer_;  // null on the CPU
 };
 

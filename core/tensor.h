@@ -1,7 +1,7 @@
 // Tensor: a cheap value handle on shared storage, with shape, strides (in elements), offset, dtype and
-// device. Copies of a handle share the data; views share the storage. Methods of this file
-// move data and record nothing; differentiable functions are in ops/. Handles may be copied and dropped on
-// any thread. Access to the data is not synchronised.
+// device. Copies of a handle share the data; views share the storage. Methods of this file move data and
+// record nothing; differentiable functions are in ops/. Handles may be copied and dropped on any thread.
+// Access to the data is not synchronised.
 #pragma once
 
 #include <atomic>
@@ -70,7 +70,8 @@ class TensorAttachment {
   TensorAttachment(const TensorAttachment&) = delete;
   TensorAttachment& operator=(const TensorAttachment&) = delete;
   virtual ~TensorAttachment() = default;
-  // Throws if a result without this attachment is an error. Tensor::view, clone and to call this function.
+  // Throws if a tensor derived without this attachment would be an error. Called by Tensor::view,
+  // Tensor::clone and Tensor::to.
   virtual void check_derived(const char* /*method*/) const {}
 };
 
@@ -144,7 +145,7 @@ class Tensor {
   Tensor to(Device device) const;
 
   // Overwrites the elements.
-  void copy_from(const Tensor& source) const;  // same shape; converts dtype and device
+  void copy_from(const Tensor& source) const;  // converts dtype and device; the shapes must be equal
   void fill(double value) const;
   // Adds scale times the elements of a tensor of the same shape and floating dtype.
   void add_from(const Tensor& source, double scale = 1) const;
@@ -206,9 +207,9 @@ Tensor Tensor::from(const std::vector<T>& values, const Shape& shape) {
   return tensor;
 }
 
-// Writes the elements in nested brackets, one row per line, then the shape and the dtype. A tensor of more
-// than 1000 elements shows the first and last three indices of each dimension longer than six. Waits for the
-// device of the tensor.
+// Writes the elements in nested brackets, one row per line, then the shape and the dtype. For a tensor with
+// more than 1000 elements, dimensions longer than six show only their first and last three indices. Waits for
+// the device of the tensor.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace tapeformer

@@ -20,7 +20,8 @@
 namespace tapeformer {
 namespace {
 
-// Parts of ThreadPool::state_.
+// ThreadPool::state_ consists of two flags, the number of workers that have joined (in multiples of
+// kOneJoined) and the number of workers that have not left yet (mask kInside).
 constexpr uint32_t kOpen = 1u << 31;     // workers may join
 constexpr uint32_t kWaiting = 1u << 30;  // the caller sleeps until the last worker leaves
 constexpr uint32_t kOneJoined = 1u << 15, kInside = kOneJoined - 1;
@@ -99,7 +100,8 @@ void bind(int number) {
 class Avoidance {
  public:
   Avoidance() { sched_getaffinity(0, sizeof allowed_, &allowed_); }
-  // Excludes this processor; -1: none. Does nothing if the thread may run on one processor only.
+  // Excludes `processor`, or no processor if it is -1. Does nothing if the thread may run on one processor
+  // only.
   void avoid(int processor) {
     if (processor == avoided_ || CPU_COUNT(&allowed_) == 1) return;
     cpu_set_t set = allowed_;
@@ -163,7 +165,7 @@ void ThreadPool::start_workers(int count) {
         work();
       }).detach();
     } catch (const std::system_error&) {
-      return;  // a limit on threads: the existing threads do the work
+      return;  // the system limits the number of threads; the existing threads do the work
     }
     workers_ = number;
   }

@@ -17,7 +17,7 @@ extern "C" const char* __tsan_default_suppressions() {
 namespace tapeformer {
 namespace {
 
-std::atomic<int> thread_count = 0;  // 0: the default
+std::atomic<int> thread_count = 0;  // 0 selects the default
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Schedule of the rests of a pool worker. All times are in nanoseconds.
+// Schedule of the pauses of a pool worker. All times are in nanoseconds.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +66,7 @@ class WorkerBursts {
 
   int64_t wall_ = 0, cpu_ = 0;  // at the start of the measurement
   int64_t used_ = 0;            // processor time since the last rest
-  int64_t burst_ = 0;           // processor time of a burst
+  int64_t burst_ = 0;           // nanoseconds of processor time of a burst
   int steady_ = 0;              // bursts since the last preemption
   bool contended_ = false;
 };

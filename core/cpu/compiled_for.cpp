@@ -5,8 +5,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// TAPEFORMER_HAS is the set of the named extension if the compiler defines the macro, otherwise the empty
-// set. The text of a defined macro is its value, 1.
+// TAPEFORMER_HAS(macro, name) is the set with the extension `name` if the compiler defines `macro` as 1,
+// otherwise the empty set.
 #define TAPEFORMER_TEXT(word) #word
 #define TAPEFORMER_HAS(macro, name) (TAPEFORMER_TEXT(macro)[0] == '1' ? extensions(name) : 0)
 

@@ -11,7 +11,7 @@ constexpr int kBlocks = 8;    // number of Philox blocks computed in parallel, o
 constexpr int kPerBlock = 8;  // number of elements per block
 constexpr int kGroup = kBlocks * kPerBlock;
 
-// Vectors have 32 bytes on every processor: one lane per block.
+// Vectors of 32 bytes on every processor, with one lane per Philox block.
 typedef uint32_t Words [[gnu::vector_size(32)]];
 typedef int32_t Signed [[gnu::vector_size(32)]];
 typedef uint64_t Pairs [[gnu::vector_size(32)]];
@@ -39,8 +39,8 @@ struct Product {
 #endif
 }
 
-// Computes the random bits of kGroup elements from element kPerBlock * first_block, as philox4x32 does, with
-// one block per vector lane.
+// Computes the random bits of kGroup elements, starting at element kPerBlock * first_block. Each vector lane
+// computes one block of philox4x32.
 void bits_of_group(const RandomStream& stream, uint64_t first_block, uint16_t (&bits)[kGroup]) {
   Words c0, c1, c2 = Words{} + static_cast<uint32_t>(stream.step()),
                 c3 = Words{} + static_cast<uint32_t>(stream.step() >> 32);

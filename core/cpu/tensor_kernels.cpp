@@ -12,10 +12,9 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGrain = 1 << 16;
+constexpr int64_t kGrain = 1 << 16;  // minimum number of elements per thread
 
-// Returns the offset, in elements, of a row. The rows of a tensor are counted over all dimensions but the
-// last.
+// Returns the offset of a row in elements. The row index runs over all dimensions except the last.
 int64_t row_offset(const Shape& shape, const Shape& strides, int64_t row) {
   int64_t offset = 0;
   for (int dim = shape.rank() - 2; dim >= 0; --dim) {

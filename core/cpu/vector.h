@@ -98,7 +98,7 @@ template <int kDistance, class V, int... kLane>
 [[gnu::always_inline]] inline V rotated(V v, std::integer_sequence<int, kLane...>) {
   return __builtin_shufflevector(v, v, ((kLane + kDistance) % static_cast<int>(sizeof...(kLane)))...);
 }
-// Reduces the lanes with f, which combines the two halves in each step.
+// Reduces the lanes with f. Each step combines the two halves of the vector.
 template <int kDistance, class T, class F>
 [[gnu::always_inline]] inline T reduce_halves(Vector<T> v, F f) {
   if constexpr (kDistance == 0)
@@ -134,7 +134,7 @@ template <class T>
   return detail::max_lanes<double>(v);
 }
 
-// Load and store the first `count` elements, at most a whole vector. Missing elements are loaded as zero.
+// Load and store the first min(count, kLanes<T>) elements. Loading sets the other lanes to zero.
 template <class T>
 [[gnu::always_inline]] inline Vector<Compute<T>> load_some(const T* source, int64_t count) {
   if (count >= kLanes<T>) return load(source);

@@ -1,5 +1,5 @@
-// The state of the backend per device: one stream, and handles of cuBLAS and cuBLASLt with their workspace. A
-// context is created on first use and never destroyed.
+// State of the CUDA backend for each device: a stream, and handles of cuBLAS and cuBLASLt with their
+// workspace. A context is created on first use and never destroyed.
 #pragma once
 
 #include <mutex>

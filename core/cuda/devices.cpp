@@ -73,7 +73,7 @@ std::string problem_with(int index) {
                        count > 1 ? concat_text(" to cuda:", count - 1) : "");
   try {
     if (kernels_run_on(index)) return "";
-  } catch (const DeviceError& error) {  // for example, another process uses the device
+  } catch (const DeviceError& error) {  // the device may be in use by another process
     return error.what();
   }
   cudaDeviceProp properties;

@@ -1,5 +1,6 @@
-// The CUDA devices of the computer and of this build, without CUDA's headers. The functions are defined in
-// builds with a CUDA backend (kHasCuda), which includes the emulation.
+// The CUDA devices of the computer and the CUDA architectures of this build. This header does not include
+// CUDA's headers. The functions are defined in builds with a CUDA backend (kHasCuda), which includes the
+// emulation.
 #pragma once
 
 #include <cstdint>

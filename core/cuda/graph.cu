@@ -46,14 +46,15 @@ class Capture {
 struct Graph::Parts {
   Device device;
   int64_t steps;
-  Scratch<int64_t> step_offset;  // steps since the recording, read by the kernels
+  Scratch<int64_t> step_offset;  // number of steps since the recording, which kernels read
   int64_t next_offset = 0;       // value of step_offset after all previous launches
   CachingAllocator::Cache memory;
   cudaGraphExec_t ready{};
 
   Parts(Device on, int64_t per_launch) : device(on), steps(per_launch), step_offset(1) {
     fill_zero(step_offset.data(), sizeof(int64_t));
-    cuda::launch(advance_kernel, over_rows(1, 1), step_offset.data(), int64_t{0});  // loads the kernel
+    // Loads the kernel before the capture.
+    cuda::launch(advance_kernel, over_rows(1, 1), step_offset.data(), int64_t{0});
   }
   ~Parts() {
     if (ready) cudaGraphExecDestroy(ready);

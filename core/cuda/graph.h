@@ -1,9 +1,9 @@
 // CUDA graphs: work that is recorded once and then replayed by one launch, which costs the host about as much
-// as launching one kernel. Without CUDA's headers.
+// as launching one kernel. This header does not include CUDA's headers.
 //
 // The recorded work must launch the same kernels on the same memory every time. It may allocate and release
-// memory. Waiting for the device, copying between host and device and measuring time throw DeviceError with
-// the name of the op. Inputs of a step, such as a batch, are in memory that the caller fills between
+// memory. Waiting for the device, copying between host and device, and measuring time throw DeviceError with
+// the name of the op. The inputs of a step, such as a batch, are in memory that the caller fills between
 // launches.
 #pragma once
 
@@ -26,8 +26,8 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Runs the work as it would run `step_offset` steps after the recording: `step_offset` is added to the
-  // steps of random streams and to decoding positions. Asynchronous, in stream order.
+  // Launches the graph. Adds `step_offset` to the steps of random streams and to the decoding positions of
+  // the recorded work. Asynchronous, in stream order.
   void launch(int64_t step_offset);
 
  private:

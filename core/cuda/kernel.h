@@ -168,7 +168,7 @@ class GraphRandomStream {
   GraphStep step_;
 };
 
-// Dropout in kernels. Construct it on the host from a DropoutMask and pass it by value.
+// A DropoutMask for kernels. Construct it on the host and pass it by value.
 template <class T>
 struct DropoutFactors {
   GraphRandomStream stream;
@@ -195,15 +195,15 @@ struct DropoutFactors {
       kept |= static_cast<unsigned>((bits[j / 2] >> (j % 2 * 16) & 0xFFFF) >= threshold) << j;
     return static_cast<uint8_t>(kept);
   }
-  // Writes multiplier(i) to multiplier(i + count - 1), with one draw if the elements share a block of random
-  // bits.
+  // Writes the multipliers of elements i to i + count - 1 to `factors`. Draws once if the elements share a
+  // block of random bits.
   template <int count>
   __device__ void fill(int64_t i, T* factors) const {
     static_assert(count <= 4);
     uint64_t bits16 = 0;  // 16 bits per element, the first element in the lowest bits
     if (threshold != 0) {
       const RandomStream now = stream.now();
-#pragma unroll 1  // one or two iterations of long code
+#pragma unroll 1  // unrolling would repeat long code for one or two iterations
       for (int drawn = 0; drawn < count;) {
         const auto at = static_cast<uint64_t>(offset + i + drawn);
         const PhiloxBlock bits = now.block(at / 8);

@@ -46,7 +46,8 @@ bool synchronous() {
 }
 
 void detail::start(const void* kernel, const Launch& launch, void** arguments) {
-  // Dynamic shared memory that every kernel may use without an opt-in: 48 KiB minus its static arrays.
+  // Bytes of dynamic shared memory that need no opt-in. CUDA limits static and dynamic shared memory together
+  // to 48 KiB.
   constexpr size_t kDefaultLimit = 24 << 10;
   const cudaStream_t stream = context().stream;
   if (launch.shared_bytes > kDefaultLimit)

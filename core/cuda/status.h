@@ -10,7 +10,7 @@ namespace tapeformer::cuda {
 void check_status(cudaError_t status, SourceLocation where = SourceLocation::current());
 void check_status(cublasStatus_t status, SourceLocation where = SourceLocation::current());
 
-// Clears the last error of the CUDA runtime, which the runtime would report again at a later call.
+// Clears the last error of the CUDA runtime. Otherwise a later call reports it again.
 void clear_error();
 
 }  // namespace tapeformer::cuda

@@ -35,13 +35,13 @@ struct Slot {
 
 namespace {
 
-constexpr size_t kStages = 16;                // per device, enough for the copies of about two training steps
+constexpr size_t kStages = 16;  // buffers per device, enough for the copies of about two training steps
 constexpr int64_t kSmallestStage = 64 << 10;  // bytes
 
-struct Slots {  // per device
+struct Slots {  // the slots of one device
   std::vector<std::unique_ptr<Slot>> stages;
   size_t next_stage = 0;
-  std::vector<Slot*> idle;  // free slots of HostCopy
+  std::vector<Slot*> idle;  // slots that no HostCopy uses
 };
 
 std::mutex& guard() {

@@ -1,4 +1,4 @@
-// Copies between host and device, waiting, and timing, without CUDA's headers.
+// Copies between host and device, waiting, and timing. This header does not include CUDA's headers.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ void stage(void* to, const void* from, int64_t bytes);
 // An asynchronous copy of a few bytes from current_device to the host.
 class HostCopy {
  public:
-  static constexpr int64_t kMaxBytes = 16;  // bytes
+  static constexpr int64_t kMaxBytes = 16;
 
   HostCopy(const void* from, int64_t bytes);
   ~HostCopy();
@@ -29,7 +29,7 @@ class HostCopy {
   struct Slot* slot_;
 };
 
-// The time on current_device since it finished the work that was launched before the timer was created.
+// A timer on current_device. It starts when the device finishes the work launched before the construction.
 class EventTimer {
  public:
   EventTimer();

@@ -53,8 +53,8 @@ struct Product {
   void* c;
   int64_t ldc, stride_c, count;
   bool is_double, tf32;
-  bool rounds;        // round the result to bfloat16; requires beta = 0
-  bool rounds_parts;  // also rounds partial sums
+  bool rounds;        // whether the result is rounded to bfloat16; requires beta = 0
+  bool rounds_parts;  // whether partial sums are rounded, too
 
   void run() const {
     const int64_t bytes = factor == CUDA_R_16BF ? 2 : 4;

@@ -6,13 +6,13 @@
 
 namespace {
 
-constexpr size_t kDeviceAlignment = 256;  // the alignment of cudaMalloc
+constexpr size_t kDeviceAlignment = 256;  // bytes; the alignment of cudaMalloc
 
 }  // namespace
 
 cudaError_t cudaMalloc(void** block, size_t bytes) {
   if (posix_memalign(block, kDeviceAlignment, bytes) != 0) return cudaErrorMemoryAllocation;
-  std::memset(*block, 0xFF, bytes);  // NaN in each floating type
+  std::memset(*block, 0xFF, bytes);  // a bit pattern that is NaN in each floating type
   return cudaSuccess;
 }
 

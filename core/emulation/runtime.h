@@ -25,7 +25,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
-// Threads of a block run on one OpenMP thread.
+// One OpenMP thread runs all threads of a block, so they share its thread-local variables.
 #define __shared__ static thread_local
 
 struct dim3 {

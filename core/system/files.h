@@ -40,9 +40,9 @@ class File {
   int descriptor() const { return descriptor_; }
   const std::string& path() const { return path_; }
   void write(const void* data, size_t size);
-  void read_at(void* data, size_t size,
-               size_t offset) const;  // the whole range; throws if the file is shorter
-  size_t size() const;                // throws if the file is not a regular file
+  // Reads bytes at an offset. Throws if the file ends within the range.
+  void read_at(void* data, size_t size, size_t offset) const;
+  size_t size() const;  // throws if the file is not a regular file
   void truncate(size_t size);
   // Writes the data to the disk. A later rename of the file exposes only complete content.
   void sync();

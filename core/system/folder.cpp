@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr mode_t kFileMode = 0666, kFolderMode = 0777;  // reduced by the umask
+constexpr mode_t kFileMode = 0666, kFolderMode = 0777;  // modes of new entries, which the umask reduces
 
 File open_at(const File& folder, const std::string& path, const std::string& name, int flags) {
   const int all = flags | O_NOFOLLOW | O_CLOEXEC;

@@ -35,7 +35,7 @@ std::string blas_advice();
 struct MachineInfo {
   std::string processor;                     // model name; empty if the system does not report it
   int processors = 0;                        // number of processors available to this process
-  std::string instruction_set;               // "avx2 avx512f avx512_bf16 amx_int8 …"
+  std::string instruction_set;               // extensions of the processor: "avx2 avx512f amx_int8 …"
   int64_t memory = 0, available_memory = 0;  // bytes
 };
 MachineInfo machine_info();

@@ -15,7 +15,8 @@ Utf8Character first_utf8_character(std::string_view text) {
     if ((byte(i) & 0xC0) != 0x80) return {};
     code = code << 6 | (byte(i) & 0x3F);
   }
-  constexpr char32_t kMinCode[] = {0, 0, 0x80, 0x800, 0x10000};  // minimum code point by number of bytes
+  // Minimum code point for each number of bytes.
+  constexpr char32_t kMinCode[] = {0, 0, 0x80, 0x800, 0x10000};
   const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
   if (code < kMinCode[bytes] || surrogate || code > 0x10FFFF) return {};
   return {code, bytes};
