@@ -74,7 +74,7 @@ Tensor apply_mask(const Tensor& x_any, const DropoutMask& mask) {
 
 }  // namespace
 
-// Passes the gradient of a sum to both inputs without a copy.
+// The gradient function passes the gradient of the sum to both inputs without a copy.
 Tensor add(const Tensor& a, const Tensor& b) {
   check_defined("add", "a", a, "b", b);
   if (!(a.shape() == b.shape())) {

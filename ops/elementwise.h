@@ -18,7 +18,7 @@ Tensor exp(const Tensor& x);
 Tensor log(const Tensor& x);  // natural logarithm
 Tensor sqrt(const Tensor& x);
 Tensor square(const Tensor& x);
-Tensor relu(const Tensor& x);  // gradient 0 at 0; propagates NaN
+Tensor relu(const Tensor& x);  // max(x, 0) with gradient 0 at 0; propagates NaN
 Tensor gelu(const Tensor& x);  // x Φ(x), the exact form
 Tensor elu(const Tensor& x);   // x > 0 ? x : exp(x) - 1
 Tensor sigmoid(const Tensor& x);

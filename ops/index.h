@@ -11,8 +11,8 @@ Tensor embedding(const Tensor& table, const Tensor& index);
 // Returns result[i…] = x[…, index[i…], …] along one dimension. index has the rank of x, and the sizes of x in
 // the other dimensions.
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
-// Returns a copy of x with source added at the index, the inverse of gather. Elements with equal indices are
-// added in order.
+// Returns a copy of x with the elements of `source` added at `index`. This is the adjoint of gather().
+// Elements with equal indices are added in order.
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source);
 
 // Returns a contiguous int64 copy on `device` of an integer index into [0, size). Throws ShapeError with the

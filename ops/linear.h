@@ -26,12 +26,12 @@ bool has_bfloat16_products(Device device);
 // Returns the library that multiplies float32 matrices of linear layers on the CPU, and its version if it is
 // oneDNN.
 std::string cpu_product_library();
-// Returns x in operand_dtype(x). Layers that share an input, or follow each other, round it once and store
-// half the bytes.
+// Returns x in operand_dtype(x). If several layers use one input, converting it once avoids repeated
+// rounding, and the layers keep half the bytes for backward().
 Tensor as_operand(const Tensor& x);
 
-// Runs backward() through linear(x, weight, bias) from the gradient of its result, without computing the
-// result. Gradient functions that compute x again use it.
+// Computes the backward pass of linear(x, weight, bias) from the gradient of its result, without computing
+// the result. For gradient functions that recompute x.
 void backward_through_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
                              const Tensor& gradient);
 

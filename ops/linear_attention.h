@@ -11,7 +11,8 @@ namespace tapeformer {
 
 struct LinearAttentionOptions {
   bool causal = false;
-  // (batch,) int64 in [0, key_length]; later keys are masked. Undefined: no key is masked.
+  // Valid key lengths, (batch,) int64 in [0, key_length]. Later keys are masked. If undefined, no key is
+  // masked.
   Tensor key_lengths = {};
   FeatureMap feature_map = FeatureMap::elu_plus_one;
   double eps = 1e-6;
@@ -36,7 +37,8 @@ LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, i
 
 // Processes one token of the causal form (equations 18 to 20): adds k and v to the state, then reads the
 // result for q. q, k (batch, heads, dim), v and out (batch, heads, value_dim), last dimensions contiguous.
-// Not recorded; allocates nothing. The options causal and key_lengths are ignored. Throws ShapeError.
+// The call is not recorded and allocates no memory. The options causal and key_lengths are ignored. Throws
+// ShapeError.
 void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                            const LinearAttentionState& state, const Tensor& out,
                            const LinearAttentionOptions& options = {});

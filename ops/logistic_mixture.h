@@ -22,7 +22,8 @@ struct LogisticMixtureOptions {
 Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
                              const LogisticMixtureOptions& options = {});
 
-// Returns the negative log-likelihood of each row, (rows,), in the dtype of the parameters. Not recorded.
+// Returns the negative log-likelihood of each row, (rows,), in the dtype of the parameters. The call is not
+// recorded.
 Tensor logistic_mixture_nll(const Tensor& parameters, const Tensor& targets, int64_t levels = 256);
 
 // The scale of samples: exp(log-scale), or elu(log-scale) + 1.0001 as in the released experiments.

@@ -3,7 +3,7 @@
 namespace tapeformer {
 namespace {
 
-// Makes `a` a handle on the tensor that `result` returns.
+// Assigns the tensor that `result` returns to the handle `a`.
 template <class F>
 Tensor& assign(const char* op, Tensor& a, F&& result) {
   check_defined(op, "the left-hand side", a);

@@ -9,7 +9,8 @@ namespace tapeformer {
 // uint8 selects rows with nonzero elements, and may be on the CPU. An undefined mask selects all rows.
 Tensor row_weights(const char* op, const Tensor& mask, int64_t rows, DType dtype, Device device);
 
-// Returns the sum of values times weights over rows with nonzero weights, as a scalar. Both (rows,).
+// Returns the sum of values times weights over rows with nonzero weights, as a scalar. Both tensors have
+// shape (rows,).
 Tensor weighted_sum(const char* op, const Tensor& values, const Tensor& weights);
 
 // Returns x times a scalar tensor. x must be contiguous.

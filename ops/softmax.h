@@ -9,7 +9,7 @@ namespace tapeformer {
 // softmax and -inf in log_softmax.
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
-// Returns log(sum(exp(x))) over the last dimension. The result lacks this dimension.
+// Returns log(sum(exp(x))) over the last dimension. The result does not have this dimension.
 Tensor logsumexp(const Tensor& x);
 
 // Returns the mean cross entropy in nats, -log softmax(logits)[target], over the rows with a nonzero weight.

@@ -13,8 +13,8 @@ Tensor sum(const Tensor& x);
 Tensor sum(const Tensor& x, int dim, bool keep_dim = false);
 // Sums x to `shape`, over the dimensions in which broadcasting `shape` to the shape of x repeats elements.
 Tensor sum_to(const Tensor& x, const Shape& shape);
-// Repeats x along dimensions of size 1 and new leading dimensions, without a copy. Its gradient is the sum
-// over these dimensions; all other ops require equal shapes.
+// Returns x repeated along dimensions of size 1 and along new leading dimensions, as a view. The gradient is
+// the sum over these dimensions.
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 
 }  // namespace tapeformer

@@ -15,15 +15,15 @@ Tensor cast(const Tensor& x, DType dtype);
 // Returns the same elements in row-major order with another shape. One size may be -1 and is inferred. Copies
 // a tensor that is not contiguous.
 Tensor reshape(const Tensor& x, Shape shape);
-// Permutes the dimensions: dimension i of the result is dimension order[i] of x. A view.
+// Returns a view with permuted dimensions: dimension i of the result is dimension order[i] of x.
 Tensor permute(const Tensor& x, const Shape& order);
-// Exchanges two dimensions. A view.
+// Returns a view with two dimensions exchanged.
 Tensor transpose(const Tensor& x, int dim0, int dim1);
-// Returns elements [begin, end) of one dimension. Negative indices count from the end. A view.
+// Returns elements [begin, end) of one dimension as a view. Negative indices count from the end.
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
-// Joins tensors of equal rank along an existing dimension.
+// Concatenates tensors of equal rank along an existing dimension.
 Tensor concat(const std::vector<Tensor>& parts, int dim);
-// Joins tensors of equal shape along a new dimension.
+// Stacks tensors of equal shape along a new dimension.
 Tensor stack(const std::vector<Tensor>& parts, int dim);
 
 }  // namespace tapeformer

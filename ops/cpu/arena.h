@@ -1,4 +1,4 @@
-// Working memory that a kernel divides into arrays.
+// Division of the working memory of a kernel into arrays.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tapeformer::cpu {
 
-// Allocator for parts of a block of memory. If the block is null, only computes the required size.
+// An allocator of arrays in a block of memory. If the block is null, it only computes the required size.
 class Arena {
  public:
   explicit Arena(void* memory) : memory_(static_cast<char*>(memory)) {}

@@ -39,7 +39,7 @@ T normalizer(const T* x, int64_t n) {
   return largest + std::log(total);
 }
 
-// The computation for one utterance, with its working memory.
+// The loss and the gradient of one utterance, with their working memory.
 template <class T>
 class Utterance {
  public:
@@ -93,7 +93,7 @@ class Utterance {
     }
   }
 
-  // Computes the log-probabilities of the classes of the states at frame t.
+  // Writes to emission_ the log-probability, at frame t, of the class of each state in `span`.
   void emit(const T* logits, int64_t t, CtcSpan span) {
     const T* const row = logits + t * classes_;
     const T shift = normalizers_.data()[t];
@@ -145,7 +145,7 @@ class Utterance {
     return largest;
   }
 
-  // Maxima over the states of a frame.
+  // The maxima of beta and of the posterior over the states of a frame.
   struct Largest {
     T beta, posterior;
   };
@@ -180,7 +180,7 @@ class Utterance {
     for (int64_t t = frames_ - 1; t >= 0; --t) {
       const CtcSpan span = ctc_span(t, frames_, states_);
       emit(logits, t, span);
-      // There is no transition after the last frame, so the first step does not add neighbours.
+      // The last frame has no transition to a next frame, so its step does not add neighbouring states.
       const Largest largest = t == frames_ - 1
                                   ? last_frame(after, alpha + t * row_ + kMargin, row, span)
                                   : backward_step(after, alpha + t * row_ + kMargin, row, span, shift);
@@ -201,7 +201,7 @@ class Utterance {
     return largest;
   }
 
-  // Computes gradient = scale (softmax - posterior of the class at this frame).
+  // Computes gradient = scale (softmax - posterior) for each class at frame t.
   void write_gradient(const T* logits, int64_t t, CtcSpan span, T largest, T scale, T* out) {
     T* const posterior = posterior_.data();
     T total = 0;

@@ -21,8 +21,8 @@ struct DecodingWeight<O>::Storage {
     int64_t begin, columns;
     PackedOperand<O> weight;
   };
-  std::optional<Scratch<O>> weight;                  // at most kFewRows rows: the weight, rounded to O
-  std::vector<std::unique_ptr<const Slice>> slices;  // more rows: slices of the rows of the weight
+  std::optional<Scratch<O>> weight;                  // the weight rounded to O, for at most kFewRows rows
+  std::vector<std::unique_ptr<const Slice>> slices;  // slices of the rows of the weight, for more rows
   std::optional<Scratch<O>> input;                   // the input, rounded to O
 };
 

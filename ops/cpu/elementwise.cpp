@@ -11,7 +11,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGrain = 1 << 15;
+constexpr int64_t kGrain = 1 << 15;  // minimum number of elements per thread
 
 }  // namespace
 

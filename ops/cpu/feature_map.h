@@ -10,8 +10,8 @@
 
 namespace tapeformer::cpu {
 
-// Rows of several heads, token by token. The heads of a token are usually adjacent in memory, so loops finish
-// a token before the next one.
+// Rows of several heads. Loops process all heads of a token before the next token, because the heads of a
+// token are usually adjacent in memory.
 template <class T>
 struct TokenRows {
   T* data = nullptr;

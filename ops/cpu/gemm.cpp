@@ -71,7 +71,7 @@ void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a
       gemm(Backend{}, product);
     }
   };
-  // Few products are divided one by one.
+  // If there are fewer products than threads, each product is divided among the threads.
   if (count < threads())
     run(0, count);
   else

@@ -44,7 +44,8 @@ void gather_rows(Backend, const T* table, int64_t, const int64_t* index, T* y, i
                });
 }
 
-// Divides the columns among the threads, so repeated rows are added in a fixed order without atomics.
+// Divides the columns among the threads, so rows with equal indices are added in a fixed order without
+// atomics.
 template <class T>
 void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table, int64_t, int64_t count,
                       int64_t dim) {

@@ -16,7 +16,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kMaxParts = 8;     // partial weight gradients, each as large as w
+constexpr int64_t kMaxParts = 8;     // maximum number of partial weight gradients, each as large as w
 constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
 constexpr int64_t kBlockRows = 256;  // maximum number of rows of a block that stays in the cache
 constexpr int64_t kMinBlockRows = 64;
@@ -28,8 +28,8 @@ void for_blocks(int64_t begin, int64_t end, int64_t max_rows, F&& f) {
   for (int64_t row = begin; row < end; row += max_rows) f(row, std::min(max_rows, end - row));
 }
 
-// Computes the gradient of one row with respect to x wᵀ + bias. For relu, y > 0 if the unit was active and
-// dropout kept it, so no random numbers are drawn. If y is NaN, the gradient passes.
+// Computes the gradient of one row with respect to x wᵀ + bias. For relu, y > 0 means that the unit was
+// active and that dropout kept it, so no random numbers are drawn. If y is NaN, the gradient is not set to 0.
 template <class T, class Y>
 void start_row(const Y* g, const Y* y, const Y* pre, Activation activation, T scale, const T* multipliers,
                T* out, int64_t n) {
@@ -116,7 +116,7 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
   });
 }
 
-// The arguments of linear_backward() that all parts share.
+// The arguments that the parts of linear_backward() share.
 template <class X, class Y, class T>
 struct LinearGradient {
   const LinearShape& shape;
@@ -130,7 +130,7 @@ struct LinearGradient {
 
   bool plain() const { return activation == Activation::none && !dropout.active(); }
   bool draws() const { return dropout.active() && activation != Activation::relu; }
-  // Returns whether products of type O read rows of g in place.
+  // Returns whether products with operands of type O read the rows of g in place.
   template <class O>
   bool direct() const {
     return plain() && std::is_same_v<O, Y>;
@@ -144,7 +144,8 @@ struct LinearGradient {
             .inputs = std::is_same_v<O, X> ? 0 : block * shape.in};
   }
 
-  // Returns row `row` of the gradient with respect to x wᵀ + bias: the row of g itself, or a row in `buffer`.
+  // Returns row `row` of the gradient with respect to x wᵀ + bias. The result points to g itself or to
+  // `buffer`.
   const T* row(int64_t row, T* buffer, T* multipliers) const {
     const int64_t out = shape.out, at = row * out;
     if (plain()) return as_type(g + at, out, buffer);

@@ -23,7 +23,7 @@ void for_chunks_backwards(int64_t length, F&& f) {
     f(Chunk{begin, std::min(kChunk, length - begin)});
 }
 
-// Consecutive memory of several heads.
+// Arrays of several heads, one after another in memory.
 template <class T>
 struct PerHead {
   T* data = nullptr;
@@ -31,28 +31,28 @@ struct PerHead {
   T* operator[](int64_t head) const { return data + head * stride; }
 };
 
-// The computation for several heads of a sequence, whose rows are adjacent in memory. The working memory of a
-// thread is a chunk and the states of each head, independent of the length.
+// Linear attention for several heads of a sequence, whose rows are adjacent in memory. The working memory of
+// a thread consists of a chunk and the states of each head, and of one number per token.
 //
 // Legend: z = sum of phi(k), (dim,);
 //   dn = g / d, the gradient of the numerator of out, (length, value_dim);
 //   dd = -(g . out) / d, the gradient of the denominator of out, (length,).
-// The states are sums over tokens of
+// The states are sums over tokens:
 //   key_value   phi(k) v^T; for the gradient of v, phi(q) dn^T
 //   value_key   v phi(k)^T, and z, for the gradient of q
 //   dn_query    dn phi(q)^T, and the sum of dd phi(q), for the gradient of k
-// S is the type of the tensors; all sums have its compute type T.
+// S is the type of the tensors. All sums have the compute type T of S.
 template <class S>
 class HeadGroup {
   using T = Compute<S>;
-  static constexpr bool kRounds = !std::is_same_v<S, T>;  // tensors have fewer digits than sums
+  static constexpr bool kRounds = !std::is_same_v<S, T>;  // whether storing a sum in a tensor rounds it
 
  public:
   HeadGroup(const LinearAttentionShape& shape, int64_t group, AttentionRows<const S> q,
             AttentionRows<const S> k, AttentionRows<const S> v)
       : s_(shape), q_(q), k_(k), v_(v), group_(group) {}
 
-  // Takes the working memory from an arena.
+  // Allocates the working memory from an arena.
   void take_memory(Arena& arena) {
     const auto take = [&](int64_t elements) {
       const int64_t stride = (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T>;
@@ -80,7 +80,8 @@ class HeadGroup {
     std::fill_n(states_.data, state_elements_, T{0});
   }
 
-  // Writes rows of out and, unless null, inverse denominators (batch, heads, query_length).
+  // Computes the rows of `out` for the selected heads, and their inverse denominators (batch, heads,
+  // query_length) unless null.
   void forward(AttentionRows<S> out, T* inverse_denominators) {
     if (!s_.causal)
       for_chunks(valid_keys_, [&](Chunk c) {
@@ -171,7 +172,7 @@ class HeadGroup {
             __attribute__((always_inline)) { store(values[head] + at, load_some(row, left)); });
   }
 
-  // Computes dn of the chunk, and in the first pass dd, which later passes reuse.
+  // Computes dn of the chunk. The first pass also computes dd, which later passes reuse.
   void load_gradients(Chunk c, TokenRows<const S> out, const T* inverse_denominators, TokenRows<const S> g,
                       bool first_pass) {
     const PerHead<const T> inverse{
@@ -188,7 +189,8 @@ class HeadGroup {
         dd_[h][c.begin + t] = -dot(g.row(t, h), out.row(t, h), g.dim) * inverse[h][t];
   }
 
-  // Writes the numerators of the results of a chunk to result_, and the inverse denominators to inverse_.
+  // Updates the states with a chunk, or reads the results of the chunk, or both. Reading writes the
+  // numerators to result_ and the inverse denominators to inverse_.
   template <ScanMode kMode>
   void attend(Chunk c, int64_t h) {
     constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
@@ -212,9 +214,9 @@ class HeadGroup {
         inverse_[h][t] = 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(s_.eps));
   }
 
-  // Computes dd of a chunk from features_gradient_, the sum of (dn . v) phi(k). Its product with phi(q) is
-  // g . out without the rounding of out, which would dominate the gradient of q: the common part of the
-  // values cancels.
+  // Computes dd of a chunk from features_gradient_, the sum of (dn . v) phi(k). Its product with phi(q) is g
+  // . out without the rounding of out. That rounding error would dominate the gradient of q, because the
+  // common part of the values cancels.
   void set_exact_dd(Chunk c, int64_t h) {
     T* const dots = partial_dots_[h];
     std::fill_n(dots, c.count * kLanes<T>, T{0});
@@ -228,8 +230,8 @@ class HeadGroup {
       dd_[h][c.begin + t] = -inverse_[h][t] * sum(load(dots + t * kLanes<T>));
   }
 
-  // The functions below compute the gradients of a chunk: they update the states, read the gradients, or
-  // both. A function does nothing if its target has no data.
+  // Each function below computes one gradient of a chunk. kMode selects whether it updates the states, reads
+  // the gradient, or both. A function does nothing if the data of its target is null.
   template <ScanMode kMode>
   void query_gradient(Chunk c, AttentionRows<S> gq) {
     if (!gq.data) return;
@@ -282,19 +284,19 @@ class HeadGroup {
   const AttentionRows<const S> q_, k_, v_;
   const int64_t group_;  // number of heads that share the working memory
   int64_t batch_ = 0, head_ = 0, heads_ = 0, valid_keys_ = 0;
-  PerHead<T> queries_, keys_, features_gradient_;  // panels of dim
-  PerHead<T> values_, dn_, result_;                // panels of value_dim
+  PerHead<T> queries_, keys_, features_gradient_;  // panels of rows of `dim` elements
+  PerHead<T> values_, dn_, result_;                // panels of rows of `value_dim` elements
   PerHead<T> dd_;                                  // one number per token of the sequence
   PerHead<T> inverse_, ones_, partial_dots_;       // one number per token of the chunk
-  PerHead<T> states_;                              // first element of the states
+  PerHead<T> states_;                              // all states; the members below point into it
   PerHead<T> key_sum_, query_sum_;                 // (dim,)
   PerHead<T> value_key_, dn_query_, key_value_;    // (value_dim, dim) twice, (dim, value_dim)
   int64_t state_elements_ = 0;
 };
 
-// Returns the heads per task that balance the work of the threads.
+// Returns the number of heads per task that balances the work of the threads.
 int64_t group_size(int64_t batch, int64_t heads) {
-  constexpr int64_t kMaxGroup = 8;
+  constexpr int64_t kMaxGroup = 8;  // heads
   int64_t best = 1, best_work = batch * heads + kMaxGroup;
   for (int64_t group = 1; group <= std::min(kMaxGroup, heads); ++group) {
     const int64_t tasks = batch * ((heads + group - 1) / group);
@@ -316,7 +318,7 @@ void for_groups(const LinearAttentionShape& s, AttentionRows<const S> q, Attenti
   Arena count(nullptr);
   HeadGroup<S>(s, heads, q, k, v).take_memory(count);
   const ThreadMemory memory(count.used());
-  constexpr int64_t kMinWorkPerThread = 1 << 16;  // multiply-adds
+  constexpr int64_t kMinWorkPerThread = 1 << 16;  // in multiply-adds
   const int64_t work = heads * (s.query_length + s.key_length) * s.dim * s.value_dim;
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {

@@ -1,4 +1,4 @@
-// Parts of linear layers that training and decoding share.
+// Functions of linear layers for training and decoding.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* mul
   }
   if (activation == Activation::relu) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? T{0} : y[i];  // keeps NaN
+    for (int64_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? T{0} : y[i];  // propagates NaN
   } else if (activation == Activation::gelu) {
     convert_row(y, n, pre);
 #pragma omp simd
@@ -37,8 +37,8 @@ void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* mul
   }
 }
 
-// Computes y (rows, out) = x (rows, in) wᵀ for few rows, as in decoding, without packing the weights as BLAS
-// does. Four outputs at a time hide the latency of additions. Operands are rounded to O.
+// Computes y (rows, out) = x (rows, in) wᵀ for few rows, as in decoding. Unlike BLAS, it does not pack the
+// weights. Four outputs at a time hide the latency of additions. Operands are rounded to O.
 template <class O, class X, class W, class T>
 void multiply_few_rows(const LinearShape& shape, const X* x, const W* w, T* y) {
   constexpr int64_t kOutputs = 4;

@@ -11,7 +11,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGrainRows = 128;
+constexpr int64_t kGrainRows = 128;  // minimum number of rows per thread
 
 template <LogisticEdge edge, class T>
 void components(const T* p, int64_t mixtures, T y, T half, T log_width, T* log_mass, T* by_mean,
@@ -81,7 +81,7 @@ uint8_t sample_row(const T* p, int64_t mixtures, double u_component, double u_va
   const double scale = elu_scale ? elu + 1.0001 : std::exp(std::max(log_scale, kMinLogisticScale));
   const double value = mean + scale * (std::log(u_value) - std::log1p(-u_value));
   const double level = std::nearbyint((value + 1) / 2 * 255);
-  return static_cast<uint8_t>(level > 0 ? std::min(level, 255.0) : 0);  // 0 for NaN
+  return static_cast<uint8_t>(level > 0 ? std::min(level, 255.0) : 0);  // NaN gives level 0
 }
 
 }  // namespace

@@ -72,11 +72,12 @@ class LshForward : public LshWindow<T> {
     T* const columns = columns_of(half);
     for (int64_t i = 0; i < half.count; ++i)
       pack_row_columns(this->v_row(half.order[i]), s_.value_dim, i, capacity_, columns);
-    for (int64_t m = 0; m < this->value_width(); m += kWidth)  // avoids NaN where weights are zero
+    // Zeros the unused rows, because 0 * NaN is NaN.
+    for (int64_t m = 0; m < this->value_width(); m += kWidth)
       std::fill(columns + m * capacity_ + half.count * kWidth, columns + (m + kWidth) * capacity_, T{0});
   }
 
-  // Computes queries [first, first + count) of the chunk.
+  // Computes the results of queries [first, first + count) of the chunk.
   void block(int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; i += kTileRows) {
       const Range range = this->range_of(first + i, first + i + kTileRows);

@@ -115,7 +115,7 @@ class LshBackward : public LshWindow<T> {
                        sums.value_panels);
     for (int64_t i = 0; i < half.count; ++i)
       pack_row_columns(half.queries + i * s_.dim, s_.dim, i, rows_, sums.query_columns);
-    for (int64_t m = 0; m < this->width(); m += kWidth)  // avoids NaN where weights are zero
+    for (int64_t m = 0; m < this->width(); m += kWidth)  // zeros the unused rows, because 0 * NaN is NaN
       std::fill(sums.query_columns + m * rows_ + half.count * kWidth,
                 sums.query_columns + (m + kWidth) * rows_, T{0});
     for (T* rows : {sums.gq, sums.gk}) std::fill_n(rows, rows_ * this->width(), T{0});
@@ -132,7 +132,7 @@ class LshBackward : public LshWindow<T> {
     std::fill(g_rows_ + own_->count * s_.value_dim, g_rows_ + tile_rows(own_->count) * s_.value_dim, T{0});
   }
 
-  // Computes queries [first, first + count) of the chunk.
+  // Adds the gradients of queries [first, first + count) of the chunk.
   void block(int64_t first, int64_t count) {
     const int64_t tiles = tile_rows(count) / kTileRows;
     for (int64_t t = 0; t < tiles; ++t) {
@@ -177,8 +177,9 @@ class LshBackward : public LshWindow<T> {
     if (i < this->next_count_) prefetch_row(g_row(this->next_[i]), s_.value_dim * kSize);
   }
 
-  // For query i, row `row` of the block: replaces the scores by the weights p, and score_gradients_ (g . v)
-  // by p (g . v - delta) times the factor of the key. Masked elements of the row become 0.
+  // Processes query i, which is row `row` of the block. Replaces its scores by the weights p, and replaces
+  // score_gradients_, which holds g . v, by p (g . v - delta) times the factor of the key. Masked elements of
+  // the row become 0.
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
     T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;
@@ -287,9 +288,10 @@ class LshBackward : public LshWindow<T> {
   }
 
   // Adds the sums of a half to the gradients of its positions; the first round sets the gradients. If the
-  // chunk belongs to another segment, writes the sums to `look_back`. The key is factor * q with factor =
-  // scale / n and n² = |q|² + epsilon. The gradient of q through the key is therefore gk - q (q . gk) / n²,
-  // where gk includes the factor.
+  // chunk belongs to another segment, writes the sums to `look_back`.
+  //
+  // The key is factor * q with factor = scale / n and n² = |q|² + epsilon. The gradient of q through the key
+  // is therefore gk - q (q . gk) / n², where gk includes the factor.
   void finish(const Half& half, T* look_back) {
     const Sums& sums = sums_of(half);
     const T scale = static_cast<T>(s_.scale);

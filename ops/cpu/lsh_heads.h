@@ -1,4 +1,4 @@
-// The distribution of the heads of LSH attention over threads.
+// Distribution of the heads of LSH attention over threads.
 #pragma once
 
 #include "ops/cpu/arena.h"
@@ -6,11 +6,11 @@
 
 namespace tapeformer::cpu {
 
-// Calls f(example, head, order, rows, for_segments) for each head of each sequence, with the sorted order of
-// the head and its working memory `rows` of type Head. for_segments(g) calls g(window, segment, first chunk,
-// end) for the segments of kLshSegment chunks, with a window from make(rows) that uses the memory of one
-// thread. Heads run in parallel, or the segments of each head if there are fewer heads than threads. Both
-// give the same results if the segments of one call write different data.
+// Calls f(example, head, order, rows, for_segments) for each head of each sequence. `order` is the sorted
+// order of the head, and `rows` its working memory of type Head. for_segments(g) calls g(window, segment,
+// first chunk, end) for the segments of kLshSegment chunks. `window` is a result of make(rows) that uses the
+// memory of one thread. Heads run in parallel. If there are fewer heads than threads, the segments of each
+// head run in parallel instead. Both give the same results if the segments of one call write different data.
 template <class Head, class Make, class F>
 void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* buckets, F&& f) {
   Arena count(nullptr), head_count(nullptr);
@@ -20,7 +20,7 @@ void for_lsh_heads(const LshAttentionShape& s, Make&& make, const int32_t* bucke
   const int64_t heads_at_once = tasks >= team ? team : 1;
   const ThreadMemory windows(count.used());
   const Scratch<char> memory(head_count.used() * heads_at_once);
-  constexpr int64_t kMinWorkPerThread = 1 << 18;  // multiply-adds of one pass over the scores
+  constexpr int64_t kMinWorkPerThread = 1 << 18;  // in multiply-adds of one pass over the scores
   const int64_t chunk_work = 2 * s.chunk_length * s.chunk_length * (s.dim + s.value_dim);
   const int64_t head_work = s.rounds * (s.length / s.chunk_length + 1) * chunk_work;
   auto run = [&](int64_t begin, int64_t end) {

@@ -33,7 +33,7 @@ LshOrder::Wrap LshOrder::find_wrap(int64_t round, const int32_t* buckets) const 
   return {codes(from_position)[round], {to, codes(to_position)[to]}};
 }
 
-// Sorts by counting, which preserves the order of positions within a bucket.
+// Sorts the positions of a round by counting, which preserves the order of positions within a bucket.
 void LshOrder::sort_round(int64_t round, const int32_t* buckets) {
   if (valid_ == 0) return;
   const int32_t highest = *std::max_element(buckets, buckets + valid_);

@@ -25,7 +25,7 @@ class LshOrder {
   static int64_t memory(const LshAttentionShape& s) { return 2 * s.rounds * s.length + s.length + 1; }
   LshOrder(const LshAttentionShape& shape, int32_t* memory);
 
-  // Sorts all rounds. buckets (rounds, length).
+  // Sorts the first `valid` positions of all rounds by `buckets` (rounds, length).
   void sort(int64_t valid, const int32_t* buckets);
 
   int64_t chunks() const { return chunks_; }
@@ -37,8 +37,8 @@ class LshOrder {
   // Returns the codes of a position in all rounds.
   const int32_t* codes(int64_t position) const { return codes_ + position * s_.rounds; }
 
-  // The previous cell of the same bucket, whose keys are also visible. Code kNone means that there is no such
-  // cell.
+  // A cell of a round. Queries of a cell attend to the keys of the cell, and to the keys of look_back() of
+  // the cell if they exist.
   struct Cell {
     int64_t round;
     int32_t code;
@@ -47,7 +47,7 @@ class LshOrder {
     const Wrap& wrap = wraps_[static_cast<size_t>(round)];
     return code == wrap.from ? wrap.to : Cell{round, code - 1};
   }
-  // Chunk that a chunk looks back at, if it exists.
+  // The chunk before a chunk. `exists` is false if there is none.
   struct Chunk {
     bool exists;
     int64_t round, chunk;

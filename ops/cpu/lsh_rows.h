@@ -1,5 +1,6 @@
-// Copies of the rows of one head with a small stride. In (batch, length, heads, dim) tensors the stride is
-// heads * dim, which uses few cache sets and, for long sequences, more pages than the TLB holds.
+// Copies of the rows of one head that are close together in memory. In (batch, length, heads, dim) tensors,
+// the stride of the rows is heads * dim, which uses few cache sets and, for long sequences, more pages than
+// the TLB holds.
 #pragma once
 
 #include <array>

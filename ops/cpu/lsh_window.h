@@ -1,6 +1,6 @@
-// A chunk of LSH attention and the chunk that it looks back at, gathered and packed, for forward and
-// backward. In the scores, the keys of the earlier chunk have columns from 0, and the keys of the chunk
-// itself columns from `capacity`.
+// A chunk of LSH attention and the chunk before it, gathered and packed, for forward and backward. In the
+// scores, columns from 0 are the keys of the chunk before, and columns from `capacity` are the keys of the
+// chunk itself.
 #pragma once
 
 #include <cmath>
@@ -78,8 +78,8 @@ struct LshHalf {
   using Int = LaneInt<T>;
   int64_t count = 0, round = 0, chunk = 0;
   const int32_t* order = nullptr;  // positions of the keys
-  Int* positions = nullptr;        // positions as Int; after `count`, codes are LshOrder::kEmpty
-  Int* codes = nullptr;            // (rounds, capacity) with exact duplicates, else (1, capacity)
+  Int* positions = nullptr;        // positions as Int
+  Int* codes = nullptr;  // (rounds, capacity) for exact duplicates, else (1, capacity); kEmpty after `count`
   const Int* round_codes = nullptr;
   T* queries = nullptr;     // (rows, dim)
   T* factors = nullptr;     // key = factor * query, including the scale of the scores

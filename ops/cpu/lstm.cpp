@@ -1,6 +1,7 @@
-// A step of the recurrence multiplies few rows, by panel_product.h. With 320 cells, a product of a Zen 5 core
-// takes 13 us for 1 row, 25 us for 8 rows and 49 us for 16 rows. oneDNN, whose blocks have 16 rows, takes 51
-// us. The other products have many rows and run in oneDNN where it is faster (packed_operand.h).
+// A step of the recurrence multiplies few rows, by panel_product.h. With 320 cells on one core of a Zen 5,
+// such a product takes 13 us for 1 row, 25 us for 8 rows and 49 us for 16 rows. oneDNN processes blocks of 16
+// rows and takes 51 us. The other products have many rows and use oneDNN where it is faster
+// (packed_operand.h).
 //
 // Type parameters: T is the type of weights, states, recurrent products and all arithmetic. O is the type of
 // the operands of products over many frames. In bfloat16 precision, O is BFloat16, and recurrent products are
@@ -28,8 +29,8 @@ namespace {
 constexpr int64_t kFramesAhead = 8 * kTileRows;
 constexpr int64_t kGradientFrames = 256;  // frames per block of products for gradients of weights
 
-// The sequences of one direction that a thread processes, in the order of decreasing lengths. The sequences
-// that have a given frame come first.
+// The sequences of one direction that a thread processes, from the longest to the shortest. The sequences
+// that contain a given frame therefore come first.
 struct Rows {
   int64_t direction;
   std::vector<int64_t> sequences;
@@ -136,8 +137,8 @@ void backward_cell(int64_t hidden, const T* g, const T* gh, const T* gates, cons
   }
 }
 
-// Calls step(t, rows) for each frame, in ascending or descending order, with the number of sequences that
-// have frame t.
+// Calls step(t, active) for each frame t, in ascending or descending order. `active` is the number of
+// sequences that contain frame t.
 template <class F>
 void for_frames(const Rows& rows, const int64_t* lengths, bool ascending, F&& step) {
   const int64_t frames = rows.count() > 0 ? lengths[rows.at(0)] : 0;
@@ -152,11 +153,11 @@ void for_frames(const Rows& rows, const int64_t* lengths, bool ascending, F&& st
   }
 }
 
-// The right operands of the products of a direction in forward.
+// The right operands of the forward products of one direction.
 template <class O, class T>
 struct ForwardWeights {
   const PackedOperand<O>& input;
-  const T* recurrent;  // panels
+  const T* recurrent;  // weight_hh in panels
   const LstmDirection<T>& plain;
 };
 
@@ -166,7 +167,8 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
   const Layout<T> at{shape, rows.direction};
   const int64_t hidden = shape.hidden, all = 4 * hidden, stride = tile_columns<T>(all);
   const Scratch<O> rounded(std::is_same_v<O, T> ? 0 : kFramesAhead * shape.in);
-  // Computes W x for a block of frames of all sequences. The block is small, so it is used from the cache.
+  // Computes W x for a block of frames of all sequences. The block is small, so the following steps read it
+  // from the cache.
   const auto input_products = [&](int64_t first) {
     for (const int64_t b : rows.sequences)
       if (const int64_t count = std::min(kFramesAhead, lengths[b] - first); count > 0) {

@@ -12,7 +12,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGrainElements = 1 << 14;
+constexpr int64_t kGrainElements = 1 << 14;  // minimum number of elements per thread
 
 int64_t grain_rows(int64_t dim) {
   return std::max<int64_t>(kGrainElements / std::max<int64_t>(dim, 1), 1);
@@ -49,8 +49,8 @@ T normalize_row(const T* sum, T* normalized, int64_t dim, double eps) {
   return inverse;
 }
 
-// Computes the gradient of one row with respect to the normalised sum, and adds to the gradients of weight
-// and bias.
+// Computes gx, the gradient of one row with respect to the sum before normalisation. Adds the gradients of
+// weight and bias to gweight and gbias.
 template <class T>
 void row_backward(const T* g, const T* normalized, const T* weight, T inverse, T* gx, T* gweight, T* gbias,
                   int64_t dim) {

@@ -10,7 +10,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGrain = 1 << 15;
+constexpr int64_t kGrain = 1 << 15;  // minimum number of elements per thread
 
 template <class T>
 void step_one(const StepRule& rule, double gradient_scale, const ParameterArrays<T>& arrays) {

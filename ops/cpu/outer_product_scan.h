@@ -1,12 +1,13 @@
-// The main loop of linear attention. For each token, an outer product is added to a state matrix, and a
-// vector reads the state:
+// The main loop of linear attention. For each token, an outer product is added to a state matrix, and the
+// state is multiplied by a vector:
 //   state += a_t b_t^T,   out_t += c_t^T state,
 // in the order of the tokens. The forward pass and all three gradients are this scan with different operands.
 // A tile of the state stays in registers for a chunk of tokens, so the state is loaded and stored once per
 // chunk, and the scan needs 2 * rows * columns multiply-adds per token.
 //
-// The operands of a chunk are stored in panels: elements 0 to 15 (for float) of all tokens, then elements 16
-// to 31, and so on. A tile reads one stream per operand for any width.
+// The operands of a chunk are stored in panels. For float, the first panel holds elements 0 to 15 of all
+// tokens, the second panel elements 16 to 31, and so on. For any width, a tile reads consecutive memory of
+// each operand.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace tapeformer::cpu {
 // Tokens per chunk. Not a power of two, so that panels do not map to the same cache sets.
 inline constexpr int64_t kChunk = 96;
 
-// Elements of a token in one panel: two vectors, a cache line.
+// Elements of a token in one panel: two vectors.
 template <class T>
 inline constexpr int64_t kPanel = 2 * kLanes<T>;
 
@@ -40,10 +41,10 @@ enum class ScanMode { update, read, update_then_read };
 // The operands of a chunk, in panels.
 template <class T>
 struct ScanOperands {
-  const T* a = nullptr;  // state rows
-  const T* b = nullptr;  // state columns
-  const T* c = nullptr;  // state rows
-  T* out = nullptr;      // state columns
+  const T* a = nullptr;  // one element per row of the state
+  const T* b = nullptr;  // one element per column of the state
+  const T* c = nullptr;  // one element per row of the state
+  T* out = nullptr;      // one element per column of the state
 };
 
 namespace detail {
@@ -81,7 +82,7 @@ void scan_tile(T* state, int64_t width, ScanOperands<T> o, int64_t count) {
       for (int j = 0; j < kVectors; ++j) store(state + r * width + j * kLanes<T>, tile[r][j]);
 }
 
-// Scans all rows of kVectors vectors of columns from `column`.
+// Scans all rows of the state for kVectors vectors of columns, starting at `column`.
 template <ScanMode kMode, int kStep, int kVectors, class T>
 void scan_columns(T* state, int64_t rows, int64_t width, int64_t column, ScanOperands<T> o, int64_t count) {
   constexpr int kTileRows = 4;

@@ -1,7 +1,7 @@
 // Products of many rows with a matrix in panels (tile_product.h), in cache blocks: a panel stays in L1 while
 // it is multiplied with the tiles of a block of rows, which are packed in L2 (Goto and van de Geijn, "Anatomy
-// of high-performance matrix multiplication", 2008). Used for weights, which are packed once for all rows.
-// BLAS would pack them at each call, and clear the result before it adds.
+// of high-performance matrix multiplication", 2008). The weights are packed once for all rows, whereas BLAS
+// would pack them in each call.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,12 @@
 
 namespace tapeformer::cpu {
 
-// The depth of a part of a panel, which fills half of L1, and the rows of a block, which fills half of L2.
+// The depth of a part of a panel fills half of L1, and the rows of a block fill half of L2.
 inline constexpr int64_t kPartDepth = kVectorBytes == 64 ? 128 : 256;
 inline constexpr int64_t kBlockRows = 32 * kTileRows;
 
-// Returns the rows per block, at most `max_rows`, that divide `rows` evenly in whole tiles. A last block with
-// few rows would read all panels for little work.
+// Returns the number of rows per block, at most `max_rows`, for blocks of whole tiles and nearly equal size.
+// A small last block would read all panels for few rows.
 inline int64_t even_block(int64_t rows, int64_t max_rows) {
   const int64_t tiles = (rows + kTileRows - 1) / kTileRows,
                 blocks = std::max<int64_t>((rows + max_rows - 1) / max_rows, 1);
@@ -48,7 +48,7 @@ void pack_tiles(int64_t rows, int64_t depth, const T* a, int64_t a_stride, T* ti
   }
 }
 
-// Computes one tile of c, or the part of it within `rows` and `columns`.
+// Computes one tile of c, limited to the first `rows` rows and `columns` columns of the tile.
 template <bool kAdd, class T>
 void add_tile(int64_t rows, int64_t columns, int64_t depth, const T* tile, const T* panel, T* c,
               int64_t c_stride) {
@@ -68,8 +68,8 @@ void add_tile(int64_t rows, int64_t columns, int64_t depth, const T* tile, const
 template <bool kAdd = false, class T>
 void packed_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                     const T* panels, T* c, int64_t c_stride) {
-  // Each thread has one buffer on the heap, because its stack may be too small. The memory is not taken from
-  // the allocator, whose peak would then depend on the scheduling of threads.
+  // Each thread has one buffer on the heap, because its stack may be too small. The buffer is not taken from
+  // the allocator, because the allocator's peak would then depend on the scheduling of threads.
   struct Tiles {
     alignas(64) T values[kBlockRows * kPartDepth];
   };

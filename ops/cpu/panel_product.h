@@ -35,12 +35,12 @@ void panel_rows(int64_t rows, const T* a, int64_t a_stride, const T* panel, int6
 }
 
 // Computes c (rows, columns) = a (rows, depth) b, with b in panels of `depth` rows. Rows of c have room for
-// whole panels. The sums of a row do not depend on the number of rows. Blocks of the depth keep a part of a
-// panel in L1 for all tiles of rows.
+// whole panels. The sums of a row do not depend on the number of rows. The depth is divided into blocks, so
+// that a part of a panel stays in L1 for all tiles of rows.
 template <class T>
 void panel_product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                    const T* panels, T* c, int64_t c_stride) {
-  constexpr int64_t kBlock = 320;
+  constexpr int64_t kBlock = 320;  // maximum depth of a block
   if (rows == 0) return;
   const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
   const int64_t blocks = (depth + kBlock - 1) / kBlock;

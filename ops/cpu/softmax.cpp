@@ -22,7 +22,7 @@ void for_rows(int64_t rows, int64_t classes, F&& f) {
   });
 }
 
-// Returns the maximum of the row, or 0 if all elements are -inf.
+// Returns the maximum of the row, or 0 if the maximum is infinite.
 template <class T>
 T row_shift(const T* x, int64_t classes) {
   T largest = -std::numeric_limits<T>::infinity();

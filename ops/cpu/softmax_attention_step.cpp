@@ -11,8 +11,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// The maximum of heads that are processed together, because their rows are adjacent, and keys per update of
-// the maximum.
+// kMaxGroup limits the number of heads that are processed together, whose rows are adjacent in memory. The
+// maximum is updated once per kBlock keys.
 constexpr int64_t kMaxGroup = 8;
 constexpr int64_t kBlock = 64;
 

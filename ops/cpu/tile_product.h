@@ -64,8 +64,8 @@ void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c,
     for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kLanes<T>, tile[r][j]);
 }
 
-// Same as above for operands of BFloat16. `depth` is even. Element (k, column) of the panel is b[(k - k % 2)
-// * kTileColumns + 2 * column + k % 2].
+// Computes the same product for operands of BFloat16. `depth` is even. Element (k, column) of the panel is
+// b[(k - k % 2) * kTileColumns + 2 * column + k % 2].
 template <Left kLeft, bool kAdd, int kRows = static_cast<int>(kTileRows)>
 void tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b, int64_t depth, float* c,
                   int64_t c_stride) {
@@ -90,8 +90,9 @@ void tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b, int64_
     for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kVector, tile[r][j]);
 }
 
-// Packs the columns of x: element (i, j) of x (count, dim) is stored in panel j / kTileColumns, row i. Panels
-// have `capacity` rows. Columns beyond dim are zero. BFloat16 elements are packed as float.
+// Packs the columns of x: element (i, j) of x (count, dim), multiplied by `scale`, is stored in row i of
+// panel j / kTileColumns. Panels have `capacity` rows. Columns beyond dim are zero. BFloat16 elements are
+// packed as float.
 template <class S, class T>
 void pack_columns(const S* x, int64_t stride, int64_t count, int64_t dim, T scale, int64_t capacity,
                   T* panels) {
@@ -157,7 +158,7 @@ inline void pack_rows(const BFloat16* x, int64_t stride, int64_t count, int64_t 
     if (count - i >= kWidth)
       for (; j + 2 * kBlock <= dim; j += 2 * kBlock)
         for (int64_t half = 0; half < kWidth; half += kBlock) {
-          Vector<float> block[kBlock];  // the bits of pairs
+          Vector<float> block[kBlock];  // pairs of BFloat16, as bit patterns
           for (int64_t l = 0; l < kBlock; ++l)
             block[l] = std::bit_cast<Vector<float>>(load_pairs(x + (i + half + l) * stride + j));
           transpose(block);

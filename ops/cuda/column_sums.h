@@ -1,5 +1,5 @@
-// Column sums of a matrix in two stages, in an order that depends only on the shape: kernels write partial
-// sums of their rows, and collect_columns adds the partial sums.
+// Sums of the columns of a matrix in two stages, in an order that depends only on the shape. Kernels write
+// partial sums over their rows, and collect_columns() adds the partial sums.
 #pragma once
 
 #include "core/cuda/kernel.h"
@@ -10,7 +10,7 @@ inline constexpr int64_t kMaxParts = 512;  // maximum number of partial sums per
 
 template <class T>
 struct ColumnTargets {
-  T* sums[2];  // (columns,) each; either may be null
+  T* sums[2];  // two arrays (columns,), each of which may be null
 };
 
 // Sums 32 columns of one target per block of 32 x 32 threads.
@@ -33,7 +33,8 @@ __global__ void __launch_bounds__(kWarp* kWarp)
   if (threadIdx.x == 0 && own < columns && target) target[own] = static_cast<T>(sum);
 }
 
-// Sums partial (parts, number of targets, columns) over the parts. Writes each sum to its target (columns,).
+// Sums partial (parts, count, columns) over the parts, for `count` targets. Writes each sum to its target
+// (columns,).
 template <class T>
 void collect_columns(const T* partial, int64_t parts, int64_t columns, int count, ColumnTargets<T> targets) {
   launch(collect_columns_kernel<T>,

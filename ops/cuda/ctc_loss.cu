@@ -19,8 +19,8 @@ struct Batch {
   const T* normalizers;  // (batch, frames): log-sum-exp
   T scale;
   T *losses, *gradient;
-  int64_t row;     // row length of alpha and beta: states of the longest label sequence, plus margins
-  int64_t kept;    // rows of alpha per utterance: frames, or 2 without a gradient
+  int64_t row;     // length of a row of alpha and beta: maximum number of states, plus margins
+  int64_t kept;    // number of rows of alpha per utterance: frames, or 2 without a gradient
   T* alpha;        // (batch, kept, row); with a gradient, alpha + beta at the end
   T* beta;         // (batch, 2, row)
   int* next;       // (batch, max_labels): the next index of the same label, or -1
@@ -34,7 +34,7 @@ __device__ T log_sum(T a, T b, T c) {
   return largest + std::log(std::exp(a - largest) + std::exp(b - largest) + std::exp(c - largest));
 }
 
-// Data of an utterance. Each thread of its block has a copy.
+// The data of one utterance, of which each thread of the block has a copy.
 template <class T>
 struct Utterance {
   int64_t frames, states, classes, blank;
@@ -61,8 +61,8 @@ struct Utterance {
   }
 };
 
-// Returns the maximum over the block. Its one barrier also makes the rows of the previous frame visible.
-// Consecutive calls alternate between two buffers.
+// Returns the maximum over the block. Consecutive calls alternate between two buffers, so one barrier per
+// call suffices. The barrier also makes the rows of the previous frame visible.
 template <class T>
 __device__ T alternating_block_max(T value, int64_t turn) {
   __shared__ T warp_values[2][kWarp];
@@ -76,7 +76,8 @@ __device__ T alternating_block_max(T value, int64_t turn) {
   return value;
 }
 
-// Computes alpha_t(s) and returns the loss, one block per utterance. See ops/cpu/ctc_loss.cpp.
+// Computes alpha_t(s) of one utterance per block and returns the loss. ops/cpu/ctc_loss.cpp defines alpha and
+// beta.
 template <class T>
 __device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t kept) {
   double shifts = 0;
@@ -104,7 +105,7 @@ __device__ T forward(const Utterance<T>& u, T* alpha, int64_t row_size, int64_t 
       -(shifts + static_cast<double>(log_sum(row[u.states - 1], label, T(kCtcImpossible)))));
 }
 
-// Adds to alpha the log-probabilities beta of path suffixes, minus a shift per frame.
+// Adds beta, the log-probabilities of path suffixes minus a shift per frame, to alpha.
 template <class T>
 __device__ void backward(const Utterance<T>& u, T* alpha, T* beta, int64_t row_size) {
   T shift = 0;
@@ -151,7 +152,7 @@ __global__ void paths_kernel(Batch<T> batch) {
   if (!batch.gradient || never) return;
   __syncthreads();  // all threads have read the shared values of the previous frame
   backward(u, alpha, batch.beta + b * 2 * batch.row, batch.row);
-  // Links the occurrences of each label, whose posteriors gradient_kernel adds up.
+  // Links the occurrences of each label, so that gradient_kernel can add their posteriors.
   const int64_t count = u.states / 2, offset = b * batch.shape.max_labels;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
     int64_t next = i + 1, earlier = 0;

@@ -72,8 +72,7 @@ void choose_algorithm(Plan& plan) {
   plan.algorithm = result.algo;
 }
 
-// Selects an algorithm. cuBLASLt is column-major, so its operand a is operand b of the row-major product, and
-// its b is a.
+// Selects an algorithm. cuBLASLt is column-major, so the operands of the row-major product are exchanged.
 template <class T, class Operand>
 Plan make_plan(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, cublasComputeType_t compute) {
   Plan plan;

@@ -13,9 +13,8 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Returns the first column of a thread. Products are cuBLAS calls. The kernels before and after the products
-// use blocks of 32 x 8 threads on (rows, out). A thread handles V adjacent columns of every (8 *
-// gridDim.y)-th row.
+// Returns the first column of a thread. The kernels before and after the cuBLAS products use blocks of 32 x 8
+// threads on (rows, out). A thread handles V adjacent columns of every (8 * gridDim.y)-th row.
 template <int V>
 __device__ int64_t column_of_thread() {
   return (int64_t{blockIdx.x} * kWarp + threadIdx.x) * V;
@@ -70,12 +69,12 @@ struct Start {
   int64_t rows, out;
   const Y *g, *y, *pre;
   DropoutFactors<T> dropout;
-  Operand* gz;  // null: equal to g
+  Operand* gz;  // null if gz equals g
   T* partial;   // (gridDim.y, out) sums over rows for the gradient of the bias, or null
 };
 
-// Computes gz, the gradient with respect to x wᵀ + bias, and the partial sums for the bias. For relu, y > 0
-// if the unit was active and dropout kept it.
+// Computes gz, the gradient with respect to x wᵀ + bias, and the partial sums for the gradient of the bias.
+// For relu, y > 0 means that the unit was active and that dropout kept it.
 template <class Y, class Operand, int V, Activation activation>
 __global__ void start_kernel(Start<Y, Operand> s) {
   using T = Compute<Y>;
@@ -105,7 +104,7 @@ __global__ void start_kernel(Start<Y, Operand> s) {
 #pragma unroll
       for (int v = 0; v < V; ++v) sums[v] += values[v];
     }
-  if (!s.partial) return;  // uniform across the block
+  if (!s.partial) return;  // equal for all threads of the block
 #pragma unroll
   for (int v = 0; v < V; ++v) group_values[threadIdx.y][threadIdx.x * V + v] = sums[v];
   __syncthreads();
@@ -116,8 +115,8 @@ __global__ void start_kernel(Start<Y, Operand> s) {
   store_group<V>(s.partial + int64_t{blockIdx.y} * s.out + column, sums);
 }
 
-// Rounds two arrays, V elements at a time. There are `groups` groups in total, of which the first `x_groups`
-// are in x.
+// Rounds two arrays, V elements at a time. The first `x_groups` of the `groups` groups of elements are in x,
+// and the others in y.
 template <int V>
 __global__ void round_kernel(const float* x, BFloat16* rounded_x, int64_t x_groups, const float* y,
                              BFloat16* rounded_y, int64_t groups) {
@@ -165,7 +164,7 @@ class Operands {
 
  private:
   static constexpr bool kSame = std::is_same_v<Operand, T>;
-  static constexpr int64_t kAlignment = 8;  // elements: 16 bytes of bfloat16
+  static constexpr int64_t kAlignment = 8;  // in elements; 16 bytes of bfloat16
   int64_t y_offset_;
   Scratch<Operand> rounded_;
   const T *x_, *y_;
@@ -182,7 +181,7 @@ void with_constants(bool packs, Activation activation, F&& f) {
     else
       f(group, std::integral_constant<Activation, Activation::none>{});
   };
-  if constexpr (sizeof(T) == sizeof(float))  // double uses V = 1; see kUnrolled
+  if constexpr (sizeof(T) == sizeof(float))  // double uses V = 1, because only tests use double
     if (packs) return with_group(std::integral_constant<int, Pack<T>::kSize>{});
   with_group(std::integral_constant<int, 1>{});
 }
@@ -205,15 +204,15 @@ void with_operand(F&& f) {
   f(X{});
 }
 
-// Computes y = x wᵀ. Returns true if the product has added the bias and applied relu. The gelu of cuBLASLt is
-// the tanh form and is not used here. cuBLASLt does not document whether its relu propagates NaN; the
-// emulation does not. Training detects such NaN in the weights or the gradients.
+// Computes y = x wᵀ. Returns true if the product has also added the bias and applied relu. cuBLASLt
+// implements gelu in the tanh form, so it is not used. cuBLASLt does not document whether its relu propagates
+// NaN, and the emulation does not propagate it. Training detects such NaN in the weights or the gradients.
 template <class Operand, class X, class Y>
 bool forward_product(const LinearShape& shape, const X* x, const Compute<X>* w, const Compute<X>* bias,
                      bool relu, Y* y) {
   const int64_t rows = shape.rows, in = shape.in, out = shape.out;
-  constexpr bool kRoundsBias =
-      std::is_same_v<Y, BFloat16>;  // cuBLASLt takes a bias in the type of the result
+  // cuBLASLt requires a bias in the type of the result.
+  constexpr bool kRoundsBias = std::is_same_v<Y, BFloat16>;
   const Operands<Operand, X> inputs(x, rows * in);
   const Operands<Operand, Compute<X>> weights(w, out * in, kRoundsBias ? bias : nullptr, out);
   const Gemm<Y, Operand> product{.transpose_b = true,
@@ -307,8 +306,8 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
   with_operand<X>([&](auto tag) {
     using Operand = decltype(tag);
     constexpr bool kRounds = !std::is_same_v<Operand, Y>;
-    // gz, the gradient with respect to x wᵀ + bias, as an operand: g itself, or the result of start_kernel,
-    // which then also sums gz for the bias.
+    // gz is the gradient with respect to x wᵀ + bias, as an operand. It is g itself, or the result of
+    // start_kernel, which then also sums gz for the gradient of the bias.
     const bool plain = activation == Activation::none && !dropout.active() && !kRounds;
     const Scratch<Operand> buffer(plain ? 0 : rows * out);
     const auto start = [&](Operand* gz) {

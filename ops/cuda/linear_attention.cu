@@ -8,9 +8,9 @@
 #include "ops/cuda/linear_attention_rows.h"
 #include "ops/cuda/tensor_tiles.h"
 
-// Linear attention in chunks of kTokens, in three steps. Each segment of tokens is summed into a state, in
-// parallel. A scan replaces the states by their prefix or suffix sums. Each chunk reads its state, and its
-// own tokens through a kTokens x kTokens product, in parallel.
+// Linear attention in chunks of kTokens, in three steps. First, each segment of tokens is summed into a
+// state, in parallel. Then a scan replaces the states by their prefix or suffix sums. Finally, each chunk is
+// processed in parallel: it reads its state, and uses a kTokens x kTokens product for its own tokens.
 //
 // Legend: q, k are phi(q), phi(k), (length, dim);
 //   dn = g / d, the gradient of the numerator of out, (length, value_dim);
@@ -31,7 +31,7 @@ struct LinearInputs {
   const Compute<S>*inverse, *dd;  // 1 / d and dd, (batch, heads, query_length)
 };
 
-// The operands of one head. dn and dd: see the legend above.
+// The operands of one head. dn and dd are defined in the legend at the top of this file.
 template <class S>
 struct LinearHead {
   int64_t example, head;
@@ -120,8 +120,8 @@ __global__ void scan_kernel(T* states, int64_t segments, int64_t size, int64_t c
   }
 }
 
-// Operands for reading the states: each row of the result is the sum over columns of (row . column [+ dd])
-// value.
+// Operands for reading the states. A row of the result is the sum of (row . column) value over the columns,
+// plus dd in the parentheses for gradients with respect to q and k.
 template <Reading kReading, class S>
 struct ReadOperands {
   const HeadRows<S>&rows, &columns, &values;
@@ -165,7 +165,8 @@ __device__ void finish_products(Products& products, const LinearHead<S>& head, i
   }
 }
 
-// Returns an element of a gradient with respect to q or k. `sum` is the element of the result of a reading.
+// Returns an element of a gradient with respect to q or k, where `sum` is the element of the result of a
+// reading.
 template <Reading kReading, class S, class T = Compute<S>>
 __device__ T feature_gradient(T sum, const LinearHead<S>& head, const T* state_sum, int64_t position,
                               int64_t feature) {
@@ -209,8 +210,8 @@ __device__ void store_result(const Sums& sums, const T* denominators, const T* s
   }
 }
 
-// Computes the result of one chunk of a head per block. blockIdx.y selects a tile of the result. The causal
-// form has one state per chunk, and other forms have one state per head; each head has states_each states.
+// Computes the result of one chunk of a head per block. blockIdx.y selects a tile of the result. Each head
+// has states_each states: one per chunk in the causal form, otherwise one.
 template <class Tiles, Reading kReading, int kWidth, class R, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states, int64_t states_each,
@@ -218,7 +219,7 @@ __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states,
   constexpr bool kToFeatures = kReading == Reading::query_gradient || kReading == Reading::key_gradient;
   using Sums = typename Tiles::template Tile<kTokens, kWidth>;
   using Products = typename Tiles::template Tile<kTokens, kTokens>;
-  __shared__ T state_denominators[kTokens];  // the terms of the denominators from the state
+  __shared__ T state_denominators[kTokens];  // the terms of the denominators that come from the state
   const typename Tiles::Memory memory;
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t index = blockIdx.x / chunks, begin = blockIdx.x % chunks * kTokens;
@@ -232,7 +233,7 @@ __global__ void read_kernel(LinearInputs<S> in, int64_t chunks, const T* states,
   const T* const state_sum = state + dim * value_dim;
 
   Sums sums;
-  T denominators[Sums::kRowsEach] = {};  // the terms of the denominators of the thread's rows from the chunk
+  T denominators[Sums::kRowsEach] = {};  // the chunk's terms of the denominators of the thread's rows
   if (in.s.causal) {
     Products products;
     add_products<Lanes::along_depth, Lanes::along_depth>(
@@ -296,7 +297,7 @@ class LinearStates {
   // Returns enough segments to occupy a large device. The number depends only on the shape, so that sums are
   // the same on every device.
   static int64_t segment_count(const LinearAttentionShape& s, int64_t chunks) {
-    constexpr int64_t kBlocks = 512;
+    constexpr int64_t kBlocks = 512;  // blocks that occupy a large device
     const int64_t wanted = std::max<int64_t>(kBlocks / std::max<int64_t>(s.batch * s.heads, 1), 1);
     return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(chunks, 1));
   }

@@ -23,7 +23,7 @@ struct HeadRows {
   using T = Compute<S>;
   const S* data = nullptr;
   int64_t stride = 0;
-  const T* multipliers = nullptr;  // one per row; null: ones
+  const T* multipliers = nullptr;  // one multiplier per row; null: all are 1
   int64_t count = 0, width = 0;
   FeatureMap map = {};
   bool mapped = false;
@@ -34,7 +34,7 @@ struct HeadRows {
     if (mapped) return feature_of(map, x);
     return multipliers ? multipliers[position] * x : x;
   }
-  // Returns phi' of an element.
+  // Returns the derivative of phi at an element.
   __device__ T derivative(int64_t position, int64_t feature) const {
     return feature_derivative(map, at(position, feature));
   }

@@ -29,7 +29,8 @@ __global__ void step_kernel(LinearAttentionShape s, AttentionRows<const T> q, At
     sum[d] = z;
     product += query[d] * z;
   }
-  const T inverse = 1 / (block_sum(product) + static_cast<T>(s.eps));  // also synchronises query and key
+  // block_sum() also synchronises the writes to query and key.
+  const T inverse = 1 / (block_sum(product) + static_cast<T>(s.eps));
   const int64_t groups = blockDim.x / columns, group = thread / columns, column = thread % columns;
   for (int64_t first = 0; first < s.value_dim; first += columns) {
     const int64_t m = first + column;

@@ -7,7 +7,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int64_t kMaxRows = 128;  // per block
+constexpr int64_t kMaxRows = 128;  // maximum number of rows per block
 constexpr int64_t kSharedBytes = 48 << 10;
 
 template <class T>
@@ -22,8 +22,8 @@ struct Mixture {
   int stride;      // elements per row in shared memory; odd, to avoid bank conflicts
 };
 
-// Replaces the parameters by the derivatives of the log-probabilities of the components, and writes
-// log-probability plus logit of each component after them. Returns the maximum of these sums.
+// Replaces the parameters by the derivatives of the log-probabilities of the components. Writes the sum of
+// log-probability and logit of each component after the derivatives. Returns the maximum of these sums.
 template <LogisticEdge edge, class T>
 __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width) {
   T largest = -INFINITY;
@@ -38,7 +38,8 @@ __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width)
   return largest;
 }
 
-// Returns the negative log-likelihood of one row, and replaces the parameters by its derivatives times scale.
+// Returns the negative log-likelihood of one row, and replaces the parameters by its derivatives times
+// `scale`.
 template <bool kGradient, class T>
 __device__ T row_nll(T* p, int mixtures, int levels, int64_t target, T scale) {
   const T half = T(1) / static_cast<T>(levels - 1);
@@ -86,8 +87,8 @@ __device__ void for_parameters(int rows, int width, int stride, F&& f) {
   }
 }
 
-// Handles one row per thread. Rows are too short for coalesced reads by one thread, so a block copies its
-// rows to shared memory.
+// Handles one row per thread. Rows are too short for coalesced accesses, so each block first copies its rows
+// to shared memory.
 template <class T, bool kGradient>
 __global__ void mixture_kernel(Mixture<T> m) {
   T* const shared = dynamic_shared<T>();

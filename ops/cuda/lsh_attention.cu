@@ -53,7 +53,7 @@ struct RowSoftmax {
   T maximum = -kInfinity<T>, sum = 0;
 };
 
-// Turns row i of a tile of products into weights exp(score - maximum), divided by the multiplicity of the
+// Replaces row i of a tile of products by weights exp(score - maximum), divided by the multiplicities of the
 // keys. Returns the factor by which earlier sums of the row must be multiplied.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ T weigh_row(const LshBlock<Tiles>& block, Scores& scores, int i, RowSoftmax<T>& softmax) {
@@ -82,8 +82,8 @@ __device__ T weigh_row(const LshBlock<Tiles>& block, Scores& scores, int i, RowS
   return update.rescale;
 }
 
-// Coefficients that add a round to the result of a query: result = keep * result + add * round. If a query
-// attends to no key (`alone`), its own value replaces the result of the round.
+// Coefficients for adding a round to the result of a query: result = keep * result + add * round. If a query
+// attends to no key (`alone`), its value replaces the result of the round.
 template <class T>
 struct RoundUpdate {
   T keep, add, log_sum;
@@ -123,8 +123,8 @@ __device__ RoundUpdate<T> update_running(const RowSoftmax<T>& row, T* running, b
   return update;
 }
 
-// Adds one round to the result: softmax attention over the own chunk and the chunk before it. `running` holds
-// the log-sum-exp of the rounds so far, separately for each tile of the result.
+// Adds one round to the result: softmax attention over the chunk of the query and the chunk before it.
+// `running` holds the log-sum-exp of the rounds so far, separately for each tile of the result.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* out, T* log_sums,
                                T* all_running) {

@@ -33,7 +33,7 @@ template <class T>
 struct LshTile {
   int32_t queries[kTokens], query_codes[kTokens], keys[kTokens], key_codes[kTokens];
   T factors[kTokens];                             // factors of the keys
-  uint16_t multiplicities[kTokens][kTokens + 2];  // [query][key]
+  uint16_t multiplicities[kTokens][kTokens + 2];  // indexed by query and key
 };
 
 // State of a block, which handles kTokens slots of a chunk of a head in one round.
@@ -60,7 +60,7 @@ struct LshBlock {
   __device__ LshSlots slots(int64_t round, int64_t chunk) const {
     return {order.positions(round, chunk), order.slots(chunk), round};
   }
-  // Returns the slots of the chunk that a chunk looks back at.
+  // Returns the slots of the chunk before a chunk.
   __device__ LshSlots slots_before(int64_t round, int64_t chunk) const {
     if (chunk > 0) return slots(round, chunk - 1);
     const LshWrapCell wrap = order.wrap(round);
@@ -135,13 +135,13 @@ struct LshBlock {
     return in.s.exact_duplicates ? static_cast<T>(tile.multiplicities[i][j]) : T{1};
   }
 
-  // Returns the weight of key j for query i in this round.
+  // Returns the weight of key j for query i in this round, or 0 if the query does not attend to the key.
   __device__ T weight(int i, int j, T product, T log_sum) const {
     if (!sees(i, j)) return 0;
     const T p = std::exp(tile.factors[j] * product - log_sum) / multiplicity(i, j);
     return in.s.mean ? p / static_cast<T>(in.s.rounds) : p;
   }
-  // Returns the gradient of q_i . q_j from g_v = g_i . v_j.
+  // Returns the gradient of q_i . q_j. g_v is the product g_i . v_j.
   __device__ T score_gradient(int j, T weight, T g_v, T delta) const {
     return weight == 0 ? T{0} : weight * (g_v - delta) * tile.factors[j];
   }
@@ -171,8 +171,8 @@ void lsh_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S
 template <class T>
 void lsh_clear_masked(const LshAttentionShape& s, AttentionRows<T> target, int64_t width);
 
-// The sums of a result over the rounds. They are in the target itself, or in separate memory that finish()
-// rounds to the type of the target.
+// The sums of a result over the rounds. They are stored in the target itself, or in separate memory that
+// finish() rounds to the type of the target.
 template <class S>
 class LshResult {
  public:

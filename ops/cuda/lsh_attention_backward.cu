@@ -28,7 +28,7 @@ __device__ void pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::
       });
 }
 
-// Sets gq = result in the first round, and adds gq += result in later rounds, for the queries of a block.
+// Adds `result` to gq for the queries of a block. The first round overwrites gq.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& result, const LshSlots& own,
                                    int64_t begin, int64_t column, bool first_round, T* gq) {
@@ -47,8 +47,8 @@ __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& res
   }
 }
 
-// Sets gk (batch, heads, length, dim) and gv in the first round, and adds to them in later rounds, for the
-// keys of a block.
+// Adds the gradients of a round to gk (batch, heads, length, dim) and gv for the keys of a block. The first
+// round overwrites gk and gv.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& to_key, const Tile& to_value,
                                   const LshSlots& own, int64_t begin, int64_t column, T* gk, T* gv) {
@@ -159,7 +159,7 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   if (chunk + 1 < block.order.chunks) {
     next_slots = block.slots(round, chunk + 1);
   } else if (chunk > 0) {
-    // The next chunk is the first chunk of the round that looks back at this chunk.
+    // The chunk after the last chunk is the first chunk of the round that wraps around to this chunk.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
     if (block.order.wrap(next).from != kNoCell) next_slots = block.slots(next, 0);
   }
@@ -201,7 +201,7 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   add_key_gradients(block, to_key, to_value, own, begin, column, gk, gv);
 }
 
-// Computes gq += gk - q (q . gk) / n². Runs one warp per row. The key is scale q / n, and gk includes the
+// Computes gq += gk - q (q . gk) / n² with one warp per row. The key is scale q / n, and gk includes the
 // factor scale / n.
 template <class S, class T = Compute<S>>
 __global__ void add_key_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq, int64_t count) {

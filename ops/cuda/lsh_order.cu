@@ -29,7 +29,7 @@ __device__ int32_t sum_before(int32_t value) {
 // thread handles a run of adjacent slots in order. Then numbers the cells.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_other, int32_t* all_codes) {
-  __shared__ int32_t counts[kDigits * kSortThreads];  // per digit and thread: first counts, then first slots
+  __shared__ int32_t counts[kDigits * kSortThreads];  // counts, and later first slots, by digit and thread
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t offset = int64_t{blockIdx.x} * s.length;
   const int64_t valid = lsh_valid_length(s, blockIdx.x / s.rounds / s.heads);

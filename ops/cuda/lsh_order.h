@@ -8,8 +8,9 @@ namespace tapeformer::cuda {
 
 inline constexpr int32_t kNoCell = -1, kEmptySlot = -2;  // codes of a missing cell and of an empty slot
 
-// Pair of cells that attend across the ends of the sequence. Cell `from` of the first chunk of a round looks
-// back at cell `code` of the last chunk of round `round`. If from is kNoCell, there is no such pair.
+// A pair of cells that attend across the ends of the sequence. Cell `from` is in the first chunk of a round,
+// and cell `code` in the last chunk of round `round`. Queries of `from` attend to keys of `code`. If `from`
+// is kNoCell, there is no such pair.
 struct LshWrapCell {
   int32_t from, round, code;
 };

@@ -1,7 +1,9 @@
-// Valid frames are packed by step. Step s has one row for each sequence longer than s, the longest sequence
-// first: its s-th frame in the order of the direction. Both directions have the same rows at each step. The
-// products that do not depend on the previous step are one product over all packed rows. A step is one
-// product for both directions and one kernel for the gates.
+// Valid frames are packed by step. Step s has one row for each sequence longer than s, from the longest to
+// the shortest. The row contains frame s of the sequence, counted from the end in the reverse direction. Both
+// directions have the same rows at each step.
+//
+// The products that do not depend on the previous step are computed as one product over all packed rows. Each
+// step runs one product for both directions and one kernel for the gates.
 #include "ops/kernels/lstm.h"
 
 #include <algorithm>
@@ -24,7 +26,7 @@ struct Packing {
   const int64_t* length;                            // (batch,) length of the sequence in row r
   const int64_t* first;                             // (frames,) packed row at which a step begins
 
-  // Returns the index, in the whole batch, of the frame of direction d for row r at step s.
+  // Returns the index in the batch of the frame that row r contains at step s of direction d.
   __device__ int64_t frame(int64_t d, int64_t r, int64_t s) const {
     return sequence[r] * frames + (d == 0 ? s : length[r] - 1 - s);
   }
@@ -76,9 +78,9 @@ class Plan {
   Scratch<int64_t> copy_;
 };
 
-// Packs x (batch, frames, stride) into packed (directions, rows, width): the row of step s gets `width`
-// elements of the frame at step s - steps_back, or zeros before the first frame. The columns of the
-// directions are `offset` apart.
+// Packs x (batch, frames, stride) into packed (directions, rows, width). A row of step s receives `width`
+// elements of the frame at step s - steps_back, or zeros before the first frame. The columns of the second
+// direction begin `offset` elements after the columns of the first.
 template <class T>
 __global__ void pack_kernel(Packing p, const T* x, int64_t width, int64_t stride, int64_t offset,
                             int64_t steps_back, T* packed) {

@@ -47,7 +47,8 @@ __global__ void forward_kernel(Forward<T, B> f) {
   }
 }
 
-// Handles one row of any width per block. A thread reads only elements that it has written.
+// Handles one row of any width per block. Intermediate results are stored in f.normalized, or in y if it is
+// null. A thread reads only the elements that it has written.
 template <class T, class B>
 __global__ void wide_forward_kernel(Forward<T, B> f) {
   const int64_t first = blockIdx.x * f.dim;

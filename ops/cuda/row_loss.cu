@@ -7,7 +7,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int64_t kMaxPartials = 256;
+constexpr int64_t kMaxPartials = 256;  // maximum number of blocks
 
 // Counts the rows of the mask. Atomic sums of integers are deterministic.
 __global__ void count_kernel(const uint8_t* row_mask, unsigned* count, int64_t rows) {

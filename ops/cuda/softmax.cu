@@ -7,7 +7,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-// A row in the registers of a warp. WideRow has the same functions, for rows of any width that one block
+// A row in the registers of a warp. WideRow has the same functions for rows of any width, which one block
 // reads from memory.
 template <class T, class Row>
 class NarrowRow {
@@ -73,20 +73,20 @@ class WideRow {
   int64_t dim_;
 };
 
-// Returns the maximum of the row, or 0 if all elements are -inf.
+// Returns the maximum of the row, or 0 if the maximum is infinite.
 template <class T, class Row>
 __device__ T shift_of(const Row& row) {
   const T largest = row.largest();
   return std::isinf(largest) ? T{0} : largest;
 }
 
-// The structs below process one row per call of operator()(row number, row, leads). `leads` is true in one
+// Each struct below processes one row per call of operator()(row number, row, leads). `leads` is true in one
 // thread of the row.
 template <class T>
 struct LogSumExp {
   const T* x;
   T* lse;
-  const int64_t* targets;  // null: no losses
+  const int64_t* targets;  // null if no losses are computed
   T* losses;
   int64_t classes;
   template <class Row>
@@ -127,7 +127,7 @@ struct LogSoftmax {
   }
 };
 
-// The row holds g. y is read twice, the second time from the cache.
+// Computes gx = y (g - sum(g y)). The row holds g. y is read twice, the second time from the cache.
 template <class T>
 struct SoftmaxBackward {
   const T* __restrict__ y;

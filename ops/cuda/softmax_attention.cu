@@ -59,8 +59,8 @@ struct SoftmaxHead {
   }
 };
 
-// The dropout mask of a tile of queries and keys. All threads draw it together, eight elements per block of
-// random bits.
+// The dropout mask of a tile of queries and keys. The threads of the block draw it together, eight elements
+// per Philox block.
 template <class T>
 class DroppedTile {
  public:
@@ -179,8 +179,8 @@ __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* l
              head.queries, in.s.value_dim);
 }
 
-// Replaces `probability` = q . k by the probability of the key times the dropout multiplier, and `gradient` =
-// g . v by the gradient of q . k.
+// Computes the gradient of one score. Replaces `probability`, which holds q . k, by the probability of the
+// key times the dropout multiplier, and `gradient`, which holds g . v, by the gradient of q . k.
 template <class T>
 __device__ void score_gradient(T scale, T factor, bool seen, T log_sum, T delta, T& probability,
                                T& gradient) {

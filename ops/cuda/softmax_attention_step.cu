@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kStepKeys = 256;  // keys per update of the maximum, and threads per block
 
-// Runs one block per head. One warp per key computes its score. Then the threads cover the columns of the
-// values, for `groups` keys at a time.
+// Runs one block per head. Each warp computes the scores of some keys, one key at a time. Then the threads
+// cover the columns of the values, for `groups` keys at a time.
 template <class T>
 __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last, AttentionRows<const T> q,
                             AttentionRows<const T> new_key, AttentionRows<const T> new_value,

@@ -12,8 +12,8 @@ namespace tapeformer::cuda {
 
 inline constexpr int kTensorWarps = 4;
 inline constexpr int kTensorThreads = kTensorWarps * kWarp;
-// Pairs of terms per row of a slice. The padding avoids bank conflicts when fragments are read and slices
-// filled.
+// Number of pairs of terms per row of a slice. The padding avoids bank conflicts when fragments are read and
+// when slices are filled.
 template <int kDepth>
 inline constexpr int kPairStride = kDepth / 2 + 4;
 
@@ -21,14 +21,14 @@ inline constexpr int kPairStride = kDepth / 2 + 4;
 template <int kParts>
 struct TensorMemory {
   static constexpr size_t kSliceBytes = 2 * kParts * kTokens * kPairStride<kSliceDepth> * sizeof(uint32_t);
-  static constexpr size_t kBytes = kSliceBytes;  // weights stay in registers
+  static constexpr size_t kBytes = kSliceBytes;  // the same, because weights stay in registers
   uint32_t *left, *right;  // [part][row or column][term], in pairs of neighbouring terms
 
   __device__ TensorMemory()
       : left(dynamic_shared<uint32_t>()), right(left + kParts * kTokens * kPairStride<kSliceDepth>) {}
 };
 
-// Returns the rounded pair (part 0) or the rounded remainder (part 1).
+// Returns the pair rounded to bfloat16 (part 0), or the rounded remainder (part 1).
 __device__ inline uint32_t part_of_pair(float first, float second, int part) {
   const uint32_t pair = bfloat16_pair(first, second);
   return part == 0 ? pair : bfloat16_pair(first - first_of_pair(pair), second - second_of_pair(pair));
@@ -86,12 +86,13 @@ struct TensorTile {
   }
 };
 
-// The words of one part of a slice.
+// Number of 32-bit words of one part of a slice.
 template <int kSize, int kDepth>
 inline constexpr int kPartStride = kSize* kPairStride<kDepth>;
 
 // Fills slice[i][d] = element(d, i) for d < kDepth and i < kSize, split into kParts bfloat16 parts. A warp
-// loads 8 adjacent terms of 8 rows, which are whole memory sectors of float32 in either memory order.
+// loads 8 adjacent terms of 8 rows, which are whole memory sectors of float32 in either memory order of the
+// operand.
 template <int kSize, int kDepth, int kParts, class F>
 __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   const int thread = static_cast<int>(threadIdx.x), pair = thread % 4, i = thread / 4 % 8;
@@ -176,7 +177,7 @@ struct TensorTilesOf {
   using Tile = TensorTile<kRows, kColumns>;
 };
 using TensorTiles = TensorTilesOf<1>;
-// Operands in two parts, with three products each, for sums in which terms cancel.
+// Tiles whose operands have two parts, with three products each, for sums in which terms cancel.
 using SplitTensorTiles = TensorTilesOf<2>;
 
 // The kind of tiles for tensors of S.

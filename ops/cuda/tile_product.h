@@ -1,13 +1,15 @@
-// Matrix products by one block of threads, whose operands are computed while they are read. The attention
-// kernels are built on them. The terms of a sum pass through shared memory in slices, and each thread keeps a
-// few elements of the result in registers. Kernels are templates over a kind of tiles: PlainTiles multiply in
-// the type of their elements, TensorTiles (tensor_tiles.h) on tensor cores. A kind has
+// Matrix products that a block of threads computes for the attention kernels. The elements of the operands
+// are computed while they are read. The terms of a sum pass through shared memory in slices, and each thread
+// keeps a few elements of the result in registers.
+//
+// Kernels are templates over a kind of tiles: PlainTiles multiply in the type of their elements, and
+// TensorTiles (tensor_tiles.h) multiply on tensor cores. A kind of tiles has the members
 //   Value    the type of elements
 //   Stored   the type of the elements of the tensors
 //   kThreads threads per block
-//   Memory   slices in dynamic shared memory: kSliceBytes, or kBytes where add_products_of is called
+//   Memory   slices in dynamic shared memory: kSliceBytes, or kBytes in kernels that call add_products_of
 //   Tile<kRows, kColumns>   the elements of a tile in one thread: elements[i][j] in row(i) and column(j)
-// and add_products and add_products_of for its tiles.
+// and the functions add_products and add_products_of for its tiles.
 #pragma once
 
 #include <type_traits>

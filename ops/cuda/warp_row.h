@@ -77,7 +77,7 @@ struct WarpRow {
   }
 };
 
-inline constexpr int kRowsPerBlock = 8;  // blocks of 8 warps
+inline constexpr int kRowsPerBlock = 8;  // rows and warps per block
 
 // Returns a launch with one warp per row, or fewer warps that loop over the rows (warp_of_grid,
 // warps_of_grid).
@@ -99,11 +99,11 @@ bool aligned_to_packs(const T*... pointers) {
 }
 
 // Calls f(WarpRow<T, V, K>{}) with the narrowest type for rows of `dim` elements. Returns false if there is
-// no such type. `aligned`: all arrays are aligned to 16 bytes. Rows without Packs are limited to 8 * kWarp
-// elements, to save compile time.
+// no such type. `aligned` states that all arrays are aligned to 16 bytes. Rows without Packs are limited to 8
+// * kWarp elements, to save compile time.
 template <class T, class F>
 bool with_warp_row(int64_t dim, bool aligned, F&& f) {
-  if constexpr (sizeof(T) > sizeof(float)) {  // double has a single row type; see kUnrolled
+  if constexpr (sizeof(T) > sizeof(float)) {  // double has a single row type, because only tests use double
     if (dim > 32 * kWarp) return false;
     f(WarpRow<T, 1, 32>{});
     return true;

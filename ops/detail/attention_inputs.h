@@ -56,8 +56,8 @@ AttentionShape with_key_lengths(AttentionShape shape, const Tensor& key_lengths)
 // Returns the uninitialised result of an attention op, (batch, query_length, heads, value_dim) in the dtype
 // of q.
 Tensor attention_result(const Tensor& q, const Tensor& v);
-// Returns an uninitialised tensor with one element per query, (batch, heads, query_length) in the compute
-// dtype. Gradients use its values.
+// Returns an uninitialised tensor (batch, heads, query_length) in the compute dtype. The forward kernel
+// writes one number per query to it, which the backward kernel reads.
 Tensor attention_sums(const Tensor& q);
 
 // Returns pointers to the data of the gradients of q, k and v; nullptr for undefined tensors.

@@ -8,7 +8,7 @@
 
 namespace tapeformer {
 
-// A (batch, length, heads, dim) tensor whose last dimension is contiguous. Strides in elements.
+// A (batch, length, heads, dim) tensor whose last dimension is contiguous. Strides are in elements.
 template <class T>
 struct AttentionRows {
   T* data = nullptr;

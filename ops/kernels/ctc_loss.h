@@ -16,11 +16,11 @@ struct CtcShape {
 // The states of an utterance are its labels with a blank before, between and after them: 2 * labels + 1
 // states. A path stays in a state, moves to the next state, or skips the blank between two different labels.
 //
-// Log-probabilities of zero are finite, so that their differences are numbers: kCtcImpossible for states that
-// no path reaches, and kCtcMinLogProbability for classes of probability zero.
+// Finite values replace log(0), so that differences of log-probabilities are numbers: kCtcImpossible for
+// states that no path reaches, and kCtcMinLogProbability for classes of probability zero.
 inline constexpr double kCtcImpossible = -1e30, kCtcMinLogProbability = -1e22;
 
-// The states that complete paths can have at frame t of `frames`.
+// The range [begin, end) of the states that a complete path can have at a frame.
 struct CtcSpan {
   int64_t begin, end;
 };

@@ -58,7 +58,7 @@ struct Square {
     return 2 * x;
   }
 };
-struct Relu {  // propagates NaN, with derivative 1
+struct Relu {  // propagates NaN, and has derivative 1 there
   template <class Math, class T>
   TAPEFORMER_HOST_DEVICE static T value(T x) {
     return x < T{} ? T{} : x;

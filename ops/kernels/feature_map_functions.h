@@ -31,7 +31,7 @@ struct SquaredRelu {
   }
 };
 
-// Returns f(function object of the map).
+// Calls f with the function object of the feature map and returns its result.
 template <class F>
 TAPEFORMER_HOST_DEVICE auto visit_feature_map(FeatureMap map, F&& f) {
   switch (map) {

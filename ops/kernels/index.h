@@ -1,6 +1,6 @@
 // Gather and scatter along the middle of (outer, size, inner) by an index (outer, count, inner) of positions.
-// The positions must be in range on the CPU. On a device, where they cannot be checked without
-// synchronisation, a position out of range reads NaN; each function that adds documents its behaviour.
+// On the CPU, positions must be in range. On a device they cannot be checked without synchronisation;
+// gathering from a position out of range gives NaN.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ enum class FeatureMap {
 struct LinearAttentionShape {
   int64_t batch = 0, query_length = 0, key_length = 0, heads = 0, dim = 0, value_dim = 0;
   bool causal = false;  // requires query_length == key_length
-  // (batch,), in [0, key_length]; later keys are masked. nullptr: no key is masked.
+  // Valid key lengths (batch,), in [0, key_length]. Later keys are masked. If null, no key is masked.
   const int64_t* key_lengths = nullptr;
   FeatureMap feature_map = FeatureMap::elu_plus_one;
   double eps = 1e-6;

@@ -1,6 +1,6 @@
-// Softmax attention (Vaswani et al. 2017): out_i = sum_j softmax_j(scale q_i . k_j) v_j, block by block with
-// an online softmax (Dao et al. 2022, "FlashAttention"; Rabe and Staats 2021), so that memory grows with the
-// length only.
+// Softmax attention (Vaswani et al. 2017): out_i = sum_j softmax_j(scale q_i . k_j) v_j. Scores are processed
+// block by block with an online softmax (Dao et al. 2022, "FlashAttention"; Rabe and Staats 2021), so that
+// memory is linear in the length.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace tapeformer {
 
 struct SoftmaxAttentionShape {
   int64_t batch = 0, query_length = 0, key_length = 0, heads = 0, dim = 0, value_dim = 0;
-  bool causal = false;  // query i attends to keys up to i + key_length - query_length
-  // (batch,), in [0, key_length]; later keys are masked. nullptr: no key is masked.
+  bool causal = false;  // query i attends to keys 0 to i + key_length - query_length
+  // Valid key lengths (batch,), in [0, key_length]. Later keys are masked. If null, no key is masked.
   const int64_t* key_lengths = nullptr;
   double scale = 1;
   // Dropout of the probabilities. The index of an element is ((batch heads + head) query_length + i)
