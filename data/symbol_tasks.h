@@ -18,7 +18,8 @@ struct SymbolTaskOptions {
 // Base class of the tasks. Symbols are uniformly distributed in [1, symbols]; 0 is the separator.
 class SymbolTask : public Dataset {
  public:
-  // Enough for the 10,000 steps of the copy task with batches of 64, without repeated examples.
+  // Default numbers of examples. The training examples suffice for the 10,000 steps of the copy task with
+  // batches of 64, without repetition.
   static constexpr int64_t kTrainExamples = 640000;
   static constexpr int64_t kEvalExamples = 1000;
 

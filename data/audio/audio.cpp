@@ -53,7 +53,8 @@ std::string sphere_field(std::string_view header, const std::string& name) {
   return std::string(header.substr(at + 1, header.find('\n', at) - at - 1));
 }
 
-// Returns 0 if the field is absent or not a number. Clamps numbers to the range of int64.
+// Returns a field of a SPHERE header as a number, clamped to the range of int64. Returns 0 if the field is
+// absent or not a number.
 int64_t sphere_number(std::string_view header, const std::string& name) {
   return std::strtoll(sphere_field(header, name).c_str(), nullptr, 10);
 }

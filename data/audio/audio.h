@@ -30,7 +30,7 @@ struct Audio {
 };
 
 struct AudioOptions {
-  std::optional<int64_t> channel = {};  // from 0; required for recordings with several channels
+  std::optional<int64_t> channel = {};  // counted from 0; required for recordings with several channels
   int64_t rate = 0;                     // requested samples per second; 0: the rate of the file
   bool resample = false;  // resamples recordings with other rates; false: such recordings are errors
   int64_t first = 0;      // first sample to read, at the rate of the file

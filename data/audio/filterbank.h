@@ -16,11 +16,11 @@ namespace tapeformer {
 
 struct FilterbankOptions {
   int64_t rate = 16000;  // samples per second
-  double frame_ms = 25;  // length of a frame
-  double shift_ms = 10;  // distance between the starts of frames
+  double frame_ms = 25;  // length of a frame in milliseconds
+  double shift_ms = 10;  // milliseconds between the starts of frames
   int64_t bins = 40;     // number of mel filters
-  double low_hz = 20;    // lower edge of the first triangle
-  double high_hz = 0;    // upper edge of the last triangle; 0 or negative: added to half the rate
+  double low_hz = 20;    // lower edge of the first filter
+  double high_hz = 0;    // upper edge of the last filter; if not positive, rate / 2 + high_hz
   double preemphasis = 0.97;
   double dither = 0;  // standard deviation of noise, in units of 16-bit samples
   // true: frames lie inside the signal. false: the centres of frames lie inside the signal, which is mirrored
@@ -28,7 +28,7 @@ struct FilterbankOptions {
   bool snip_edges = true;
   bool energy = false;  // adds the log energy of the raw frame before the bins
 
-  int64_t frame_length() const;  // in samples
+  int64_t frame_length() const;  // returns the length in samples
   int64_t frame_shift() const;
   int64_t dims() const { return bins + (energy ? 1 : 0); }
   bool operator==(const FilterbankOptions&) const = default;

@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kPartBytes = size_t{1} << 20;  // size of one read; fits in the cache of a core
+constexpr size_t kPartBytes = size_t{1} << 20;  // bytes per read, which fit in the cache of a core
 
 }  // namespace
 

@@ -1,8 +1,8 @@
 // Functions that run other programs and read their output. A program shares standard error and has an empty
 // standard input. All functions are thread-safe.
 //
-// Throws DataError with the command if it cannot be run, exits with a status other than 0, or exceeds the
-// limits.
+// All functions throw DataError with the command if the program cannot be run, exits with a status other than
+// 0, or exceeds the limits.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ struct Digest {
   std::string sha256;  // 64 hexadecimal digits
 
   bool operator==(const Digest&) const = default;
-  std::string to_string() const;  // "10 bytes with SHA-256 0123…"
+  std::string to_string() const;  // for example "10 bytes with SHA-256 0123…"
 };
 Digest digest_unpacked(const std::filesystem::path& path);
 

@@ -14,10 +14,10 @@ using Words = std::vector<std::string>;
 
 struct TextLine {
   std::filesystem::path path;
-  int64_t number = 0;  // from 1
-  std::string text;    // without the line end
+  int64_t number = 0;  // number of the line, from 1
+  std::string text;    // text of the line without the line end
 
-  std::string place() const;  // "path:number"
+  std::string place() const;  // returns "path:number"
   // Throws DataError("path:number: message").
   [[noreturn]] void fail(const std::string& message) const;
 };

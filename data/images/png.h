@@ -18,9 +18,9 @@ void write_png(const std::filesystem::path& path, const Tensor& image);
 Tensor read_png(const std::filesystem::path& path);
 
 struct GridOptions {
-  int64_t columns = 0;  // 0: about equal to the number of rows
-  int64_t scale = 4;    // side of the square for each pixel
-  int64_t gap = 2;      // pixels between and around images
+  int64_t columns = 0;  // number of columns; 0: about equal to the number of rows
+  int64_t scale = 4;    // side in pixels of the square that shows one pixel
+  int64_t gap = 2;      // number of pixels between and around images
   uint8_t background = 128;
 };
 

@@ -12,7 +12,7 @@
 namespace tapeformer {
 
 struct FileReport {
-  std::string name;            // original name
+  std::string name;            // original name of the file
   std::filesystem::path path;  // plain or .gz file; empty if the file is missing
   int64_t expected_bytes = 0;  // size of the unpacked contents
   std::string expected_sha256;

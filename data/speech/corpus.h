@@ -47,7 +47,7 @@ struct Corpus {
 enum class UnknownWords { refuse, drop };
 struct PronounceReport {
   int64_t dropped = 0;  // number of removed utterances
-  Words unknown;        // sorted
+  Words unknown;        // sorted list of unknown words
 };
 // Sets the phones of all utterances that have only words.
 PronounceReport pronounce_words(Corpus& corpus, const Lexicon& lexicon, UnknownWords unknown);

@@ -23,10 +23,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kMagic[] = "tapeformer features 3\n";  // 3: version of the file format and of the features
-constexpr double kOvershoot = 0.1;                    // seconds by which a segment may exceed its recording
+// The number is the version of the file format and of the features.
+constexpr char kMagic[] = "tapeformer features 3\n";
+constexpr double kOvershoot = 0.1;  // seconds by which a segment may exceed its recording
 
-uint64_t hash(const std::string& text, uint64_t start) {  // FNV-1a
+uint64_t hash(const std::string& text, uint64_t start) {  // the FNV-1a hash
   for (const unsigned char c : text) start = (start ^ c) * 0x100000001B3u;
   return start;
 }
@@ -140,7 +141,7 @@ File create_unfinished(const std::string& path) {
 bool is_unfinished_cache(const std::string& name) {
   const size_t end = name.find(std::string(kSuffix) + ".");
   if (end == std::string::npos) return false;
-  return is_temporary_name(name) || name.ends_with(".tmp");  // older versions used the ending .tmp
+  return is_temporary_name(name) || name.ends_with(".tmp");  // files of older versions end in .tmp
 }
 
 // Removes unfinished files that no process has open. Ignores folders without write permission.

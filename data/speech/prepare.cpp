@@ -63,7 +63,7 @@ class Recordings {
     std::sort(paths_.begin(), paths_.end());
     for (size_t i = 0; i < paths_.size(); ++i)
       for (const std::string& key : keys_of(relative(i))) {
-        std::vector<size_t>& found = keys_[key];  // keys of one recording may be equal
+        std::vector<size_t>& found = keys_[key];  // a recording may have equal keys
         if (found.empty() || found.back() != i) found.push_back(i);
       }
   }
@@ -137,7 +137,8 @@ struct Preparation {
   std::set<size_t> used = {};
 };
 
-// Throws DataError if the recording cannot be read.
+// Adds the sample rate and the number of channels of a recording to the report. Throws DataError if the
+// recording cannot be read or contains no samples.
 void check_sound(const fs::path& path, PrepareReport& report) {
   const AudioInfo info = read_audio_info(path);
   if (info.samples == 0) throw DataError(path.string() + ": contains no samples");

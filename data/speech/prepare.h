@@ -18,7 +18,7 @@ namespace tapeformer {
 struct PrepareOptions {
   std::filesystem::path audio;                  // folder of recordings, searched recursively
   std::filesystem::path transcripts;            // file or folder (data/speech/transcripts.h)
-  std::filesystem::path out;                    // folder for the results
+  std::filesystem::path out;                    // output folder
   std::vector<std::filesystem::path> lexicons;  // the first file that has a word gives its pronunciation
   TranscriptColumns columns;
   // The speaker of a transcript without a speaker column. "folder": the top-level folder below `audio`.

@@ -21,7 +21,7 @@ struct SyntheticSpeechOptions {
   int64_t train = 600, valid = 60, test = 60;  // numbers of sentences
   uint64_t seed = 0;
   int64_t rate = 16000;
-  double quietest_noise_db = 40, loudest_noise_db = 15;  // range of the signal-to-noise ratio
+  double quietest_noise_db = 40, loudest_noise_db = 15;  // range of the signal-to-noise ratio in dB
   std::string program = "espeak-ng";
 };
 

@@ -23,10 +23,10 @@ struct AxialShape {
 // and, if `length` > 0, axes that do not cover `length` positions or are much longer.
 std::vector<OptionProblem> option_problems(const AxialShape& axial, int64_t width, int64_t length = 0);
 
-// Parameters "0", "1", …, (shape[a], dims[a]), drawn from N(0, 1).
+// The tables of axial positions: parameters "0", "1", …, (shape[a], dims[a]), drawn from N(0, 1).
 class AxialPositions final : public Module {
  public:
-  // `max_length` limits the length of sequences. 0: the product of the shape.
+  // `max_length` limits the length of sequences. 0 stands for the product of the shape.
   explicit AxialPositions(const AxialShape& axial, int64_t max_length = 0);
   // Returns the embeddings of positions 0 … length - 1, (length, width). Throws ShapeError if `length`
   // exceeds `max_length`.

@@ -60,8 +60,8 @@ class FeedForward {
       : linear1(dim, hidden), linear2(hidden, dim), activation_(activation) {}
   // `result` is the dtype of the result; see linear().
   Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const;
-  // Runs backward() from the gradient `g` of forward(x, hidden_dropout, result). Computes only the hidden
-  // activations again.
+  // Computes the backward pass of forward(x, hidden_dropout, result), where `g` is the gradient of the
+  // result. Recomputes only the hidden activations.
   void backward_from(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const;
   Activation activation() const { return activation_; }
 

@@ -29,7 +29,7 @@ class LstmStack final : public Module {
 
   const LstmOptions& options() const { return options_; }
 
-  // layers[l][d]: the weights of layer l, direction d (0: forward, 1: backward)
+  // The weights, indexed by layer and by direction (0: forward, 1: backward).
   std::vector<std::vector<LstmWeights>> layers;
 
  private:

@@ -8,7 +8,7 @@
 
 namespace tapeformer {
 
-// A broken rule between the options of a model or a layer.
+// An invalid option of a model or a layer, or a contradiction between options.
 struct OptionProblem {
   std::string option;   // the member of the options struct, for example "encoder.pre_norm"
   std::string problem;  // for example "expected an even number, got 7"

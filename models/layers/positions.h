@@ -5,7 +5,7 @@
 
 namespace tapeformer {
 
-// The size of an image as a sequence of bytes: row by row, the channels of a pixel in a row.
+// The size of an image that is stored as a sequence of bytes, ordered by row, column and channel.
 struct ImageLayout {
   int64_t height = 0, width = 0, channels = 0;
   int64_t length() const { return height * width * channels; }

@@ -16,7 +16,7 @@ enum class SubsamplingKind { stack, conv };
 
 struct SubsamplingOptions {
   SubsamplingKind kind = SubsamplingKind::stack;
-  int64_t factor = 1;  // 1, 2 or 4
+  int64_t factor = 1;  // frames per step: 1, 2 or 4
   int64_t features = 0;
   int64_t channels = 0;  // output channels of convolutions
 

@@ -44,7 +44,7 @@ class EnergyTracker {
 // A decoder of one stream. Not thread-safe.
 class StreamDecoder {
  public:
-  static constexpr int64_t kShortestWindow = 50;
+  static constexpr int64_t kShortestWindow = 50;  // frames
 
   // The model must outlive the decoder. Throws OptionError if the window is shorter than kShortestWindow or
   // exceeds the capacity of the attention state. Also throws the errors of SpeechStream.
