@@ -46,7 +46,7 @@ class LengthCase {
   AttentionSample sample() const { return {length_, median(times_), peak_}; }
 
  private:
-  int64_t length_, calls_;  // calls_: calls per measurement
+  int64_t length_, calls_;  // number of tokens, and number of calls per measurement
   Tensor q_, k_, v_;
   uint64_t seed_;
   Tensor cotangent_;

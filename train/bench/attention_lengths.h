@@ -37,14 +37,14 @@ struct AttentionLengths {
   int64_t repeats = 5;
   double patience = 20;  // largest number of seconds for one pass; longer sequences are skipped
   Device device = kCpu;
-  DType dtype = DType::float32;  // of queries, keys and values
+  DType dtype = DType::float32;  // dtype of queries, keys and values
   uint64_t seed = kSeed;         // seed of the inputs and the hashes
 };
 
 struct AttentionSample {
   int64_t length = 0;
   double seconds = 0;      // median of one causal forward and backward
-  int64_t peak_bytes = 0;  // including inputs and gradients
+  int64_t peak_bytes = 0;  // peak memory, including inputs and gradients
 };
 
 // Measures a kind at doubling lengths. Each repeat runs all lengths in turn, so that other load on the

@@ -58,7 +58,7 @@ class GemmWork {
  private:
   std::vector<GemmShape> products_;
   Tensor a_, b_, c_;
-  Tensor weight_;  // float32 weight or gradient of bfloat16 products on the CPU
+  Tensor weight_;  // weight, or gradient of the weight, in float32 for bfloat16 products on the CPU
 };
 
 }  // namespace tapeformer

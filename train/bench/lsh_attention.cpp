@@ -59,8 +59,8 @@ class Case {
   int64_t peak_ = 0;
 };
 
-// Products of one chunk, forward and backward, that each thread computes independently with sgemm. A chunk
-// has its own queries and the keys of two chunks.
+// Products of one chunk, forward and backward, that each thread computes independently with sgemm: the
+// queries of the chunk with the keys of two chunks.
 class ChunkProducts {
  public:
   ChunkProducts(int64_t chunk, int64_t dim) {

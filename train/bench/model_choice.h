@@ -1,5 +1,5 @@
-// Model that a benchmark measures. A config or options describe it. The defaults of the options describe the
-// MNIST model of "Transformers are RNNs".
+// The model that a benchmark measures, described by a config or by options. The defaults of the options
+// describe the MNIST model of "Transformers are RNNs".
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace tapeformer {
 struct ModelChoice {
   AutoregressiveOptions model;
   OptimizerConfig optimizer;
-  RunConfig run;  // precision of the option "precision" or of the config
+  RunConfig run;  // contains the precision of the option "precision" or of the config
   int64_t batch = 0;
   uint64_t seed = 0;
 };

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxTextBytes = size_t{64} << 20;  // maximum size of state.json and config.toml
+constexpr size_t kMaxTextBytes = size_t{64} << 20;  // maximum bytes of state.json and config.toml
 const char* const kModelFile = "model.safetensors";
 const char* const kOptimizerFile = "optimizer.safetensors";
 const char* const kStateFile = "state.json";
@@ -105,8 +105,8 @@ void install(const Folder& parent, const std::string& temporary, const std::stri
 }
 
 void write_contents(const Folder& folder, const CheckpointContents& contents) {
-  const std::map<std::string, std::string> metadata = {
-      {"format", "pt"}};  // required by loaders of PyTorch models
+  // Loaders of PyTorch models require this entry.
+  const std::map<std::string, std::string> metadata = {{"format", "pt"}};
   TrainingState state = contents.state;
   for (const auto& [name, tensors] :
        {std::pair(kModelFile, &contents.model), {kOptimizerFile, &contents.optimizer}}) {
@@ -149,7 +149,7 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
       fs::remove_all(parent.path_of(temporary), ignored);
       throw;
     }
-    parent.remove(temporary);  // the replaced checkpoint of the same step, if there was one
+    parent.remove(temporary);  // removes the replaced checkpoint of the same step, if there was one
   });
   return (checkpoints_of(run_dir) / name).string();
 }

@@ -16,7 +16,7 @@ namespace tapeformer {
 struct SizedTensor {
   std::string name;
   std::optional<Shape> shape;  // if empty, the model must not have the tensor
-  std::string source;          // "config.toml: model.layers"
+  std::string source;          // for example "config.toml: model.layers"
 };
 
 // Returns tensors whose shapes together determine the number of parameters of the model.

@@ -15,7 +15,7 @@ namespace tapeformer {
 class RunDirectoryError : public ConfigError {
  public:
   enum class Reason {
-    not_empty,       // a new run needs an empty directory
+    not_empty,       // a new run requires an empty directory
     locked,          // another process trains in the directory
     invalid_path,    // the path is not valid UTF-8
     other_settings,  // the config differs from the config of the checkpoint
@@ -48,7 +48,7 @@ class RunDirectory {
   FolderLock lock_;
 };
 
-// Checks the encoding of the texts that a run writes, before a checkpoint would fail. Throws
+// Checks the encoding of the texts that a run writes, so that no later checkpoint fails. Throws
 // RunDirectoryError if the path of the run directory is not valid UTF-8, and ConfigError if a text of the
 // config is not.
 void require_utf8(const Config& config, const std::string& run_dir);

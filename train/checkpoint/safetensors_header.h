@@ -14,7 +14,7 @@ namespace tapeformer {
 struct SafetensorsEntry {
   DType dtype = DType::float32;
   Shape shape;
-  uint64_t begin = 0, end = 0;  // bytes of the data section
+  uint64_t begin = 0, end = 0;  // range of bytes in the data section
 };
 
 struct SafetensorsHeader {

@@ -16,7 +16,7 @@ struct TrainingState {
   int64_t evaluated_step = -1;  // step of the last evaluation; -1: no evaluation
   int64_t optimizer_steps = 0;
   std::optional<double> best_loss = {};  // lowest criterion of all evaluations
-  double seconds = 0;                    // training time
+  double seconds = 0;                    // training time in seconds
   // Times of the current epoch, and of the last complete epoch. Only tasks that report epochs have them.
   struct Epochs {
     double seconds = 0, cpu_seconds = 0, last_seconds = 0;

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// `names` are the data sets on the command line.
+// A function that runs an action. `names` are the data sets on the command line.
 using Action = void (*)(const std::vector<std::string>& names, const CommandLine& line);
 
 void require_names(const std::vector<std::string>& names, const std::string& action) {

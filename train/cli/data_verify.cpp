@@ -157,7 +157,7 @@ void verify_data(const std::vector<std::string>& names, const CommandLine& line)
   }
   Report report;
   report.add("good", verified.problems.empty());
-  if (line.common.json) {  // JSON output lists corpora with the files; text output prints two tables
+  if (line.common.json) {  // JSON output has one list of corpora and files; text output has two tables
     verified.files.insert(verified.files.end(), verified.corpora.begin(), verified.corpora.end());
     verified.corpora.clear();
   }

@@ -16,7 +16,7 @@ namespace tapeformer {
 Positional run_positional();
 OptionSpec checkpoint_option();
 
-// Returns the access to data sets that a command line allows. The command must have --allow-commands.
+// Returns the options for access to data sets of a command that declares --allow-commands.
 DataAccess data_access(const CommandLine& line);
 
 // Find or load the run in the argument RUN for the device in --device. `use` determines the keys that --set

@@ -32,7 +32,7 @@ struct ConfigProblem {
 };
 
 struct Setting {
-  std::string table;  // "": the key is outside of all tables
+  std::string table;  // name of the table; "" for a key outside of all tables
   std::string key;
   RawValue value;
   ConfigPosition key_at;

@@ -15,7 +15,8 @@ std::string text_of(std::vector<ConfigProblem> problems, const std::vector<std::
 
 // The functions below return messages with suggestions.
 
-// `names` are the keys of the table, and `context` follows the name of the key.
+// Returns the message for an unknown key. `names` are the keys of the table, and `context` follows the name
+// of the key.
 std::string unknown_key_text(const Setting& setting, const std::vector<std::string>& names,
                              const std::string& context, const std::vector<SchemaKey>& schema);
 // Returns the message for a key outside of all tables.

@@ -9,7 +9,7 @@
 
 namespace tapeformer {
 
-inline constexpr double kTrainedWindow = -1;  // the length of the longest training utterance
+inline constexpr double kTrainedWindow = -1;  // selects the length of the longest training utterance
 
 // Returns the option "window" of programs that transcribe streams, in seconds.
 OptionSpec window_option();

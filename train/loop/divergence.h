@@ -11,7 +11,7 @@ namespace tapeformer {
 // Each function throws DivergedError for numbers that are not finite. The message contains the step, the last
 // checkpoint of the run, and advice on the config.
 
-// `examples` are the training examples of the batch with this loss.
+// Throws if the loss of a batch is not finite. `examples` describes the training examples of the batch.
 void check_loss(double loss, int64_t step, const std::string& examples, const RunState& state);
 void check_grad_norm(double norm, int64_t step, const RunState& state);
 void check_weights(const NamedTensors& tensors, const RunState& state);

@@ -13,22 +13,22 @@ namespace tapeformer {
 struct ProgressSample {
   int64_t step = 0;
   double loss = 0;               // nats per prediction
-  double bits_per_dim = -1;      // negative: not shown
-  double tokens_per_second = 0;  // mean of the last interval
+  double bits_per_dim = -1;      // not shown if negative
+  double tokens_per_second = 0;  // mean since the last record of metrics.jsonl
   int64_t memory_bytes = 0;      // peak of live tensors
   int64_t epoch = 0;             // epoch of the step, counted from 1; 0: not shown
-  double lr = -1;                // negative: not shown
-  double seconds_left = std::numeric_limits<double>::infinity();  // until the time limit
+  double lr = -1;                // not shown if negative
+  double seconds_left = std::numeric_limits<double>::infinity();  // seconds until the time limit
 };
 
 enum class ProgressStyle { silent, plain, terminal };
 
-// Returns `silent` if `quiet` is true, and otherwise the style for the kind of standard error.
+// Returns `silent` if `quiet` is true, `terminal` if standard error is a terminal, and otherwise `plain`.
 ProgressStyle progress_style(bool quiet);
 
 class Progress {
  public:
-  using Clock = std::function<double()>;  // seconds since a fixed moment
+  using Clock = std::function<double()>;  // returns seconds since a fixed time
 
   // `first_step` is the step that a resumed run starts from. If `total_steps` is 0, no ETA is shown. `unit`
   // is the unit of the speed: "tokens" or "frames".

@@ -1,4 +1,4 @@
-// Position of a run: completed steps, the last checkpoint and the last evaluation.
+// State of a training run: completed steps, the last checkpoint and the last evaluation.
 #pragma once
 
 #include <cstdint>

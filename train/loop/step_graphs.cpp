@@ -6,7 +6,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kMaxGraphs = 4;  // each holds the memory of a step
+constexpr size_t kMaxGraphs = 4;  // maximum number of graphs, each of which holds the memory of a step
 
 }  // namespace
 

@@ -34,7 +34,7 @@ struct StepOutputs {
 
 class StepGraphs {
  public:
-  // `draws`: increment of the step of the random streams per training step.
+  // `draws` is the increment of the step of the random streams per training step.
   StepGraphs(Device device, int64_t draws);
   ~StepGraphs();
 

@@ -15,7 +15,7 @@ namespace tapeformer {
 struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points;  // (x, y), connected in this order
-  bool expected = false;                          // draw a thin dotted line without markers
+  bool expected = false;                          // draws a thin dotted line without markers
   // Half the length of the error bar of each point on the y axis, such as a standard deviation. Points have
   // no bar if the list is empty, or if the value is 0 or not finite.
   std::vector<double> errors = {};
@@ -27,7 +27,7 @@ struct Chart {
   std::string title;
   Axis x, y;
   std::vector<Series> series;
-  double width = kColumnWidth;  // in points of 1/72 inch
+  double width = kColumnWidth;  // width of the chart in points of 1/72 inch
 };
 
 // Returns the chart as SVG. Leaves out points that are not finite, or not positive on a logarithmic axis. A

@@ -9,7 +9,7 @@ namespace tapeformer {
 namespace {
 
 constexpr double kMaxTicks = 6;
-constexpr size_t kMinTicks = 3;  // a logarithmic axis with fewer powers gets smaller steps
+constexpr size_t kMinTicks = 3;  // if an axis has fewer powers of its base, its ticks have smaller steps
 
 double original(Scale scale, double at) {
   return scale == Scale::linear ? at : std::pow(scale == Scale::log2 ? 2 : 10, at);

@@ -11,10 +11,10 @@ namespace tapeformer {
 
 // Metadata of the training data that a trained model needs. Checkpoints contain it.
 struct SpeechDescription {
-  int64_t dims = 0;  // features of a frame, including deltas
+  int64_t dims = 0;  // number of features per frame, including deltas
   PhoneTable phones;
-  std::optional<FeatureStatistics> global;  // only if data.cmvn = "global"
-  int64_t longest_frames = 0;               // frames of the longest training utterance; 0: unknown
+  std::optional<FeatureStatistics> global;  // defined only if data.cmvn = "global"
+  int64_t longest_frames = 0;               // number of frames of the longest training utterance; 0: unknown
 };
 
 // Convert a description to and from the JSON object TrainingState::task. `place` is the path of state.json.

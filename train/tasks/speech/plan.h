@@ -30,7 +30,7 @@ class SpeechPlan {
 
   std::vector<int64_t> frames_;
   BatchPlanOptions options_;
-  mutable std::vector<int64_t> starts_ = {0};  // first batches of the epochs that were planned
+  mutable std::vector<int64_t> starts_ = {0};  // number of the first batch of each planned epoch
   mutable int64_t kept_epoch_ = -1;
   mutable std::vector<std::vector<int64_t>> kept_;
 };
