@@ -50,7 +50,7 @@ function(tapeformer_gencode result)
     set(source ${name})
     if(kind STREQUAL -real AND DEFINED first AND number GREATER_EQUAL first)
       set(source ${first})
-    elseif(name STREQUAL number AND NOT DEFINED first)  # PTX of 90a runs on 90a only
+    elseif(name STREQUAL number AND NOT DEFINED first)  # PTX of 90a runs only on devices of 90a
       set(first ${number})
     endif()
     if(NOT kind STREQUAL -virtual)
@@ -68,7 +68,7 @@ if(tapeformer_cuda_mode STREQUAL DEVICE)
   if(CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
   endif()
-  set(CMAKE_CUDA_ARCHITECTURES ${TAPEFORMER_CUDA_ARCHITECTURES})  # for the compiler check
+  set(CMAKE_CUDA_ARCHITECTURES ${TAPEFORMER_CUDA_ARCHITECTURES})  # enable_language() checks the compiler with this list
   enable_language(CUDA)
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # nvcc 12 has this option; CMake 3.25 does not know it
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
@@ -96,7 +96,7 @@ function(tapeformer_cuda_sources)
       COMPILE_DEFINITIONS TAPEFORMER_ONLY_FLOAT COMPILE_OPTIONS "${gencode}")
   elseif(tapeformer_cuda_mode STREQUAL EMULATED)
     set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer_core PROPERTIES LANGUAGE CXX)
-    if(CMAKE_BUILD_TYPE STREQUAL Release)  # only tests run these kernels
+    if(CMAKE_BUILD_TYPE STREQUAL Release)  # shortens the build; only tests run these kernels
       set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer_core PROPERTIES COMPILE_OPTIONS -O1)
     endif()
   endif()

@@ -171,7 +171,7 @@ def read_config(path: Path) -> dict:
     merged = read_config(path.parent / parent)
     attention = merged.get("model", {}).get("attention")
     if config.get("model", {}).get("attention", attention) != attention:
-        merged.pop("attention", None)  # options of another kind
+        merged.pop("attention", None)  # removes the options of another attention kind
     for table, keys in config.items():
         merged[table] = merged.get(table, {}) | keys
     return merged
@@ -244,7 +244,7 @@ def main() -> int:
     try:
         config = read_config(options.config)
         if not config.setdefault("train", {}).keys() & {"steps", "epochs"}:
-            config["train"]["steps"] = 1  # every config needs one of them
+            config["train"]["steps"] = 1  # every config needs train.steps or train.epochs
         weights = convert(read_state_dict(options.state_dict), options.rename, options.drop)
         write_run(options.out, checked(weights, config.get("model", {})), toml_text(config))
     except (ConversionError, OSError, tomllib.TOMLDecodeError) as error:

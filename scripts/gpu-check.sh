@@ -30,7 +30,7 @@ program() {
 tapeformer=$(program tapeformer) test_core=$(program test_core) test_ops=$(program test_ops)
 test_models=$(program test_models) test_train=$(program test_train)
 
-"$tapeformer" info --device "$device" >/dev/null || exit $?  # 4: no usable device
+"$tapeformer" info --device "$device" >/dev/null || exit $?  # status 4 means that the device cannot be used
 mkdir -p "$(dirname "$out")"
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
@@ -44,7 +44,7 @@ section() {
   if [ "$(type -t "$1")" = function ]; then
     "$@" >>"$report" 2>&1 || status=$?
   else
-    timeout "$limit" "$@" >>"$report" 2>&1 || status=$?  # 124: took too long
+    timeout "$limit" "$@" >>"$report" 2>&1 || status=$?  # status 124 means that the time limit was exceeded
   fi
   printf '```\n' >>"$report"
   if [ "$status" -ne 0 ]; then

@@ -102,7 +102,7 @@ TEST_CASE("lengths of the copy task for an odd max_length match the code of the 
       const uint8_t* tokens = batch.tokens.data<uint8_t>() + i * (max_length + 1);
       longest = std::max(longest, std::find(tokens, tokens + max_length, 0) - tokens);
     }
-    // The authors call torch.randint(max_length // 4, (max_length - 1) // 2).
+    // The authors call torch.randint(max_length // 4, (max_length - 1) // 2), which excludes the upper limit.
     CHECK(longest == (max_length - 1) / 2 - 1);
   }
 }

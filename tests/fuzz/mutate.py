@@ -44,7 +44,7 @@ def _mutate_once(rng, data, other):
     size = len(data)
     offset = rng.randrange(min(size, 64) if rng.random() < 0.5 else size) if size else 0
     choice = rng.randrange(10)
-    if choice <= 1 and size:  # one bit
+    if choice <= 1 and size:  # flips one bit
         return data[:offset] + bytes([data[offset] ^ (1 << rng.randrange(8))]) + data[offset + 1:]
     if choice == 2 and size:
         return data[:offset] + bytes([rng.randrange(256)]) + data[offset + 1:]

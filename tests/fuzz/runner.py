@@ -44,7 +44,7 @@ class Outcome:
     out: bytes
     err: bytes
     seconds: float
-    peak: int  # bytes
+    peak: int  # peak memory in bytes
     interrupted: bool = False
 
 
@@ -58,7 +58,7 @@ class Program:
 
     def environment(self, folder):
         names = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(folder), "TMPDIR": str(folder)}
-        proxy = "http://127.0.0.1:9"  # nothing is downloaded
+        proxy = "http://127.0.0.1:9"  # an address without a server, so that nothing is downloaded
         return names | {
             "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "https_proxy": proxy, "http_proxy": proxy,
             "ALL_PROXY": proxy, "LC_ALL": "C.UTF-8",

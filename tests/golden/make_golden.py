@@ -78,19 +78,19 @@ def mixture_case(parameters: Tensor, values: Tensor) -> dict[str, Tensor]:
 def mixture() -> None:
     """Writes the mixture of logistics: rows for each branch (3 components), random rows (10 components), and one component."""
     rows = [  # byte; logits, means and log-scales of three components
-        (128, (0.3, -0.2, 0.1), (0.1, -0.4, 0.6), (-1.0, -2.0, -0.5)),  # ordinary
+        (128, (0.3, -0.2, 0.1), (0.1, -0.4, 0.6), (-1.0, -2.0, -0.5)),  # ordinary values
         (77, (1.0, 0.0, -1.0), (-0.4, -0.39, 0.2), (-3.0, -4.5, -1.5)),
-        (0, (0.5, 0.2, -0.7), (-0.9, 0.3, -1.4), (-2.0, -1.0, -3.0)),  # low edge: near, far and outside
-        (0, (0.0, 0.0, 0.0), (0.9, 1.5, 0.5), (-5.0, -6.5, -8.0)),  # low edge, far tail, one component clamped
-        (255, (0.1, 0.4, -0.3), (0.9, -0.3, 1.4), (-2.0, -1.0, -3.0)),  # high edge: near, far and outside
+        (0, (0.5, 0.2, -0.7), (-0.9, 0.3, -1.4), (-2.0, -1.0, -3.0)),  # lowest byte; means near, far and outside
+        (0, (0.0, 0.0, 0.0), (0.9, 1.5, 0.5), (-5.0, -6.5, -8.0)),  # lowest byte in the far tail; one log-scale is clamped
+        (255, (0.1, 0.4, -0.3), (0.9, -0.3, 1.4), (-2.0, -1.0, -3.0)),  # highest byte; means near, far and outside
         (255, (0.0, 0.5, 0.0), (-0.9, -1.5, -0.5), (-5.0, -6.5, -8.0)),
-        (1, (0.2, 0.1, 0.0), (-1.0, -0.99, 0.0), (-3.0, -5.0, -2.0)),  # next to the edges
+        (1, (0.2, 0.1, 0.0), (-1.0, -0.99, 0.0), (-3.0, -5.0, -2.0)),  # second lowest byte
         (254, (0.2, 0.1, 0.0), (1.0, 0.99, 0.0), (-3.0, -5.0, -2.0)),
-        (60, (0.0, 0.3, 0.6), (0.5, -1.0, 1.2), (-4.0, -4.0, -5.0)),  # tiny difference, density in the far tail
-        (200, (0.0, -0.3, 0.6), (0.57, 0.2, -0.8), (-3.0, -3.8, -4.2)),  # one component near, tiny differences in the others
-        (90, (0.4, 0.0, -0.4), (-0.294, -0.29, -0.3), (-8.0, -7.5, -20.0)),  # clamped, near
-        (90, (0.4, 0.0, -0.4), (0.3, -0.2, -0.35), (-8.0, -9.0, -7.5)),  # clamped and tiny
-        (140, (0.0, 1.0, 2.0), (0.1, 0.0, -0.1), (6.0, 12.0, 3.0)),  # large scales, tiny differences
+        (60, (0.0, 0.3, 0.6), (0.5, -1.0, 1.2), (-4.0, -4.0, -5.0)),  # tiny differences in the far tail
+        (200, (0.0, -0.3, 0.6), (0.57, 0.2, -0.8), (-3.0, -3.8, -4.2)),  # one component near, others with tiny differences
+        (90, (0.4, 0.0, -0.4), (-0.294, -0.29, -0.3), (-8.0, -7.5, -20.0)),  # clamped log-scales, means near the byte
+        (90, (0.4, 0.0, -0.4), (0.3, -0.2, -0.35), (-8.0, -9.0, -7.5)),  # clamped log-scales and tiny differences
+        (140, (0.0, 1.0, 2.0), (0.1, 0.0, -0.1), (6.0, 12.0, 3.0)),  # large scales and tiny differences
         (140, (40.0, -40.0, 0.0), (0.1, 0.0, -0.1), (-2.0, -3.0, -1.0)),  # one component has all the weight
     ]
     values = torch.tensor([row[0] for row in rows], dtype=torch.uint8)

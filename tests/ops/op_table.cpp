@@ -260,7 +260,8 @@ void add_mixtures(std::vector<OpCase>& table) {
   }
 }
 
-// A pre-activation of a gate is a sum of in + hidden products and two biases.
+// The float32 tolerance takes into account that a pre-activation is a sum of in + hidden products and two
+// biases.
 void add_lstm(std::vector<OpCase>& table) {
   const auto add = [&](int64_t directions, const std::vector<int64_t>& lengths, int64_t frames, int64_t in,
                        int64_t hidden, bool large = false) {

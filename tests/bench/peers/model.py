@@ -30,7 +30,7 @@ class ModelConfig:
     mixtures: int = 10
     value_dim: int = 0  # 0: half of d_model; positions use the other half
     attention: str = "linear"  # linear | softmax
-    form: str = "chunked"  # of linear attention: chunked | quadratic
+    form: str = "chunked"  # form of linear attention: chunked | quadratic
     chunk: int = 64
     dropout: float = 0.0
     norm: str = "post"  # post | pre

@@ -57,7 +57,7 @@ TEST_CASE("train, valid and test contain the expected examples, and limit select
   const ImageSet valid = load_images("mnist", "valid", options);
   CHECK(train.pixels.shape() == Shape{20, 24});
   CHECK(valid.pixels.shape() == Shape{5, 24});
-  CHECK(valid.labels.data<int64_t>()[0] == 0);  // example 20
+  CHECK(valid.labels.data<int64_t>()[0] == 0);  // the label of example 20
   CHECK(valid.labels.data<int64_t>()[4] == 4);
   CHECK(pixel(valid, 2, 23) == (22 * 24 + 23) * 7 % 251);
   CHECK(valid.height == 4);
@@ -167,7 +167,7 @@ TEST_CASE("planes of CIFAR-10 are interleaved by pixel, across batch files") {
       CHECK(pixel(set, 0, 3 * position + channel) == (1 + channel * 1024 + position) % 253);
 
   options = in(dir);
-  options.limit = 20018;  // the first two files and 18 examples
+  options.limit = 20018;  // ends in the third file, after 18 of its examples
   const ImageSet train = load_images("cifar10", "train", options);
   CHECK(train.labels.data<int64_t>()[20016] == 0);
   CHECK(train.labels.data<int64_t>()[20017] == 9);

@@ -114,7 +114,7 @@ TEST_CASE("features equal those of the cache, which changes with every option an
   const auto path = dir / "cache" / (cache_key(changed, cached) + ".features");
   REQUIRE(std::filesystem::exists(path));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 5);
-  CHECK(!FeatureStore(changed, cached).from_cache());  // damaged, so it is computed again
+  CHECK(!FeatureStore(changed, cached).from_cache());  // the file is damaged
   CHECK(FeatureStore(changed, cached).from_cache());
 }
 
@@ -270,7 +270,7 @@ TEST_CASE("unusable files are left out and reported, or are errors with refuse_b
   write_wav(corpus.utterances[3].path, std::vector<float>{0, 1, 0}, 16000);
   corpus.utterances[4].phones = {"a", "x"};
   corpus.utterances[5].phones = {};
-  corpus.utterances[6].phones = Words(40, "a");  // needs 79 frames
+  corpus.utterances[6].phones = Words(40, "a");  // 40 equal phones need 79 frames
   const SpeechDataset set(corpus, kPhones, options_8k());
   CHECK(set.size() == 1);
   REQUIRE(set.report().bad.size() == 6);
@@ -319,9 +319,9 @@ TEST_CASE("values that are not finite are faults of their utterance for all kind
   // A WAV of 32-bit floats, which libsndfile returns unchanged.
   const std::vector<float> samples = {0.1f, NAN, 0.3f, -0.2f};
   std::string wav = read_file(corpus.utterances[0].path);
-  wav[20] = 3;   // floats
-  wav[32] = 4;   // bytes of a frame
-  wav[34] = 32;  // bits of a sample
+  wav[20] = 3;   // format code of floating-point samples
+  wav[32] = 4;   // number of bytes per frame
+  wav[34] = 32;  // number of bits per sample
   for (size_t i = 0; 44 + 4 * i + 4 <= wav.size(); ++i) std::memcpy(&wav[44 + 4 * i], &samples[i % 4], 4);
   write_file(corpus.utterances[0].path, wav);
   std::string mfc("\0\0\0\x1a", 4);

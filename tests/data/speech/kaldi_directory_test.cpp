@@ -136,8 +136,8 @@ TEST_CASE(
   write_wav(dir / "other.wav", std::vector<float>(16000, 0.25f), 16000);
   one_fault(dir, "wav.scp:2: " + (dir / "other.wav").string() + ": is silent");
   std::string stereo = read_file(dir / "r.wav");
-  stereo[22] = 2;  // channels
-  stereo[32] = 4;  // bytes of a frame
+  stereo[22] = 2;  // number of channels
+  stereo[32] = 4;  // number of bytes per frame
   write_file(dir / "other.wav", stereo);
   one_fault(dir, "wav.scp:2: " + (dir / "other.wav").string() + ": has 2 channels, expected 1");
   write_file(dir / "other.wav", std::string());
@@ -307,15 +307,16 @@ TEST_CASE("compressed matrices of archives are decoded") {
     CHECK(contains(message_of<DataError>(read), "truncated: a matrix of"));
   };
 
-  start("CM2", 2, 3);  // row-major, 16 bits relative to the range
+  start("CM2", 2, 3);  // values in row-major order, 16 bits relative to the range of the matrix
   for (const uint16_t code : {0, 65535, 13107, 1, 32768, 26214}) append(code);
   check({-2, 6, -2 + 8 * 0.2, -2 + 8.0 / 65535, -2 + 8 * 32768.0 / 65535, -2 + 8 * 0.4}, {2, 3});
 
-  start("CM3", 3, 1);  // 8 bits relative to the range
+  start("CM3", 3, 1);  // values of 8 bits relative to the range of the matrix
   for (const uint8_t code : {0, 51, 255}) append(code);
   check({-2, -2 + 8 * 0.2, 6}, {3, 1});
 
-  // Column-major. The percentiles 0, 25, 75 and 100 of a column have the codes 0, 64, 192 and 255.
+  // Values are in column-major order. The percentiles 0, 25, 75 and 100 of a column have the codes 0, 64, 192
+  // and 255.
   start("CM", 7, 2);
   for (const uint16_t percentile : {0, 13107, 26214, 65535}) append(percentile);  // -2, -0.4, 1.2, 6
   for (const uint16_t percentile : {0, 0, 65535, 65535}) append(percentile);      // -2, -2, 6, 6

@@ -71,7 +71,8 @@ TEST_CASE("recordings and a table of transcripts become Kaldi directories for tr
   CHECK(report.faults.empty());
   CHECK(report.unknown.empty());
   CHECK(report.utterances() == 60);
-  CHECK(report.valid == 15);  // three speakers, the smallest number with a fifth of the utterances
+  // Three speakers: the smallest number of speakers with a fifth of the utterances.
+  CHECK(report.valid == 15);
   CHECK(report.test == 15);
   CHECK(report.speakers == 12);
   CHECK(report.rates == std::map<int64_t, int64_t>{{8000, 60}});
@@ -190,8 +191,8 @@ TEST_CASE("proposed pronunciations go to a separate file, are used only on reque
   append(dir / "table.tsv", "s0/5.wav\tSeven\ns0/6.wav\t7 --seven\n");
   options.propose = true;
   const PrepareReport report = prepare_speech(options);
-  CHECK(report.utterances() == 15);  // a proposal is not used
-  CHECK(report.proposed == 1);       // digits get no proposal
+  CHECK(report.utterances() == 15);  // proposed pronunciations are not used
+  CHECK(report.proposed == 1);       // no pronunciation is proposed for digits
   const fs::path proposals = options.out / "proposed-lexicon.txt";
   CHECK(contains(read_file(proposals), "\nseven S EH V AH N\n"));
   write_file(proposals, std::string(";;; mine\nseven S EH V N\n"));

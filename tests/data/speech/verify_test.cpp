@@ -117,8 +117,8 @@ TEST_CASE("the check of TIMIT reports lines of .PHN files and recordings") {
 TEST_CASE("the check of LibriSpeech reports lines of transcripts, and recordings without a transcript") {
   const TempDir dir;
   const auto flac = [&](const std::string& name) {
-    write_ramps(dir /
-                ("dev-clean/84/121/84-121-" + name + ".flac"));  // the format is detected by the contents
+    // The format is detected by the contents.
+    write_ramps(dir / ("dev-clean/84/121/84-121-" + name + ".flac"));
   };
   for (const char* name : {"0", "1"}) flac(name);
   write_file(dir / "dev-clean/84/121/84-121.trans.txt", std::string("84-121-0 GO ON\n84-121-1 MAYBE\n"));

@@ -92,8 +92,8 @@ TEST_CASE("pruning keeps the newest checkpoints and the targets of latest and be
   }
   prune_checkpoints(run.path(""), 2);
   CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{20, 50, 60});
-  save_checkpoint(run.path(""), 30,
-                  contents_of(30));  // latest points to an older step than the newest checkpoint
+  // `latest` now points to an older step than the newest checkpoint.
+  save_checkpoint(run.path(""), 30, contents_of(30));
   prune_checkpoints(run.path(""), 1);
   CHECK(checkpoint_steps(run.path("")) == std::vector<int64_t>{20, 30, 60});
   CHECK(target(run, "best") == "step-00000020");
@@ -143,7 +143,7 @@ TEST_CASE("find_checkpoint accepts run directories, checkpoint folders and copie
   fs::create_symlink("step-00000009", run.path("checkpoints/latest"));
   CHECK(model_value(find_checkpoint(run.path(""), false)) == 2);
   fs::remove(run.path("checkpoints/latest"));
-  fs::copy(first, run.path("checkpoints/latest"));  // as after `cp -rL`
+  fs::copy(first, run.path("checkpoints/latest"));  // a folder instead of a link, as after `cp -rL`
   save_checkpoint(run.path(""), 3, contents_of(3));
   CHECK(target(run, "latest") == "step-00000003");
 }
@@ -259,8 +259,8 @@ int64_t whole_step(const std::string& folder) {
 
 TEST_CASE("after kill -9 at any moment, latest points to a complete checkpoint") {
   TempFolder run;
-  CheckpointContents contents =
-      contents_of(0, kKilledSize);  // created before the fork, because the child must not start threads
+  // Created before the fork, because the child must not start threads.
+  CheckpointContents contents = contents_of(0, kKilledSize);
   std::chrono::duration<double> round_time{0.02};
   std::mt19937 random(7);
   std::uniform_real_distribution<double> share(0, 2);

@@ -86,9 +86,8 @@ TEST_CASE("a checkpoint without checksums loads") {
   auto state = nlohmann::ordered_json::parse(read_file(checkpoint / "state.json"));
   state.erase("crc32");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");
-  CHECK(contains(
-      load_error(dir / "run"),
-      "does not match the checksum in it"));  // the text has checksums of files, but no checksum of itself
+  // The text contains the checksums of the files, but not its own checksum.
+  CHECK(contains(load_error(dir / "run"), "does not match the checksum in it"));
   state.erase("files");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");
   CHECK(load_error(dir / "run") == "");
