@@ -16,10 +16,11 @@ namespace {
 const AutoregressiveOptions& checked(const AutoregressiveOptions& options) {
   const std::vector<OptionProblem> problems = option_problems(options);
   if (!problems.empty()) throw OptionError(problems.front());
-  const AttentionKind& kind = attention_kind(options.encoder.attention);
-  if (const Capability& causal = kind.capabilities.causal; !causal)
-    throw OptionError("attention", unsupported_text(kind, "causal form", causal));
-  check_attention_length(kind.name, options.encoder.attention_options, options.max_length);
+  if (const std::string text =
+          unsupported_text(options.encoder.attention, "causal form", &AttentionCapabilities::causal);
+      !text.empty())
+    throw OptionError("attention", text);
+  check_attention_length(options.encoder.attention, options.max_length);
   if (options.positions == Positions::grid && options.layout.length() <= 0)
     throw OptionError("positions", "grid positions need images");
   return options;
@@ -27,7 +28,7 @@ const AutoregressiveOptions& checked(const AutoregressiveOptions& options) {
 
 Tensor make_positions(const AutoregressiveOptions& options) {
   const int64_t dim = options.encoder.width() - options.value_width();
-  if (options.positions == Positions::axial) return Tensor::zeros({options.max_length, 0});
+  if (!options.concatenates_positions()) return Tensor::zeros({options.max_length, 0});
   const Tensor table = options.positions == Positions::grid
                            ? grid_positions(options.layout, options.max_length, dim)
                            : sinusoidal_positions(options.max_length, dim);
@@ -52,13 +53,14 @@ double unmasked_rows(const Tensor& targets, const Tensor& weights) {
 std::vector<OptionProblem> option_problems(const AutoregressiveOptions& options) {
   std::vector<OptionProblem> problems = option_problems(options.encoder);
   const int64_t width = options.encoder.width();
-  if (options.positions == Positions::axial) {
-    if (options.value_dim != 0)
-      problems.push_back({"value_dim", concat_text("axial positions are added to value embeddings of the "
-                                                   "full width: expected 0, got ",
-                                                   options.value_dim)});
+  if (options.positions == Positions::axial)
     for (const OptionProblem& problem : option_problems(options.axial, width, options.max_length))
       problems.push_back(problem);
+  if (!options.concatenates_positions()) {
+    if (options.value_dim != 0)
+      problems.push_back({"value_dim", concat_text("only sinusoidal and grid positions share the width with "
+                                                   "value embeddings: expected 0, got ",
+                                                   options.value_dim)});
   } else if (options.value_width() >= width) {
     problems.push_back({"value_dim", concat_text("expected less than the width (heads x head_dim = ", width,
                                                  "), got ", options.value_width())});
@@ -91,6 +93,7 @@ Tensor AutoregressiveModel::encode(const Tensor& inputs, const ForwardContext& c
   const Tensor values = value_embedding.forward(inputs);
   const Tensor x = [&] {
     if (axial_positions) return add(values, axial_positions->forward(inputs.size(1)));
+    if (!options_.concatenates_positions()) return values;
     const Tensor features = slice(positions, 0, 0, inputs.size(1));
     return concat({values, broadcast_to(features, {inputs.size(0), inputs.size(1), features.size(1)})}, -1);
   }();

@@ -17,7 +17,12 @@
 namespace tapeformer {
 
 enum class Head { logistic_mixture, categorical };
-enum class Positions { sinusoidal, grid, axial };
+enum class Positions {
+  none,        // no features; EncoderOptions::rotary may rotate queries and keys
+  sinusoidal,  // features of the index, concatenated with the value embedding
+  grid,        // features of row, column and channel, concatenated with the value embedding
+  axial,       // learned, added to the value embedding
+};
 
 struct AutoregressiveOptions {
   EncoderOptions encoder;
@@ -31,8 +36,12 @@ struct AutoregressiveOptions {
   AxialShape axial;         // for axial positions
   int64_t loss_chunks = 1;  // number of parts of the rows in the predictor and the loss
 
+  // Returns whether position features fill a part of the width.
+  bool concatenates_positions() const {
+    return positions == Positions::sinusoidal || positions == Positions::grid;
+  }
   int64_t value_width() const {
-    if (positions == Positions::axial) return encoder.width();
+    if (!concatenates_positions()) return encoder.width();
     return value_dim > 0 ? value_dim : encoder.width() / 2;
   }
   int64_t outputs() const { return head == Head::logistic_mixture ? 3 * mixtures : vocabulary; }

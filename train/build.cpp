@@ -13,6 +13,7 @@ namespace tapeformer {
 namespace {
 
 Positions positions_of(const std::string& name) {
+  if (name == "none" || name == "rotary") return Positions::none;
   if (name == "axial") return Positions::axial;
   return name == "grid" ? Positions::grid : Positions::sinusoidal;
 }
@@ -37,13 +38,19 @@ struct OptionKey {
   const char *option, *key;
   const char* expected = "";  // text for the expected value, if the key and the option differ in values
 };
-constexpr OptionKey kOptionKeys[] = {
-    {"attention", "model.attention"},     {"attention_dropout", "model.attention_dropout"},
-    {"axial.dims", "model.axial_dims"},   {"axial.shape", "model.axial_shape"},
-    {"hidden", "model.hidden"},           {"max_frames", "model.max_frames"},
-    {"positions", "model.positions"},     {"pre_norm", "model.norm", ": expected \"pre\""},
-    {"recompute", "model.recompute"},     {"reversible", "model.reversible"},
-    {"subsampling", "model.subsampling"}, {"value_dim", "model.value_dim"}};
+constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},
+                                     {"attention_dropout", "model.attention_dropout"},
+                                     {"axial.dims", "model.axial_dims"},
+                                     {"axial.shape", "model.axial_shape"},
+                                     {"head_dim", "model.head_dim"},
+                                     {"hidden", "model.hidden"},
+                                     {"max_frames", "model.max_frames"},
+                                     {"positions", "model.positions"},
+                                     {"pre_norm", "model.norm", ": expected \"pre\""},
+                                     {"recompute", "model.recompute"},
+                                     {"reversible", "model.reversible"},
+                                     {"subsampling", "model.subsampling"},
+                                     {"value_dim", "model.value_dim"}};
 
 KeyProblem key_problem(const OptionProblem& problem) {
   const std::string attention = "attention_options.";
@@ -92,10 +99,11 @@ EncoderOptions encoder_options(const Config& config) {
   options.heads = m.heads;
   options.head_dim = m.head_dim;
   options.feedforward = m.feedforward;
-  options.attention = m.attention;
-  options.attention_options = config.attention;
+  options.attention.clear();
+  for (const std::string& kind : m.attention) options.attention.push_back({kind, config.attention.at(kind)});
+  options.rotary = m.type != "speech" && m.positions == "rotary";
   options.dropout = m.dropout;
-  const bool drops_weights{attention_kind(m.attention).capabilities.weight_dropout};
+  const bool drops_weights = supports(options.attention, &AttentionCapabilities::weight_dropout);
   options.attention_dropout = drops_weights ? m.attention_dropout : 0;
   options.pre_norm = m.norm == "pre";
   options.activation = m.activation == "gelu" ? Activation::gelu : Activation::relu;

@@ -15,14 +15,14 @@ int main(int argc, char** argv) try {
   }
   const LoadedRun run = load_run({.path = argv[1]});
   std::cout << run.checkpoint.string() << ": " << parameter_count(*run.model) << " parameters, "
-            << run.config.model.attention << " attention\n";
+            << kinds_text(run.model->options().encoder.attention) << " attention\n";
 
   // The first token of each sequence is given. The model predicts one token after another.
   const int64_t count = 4;
   const Tensor first = Tensor::zeros({count, 1}, DType::uint8);
   GenerationOptions options;
   options.seed = 1;
-  if (!attention_kind(run.config.model.attention).capabilities.recurrent)
+  if (!supports(run.model->options().encoder.attention, &AttentionCapabilities::recurrent))
     options.mode = GenerationMode::recompute;
   const Tensor sequences = generate(*run.model, first, run.data.length + 1, options);
   std::cout << sequences << "\n";

@@ -16,9 +16,8 @@ const EncoderOptions& checked(const EncoderOptions& options) {
 
 Encoder::Encoder(const EncoderOptions& options) : norm(checked(options).output_width()), options_(options) {
   for (int64_t i = 0; i < options.layers; ++i) {
-    const std::string name = "layers." + std::to_string(i);
-    layers.push_back(std::make_unique<EncoderLayer>(options, name));
-    add_child(name, *layers.back());
+    layers.push_back(std::make_unique<EncoderLayer>(options, i));
+    add_child(layers.back()->name(), *layers.back());
   }
   add_child("norm", norm);
 }

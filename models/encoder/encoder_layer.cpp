@@ -2,6 +2,7 @@
 
 #include "autograd/chunked.h"
 #include "ops/elementwise.h"
+#include "ops/rotary.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -19,27 +20,38 @@ void check_attended(const Tensor& attended, const Tensor& values, const char* na
 
 std::vector<OptionProblem> option_problems(const EncoderOptions& options) {
   std::vector<OptionProblem> problems;
+  const auto kinds = static_cast<int64_t>(options.attention.size());
+  if (kinds == 0 || kinds > options.layers)
+    problems.push_back({"attention", concat_text("expected 1 to ", options.layers,
+                                                 " attention kinds, one per layer, got ", kinds)});
+  if (options.rotary && options.head_dim % 2 != 0)
+    problems.push_back({"head_dim", concat_text("rotary positions rotate pairs of features: expected an even "
+                                                "number, got ",
+                                                options.head_dim)});
   if (!options.reversible) return problems;
   if (!options.pre_norm) problems.push_back({"pre_norm", "reversible layers require pre-norm"});
   if (options.recompute)
     problems.push_back({"recompute", "reversible layers already recompute activations: expected false"});
-  const AttentionKind& kind = attention_kind(options.attention);
-  if (const Capability& reversible = kind.capabilities.reversible; !reversible)
-    problems.push_back({"reversible", unsupported_text(kind, "support for reversible layers", reversible)});
+  if (const std::string text = unsupported_text(options.attention, "support for reversible layers",
+                                                &AttentionCapabilities::reversible);
+      !text.empty())
+    problems.push_back({"reversible", text});
   return problems;
 }
 
-MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options)
+MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t layer)
     : query_projection(options.width(), options.width()),
       key_projection(options.width(), options.width()),
       value_projection(options.width(), options.width()),
       out_projection(options.width(), options.width()),
       heads_(options.heads),
-      head_dim_(options.head_dim) {
-  const AttentionCapabilities& capabilities = attention_kind(options.attention).capabilities;
+      head_dim_(options.head_dim),
+      is_rotary_(options.rotary) {
+  const AttentionCapabilities& capabilities =
+      attention_kind(choice_of_layer(options.attention, layer).kind).capabilities;
   shares_query_and_key_ = capabilities.shared_query_key;
   takes_bfloat16_ = static_cast<bool>(capabilities.bfloat16);
-  attention_ = make_attention(options.attention, options.attention_options, options.attention_dropout);
+  attention_ = make_attention(options.attention, layer, options.attention_dropout);
   add_child("query_projection", query_projection);
   if (!shares_query_and_key_) add_child("key_projection", key_projection);
   add_child("value_projection", value_projection);
@@ -61,8 +73,9 @@ struct MultiHeadAttention::OnTape {
     return reshape(projection.forward(x, Activation::none, {}, head_dtype),
                    {x.size(0), x.size(1), a.heads_, a.head_dim_});
   }
-  Tensor query(const Tensor& x) const { return heads(a.query_projection, x); }
-  Tensor key(const Tensor& x) const { return heads(a.key_projection, x); }
+  Tensor rotated(const Tensor& x) const { return a.is_rotary_ ? rotary(x) : x; }
+  Tensor query(const Tensor& x) const { return rotated(heads(a.query_projection, x)); }
+  Tensor key(const Tensor& x) const { return rotated(heads(a.key_projection, x)); }
   Tensor value(const Tensor& x) const { return heads(a.value_projection, x); }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
     const Tensor attended = a.attention_->forward(q, k, v, mask, context, name);
@@ -81,15 +94,15 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const AttentionMask& mask, c
   return run_attention(OnTape{*this, mask, context, name, x.shape(), head_dtype, result}, operand);
 }
 
-EncoderLayer::EncoderLayer(const EncoderOptions& options, std::string name)
-    : attention(options),
+EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t number)
+    : attention(options, number),
       feedforward(options.width(), options.feedforward, options.activation),
       norm1(options.width()),
       norm2(options.width()),
       form_(residual_form(options)),
       dropout_(options.dropout),
       chunks_(options.feedforward_chunks),
-      name_(std::move(name)) {
+      name_("layers." + std::to_string(number)) {
   add_child("attention", attention);
   add_child("linear1", feedforward.linear1);
   add_child("linear2", feedforward.linear2);

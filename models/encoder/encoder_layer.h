@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/attention/attention.h"
+#include "models/attention/pattern.h"
 #include "models/layers/layers.h"
 #include "models/layers/option_error.h"
 
@@ -17,10 +17,10 @@ namespace tapeformer {
 
 struct EncoderOptions {
   int64_t layers = 8, heads = 8, head_dim = 32, feedforward = 1024;
-  std::string attention = "linear";
-  OptionValues attention_options;
+  AttentionPattern attention = AttentionPattern(1);
   double dropout = 0;            // dropout of the outputs of both branches and of the hidden units
   double attention_dropout = 0;  // dropout of attention weights
+  bool rotary = false;           // rotate queries and keys by their positions (ops/rotary.h)
   bool pre_norm = false;
   Activation activation = Activation::relu;
   bool recompute = false;          // keep the inputs of layers only (autograd/recompute.h)
@@ -87,8 +87,8 @@ Tensor run_attention(const Executor& executor, const Tensor& x) {
 
 class MultiHeadAttention final : public Module {
  public:
-  // Throws OptionError for options that the attention kind rejects.
-  explicit MultiHeadAttention(const EncoderOptions& options);
+  // Throws OptionError for options that the attention kind of the layer rejects.
+  explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0);
   // Computes self-attention of x (batch, length, width). The result has the shape of x and dtype `result`;
   // see linear() for dtypes. `name` is the full name of the layer.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context,
@@ -96,6 +96,8 @@ class MultiHeadAttention final : public Module {
 
   const Attention& kind() const { return *attention_; }
   bool shares_query_and_key() const { return shares_query_and_key_; }
+  // Returns whether queries and keys are rotated by their positions.
+  bool is_rotary() const { return is_rotary_; }
 
   Linear query_projection, key_projection, value_projection, out_projection;
 
@@ -103,14 +105,14 @@ class MultiHeadAttention final : public Module {
   struct OnTape;
 
   int64_t heads_, head_dim_;
-  bool shares_query_and_key_, takes_bfloat16_;
+  bool shares_query_and_key_, takes_bfloat16_, is_rotary_;
   std::unique_ptr<Attention> attention_;
 };
 
 class EncoderLayer final : public Module {
  public:
-  // `name` is the full name of the layer, for random streams and decisions.
-  EncoderLayer(const EncoderOptions& options, std::string name);
+  // The full name of the layer, for random streams and decisions, is "layers.NUMBER".
+  EncoderLayer(const EncoderOptions& options, int64_t number);
   // Applies the layer to x (batch, length, width) and returns the same shape. Only for post-norm and pre-norm
   // layers.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
@@ -120,6 +122,7 @@ class EncoderLayer final : public Module {
   Tensor attention_change(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
   Tensor feedforward_change(const Tensor& x, int64_t first_row, const ForwardContext& context) const;
 
+  const std::string& name() const { return name_; }
   const LayerNorm& norm(Branch branch) const { return branch == Branch::attention ? norm1 : norm2; }
 
   MultiHeadAttention attention;

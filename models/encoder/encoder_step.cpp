@@ -1,14 +1,17 @@
 #include "models/encoder/encoder_step.h"
 
+#include "ops/rotary.h"
+
 namespace tapeformer {
 
 EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity) : encoder_(encoder) {
   const EncoderOptions& o = encoder.options();
   const Tensor& like = encoder.norm.weight;
   check(batch > 0, "EncoderStep", "batch ", batch, " must be positive");
-  const AttentionKind& kind = attention_kind(o.attention);
-  if (const Capability& recurrent = kind.capabilities.recurrent; !recurrent)
-    throw std::invalid_argument(unsupported_text(kind, "recurrent form", recurrent));
+  if (const std::string text =
+          unsupported_text(o.attention, "recurrent form", &AttentionCapabilities::recurrent);
+      !text.empty())
+    throw std::invalid_argument(text);
   const StateShape shape{batch, o.heads, o.head_dim, o.head_dim, capacity, like.dtype(), like.device()};
   for (const auto& layer : encoder.layers) layers_.push_back(make_layer(*layer, shape));
   const auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
@@ -50,6 +53,7 @@ int64_t EncoderStep::state_bytes() const {
 }
 
 void EncoderStep::reset() {
+  position_ = 0;
   for (const Layer& layer : layers_) layer.state->reset();
 }
 
@@ -83,12 +87,16 @@ struct EncoderStep::OneToken {
   }
 
   bool shares_query_and_key() const { return layer.weights.attention.shares_query_and_key(); }
-  Tensor query(const Tensor& x) const { return heads(layer.query, x, step.query_); }
-  Tensor key(const Tensor& x) const { return heads(layer.key, x, step.key_); }
+  Tensor query(const Tensor& x) const { return rotated(heads(layer.query, x, step.query_)); }
+  Tensor key(const Tensor& x) const { return rotated(heads(layer.key, x, step.key_)); }
   Tensor value(const Tensor& x) const { return heads(layer.value, x, step.value_); }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
     layer.weights.attention.kind().step(q, k, v, *layer.state, step.attended_.heads);
     return step.attended_.rows;
+  }
+  Tensor rotated(const Tensor& x) const {
+    if (layer.weights.attention.is_rotary()) rotary_step(x, {.first_position = step.position_});
+    return x;
   }
   Tensor output(const Tensor& attended) const {
     layer.out.into(attended, Activation::none, step.change_);
@@ -108,6 +116,7 @@ const Tensor& EncoderStep::step() {
     state.second = second_;
   }
   for (const Layer& layer : layers_) run_layer(form, OneToken{*this, layer}, state);
+  ++position_;
   if (form == ResidualForm::reversible) {
     joined_first_.copy_from(state.first);
     joined_second_.copy_from(state.second);

@@ -16,7 +16,7 @@ namespace tapeformer {
 class EncoderStep {
  public:
   // The encoder must outlive the object. `capacity` is the maximum number of tokens between resets. Throws
-  // std::invalid_argument if the attention kind has no recurrent form.
+  // std::invalid_argument if an attention kind has no recurrent form.
   EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity);
 
   // Returns the buffer for the input of the next step, (batch, width). The caller fills it before each step.
@@ -47,6 +47,7 @@ class EncoderStep {
 
   const Encoder& encoder_;
   std::vector<Layer> layers_;
+  int64_t position_ = 0;                 // number of tokens since the last reset
   Tensor x_, normalized_, change_;       // (batch, width)
   Tensor second_;                        // reversible layers: the second half, (batch, width)
   Tensor joined_;                        // reversible layers: both halves, (batch, 2 width)

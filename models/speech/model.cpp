@@ -17,12 +17,12 @@ const SpeechModelOptions& checked(const SpeechModelOptions& options) {
   if (options.max_steps() <= 0)
     throw OptionError("max_frames", concat_text("expected at least the subsampling factor, ",
                                                 options.subsampling, ", got ", options.max_frames));
-  const AttentionKind& kind = attention_kind(options.encoder.attention);
-  const Capability &causal = kind.capabilities.causal, &masks = kind.capabilities.length_masks;
-  if (options.causal && !causal)
-    throw OptionError("attention", unsupported_text(kind, "causal form", causal));
-  if (!options.causal && !masks)
-    throw OptionError("attention", unsupported_text(kind, "length masks, which utterances need", masks));
+  const std::string text =
+      options.causal
+          ? unsupported_text(options.encoder.attention, "causal form", &AttentionCapabilities::causal)
+          : unsupported_text(options.encoder.attention, "length masks, which utterances need",
+                             &AttentionCapabilities::length_masks);
+  if (!text.empty()) throw OptionError("attention", text);
   return options;
 }
 

@@ -29,8 +29,7 @@ struct SpeechModelOptions {
   int64_t subsampling = 1;  // frames per step of the encoder: 1, 2 or 4 (models/layers/subsampling.h)
   SubsamplingKind subsampling_kind = SubsamplingKind::stack;
   SpeechEncoder kind = SpeechEncoder::transformer;
-  EncoderOptions encoder = {
-      .layers = 9, .heads = 6, .head_dim = 32, .feedforward = 768, .attention_options = {}};
+  EncoderOptions encoder = {.layers = 9, .heads = 6, .head_dim = 32, .feedforward = 768};
   bool causal = false;        // Transformer: a step does not depend on later frames
   int64_t max_frames = 2400;  // Transformer: maximum length of an utterance
   int64_t lstm_hidden = 320, lstm_layers = 3;

@@ -21,10 +21,10 @@ int64_t checked_window(const SpeechModel& model, int64_t window) {
     throw OptionError("window", concat_text("expected 0 or at least ", StreamDecoder::kShortestWindow,
                                             " frames, got ", window));
   if (o.kind == SpeechEncoder::transformer && window > o.max_frames &&
-      !attention_kind(o.encoder.attention).capabilities.constant_state)
+      !supports(o.encoder.attention, &AttentionCapabilities::constant_state))
     throw OptionError("window",
                       concat_text("expected at most max_frames = ", o.max_frames, ", the capacity of ",
-                                  o.encoder.attention, " attention, got ", window));
+                                  kinds_text(o.encoder.attention), " attention, got ", window));
   return window;
 }
 

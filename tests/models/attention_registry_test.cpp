@@ -42,8 +42,7 @@ class WrongResult final : public Attention {
 // Returns the message of the error that a layer of this kind throws.
 std::string layer_error(const std::string& kind) {
   EncoderOptions options;
-  options.attention = kind;
-  options.attention_options = attention_kind(kind).defaults();
+  options.attention = {{kind, attention_kind(kind).defaults()}};
   options.heads = 2;
   options.head_dim = 4;
   const Tensor x = Tensor::zeros({1, 3, 8});

@@ -136,7 +136,7 @@ TEST_CASE("cuda: sequences drawn on a device equal those of the CPU, and the hos
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())
     for (const AutoregressiveOptions& options : recurrent_models()) {
-      CAPTURE(options.encoder.attention);
+      CAPTURE(kinds_text(options.encoder.attention));
       AutoregressiveModel model(options);
       model.initialize(3);
       model.convert(DType::float64);  // rounding must not change a draw

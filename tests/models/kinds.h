@@ -39,8 +39,7 @@ inline EncoderOptions small_encoder(const std::string& attention) {
           .heads = 2,
           .head_dim = 4,
           .feedforward = 16,
-          .attention = attention,
-          .attention_options = short_options(attention)};
+          .attention = {{attention, short_options(attention)}}};
 }
 
 }  // namespace tapeformer::test

@@ -25,7 +25,7 @@ Tensor run(const Attention& attention, const ForwardContext& context, const std:
 
 AutoregressiveOptions lsh_options(int64_t chunk_length) {
   AutoregressiveOptions options = small_options("lsh");
-  options.encoder.attention_options.set("chunk_length", chunk_length);
+  options.encoder.attention.front().options.set("chunk_length", chunk_length);
   return options;
 }
 
@@ -147,7 +147,7 @@ TEST_CASE("lsh: the model has no key projection and generates in mode recompute"
 TEST_CASE("lsh: chunks and buckets that do not suit the length of the model are errors") {
   auto make = [](int64_t chunk_length, int64_t buckets) {
     AutoregressiveOptions options = lsh_options(chunk_length);
-    options.encoder.attention_options.set("buckets", buckets);
+    options.encoder.attention.front().options.set("buckets", buckets);
     const AutoregressiveModel model(options);
   };
   const int64_t length = lsh_options(4).max_length;
@@ -165,15 +165,15 @@ TEST_CASE("lsh: chunks and buckets that do not suit the length of the model are 
       OptionError);  // 64 is the value of the preset
   AutoregressiveOptions options = lsh_options(4);
   options.max_length = 500;
-  options.encoder.attention_options.set("buckets", int64_t{130});
+  options.encoder.attention.front().options.set("buckets", int64_t{130});
   CHECK_THROWS_WITH_AS(AutoregressiveModel{options}, doctest::Contains("take 132, or hyperplanes"),
                        ConfigError);
-  options.encoder.attention_options.set("hash", std::string("hyperplanes"));
+  options.encoder.attention.front().options.set("hash", std::string("hyperplanes"));
   CHECK_NOTHROW(AutoregressiveModel{options});
   // buckets = 0 replaces the 64 buckets of fast_transformers by a number that depends on the length.
   options = lsh_options(4);
-  options.encoder.attention_options.set("preset", std::string("fast_transformers"));
+  options.encoder.attention.front().options.set("preset", std::string("fast_transformers"));
   CHECK_THROWS_AS(AutoregressiveModel{options}, ConfigError);
-  options.encoder.attention_options.set("buckets", int64_t{0});
+  options.encoder.attention.front().options.set("buckets", int64_t{0});
   CHECK_NOTHROW(AutoregressiveModel{options});
 }

@@ -13,8 +13,7 @@ inline AutoregressiveOptions small_options(const std::string& attention, Head he
   options.encoder.heads = 2;
   options.encoder.head_dim = 4;
   options.encoder.feedforward = 12;
-  options.encoder.attention = attention;
-  options.encoder.attention_options = short_options(attention);
+  options.encoder.attention = {{attention, short_options(attention)}};
   options.head = head;
   options.vocabulary = head == Head::categorical ? 7 : 256;
   options.mixtures = 2;

@@ -1,5 +1,6 @@
 #include "ops/linear_attention.h"
 #include "ops/lsh_attention.h"
+#include "ops/rotary.h"
 #include "ops/softmax_attention.h"
 #include "ops/view.h"
 #include "tests/ops/attention_inputs.h"
@@ -99,6 +100,19 @@ void add_softmax_attention(std::vector<OpCase>& table) {
                    {normal({2, 3, 7, 4}, 1), normal({2, 3, 7, 4}, 2), normal({2, 7, 5, 3}, 3)}});
 }
 
+void add_rotary(std::vector<OpCase>& table) {
+  for (const int64_t length : {0, 1, 5, 66})
+    table.push_back({concat_text("rotary, ", length),
+                     [](const Inputs& in) { return rotary(in[0], {.base = 100, .first_position = 3}); },
+                     {normal({2, length, 2, 6})},
+                     length > 5});
+  table.push_back({"rotary, strides",
+                   [](const Inputs& in) {
+                     return rotary(permute(in[0], {0, 2, 1, 3}));
+                   },
+                   {normal({2, 3, 7, 4})}});
+}
+
 void add_lsh_attention(std::vector<OpCase>& table) {
   using Wrap = LshOptions::Wrap;
   using Duplicates = LshOptions::Duplicates;
@@ -162,6 +176,7 @@ void add_lsh_attention(std::vector<OpCase>& table) {
 void add_attention(std::vector<OpCase>& table) {
   add_linear_attention(table);
   add_softmax_attention(table);
+  add_rotary(table);
   add_lsh_attention(table);
 }
 

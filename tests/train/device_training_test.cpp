@@ -27,7 +27,7 @@ Config small_config(const std::string& attention, bool reversible) {
   config.run.threads = 2;
   config.data = {.dataset = "copy", .batch_size = 2, .eval_limit = 4, .max_length = 12};
   config.model.type = "sequence";
-  config.model.attention = attention;
+  config.model.attention = {attention};
   config.model.layers = 2;
   config.model.heads = 2;
   config.model.head_dim = 8;
@@ -36,7 +36,7 @@ Config small_config(const std::string& attention, bool reversible) {
   config.model.dropout = 0.1;
   config.model.reversible = reversible;
   config.model.norm = reversible ? "pre" : "post";
-  config.attention = short_options(attention);
+  config.attention = {{attention, short_options(attention)}};
   config.optimizer.lr = 1e-2;
   config.optimizer.ema = 0.9;
   config.train.steps = kSteps;

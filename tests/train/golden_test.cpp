@@ -42,8 +42,8 @@ AutoregressiveOptions golden_options(const std::string& name) {
   options.encoder.heads = 2;
   options.encoder.head_dim = 8;
   options.encoder.feedforward = 32;
-  options.encoder.attention = name == "softmax" ? "softmax" : "linear";
-  options.encoder.attention_options = OptionValues(attention_kind(options.encoder.attention).options);
+  const std::string kind = name == "softmax" ? "softmax" : "linear";
+  options.encoder.attention = {{kind, attention_kind(kind).defaults()}};
   options.encoder.pre_norm = name == "linear_pre_gelu";
   options.encoder.activation = name == "linear_pre_gelu" ? Activation::gelu : Activation::relu;
   options.mixtures = 3;

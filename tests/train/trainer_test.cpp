@@ -34,7 +34,7 @@ Config tiny_config(int64_t steps) {
   config.model.head_dim = 8;
   config.model.feedforward = 32;
   config.model.dropout = 0.1;
-  config.attention = OptionValues(attention_kind("linear").options);
+  config.attention = {{"linear", attention_kind("linear").defaults()}};
   config.optimizer.lr = 1e-3;
   config.optimizer.ema = 0.9;
   config.schedule.kind = "cosine";
@@ -220,9 +220,9 @@ TEST_CASE("accumulation weights micro-batches by their numbers of unmasked token
 TEST_CASE("train.dropout_steps disables dropout, but not the random rotations of LSH attention") {
   const TempDir dir;
   Config config = tiny_config(4);
-  config.model.attention = "lsh";
-  config.attention = OptionValues(attention_kind("lsh").options);
-  config.attention.set("chunk_length", int64_t{4});
+  config.model.attention = {"lsh"};
+  config.attention = {{"lsh", attention_kind("lsh").defaults()}};
+  config.attention.at("lsh").set("chunk_length", int64_t{4});
   config.model.dropout = 0;
   train(config, dir.path() / "never");
   config.train.dropout_steps = 1;

@@ -52,9 +52,13 @@ void multiply_as_linear(const GemmShape& p, const Tensor& a, const Tensor& b, co
 std::vector<GemmShape> forward_products(const AutoregressiveOptions& model, int64_t rows) {
   const EncoderOptions& e = model.encoder;
   const int64_t width = e.width();
-  const int64_t projections = attention_kind(e.attention).capabilities.shared_query_key ? 3 : 4;
+  int64_t projections = 0;
+  for (int64_t layer = 0; layer < e.layers; ++layer) {
+    const AttentionKind& kind = attention_kind(choice_of_layer(e.attention, layer).kind);
+    projections += kind.capabilities.shared_query_key ? 3 : 4;
+  }
   return {
-      {"attention projections", rows, width, width, false, true, projections * e.layers},
+      {"attention projections", rows, width, width, false, true, projections},
       {"linear1", rows, e.feedforward, width, false, true, e.layers},
       {"linear2", rows, width, e.feedforward, false, true, e.layers},
       {"predictor", rows, model.outputs(), e.output_width(), false, true, 1},
@@ -85,10 +89,14 @@ double total_elements(const std::vector<GemmShape>& products) {
 
 double attention_flops(const AutoregressiveOptions& model, int64_t length) {
   const EncoderOptions& e = model.encoder;
-  const AttentionKind& kind = attention_kind(e.attention);
-  if (!kind.multiply_adds) throw ConfigError("attention kind \"" + kind.name + "\" declares no cost");
-  return 2 * kind.multiply_adds(e.attention_options, {length, e.head_dim}) *
-         static_cast<double>(e.heads * e.layers);
+  double multiply_adds = 0;
+  for (int64_t layer = 0; layer < e.layers; ++layer) {
+    const AttentionChoice& choice = choice_of_layer(e.attention, layer);
+    const AttentionKind& kind = attention_kind(choice.kind);
+    if (!kind.multiply_adds) throw ConfigError("attention kind \"" + kind.name + "\" declares no cost");
+    multiply_adds += kind.multiply_adds(choice.options, {length, e.head_dim});
+  }
+  return 2 * multiply_adds * static_cast<double>(e.heads);
 }
 
 DType stored_dtype(Device device) {

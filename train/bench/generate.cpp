@@ -57,7 +57,7 @@ double read_seconds(const NamedTensors& weights, DType stored) {
 Work token_work(const AutoregressiveModel& model, int64_t batch, int64_t tokens, DType stored) {
   const AutoregressiveOptions& options = model.options();
   const auto state = static_cast<double>(Decoder(model, batch).state_bytes());
-  const bool constant = attention_kind(options.encoder.attention).capabilities.constant_state;
+  const bool constant = supports(options.encoder.attention, &AttentionCapabilities::constant_state);
   const double passes =
       constant ? 2 : 0.5 * static_cast<double>(tokens) / static_cast<double>(options.max_length);
   return {total_flops(forward_products(options, batch)),
@@ -141,7 +141,7 @@ Report run_generate(const BenchmarkArguments& arguments) {
   const auto batch = arguments.options.get<int64_t>("batch");
   rows.push_back(measure(model, batch, tokens, repeats, choice.run.cuda_graphs));
   return Report()
-      .add("attention", choice.model.encoder.attention)
+      .add("attention", kinds_text(choice.model.encoder.attention))
       .add("precision", choice.run.precision)
       .add("parameters", parameter_count(model))
       .add("tokens", tokens)

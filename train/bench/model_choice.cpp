@@ -60,8 +60,8 @@ ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch) {
   encoder.heads = options.get<int64_t>("heads");
   encoder.head_dim = options.get<int64_t>("head-dim");
   encoder.feedforward = options.get<int64_t>("feedforward");
-  encoder.attention = options.get<std::string>("attention");
-  encoder.attention_options = OptionValues(attention_kind(encoder.attention).options);
+  const auto& kind = options.get<std::string>("attention");
+  encoder.attention = {{kind, attention_kind(kind).defaults()}};
   encoder.dropout = options.get<double>("dropout");
   choice.model.mixtures = options.get<int64_t>("mixtures");
   choice.model.max_length = options.get<int64_t>("length");

@@ -107,7 +107,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
       .add("precision", choice.run.precision)
       .add("threads", threads())
       .add("graph", step.replays())
-      .add("attention", choice.model.encoder.attention)
+      .add("attention", kinds_text(choice.model.encoder.attention))
       .add("parameters", parameter_count(step.model()))
       .add("batch", choice.batch)
       .add("length", length)

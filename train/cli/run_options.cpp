@@ -79,10 +79,10 @@ OptionSpec mode_option() {
 
 GenerationMode generation_mode(const CommandLine& line, const AutoregressiveModel& model) {
   const auto& mode = line.options.get<std::string>("mode");
-  const AttentionKind& kind = attention_kind(model.options().encoder.attention);
   if (mode == "recompute") return GenerationMode::recompute;
-  if (kind.capabilities.recurrent) return GenerationMode::recurrent;
-  const std::string reason = unsupported_text(kind, "recurrent form", kind.capabilities.recurrent);
+  const std::string reason = unsupported_text(model.options().encoder.attention, "recurrent form",
+                                              &AttentionCapabilities::recurrent);
+  if (reason.empty()) return GenerationMode::recurrent;
   if (mode == "recurrent") throw ConfigError("--mode recurrent: " + reason + "; use --mode recompute");
   log_info(reason, "; each token recomputes the whole prefix");
   return GenerationMode::recompute;

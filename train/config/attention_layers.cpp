@@ -8,30 +8,55 @@
 namespace tapeformer {
 namespace {
 
-// Returns the attention kind that a layer sets. Returns "" for a value of another type, which is reported
-// elsewhere.
-std::optional<std::string> kind_in(const ConfigLayer& layer) {
-  std::optional<std::string> kind;
-  for (const auto& setting : layer.settings) {
-    if (setting.name() != "model.attention") continue;
-    const auto* text = std::get_if<std::string>(&setting.value.data);
-    kind = text ? *text : "";
-  }
-  return kind;
+using Kinds = std::vector<std::string>;
+
+bool contains(const Kinds& kinds, const std::string& kind) {
+  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
 }
 
-// Returns the attention kind to which the [attention] table of each layer belongs; see apply_attention().
-std::vector<std::string> kinds_of(const std::vector<ConfigLayer>& layers, const std::string& default_kind) {
-  std::optional<std::string> first;
-  for (const auto& layer : layers)
-    if (!first) first = kind_in(layer);
-  std::string kind = first.value_or(default_kind);
-  std::vector<std::string> kinds;
-  for (const auto& layer : layers) {
-    kind = kind_in(layer).value_or(kind);
-    kinds.push_back(kind);
+bool has_one_kind(const Kinds& kinds) {
+  return std::all_of(kinds.begin(), kinds.end(), [&](const std::string& k) { return k == kinds.front(); });
+}
+
+// Returns the attention kinds that a layer sets. Returns an empty list for a value of another type, which is
+// reported elsewhere.
+std::optional<Kinds> kinds_in(const ConfigLayer& layer) {
+  std::optional<Kinds> kinds;
+  for (const auto& setting : layer.settings) {
+    if (setting.name() != "model.attention") continue;
+    kinds = Kinds{};
+    if (const auto* text = std::get_if<std::string>(&setting.value.data)) kinds = Kinds{*text};
+    if (const auto* list = std::get_if<std::vector<RawValue>>(&setting.value.data))
+      for (const RawValue& element : *list)
+        if (const auto* text = std::get_if<std::string>(&element.data)) kinds->push_back(*text);
   }
   return kinds;
+}
+
+// Returns the kinds to which the attention tables of each layer belong; see apply_attention().
+std::vector<Kinds> kinds_of(const std::vector<ConfigLayer>& layers, const Kinds& default_kinds) {
+  std::optional<Kinds> first;
+  for (const auto& layer : layers)
+    if (!first) first = kinds_in(layer);
+  Kinds kinds = first.value_or(default_kinds);
+  std::vector<Kinds> all;
+  for (const auto& layer : layers) {
+    kinds = kinds_in(layer).value_or(kinds);
+    all.push_back(kinds);
+  }
+  return all;
+}
+
+// An option of an attention kind. A setting has the form "attention.OPTION" or "attention.KIND.OPTION".
+struct KindOption {
+  std::string kind;  // "": the setting does not name the kind
+  std::string option;
+};
+
+KindOption kind_option(const std::string& key) {
+  const size_t dot = key.find('.');
+  if (dot == std::string::npos) return {"", key};
+  return {key.substr(0, dot), key.substr(dot + 1)};
 }
 
 bool has_option(const AttentionCatalogue& catalogue, const std::string& kind, const std::string& key) {
@@ -39,44 +64,76 @@ bool has_option(const AttentionCatalogue& catalogue, const std::string& kind, co
   return std::any_of(specs.begin(), specs.end(), [&](const OptionSpec& spec) { return spec.name == key; });
 }
 
-// Checks and applies the table [attention] of layers.
+// Checks and applies the attention tables of layers.
 class AttentionApplier {
  public:
   AttentionApplier(const AttentionCatalogue& catalogue, const ConfigReading& reading,
                    const std::vector<SchemaKey>& schema, Config& config, std::vector<ConfigProblem>& problems)
       : catalogue_(catalogue), reading_(reading), schema_(schema), config_(config), problems_(problems) {}
 
-  // Checks the table as options of `kind`, and applies it if `is_final` is true.
-  void apply(const ConfigLayer& layer, const std::string& kind, bool is_final) {
-    const auto specs = catalogue_.options(kind);
+  // Checks the tables as options of `kinds`, and applies the options of kinds in config.attention.
+  void apply(const ConfigLayer& layer, const Kinds& kinds) {
     for (const auto& setting : layer.settings) {
       if (setting.table != "attention") continue;
-      const auto spec =
-          std::find_if(specs.begin(), specs.end(), [&](auto& s) { return s.name == setting.key; });
-      if (spec == specs.end()) {
-        report_unknown(setting, kind, specs);
-        continue;
-      }
-      std::string wrong;
-      const auto value = typed_value(setting.value, *spec, {}, wrong);
-      if (!value)
-        problems_.push_back({setting.value_at, setting.name() + ": " + wrong});
-      else if (is_final)
-        config_.attention.set(setting.key, *value);
+      auto [kind, option] = kind_option(setting.key);
+      if (kind.empty() && has_one_kind(kinds)) kind = kinds.front();
+      if (kind.empty())
+        report_missing_kind(setting, option, kinds);
+      else if (!contains(kinds, kind))
+        report_other_kind(setting, kind, kinds);
+      else
+        apply(setting, kind, option);
     }
   }
 
  private:
-  void report_unknown(const Setting& setting, const std::string& kind, const std::vector<OptionSpec>& specs) {
-    // If several configs share the --set options, an option of another kind has no effect.
-    const bool shared = reading_.unused == UnusedKeys::ignore && is_set_option(setting.key_at);
+  void apply(const Setting& setting, const std::string& kind, const std::string& option) {
+    const auto specs = catalogue_.options(kind);
+    const auto spec = std::find_if(specs.begin(), specs.end(), [&](auto& s) { return s.name == option; });
+    if (spec == specs.end()) return report_unknown(setting, kind, option, specs);
+    std::string wrong;
+    const auto value = typed_value(setting.value, *spec, {}, wrong);
+    const auto table = config_.attention.find(kind);
+    if (!value)
+      problems_.push_back({setting.value_at, setting.name() + ": " + wrong});
+    else if (table != config_.attention.end())
+      table->second.set(option, *value);
+  }
+
+  // Returns whether several configs share the --set option, so that an option of another kind has no effect.
+  bool is_shared(const Setting& setting) const {
+    return reading_.unused == UnusedKeys::ignore && is_set_option(setting.key_at);
+  }
+
+  void report_missing_kind(const Setting& setting, const std::string& option, const Kinds& kinds) {
+    const auto owner = std::find_if(kinds.begin(), kinds.end(), [&](const std::string& kind) {
+      return has_option(catalogue_, kind, option);
+    });
+    const std::string& example = owner == kinds.end() ? kinds.front() : *owner;
+    problems_.push_back({setting.key_at, setting.name() +
+                                             ": model.attention has several kinds: use a table " +
+                                             "per kind, such as [attention." + example + "]"});
+  }
+
+  void report_other_kind(const Setting& setting, const std::string& kind, const Kinds& kinds) {
+    if (is_shared(setting) && contains(catalogue_.names, kind)) return;
+    if (!uses_attention(config_)) return;  // no key of [attention] has an effect
+    const std::string nearest = nearest_name(kind, kinds);
+    problems_.push_back(
+        {setting.key_at, setting.name() + ": model.attention has no kind " + quoted(kind) +
+                             (nearest.empty() ? "" : "; did you mean " + quoted(nearest) + "?")});
+  }
+
+  void report_unknown(const Setting& setting, const std::string& kind, const std::string& option,
+                      const std::vector<OptionSpec>& specs) {
     const bool is_of_another_kind =
         std::any_of(catalogue_.names.begin(), catalogue_.names.end(),
-                    [&](const std::string& name) { return has_option(catalogue_, name, setting.key); });
-    if (shared && is_of_another_kind) return;
+                    [&](const std::string& name) { return has_option(catalogue_, name, option); });
+    if (is_shared(setting) && is_of_another_kind) return;
     if (!uses_attention(config_)) return;  // no key of [attention] has an effect
+    const std::string prefix = setting.key.substr(0, setting.key.size() - option.size());
     std::vector<std::string> names;
-    for (const auto& spec : specs) names.push_back(spec.name);
+    for (const auto& spec : specs) names.push_back(prefix + spec.name);
     problems_.push_back(
         {setting.key_at, unknown_key_text(setting, names, " of attention kind " + quoted(kind), schema_)});
   }
@@ -90,18 +147,27 @@ class AttentionApplier {
 
 }  // namespace
 
+AttentionTables default_attention(const AttentionCatalogue& catalogue,
+                                  const std::vector<std::string>& kinds) {
+  AttentionTables tables;
+  for (const std::string& kind : kinds) tables[kind] = OptionValues(catalogue.options(kind));
+  return tables;
+}
+
 void apply_attention(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
                      const ConfigReading& reading, const std::vector<SchemaKey>& schema, Config& config,
                      std::vector<ConfigProblem>& problems) {
-  const std::vector<std::string> kinds = kinds_of(layers, config.model.attention);
-  const auto is_known = [&](const std::string& name) {
-    return std::find(catalogue.names.begin(), catalogue.names.end(), name) != catalogue.names.end();
+  const std::vector<Kinds> kinds = kinds_of(layers, config.model.attention);
+  const auto are_known = [&](const Kinds& names) {
+    return !names.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+      return contains(catalogue.names, name);
+    });
   };
-  const std::string& final_kind = kinds.back();
-  if (is_known(final_kind)) config.attention = OptionValues(catalogue.options(final_kind));
+  config.attention.clear();
+  if (are_known(kinds.back())) config.attention = default_attention(catalogue, kinds.back());
   AttentionApplier applier(catalogue, reading, schema, config, problems);
   for (size_t i = 0; i < layers.size(); ++i)
-    if (is_known(kinds[i])) applier.apply(layers[i], kinds[i], kinds[i] == final_kind);
+    if (are_known(kinds[i])) applier.apply(layers[i], kinds[i]);
 }
 
 }  // namespace tapeformer

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,8 @@ struct DataConfig {
 
 struct ModelConfig {
   std::string type = "image";
-  std::string attention = "linear";  // the name of an attention kind
+  // Names of attention kinds: a pattern that repeats over the layers.
+  std::vector<std::string> attention = {"linear"};
   int64_t layers = 8;
   int64_t heads = 8;
   int64_t head_dim = 32;
@@ -128,11 +130,14 @@ struct TrainConfig {
   int64_t dropout_steps = 0;      // number of steps with dropout; 0: all steps
 };
 
+// Options of the kinds in model.attention, by kind.
+using AttentionTables = std::map<std::string, OptionValues>;
+
 struct Config {
   RunConfig run;
   DataConfig data;
   ModelConfig model;
-  OptionValues attention;  // complete for model.attention
+  AttentionTables attention;  // complete for every kind in model.attention
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   TrainConfig train;
@@ -179,9 +184,11 @@ struct ConfigReading {
 
 // Reads the file, the files that it extends (`extends = "base.toml"`, relative to the extending file) and the
 // --set options ("table.key=value", a TOML value or a bare word). Later layers override single keys of
-// earlier layers, in the order base, file, --set. A layer that changes model.attention drops the inherited
-// [attention] table. A layer that sets only one of train.steps and train.epochs drops the inherited value of
-// the other key. If the path is empty, the config consists of the defaults and the --set options.
+// earlier layers, in the order base, file, --set. The table [attention] has the options of the kind in
+// model.attention; if model.attention has several kinds, each kind has a table [attention.KIND]. Options of
+// kinds that a later layer removes from model.attention are dropped. A layer that sets only one of
+// train.steps and train.epochs drops the inherited value of the other key. If the path is empty, the config
+// consists of the defaults and the --set options.
 //
 // A key without effect is an error if the file or --set sets it. Inherited keys, and default values in
 // files, are allowed. A key of the file that loses its effect through --set causes a warning. In the

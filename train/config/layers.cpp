@@ -103,7 +103,7 @@ void LayerApplier::apply_setting(const Setting& setting, Config& config) {
     return;
   }
   std::string wrong;
-  const auto value = typed_value(setting.value, key->spec, {key->integers_only, key->count}, wrong);
+  const auto value = typed_value(setting.value, key->spec, key->list_form(), wrong);
   if (value && key->problem) wrong = key->problem(*value);
   if (!wrong.empty()) {
     problems_.push_back({setting.value_at, setting.name() + ": " + wrong});

@@ -46,10 +46,13 @@ class LayerApplier {
   std::map<std::string, ConfigPosition> positions_;
 };
 
-// Sets config.attention to the options of the kind in model.attention, from the [attention] tables of all
-// layers. The table of a layer belongs to the kind at this layer: the last kind that this layer or an earlier
-// layer sets, otherwise the first kind that a later layer sets, otherwise the default kind. Tables of other
-// kinds than the final kind are checked and have no effect.
+// Returns the default options of the kinds.
+AttentionTables default_attention(const AttentionCatalogue& catalogue, const std::vector<std::string>& kinds);
+
+// Sets config.attention to the options of the kinds in model.attention, from the [attention] tables of all
+// layers. The tables of a layer belong to the kinds at this layer: the last kinds that this layer or an
+// earlier layer sets, otherwise the first kinds that a later layer sets, otherwise the default kind. Tables
+// of other kinds than the final kinds are checked and have no effect.
 void apply_attention(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
                      const ConfigReading& reading, const std::vector<SchemaKey>& schema, Config& config,
                      std::vector<ConfigProblem>& problems);

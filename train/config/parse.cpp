@@ -151,19 +151,26 @@ std::optional<toml::table> parse_text(std::string text, Source& source,
 
 ConfigLayer flatten(const toml::table& root, const Source& source) {
   ConfigLayer layer;
-  const auto add = [&](const std::string& table, const toml::key& key, const toml::node& node) {
-    layer.settings.push_back({table, without_mark(key.str()), raw_value(node),
-                              source.position(key.source().begin), source.position(node.source().begin)});
+  // Tables inside of [attention] contribute keys of the form "KIND.OPTION".
+  const auto add = [&](auto& self, const std::string& table, const std::string& prefix, const toml::key& key,
+                       const toml::node& node) -> void {
+    const std::string name = prefix + without_mark(key.str());
+    if (const toml::table* const inner = node.as_table(); inner && table == "attention" && prefix.empty()) {
+      for (const auto& [inner_key, inner_node] : *inner) self(self, table, name + ".", inner_key, inner_node);
+      return;
+    }
+    layer.settings.push_back({table, name, raw_value(node), source.position(key.source().begin),
+                              source.position(node.source().begin)});
   };
   for (const auto& [key, node] : root) {
     const toml::table* table = node.as_table();
     if (!table) {
-      add("", key, node);
+      add(add, "", "", key, node);
       continue;
     }
     const std::string name = without_mark(key.str());
     layer.tables.push_back({name, source.position(key.source().begin)});
-    for (const auto& [inner_key, inner] : *table) add(name, inner_key, inner);
+    for (const auto& [inner_key, inner] : *table) add(add, name, "", inner_key, inner);
   }
   const auto earlier = [](const Setting& a, const Setting& b) {
     return std::tie(a.key_at.line, a.key_at.column) < std::tie(b.key_at.line, b.key_at.column);

@@ -61,8 +61,12 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
            "CTC over frames")
       .one_of({"image", "sequence", "speech"});
   table.keys_of(scope::transformers(), KeyRole::model);
-  table.add("attention", &ModelConfig::attention, "attention kind; its options are in [attention]")
-      .one_of(catalogue.names);
+  auto& attention =
+      table.add("attention", &ModelConfig::attention,
+                "attention kind, with options in [attention], or a list of kinds that repeats over the "
+                "layers, with options in [attention.KIND]");
+  attention.one_of(catalogue.names);
+  attention.scalar = true;
   table.keys_of(scope::every_config(), KeyRole::model);
   table.add("layers", &ModelConfig::layers, "encoder layers").range(1, 10000);
   table.keys_of(scope::transformers(), KeyRole::model);
@@ -97,8 +101,8 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
       .add(
           "positions", &ModelConfig::positions,
           "sinusoidal: of the index; grid: sinusoidal, of row, column and channel; axial: learned, one table "
-          "per axis")
-      .one_of({"sinusoidal", "grid", "axial"});
+          "per axis; rotary: rotations of queries and keys; none")
+      .one_of({"sinusoidal", "grid", "axial", "rotary", "none"});
   table.keys_of(scope::axial_positions(), KeyRole::model);
   table
       .add("axial_shape", &ModelConfig::axial_shape,

@@ -8,6 +8,7 @@
 #include "core/options.h"
 #include "train/config/config.h"
 #include "train/config/scope.h"
+#include "train/config/value.h"
 
 namespace tapeformer {
 
@@ -24,10 +25,12 @@ struct SchemaKey {
   std::function<void(Config&, const OptionValue&)> set;
   bool integers_only = false;  // whether the elements of a list must be integers
   size_t count = 0;            // length of a list; 0: any length
+  bool scalar = false;         // whether a single string stands for a list of one string
   // If not empty: returns the problem with a value, or "" for a valid value.
   std::function<std::string(const OptionValue&)> problem;
 
   std::string name() const { return table + "." + spec.name; }
+  ListForm list_form() const { return {integers_only, count, scalar}; }
   // Returns the first condition of the scope that does not hold; null if the key has an effect.
   const KeyCondition* broken_condition(const Config& config) const;
   // Returns the reason why a command does not use the key; "" if it uses the key.

@@ -142,8 +142,10 @@ KeyScope lstms() {
 }
 
 KeyScope concatenated_positions() {
-  return both(autoregressive_models(), {{"the positions \"sinusoidal\" and \"grid\"", "model.positions",
-                                         [](const Config& c) { return c.model.positions != "axial"; }}});
+  return both(autoregressive_models(),
+              {{"the positions \"sinusoidal\" and \"grid\"", "model.positions", [](const Config& c) {
+                  return contains({"sinusoidal", "grid"}, c.model.positions);
+                }}});
 }
 
 KeyScope axial_positions() {
@@ -164,10 +166,11 @@ KeyScope layer_dropout() {
 }
 
 KeyScope attention_dropout(std::function<bool(const std::string&)> drops_weights) {
-  return both(
-      transformers(),
-      {{"attention kinds that drop attention weights", "model.attention",
-        [drops = std::move(drops_weights)](const Config& c) { return !drops || drops(c.model.attention); }}});
+  return both(transformers(), {{"attention kinds that drop attention weights", "model.attention",
+                                [drops = std::move(drops_weights)](const Config& c) {
+                                  return !drops || std::all_of(c.model.attention.begin(),
+                                                               c.model.attention.end(), drops);
+                                }}});
 }
 
 KeyScope cuda_devices() {

@@ -60,7 +60,8 @@ class TableSchema {
       config.*section.*member = from_option<T>(value);
     };
     key.spec.name = name;
-    key.spec.default_value = key.get(Config{});
+    const Config defaults;
+    key.spec.default_value = key.get(defaults);
     key.spec.help = help;
     key.integers_only = std::is_same_v<T, std::vector<int64_t>>;
     keys_.push_back(std::move(key));

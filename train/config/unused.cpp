@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/system/log.h"
+#include "train/config/layers.h"
 
 namespace tapeformer {
 namespace {
@@ -73,7 +74,7 @@ void reset_unused(Config& config, const AttentionCatalogue& catalogue, const std
       changed = true;
     }
   }
-  if (!uses_attention(config)) config.attention = OptionValues(catalogue.options(config.model.attention));
+  if (!uses_attention(config)) config.attention = default_attention(catalogue, config.model.attention);
 }
 
 }  // namespace tapeformer

@@ -89,6 +89,9 @@ std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, 
   } else if (std::holds_alternative<std::string>(type)) {
     auto value = std::get_if<std::string>(&raw.data);
     if (value && is_choice(*value, spec)) return *value;
+  } else if (form.scalar && std::holds_alternative<std::string>(raw.data)) {
+    const auto& text = std::get<std::string>(raw.data);
+    if (is_choice(text, spec)) return std::vector<std::string>{text};
   } else if (auto list = std::get_if<std::vector<RawValue>>(&raw.data)) {
     if (form.count == 0 || list->size() == form.count) return typed_list(*list, spec, form, culprit);
   }
@@ -103,9 +106,14 @@ std::optional<OptionValue> typed_value(const RawValue& raw, const OptionSpec& sp
   auto value = convert(raw, spec, form, culprit);
   if (value) return value;
   problem = "expected " + describe_expected(spec, form) + ", got " + culprit;
-  if (auto text = std::get_if<std::string>(&raw.data)) {
+  std::vector<RawValue> elements{raw};
+  if (auto list = std::get_if<std::vector<RawValue>>(&raw.data)) elements = *list;
+  for (const RawValue& element : elements) {
+    const auto text = std::get_if<std::string>(&element.data);
+    if (!text || is_choice(*text, spec)) continue;
     const std::string near = nearest_name(*text, spec.choices);
     if (!near.empty()) problem += "; did you mean " + quoted(near) + "?";
+    break;
   }
   return std::nullopt;
 }
@@ -117,13 +125,16 @@ std::string describe_expected(const OptionSpec& spec, const ListForm& form) {
   if (std::holds_alternative<double>(type)) return "a number" + range_text(spec);
   if (std::holds_alternative<std::string>(type))
     return spec.choices.empty() ? "a string" : "one of " + choices_text(spec.choices);
+  if (form.scalar)
+    return (spec.choices.empty() ? "a string" : "one of " + choices_text(spec.choices)) +
+           " or a list of them";
   const std::string list = "a list of " + (form.count ? std::to_string(form.count) + " " : "");
   if (std::holds_alternative<std::vector<double>>(type))
     return list + (form.integers_only ? "integers" : "numbers") + range_text(spec);
   return list + (spec.choices.empty() ? "strings" : "strings out of " + choices_text(spec.choices));
 }
 
-std::string option_text(const OptionValue& value, bool integers_only) {
+std::string option_text(const OptionValue& value, const ListForm& form) {
   if (auto flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
   if (auto integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);
   if (auto number = std::get_if<double>(&value)) return float_text(*number);
@@ -132,9 +143,11 @@ std::string option_text(const OptionValue& value, bool integers_only) {
   const auto add = [&list](const std::string& text) { list += (list.empty() ? "" : ", ") + text; };
   if (auto numbers = std::get_if<std::vector<double>>(&value)) {
     for (double number : *numbers)
-      add(integers_only ? std::to_string(static_cast<int64_t>(number)) : float_text(number));
+      add(form.integers_only ? std::to_string(static_cast<int64_t>(number)) : float_text(number));
   } else {
-    for (const auto& text : std::get<std::vector<std::string>>(value)) add(quoted(text));
+    const auto& texts = std::get<std::vector<std::string>>(value);
+    if (form.scalar && texts.size() == 1) return quoted(texts.front());
+    for (const auto& text : texts) add(quoted(text));
   }
   return "[" + list + "]";
 }

@@ -18,10 +18,12 @@ struct RawValue {
   std::string found;
 };
 
-// Restrictions of a list: `integers_only` allows only integers; `count` is the length, or 0 for any length.
+// Restrictions of a list: `integers_only` allows only integers; `count` is the length, or 0 for any length;
+// with `scalar`, a single string stands for a list of one string.
 struct ListForm {
   bool integers_only = false;
   size_t count = 0;
+  bool scalar = false;
 };
 
 // Converts a value to the type of the specification. An integer can be converted to a number, but not the
@@ -34,7 +36,7 @@ std::optional<OptionValue> typed_value(const RawValue& raw, const OptionSpec& sp
 std::string describe_expected(const OptionSpec& spec, const ListForm& form);
 
 // Returns the TOML text of a value. Doubles have the shortest form that is parsed to the same value.
-std::string option_text(const OptionValue& value, bool integers_only);
+std::string option_text(const OptionValue& value, const ListForm& form = {});
 
 // Returns a TOML basic string, including its quotes.
 std::string quoted(const std::string& text);

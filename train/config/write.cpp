@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <utility>
 
@@ -12,27 +13,46 @@ namespace {
 
 constexpr std::string_view kAttentionTable = "attention.";
 
-// Returns a table as TOML text. Options of attention kinds are written with `integers_only` = false, because
-// an OptionSpec has no lists of integers.
+bool has_several_kinds(const Config& config) {
+  return config.attention.size() > 1;
+}
+
+// Returns the options of all attention kinds by the names of their keys: "attention.OPTION", or
+// "attention.KIND.OPTION" if there are several kinds.
+std::map<std::string, OptionValue> attention_entries(const Config& config) {
+  std::map<std::string, OptionValue> entries;
+  if (!uses_attention(config)) return entries;
+  for (const auto& [kind, options] : config.attention)
+    for (const auto& [option, value] : options.all())
+      entries[std::string(kAttentionTable) + (has_several_kinds(config) ? kind + "." : "") + option] = value;
+  return entries;
+}
+
+// Returns the attention tables as TOML text. Options are written without a ListForm, because an OptionSpec
+// has no lists of integers.
+std::string attention_text(const Config& config) {
+  std::string text;
+  for (const auto& [kind, options] : config.attention) {
+    text += has_several_kinds(config) ? "\n[attention." + kind + "]\n" : "\n[attention]\n";
+    for (const auto& [option, value] : options.all()) text += option + " = " + option_text(value) + "\n";
+  }
+  return text;
+}
+
+// Returns the keys of a table as TOML text.
 std::string table_text(const Config& config, const std::string& table, const std::vector<SchemaKey>& schema) {
   std::string text;
-  if (table == "attention") {
-    if (!uses_attention(config)) return "";
-    for (const auto& [name, value] : config.attention.all())
-      text += name + " = " + option_text(value, false) + "\n";
-    return text;
-  }
   for (const auto& key : schema)
     if (key.table == table && !key.broken_condition(config))
-      text += key.spec.name + " = " + option_text(key.get(config), key.integers_only) + "\n";
+      text += key.spec.name + " = " + option_text(key.get(config), key.list_form()) + "\n";
   return text;
 }
 
 std::string help_line(const OptionSpec& spec, const ListForm& form, const KeyScope& scope) {
   std::string owners;
   for (const KeyCondition& condition : scope) owners += (owners.empty() ? "; for " : ", ") + condition.owner;
-  return "  " + spec.name + " = " + option_text(spec.default_value, form.integers_only) + "\n      " +
-         spec.help + " (" + describe_expected(spec, form) + owners + ")\n";
+  return "  " + spec.name + " = " + option_text(spec.default_value, form) + "\n      " + spec.help + " (" +
+         describe_expected(spec, form) + owners + ")\n";
 }
 
 constexpr char kExtends[] = "extends";
@@ -45,9 +65,10 @@ std::string to_toml(const Config& config) {
   const auto schema = config_schema(AttentionCatalogue{});
   std::string text;
   for (const auto& table : config_tables()) {
-    const std::string keys = table_text(config, table, schema);
-    if (keys.empty() && table == "attention" && !uses_attention(config)) continue;
-    text += (text.empty() ? "[" : "\n[") + table + "]\n" + keys;
+    if (table == "attention")
+      text += uses_attention(config) ? attention_text(config) : "";
+    else
+      text += (text.empty() ? "[" : "\n[") + table + "]\n" + table_text(config, table, schema);
   }
   return text;
 }
@@ -70,7 +91,7 @@ std::string config_help(const AttentionCatalogue& catalogue, const std::string& 
     }
     heading = "\n[" + table + "]\n";
     for (const auto& key : schema)
-      if (key.table == table) add(table, key.spec, {key.integers_only, key.count}, key.scope);
+      if (key.table == table) add(table, key.spec, key.list_form(), key.scope);
   }
   if (std::string_view(kExtends).find(word) != std::string_view::npos) text = kExtendsHelp + text;
   if (!text.empty()) return text.substr(text.find_first_not_of('\n'));
@@ -88,13 +109,14 @@ std::vector<std::string> differing_keys(const Config& a, const Config& b) {
       if (key.table != table || (key.broken_condition(a) && key.broken_condition(b))) continue;
       if (key.get(a) != key.get(b)) names.push_back(key.name());
     }
-    if (table != "attention" || (!uses_attention(a) && !uses_attention(b))) continue;
-    auto either = a.attention.all();
-    either.insert(b.attention.all().begin(), b.attention.all().end());
-    for (const auto& entry : either) {
-      const auto in_a = a.attention.all().find(entry.first), in_b = b.attention.all().find(entry.first);
-      const bool both = in_a != a.attention.all().end() && in_b != b.attention.all().end();
-      if (!both || in_a->second != in_b->second) names.push_back("attention." + entry.first);
+    if (table != "attention") continue;
+    const auto in_a = attention_entries(a), in_b = attention_entries(b);
+    auto either = in_a;
+    either.insert(in_b.begin(), in_b.end());
+    for (const auto& [name, value] : either) {
+      const auto of_a = in_a.find(name), of_b = in_b.find(name);
+      const bool equal = of_a != in_a.end() && of_b != in_b.end() && of_a->second == of_b->second;
+      if (!equal) names.push_back(name);
     }
   }
   return names;
@@ -103,8 +125,9 @@ std::vector<std::string> differing_keys(const Config& a, const Config& b) {
 std::string why_unused(const Config& config, const std::string& name, const AttentionCatalogue& catalogue) {
   if (name.starts_with(kAttentionTable)) {
     if (!uses_attention(config)) return why_unused(config, "model.attention", catalogue);
-    if (config.attention.all().contains(name.substr(kAttentionTable.size()))) return "";
-    return "attention kind " + quoted(config.model.attention) + " has no such key";
+    if (attention_entries(config).contains(name)) return "";
+    if (has_several_kinds(config)) return "no kind of model.attention has such a key";
+    return "attention kind " + quoted(config.model.attention.front()) + " has no such key";
   }
   for (const auto& key : config_schema(catalogue)) {
     if (key.name() != name) continue;
@@ -122,12 +145,12 @@ bool may_change_on_resume(const std::string& name) {
 
 std::string config_value_text(const Config& config, const std::string& name) {
   for (const auto& key : config_schema(AttentionCatalogue{}))
-    if (key.name() == name) return option_text(key.get(config), key.integers_only);
+    if (key.name() == name) return option_text(key.get(config), key.list_form());
   if (!name.starts_with(kAttentionTable)) throw std::out_of_range("no config key " + name);
-  // The options of the selected attention kind may lack `name`.
-  const auto& options = config.attention.all();
-  const auto found = options.find(name.substr(kAttentionTable.size()));
-  return found == options.end() ? "none" : option_text(found->second, false);
+  // The options of the selected attention kinds may lack `name`.
+  const auto entries = attention_entries(config);
+  const auto found = entries.find(name);
+  return found == entries.end() ? "none" : option_text(found->second);
 }
 
 }  // namespace tapeformer

@@ -22,9 +22,10 @@ void check_model(const LoadedSpeechRun& run) {
   if (!model.causal)
     throw ConfigError(run.checkpoint.string() +
                       ": the model depends on later frames; streaming needs model.causal = true in training");
-  const AttentionKind& kind = attention_kind(model.attention);
-  if (const Capability& recurrent = kind.capabilities.recurrent; !recurrent)
-    throw ConfigError(unsupported_text(kind, "recurrent form, which streaming needs", recurrent));
+  const std::string text =
+      unsupported_text(run.model->options().encoder.attention, "recurrent form, which streaming needs",
+                       &AttentionCapabilities::recurrent);
+  if (!text.empty()) throw ConfigError(text);
 }
 
 int64_t window_frames(const LoadedSpeechRun& run, double seconds) {

@@ -30,7 +30,7 @@ std::string name_of(int64_t rounds) {
 Report reproduce_reformer_table2(const ReproductionOptions& options) {
   const std::string config = options.paper ? "reformer/duplication.toml" : "reformer/duplication-smoke.toml";
   const Config base = config_of(options, {.name = "base", .config = config, .defaults = {}, .fixed = {}});
-  const auto chunk = base.attention.get<int64_t>("chunk_length");
+  const auto chunk = base.attention.at("lsh").get<int64_t>("chunk_length");
   if (chunk < 1 || chunk >= base.data.max_length)
     throw ConfigError(concat_text("attention.chunk_length = ", chunk, ": this table needs 1 to ",
                                   base.data.max_length - 1, ", less than data.max_length"));
@@ -41,7 +41,7 @@ Report reproduce_reformer_table2(const ReproductionOptions& options) {
     // A single chunk needs no hashing.
     if (rounds == kFull) return std::vector{text("chunk_length", base.data.max_length), text("buckets", 0)};
     return std::vector{text("rounds", rounds), text("chunk_length", chunk),
-                       text("buckets", base.attention.get<int64_t>("buckets"))};
+                       text("buckets", base.attention.at("lsh").get<int64_t>("buckets"))};
   };
   std::vector<Training> trainings;
   for (const TrainedModel& trained : kTrained)

@@ -92,5 +92,5 @@ TEST_CASE("errors for invalid axial shapes name the option and an example") {
   const int64_t huge = int64_t{1} << 40;
   CHECK(problem({huge, huge}, {2, 6}).find("at most 1e15 positions") != std::string::npos);
   options.value_dim = 4;
-  CHECK(problem({3, 4}, {2, 6}).find("value_dim: axial positions are added") != std::string::npos);
+  CHECK(problem({3, 4}, {2, 6}).find("value_dim: only sinusoidal and grid positions") != std::string::npos);
 }

@@ -13,7 +13,7 @@ using namespace tapeformer::test;
 
 TEST_CASE("the models of the paper have the number of parameters of the paper") {
   AutoregressiveOptions options;
-  options.encoder.attention_options = OptionValues(attention_kind("linear").options);
+  options.encoder.attention = {{"linear", attention_kind("linear").defaults()}};
   options.max_length = 783;
   CHECK(parameter_count(AutoregressiveModel(options)) == 6'359'070);
   options.encoder.layers = 16;

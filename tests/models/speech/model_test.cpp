@@ -96,9 +96,9 @@ TEST_CASE("LSH: the logits of an utterance do not depend on its batch") {
       CAPTURE(preset);
       CAPTURE(chunk);
       SpeechModelOptions options = small("lsh");
-      options.encoder.attention_options.set("preset", std::string(preset));
-      options.encoder.attention_options.set("chunk_length", chunk);
-      options.encoder.attention_options.set("buckets", int64_t{chunk == 16 ? 0 : 12});
+      options.encoder.attention.front().options.set("preset", std::string(preset));
+      options.encoder.attention.front().options.set("chunk_length", chunk);
+      options.encoder.attention.front().options.set("buckets", int64_t{chunk == 16 ? 0 : 12});
       SpeechModel model(options);
       model.initialize(3);
       const CtcBatch batch = random_batch();
@@ -142,8 +142,8 @@ TEST_CASE("LSH: a batch with fewer positions than buckets can be trained") {
   for (const int64_t chunk : {4, 24}) {  // several chunks and one chunk
     CAPTURE(chunk);
     SpeechModelOptions options = small("lsh");
-    options.encoder.attention_options.set("buckets", int64_t{chunk == 24 ? 0 : 24});
-    options.encoder.attention_options.set("chunk_length", chunk);
+    options.encoder.attention.front().options.set("buckets", int64_t{chunk == 24 ? 0 : 24});
+    options.encoder.attention.front().options.set("chunk_length", chunk);
     SpeechModel model(options);
     model.initialize(3);
     const CtcLoss loss = model.loss(random_batch(), {.training = true, .seed = 1, .step = 1});
@@ -195,7 +195,7 @@ TEST_CASE("losses and gradients of single utterances, weighted by loss_count, eq
 
 TEST_CASE("the paper's models have the paper's sizes") {
   SpeechModelOptions transformer;
-  transformer.encoder.attention_options = OptionValues(attention_kind("linear").options);
+  transformer.encoder.attention = {{"linear", attention_kind("linear").defaults()}};
   const SpeechModel model(transformer);
   // 9 layers with 4 (192² + 192) + 2 · 192 · 768 + 768 + 192 + 4 · 192 parameters, and the last norm
   CHECK(parameter_count(*model.encoder) == 9 * (4 * (192 * 192 + 192) + 2 * 192 * 768 + 960 + 768) + 384);

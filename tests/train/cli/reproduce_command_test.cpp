@@ -166,9 +166,9 @@ TEST_CASE("cuda: reproduce ignored --device and --seed") {
 TEST_CASE("generate recomputes the whole prefix for LSH attention, and logs the reason") {
   const TempDir dir;
   Config config = tiny_sequence_config();
-  config.model.attention = "lsh";
-  config.attention = OptionValues(attention_kind("lsh").options);
-  config.attention.set("chunk_length", int64_t{4});
+  config.model.attention = {"lsh"};
+  config.attention = {{"lsh", attention_kind("lsh").defaults()}};
+  config.attention.at("lsh").set("chunk_length", int64_t{4});
   write_run(dir / "run", config);
   const Words words = {"generate", (dir / "run").string(), "--count", "1", "--json"};
   const auto drawn = run_program(words);

@@ -129,10 +129,10 @@ TEST_CASE(
   const TempDir dir;
   Config config = tiny_sequence_config();
   config.data.max_length = 64;
-  config.model.attention = "lsh";
-  config.attention = OptionValues(attention_kind("lsh").options);
-  config.attention.set("chunk_length", int64_t{4});
-  config.attention.set("rounds", int64_t{1});
+  config.model.attention = {"lsh"};
+  config.attention = {{"lsh", attention_kind("lsh").defaults()}};
+  config.attention.at("lsh").set("chunk_length", int64_t{4});
+  config.attention.at("lsh").set("rounds", int64_t{1});
   write_run(dir / "run", config);
   const Words command = {"eval", (dir / "run").string(), "--limit", "8", "--json"};
   const auto nats = [&](const Words& more) {

@@ -21,7 +21,7 @@ inline Config tiny_image_config(const std::string& dataset = "fashion-mnist") {
   config.model.head_dim = 8;
   config.model.feedforward = 16;
   config.model.mixtures = 2;
-  config.attention = OptionValues(attention_kind("linear").options);
+  config.attention = {{"linear", attention_kind("linear").defaults()}};
   config.train.steps = 1;
   return config;
 }

@@ -26,8 +26,8 @@ std::string trained_on_tones(const fs::path& dir, int64_t epochs = 15,
   Config config = tiny_recordings_config(dir / "corpus");
   config.run.seed = seed;
   config.train.epochs = epochs;
-  config.model.attention = attention;
-  config.attention = OptionValues(attention_kind(attention).options);
+  config.model.attention = {attention};
+  config.attention = {{attention, attention_kind(attention).defaults()}};
   Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).run();
   return (dir / "run").string();
 }

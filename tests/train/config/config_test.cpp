@@ -22,11 +22,11 @@ TEST_CASE("a minimal config has the defaults of the struct and the name of its f
   CHECK(config.run.name == "tiny");
   CHECK(config.run.seed == 1);
   CHECK(config.data.dataset == "mnist");
-  CHECK(config.model.attention == "linear");
+  CHECK(config.model.attention == std::vector<std::string>{"linear"});
   CHECK(config.optimizer.betas == std::vector<double>{0.9, 0.999});
   CHECK(config.train.steps == 5);
-  CHECK(config.attention.get<int64_t>("chunk") == 64);
-  CHECK(config.attention.get<std::string>("feature_map") == "elu");
+  CHECK(config.attention.at("linear").get<int64_t>("chunk") == 64);
+  CHECK(config.attention.at("linear").get<std::string>("feature_map") == "elu");
 }
 
 TEST_CASE("every type of key is read, and an integer is converted to a number") {
@@ -54,9 +54,10 @@ epochs = 2
   CHECK(config.run.name == "é name");
   CHECK_FALSE(config.data.shuffle);
   CHECK(config.model.dropout == 0.0);
-  CHECK(config.attention.get<bool>("exact"));
-  CHECK(config.attention.get<std::vector<double>>("weights") == std::vector<double>{1, 2.5});
-  CHECK(config.attention.get<std::vector<std::string>>("labels") == std::vector<std::string>{"x", "y"});
+  CHECK(config.attention.at("lsh").get<bool>("exact"));
+  CHECK(config.attention.at("lsh").get<std::vector<double>>("weights") == std::vector<double>{1, 2.5});
+  CHECK(config.attention.at("lsh").get<std::vector<std::string>>("labels") ==
+        std::vector<std::string>{"x", "y"});
   CHECK(config.optimizer.lr == 1e-3);
   CHECK(config.optimizer.betas == std::vector<double>{0, 0.5});
   CHECK(config.schedule.step_at == std::vector<int64_t>{3000, 6000});
@@ -89,7 +90,7 @@ steps = 3
   CHECK(differing_keys(config, again).empty());
   CHECK(again.optimizer.lr == 0.30000000000000004);
   CHECK(again.run.name == "quo\"te \\ \x7f é");
-  CHECK(again.attention.get<std::vector<std::string>>("labels") ==
+  CHECK(again.attention.at("lsh").get<std::vector<std::string>>("labels") ==
         std::vector<std::string>{"tab\t \x01", "line\n"});
   CHECK(again.run.seed == INT64_MAX);
   CHECK(to_toml(again) == text);
@@ -124,7 +125,7 @@ TEST_CASE("extends merges tables key by key, relative to the extending file, in 
   CHECK(config.model.layers == 2);
   CHECK(config.model.heads == 2);
   CHECK(config.model.head_dim == 16);
-  CHECK(config.attention.get<int64_t>("chunk") == 8);
+  CHECK(config.attention.at("linear").get<int64_t>("chunk") == 8);
   CHECK(config.data.limit == 7);
 }
 
@@ -134,10 +135,10 @@ TEST_CASE("a layer that changes the attention kind drops the inherited parameter
   const auto path = folder.write("top.toml",
                                  "extends = \"base.toml\"\n[model]\nattention = \"lsh\"\n"
                                  "[attention]\nrounds = 4\n");
-  CHECK(load(path).attention.get<int64_t>("rounds") == 4);
-  CHECK(load(path).attention.all().count("chunk") == 0);
-  CHECK(load(path, {"model.attention=linear"}).attention.get<int64_t>("chunk") == 8);
-  CHECK(load(path, {"model.attention=softmax"}).attention.all().empty());
+  CHECK(load(path).attention.at("lsh").get<int64_t>("rounds") == 4);
+  CHECK(!load(path).attention.contains("linear"));
+  CHECK(load(path, {"model.attention=linear"}).attention.at("linear").get<int64_t>("chunk") == 8);
+  CHECK(load(path, {"model.attention=softmax"}).attention.at("softmax").all().empty());
 }
 
 TEST_CASE("a fragment with attention parameters takes its kind from the file that extends it") {
@@ -145,7 +146,7 @@ TEST_CASE("a fragment with attention parameters takes its kind from the file tha
   folder.write("base.toml", "[attention]\nrounds = 8\n");
   const auto path =
       folder.write("top.toml", "extends = \"base.toml\"\n[model]\nattention = \"lsh\"\n" + kMinimal);
-  CHECK(load(path).attention.get<int64_t>("rounds") == 8);
+  CHECK(load(path).attention.at("lsh").get<int64_t>("rounds") == 8);
 }
 
 TEST_CASE("a later layer that sets steps replaces inherited epochs, and the reverse") {

@@ -58,7 +58,7 @@ TEST_CASE("paper configs: the settings of the papers") {
     INFO(row.file);
     const Config config = load_file(kConfigs / (std::string(row.file) + ".toml"));
     const std::string kind = fs::path(row.file).filename().string();
-    CHECK(config.model.attention == (kind.starts_with("lsh") ? "lsh" : kind));
+    CHECK(config.model.attention == std::vector<std::string>{kind.starts_with("lsh") ? "lsh" : kind});
     CHECK(config.data.dataset == fs::path(row.file).parent_path().string());
     CHECK(config.model.layers == row.layers);
     CHECK(config.model.heads == 8);
@@ -89,9 +89,9 @@ TEST_CASE("paper configs: LSH attention of fast_transformers, whose chunks divid
       const std::string name = std::string(set) + "/lsh-" + std::to_string(rounds) + ".toml";
       INFO(name);
       const Config config = load_file(kConfigs / name);
-      CHECK(config.attention.get<std::string>("preset") == "fast_transformers");
-      CHECK(config.attention.get<int64_t>("rounds") == rounds);
-      CHECK(config.attention.get<int64_t>("chunk_length") == chunk);
+      CHECK(config.attention.at("lsh").get<std::string>("preset") == "fast_transformers");
+      CHECK(config.attention.at("lsh").get<int64_t>("rounds") == rounds);
+      CHECK(config.attention.at("lsh").get<int64_t>("chunk_length") == chunk);
       CHECK(describe_data(config).length == length);
       CHECK(length % chunk == 0);
     }
@@ -118,7 +118,7 @@ TEST_CASE("speech configs: the paper's sizes on every corpus") {
         continue;
       }
       CHECK(config.model.encoder == "transformer");
-      CHECK(config.model.attention == (std::string(name) == "lsh-4" ? "lsh" : name));
+      CHECK(config.model.attention == std::vector<std::string>{std::string(name) == "lsh-4" ? "lsh" : name});
       CHECK(config.model.layers == 9);
       CHECK(config.model.heads == 6);
       CHECK(config.model.head_dim == 32);

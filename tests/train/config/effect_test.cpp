@@ -66,6 +66,8 @@ OptionValue other_value(const SchemaKey& key, const Config& config) {
   if (const auto found = special_values().find(key.name()); found != special_values().end())
     return found->second;
   OptionValue value = key.get(config);
+  if (key.name() == "model.attention")
+    return std::vector<std::string>{config.model.attention.front() == "linear" ? "softmax" : "linear"};
   if (auto* flag = std::get_if<bool>(&value)) *flag = !*flag;
   if (auto* integer = std::get_if<int64_t>(&value)) *integer += 1;
   if (auto* number = std::get_if<double>(&value)) *number = *number > 0 ? *number / 2 : 0.25;
@@ -73,7 +75,6 @@ OptionValue other_value(const SchemaKey& key, const Config& config) {
     const auto& choices = key.spec.choices;
     if (key.name() == "schedule.kind") return std::string(*text == "cosine" ? "constant" : "cosine");
     if (key.name() == "model.positions") return std::string("axial");
-    if (key.name() == "model.attention") return std::string(*text == "linear" ? "softmax" : "linear");
     *text = choices.empty() ? "other" : *text == choices.front() ? choices.back() : choices.front();
   }
   return value;
@@ -92,10 +93,13 @@ std::vector<double> outcome(const Config& config) {
   return numbers;
 }
 
+AttentionTables default_tables(const std::string& kind) {
+  return {{kind, attention_kind(kind).defaults()}};
+}
+
 // Sets the other keys that a value requires.
 void complete(const std::string& name, Config& config) {
-  if (name == "model.attention")
-    config.attention = OptionValues(attention_kind(config.model.attention).options);
+  if (name == "model.attention") config.attention = default_tables(config.model.attention.front());
   if (name == "model.reversible") config.model.norm = "pre";
   if (name != "model.positions") return;
   config.model.axial_shape = {4, 4};
@@ -124,7 +128,8 @@ Config copy_config() {
   config.run = {.name = "tiny", .device = "cpu", .threads = 1};
   config.data = {.dataset = "copy", .batch_size = 4, .eval_limit = 8, .max_length = 16};
   config.model.type = "sequence";
-  config.model.attention = "softmax";
+  config.model.attention = {"softmax"};
+  config.attention = default_tables("softmax");
   config.model.layers = 1;
   config.model.heads = 2;
   config.model.head_dim = 8;
@@ -149,8 +154,8 @@ class QuietLog {
 TEST_CASE("scopes of config keys: sequences, step and cosine schedules, adam and sgd") {
   Config config = copy_config();
   check_scopes(config);
-  config.model.attention = "linear";
-  config.attention = OptionValues(attention_kind("linear").options);
+  config.model.attention = {"linear"};
+  config.attention = default_tables("linear");
   config.optimizer.kind = "sgd";
   config.schedule.kind = "cosine";
   check_scopes(config);

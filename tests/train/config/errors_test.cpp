@@ -86,7 +86,8 @@ TEST_CASE("out-of-range key: range, choices and did-you-mean") {
         "a.toml:4:8: model.norm: expected one of \"post\", \"pre\", got string \"pst\"; did you mean "
         "\"post\"?");
   CHECK(error_of("[model]\nattention = \"lnear\"\n[attention]\nchunk = 3\n") ==
-        "a.toml:4:13: model.attention: expected one of \"softmax\", \"linear\", \"lsh\", got string "
+        "a.toml:4:13: model.attention: expected one of \"softmax\", \"linear\", \"lsh\" or a list of them, "
+        "got string "
         "\"lnear\"; did you "
         "mean \"linear\"?");
   for (const char* lr : {"nan", "inf", "-inf", "-1e-9"})

@@ -71,8 +71,7 @@ inline Config tiny_speech_config(const std::filesystem::path& corpus, const std:
   config.data.batch_size = 8;
   config.model.type = "speech";
   config.model.encoder = encoder;
-  config.model.attention = "linear";
-  config.attention = OptionValues(attention_kind("linear").options);
+  config.attention = {{"linear", attention_kind("linear").defaults()}};
   config.model.layers = 1;
   config.model.hidden = 16;
   config.model.heads = 2;

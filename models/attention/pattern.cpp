@@ -1,0 +1,77 @@
+#include "models/attention/pattern.h"
+
+#include <algorithm>
+
+#include "models/layers/option_error.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kOptions = "attention_options.";
+
+// Returns f(). If the pattern has several kinds, inserts the kind into the option of an OptionError.
+template <class F>
+auto with_kind(const AttentionPattern& pattern, const std::string& kind, F&& f) {
+  try {
+    return std::forward<F>(f)();
+  } catch (const OptionError& error) {
+    const auto& [option, problem] = error.problem();
+    if (!has_several_kinds(pattern) || !option.starts_with(kOptions)) throw;
+    throw OptionError(kOptions + kind + "." + option.substr(std::string(kOptions).size()), problem);
+  }
+}
+
+}  // namespace
+
+const AttentionChoice& choice_of_layer(const AttentionPattern& pattern, int64_t layer) {
+  if (pattern.empty()) throw OptionError("attention", "expected at least one attention kind");
+  return pattern[static_cast<size_t>(layer) % pattern.size()];
+}
+
+std::string kinds_text(const AttentionPattern& pattern) {
+  std::string text;
+  for (const AttentionChoice& choice : pattern) text += (text.empty() ? "" : ", ") + choice.kind;
+  return text;
+}
+
+bool has_several_kinds(const AttentionPattern& pattern) {
+  return std::any_of(pattern.begin(), pattern.end(),
+                     [&](const AttentionChoice& choice) { return choice.kind != pattern.front().kind; });
+}
+
+bool supports(const AttentionPattern& pattern, Capability AttentionCapabilities::*capability) {
+  return std::all_of(pattern.begin(), pattern.end(), [&](const AttentionChoice& choice) {
+    return static_cast<bool>(attention_kind(choice.kind).capabilities.*capability);
+  });
+}
+
+bool supports(const AttentionPattern& pattern, bool AttentionCapabilities::*property) {
+  return std::all_of(pattern.begin(), pattern.end(), [&](const AttentionChoice& choice) {
+    return attention_kind(choice.kind).capabilities.*property;
+  });
+}
+
+std::string unsupported_text(const AttentionPattern& pattern, const std::string& what,
+                             Capability AttentionCapabilities::*capability) {
+  for (size_t layer = 0; layer < pattern.size(); ++layer) {
+    const AttentionKind& kind = attention_kind(pattern[layer].kind);
+    const Capability& missing = kind.capabilities.*capability;
+    if (missing) continue;
+    const std::string prefix = has_several_kinds(pattern) ? "layer " + std::to_string(layer) + ": " : "";
+    return prefix + unsupported_text(kind, what, missing);
+  }
+  return "";
+}
+
+std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer, double dropout) {
+  const AttentionChoice& choice = choice_of_layer(pattern, layer);
+  return with_kind(pattern, choice.kind,
+                   [&] { return make_attention(choice.kind, choice.options, dropout); });
+}
+
+void check_attention_length(const AttentionPattern& pattern, int64_t length) {
+  for (const AttentionChoice& choice : pattern)
+    with_kind(pattern, choice.kind, [&] { check_attention_length(choice.kind, choice.options, length); });
+}
+
+}  // namespace tapeformer

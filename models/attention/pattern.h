@@ -1,0 +1,45 @@
+// Attention kinds of the layers of a model: a list that repeats over the layers. A pattern has a capability
+// if all its kinds have it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/attention/attention.h"
+
+namespace tapeformer {
+
+// An attention kind with its options.
+struct AttentionChoice {
+  std::string kind = "linear";
+  OptionValues options = {};
+};
+
+// Layer i has the choice at index i modulo the size. A pattern has at least one choice.
+using AttentionPattern = std::vector<AttentionChoice>;
+
+// Returns the choice of a layer.
+const AttentionChoice& choice_of_layer(const AttentionPattern& pattern, int64_t layer);
+// Returns the names of the kinds, such as "local, local, lsh".
+std::string kinds_text(const AttentionPattern& pattern);
+// Returns whether the choices differ in their kind.
+bool has_several_kinds(const AttentionPattern& pattern);
+
+// Return whether all kinds have a capability or a property.
+bool supports(const AttentionPattern& pattern, Capability AttentionCapabilities::*capability);
+bool supports(const AttentionPattern& pattern, bool AttentionCapabilities::*property);
+
+// Returns unsupported_text() for the first kind without the capability, after `layer N: ` if the pattern has
+// several kinds. Returns "" if all kinds have the capability.
+std::string unsupported_text(const AttentionPattern& pattern, const std::string& what,
+                             Capability AttentionCapabilities::*capability);
+
+// Returns the attention of a layer; see make_attention(). If the pattern has several kinds, OptionError names
+// "attention_options.KIND.NAME".
+std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer, double dropout);
+// Calls check_attention_length() for every choice. If the pattern has several kinds, OptionError names
+// "attention_options.KIND.NAME".
+void check_attention_length(const AttentionPattern& pattern, int64_t length);
+
+}  // namespace tapeformer

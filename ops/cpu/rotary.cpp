@@ -1,0 +1,95 @@
+#include "ops/kernels/rotary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/instances.h"
+#include "core/threads.h"
+
+namespace tapeformer::cpu {
+namespace {
+
+// Positions whose angles follow from the first of them by repeated rotation.
+constexpr int64_t kBlock = 64;
+
+// Cosines and sines of the angles of successive positions.
+class Angles {
+ public:
+  explicit Angles(const RotaryShape& s)
+      : frequencies_(static_cast<size_t>(s.dim / 2)),
+        step_cosines_(frequencies_),
+        step_sines_(frequencies_),
+        cosines_(frequencies_),
+        sines_(frequencies_) {
+    const double direction = s.inverse ? -1 : 1;
+    for (size_t i = 0; i < frequencies_.size(); ++i) {
+      frequencies_[i] = direction * rotary_frequency(s.base, static_cast<int64_t>(i), s.dim);
+      step_cosines_[i] = std::cos(frequencies_[i]);
+      step_sines_[i] = std::sin(frequencies_[i]);
+    }
+  }
+
+  void start(int64_t position) {
+    for (size_t i = 0; i < frequencies_.size(); ++i) {
+      cosines_[i] = std::cos(frequencies_[i] * static_cast<double>(position));
+      sines_[i] = std::sin(frequencies_[i] * static_cast<double>(position));
+    }
+  }
+
+  // Writes the cosines and sines of the current position, and rotates them to the next position.
+  template <class C>
+  void write_and_advance(C* cosines, C* sines) {
+    for (size_t i = 0; i < frequencies_.size(); ++i) {
+      const double c = cosines_[i], s = sines_[i];
+      cosines[i] = static_cast<C>(c);
+      sines[i] = static_cast<C>(s);
+      cosines_[i] = c * step_cosines_[i] - s * step_sines_[i];
+      sines_[i] = s * step_cosines_[i] + c * step_sines_[i];
+    }
+  }
+
+ private:
+  std::vector<double> frequencies_, step_cosines_, step_sines_, cosines_, sines_;
+};
+
+// Rotates the pairs of a row. `cosines` and `sines` have dim / 2 elements.
+template <class T, class C>
+void rotate_row(const T* x, int64_t half, const C* cosines, const C* sines, T* out) {
+#pragma omp simd
+  for (int64_t i = 0; i < half; ++i) {
+    const C first = static_cast<C>(x[i]), second = static_cast<C>(x[half + i]);
+    out[i] = T(first * cosines[i] - second * sines[i]);
+    out[half + i] = T(second * cosines[i] + first * sines[i]);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void rotate_pairs(Backend, const RotaryShape& s, AttentionRows<const T> x, AttentionRows<T> out) {
+  using C = Compute<T>;
+  const int64_t half = s.dim / 2, blocks = (s.length + kBlock - 1) / kBlock;
+  const int64_t work = std::max<int64_t>(s.batch * kBlock * s.heads * s.dim, 1);
+  parallel_for(blocks, std::max<int64_t>((1 << 15) / work, 1), [&](int64_t begin, int64_t end) {
+    Angles angles(s);
+    std::vector<C> cosines(static_cast<size_t>(half)), sines(cosines);
+    for (int64_t p = begin * kBlock; p < std::min(end * kBlock, s.length); ++p) {
+      if (p % kBlock == 0) angles.start(s.first_position + p);
+      angles.write_and_advance(cosines.data(), sines.data());
+      for (int64_t b = 0; b < s.batch; ++b)
+        for (int64_t h = 0; h < s.heads; ++h)
+          rotate_row(x.row(b, p, h), half, cosines.data(), sines.data(), out.row(b, p, h));
+    }
+  });
+}
+
+template <class T>
+struct RotaryKernels {
+  inline static const Instances all{&rotate_pairs<T>};
+};
+template struct RotaryKernels<float>;
+template struct RotaryKernels<double>;
+template struct RotaryKernels<BFloat16>;
+
+}  // namespace tapeformer::cpu

@@ -1,0 +1,47 @@
+#include "ops/kernels/rotary.h"
+
+#include "core/cuda/kernel.h"
+#include "core/instances.h"
+
+namespace tapeformer::cuda {
+namespace {
+
+// Rotates one pair of features per thread and step. Angles are reduced to one turn in double, because
+// positions may be large.
+template <class T>
+__global__ void rotate_kernel(RotaryShape s, GraphStep first_position, AttentionRows<const T> x,
+                              AttentionRows<T> out, int64_t pairs) {
+  using C = Compute<T>;
+  constexpr double kTurn = 6.283185307179586476925;
+  const int64_t half = s.dim / 2, first = first_position.now();
+  for (int64_t i = first_element(); i < pairs; i += element_stride()) {
+    const int64_t pair = i % half, head = i / half % s.heads, row = i / half / s.heads;
+    const int64_t position = row % s.length, example = row / s.length;
+    const double angle = rotary_frequency(s.base, pair, s.dim) * static_cast<double>(first + position);
+    const C reduced = static_cast<C>(angle - kTurn * std::floor(angle / kTurn));
+    const C cosine = std::cos(reduced), sine = s.inverse ? -std::sin(reduced) : std::sin(reduced);
+    const T* const source = x.row(example, position, head);
+    T* const target = out.row(example, position, head);
+    const C a = static_cast<C>(source[pair]), b = static_cast<C>(source[half + pair]);
+    target[pair] = T(a * cosine - b * sine);
+    target[half + pair] = T(b * cosine + a * sine);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void rotate_pairs(Backend, const RotaryShape& s, AttentionRows<const T> x, AttentionRows<T> out) {
+  const int64_t pairs = s.batch * s.length * s.heads * (s.dim / 2);
+  launch(rotate_kernel<T>, over_elements(pairs), s, GraphStep(s.first_position), x, out, pairs);
+}
+
+template <class T>
+struct RotaryKernels {
+  inline static const Instances all{&rotate_pairs<T>};
+};
+template struct RotaryKernels<float>;
+template struct RotaryKernels<double>;
+template struct RotaryKernels<BFloat16>;
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,53 @@
+#include "ops/rotary.h"
+
+#include "core/dispatch.h"
+#include "ops/detail/attention_inputs.h"
+#include "ops/detail/tensors.h"
+#include "ops/kernels/rotary.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kOp = "rotary";
+constexpr const char* kStep = "rotary_step";
+
+void check_options(const char* op, const Tensor& x, const RotaryOptions& options) {
+  check(x.size(-1) % 2 == 0, op, "the last dimension of ", x.shape(), " must be even");
+  check(options.base > 1, op, "base must be above 1, not ", options.base);
+  check(options.first_position >= 0, op, "first_position ", options.first_position, " must not be negative");
+}
+
+Tensor rotated(const Tensor& x, const RotaryOptions& options, bool inverse) {
+  const RotaryShape shape{x.size(0),    x.size(1), x.size(2), x.size(3), options.first_position,
+                          options.base, inverse};
+  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  dispatch_stored(kOp, x, [&]<class T>(auto backend) {
+    rotate_pairs(backend, shape, attention_rows<const T>(x), attention_rows<T>(out));
+  });
+  return out;
+}
+
+}  // namespace
+
+Tensor rotary(const Tensor& input, const RotaryOptions& options) {
+  check_defined(kOp, "x", input);
+  check(input.rank() == 4, kOp, "x ", input.shape(), " must be (batch, length, heads, dim)");
+  check_options(kOp, input, options);
+  const Tensor x = contiguous_features(input);
+  return record(kOp, rotated(x, options, false), {&x}, [options](const Tensor& gradient) {
+    return Gradients{rotated(contiguous_features(gradient), options, true)};
+  });
+}
+
+void rotary_step(const Tensor& x, const RotaryOptions& options) {
+  check_defined(kStep, "x", x);
+  check(x.rank() == 3 && x.is_contiguous(), kStep, "x ", x.shape(),
+        " must be (batch, heads, dim), contiguous");
+  check_options(kStep, x, options);
+  const RotaryShape shape{x.size(0), 1, x.size(1), x.size(2), options.first_position, options.base, false};
+  dispatch_stored(kStep, x, [&]<class T>(auto backend) {
+    rotate_pairs(backend, shape, attention_rows<const T>(x), attention_rows<T>(x));
+  });
+}
+
+}  // namespace tapeformer

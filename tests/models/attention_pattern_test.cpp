@@ -1,0 +1,90 @@
+// Models whose layers have different attention kinds.
+#include "models/attention/pattern.h"
+
+#include <doctest/doctest.h>
+
+#include "models/generation.h"
+#include "tests/models/small_model.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+AutoregressiveOptions pattern_options(const std::vector<std::string>& kinds) {
+  AutoregressiveOptions options = small_options("linear");
+  options.encoder.layers = 3;
+  options.encoder.attention.clear();
+  for (const std::string& kind : kinds) options.encoder.attention.push_back({kind, short_options(kind)});
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("a pattern repeats over the layers, and each layer has the parameters of its kind") {
+  const AutoregressiveModel model(pattern_options({"lsh", "softmax"}));
+  std::vector<bool> has_key;
+  for (const auto& layer : model.encoder.layers) has_key.push_back(!layer->attention.shares_query_and_key());
+  CHECK(has_key == std::vector<bool>{false, true, false});
+  CHECK(kinds_text(model.options().encoder.attention) == "lsh, softmax");
+  CHECK(supports(model.options().encoder.attention, &AttentionCapabilities::causal));
+  CHECK_FALSE(supports(model.options().encoder.attention, &AttentionCapabilities::constant_state));
+}
+
+TEST_CASE("a pattern lacks a capability if one kind lacks it, and the message names layer and kind") {
+  const AttentionPattern pattern = pattern_options({"softmax", "linear", "lsh"}).encoder.attention;
+  CHECK(unsupported_text(pattern, "recurrent form", &AttentionCapabilities::recurrent) ==
+        "layer 2: attention kind \"lsh\" has no recurrent form: a new token may move earlier tokens to other "
+        "chunks");
+  CHECK(unsupported_text(pattern, "dropout of weights", &AttentionCapabilities::weight_dropout)
+            .starts_with("layer 1: attention kind \"linear\" has no dropout of weights: "));
+  CHECK(unsupported_text(pattern, "causal form", &AttentionCapabilities::causal).empty());
+  const AttentionPattern single = pattern_options({"lsh"}).encoder.attention;
+  CHECK(unsupported_text(single, "recurrent form", &AttentionCapabilities::recurrent)
+            .starts_with("attention kind \"lsh\""));
+}
+
+TEST_CASE("a pattern is refused if it is empty, longer than the layers, or has an invalid option") {
+  CHECK_THROWS_WITH_AS(AutoregressiveModel(pattern_options({})),
+                       "attention: expected 1 to 3 attention kinds, one per layer, got 0", OptionError);
+  CHECK_THROWS_WITH_AS(AutoregressiveModel(pattern_options({"linear", "linear", "lsh", "linear"})),
+                       "attention: expected 1 to 3 attention kinds, one per layer, got 4", OptionError);
+  AutoregressiveOptions options = pattern_options({"linear", "lsh"});
+  options.encoder.attention[1].options.set("buckets", int64_t{7});
+  CHECK_THROWS_WITH_AS(AutoregressiveModel{options},
+                       "attention_options.lsh.buckets: expected an even number, got 7", OptionError);
+}
+
+TEST_CASE("a model of softmax and linear layers decodes as its parallel form computes") {
+  for (const bool rotates : {false, true})
+    for (const bool reversible : {false, true}) {
+      AutoregressiveOptions options = pattern_options({"softmax", "linear"});
+      options.encoder.pre_norm = options.encoder.reversible = reversible;
+      options.encoder.rotary = rotates;
+      if (rotates) options.positions = Positions::none;
+      AutoregressiveModel model(options);
+      model.initialize(4);
+      model.convert(DType::float64);
+      const Tensor prefix = random_tokens(3, 2, 256);
+      const Tensor recurrent = generate(model, prefix, 12, {.seed = 9});
+      const Tensor recompute = generate(model, prefix, 12, {.mode = GenerationMode::recompute, .seed = 9});
+      CHECK(recurrent.to_vector() == recompute.to_vector());
+    }
+}
+
+TEST_CASE("rotary positions need an even head_dim and value embeddings of the full width") {
+  AutoregressiveOptions options = small_options("softmax");
+  options.encoder.rotary = true;
+  options.positions = Positions::none;
+  CHECK(AutoregressiveModel(options).value_embedding.weight.size(1) == options.encoder.width());
+  options.value_dim = 4;
+  CHECK_THROWS_WITH_AS(AutoregressiveModel{options},
+                       doctest::Contains("value_dim: only sinusoidal and grid positions share the width"),
+                       OptionError);
+  options.value_dim = 0;
+  options.encoder.head_dim = 3;
+  CHECK_THROWS_WITH_AS(AutoregressiveModel{options},
+                       "head_dim: rotary positions rotate pairs of features: expected an even number, got 3",
+                       OptionError);
+}

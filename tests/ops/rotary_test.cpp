@@ -1,0 +1,85 @@
+#include "ops/rotary.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+// Returns the rotation by its definition, with one sine and cosine per element.
+Tensor rotation_by_definition(const Tensor& x, double base, int64_t first) {
+  const Tensor out = Tensor::empty_like(x);
+  const int64_t length = x.size(1), heads = x.size(2), dim = x.size(3), half = dim / 2;
+  for (int64_t row = 0; row < x.size(0) * length * heads; ++row)
+    for (int64_t i = 0; i < half; ++i) {
+      const auto position = static_cast<double>(first + row / heads % length);
+      const double angle = position / std::pow(base, 2.0 * static_cast<double>(i) / static_cast<double>(dim));
+      const double* const source = x.data<double>() + row * dim;
+      double* const target = out.data<double>() + row * dim;
+      target[i] = source[i] * std::cos(angle) - source[half + i] * std::sin(angle);
+      target[half + i] = source[half + i] * std::cos(angle) + source[i] * std::sin(angle);
+    }
+  return out;
+}
+
+double product(const Tensor& a, int64_t i, const Tensor& b, int64_t j) {
+  double sum = 0;
+  for (int64_t d = 0; d < a.size(3); ++d)
+    sum += a.data<double>()[i * a.size(3) + d] * b.data<double>()[j * b.size(3) + d];
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("rotary follows its definition, also far from the start") {
+  for (const int64_t length : {0, 1, 63, 64, 65, 200}) {
+    const Tensor x = normal({2, length, 3, 6});
+    CHECK(max_difference(rotary(x), rotation_by_definition(x, 10000, 0)) < 1e-12);
+    CHECK(max_difference(rotary(x, {.base = 500, .first_position = 1'000'000}),
+                         rotation_by_definition(x, 500, 1'000'000)) < 1e-8);
+  }
+}
+
+TEST_CASE("products of rotated rows depend on the difference of positions only") {
+  const Tensor row_q = normal({1, 1, 1, 8}, 1), row_k = normal({1, 1, 1, 8}, 2);
+  const auto repeated = [](const Tensor& row) {
+    const Tensor all = Tensor::empty({1, 90, 1, 8}, DType::float64);
+    for (int64_t i = 0; i < 90; ++i) std::copy_n(row.data<double>(), 8, all.data<double>() + i * 8);
+    return all;
+  };
+  const Tensor q = rotary(repeated(row_q)), k = rotary(repeated(row_k));
+  for (const int64_t offset : {0, 1, 7, 40})
+    CHECK(std::abs(product(q, 10 + offset, k, 10) - product(q, 45 + offset, k, 45)) < 1e-12);
+  CHECK(std::abs(product(q, 11, k, 10) - product(q, 17, k, 10)) > 1e-3);
+}
+
+TEST_CASE("rotary_step rotates one token as rotary does") {
+  const Tensor x = normal({2, 70, 3, 4});
+  const Tensor all = rotary(x);
+  for (const int64_t position : {0, 1, 63, 64, 69}) {
+    const auto token = [&](const Tensor& t) {
+      return t.view({2, 3, 4}, {t.strides()[0], 4, 1}, position * 12).clone();
+    };
+    const Tensor one = token(x);
+    rotary_step(one, {.first_position = position});
+    CHECK(max_difference(one, token(all)) < 1e-12);
+  }
+}
+
+TEST_CASE("rotary takes bfloat16, and refuses odd dimensions and other ranks") {
+  const Tensor x = normal({1, 5, 2, 8});
+  const Tensor rounded = rotary(x.to(DType::bfloat16));
+  CHECK(rounded.dtype() == DType::bfloat16);
+  CHECK(max_difference(rounded.to(DType::float64), rotary(x)) < 0.05);
+  CHECK_THROWS_WITH_AS(rotary(normal({1, 2, 3, 5})), doctest::Contains("(1, 2, 3, 5) must be even"),
+                       ShapeError);
+  CHECK_THROWS_WITH_AS(rotary(normal({1, 2, 4})), doctest::Contains("must be (batch, length, heads, dim)"),
+                       ShapeError);
+  CHECK_THROWS_WITH_AS(rotary(x, {.base = 1}), doctest::Contains("base must be above 1"), ShapeError);
+  CHECK_THROWS_AS(rotary_step(normal({2, 4, 3}), {}), ShapeError);
+}

@@ -1,0 +1,95 @@
+// model.attention as a list of kinds, with one table of options per kind.
+#include <doctest/doctest.h>
+
+#include "tests/support/temp_dir.h"
+#include "tests/train/config/config_fixture.h"
+
+using namespace tapeformer;
+using tapeformer::test::contains;
+
+namespace {
+
+const std::string kPattern =
+    "[model]\nattention = [\"linear\", \"lsh\", \"linear\"]\n[attention.linear]\nchunk = 8\n"
+    "[attention.lsh]\nrounds = 3\n[train]\nsteps = 5\n";
+
+Config load(const std::string& path, const std::vector<std::string>& sets = {},
+            const ConfigReading& reading = {}) {
+  return load_config(path, sets, test_catalogue(), reading);
+}
+
+std::string error_of(const std::string& text, const std::vector<std::string>& sets = {}) {
+  const TempFolder folder;
+  return config_error(folder.write("a.toml", text + "[train]\nsteps = 5\n"), sets);
+}
+
+}  // namespace
+
+TEST_CASE("a list of attention kinds has one table per kind, and its resolved config is read back") {
+  const TempFolder folder;
+  const Config config = load(folder.write("a.toml", kPattern), {"attention.lsh.exact=true"});
+  CHECK(config.model.attention == std::vector<std::string>{"linear", "lsh", "linear"});
+  CHECK(config.attention.at("linear").get<int64_t>("chunk") == 8);
+  CHECK(config.attention.at("lsh").get<int64_t>("rounds") == 3);
+  CHECK(config.attention.at("lsh").get<bool>("exact"));
+  const std::string text = to_toml(config);
+  CHECK(contains(text, "attention = [\"linear\", \"lsh\", \"linear\"]\n"));
+  CHECK(contains(text, "\n[attention.linear]\nchunk = 8\n"));
+  CHECK(contains(text, "\n[attention.lsh]\nexact = true\n"));
+  const Config again = load(folder.write("b.toml", text));
+  CHECK(differing_keys(config, again).empty());
+  CHECK(to_toml(again) == text);
+  CHECK(config_value_text(config, "attention.lsh.rounds") == "3");
+  CHECK(why_unused(config, "attention.lsh.rounds", test_catalogue()).empty());
+  CHECK(why_unused(config, "attention.lsh.chunk", test_catalogue()) ==
+        "no kind of model.attention has such a key");
+}
+
+TEST_CASE("a single attention kind is written as a string, and may have a table with its name") {
+  const TempFolder folder;
+  const Config config = load(folder.write(
+      "a.toml", "[model]\nattention = [\"lsh\"]\n[attention.lsh]\nrounds = 3\n[train]\nsteps = 5\n"));
+  CHECK(config.attention.at("lsh").get<int64_t>("rounds") == 3);
+  const std::string text = to_toml(config);
+  CHECK(contains(text, "\nattention = \"lsh\"\n"));
+  CHECK(contains(text, "\n[attention]\nexact = false\n"));
+}
+
+TEST_CASE("options of a kind stay if a list replaces the kind, and other options are dropped") {
+  const TempFolder folder;
+  folder.write("base.toml", "[model]\nattention = \"lsh\"\n[attention]\nrounds = 3\n[train]\nsteps = 5\n");
+  const auto path =
+      folder.write("a.toml", "extends = \"base.toml\"\n[model]\nattention = [\"softmax\", \"lsh\"]\n");
+  CHECK(load(path).attention.at("lsh").get<int64_t>("rounds") == 3);
+  CHECK(load(folder.write("b.toml", kPattern), {"model.attention=softmax"}).attention.size() == 1);
+  CHECK(differing_keys(load(path), load(folder.path("base.toml"))) ==
+        std::vector<std::string>{"run.name", "model.attention", "attention.exact", "attention.labels",
+                                 "attention.lsh.exact", "attention.lsh.labels", "attention.lsh.rounds",
+                                 "attention.lsh.weights", "attention.rounds", "attention.weights"});
+}
+
+TEST_CASE("wrong lists and tables of attention kinds are errors that say what to do") {
+  CHECK(contains(error_of("[model]\nattention = [\"linear\", \"lhs\"]\n"),
+                 "got string \"lhs\" in the list; did you mean \"lsh\"?"));
+  CHECK(contains(error_of("[model]\nattention = [\"linear\", 3]\n"), "got integer 3 in the list"));
+  CHECK(contains(error_of("[model]\nattention = []\n"),
+                 "model.attention: expected 1 to 8 attention kinds, one per layer, got 0"));
+  CHECK(contains(error_of("[model]\nlayers = 1\nattention = [\"linear\", \"softmax\"]\n"),
+                 "model.attention: expected 1 to 1 attention kinds, one per layer, got 2"));
+  const std::string pattern = "[model]\nattention = [\"linear\", \"lsh\"]\n";
+  CHECK(
+      contains(error_of(pattern + "[attention]\nrounds = 2\n"),
+               "a.toml:4:1: attention.rounds: model.attention has several kinds: use a table per kind, such "
+               "as [attention.lsh]"));
+  CHECK(contains(error_of(pattern + "[attention.lhs]\nrounds = 2\n"),
+                 "a.toml:4:1: attention.lhs.rounds: model.attention has no kind \"lhs\"; did you mean "
+                 "\"lsh\"?"));
+  CHECK(contains(error_of(pattern + "[attention.softmax]\nrounds = 2\n"),
+                 "attention.softmax.rounds: model.attention has no kind \"softmax\""));
+  CHECK(contains(error_of(pattern + "[attention.lsh]\nruonds = 2\n"), "did you mean attention.lsh.rounds?"));
+  CHECK(contains(error_of(pattern + "[attention.lsh]\nrounds = 0\n"),
+                 "attention.lsh.rounds: expected an integer of at least 1, got integer 0"));
+  CHECK(contains(error_of(pattern, {"attention.lsh.rounds=zero"}),
+                 "--set attention.lsh.rounds: expected an integer"));
+  CHECK(contains(error_of(pattern + "[attention.lsh.deep]\nrounds = 2\n"), "attention.lsh.deep"));
+}
