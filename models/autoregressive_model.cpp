@@ -1,6 +1,7 @@
 #include "models/autoregressive_model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "autograd/chunked.h"
 #include "ops/elementwise.h"
@@ -24,6 +25,10 @@ const AutoregressiveOptions& checked(const AutoregressiveOptions& options) {
   if (options.positions == Positions::grid && options.layout.length() <= 0)
     throw OptionError("positions", "grid positions need images");
   return options;
+}
+
+double embedding_std(const AutoregressiveOptions& options) {
+  return options.tied_embeddings ? 1 / std::sqrt(static_cast<double>(options.encoder.width())) : 1;
 }
 
 Tensor make_positions(const AutoregressiveOptions& options) {
@@ -68,22 +73,28 @@ std::vector<OptionProblem> option_problems(const AutoregressiveOptions& options)
     problems.push_back({"value_dim", concat_text("the width (heads x head_dim = ", width,
                                                  ") is too small for values and positions")});
   }
+  if (options.tied_embeddings && options.value_width() != options.encoder.output_width())
+    problems.push_back(
+        {"tied_embeddings", concat_text("embeddings have ", options.value_width(), " features and the predictor ",
+                                        options.encoder.output_width(),
+                                        ": use axial, rotary or no positions and no reversible layers")});
   return problems;
 }
 
 AutoregressiveModel::AutoregressiveModel(const AutoregressiveOptions& options)
-    : value_embedding(checked(options).vocabulary, options.value_width()),
+    : value_embedding(checked(options).vocabulary, options.value_width(), embedding_std(options)),
       axial_positions(options.positions == Positions::axial
                           ? std::make_unique<AxialPositions>(options.axial, options.max_length)
                           : nullptr),
       encoder(options.encoder),
-      predictor(options.encoder.output_width(), options.outputs()),
+      predictor(options.encoder.output_width(), options.outputs(), !options.tied_embeddings),
       positions(make_positions(options)),
       options_(options) {
   add_child("value_embedding", value_embedding);
   if (axial_positions) add_child("positions", *axial_positions);
   add_child("", encoder);
   add_child("predictor", predictor);
+  if (options.tied_embeddings) add_alias(predictor.weight, value_embedding.weight);
   add_buffer("positions", positions);
 }
 
@@ -104,38 +115,40 @@ Tensor AutoregressiveModel::forward(const Tensor& inputs, const ForwardContext& 
   return predictor.forward(encode(inputs, context));
 }
 
-Tensor AutoregressiveModel::row_loss(const Tensor& outputs, const Tensor& targets,
-                                     const Tensor& weights) const {
-  if (options_.head == Head::categorical) return cross_entropy(outputs, targets, weights);
+Tensor AutoregressiveModel::row_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights,
+                                     const CrossEntropyOptions& options) const {
+  if (options_.head == Head::categorical) return cross_entropy(outputs, targets, weights, options);
   return logistic_mixture_loss(outputs, targets, {.row_mask = weights});
 }
 
 // Computes the mean over all rows as the sum of the means of the chunks, weighted by their shares of the
 // unmasked rows.
-Tensor AutoregressiveModel::chunked_loss(const Tensor& rows, const Tensor& targets,
-                                         const Tensor& weights) const {
+Tensor AutoregressiveModel::chunked_loss(const Rows& rows) const {
+  const Tensor &targets = rows.targets, &weights = rows.weights;
   const double total = unmasked_rows(targets, weights);
   const auto chunk_loss = [&](const Tensor& chunk, const std::vector<Tensor>& parameters, int64_t first) {
     const int64_t last = first + chunk.size(0);
     const Tensor chunk_targets = rows_of(targets, first, last);
     const Tensor chunk_weights = weights.defined() ? rows_of(weights, first, last) : Tensor{};
     const double share = total > 0 ? unmasked_rows(chunk_targets, chunk_weights) / total : 0;
-    return mul(row_loss(linear(chunk, parameters[0], parameters[1]), chunk_targets, chunk_weights), share);
+    const Tensor outputs = linear(chunk, parameters[0], parameters[1]);
+    return mul(row_loss(outputs, chunk_targets, chunk_weights, rows.loss), share);
   };
   const auto multiply = [](const Tensor& x, const Tensor& factor) { return mul(x, factor); };
-  return chunked_sum(chunk_loss, rows, options_.loss_chunks, {predictor.weight, predictor.bias}, multiply);
+  return chunked_sum(chunk_loss, rows.encoded, options_.loss_chunks, {predictor.weight, predictor.bias}, multiply);
 }
 
 AutoregressiveModel::Rows AutoregressiveModel::rows_of_batch(const Batch& batch,
                                                              const ForwardContext& context) const {
   const Tensor encoded = encode(slice(batch.tokens, 1, 0, -1), context);
   return {reshape(encoded, {encoded.size(0) * encoded.size(1), encoded.size(2)}), flat_targets(batch.tokens),
-          batch.mask.defined() ? reshape(batch.mask, {-1}) : Tensor{}};
+          batch.mask.defined() ? reshape(batch.mask, {-1}) : Tensor{},
+          context.training ? options_.training_loss : CrossEntropyOptions{}};
 }
 
 Tensor AutoregressiveModel::loss_of(const Rows& rows) const {
-  if (options_.loss_chunks > 1) return chunked_loss(rows.encoded, rows.targets, rows.weights);
-  return row_loss(predictor.forward(rows.encoded), rows.targets, rows.weights);
+  if (options_.loss_chunks > 1) return chunked_loss(rows);
+  return row_loss(predictor.forward(rows.encoded), rows.targets, rows.weights, rows.loss);
 }
 
 // Uses as many chunks as the loss, so that the outputs do not increase the peak memory.

@@ -13,6 +13,7 @@
 #include "models/encoder/encoder.h"
 #include "models/layers/axial_positions.h"
 #include "models/layers/positions.h"
+#include "ops/softmax.h"
 
 namespace tapeformer {
 
@@ -35,6 +36,10 @@ struct AutoregressiveOptions {
   ImageLayout layout;       // for grid positions
   AxialShape axial;         // for axial positions
   int64_t loss_chunks = 1;  // number of parts of the rows in the predictor and the loss
+  // The predictor uses the weight of the value embedding, which is drawn from N(0, 1 / width). Requires the
+  // categorical head, and embeddings as wide as the result of the encoder.
+  bool tied_embeddings = false;
+  CrossEntropyOptions training_loss = {};  // of the categorical head; evaluation uses the defaults
 
   // Returns whether position features fill a part of the width.
   bool concatenates_positions() const {
@@ -82,14 +87,16 @@ class AutoregressiveModel final : public Module {
   // Returns the input of the predictor, (batch, length, encoder.output_width).
   Tensor encode(const Tensor& inputs, const ForwardContext& context) const;
   // Returns the mean loss of outputs (rows, outputs).
-  Tensor row_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights) const;
-  Tensor chunked_loss(const Tensor& rows, const Tensor& targets, const Tensor& weights) const;
+  Tensor row_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights,
+                  const CrossEntropyOptions& options) const;
   // The output of the encoder, (rows, encoder.output_width), with the token and the weight of each row.
   struct Rows {
     Tensor encoded, targets, weights;
+    CrossEntropyOptions loss;
   };
   Rows rows_of_batch(const Batch& batch, const ForwardContext& context) const;
   Tensor loss_of(const Rows& rows) const;
+  Tensor chunked_loss(const Rows& rows) const;
   double accuracy_of(const Rows& rows) const;
 
   AutoregressiveOptions options_;

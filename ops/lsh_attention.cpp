@@ -94,6 +94,7 @@ LshAttentionShape shape_of(const Tensor& q, const Tensor& v, const LshOptions& o
   const auto dim = static_cast<double>(shape.dim);
   shape.scale = options.scale == LshOptions::Scale::rsqrt_dim ? 1 / std::sqrt(dim) : 1;
   shape.epsilon = kEpsilon * dim;
+  shape.dropout = {options.dropout, options.dropout_stream};
   return shape;
 }
 
@@ -180,6 +181,7 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
         ": queries are the keys here, so give both one length");
   check_attention_inputs(kOp, query, query, value);
   check_options(kOp, options);
+  check(options.dropout >= 0 && options.dropout < 1, kOp, "dropout must be in [0, 1), not ", options.dropout);
   check(query.size(1) < (int64_t{1} << 31), kOp, "q ", query.shape(), " is too long");
   check_buckets(buckets, query, options.rounds);
   const Tensor lengths = checked_key_lengths(kOp, options.key_lengths, query);

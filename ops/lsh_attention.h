@@ -49,6 +49,11 @@ struct LshOptions {
   bool causal = false;           // attend to the own and earlier positions
   // (batch,) int64 in [0, length]; later positions are masked. Undefined: no position is masked.
   Tensor key_lengths = {};
+  // Probability of setting an attention weight to zero. All chunks, rounds, heads and examples use one mask
+  // (trax): the weight of slot i of a chunk for column j of the chunk before it (j below chunk_length) or of
+  // its own chunk (chunk_length + j) has the index 2 i chunk_length + j of the stream.
+  double dropout = 0;
+  RandomStream dropout_stream = {};
 };
 
 // Returns the options of a preset: "reformer" (the paper; the defaults above), "trax", or "fast_transformers"

@@ -47,7 +47,7 @@ Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rul
     const std::vector<ParameterArrays<T>> list = arrays_of<T>(slots);
     squared_norms(backend, list.data(), count, squares.data<double>());
     clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(), norm.data<double>());
-    optimizer_step(backend, rule_in(rule), list.data(), count, scales.data<double>());
+    optimizer_step(backend, rule_in(rule), list.data(), count, scales.data<double>(), clipping.max_value);
   });
   return norm;
 }
@@ -65,6 +65,18 @@ void squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& square
     for (const Tensor& x : contiguous) list.push_back({nullptr, x.data<T>(), nullptr, nullptr, x.numel()});
     squared_norms(backend, list.data(), count, squares.data<double>());
   });
+}
+
+GradientScales gradient_scales(const std::vector<Tensor>& gradients, const Clipping& clipping) {
+  const auto count = static_cast<int64_t>(gradients.size());
+  const Tensor squares = squared_norms(gradients), scales = Tensor::empty_like(squares);
+  const Tensor norm = Tensor::zeros({}, DType::float64, squares.device());
+  if (count > 0)
+    dispatch("gradient_scales", squares, [&]<class T>(auto backend) {
+      clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(),
+                  norm.data<double>());
+    });
+  return {scales, norm};
 }
 
 Tensor squared_norms(const std::vector<Tensor>& tensors) {

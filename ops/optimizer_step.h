@@ -25,6 +25,12 @@ void set_rule(const Tensor& memory, const StepRule& rule);
 Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rule,
                       const Clipping& clipping = {});
 
+// Returns the scales that Clipping gives to gradients, (count,) float64, and their norm; see optimizer_step().
+struct GradientScales {
+  Tensor scales, norm;
+};
+GradientScales gradient_scales(const std::vector<Tensor>& gradients, const Clipping& clipping);
+
 // Returns the sum of squares of each tensor, (count,) float64 on their device. Does not wait for the device.
 // A sum is finite if and only if all elements are finite (float64: and below 1e150). The tensors must have
 // the same dtype, float32 or float64, and the same device.

@@ -68,26 +68,30 @@ Tensor logsumexp(const Tensor& input) {
   });
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights) {
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights,
+                     const CrossEntropyOptions& options) {
   constexpr const char* kOp = "cross_entropy";
   check_defined(kOp, "logits", logits, "targets", targets);
   check(logits.rank() == 2 && logits.size(1) > 0, kOp, "logits must be (rows, classes), not ",
         logits.shape());
   const int64_t rows = logits.size(0), classes = logits.size(1);
   check(targets.shape() == Shape{rows}, kOp, "targets ", targets.shape(), " for logits ", logits.shape());
+  check(options.label_smoothing >= 0 && options.label_smoothing < 1 && options.z_loss >= 0, kOp,
+        "label_smoothing ", options.label_smoothing, " must be in [0, 1) and z_loss ", options.z_loss,
+        " at least 0");
   const Tensor x = contiguous(logits);
   const Tensor index = checked_index(kOp, targets, classes, x.device());
   const Tensor scale = row_weights(kOp, weights, rows, x.dtype(), x.device());
   const Tensor lse = Tensor::empty_like(scale), losses = Tensor::empty_like(scale);
   dispatch(kOp, x, [&]<class T>(auto backend) {
-    cross_entropy_forward(backend, x.data<T>(), index.data<int64_t>(), lse.data<T>(), losses.data<T>(), rows,
+    cross_entropy_forward(backend, options, x.data<T>(), index.data<int64_t>(), lse.data<T>(), losses.data<T>(), rows,
                           classes);
   });
   const Tensor loss = weighted_sum(kOp, losses, scale);
-  return record(kOp, loss, {&x}, [x = detach(x), lse, index, scale](const Tensor& g) {
+  return record(kOp, loss, {&x}, [options, x = detach(x), lse, index, scale](const Tensor& g) {
     const Tensor gx = Tensor::empty_like(x), scaled = multiplied_by(kOp, scale, g);
     dispatch(kOp, x, [&]<class T>(auto backend) {
-      cross_entropy_backward(backend, x.data<T>(), lse.data<T>(), index.data<int64_t>(), scaled.data<T>(),
+      cross_entropy_backward(backend, options, x.data<T>(), lse.data<T>(), index.data<int64_t>(), scaled.data<T>(),
                              gx.data<T>(), x.size(0), x.size(1));
     });
     return Gradients{gx};

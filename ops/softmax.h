@@ -2,6 +2,7 @@
 #pragma once
 
 #include "autograd/tape.h"
+#include "ops/kernels/softmax.h"
 
 namespace tapeformer {
 
@@ -12,10 +13,13 @@ Tensor log_softmax(const Tensor& x);
 // Returns log(sum(exp(x))) over the last dimension. The result does not have this dimension.
 Tensor logsumexp(const Tensor& x);
 
-// Returns the mean cross entropy in nats, -log softmax(logits)[target], over the rows with a nonzero weight.
+// Returns the mean cross entropy in nats over the rows with a nonzero weight. With p = softmax(logits), the
+// loss of a row is
+//   -(1 - label_smoothing) log p[target] - label_smoothing mean(log p) + z_loss logsumexp(logits)².
 // logits (rows, classes) floating, targets (rows,) integer in [0, classes), weights (rows,) uint8 or
 // undefined. Returns 0 if no row has a weight. Throws ShapeError; the message names the row of a target out
 // of range.
-Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights = {});
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights = {},
+                     const CrossEntropyOptions& options = {});
 
 }  // namespace tapeformer

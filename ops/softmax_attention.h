@@ -3,6 +3,7 @@
 
 #include "autograd/tape.h"
 #include "core/rng.h"
+#include "ops/kernels/key_window.h"
 
 namespace tapeformer {
 
@@ -10,6 +11,9 @@ struct SoftmaxAttentionOptions {
   bool causal = false;  // query i attends to keys up to i + key_length - query_length
   // (batch,) int64 in [0, key_length]; later keys are masked. Undefined: no key is masked.
   Tensor key_lengths = {};
+  // Keys that a query attends to, besides the masks above. A limited window requires key_length =
+  // query_length; its time is linear in the length.
+  KeyWindow window = {};
   double scale = 0;                  // scale of the scores; 0: 1 / sqrt(dim)
   double dropout = 0;                // probability of setting an attention probability to zero
   RandomStream dropout_stream = {};  // index ((batch heads + head) query_length + i) key_length + j
@@ -29,11 +33,13 @@ Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
 Tensor plain_softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                const SoftmaxAttentionOptions& options = {});
 
-// Keys and values of the previous tokens, with memory for `capacity` tokens.
+// Keys and values of the previous tokens, a ring with memory for `capacity` tokens. If the capacity is at
+// least window.span(), the cache takes any number of tokens.
 struct KeyValueCache {
   Tensor keys;    // (batch, capacity, heads, dim), contiguous
   Tensor values;  // (batch, capacity, heads, value_dim), contiguous
   int64_t length = 0;
+  KeyWindow window = {};
 };
 
 // Processes one token of the causal form: appends k and v to the cache, then reads the result for q. q, k

@@ -79,6 +79,8 @@ struct StateShape {
   Device device;
 };
 
+struct KeyWindow;  // ops/softmax_attention.h
+
 class Attention {
  public:
   Attention() = default;
@@ -159,8 +161,12 @@ void check_attention_length(const std::string& name, const OptionValues& options
 // Returns `attention kind "NAME" has no WHAT: REASON`, for messages about an unsupported capability.
 std::string unsupported_text(const AttentionKind& kind, const std::string& what, const Capability& missing);
 
+// Returns softmax attention to the keys in a window.
+std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout);
+
 // Return the built-in attention kinds.
 AttentionKind linear_attention_kind();
+AttentionKind local_attention_kind();
 AttentionKind lsh_attention_kind();
 AttentionKind softmax_attention_kind();
 

@@ -11,7 +11,7 @@ namespace {
 // off. Evaluation always draws the rotations of step 0. A replay reuses the buckets of the first pass.
 class LshKind final : public Attention {
  public:
-  explicit LshKind(const LshOptions& options) : options_(options) {}
+  LshKind(const LshOptions& options, double dropout) : options_(options), dropout_(dropout) {}
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name) const override {
@@ -24,6 +24,9 @@ class LshKind final : public Attention {
     options.any_length = context.prefix || mask.key_lengths.defined();
     // Results of evaluation do not depend on the composition of batches.
     options.share_rotations = !context.training;
+    const DropoutMask weights = context.dropout(dropout_, name + ".weights");
+    options.dropout = weights.p;
+    options.dropout_stream = weights.stream;
     const auto draw_buckets = [&] {
       const RandomStream stream(context.seed, name + ".rotations", context.training ? context.step : 0);
       return lsh_buckets(q, options, stream);
@@ -35,6 +38,7 @@ class LshKind final : public Attention {
 
  private:
   LshOptions options_;
+  double dropout_;
 };
 
 // Names of the choices of an option: "preset", then the values of its enum in order.
@@ -134,13 +138,13 @@ AttentionKind lsh_attention_kind() {
                            .length_masks = true,
                            .cross_lengths = unsupported("queries are used as keys"),
                            .recurrent = unsupported("a new token may move earlier tokens to other chunks"),
-                           .weight_dropout = unsupported("its op has no dropout"),
+                           .weight_dropout = true,
                            .bfloat16 = true,
                            .shared_query_key = true,
                            .random_evaluation = true},
           .options = lsh_option_specs(),
           .make = [](const OptionValues& values,
-                     double) { return std::make_unique<LshKind>(lsh_options(values)); },
+                     double dropout) { return std::make_unique<LshKind>(lsh_options(values), dropout); },
           .check_length = check_length,
           .multiply_adds = multiply_adds,
           .short_options = {{"chunk_length", int64_t{4}}},

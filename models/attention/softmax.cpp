@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "models/attention/attention.h"
 #include "ops/softmax_attention.h"
 
@@ -6,19 +8,23 @@ namespace {
 
 class SoftmaxState final : public AttentionState {
  public:
-  explicit SoftmaxState(const StateShape& s)
-      : cache{Tensor::zeros({s.batch, s.capacity, s.heads, s.dim}, s.dtype, s.device),
-              Tensor::zeros({s.batch, s.capacity, s.heads, s.value_dim}, s.dtype, s.device), 0} {}
+  SoftmaxState(const StateShape& s, const KeyWindow& window)
+      : SoftmaxState(s, window, std::min(s.capacity, window.span())) {}
   void reset() override { cache.length = 0; }
   int64_t bytes() const override { return cache.keys.bytes() + cache.values.bytes(); }
 
   KeyValueCache cache;
+
+ private:
+  SoftmaxState(const StateShape& s, const KeyWindow& window, int64_t capacity)
+      : cache{Tensor::zeros({s.batch, capacity, s.heads, s.dim}, s.dtype, s.device),
+              Tensor::zeros({s.batch, capacity, s.heads, s.value_dim}, s.dtype, s.device), 0, window} {}
 };
 
-// Scaled dot-product attention (Vaswani et al. 2017).
+// Scaled dot-product attention (Vaswani et al. 2017) to the keys in a window.
 class SoftmaxKind final : public Attention {
  public:
-  explicit SoftmaxKind(double dropout) : dropout_(dropout) {}
+  SoftmaxKind(const KeyWindow& window, double dropout) : window_(window), dropout_(dropout) {}
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name) const override {
@@ -26,12 +32,13 @@ class SoftmaxKind final : public Attention {
     SoftmaxAttentionOptions options;
     options.causal = mask.causal;
     options.key_lengths = mask.key_lengths;
+    options.window = window_;
     options.dropout = weights.p;
     options.dropout_stream = weights.stream;
     return softmax_attention(q, k, v, options);
   }
   std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {
-    return std::make_unique<SoftmaxState>(shape);
+    return std::make_unique<SoftmaxState>(shape, window_);
   }
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
             const Tensor& out) const override {
@@ -39,10 +46,15 @@ class SoftmaxKind final : public Attention {
   }
 
  private:
+  KeyWindow window_;
   double dropout_;
 };
 
 }  // namespace
+
+std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout) {
+  return std::make_unique<SoftmaxKind>(window, dropout);
+}
 
 AttentionKind softmax_attention_kind() {
   return {.name = "softmax",
@@ -54,7 +66,7 @@ AttentionKind softmax_attention_kind() {
                            .weight_dropout = true,
                            .bfloat16 = true},
           .options = {},
-          .make = [](const OptionValues&, double dropout) { return std::make_unique<SoftmaxKind>(dropout); },
+          .make = [](const OptionValues&, double dropout) { return make_softmax_attention({}, dropout); },
           // A query attends to half of the keys on average.
           .multiply_adds =
               [](const OptionValues&, const AttentionSize& size) {

@@ -8,9 +8,9 @@
 
 namespace tapeformer {
 
-Linear::Linear(int64_t in, int64_t out) {
+Linear::Linear(int64_t in, int64_t out, bool owns_weight) {
   const double bound = 1 / std::sqrt(static_cast<double>(in));
-  add_parameter("weight", weight, {out, in}, uniform_init(bound));
+  if (owns_weight) add_parameter("weight", weight, {out, in}, uniform_init(bound));
   add_parameter("bias", bias, {out}, uniform_init(bound));
 }
 
@@ -29,8 +29,8 @@ Tensor Conv1d::forward(const Tensor& x, const Tensor& lengths) const {
   return relu(conv1d(x, weight, bias, lengths, options_));
 }
 
-Embedding::Embedding(int64_t count, int64_t dim) {
-  add_parameter("weight", weight, {count, dim}, normal_init(1));
+Embedding::Embedding(int64_t count, int64_t dim, double std) {
+  add_parameter("weight", weight, {count, dim}, normal_init(std));
 }
 
 Tensor Embedding::forward(const Tensor& index) const {

@@ -8,10 +8,11 @@
 namespace tapeformer {
 
 // The affine map activation(x weightᵀ + bias). weight (out, in) and bias (out,) are drawn from
-// U(-1/√in, 1/√in).
+// U(-1/√in, 1/√in). If `owns_weight` is false, the weight is an alias of a parameter of another module, which
+// the parent registers with add_alias().
 class Linear final : public Module {
  public:
-  Linear(int64_t in, int64_t out);
+  Linear(int64_t in, int64_t out, bool owns_weight = true);
   // Computes linear() (ops/linear.h) with this weight and bias.
   Tensor forward(const Tensor& x, Activation activation = Activation::none, const DropoutMask& dropout = {},
                  std::optional<DType> result = {}) const;
@@ -33,10 +34,10 @@ class Conv1d final : public Module {
   Conv1dOptions options_;
 };
 
-// A table of `count` vectors: weight (count, dim), drawn from N(0, 1).
+// A table of `count` vectors: weight (count, dim), drawn from N(0, std²).
 class Embedding final : public Module {
  public:
-  Embedding(int64_t count, int64_t dim);
+  Embedding(int64_t count, int64_t dim, double std = 1);
   Tensor forward(const Tensor& index) const;
 
   Tensor weight;

@@ -58,6 +58,16 @@ void Module::add_buffer(std::string name, Tensor& tensor) {
   entries_.push_back({std::move(name), &tensor, {}});
 }
 
+void Module::add_alias(Tensor& alias, const Tensor& tensor) {
+  aliases_.emplace_back(&alias, &tensor);
+  alias = tensor;
+}
+
+void Module::update_aliases() {
+  for (const auto& [alias, tensor] : aliases_) *alias = *tensor;
+  for (const auto& [name, child] : children_) child->update_aliases();
+}
+
 void Module::visit(const std::string& prefix,
                    const std::function<void(const std::string&, const Entry&)>& f) const {
   for (const Entry& entry : entries_) f(prefix + entry.name, entry);
@@ -103,6 +113,7 @@ void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& replace
     *entry.tensor = replacement(*entry.tensor);
     if (entry.initializer) require_grad(*entry.tensor);
   });
+  update_aliases();
 }
 
 int64_t parameter_count(const Module& module) {

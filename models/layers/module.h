@@ -97,6 +97,8 @@ class Module {
   // Register a member in the constructor. The member must live as long as the module.
   void add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
   void add_buffer(std::string name, Tensor& tensor);
+  // Keeps `alias` equal to the parameter `tensor` of this module or a child, also after convert() and move().
+  void add_alias(Tensor& alias, const Tensor& tensor);
   // Registers a child. If the name is empty, its parameters have the name that they have in the child.
   void add_child(std::string name, Module& child) { children_.emplace_back(std::move(name), &child); }
 
@@ -108,9 +110,11 @@ class Module {
   };
   void visit(const std::string& prefix, const std::function<void(const std::string&, const Entry&)>& f) const;
   void replace_tensors(const std::function<Tensor(const Tensor&)>& replacement);
+  void update_aliases();
 
   std::vector<Entry> entries_;
   std::vector<std::pair<std::string, Module*>> children_;
+  std::vector<std::pair<Tensor*, const Tensor*>> aliases_;  // alias, parameter
 };
 
 // Returns the number of elements of all parameters.

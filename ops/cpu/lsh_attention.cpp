@@ -31,6 +31,7 @@ class LshForward : public LshWindow<T> {
   using Base::before_;
   using Base::capacity_;
   using Base::clock_;
+  using Base::dropout_;
   using Base::kQueries;
   using Base::own_;
   using Base::s_;
@@ -41,8 +42,9 @@ class LshForward : public LshWindow<T> {
   using typename Base::Range;
 
  public:
-  LshForward(const LshAttentionShape& shape, const ForwardHead<T>& head, T* log_sums)
-      : Base(shape, head.rows[0], head.rows[1]), running_(head), log_sums_(log_sums) {}
+  LshForward(const LshAttentionShape& shape, const LshDropout<T>& dropout, const ForwardHead<T>& head,
+             T* log_sums)
+      : Base(shape, dropout, head.rows[0], head.rows[1]), running_(head), log_sums_(log_sums) {}
 
   void take(Arena& arena) {
     this->take_window(arena);
@@ -121,8 +123,8 @@ class LshForward : public LshWindow<T> {
     this->prefetch_next(i);
   }
 
-  // Replaces the scores of query i, row `row` of the block, by exp(score - maximum) / multiplicity. Masked
-  // scores become 0.
+  // Replaces the scores of query i, row `row` of the block, by exp(score - maximum) / multiplicity, after
+  // dropout. Masked scores become 0. The sum is computed before dropout.
   template <bool kCausal>
   void probabilities(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * stride_;
@@ -134,13 +136,14 @@ class LshForward : public LshWindow<T> {
     });
     const T maximum = largest_lane(largest);
     const T shift = maximum == -kInfinity<T> ? T{0} : maximum;
+    const T* const multipliers = dropout_.row(i);
     Vector<T> total{};
     auto exponentials = [&](auto&& weighted) {
       this->template for_keys<kCausal>(
           i, range, [&](const Half& half, int64_t j, int64_t column, Vector<Int> seen) {
             Vector<T> p = weighted(half, j, vmath::exp_of_negative(load(scores + column) - shift));
             p = seen ? p : Vector<T>{};
-            store(scores + column, p);
+            store(scores + column, multipliers ? p * load(multipliers + column) : p);
             total += p;
           });
     };
@@ -211,8 +214,9 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
   using T = Compute<S>;
   const AttentionRows<S> target = contiguous_rows(out, s.length, s.heads, s.value_dim);
   std::fill_n(log_sums, s.batch * s.heads * s.log_sum_rounds() * s.length, kInfinity<T>);
+  const LshDropout<T> dropout(s);
   for_lsh_heads<ForwardHead<T>>(
-      s, [&](const ForwardHead<T>& rows) { return LshForward<T>(s, rows, log_sums); }, buckets,
+      s, [&](const ForwardHead<T>& rows) { return LshForward<T>(s, dropout, rows, log_sums); }, buckets,
       [&](int64_t example, int64_t head, const LshOrder& order, const ForwardHead<T>& own,
           auto&& for_segments) {
         const int64_t valid = s.valid(example);

@@ -30,6 +30,7 @@ class LshBackward : public LshWindow<T> {
   using Base::before_;
   using Base::capacity_;
   using Base::clock_;
+  using Base::dropout_;
   using Base::kQueries;
   using Base::own_;
   using Base::rows_;
@@ -41,8 +42,9 @@ class LshBackward : public LshWindow<T> {
   using typename Base::Range;
 
  public:
-  LshBackward(const LshAttentionShape& shape, const BackwardHead<T>& head, const T* log_sums)
-      : Base(shape, head.rows[0], head.rows[1]), rows_of_(head), log_sums_(log_sums) {}
+  LshBackward(const LshAttentionShape& shape, const LshDropout<T>& dropout, const BackwardHead<T>& head,
+              const T* log_sums)
+      : Base(shape, dropout, head.rows[0], head.rows[1]), rows_of_(head), log_sums_(log_sums) {}
 
   void take(Arena& arena) {
     this->take_window(arena);
@@ -177,9 +179,9 @@ class LshBackward : public LshWindow<T> {
     if (i < this->next_count_) prefetch_row(g_row(this->next_[i]), s_.value_dim * kSize);
   }
 
-  // Processes query i, which is row `row` of the block. Replaces its scores by the weights p, and replaces
-  // score_gradients_, which holds g . v, by p (g . v - delta) times the factor of the key. Masked elements of
-  // the row become 0.
+  // Processes query i, which is row `row` of the block. Replaces its scores by the weights p after dropout,
+  // and replaces score_gradients_, which holds g . v, by p (m g . v - delta) times the factor of the key,
+  // where m is the dropout multiplier. Masked elements of the row become 0.
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
     T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;
@@ -215,13 +217,16 @@ class LshBackward : public LshWindow<T> {
 
   template <bool kCausal>
   void softmax_row(int64_t i, Range range, T log_sum, T delta, T* scores, T* gradients) {
+    const T* const multipliers = dropout_.row(i);
     auto pass = [&](T shift, auto&& weighted) {
       this->template for_keys<kCausal>(
           i, range, [&](const Half& half, int64_t j, int64_t column, Vector<Int> seen) {
             Vector<T> p = weighted(half, j, vmath::exp_of_negative(load(scores + column) - shift));
             p = seen ? p : Vector<T>{};
-            const Vector<T> ds = p * (load(gradients + column) - delta) * load(half.factors + j);
-            store(scores + column, p);
+            Vector<T> g_v = load(gradients + column);
+            if (multipliers) g_v *= load(multipliers + column);
+            const Vector<T> ds = p * (g_v - delta) * load(half.factors + j);
+            store(scores + column, multipliers ? p * load(multipliers + column) : p);
             store(gradients + column, seen ? ds : Vector<T>{});
           });
     };
@@ -240,10 +245,12 @@ class LshBackward : public LshWindow<T> {
   template <bool kCausal>
   void mean_row(int64_t i, Range range, T log_sum, T* scores, T* gradients) {
     const T share = 1 / static_cast<T>(s_.rounds);
+    const T* const multipliers = dropout_.row(i);
     Vector<T> total{};  // g . out of this round, multiplied by `share`
     this->template for_keys<kCausal>(i, range, [&](const Half&, int64_t, int64_t column, Vector<Int> seen) {
       Vector<T> p = share * vmath::exp_of_negative(load(scores + column) - log_sum);
       p = seen ? p : Vector<T>{};
+      if (multipliers) store(gradients + column, load(gradients + column) * load(multipliers + column));
       store(scores + column, p);
       total += seen ? p * load(gradients + column) : Vector<T>{};
     });
@@ -252,6 +259,7 @@ class LshBackward : public LshWindow<T> {
         i, range, [&](const Half& half, int64_t j, int64_t column, Vector<Int> seen) {
           const Vector<T> ds =
               load(scores + column) * (load(gradients + column) - delta) * load(half.factors + j);
+          if (multipliers) store(scores + column, load(scores + column) * load(multipliers + column));
           store(gradients + column, seen ? ds : Vector<T>{});
         });
   }
@@ -336,8 +344,9 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
   const AttentionRows<S> to_q = contiguous_rows(gq, s.length, s.heads, s.dim);
   const AttentionRows<S> to_v = contiguous_rows(gv, s.length, s.heads, s.value_dim);
   using Head = BackwardHead<T>;
+  const LshDropout<T> dropout(s);
   for_lsh_heads<Head>(
-      s, [&](const Head& rows) { return LshBackward<T>(s, rows, log_sums); }, buckets,
+      s, [&](const Head& rows) { return LshBackward<T>(s, dropout, rows, log_sums); }, buckets,
       [&](int64_t example, int64_t head, const LshOrder& order, const Head& rows, auto&& for_segments) {
         const int64_t valid = s.valid(example);
         for_positions(valid, [&](int64_t i) {
@@ -351,7 +360,7 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
           for_segments([&](LshBackward<T>& window, int64_t, int64_t begin, int64_t end) {
             window.run(example, head, order, round, begin, end);
           });
-          LshBackward<T> sums(s, rows, log_sums);
+          LshBackward<T> sums(s, dropout, rows, log_sums);
           for (int64_t chunk = 0; chunk < order.chunks(); chunk += kLshSegment)
             sums.add_look_back(order, round, chunk);
         }

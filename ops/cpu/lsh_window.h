@@ -8,7 +8,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/cpu/dropout_bits.h"
 #include "core/cpu/vector_math.h"
+#include "core/scratch.h"
 #include "ops/cpu/lsh_order.h"
 #include "ops/cpu/lsh_rows.h"
 #include "ops/cpu/lsh_stages.h"
@@ -86,6 +88,29 @@ struct LshHalf {
   T* key_panels = nullptr;  // packed keys
 };
 
+// The dropout multipliers of the weights of a chunk, in rows of 2 `capacity` columns like the scores.
+template <class T>
+class LshDropout {
+ public:
+  explicit LshDropout(const LshAttentionShape& s)
+      : capacity_(tile_columns<T>(s.chunk_length)),
+        table_(s.dropout.active() ? s.chunk_length * 2 * capacity_ : 0) {
+    const int64_t chunk = s.chunk_length;
+    for (int64_t row = 0; row < (s.dropout.active() ? 2 * chunk : 0); ++row) {
+      std::fill_n(table_.data() + row * capacity_, capacity_, T{0});
+      dropout_multipliers(s.dropout, row * chunk, chunk, table_.data() + row * capacity_);
+    }
+    active_ = s.dropout.active();
+  }
+  // Returns the row of slot i, or nullptr without dropout.
+  const T* row(int64_t i) const { return active_ ? table_.data() + i * 2 * capacity_ : nullptr; }
+
+ private:
+  int64_t capacity_;
+  Scratch<T> table_;
+  bool active_ = false;
+};
+
 template <class T>
 class LshWindow {
  public:
@@ -94,8 +119,10 @@ class LshWindow {
   // Number of queries in a block of scores; a multiple of the tile size.
   static constexpr int64_t kQueries = 96;
 
-  LshWindow(const LshAttentionShape& shape, PositionRows<const T> q, PositionRows<const T> v)
+  LshWindow(const LshAttentionShape& shape, const LshDropout<T>& dropout, PositionRows<const T> q,
+            PositionRows<const T> v)
       : s_(shape),
+        dropout_(dropout),
         q_(q),
         v_(v),
         capacity_(tile_columns<T>(shape.chunk_length)),
@@ -298,6 +325,7 @@ class LshWindow {
   }
 
   const LshAttentionShape& s_;
+  const LshDropout<T>& dropout_;
   const PositionRows<const T> q_, v_;
   const int64_t capacity_;  // capacity of a half in keys
   const int64_t rows_;      // capacity_ rounded up to whole tiles

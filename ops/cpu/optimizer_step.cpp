@@ -13,9 +13,11 @@ namespace {
 constexpr int64_t kGrain = 1 << 15;  // minimum number of elements per thread
 
 template <class T>
-void step_one(const StepRule& rule, double gradient_scale, const ParameterArrays<T>& arrays) {
+void step_one(const StepRule& rule, double gradient_scale, double max_value,
+              const ParameterArrays<T>& arrays) {
   T *const parameter = arrays.parameter, *const first = arrays.first, *const second = arrays.second;
   const T* const gradient = arrays.gradient;
+  const T limit = static_cast<T>(max_value);
   const T scale = static_cast<T>(gradient_scale), l2 = static_cast<T>(rule.l2);
   const T momentum = static_cast<T>(rule.momentum), gain = static_cast<T>(rule.gain);
   const T beta2 = static_cast<T>(rule.beta2), rest2 = static_cast<T>(1 - rule.beta2);
@@ -25,13 +27,13 @@ void step_one(const StepRule& rule, double gradient_scale, const ParameterArrays
     if (second) {
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) {
-        const T g = scale * gradient[i] + l2 * parameter[i];
+        const T g = clamp(scale * gradient[i], limit) + l2 * parameter[i];
         second[i] = beta2 * second[i] + rest2 * g * g;
       }
     }
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i)
-      first[i] = momentum * first[i] + gain * (scale * gradient[i] + l2 * parameter[i]);
+      first[i] = momentum * first[i] + gain * (clamp(scale * gradient[i], limit) + l2 * parameter[i]);
     if (adaptive) {
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i)
@@ -84,8 +86,8 @@ void clip_scales(Backend, const Clipping& clipping, const double* squares, int64
 
 template <class T>
 void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
-                    const double* scales) {
-  for (int64_t i = 0; i < count; ++i) step_one(*rule, scales[i], list[i]);
+                    const double* scales, double max_value) {
+  for (int64_t i = 0; i < count; ++i) step_one(*rule, scales[i], max_value, list[i]);
 }
 
 template <class T>

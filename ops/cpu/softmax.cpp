@@ -32,6 +32,14 @@ T row_shift(const T* x, int64_t classes) {
 }
 
 template <class T>
+T sum_of(const T* row, int64_t classes) {
+  T total = 0;
+#pragma omp simd reduction(+ : total)
+  for (int64_t i = 0; i < classes; ++i) total += row[i];
+  return total;
+}
+
+template <class T>
 T logsumexp(const T* row, int64_t classes) {
   const T shift = row_shift(row, classes);
   T total = 0;
@@ -97,26 +105,34 @@ void row_log_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t ro
 }
 
 template <class T>
-void cross_entropy_forward(Backend, const T* x, const int64_t* targets, T* lse, T* losses, int64_t rows,
-                           int64_t classes) {
+void cross_entropy_forward(Backend, const CrossEntropyOptions& options, const T* x, const int64_t* targets,
+                           T* lse, T* losses, int64_t rows, int64_t classes) {
+  const T smoothing = static_cast<T>(options.label_smoothing), z_loss = static_cast<T>(options.z_loss);
   for_rows(rows, classes, [=](int64_t row) {
-    lse[row] = logsumexp(x + row * classes, classes);
-    losses[row] = lse[row] - x[row * classes + targets[row]];
+    const T* const r = x + row * classes;
+    lse[row] = logsumexp(r, classes);
+    T loss = lse[row] - (1 - smoothing) * r[targets[row]];
+    if (smoothing > 0) loss -= smoothing / static_cast<T>(classes) * sum_of(r, classes);
+    if (z_loss > 0) loss += z_loss * lse[row] * lse[row];
+    losses[row] = loss;
   });
 }
 
 template <class T>
-void cross_entropy_backward(Backend, const T* x, const T* lse, const int64_t* targets, const T* scale, T* gx,
-                            int64_t rows, int64_t classes) {
+void cross_entropy_backward(Backend, const CrossEntropyOptions& options, const T* x, const T* lse,
+                            const int64_t* targets, const T* scale, T* gx, int64_t rows, int64_t classes) {
+  const T smoothing = static_cast<T>(options.label_smoothing), z_loss = static_cast<T>(options.z_loss);
   for_rows(rows, classes, [=](int64_t row) {
     T* const out = gx + row * classes;
     if (scale[row] == 0) {
       std::fill_n(out, classes, T{0});
       return;
     }
+    const T by = z_loss > 0 ? scale[row] * (1 + 2 * z_loss * lse[row]) : scale[row];
+    const T uniform = scale[row] * smoothing / static_cast<T>(classes);
 #pragma omp simd
-    for (int64_t i = 0; i < classes; ++i) out[i] = vmath::exp(x[row * classes + i] - lse[row]) * scale[row];
-    out[targets[row]] -= scale[row];
+    for (int64_t i = 0; i < classes; ++i) out[i] = vmath::exp(x[row * classes + i] - lse[row]) * by - uniform;
+    out[targets[row]] -= scale[row] * (1 - smoothing);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "core/cpu/bfloat16.h"
 #include "core/cpu/dropout_bits.h"
@@ -26,8 +27,8 @@ template <class T>
 constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 
 // Softmax attention of one head at a time. The working memory of a thread holds keys and values in panels,
-// blocks of scores, and, for the gradient, sums for all keys. Query i attends to keys [0, limit(i)). limit(i)
-// does not decrease with i, and tiles beyond the limit of their rows are skipped. S is the type of the
+// blocks of scores, and, for the gradient, sums for all keys. Query i attends to keys [first(i), limit(i)).
+// Both bounds do not decrease with i, and tiles outside of the bounds of their rows are skipped. S is the type of the
 // tensors and of the packed operands of products; scores, statistics and sums have the compute type T. For
 // BFloat16, the scale multiplies scores and gradients instead of the packed operands, so that rounding does
 // not change the operands. Probabilities and gradients of scores are rounded.
@@ -132,13 +133,29 @@ class SoftmaxHead {
   const S* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
   const S* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
-  // Returns the number of keys that query i attends to.
+  // Returns the first key that query i attends to.
+  int64_t first(int64_t i) const { return s_.window.is_limited() ? s_.window.begin(i) : 0; }
+  // Returns the key after the last key that query i attends to.
   int64_t limit(int64_t i) const {
-    if (!s_.causal) return valid_keys_;
-    return std::clamp<int64_t>(i + 1 + s_.key_length - s_.query_length, 0, valid_keys_);
+    int64_t end = valid_keys_;
+    if (s_.causal) end = std::min(end, i + 1 + s_.key_length - s_.query_length);
+    if (s_.window.is_limited()) end = std::min(end, s_.window.end(i));
+    return std::max<int64_t>(end, 0);
   }
-  // Returns the number of keys in the block of keys that row i of the block attends to.
+  // Returns the key of the block of keys after the last key that row i of the block attends to.
   int64_t seen(int64_t i) const { return std::clamp<int64_t>(limit(query_ + i) - key_, 0, keys_); }
+  // Returns the first key of the block of keys that row i of the block attends to.
+  int64_t unseen(int64_t i) const { return std::clamp<int64_t>(first(query_ + i) - key_, 0, keys_); }
+  // Return the range of keys of the block that products of the tile with row i may read. The weights of the
+  // row are zero in this range where the row does not attend to a key. A tile of keys that begins in the
+  // range of a row extends before it by less than kTileRows keys.
+  int64_t tile_begin(int64_t i) const {
+    const int64_t begin = std::max<int64_t>(unseen(i - i % kTileRows) - kTileRows, 0);
+    return begin - begin % kLanes<T>;
+  }
+  int64_t tile_end(int64_t i) const {
+    return seen(std::min(i - i % kTileRows + kTileRows, queries_) - 1);
+  }
 
   // Takes the memory of probabilities and of gradients of scores, as operands of products. For BFloat16 they
   // are copies. Otherwise they replace the scores.
@@ -190,38 +207,40 @@ class SoftmaxHead {
       f();
     }
   }
-  // Calls f for each block of keys that the block of queries attends to, with key_ and keys_.
+  // Calls f for each block of keys that the block of queries attends to, with key_ and keys_. Blocks of keys
+  // consist of whole tiles.
   template <class F>
   void for_key_blocks(F&& f) {
     const int64_t end = limit(query_ + queries_ - 1);
-    for (key_ = 0; key_ < end; key_ += kKeys) {
+    for (key_ = first(query_) / kTileColumns<T> * kTileColumns<T>; key_ < end; key_ += kKeys) {
       keys_ = std::min(kKeys, end - key_);
       f();
     }
   }
-  // Calls f(first row, keys that its rows see) for each tile of rows of the block.
+  // Calls f(first row, first key, end of the keys) for each tile of rows of the block that attends to keys.
   template <class F>
   void for_row_tiles(F&& f) {
     for (int64_t i = 0; i < queries_; i += kTileRows) {
-      const int64_t keys = seen(std::min(i + kTileRows, queries_) - 1);
-      if (keys > 0) f(i, keys);
+      const int64_t end = tile_end(i);
+      if (end > unseen(i)) f(i, tile_begin(i), end);
     }
   }
 
   // Computes scores = left right^T for the tiles with visible keys; left (queries, depth), right in panels.
   void score_tiles(const S* left, int64_t depth, const S* panels, T* scores) {
     for (int64_t j = 0; j < keys_; j += kTileColumns<T>)
-      for_row_tiles([&](int64_t i, int64_t keys) {
-        if (j < keys)
+      for_row_tiles([&](int64_t i, int64_t, int64_t end) {
+        if (j < end && j + kTileColumns<T> > unseen(i))
           tile_product<Left::rows, false>(left + i * depth, depth, panels + (key_ + j) * depth, depth,
                                           scores + i * kScoreStride + j, kScoreStride);
       });
   }
 
-  // Clears the scores after the last visible key, as far as a tile may read.
+  // Clears the weights of row i after its last visible key, as far as a tile may read.
   template <class U>
-  static void clear_tail(U* row, int64_t keys) {
-    for (int64_t j = 0; j < kTail; j += kLanes<T>) store(row + keys + j, Vector<T>{});
+  void clear_tail(U* row, int64_t i) const {
+    const int64_t keys = seen(i), end = tile_end(i) + kTail;
+    for (int64_t j = keys; j < end; j += kLanes<T>) store(row + std::min(j, end - kLanes<T>), Vector<T>{});
   }
   static void store_weight(S* target, Vector<T> weight) {
     if constexpr (kPairs)
@@ -235,18 +254,22 @@ class SoftmaxHead {
   void next_probabilities(int64_t i) {
     T* const row = scores_ + i * kScoreStride;
     S* const weights = weight_rows_ + i * kScoreStride;
-    const int64_t keys = seen(i);
-    if (keys > 0) {
+    const int64_t begin = tile_begin(i), keys = seen(i);
+    if (keys <= unseen(i)) {
+      std::fill(weights + begin, weights + std::max(begin, keys), S{});
+    } else {
       const bool drops = draw_multipliers(i, keys);
-      std::fill(row + keys, row + padded<T>(keys), kPairs ? kMinusInfinity<T> / scale() : kMinusInfinity<T>);
-      Vector<T> largest = scaled(load(row));
-      for (int64_t j = kLanes<T>; j < keys; j += kLanes<T>) {
+      const T masked = kPairs ? kMinusInfinity<T> / scale() : kMinusInfinity<T>;
+      std::fill(row + begin, row + unseen(i), masked);
+      std::fill(row + keys, row + padded<T>(keys), masked);
+      Vector<T> largest = scaled(load(row + begin));
+      for (int64_t j = begin + kLanes<T>; j < keys; j += kLanes<T>) {
         const Vector<T> x = scaled(load(row + j));
         largest = x > largest ? x : largest;
       }
       const auto [maximum, shift, rescale] = update_online_softmax(maximum_[i], largest_lane(largest));
       Vector<T> total{};
-      for (int64_t j = 0; j < keys; j += kLanes<T>) {
+      for (int64_t j = begin; j < keys; j += kLanes<T>) {
         const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - shift);
         store_weight(weights + j, drops ? p * load(multipliers_ + j) : p);
         total += p;
@@ -259,7 +282,7 @@ class SoftmaxHead {
       maximum_[i] = maximum;
       sum_[i] += sum(total);
     }
-    clear_tail(weights, keys);
+    clear_tail(weights, i);
   }
 
   // Rounds rows i and i + 1 of the block, and their cleared tails, for a product with Left::columns. If i is
@@ -267,8 +290,8 @@ class SoftmaxHead {
   void round_pair(T* weights, int64_t i, S* operand) const {
     T *const even = weights + i * kScoreStride, *const odd = even + kScoreStride;
     if (i + 1 == queries_) std::fill_n(odd, kScoreStride, T{0});
-    const int64_t end = std::max(seen(i), i + 1 < queries_ ? seen(i + 1) : 0) + kTail;
-    for (int64_t j = 0; j < end; j += kLanes<T>)
+    const int64_t end = tile_end(i) + kTail;
+    for (int64_t j = tile_begin(i); j < end; j += kLanes<T>)
       store_pairs(operand + i * kScoreStride + 2 * j, narrow_pairs(load(even + j), load(odd + j)));
   }
 
@@ -299,27 +322,30 @@ class SoftmaxHead {
   // p - g . out). For BFloat16, also rounds both to operands.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
-    const int64_t keys = seen(i);
+    const int64_t begin = tile_begin(i), keys = seen(i);
     const T log_sum = maximum_[i], g_out = sum_[i];
     if (!draw_multipliers(i, keys)) {
-      for (int64_t j = 0; j < keys; j += kLanes<T>) {
+      for (int64_t j = begin; j < keys; j += kLanes<T>) {
         const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - log_sum);
         store(row + j, p);
         store(gradient + j, p * (load(gradient + j) - g_out));
       }
     } else {
-      for (int64_t j = 0; j < keys; j += kLanes<T>) {
+      for (int64_t j = begin; j < keys; j += kLanes<T>) {
         const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - log_sum),
                         multiplier = load(multipliers_ + j);
         store(row + j, p * multiplier);
         store(gradient + j, p * (load(gradient + j) * multiplier - g_out));
       }
     }
-    clear_tail(row, keys);
-    clear_tail(gradient, keys);
+    for (T* const weights : {row, gradient}) {
+      std::fill(weights + begin, weights + std::max(begin, unseen(i)), T{0});
+      clear_tail(weights, i);
+    }
     if constexpr (kPairs) {
       S* const operand = weight_rows_ + i * kScoreStride;
-      for (int64_t j = 0; j < keys + kTail; j += kLanes<T>) store_operand(operand + j, load(gradient + j));
+      for (int64_t j = begin; j < tile_end(i) + kTail; j += kLanes<T>)
+        store_operand(operand + j, load(gradient + j));
       if (i % 2 == 0 && i + 1 < queries_) return;
       round_pair(scores_, i - i % 2, weight_pairs_);
       round_pair(score_gradients_, i - i % 2, gradient_pairs_);
@@ -332,25 +358,36 @@ class SoftmaxHead {
     // 2 for BFloat16, because weights are stored in pairs of queries; otherwise 1.
     constexpr int64_t kStep = packed_depth<S>(1);
     for (int64_t j = 0; j < keys_; j += kTileRows) {
-      int64_t first = 0;  // first query that attends to key j
-      if (s_.causal)
-        first = std::clamp<int64_t>(key_ + j - (s_.key_length - s_.query_length) - query_, 0, queries_);
-      first -= first % kStep;
+      const auto [first, end] = queries_of_keys(j);
+      if (first >= end) continue;
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
         tile_product<Left::columns, true>(weights + first * kScoreStride + kStep * j, kScoreStride,
                                           columns + m * kQueries + first * kTileColumns<T>,
-                                          packed_depth<S>(queries_ - first),
+                                          packed_depth<S>(end - first),
                                           sums + (key_ + j) * columns_width + m, columns_width);
     }
+  }
+  // Returns the range of rows of the block that attend to the tile of keys at key j of the block. The range
+  // begins at a whole pair.
+  std::pair<int64_t, int64_t> queries_of_keys(int64_t j) const {
+    int64_t begin = 0, end = queries_;
+    if (s_.causal) begin = key_ + j - (s_.key_length - s_.query_length) - query_;
+    if (s_.window.is_limited()) {
+      begin = std::max(begin, s_.window.first_query(key_ + j) - query_);
+      end = std::min(end, s_.window.end_query(key_ + j + kTileRows - 1) - query_);
+    }
+    begin = std::clamp<int64_t>(begin, 0, queries_);
+    return {begin - begin % packed_depth<S>(1), end};
   }
   // Adds to sums[i] the sum over the keys j of the block of weight_rows_(i, j) times row j of the packed
   // columns.
   void add_for_queries(const S* columns, int64_t columns_width, T* sums) {
-    for_row_tiles([&](int64_t i, int64_t keys) {
+    for_row_tiles([&](int64_t i, int64_t begin, int64_t end) {
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
-        tile_product<Left::rows, true>(weight_rows_ + i * kScoreStride, kScoreStride,
-                                       columns + m * key_capacity() + key_ * kTileColumns<T>,
-                                       packed_depth<S>(keys), sums + i * columns_width + m, columns_width);
+        tile_product<Left::rows, true>(weight_rows_ + i * kScoreStride + begin, kScoreStride,
+                                       columns + m * key_capacity() + (key_ + begin) * kTileColumns<T>,
+                                       packed_depth<S>(end - begin), sums + i * columns_width + m,
+                                       columns_width);
     });
   }
 

@@ -22,7 +22,7 @@ class StepGroup {
  public:
   StepGroup(const SoftmaxAttentionShape& shape, int64_t batch, int64_t first, int64_t group,
             AttentionRows<const T> q, AttentionRows<const T> key, AttentionRows<const T> value,
-            AttentionRows<T> k, AttentionRows<T> v, AttentionRows<T> out)
+            AttentionRows<T> k, AttentionRows<T> v, int64_t capacity, AttentionRows<T> out)
       : s_(shape),
         batch_(batch),
         first_(first),
@@ -32,11 +32,12 @@ class StepGroup {
         value_(value),
         k_(k),
         v_(v),
+        capacity_(capacity),
         out_(out) {}
 
   void run() {
     for (int64_t h = 0; h < heads_; ++h) {
-      const int64_t last = s_.key_length - 1, head = first_ + h;
+      const int64_t last = (s_.key_length - 1) % capacity_, head = first_ + h;
       std::copy_n(key_.row(batch_, 0, head), s_.dim, k_.row(batch_, last, head));
       std::copy_n(value_.row(batch_, 0, head), s_.value_dim, v_.row(batch_, last, head));
       maximum_[h] = -std::numeric_limits<T>::infinity();
@@ -44,8 +45,11 @@ class StepGroup {
       std::fill_n(out_row(h), s_.value_dim, T{0});
     }
     const T scale = static_cast<T>(s_.scale);
-    for (int64_t begin = 0; begin < s_.key_length; begin += kBlock) {
-      const int64_t count = std::min(kBlock, s_.key_length - begin);
+    // Blocks of the ring: rows [begin, begin + count) do not wrap.
+    int64_t count = 0;
+    for (int64_t p = s_.window.begin(s_.key_length - 1); p < s_.key_length; p += count) {
+      const int64_t begin = p % capacity_;
+      count = std::min({kBlock, s_.key_length - p, capacity_ - begin});
       for (int64_t j = 0; j < count; ++j)
         for (int64_t h = 0; h < heads_; ++h)
           scores_[h][j] =
@@ -93,7 +97,9 @@ class StepGroup {
   const SoftmaxAttentionShape& s_;
   const int64_t batch_, first_, heads_;
   const AttentionRows<const T> q_, key_, value_;
-  const AttentionRows<T> k_, v_, out_;
+  const AttentionRows<T> k_, v_;
+  const int64_t capacity_;
+  const AttentionRows<T> out_;
   T maximum_[kMaxGroup], sum_[kMaxGroup];
   T scores_[kMaxGroup][kBlock];
 };
@@ -103,8 +109,9 @@ class StepGroup {
 template <class T>
 void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRows<const T> q,
                             AttentionRows<const T> key, AttentionRows<const T> value, AttentionRows<T> k,
-                            AttentionRows<T> v, AttentionRows<T> out) {
-  const int64_t work = s.heads * s.key_length * (s.dim + s.value_dim);  // multiply-adds per sequence
+                            AttentionRows<T> v, int64_t capacity, AttentionRows<T> out) {
+  const int64_t keys = s.key_length - s.window.begin(s.key_length - 1);
+  const int64_t work = s.heads * keys * (s.dim + s.value_dim);  // multiply-adds per sequence
   constexpr int64_t kMinWorkPerThread = 1 << 15;
   int64_t group = std::min(kMaxGroup, s.heads);
   if (s.batch < threads() && work > kMinWorkPerThread)
@@ -113,7 +120,8 @@ void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRo
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread * groups / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      StepGroup<T>(s, i / groups, i % groups * group, group, q, key, value, k, v, out).run();
+      StepGroup<T>(s, i / groups, i % groups * group, group, q, key, value, k, v, capacity, out)
+          .run();
   });
 }
 

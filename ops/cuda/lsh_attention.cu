@@ -43,6 +43,11 @@ __global__ void round_result_kernel(const Compute<S>* sums, S* target, int64_t c
 }
 
 template <class T>
+__global__ void multipliers_kernel(DropoutFactors<T> dropout, T* table, int64_t count) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) table[i] = dropout.multiplier(i);
+}
+
+template <class T>
 __global__ void fill_infinite_kernel(T* target, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = kInfinity<T>;
 }
@@ -54,7 +59,7 @@ struct RowSoftmax {
 };
 
 // Replaces row i of a tile of products by weights exp(score - maximum), divided by the multiplicities of the
-// keys. Returns the factor by which earlier sums of the row must be multiplied.
+// keys, after dropout. Returns the factor by which earlier sums of the row must be multiplied.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ T weigh_row(const LshBlock<Tiles>& block, Scores& scores, int i, RowSoftmax<T>& softmax) {
   const LshTile<T>& tile = block.tile;
@@ -76,6 +81,7 @@ __device__ T weigh_row(const LshBlock<Tiles>& block, Scores& scores, int i, RowS
     score = std::exp(score - update.shift);
     if (seen) score /= block.multiplicity(row, Scores::column(j));
     total += score;
+    score *= block.dropped(row, Scores::column(j));
   }
   softmax.maximum = update.maximum;
   softmax.sum = update.rescale * softmax.sum + Scores::template row_reduce<Plus>(total);
@@ -201,6 +207,14 @@ void lsh_clear_masked(const LshAttentionShape& s, AttentionRows<T> target, int64
   launch(clear_kernel<T>, over_elements(count), s, target, width, count);
 }
 
+template <class T>
+LshMultipliers<T>::LshMultipliers(const LshAttentionShape& s)
+    : active_(s.dropout.active()), table_(active_ ? 2 * s.chunk_length * s.chunk_length : 0) {
+  const int64_t count = 2 * s.chunk_length * s.chunk_length;
+  if (active_)
+    launch(multipliers_kernel<T>, over_elements(count), DropoutFactors<T>(s.dropout), table_.data(), count);
+}
+
 template <class S>
 void LshResult<S>::finish() const {
   if constexpr (!kSame) launch(round_result_kernel<S>, over_elements(count_), sums_.data(), target_, count_);
@@ -218,7 +232,8 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
   lsh_clear_masked(s, contiguous_rows(result.data(), s.length, s.heads, s.value_dim), s.value_dim);
   const int64_t rows = s.batch * s.heads * s.log_sum_rounds() * s.length;
   launch(fill_infinite_kernel<T>, over_elements(rows), log_sums, rows);
-  const LshInputs<S> in{s, orders.view(), q, v, {}, factors.data(), nullptr, nullptr};
+  const LshMultipliers<T> multipliers(s);
+  const LshInputs<S> in{s, orders.view(), q, v, {}, factors.data(), nullptr, nullptr, multipliers.data()};
   const LshGrid grid(s);
   with_tile_width<T>(s.value_dim, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
@@ -236,7 +251,8 @@ struct LshForwardKernels {
   inline static const Instances all{&lsh_factors<S>, &lsh_clear_masked<Compute<S>>, &LshResult<S>::finish,
                                     &lsh_attention_forward<S>};
 };
-TAPEFORMER_FLOAT(template struct LshForwardKernels<float>; template struct LshForwardKernels<BFloat16>;)
-TAPEFORMER_DOUBLE(template struct LshForwardKernels<double>;)
+TAPEFORMER_FLOAT(template struct LshForwardKernels<float>; template struct LshForwardKernels<BFloat16>;
+                 template class LshMultipliers<float>;)
+TAPEFORMER_DOUBLE(template struct LshForwardKernels<double>; template class LshMultipliers<double>;)
 
 }  // namespace tapeformer::cuda

@@ -19,6 +19,7 @@ struct LshInputs {
   // (batch, heads, log_sum_rounds, length): g . out. If rounds are averaged, `out` is the result of each
   // round.
   const T* deltas;
+  const T* multipliers;  // (chunk_length, 2 chunk_length): dropout of the weights of a chunk; null: none
 };
 
 // The slots of a chunk in one round.
@@ -46,6 +47,7 @@ struct LshBlock {
   typename Tiles::Memory memory;
   int64_t index, example, head;
   LshHeadOrder order;
+  int64_t query_slot = 0, key_column = 0;  // of the first query and key of the tile, for dropout
 
   using Scores = typename Tiles::template Tile<kTokens, kTokens>;
 
@@ -70,6 +72,8 @@ struct LshBlock {
   // Loads queries [begin, begin + kTokens) of some slots. If `back` is true, the queries attend to keys of
   // the previous chunk. All threads must have finished reading the previous queries.
   __device__ void load_queries(const LshSlots& from, int64_t begin, bool back) {
+    query_slot = begin;
+    key_column = back ? 0 : in.s.chunk_length;
     const int64_t i = threadIdx.x;
     if (i >= kTokens) return;
     const bool exists = begin + i < from.count;
@@ -80,7 +84,9 @@ struct LshBlock {
     tile.queries[i] = position;
     tile.query_codes[i] = code;
   }
+  // Call the function after load_queries().
   __device__ void load_keys(const LshSlots& from, int64_t begin) {
+    key_column += begin;
     const int64_t j = threadIdx.x;
     if (j >= kTokens) return;
     const bool exists = begin + j < from.count;
@@ -141,6 +147,12 @@ struct LshBlock {
     const T p = std::exp(tile.factors[j] * product - log_sum) / multiplicity(i, j);
     return in.s.mean ? p / static_cast<T>(in.s.rounds) : p;
   }
+  // Returns the dropout multiplier of the weight of key j for query i. Both may be outside of the chunk.
+  __device__ T dropped(int i, int j) const {
+    if (!in.multipliers) return 1;
+    const int64_t row = query_slot + i, column = key_column + j, columns = 2 * in.s.chunk_length;
+    return row < in.s.chunk_length && column < columns ? in.multipliers[row * columns + column] : T{0};
+  }
   // Returns the gradient of q_i . q_j. g_v is the product g_i . v_j.
   __device__ T score_gradient(int j, T weight, T g_v, T delta) const {
     return weight == 0 ? T{0} : weight * (g_v - delta) * tile.factors[j];
@@ -162,6 +174,18 @@ struct LshGrid {
   __device__ int64_t head() const { return blockIdx.x / (chunks * blocks); }
   __device__ int64_t chunk() const { return blockIdx.x / blocks % chunks; }
   __device__ int64_t first_slot() const { return blockIdx.x % blocks * kTokens; }
+};
+
+// The dropout multipliers of LshInputs.
+template <class T>
+class LshMultipliers {
+ public:
+  explicit LshMultipliers(const LshAttentionShape& s);
+  const T* data() const { return active_ ? table_.data() : nullptr; }
+
+ private:
+  bool active_;
+  Scratch<T> table_;
 };
 
 // Computes the factors of the valid positions.

@@ -120,6 +120,7 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
             const int at = Scores::column(j);
             const T weight = block.weight(Scores::row(i), at, scores.elements[i][j], log_sums[i]);
             T& gradient = gradients.elements[i][j];
+            gradient *= block.dropped(Scores::row(i), at);
             if (pass == 0)
               delta[i] += weight * gradient;
             else
@@ -187,7 +188,10 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
           const int key = Scores::row(i);
           T& weight = scores.elements[i][j];
           weight = block.weight(at, key, weight, log_sums[at]);
-          gradients.elements[i][j] = block.score_gradient(key, weight, gradients.elements[i][j], deltas[at]);
+          const T dropped = block.dropped(at, key);
+          T& gradient = gradients.elements[i][j];
+          gradient = block.score_gradient(key, weight, dropped * gradient, deltas[at]);
+          weight *= dropped;
         }
       }
       if (wants_value)
@@ -240,7 +244,9 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
   if (!s.mean)
     row_dots<S>(g, contiguous_rows(out, s.length, s.heads, s.value_dim), nullptr, T{1}, s.batch, s.length,
                 s.heads, s.value_dim, deltas.data());
-  const LshInputs<S> in{s, orders.view(), q, v, g, factors.data(), log_sums, deltas.data()};
+  const LshMultipliers<T> multipliers(s);
+  const LshInputs<S> in{
+      s, orders.view(), q, v, g, factors.data(), log_sums, deltas.data(), multipliers.data()};
   const LshGrid grid(s);
   const int64_t widest = std::max(s.dim, s.value_dim);
   with_tile_width<T>(widest, [&](auto width) {

@@ -109,7 +109,8 @@ struct Rule {
 
 // Updates V elements from element i.
 template <int V, class T>
-__device__ void step_group(const Rule<T>& rule, const ParameterArrays<T>& arrays, T scale, int64_t i) {
+__device__ void step_group(const Rule<T>& rule, const ParameterArrays<T>& arrays, T scale, T limit,
+                           int64_t i) {
   T parameter[V], gradient[V], first[V], second[V] = {};
   load_group<V>(arrays.parameter + i, parameter);
   load_group<V>(arrays.gradient + i, gradient);
@@ -117,7 +118,7 @@ __device__ void step_group(const Rule<T>& rule, const ParameterArrays<T>& arrays
   if (arrays.second) load_group<V>(arrays.second + i, second);
 #pragma unroll
   for (int v = 0; v < V; ++v) {
-    const T g = scale * gradient[v] + rule.l2 * parameter[v];
+    const T g = clamp(scale * gradient[v], limit) + rule.l2 * parameter[v];
     first[v] = rule.momentum * first[v] + rule.gain * g;
     second[v] = rule.beta2 * second[v] + rule.rest2 * g * g;
     const T divisor = rule.adaptive ? std::sqrt(second[v]) * rule.second_scale + rule.eps : T{1};
@@ -129,7 +130,7 @@ __device__ void step_group(const Rule<T>& rule, const ParameterArrays<T>& arrays
 }
 
 template <class T>
-__global__ void update_kernel(const StepRule* step_rule, List<T> list, const double* scales) {
+__global__ void update_kernel(const StepRule* step_rule, List<T> list, const double* scales, T limit) {
   constexpr int kPack = Pack<T>::kSize;
   const Rule<T> rule(*step_rule);
   const Chunk chunk = chunk_of_block(list);
@@ -142,9 +143,9 @@ __global__ void update_kernel(const StepRule* step_rule, List<T> list, const dou
   if (addresses % 16 == 0) {
     done += (chunk.end - chunk.begin) / kPack * kPack;
     for (int64_t i = chunk.begin + threadIdx.x * kPack; i < done; i += blockDim.x * kPack)
-      step_group<kPack>(rule, arrays, scale, i);
+      step_group<kPack>(rule, arrays, scale, limit, i);
   }
-  for (int64_t i = done + threadIdx.x; i < chunk.end; i += blockDim.x) step_group<1>(rule, arrays, scale, i);
+  for (int64_t i = done + threadIdx.x; i < chunk.end; i += blockDim.x) step_group<1>(rule, arrays, scale, limit, i);
 }
 
 template <class T>
@@ -174,9 +175,10 @@ void clip_scales(Backend, const Clipping& clipping, const double* squares, int64
 
 template <class T>
 void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
-                    const double* scales) {
+                    const double* scales, double max_value) {
   for_lists(list, count, [&](const List<T>& part, int64_t first) {
-    launch(update_kernel<T>, over_rows(part.first_chunk[part.count]), rule, part, scales + first);
+    launch(update_kernel<T>, over_rows(part.first_chunk[part.count]), rule, part, scales + first,
+           static_cast<T>(max_value));
   });
 }
 

@@ -89,16 +89,21 @@ struct LogSumExp {
   const int64_t* targets;  // null if no losses are computed
   T* losses;
   int64_t classes;
+  T smoothing = 0, z_loss = 0;
   template <class Row>
   __device__ void operator()(int64_t number, const Row& row, bool leads) const {
     const T shift = shift_of<T>(row);
     const T result = std::log(row.sum([=](T value, int64_t) { return std::exp(value - shift); })) + shift;
+    const T total = smoothing > 0 ? row.sum([](T value, int64_t) { return value; }) : T{0};
     if (!leads) return;
     lse[number] = result;
     if (!targets) return;
     const int64_t target = targets[number];
     const bool inside = target >= 0 && target < classes;
-    losses[number] = inside ? result - x[number * classes + target] : static_cast<T>(NAN);
+    T loss = result - (1 - smoothing) * (inside ? x[number * classes + target] : static_cast<T>(NAN));
+    if (smoothing > 0) loss -= smoothing / static_cast<T>(classes) * total;
+    if (z_loss > 0) loss += z_loss * result * result;
+    losses[number] = loss;
   }
 };
 
@@ -161,14 +166,17 @@ struct CrossEntropyBackward {
   const T* scale;
   T* gx;
   int64_t classes;
+  T smoothing, z_loss;
   template <class Row>
   __device__ void operator()(int64_t number, const Row& row, bool) const {
     const int64_t target = targets[number];
     const bool inside = target >= 0 && target < classes;
     const T by = inside || scale[number] == 0 ? scale[number] : static_cast<T>(NAN), shift = lse[number];
+    const T of_softmax = z_loss > 0 ? by * (1 + 2 * z_loss * shift) : by, uniform = by * smoothing / static_cast<T>(classes);
+    const T of_target = by * (1 - smoothing);
     row.store(gx + number * classes, [=](T value, int64_t column) {
       if (by == 0) return T{0};
-      return std::exp(value - shift) * by - (column == target ? by : T{0});
+      return std::exp(value - shift) * of_softmax - uniform - (column == target ? of_target : T{0});
     });
   }
 };
@@ -220,15 +228,19 @@ void row_log_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t ro
 }
 
 template <class T>
-void cross_entropy_forward(Backend, const T* x, const int64_t* targets, T* lse, T* losses, int64_t rows,
-                           int64_t classes) {
-  run(x, x, rows, classes, LogSumExp<T>{x, lse, targets, losses, classes});
+void cross_entropy_forward(Backend, const CrossEntropyOptions& options, const T* x, const int64_t* targets,
+                           T* lse, T* losses, int64_t rows, int64_t classes) {
+  run(x, x, rows, classes,
+      LogSumExp<T>{x, lse, targets, losses, classes, static_cast<T>(options.label_smoothing),
+                   static_cast<T>(options.z_loss)});
 }
 
 template <class T>
-void cross_entropy_backward(Backend, const T* x, const T* lse, const int64_t* targets, const T* scale, T* gx,
-                            int64_t rows, int64_t classes) {
-  run(x, gx, rows, classes, CrossEntropyBackward<T>{lse, targets, scale, gx, classes});
+void cross_entropy_backward(Backend, const CrossEntropyOptions& options, const T* x, const T* lse,
+                            const int64_t* targets, const T* scale, T* gx, int64_t rows, int64_t classes) {
+  run(x, gx, rows, classes,
+      CrossEntropyBackward<T>{lse, targets, scale, gx, classes, static_cast<T>(options.label_smoothing),
+                              static_cast<T>(options.z_loss)});
 }
 
 template <class T>

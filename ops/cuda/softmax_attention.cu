@@ -19,11 +19,13 @@ struct SoftmaxInputs {
   const Compute<S>*log_sums, *deltas;  // (batch, heads, query_length); deltas: g . out
 };
 
-// Operands of one head. Query i attends to the keys before limit(i), which does not decrease with i.
+// Operands of one head. Query i attends to the keys from first(i) to before limit(i). Both do not decrease
+// with i.
 template <class S>
 struct SoftmaxHead {
   int64_t index, example, head, queries, keys, valid;
   bool causal;
+  KeyWindow window;
   PlainRows<S> q, k, v, g;
 
   __device__ SoftmaxHead(const SoftmaxInputs<S>& in, int64_t number)
@@ -33,7 +35,8 @@ struct SoftmaxHead {
         queries(in.s.query_length),
         keys(in.s.key_length),
         valid(valid_length(in.s.key_lengths, number / in.s.heads, in.s.key_length)),
-        causal(in.s.causal) {
+        causal(in.s.causal),
+        window(in.s.window) {
     q = {in.q.row(example, 0, head), in.q.length_stride, queries, in.s.dim};
     k = {in.k.row(example, 0, head), in.k.length_stride, valid, in.s.dim};
     v = {in.v.row(example, 0, head), in.v.length_stride, valid, in.s.value_dim};
@@ -41,21 +44,40 @@ struct SoftmaxHead {
   }
   __device__ int64_t limit(int64_t query) const {
     if (query >= queries) return 0;
-    const int64_t last = query + 1 + keys - queries;
-    return !causal || last > valid ? valid : last < 0 ? 0 : last;
+    int64_t last = valid;
+    if (causal && query + 1 + keys - queries < last) last = query + 1 + keys - queries;
+    if (window.is_limited() && window.end(query) < last) last = window.end(query);
+    return last < 0 ? 0 : last;
   }
-  // Returns the limit of a query relative to a tile of keys.
-  __device__ int limit_in_tile(int64_t query, int64_t key) const {
-    const int64_t left = limit(query) - key;
-    return static_cast<int>(left < 0 ? 0 : left < kTokens ? left : kTokens);
+  __device__ int64_t first(int64_t query) const { return window.is_limited() ? window.begin(query) : 0; }
+  // The keys of a tile that a query attends to.
+  struct SeenInTile {
+    int begin, end;
+    __device__ bool contains(int key) const { return key >= begin && key < end; }
+  };
+  __device__ SeenInTile seen_in_tile(int64_t query, int64_t key) const {
+    return {offset_in_tile(first(query), key), offset_in_tile(limit(query), key)};
+  }
+  __device__ static int offset_in_tile(int64_t position, int64_t key) {
+    const int64_t offset = position - key;
+    return static_cast<int>(offset < 0 ? 0 : offset < kTokens ? offset : kTokens);
   }
   // Returns the largest limit of a block of kTokens queries.
   __device__ int64_t largest_limit(int64_t begin) const {
     return limit((begin + kTokens < queries ? begin + kTokens : queries) - 1);
   }
+  // Returns the start of the first tile of keys that a block of queries attends to.
+  __device__ int64_t first_tile(int64_t begin) const { return first(begin) / kTokens * kTokens; }
   __device__ int64_t first_query_seeing(int64_t key) const {
-    const int64_t first = causal ? key - (keys - queries) : 0;
+    int64_t first = causal ? key - (keys - queries) : 0;
+    if (window.is_limited() && window.first_query(key) > first) first = window.first_query(key);
     return first < 0 ? 0 : first;
+  }
+  // Returns the query after the last one that attends to a tile of keys.
+  __device__ int64_t end_query_seeing(int64_t key) const {
+    if (key >= valid) return 0;
+    const int64_t end = window.is_limited() ? window.end_query(key + kTokens - 1) : queries;
+    return end < queries ? end : queries;
   }
 };
 
@@ -139,18 +161,18 @@ __global__ void forward_kernel(SoftmaxInputs<S> in, int64_t blocks, S* out, T* l
   T maximum[kRowsEach], sum[kRowsEach] = {};
   for (T& row : maximum) row = -kInfinity;
   const int64_t end = head.largest_limit(begin);
-  for (int64_t key = 0; key < end; key += kTokens) {
+  for (int64_t key = head.first_tile(begin); key < end; key += kTokens) {
     dropped.draw(head, begin, key);
     Scores scores;
     add_row_products(scores, memory, head.q, begin, head.k, key);
 #pragma unroll(kUnrolled <T>)
     for (int i = 0; i < kRowsEach; ++i) {
-      const int limit = head.limit_in_tile(begin + scores.row(i), key);
+      const auto seen = head.seen_in_tile(begin + scores.row(i), key);
       T largest = -kInfinity;
 #pragma unroll(kUnrolled <T>)
       for (int j = 0; j < kColumnsEach; ++j) {
         T& score = scores.elements[i][j];
-        score = scores.column(j) < limit ? scale * score : -kInfinity;
+        score = seen.contains(scores.column(j)) ? scale * score : -kInfinity;
         largest = Larger::apply(largest, score);
       }
       const auto update = update_online_softmax(maximum[i], Scores::template row_reduce<Larger>(largest));
@@ -213,7 +235,7 @@ __global__ void query_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gq
     deltas[i] = in.deltas[at];
   }
   const int64_t end = head.largest_limit(begin);
-  for (int64_t key = 0; key < end; key += kTokens) {
+  for (int64_t key = head.first_tile(begin); key < end; key += kTokens) {
     dropped.draw(head, begin, key);
     Scores scores, gradients;
     add_row_products(scores, memory, head.q, begin, head.k, key);
@@ -221,11 +243,11 @@ __global__ void query_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gq
 #pragma unroll(kUnrolled <T>)
     for (int i = 0; i < scores.kRowsEach; ++i) {
       const int row = scores.row(i);
-      const int limit = head.limit_in_tile(begin + row, key);
+      const auto seen = head.seen_in_tile(begin + row, key);
 #pragma unroll(kUnrolled <T>)
       for (int j = 0; j < scores.kColumnsEach; ++j) {
         const int at = scores.column(j);
-        score_gradient(scale, dropped.factor(row, at), at < limit, log_sums[i], deltas[i],
+        score_gradient(scale, dropped.factor(row, at), seen.contains(at), log_sums[i], deltas[i],
                        scores.elements[i][j], gradients.elements[i][j]);
       }
     }
@@ -249,7 +271,7 @@ __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, 
   typename Tiles::template Tile<kTokens, kWidth> to_key, to_value;
   const bool wants_key = gk && column < in.s.dim, wants_value = gv && column < in.s.value_dim;
   const int64_t first = head.first_query_seeing(begin) / kTokens * kTokens;
-  const int64_t end = begin < head.valid ? head.queries : 0;
+  const int64_t end = head.end_query_seeing(begin);
   for (int64_t query = first; query < end; query += kTokens) {
     dropped.draw(head, query, begin);
     Scores scores, gradients;
@@ -259,13 +281,13 @@ __global__ void key_gradient_kernel(SoftmaxInputs<S> in, int64_t blocks, S* gk, 
     for (int j = 0; j < scores.kColumnsEach; ++j) {
       const int of_tile = scores.column(j);
       const int64_t i = query + of_tile, at = head.index * head.queries + i;
-      const int limit = head.limit_in_tile(i, begin);
+      const auto seen = head.seen_in_tile(i, begin);
       const T log_sum = i < head.queries ? in.log_sums[at] : T{0};
       const T delta = i < head.queries ? in.deltas[at] : T{0};
 #pragma unroll(kUnrolled <T>)
       for (int r = 0; r < scores.kRowsEach; ++r) {
         const int row = scores.row(r);
-        score_gradient(scale, dropped.factor(of_tile, row), row < limit, log_sum, delta,
+        score_gradient(scale, dropped.factor(of_tile, row), seen.contains(row), log_sum, delta,
                        scores.elements[r][j], gradients.elements[r][j]);
       }
     }

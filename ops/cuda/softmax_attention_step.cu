@@ -16,7 +16,8 @@ constexpr int kStepKeys = 256;  // keys per update of the maximum, and threads p
 template <class T>
 __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last, AttentionRows<const T> q,
                             AttentionRows<const T> new_key, AttentionRows<const T> new_value,
-                            AttentionRows<T> k, AttentionRows<T> v, int64_t columns, AttentionRows<T> out) {
+                            AttentionRows<T> k, AttentionRows<T> v, int64_t capacity, int64_t columns,
+                            AttentionRows<T> out) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
   __shared__ T weights[kStepKeys];
   T* const results = dynamic_shared<T>();  // (groups, value_dim)
@@ -24,19 +25,19 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last, AttentionRo
   const int64_t groups = kStepKeys / columns, group = thread / columns, lane = thread % kWarp;
   const T* const query = q.row(example, 0, head);
   const T scale = static_cast<T>(s.scale);
-  const int64_t length = last.now() + 1;
+  const int64_t length = last.now() + 1, slot = (length - 1) % capacity;
   for (int64_t d = thread; d < s.dim; d += kStepKeys)
-    k.row(example, length - 1, head)[d] = new_key.row(example, 0, head)[d];
+    k.row(example, slot, head)[d] = new_key.row(example, 0, head)[d];
   for (int64_t m = thread; m < s.value_dim; m += kStepKeys)
-    v.row(example, length - 1, head)[m] = new_value.row(example, 0, head)[m];
+    v.row(example, slot, head)[m] = new_value.row(example, 0, head)[m];
   __syncthreads();
   if (group < groups)
     for (int64_t m = thread % columns; m < s.value_dim; m += columns) results[group * s.value_dim + m] = 0;
   T maximum = -kInfinity, sum = 0;
-  for (int64_t begin = 0; begin < length; begin += kStepKeys) {
+  for (int64_t begin = s.window.begin(length - 1); begin < length; begin += kStepKeys) {
     const int64_t count = length - begin < kStepKeys ? length - begin : kStepKeys;
     for (int64_t j = thread / kWarp; j < count; j += kStepKeys / kWarp) {
-      const T* const key = k.row(example, begin + j, head);
+      const T* const key = k.row(example, (begin + j) % capacity, head);
       T product = 0;
       for (int64_t d = lane; d < s.dim; d += kWarp) product += query[d] * key[d];
       product = warp_reduce<Plus>(product);
@@ -53,7 +54,7 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last, AttentionRo
       for (int64_t m = thread % columns; m < s.value_dim; m += columns) {
         T result = update.rescale * results[group * s.value_dim + m];
         for (int64_t j = group; j < count; j += groups)
-          result += weights[j] * v.row(example, begin + j, head)[m];
+          result += weights[j] * v.row(example, (begin + j) % capacity, head)[m];
         results[group * s.value_dim + m] = result;
       }
     __syncthreads();
@@ -70,11 +71,11 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last, AttentionRo
 template <class T>
 void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRows<const T> q,
                             AttentionRows<const T> key, AttentionRows<const T> value, AttentionRows<T> k,
-                            AttentionRows<T> v, AttentionRows<T> out) {
+                            AttentionRows<T> v, int64_t capacity, AttentionRows<T> out) {
   const int64_t columns = std::min<int64_t>(s.value_dim, kStepKeys);
   const size_t shared = static_cast<size_t>(kStepKeys / columns * s.value_dim) * sizeof(T);
   launch(step_kernel<T>, over_rows(s.batch * s.heads, kStepKeys, shared), s, GraphStep(s.key_length - 1), q,
-         key, value, k, v, columns, out);
+         key, value, k, v, capacity, columns, out);
 }
 
 template <class T>

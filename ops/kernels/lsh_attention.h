@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/backends.h"
+#include "core/dropout.h"
 #include "core/rng.h"
 #include "ops/kernels/attention.h"
 
@@ -62,6 +63,7 @@ struct LshAttentionShape {
   double scale = 1;                  // scale of the scores
   double epsilon = 0;                // key = q / sqrt(|q|² + epsilon)
   const int64_t* lengths = nullptr;  // (batch,): later positions are masked
+  DropoutMask dropout = {};          // of the weights of a chunk, (chunk_length, 2 chunk_length)
 
   int64_t valid(int64_t example) const { return valid_length(lengths, example, length); }
   // Returns the number of rounds whose log-sum-exps are stored: (batch, heads, log_sum_rounds(), length).

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "core/backends.h"
+#include "core/host_device.h"
 
 namespace tapeformer {
 
-// With g = scale * gradient + l2 * parameter:
+// With g = clamp(scale * gradient) + l2 * parameter, where clamp(x) is x limited to [-max_value, max_value]:
 //   first  = momentum * first + gain * g
 //   second = beta2 * second + (1 - beta2) g²                      (if there is a second moment)
 //   parameter = shrink * parameter - step_size * first / d
@@ -25,6 +27,7 @@ struct Clipping {
   double gradient_scale = 1;
   double max_norm = 0;  // 0: gradients are not clipped
   bool per_tensor = false;
+  double max_value = std::numeric_limits<double>::infinity();  // largest magnitude of an element
 };
 
 template <class T>
@@ -34,6 +37,12 @@ struct ParameterArrays {
   T *first, *second;  // second may be null
   int64_t n;
 };
+
+// Returns x limited to [-limit, limit]; NaN stays NaN.
+template <class T>
+TAPEFORMER_HOST_DEVICE T clamp(T x, T limit) {
+  return x > limit ? limit : x < -limit ? -limit : x;
+}
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
@@ -46,7 +55,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
                      double* norm);
     // Applies the equations of StepRule with the scales (count,) of the gradients.
     template <class T> void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list,
-                                           int64_t count, const double* scales);
+                                           int64_t count, const double* scales, double max_value);
     // Computes average = d average + (1 - d) value with d = rule->average_decay.
     template <class T>
     void average_into(Backend, T* average, const T* value, const StepRule* rule, int64_t n);

@@ -8,6 +8,7 @@
 #include "core/backends.h"
 #include "core/dropout.h"
 #include "ops/kernels/attention.h"
+#include "ops/kernels/key_window.h"
 
 namespace tapeformer {
 
@@ -16,6 +17,7 @@ struct SoftmaxAttentionShape {
   bool causal = false;  // query i attends to keys 0 to i + key_length - query_length
   // Valid key lengths (batch,), in [0, key_length]. Later keys are masked. If null, no key is masked.
   const int64_t* key_lengths = nullptr;
+  KeyWindow window = {};  // limited windows require query_length = key_length
   double scale = 1;
   // Dropout of the probabilities. The index of an element is ((batch heads + head) query_length + i)
   // key_length + j.
@@ -38,13 +40,15 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                     const Compute<T>* log_sums, AttentionRows<const T> g,
                                     AttentionGradients<T> gradients);
 
-    // Computes one query per head over a cache of keys and values. Writes key and value to position
-    // key_length - 1 of the cache, which is a GraphStep on CUDA. The query attends to all positions up to
-    // this position. q, key, value and out have length 1. The kernel ignores query_length, causal,
-    // key_lengths and dropout of the shape, and allocates no memory.
+    // Computes one query per head over a cache of keys and values, a ring of `capacity` rows: position p is
+    // in row p modulo capacity. Writes key and value to position key_length - 1, which is a GraphStep on
+    // CUDA. The query attends to the positions from the start of its window to its own, which are at most
+    // `capacity`. q, key, value and out have length 1. The kernel ignores query_length, causal, key_lengths
+    // and dropout of the shape, and allocates no memory.
     template <class T>
     void softmax_attention_step(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> key, AttentionRows<const T> value,
-                                AttentionRows<T> keys, AttentionRows<T> values, AttentionRows<T> out);)
+                                AttentionRows<T> keys, AttentionRows<T> values, int64_t capacity,
+                                AttentionRows<T> out);)
 
 }  // namespace tapeformer

@@ -77,6 +77,20 @@ TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of t
         };
         for (const int64_t past : {0, 254, 700})
           CHECK(max_difference(run(device, past), run(kCpu, past)) < tolerance(dtype));
+        // The rings are smaller than the number of past tokens.
+        const auto run_ring = [&](Device where, const KeyWindow& window) {
+          const int64_t capacity = window.span();
+          KeyValueCache cache{normal({s.batch, capacity, s.heads, s.dim}, 4, dtype).to(where),
+                              normal({s.batch, capacity, s.heads, s.value_dim}, 5, dtype).to(where), 1000,
+                              window};
+          return decode(s, where, dtype, [&](auto q, auto k, auto v, auto out) {
+            softmax_attention_step(q, k, v, cache, out);
+          });
+        };
+        for (const KeyWindow& window : {KeyWindow{.block = 1, .before = 3, .after = 0},
+                                        {.block = 100, .before = 200, .after = 0},
+                                        {.block = 1, .before = 300, .after = 0}})
+          CHECK(max_difference(run_ring(device, window), run_ring(kCpu, window)) < tolerance(dtype));
       }
 }
 

@@ -114,6 +114,11 @@ void add_reductions(std::vector<OpCase>& table) {
   table.push_back({"cross_entropy",
                    [](const Inputs& in) { return cross_entropy(in[0], in[1]); },
                    {normal({5, 6}), targets}});
+  table.push_back({"cross_entropy, label smoothing and z-loss",
+                   [](const Inputs& in) {
+                     return cross_entropy(in[0], in[1], in[2], {.label_smoothing = 0.3, .z_loss = 0.2});
+                   },
+                   {normal({5, 6}), targets, weights}});
   table.push_back({"cross_entropy, weights",
                    [](const Inputs& in) { return cross_entropy(in[0], in[1], in[2]); },
                    {normal({5, 6}), targets, weights}});

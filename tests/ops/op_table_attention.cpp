@@ -62,6 +62,41 @@ void add_linear_attention(std::vector<OpCase>& table) {
                    {normal({2, 3, 7, 4}, 1), normal({2, 3, 7, 4}, 2), normal({2, 7, 5, 3}, 3)}});
 }
 
+// Adds softmax attention with windows. Lengths and windows are near the tile sizes of the kernels.
+void add_windows(std::vector<OpCase>& table) {
+  const KeyWindow windows[] = {{.block = 1, .before = 0, .after = 0},
+                               {.block = 1, .before = 3, .after = 2},
+                               {.block = 1, .before = 63, .after = 63},
+                               {.block = 4, .before = 4, .after = 0},
+                               {.block = 5, .before = 10, .after = 5},
+                               {.block = 33, .before = 33, .after = 33},
+                               {.block = 1, .before = KeyWindow::kUnlimited, .after = 2}};
+  const AttentionSizes sizes[] = {{2, 7, 7, 2, 3, 2}, {1, 193, 193, 1, 9, 5}, {2, 300, 300, 1, 3, 4}};
+  for (const KeyWindow& window : windows)
+    for (const AttentionSizes& size : sizes)
+      for (const bool causal : {false, true})
+        for (const bool has_lengths : {false, true}) {
+          Inputs inputs = attention_inputs(size).list();
+          if (has_lengths)
+            inputs.push_back(size.batch == 1
+                                 ? Tensor::from<int64_t>({size.key_length - 2}, {1})
+                                 : Tensor::from<int64_t>({size.key_length - 3, size.key_length / 2}, {2}));
+          const double dropout = has_lengths ? 0.2 : 0;
+          table.push_back({concat_text("attention, softmax, window ", window.before, ", ", window.block, ", ",
+                                       window.after, causal ? ", causal, " : ", ",
+                                       has_lengths ? "lengths, " : "", describe(size)),
+                           [=](const Inputs& in) {
+                             return softmax_attention(in[0], in[1], in[2],
+                                                      {.causal = causal,
+                                                       .key_lengths = in.size() > 3 ? in[3] : Tensor{},
+                                                       .window = window,
+                                                       .dropout = dropout,
+                                                       .dropout_stream = RandomStream(5, "weights")});
+                           },
+                           inputs, is_large(size)});
+        }
+}
+
 void add_softmax_attention(std::vector<OpCase>& table) {
   auto add = [&](const AttentionSizes& size, bool causal, double dropout = 0) {
     table.push_back(
@@ -92,6 +127,7 @@ void add_softmax_attention(std::vector<OpCase>& table) {
                        },
                        inputs, length > 100});
     }
+  add_windows(table);
   table.push_back({"attention, softmax, strides",
                    [](const Inputs& in) {
                      return softmax_attention(permute(in[0], {0, 2, 1, 3}), permute(in[1], {0, 2, 1, 3}),
@@ -161,6 +197,15 @@ void add_lsh_attention(std::vector<OpCase>& table) {
     add(causal ? "causal, mean, lengths" : "mean, lengths", {3, 13, 13, 1, 3, 2}, options, true);
     options.across_buckets = false;
     add(causal ? "causal, mean in buckets" : "mean in buckets", small, options);
+    options = {.rounds = 3, .chunk_length = 4, .buckets = 4, .dropout = 0.3};
+    options.dropout_stream = RandomStream(5, "weights");
+    options.causal = causal;
+    add(causal ? "causal, dropout" : "dropout", small, options);
+    options.wrap = Wrap::global;
+    options.across_buckets = true;
+    options.combine = Combine::mean;
+    options.duplicates = Duplicates::none;
+    add(causal ? "causal, mean, dropout" : "mean, dropout", small, options);
     options = {.rounds = 2, .chunk_length = 40, .buckets = 6};
     options.causal = causal;
     options.wrap = causal ? Wrap::none : Wrap::global;

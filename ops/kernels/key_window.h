@@ -1,0 +1,38 @@
+// Windows of keys around the position of a query.
+#pragma once
+
+#include <cstdint>
+
+#include "core/host_device.h"
+
+namespace tapeformer {
+
+// The positions are divided into blocks of `block` positions. A query in the block [first, first + block)
+// attends to the keys [first - before, first + block + after). With block = 1 the window slides with the
+// query. The default is all keys.
+struct KeyWindow {
+  static constexpr int64_t kUnlimited = int64_t{1} << 40;
+  int64_t block = 1, before = kUnlimited, after = kUnlimited;
+
+  TAPEFORMER_HOST_DEVICE bool is_limited() const { return before < kUnlimited || after < kUnlimited; }
+  // Returns the largest number of keys from the start of a window to its query.
+  TAPEFORMER_HOST_DEVICE int64_t span() const { return before + block; }
+
+  // Return the first key of the window of a query, and the key after the last one. Positions are at least 0;
+  // the result may exceed the number of keys.
+  TAPEFORMER_HOST_DEVICE int64_t begin(int64_t query) const {
+    const int64_t first = query / block * block - before;
+    return first < 0 ? 0 : first;
+  }
+  TAPEFORMER_HOST_DEVICE int64_t end(int64_t query) const { return query / block * block + block + after; }
+
+  // Return the first query whose window has a key, and the query after the last one.
+  TAPEFORMER_HOST_DEVICE int64_t first_query(int64_t key) const {
+    return key < after ? 0 : (key - after) / block * block;
+  }
+  TAPEFORMER_HOST_DEVICE int64_t end_query(int64_t key) const {
+    return (key + before) / block * block + block;
+  }
+};
+
+}  // namespace tapeformer

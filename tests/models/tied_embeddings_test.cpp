@@ -1,0 +1,81 @@
+// Models whose predictor uses the weight of the value embedding.
+#include <doctest/doctest.h>
+
+#include "models/decoder.h"
+#include "models/generation.h"
+#include "ops/elementwise.h"
+#include "tests/models/small_model.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+AutoregressiveOptions tied_options(bool tied) {
+  AutoregressiveOptions options = small_options("linear", Head::categorical);
+  options.positions = Positions::none;
+  options.encoder.rotary = true;
+  options.tied_embeddings = tied;
+  return options;
+}
+
+Tensor parameter_of(const AutoregressiveModel& model, const std::string& name) {
+  for (const auto& [found, tensor] : model.parameters())
+    if (found == name) return tensor;
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("the gradient of a tied weight is the sum of the gradients of both of its uses") {
+  for (const int64_t chunks : {1, 3}) {
+    AutoregressiveOptions tied_choice = tied_options(true), separate_choice = tied_options(false);
+    tied_choice.loss_chunks = separate_choice.loss_chunks = chunks;
+    AutoregressiveModel tied(tied_choice), separate(separate_choice);
+    tied.initialize(3);
+    for (const auto& [name, tensor] : separate.parameters())
+      tensor.copy_from(name == "predictor.weight" ? tied.value_embedding.weight : parameter_of(tied, name));
+    CHECK_FALSE(parameter_of(tied, "predictor.weight").defined());
+    const Batch batch{.tokens = random_tokens(2, 12, 7), .mask = {}, .labels = {}};
+    for (AutoregressiveModel* model : {&tied, &separate}) {
+      model->convert(DType::float64);
+      backward(model->loss(batch, {}));
+    }
+    const Tensor sum = add(gradient(separate.value_embedding.weight), gradient(separate.predictor.weight));
+    CHECK(max_difference(gradient(tied.value_embedding.weight), sum) < 1e-12);
+    CHECK(max_difference(gradient(tied.predictor.bias), gradient(separate.predictor.bias)) < 1e-12);
+  }
+}
+
+TEST_CASE("tied weights stay tied after conversions, and decode as the parallel form computes") {
+  AutoregressiveModel model(tied_options(true));
+  model.initialize(3);
+  model.convert(DType::float64);
+  CHECK(model.predictor.weight.raw() == model.value_embedding.weight.raw());
+  const Tensor prefix = random_tokens(3, 2, 7);
+  const Tensor recurrent = generate(model, prefix, 12, {.seed = 9});
+  CHECK(recurrent.to_vector() ==
+        generate(model, prefix, 12, {.mode = GenerationMode::recompute, .seed = 9}).to_vector());
+}
+
+TEST_CASE("tied embeddings need embeddings as wide as the result of the encoder") {
+  AutoregressiveOptions options = small_options("linear", Head::categorical);
+  options.tied_embeddings = true;
+  CHECK_THROWS_WITH_AS(
+      AutoregressiveModel{options},
+      "tied_embeddings: embeddings have 4 features and the predictor 8: use axial, rotary or no "
+      "positions and no reversible layers",
+      OptionError);
+}
+
+TEST_CASE("label smoothing and z-loss change the loss of training only") {
+  AutoregressiveOptions options = tied_options(false);
+  AutoregressiveModel plain(options);
+  options.training_loss = {.label_smoothing = 0.2, .z_loss = 0.1};
+  AutoregressiveModel regularised(options);
+  const Batch batch{.tokens = random_tokens(2, 12, 7), .mask = {}, .labels = {}};
+  for (AutoregressiveModel* model : {&plain, &regularised}) model->initialize(3);
+  CHECK(plain.score(batch).nats == regularised.score(batch).nats);
+  CHECK(plain.loss(batch, {.training = true}).item() != regularised.loss(batch, {.training = true}).item());
+}
