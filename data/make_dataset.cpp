@@ -65,6 +65,11 @@ std::shared_ptr<const Dataset> make_symbol_task(const KnownSet& set, const Datas
 DatasetInfo describe_dataset(const DatasetOptions& options) {
   const KnownSet& set = token_set(options.name);
   if (const auto task = make_symbol_task(set, options)) return task->info();
+  if (set.format == DatasetFormat::image_folder) {
+    const ImageFolderOptions& o = options.image_folder;
+    return {options.name, options.split, kByteValues, o.size * o.size * o.channels - 1, o.size, o.size,
+            o.channels};
+  }
   check_downscale(options.name, set.height, set.width, options.downscale);
   const int64_t height = set.height / options.downscale, width = set.width / options.downscale;
   return {options.name, options.split, kByteValues, height * width * set.channels - 1,
@@ -73,6 +78,11 @@ DatasetInfo describe_dataset(const DatasetOptions& options) {
 
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
   if (auto task = make_symbol_task(token_set(options.name), options)) return task;
+  if (token_set(options.name).format == DatasetFormat::image_folder) {
+    ImageFolderOptions folder = options.image_folder;
+    folder.limit = options.limit;
+    return std::make_shared<ImageDataset>(load_image_folder(options.split, folder));
+  }
   return std::make_shared<ImageDataset>(
       load_images(options.name, options.split,
                   ImageOptions{options.data_dir, options.validation, options.limit, options.downscale}));

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "data/batches/dataset.h"
+#include "data/images/image_folder.h"
 
 namespace tapeformer {
 
@@ -18,6 +19,9 @@ struct DatasetOptions {
   // Images.
   int64_t validation = 0;  // number of training examples to hold out as "valid", from the end
   int64_t downscale = 1;   // side of the blocks of pixels to average
+
+  // The data set "images". `limit` replaces image_folder.limit.
+  ImageFolderOptions image_folder = {};
 
   // Synthetic sequences: see SymbolTaskOptions.
   uint64_t seed = 0;

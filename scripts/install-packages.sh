@@ -14,6 +14,7 @@ packages=(
   libtomlplusplus-dev      # config files
   nlohmann-json3-dev       # metrics, safetensors headers
   zlib1g-dev libpng-dev    # data sets, pictures
+  libjpeg-dev              # pictures
   libssl-dev               # SHA-256
   libsndfile1-dev          # audio files
   libsamplerate0-dev       # resampling

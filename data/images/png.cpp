@@ -13,7 +13,6 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kMaxSide = 1 << 20;
-constexpr int64_t kMaxPixels = int64_t{1} << 28;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 
 // Owner of an image of the simplified interface of libpng, which returns errors instead of calling longjmp.
@@ -55,16 +54,24 @@ void write_png(const std::filesystem::path& path, const Tensor& image) {
 }
 
 Tensor read_png(const std::filesystem::path& path) {
-  const Bytes bytes = read_bytes(path, kMaxFileBytes);
-  const auto fail = [&](const char* reason) -> void {
-    throw DataError(concat_text(path.string(), ": expected a PNG image: ", reason));
+  return decode_png(read_bytes(path, kMaxFileBytes), path.string());
+}
+
+Tensor decode_png(const Bytes& bytes, const std::string& name) {
+  const auto fail = [&](const std::string& reason) -> void {
+    throw DataError(name + ": expected a PNG image: " + reason);
   };
   PngControl png;
   if (!png_image_begin_read_from_memory(&png.image, bytes.data(), bytes.size())) fail(png.image.message);
+  constexpr size_t kBitDepth = 24, kInterlace = 28;  // bytes of the header
+  if (bytes[kBitDepth] == 16 && bytes[kInterlace] != 0)
+    fail("it is interlaced and has 16 bits per sample; convert it to 8 bits");
   const int64_t height = png.image.height, width = png.image.width;
-  if (height > kMaxSide || width > kMaxSide || height * width > kMaxPixels) fail("it is too large");
+  if (height > kMaxSide || width > kMaxSide || height * width > kMaxPixels)
+    fail(concat_text("its size of ", height, " x ", width, " exceeds ", kMaxPixels, " pixels"));
   const bool colour = (png.image.format & PNG_FORMAT_FLAG_COLOR) != 0;
   png.image.format = colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  png.image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   Tensor image = Tensor::empty({height, width, colour ? 3 : 1}, DType::uint8);
   const png_color black{0, 0, 0};
   if (!png_image_finish_read(&png.image, &black, image.raw(), 0, nullptr)) fail(png.image.message);

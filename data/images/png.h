@@ -5,17 +5,24 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "core/tensor.h"
+#include "data/files/file.h"
 
 namespace tapeformer {
 
 // Writes an image, (height, width, channels) uint8. The file appears complete or not at all.
 void write_png(const std::filesystem::path& path, const Tensor& image);
 
+// Largest number of pixels of an image. Readers check it before they allocate memory.
+inline constexpr int64_t kMaxPixels = 100'000'000;
+
 // Reads an image, (height, width, channels) uint8. Any PNG is converted to grey or RGB with 8 bits and no
-// transparency.
+// transparency. Samples of 16 bits are read as sRGB, unless the file says otherwise.
 Tensor read_png(const std::filesystem::path& path);
+// Returns the image of a PNG file in memory. `name` is the file in errors.
+Tensor decode_png(const Bytes& bytes, const std::string& name);
 
 struct GridOptions {
   int64_t columns = 0;  // number of columns; 0: about equal to the number of rows

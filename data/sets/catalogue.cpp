@@ -44,7 +44,7 @@ constexpr std::array<KnownFile, 1> kCmudictFiles{{{"cmudict.dict"}}};
 
 constexpr std::string_view kCopyCorpus = "copy the corpus into such a folder";
 
-constexpr std::array<KnownSet, 12> kSets{{
+constexpr std::array<KnownSet, 13> kSets{{
     {.name = "mnist",
      .type = DatasetType::images,
      .format = DatasetFormat::idx,
@@ -82,6 +82,10 @@ constexpr std::array<KnownSet, 12> kSets{{
          "in such a folder, run: curl -L https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz | tar xz "
          "--strip-components=1",
      .url = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"},
+    {.name = "images",
+     .type = DatasetType::images,
+     .format = DatasetFormat::image_folder,
+     .needs_path = true},
     {.name = "copy", .type = DatasetType::sequences, .format = DatasetFormat::copy_task},
     {.name = "duplication", .type = DatasetType::sequences, .format = DatasetFormat::duplication_task},
     {.name = "an4",

@@ -24,6 +24,7 @@ enum class DatasetType {
 enum class DatasetFormat {
   copy_task,         // no files; CopyTask (data/symbol_tasks.h)
   duplication_task,  // no files; DuplicationTask
+  image_folder,      // a folder of pictures (data/images/image_folder.h)
   idx,               // MNIST's pairs of IDX files
   cifar,             // CIFAR-10's binary records
   an4,               // readers of corpora: data/speech/corpus.h
@@ -56,7 +57,7 @@ struct KnownSet {
   DatasetFormat format;
   std::string_view title = {};
 
-  // Images.
+  // Images; 0 if the user chooses the size.
   int64_t height = 0, width = 0, channels = 0;
 
   // Speech.

@@ -1,0 +1,255 @@
+#include "data/images/image_folder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "core/errors.h"
+#include "core/rng.h"
+#include "core/system/log.h"
+#include "core/threads.h"
+#include "data/files/checksum.h"
+#include "data/files/faults.h"
+#include "data/files/file.h"
+#include "data/files/text_lines.h"
+#include "data/images/picture.h"
+#include "data/sets/catalogue.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kName = "images";
+
+// Walks a folder and its subfolders. `parents` are the real paths of the folders that contain the current
+// one.
+void walk(const fs::path& folder, const std::string& prefix, std::vector<fs::path> parents,
+          PictureList& list) {
+  std::error_code error;
+  parents.push_back(fs::canonical(folder, error));
+  for (const fs::directory_entry& entry : folder_entries(folder)) {
+    const std::string name = prefix + entry.path().filename().string();
+    const fs::path real = fs::canonical(entry.path(), error);
+    if (error) {
+      list.faults.push_back(entry.path().string() + ": is a link without a target");
+    } else if (fs::is_directory(real)) {
+      if (std::find(parents.begin(), parents.end(), real) == parents.end())
+        walk(entry.path(), name + "/", parents, list);
+      else
+        list.faults.push_back(entry.path().string() + ": is a link to a folder that contains it");
+    } else if (is_picture_name(entry.path())) {
+      if (find_invalid_utf8(name) == std::string::npos)
+        list.pictures.push_back(name);
+      else
+        list.faults.push_back(entry.path().string() + ": the name is not valid UTF-8");
+    }
+  }
+}
+
+uint64_t hash_of(const std::string& path) {
+  const PhiloxBlock bits = RandomStream(0, path).block(0);
+  return uint64_t{bits[1]} << 32 | bits[0];
+}
+
+// The images of a list of pictures. Pictures with faults have no image.
+struct DecodedImages {
+  Tensor pixels;  // (count, dims) uint8
+  Faults faults;
+};
+
+DecodedImages decode(const std::string& folder, const std::vector<std::string>& pictures,
+                     const ImageFolderOptions& options) {
+  const auto count = static_cast<int64_t>(pictures.size());
+  const int64_t dims = options.size * options.size * options.channels;
+  const Tensor all = Tensor::empty({count, dims}, DType::uint8);
+  Faults faults(pictures.size());
+  parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const fs::path path = fs::path(folder) / pictures[static_cast<size_t>(i)];
+      try {
+        const Tensor picture = read_picture(path);
+        if (std::min(picture.size(0), picture.size(1)) < options.size)
+          throw DataError(concat_text(path.string(), ": has ", picture.size(0), " x ", picture.size(1),
+                                      " pixels, expected at least ", options.size, " x ", options.size));
+        const Tensor image = square_image(picture, options.size, options.channels);
+        std::memcpy(all.data<uint8_t>() + i * dims, image.data<uint8_t>(), static_cast<size_t>(dims));
+      } catch (const DataError& fault) {
+        faults[static_cast<size_t>(i)] = fault.what();
+      }
+    }
+  });
+  int64_t kept = 0;
+  DecodedImages decoded;
+  for (int64_t i = 0; i < count; ++i) {
+    if (const std::string& fault = faults[static_cast<size_t>(i)]; !fault.empty()) {
+      decoded.faults.push_back(fault);
+      continue;
+    }
+    if (kept < i) std::memcpy(all.data<uint8_t>() + kept * dims, all.data<uint8_t>() + i * dims, dims);
+    ++kept;
+  }
+  decoded.pixels = all.view({kept, dims}, {dims, 1});
+  return decoded;
+}
+
+// A file with the decoded images of a list of pictures: magic, sizes, faults, pixels and a CRC-32. Its name
+// is a checksum of the options and of the paths, sizes and times of all pictures.
+class ImageCache {
+ public:
+  ImageCache(const std::string& folder, const std::vector<std::string>& pictures,
+             const ImageFolderOptions& options)
+      : dims_(options.size * options.size * options.channels) {
+    std::string key = concat_text(kMagic, " ", options.size, " ", options.channels, "\n");
+    for (const std::string& picture : pictures) {
+      std::error_code error;
+      const fs::path path = fs::path(folder) / picture;
+      const auto time = fs::last_write_time(path, error).time_since_epoch().count();
+      key += concat_text(path.string(), "\t", fs::file_size(path, error), "\t", time, "\n");
+    }
+    const Checksum whole = checksum_of(key), reversed = checksum_of(std::string(key.rbegin(), key.rend()));
+    path_ = (fs::path(options.cache) /
+             (concat_text(crc32_text(whole.crc32), crc32_text(reversed.crc32), whole.bytes) + ".images"))
+                .string();
+  }
+
+  // Returns false if there is no cache, or if it is damaged.
+  bool read(DecodedImages& decoded) const {
+    std::error_code ignored;
+    if (!fs::is_regular_file(path_, ignored)) return false;
+    const std::string text = read_file(path_);
+    Header header{};
+    if (text.size() >= sizeof header + sizeof(uint32_t)) std::memcpy(&header, text.data(), sizeof header);
+    const size_t body = text.size() - std::min(text.size(), sizeof header + sizeof(uint32_t));
+    uint32_t crc32 = 0;
+    if (std::memcmp(header.magic, kMagic, sizeof header.magic) != 0 || header.count < 0 ||
+        header.fault_bytes < 0 || static_cast<size_t>(header.fault_bytes) > body ||
+        (body - static_cast<size_t>(header.fault_bytes)) / static_cast<size_t>(dims_) !=
+            static_cast<size_t>(header.count)) {
+      log_warning(path_, ": the cache of images is damaged; the pictures are decoded again");
+      return false;
+    }
+    std::memcpy(&crc32, text.data() + text.size() - sizeof crc32, sizeof crc32);
+    if (checksum_of(std::string_view(text).substr(0, text.size() - sizeof crc32)).crc32 != crc32) {
+      log_warning(path_, ": the cache of images is damaged; the pictures are decoded again");
+      return false;
+    }
+    const std::string faults = text.substr(sizeof header, static_cast<size_t>(header.fault_bytes));
+    for (size_t begin = 0; begin < faults.size();) {
+      const size_t end = faults.find('\0', begin);
+      decoded.faults.push_back(faults.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    decoded.pixels = Tensor::empty({header.count, dims_}, DType::uint8);
+    std::memcpy(decoded.pixels.raw(), text.data() + sizeof header + faults.size(),
+                static_cast<size_t>(decoded.pixels.bytes()));
+    return true;
+  }
+
+  void write(const DecodedImages& decoded) const {
+    std::string faults;
+    for (const std::string& fault : decoded.faults) faults += fault + '\0';
+    Header header{};
+    std::memcpy(header.magic, kMagic, sizeof header.magic);
+    header.count = decoded.pixels.size(0);
+    header.fault_bytes = static_cast<int64_t>(faults.size());
+    std::string text(reinterpret_cast<const char*>(&header), sizeof header);
+    text += faults;
+    text.append(static_cast<const char*>(decoded.pixels.raw()), static_cast<size_t>(decoded.pixels.bytes()));
+    const uint32_t crc32 = checksum_of(text).crc32;
+    text.append(reinterpret_cast<const char*>(&crc32), sizeof crc32);
+    fs::create_directories(fs::path(path_).parent_path());
+    replace_file(path_, text);
+  }
+
+ private:
+  static constexpr char kMagic[] = "tfimage1";
+  struct Header {
+    char magic[8];
+    int64_t count, fault_bytes;
+  };
+
+  int64_t dims_;
+  std::string path_;
+};
+
+DecodedImages decode_or_read(const std::string& folder, const std::vector<std::string>& pictures,
+                             const ImageFolderOptions& options) {
+  DecodedImages decoded;
+  if (options.cache.empty()) return decode(folder, pictures, options);
+  const ImageCache cache(folder, pictures, options);
+  if (cache.read(decoded)) return decoded;
+  decoded = decode(folder, pictures, options);
+  cache.write(decoded);
+  return decoded;
+}
+
+// Reports the faults of files, and throws if the options refuse them.
+void report_faults(const Faults& faults, const std::string& folder, bool refuse) {
+  if (faults.empty()) return;
+  const std::string text = fault_text(faults);
+  if (refuse) throw DataError(concat_text(folder, ": ", faults.size(), " files cannot be used:\n", text));
+  log_warning(folder, ": left out ", faults.size(), " files:\n", text);
+}
+
+}  // namespace
+
+PictureList list_pictures(const std::string& folder) {
+  if (!is_folder(folder)) throw DataError(folder + ": is not a folder");
+  PictureList list;
+  walk(folder, "", {}, list);
+  return list;
+}
+
+std::vector<std::string> pictures_of_split(std::vector<std::string> pictures, const std::string& split,
+                                           double valid_share, double test_share) {
+  std::sort(pictures.begin(), pictures.end(), [](const std::string& a, const std::string& b) {
+    return std::pair(hash_of(a), a) < std::pair(hash_of(b), b);
+  });
+  const auto part = [&](double share) {
+    return static_cast<int64_t>(std::ceil(share * static_cast<double>(pictures.size())));
+  };
+  const auto test = pictures.begin() + part(test_share);
+  const auto valid = test + std::min<int64_t>(part(valid_share), pictures.end() - test);
+  if (split == "test") return {pictures.begin(), test};
+  if (split == "valid") return {test, valid};
+  if (split == "train") return {valid, pictures.end()};
+  throw ConfigError(unknown_name_text(split, "a split", {"train", "valid", "test"}));
+}
+
+ImageSet load_image_folder(const std::string& split, const ImageFolderOptions& options) {
+  const bool has_folder =
+      (split == "valid" && !options.valid_path.empty()) || (split == "test" && !options.test_path.empty());
+  const std::string folder = !has_folder        ? options.path
+                             : split == "valid" ? options.valid_path
+                                                : options.test_path;
+  const PictureList list = list_pictures(folder);
+  std::vector<std::string> pictures =
+      pictures_of_split(list.pictures, has_folder ? "train" : split,
+                        has_folder || !options.valid_path.empty() ? 0 : options.valid_share,
+                        has_folder || !options.test_path.empty() ? 0 : options.test_share);
+  if (options.limit > 0 && static_cast<int64_t>(pictures.size()) > options.limit)
+    pictures.resize(static_cast<size_t>(options.limit));
+  if (pictures.empty())
+    throw DataError(concat_text(folder, ": no PNG or JPEG files for the split \"", split, "\"; found ",
+                                list.pictures.size(), " pictures in all"));
+  DecodedImages decoded = decode_or_read(folder, pictures, options);
+  Faults faults = list.faults;
+  faults.insert(faults.end(), decoded.faults.begin(), decoded.faults.end());
+  report_faults(faults, folder, options.refuse_bad);
+  const int64_t count = decoded.pixels.size(0);
+  if (count == 0) throw DataError(folder + ": no picture of the split \"" + split + "\" can be used");
+  log_info(kName, ": ", count, " pictures of ", split, ", ", options.size, " x ", options.size, " x ",
+           options.channels, ", from ", folder);
+  return {decoded.pixels,
+          Tensor::zeros({count}, DType::int64),
+          options.size,
+          options.size,
+          options.channels,
+          kName,
+          split};
+}
+
+}  // namespace tapeformer

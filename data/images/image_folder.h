@@ -1,0 +1,43 @@
+// Data sets of the user's pictures: all PNG and JPEG files of a folder and its subfolders, as square images
+// of one size (data/images/picture.h).
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/images/images.h"
+
+namespace tapeformer {
+
+struct ImageFolderOptions {
+  std::string path = {};                        // folder of the pictures
+  std::string valid_path = {}, test_path = {};  // folders of the splits; empty: shares of `path`
+  double valid_share = 0, test_share = 0;
+  int64_t size = 32;        // side of the images
+  int64_t channels = 3;     // 1: grey, 3: RGB
+  bool refuse_bad = false;  // throw for a file that cannot be used; false: leave it out with a warning
+  std::string cache = {};   // folder for the decoded images; empty: none
+  int64_t limit = 0;        // maximum number of images, from the start of the split; 0: all
+};
+
+// The pictures below a folder, as paths relative to it, sorted, and the faults of other entries: broken
+// links, links to a folder that contains them, and names that are not valid UTF-8. Follows symbolic links.
+struct PictureList {
+  std::vector<std::string> pictures;
+  std::vector<std::string> faults;
+};
+PictureList list_pictures(const std::string& folder);
+
+// Returns the pictures of a split of a folder: "train", "valid" or "test". The order of the pictures and
+// their split depend on the hashes of their paths, so equal paths of different classes are mixed. The test
+// split has the first test_share of the pictures, rounded up, and the validation split the next valid_share.
+std::vector<std::string> pictures_of_split(std::vector<std::string> pictures, const std::string& split,
+                                           double valid_share, double test_share);
+
+// Reads a split. Decoding uses the thread pool, so the function must be called from the main thread. Labels
+// are 0. Throws DataError if the folder cannot be read or has no usable picture, or, with `refuse_bad`, for
+// faults of files. Throws ConfigError for an unknown split.
+ImageSet load_image_folder(const std::string& split, const ImageFolderOptions& options);
+
+}  // namespace tapeformer

@@ -1,0 +1,114 @@
+#include "data/images/jpeg.h"
+
+#ifdef TAPEFORMER_JPEG
+#include <jpeglib.h>
+#include <csetjmp>
+#include <cstdio>  // jpeglib.h uses FILE
+#endif
+
+#include "core/errors.h"
+#include "data/images/png.h"
+
+namespace tapeformer {
+
+#ifdef TAPEFORMER_JPEG
+namespace {
+
+constexpr int kMaxScans = 200;  // of a progressive image; each scan takes time for all pixels
+
+// State of a decoder, which libjpeg passes to its callbacks. An error ends a function of libjpeg with
+// longjmp, so no object with a destructor may be created between setjmp and the call.
+struct Decoder {
+  jpeg_decompress_struct info;
+  jpeg_error_mgr errors;
+  jpeg_progress_mgr progress;
+  std::jmp_buf on_error;
+  char message[JMSG_LENGTH_MAX];
+};
+
+Decoder& decoder_of(j_common_ptr info) {
+  return *static_cast<Decoder*>(info->client_data);
+}
+
+[[noreturn]] void fail(j_common_ptr info) {
+  Decoder& decoder = decoder_of(info);
+  info->err->format_message(info, decoder.message);
+  std::longjmp(decoder.on_error, 1);
+}
+
+// Treats warnings, such as a premature end of the file, as errors.
+void on_message(j_common_ptr info, int level) {
+  if (level < 0) fail(info);
+}
+
+void on_progress(j_common_ptr info) {
+  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMaxScans) return;
+  Decoder& decoder = decoder_of(info);
+  std::snprintf(decoder.message, sizeof decoder.message, "it has more than %d scans", kMaxScans);
+  std::longjmp(decoder.on_error, 1);
+}
+
+// Reads the header. Returns false and sets decoder.message if it is damaged.
+bool read_header(Decoder& decoder, const Bytes& bytes) {
+  decoder.info.err = jpeg_std_error(&decoder.errors);
+  decoder.errors.error_exit = fail;
+  decoder.errors.emit_message = on_message;
+  decoder.progress.progress_monitor = on_progress;
+  decoder.info.client_data = &decoder;
+  if (setjmp(decoder.on_error)) return false;
+  jpeg_create_decompress(&decoder.info);
+  decoder.info.progress = &decoder.progress;
+  jpeg_mem_src(&decoder.info, bytes.data(), static_cast<unsigned long>(bytes.size()));
+  jpeg_read_header(&decoder.info, TRUE);
+  return true;
+}
+
+// Decodes the pixels. Returns false and sets decoder.message if they are damaged.
+bool read_pixels(Decoder& decoder, uint8_t* pixels) {
+  jpeg_decompress_struct& info = decoder.info;
+  if (setjmp(decoder.on_error)) return false;
+  info.out_color_space = info.num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
+  jpeg_start_decompress(&info);
+  const size_t row_bytes = size_t{info.output_width} * static_cast<size_t>(info.output_components);
+  while (info.output_scanline < info.output_height) {
+    JSAMPROW row = pixels + info.output_scanline * row_bytes;
+    jpeg_read_scanlines(&info, &row, 1);
+  }
+  jpeg_finish_decompress(&info);
+  return true;
+}
+
+}  // namespace
+
+Tensor decode_jpeg(const Bytes& bytes, const std::string& name) {
+  const auto decoder = std::make_unique<Decoder>();
+  *decoder = {};
+  const std::unique_ptr<jpeg_decompress_struct, void (*)(jpeg_decompress_struct*)> owner(
+      &decoder->info, jpeg_destroy_decompress);
+  const auto require = [&](bool condition, const std::string& reason) {
+    if (!condition) throw DataError(name + ": expected a JPEG image: " + reason);
+  };
+  const bool has_header = read_header(*decoder, bytes);
+  require(has_header, decoder->message);
+  const jpeg_decompress_struct& info = decoder->info;
+  require(info.num_components == 1 || info.num_components == 3, "it has CMYK colours; convert it to RGB");
+  const int64_t height = info.image_height, width = info.image_width;
+  require(height * width <= kMaxPixels,
+          concat_text("its size of ", height, " x ", width, " exceeds ", kMaxPixels, " pixels"));
+  const Tensor image = Tensor::empty({height, width, info.num_components}, DType::uint8);
+  const bool has_pixels = read_pixels(*decoder, image.data<uint8_t>());
+  require(has_pixels, decoder->message);
+  return image;
+}
+
+#else
+
+Tensor decode_jpeg(const Bytes&, const std::string& name) {
+  throw DataError(name +
+                  ": this build cannot read JPEG files; install libjpeg-turbo (Debian: libjpeg-dev) and "
+                  "build again");
+}
+
+#endif
+
+}  // namespace tapeformer

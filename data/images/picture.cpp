@@ -1,0 +1,136 @@
+#include "data/images/picture.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "core/errors.h"
+#include "data/files/file.h"
+#include "data/images/jpeg.h"
+#include "data/images/png.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
+constexpr std::string_view kPngStart = "\x89PNG\r\n\x1a\n", kJpegStart = "\xff\xd8\xff";
+
+// First bytes of formats that are recognised and refused.
+struct Format {
+  std::string_view start, name;
+};
+constexpr std::array<Format, 5> kOtherFormats{{{"GIF8", "GIF"},
+                                               {"RIFF", "WebP"},
+                                               {"BM", "BMP"},
+                                               {"II*\0", "TIFF"},
+                                               {std::string_view("MM\0*", 4), "TIFF"}}};
+
+// Throws DataError if a PNG file has an animation control chunk before its pixels.
+void refuse_animation(const Bytes& bytes, const std::string& name) {
+  constexpr size_t kHead = 8, kCheck = 4;  // length and type of a chunk; its checksum
+  for (size_t at = kPngStart.size(); at + kHead <= bytes.size();) {
+    const std::string_view type(reinterpret_cast<const char*>(bytes.data()) + at + 4, 4);
+    if (type == "acTL") throw DataError(name + ": is an animated PNG; save one frame as a picture");
+    if (type == "IDAT") return;
+    size_t length = 0;
+    for (size_t i = 0; i < 4; ++i) length = length << 8 | bytes[at + i];
+    at += kHead + length + kCheck;
+  }
+}
+
+// The part of the input that an output pixel covers along one axis: weights of `first` and the pixels after
+// it. The sum of the weights is 1.
+struct Cover {
+  int64_t first;
+  std::vector<double> weights;
+};
+
+std::vector<Cover> covers(int64_t from, int64_t to) {
+  std::vector<Cover> all;
+  for (int64_t i = 0; i < to; ++i) {
+    // In units of 1 / to input pixels, the output pixel covers [i from, (i + 1) from).
+    const int64_t begin = i * from, end = begin + from;
+    Cover cover{begin / to, {}};
+    for (int64_t pixel = cover.first; pixel * to < end; ++pixel) {
+      const int64_t overlap = std::min(end, (pixel + 1) * to) - std::max(begin, pixel * to);
+      cover.weights.push_back(static_cast<double>(overlap) / static_cast<double>(from));
+    }
+    all.push_back(std::move(cover));
+  }
+  return all;
+}
+
+// Writes a pixel of `from` channels as `to` channels.
+void convert_pixel(const double* source, int64_t from, int64_t to, uint8_t* target) {
+  const auto rounded = [](double x) {
+    return static_cast<uint8_t>(std::clamp(std::floor(x + 0.5), 0.0, 255.0));
+  };
+  if (from == 3 && to == 1)
+    *target = rounded(0.299 * source[0] + 0.587 * source[1] + 0.114 * source[2]);
+  else
+    for (int64_t c = 0; c < to; ++c) target[c] = rounded(source[from == 1 ? 0 : c]);
+}
+
+}  // namespace
+
+bool is_picture_name(const std::filesystem::path& path) {
+  std::string extension = path.extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  constexpr std::array<std::string_view, 9> kExtensions{".png", ".jpg",  ".jpeg", ".gif", ".webp",
+                                                        ".bmp", ".tiff", ".tif",  ".apng"};
+  return std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
+}
+
+Tensor read_picture(const std::filesystem::path& path) {
+  const Bytes bytes = read_bytes(path, kMaxFileBytes);
+  const std::string_view text = as_text(bytes, bytes.size());
+  const std::string name = path.string();
+  if (text.starts_with(kPngStart)) {
+    refuse_animation(bytes, name);
+    return decode_png(bytes, name);
+  }
+  if (text.starts_with(kJpegStart)) return decode_jpeg(bytes, name);
+  for (const Format& format : kOtherFormats)
+    if (text.starts_with(format.start))
+      throw DataError(concat_text(name, ": is a ", format.name, " file; convert it to PNG or JPEG"));
+  throw DataError(name + (bytes.empty() ? ": is empty" : ": is neither a PNG nor a JPEG file"));
+}
+
+Tensor square_image(const Tensor& picture, int64_t size, int64_t channels) {
+  const int64_t height = picture.size(0), width = picture.size(1), from = picture.size(2);
+  const int64_t side = std::min(height, width);
+  check(side >= size && size > 0, "square_image", "a picture of ", height, " x ", width, " is smaller than ",
+        size, " x ", size);
+  const int64_t top = (height - side) / 2, left = (width - side) / 2;
+  const std::vector<Cover> axis = covers(side, size);
+  const Tensor image = Tensor::empty({size, size, channels}, DType::uint8);
+  const auto* const pixels = picture.data<uint8_t>();
+  std::vector<double> row(static_cast<size_t>(side * from));  // mean of the covered rows
+  for (int64_t y = 0; y < size; ++y) {
+    std::fill(row.begin(), row.end(), 0.0);
+    const Cover& rows = axis[static_cast<size_t>(y)];
+    for (size_t j = 0; j < rows.weights.size(); ++j) {
+      const uint8_t* const source =
+          pixels + ((top + rows.first + static_cast<int64_t>(j)) * width + left) * from;
+      for (size_t i = 0; i < row.size(); ++i) row[i] += rows.weights[j] * source[i];
+    }
+    for (int64_t x = 0; x < size; ++x) {
+      const Cover& columns = axis[static_cast<size_t>(x)];
+      std::array<double, 3> pixel{};
+      for (size_t j = 0; j < columns.weights.size(); ++j)
+        for (int64_t c = 0; c < from; ++c)
+          pixel[static_cast<size_t>(c)] +=
+              columns.weights[j] *
+              row[static_cast<size_t>((columns.first + static_cast<int64_t>(j)) * from + c)];
+      convert_pixel(pixel.data(), from, channels, image.data<uint8_t>() + (y * size + x) * channels);
+    }
+  }
+  return image;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,133 @@
+#include "data/images/image_folder.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "core/system/log.h"
+#include "data/images/png.h"
+#include "data/make_dataset.h"
+#include "tests/data/images/picture_files.h"
+#include "tests/data/support.h"
+#include "tests/support/random.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+class QuietLog {
+ public:
+  QuietLog() { set_log_level(LogLevel::error); }
+  ~QuietLog() { set_log_level(LogLevel::info); }
+};
+
+// Writes `count` pictures of one colour each, in subfolders.
+void write_pictures(const fs::path& folder, int count) {
+  for (int i = 0; i < count; ++i) {
+    const fs::path path = folder / ("class" + std::to_string(i % 3)) / (std::to_string(i) + ".png");
+    fs::create_directories(path.parent_path());
+    write_png(path, Tensor::full({5 + i % 3, 6, 3}, i, DType::uint8));
+  }
+}
+
+std::set<double> colours(const ImageSet& set) {
+  const auto values = set.pixels.to_vector();
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+TEST_CASE("a folder of pictures is divided into splits by the hashes of paths") {
+  const QuietLog quiet;
+  const TempDir dir;
+  write_pictures(dir.path(), 40);
+  ImageFolderOptions options{.path = dir.path().string(), .valid_share = 0.1, .test_share = 0.2, .size = 4};
+  std::set<double> all;
+  for (const auto& [split, count] : {std::pair{"train", 28}, {"valid", 4}, {"test", 8}}) {
+    const ImageSet set = load_image_folder(split, options);
+    CHECK(set.pixels.shape() == Shape{count, 48});
+    for (const double colour : colours(set)) CHECK(all.insert(colour).second);
+    CHECK(load_image_folder(split, options).pixels.to_vector() == set.pixels.to_vector());
+  }
+  CHECK(all.size() == 40);
+  options.limit = 5;
+  CHECK(load_image_folder("train", options).pixels.size(0) == 5);
+  CHECK_THROWS_AS(load_image_folder("tset", options), ConfigError);
+  DatasetOptions dataset;
+  dataset.name = "images";
+  dataset.image_folder = options;
+  const DatasetInfo info = describe_dataset(dataset);
+  CHECK(make_dataset(dataset)->info() == info);
+  CHECK(info.length == 47);
+}
+
+TEST_CASE("folders of splits replace shares") {
+  const QuietLog quiet;
+  const TempDir dir;
+  write_pictures(dir / "a", 10);
+  write_pictures(dir / "b", 3);
+  const ImageFolderOptions options{.path = (dir / "a").string(),
+                                   .test_path = (dir / "b").string(),
+                                   .test_share = 0.5,
+                                   .size = 2,
+                                   .channels = 1};
+  CHECK(load_image_folder("train", options).pixels.shape() == Shape{10, 4});
+  CHECK(load_image_folder("test", options).pixels.shape() == Shape{3, 4});
+}
+
+TEST_CASE("bad files are named and left out, or refused") {
+  const QuietLog quiet;
+  const TempDir dir;
+  write_pictures(dir.path(), 6);
+  write_file(dir / "broken.png", std::string("\x89PNG\r\n\x1a\n broken"));
+  write_file(dir / "notes.txt", std::string("not a picture"));
+  write_png(dir / "tiny.png", Tensor::full({2, 9, 3}, 1, DType::uint8));
+  fs::create_directory_symlink(dir.path(), dir / "loop");
+  fs::create_symlink(dir / "nowhere.png", dir / "dangling.png");
+  fs::create_directory_symlink(dir / "class0", dir / "again");
+  ImageFolderOptions options{.path = dir.path().string(), .size = 4};
+  const PictureList list = list_pictures(options.path);
+  CHECK(list.pictures.size() == 6 + 2 + 2);  // class0 is found twice
+  REQUIRE(list.faults.size() == 2);
+  CHECK(contains(list.faults[0], "dangling.png: is a link without a target"));
+  CHECK(contains(list.faults[1], "loop: is a link to a folder that contains it"));
+  CHECK(load_image_folder("train", options).pixels.size(0) == 8);
+  options.refuse_bad = true;
+  const std::string text = message_of<DataError>([&] { load_image_folder("train", options); });
+  for (const char* part : {"4 files cannot be used", "broken.png: expected a PNG image",
+                           "tiny.png: has 2 x 9 pixels, expected at least 4 x 4", "dangling.png", "loop"})
+    CHECK_MESSAGE(contains(text, part), part);
+}
+
+TEST_CASE("missing and empty folders are errors") {
+  const TempDir dir;
+  CHECK(
+      contains(message_of<DataError>([&] { load_image_folder("train", {.path = (dir / "none").string()}); }),
+               "none: is not a folder"));
+  CHECK(contains(message_of<DataError>([&] { load_image_folder("train", {.path = dir.path().string()}); }),
+                 "no PNG or JPEG files for the split \"train\"; found 0 pictures in all"));
+}
+
+TEST_CASE("a cache of decoded images is used until a picture changes, and a damaged cache is replaced") {
+  const QuietLog quiet;
+  const TempDir dir;
+  write_pictures(dir / "p", 9);
+  write_png(dir / "p" / "tiny.png", Tensor::full({2, 2, 3}, 1, DType::uint8));
+  const ImageFolderOptions options{
+      .path = (dir / "p").string(), .size = 4, .cache = (dir / "cache").string()};
+  const std::vector<double> first = load_image_folder("train", options).pixels.to_vector();
+  REQUIRE(std::distance(fs::directory_iterator(dir / "cache"), {}) == 1);
+  const fs::path cache = fs::directory_iterator(dir / "cache")->path();
+  // A changed byte of the pixels shows that the cache is read; a wrong checksum shows that it is checked.
+  std::string text = read_file(cache);
+  CHECK(load_image_folder("train", options).pixels.to_vector() == first);
+  text[text.size() - 30] = static_cast<char>(text[text.size() - 30] ^ 1);
+  write_file(cache, text);
+  CHECK(load_image_folder("train", options).pixels.to_vector() == first);
+  CHECK(read_file(cache) != text);
+  write_png(dir / "p" / "class0" / "0.png", Tensor::full({7, 7, 3}, 200, DType::uint8));
+  CHECK(load_image_folder("train", options).pixels.to_vector() != first);
+  CHECK(std::distance(fs::directory_iterator(dir / "cache"), {}) == 2);
+}

@@ -1,0 +1,124 @@
+// Picture files for tests, written with libjpeg and libpng.
+#pragma once
+
+#include <png.h>
+#include <zlib.h>
+
+#include <csetjmp>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#ifdef TAPEFORMER_JPEG
+#include <jpeglib.h>
+#endif
+
+#include "core/tensor.h"
+#include "data/files/file.h"
+
+namespace tapeformer::test {
+
+// Returns a picture (height, width, channels) with smooth colours.
+inline Tensor smooth_picture(int64_t height, int64_t width, int64_t channels) {
+  const Tensor picture = Tensor::empty({height, width, channels}, DType::uint8);
+  for (int64_t y = 0; y < height; ++y)
+    for (int64_t x = 0; x < width; ++x)
+      for (int64_t c = 0; c < channels; ++c)
+        picture.data<uint8_t>()[(y * width + x) * channels + c] =
+            static_cast<uint8_t>(30 * c + 100 * y / height + 90 * x / width);
+  return picture;
+}
+
+#ifdef TAPEFORMER_JPEG
+// Returns a JPEG file of a picture with 1, 3 or (CMYK) 4 channels.
+inline Bytes jpeg_bytes(const Tensor& picture, bool progressive = false) {
+  jpeg_compress_struct info{};
+  jpeg_error_mgr errors{};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* memory = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&info, &memory, &size);
+  info.image_height = static_cast<JDIMENSION>(picture.size(0));
+  info.image_width = static_cast<JDIMENSION>(picture.size(1));
+  info.input_components = static_cast<int>(picture.size(2));
+  info.in_color_space = picture.size(2) == 1 ? JCS_GRAYSCALE : picture.size(2) == 3 ? JCS_RGB : JCS_CMYK;
+  jpeg_set_defaults(&info);
+  jpeg_set_quality(&info, 95, TRUE);
+  if (progressive) jpeg_simple_progression(&info);
+  jpeg_start_compress(&info, TRUE);
+  while (info.next_scanline < info.image_height) {
+    JSAMPROW row = picture.data<uint8_t>() + int64_t{info.next_scanline} * picture.size(1) * picture.size(2);
+    jpeg_write_scanlines(&info, &row, 1);
+  }
+  jpeg_finish_compress(&info);
+  Bytes bytes(memory, memory + size);
+  jpeg_destroy_compress(&info);
+  std::free(memory);
+  return bytes;
+}
+#endif
+
+// Returns a PNG file of a grey or RGB picture with 8 or 16 bits per sample, optionally interlaced. A sample
+// of 16 bits is 257 times the sample of 8 bits.
+inline Bytes png_bytes(const Tensor& picture, int bits, bool interlaced) {
+  Bytes bytes;
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+  png_infop info = png_create_info_struct(png);
+  if (setjmp(png_jmpbuf(png))) throw std::runtime_error("libpng failed");
+  png_set_write_fn(
+      png, &bytes,
+      [](png_structp self, png_bytep data, size_t size) {
+        auto* const target = static_cast<Bytes*>(png_get_io_ptr(self));
+        target->insert(target->end(), data, data + size);
+      },
+      nullptr);
+  png_set_IHDR(png, info, static_cast<png_uint_32>(picture.size(1)),
+               static_cast<png_uint_32>(picture.size(0)), bits,
+               picture.size(2) == 3 ? PNG_COLOR_TYPE_RGB : PNG_COLOR_TYPE_GRAY,
+               interlaced ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+               PNG_FILTER_TYPE_DEFAULT);
+  const auto row_samples = static_cast<size_t>(picture.size(1) * picture.size(2));
+  const auto sample_bytes = static_cast<size_t>(bits / 8);
+  std::vector<Bytes> rows(static_cast<size_t>(picture.size(0)), Bytes(row_samples * sample_bytes));
+  std::vector<png_bytep> pointers;
+  for (size_t y = 0; y < rows.size(); ++y) {
+    for (size_t i = 0; i < rows[y].size(); ++i)
+      rows[y][i] = picture.data<uint8_t>()[y * row_samples + i / sample_bytes];
+    pointers.push_back(rows[y].data());
+  }
+  png_set_rows(png, info, pointers.data());
+  png_write_png(png, info, PNG_TRANSFORM_IDENTITY, nullptr);
+  png_destroy_write_struct(&png, &info);
+  return bytes;
+}
+
+// Inserts a chunk into a PNG file, after the header.
+inline Bytes with_png_chunk(Bytes bytes, const std::string& type, const std::string& data) {
+  const auto big_endian = [](uint32_t value) {
+    std::string text;
+    for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(value >> shift);
+    return text;
+  };
+  const std::string body = type + data;
+  const auto crc = static_cast<uint32_t>(
+      crc32(0, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size())));
+  const std::string chunk = big_endian(static_cast<uint32_t>(data.size())) + body + big_endian(crc);
+  constexpr int64_t kAfterHeader = 8 + 25;
+  bytes.insert(bytes.begin() + kAfterHeader, chunk.begin(), chunk.end());
+  return bytes;
+}
+
+// Replaces the size in the header of a PNG file.
+inline Bytes with_png_size(Bytes bytes, uint32_t width, uint32_t height) {
+  for (int i = 0; i < 4; ++i) {
+    bytes[static_cast<size_t>(16 + i)] = static_cast<uint8_t>(width >> (24 - 8 * i));
+    bytes[static_cast<size_t>(20 + i)] = static_cast<uint8_t>(height >> (24 - 8 * i));
+  }
+  const auto crc = static_cast<uint32_t>(crc32(0, bytes.data() + 12, 17));
+  for (int i = 0; i < 4; ++i) bytes[static_cast<size_t>(29 + i)] = static_cast<uint8_t>(crc >> (24 - 8 * i));
+  return bytes;
+}
+
+}  // namespace tapeformer::test
