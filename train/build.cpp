@@ -18,6 +18,20 @@ Positions positions_of(const std::string& name) {
   return name == "grid" ? Positions::grid : Positions::sinusoidal;
 }
 
+ImageFolderOptions image_folder_options(const DataConfig& d) {
+  ImageFolderOptions options;
+  options.path = d.path;
+  options.valid_path = d.valid_path;
+  options.test_path = d.test_path;
+  options.valid_share = d.valid_share;
+  options.test_share = d.test_share;
+  options.size = d.image_size;
+  options.channels = d.color == "gray" ? 1 : 3;
+  options.refuse_bad = d.bad_images == "refuse";
+  options.cache = d.image_cache;
+  return options;
+}
+
 DatasetOptions dataset_options(const Config& config, const std::string& split, const std::string& data_dir) {
   const DataConfig& d = config.data;
   DatasetOptions options;
@@ -30,7 +44,18 @@ DatasetOptions dataset_options(const Config& config, const std::string& split, c
   options.seed = static_cast<uint64_t>(config.run.seed);
   options.max_length = d.max_length;
   options.symbols = d.symbols;
+  options.image_folder = image_folder_options(d);
   return options;
+}
+
+bool is_image_folder(const std::string& name) {
+  return known_set(name).format == DatasetFormat::image_folder;
+}
+
+// Returns whether a data set of images has a validation split.
+bool holds_out_examples(const DataConfig& data) {
+  if (is_image_folder(data.dataset)) return data.valid_share > 0 || !data.valid_path.empty();
+  return data.validation > 0;
 }
 
 // Maps a model option to its config key.
@@ -50,6 +75,7 @@ constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},
                                      {"recompute", "model.recompute"},
                                      {"reversible", "model.reversible"},
                                      {"subsampling", "model.subsampling"},
+                                     {"tied_embeddings", "model.tied_embeddings"},
                                      {"value_dim", "model.value_dim"}};
 
 KeyProblem key_problem(const OptionProblem& problem) {
@@ -131,9 +157,10 @@ DatasetInfo describe_data(const Config& config) {
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const std::string& data_dir) {
   const DatasetOptions options = dataset_options(config, split, data_dir);
-  if (split == "valid" && options.validation == 0 && known_set(options.name).type == DatasetType::images)
-    throw ConfigError(options.name +
-                      ": no validation split; hold out the last training examples with data.validation");
+  if (split == "valid" && known_set(options.name).type == DatasetType::images &&
+      !holds_out_examples(config.data))
+    throw ConfigError(options.name + ": no validation split; hold out training examples with " +
+                      (is_image_folder(options.name) ? "data.valid_share" : "data.validation"));
   auto dataset = make_dataset(options);
   const DatasetInfo expected = describe_dataset(options), &found = dataset->info();
   if (!(found == expected))
@@ -144,7 +171,7 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
 }
 
 std::string evaluation_split(const Config& config) {
-  return config.model.type == "image" && config.data.validation > 0 ? "valid" : "test";
+  return config.model.type == "image" && holds_out_examples(config.data) ? "valid" : "test";
 }
 
 AutoregressiveOptions model_options(const Config& config, const DatasetInfo& data) {

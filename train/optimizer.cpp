@@ -42,7 +42,16 @@ StepRule rule_of(const OptimizerConfig& config, double lr, int64_t step) {
   if (config.kind == "adam" || config.kind == "adamw")
     return adam_rule(config, lr, t, config.kind == "adamw");
   if (config.kind == "sgd") return {.momentum = config.momentum, .l2 = config.weight_decay, .step_size = lr};
+  if (config.kind == "adafactor") return {};
   throw ConfigError("unknown optimizer \"" + config.kind + "\"");
+}
+
+Clipping clipping_of(const OptimizerConfig& config, double gradient_scale) {
+  Clipping clipping{.gradient_scale = gradient_scale,
+                    .max_norm = config.clip_norm,
+                    .per_tensor = config.clip == "per_tensor"};
+  if (config.clip_value > 0) clipping.max_value = config.clip_value;
+  return clipping;
 }
 
 }  // namespace
@@ -50,9 +59,15 @@ StepRule rule_of(const OptimizerConfig& config, double lr, int64_t step) {
 Optimizer::Optimizer(const OptimizerConfig& config, Named parameters)
     : config_(config), parameters_(std::move(parameters)) {
   rule_of(config_, config_.lr, 1);  // throws for an unknown kind
+  const bool is_adafactor = config_.kind == "adafactor", has_second = config_.kind != "sgd" && !is_adafactor;
+  if (is_adafactor) {
+    std::vector<Tensor> tensors;
+    for (const auto& [name, parameter] : parameters_) tensors.push_back(detach(parameter));
+    adafactor_ = std::make_unique<Adafactor>(config_, tensors);
+  }
   for (const auto& [name, parameter] : parameters_) {
-    first_.push_back(Tensor::zeros_like(parameter));
-    second_.push_back(config_.kind == "sgd" ? Tensor{} : Tensor::zeros_like(parameter));
+    first_.push_back(is_adafactor ? Tensor{} : Tensor::zeros_like(parameter));
+    second_.push_back(has_second ? Tensor::zeros_like(parameter) : Tensor{});
     if (config_.ema > 0) averages_.push_back(detach(parameter).clone());
   }
 }
@@ -62,6 +77,7 @@ void Optimizer::prepare(double lr) {
   // A smaller decay in early steps reduces the influence of the initial weights.
   const auto t = static_cast<double>(steps_);
   rule.average_decay = std::min(config_.ema, (1 + t) / (10 + t));
+  if (adafactor_) adafactor_->prepare(lr, steps_);
   if (rule_.defined())
     set_rule(rule_, rule);
   else
@@ -70,17 +86,31 @@ void Optimizer::prepare(double lr) {
 
 Tensor Optimizer::apply(double gradient_scale) {
   std::vector<ParameterSlot> slots;
+  std::vector<size_t> indices;
+  std::vector<Tensor> gradients;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i].second;
     const Tensor g = gradient(parameter);
-    if (g.defined()) slots.push_back({parameter, g.is_contiguous() ? g : g.clone(), first_[i], second_[i]});
+    if (!g.defined()) continue;
+    gradients.push_back(g.is_contiguous() ? g : g.clone());
+    indices.push_back(i);
+    slots.push_back({parameter, gradients.back(), first_[i], second_[i]});
   }
-  const Tensor norm = optimizer_step(slots, rule_,
-                                     {.gradient_scale = gradient_scale,
-                                      .max_norm = config_.clip_norm,
-                                      .per_tensor = config_.clip == "per_tensor"});
+  const Clipping clipping = clipping_of(config_, gradient_scale);
+  const Tensor norm = adafactor_ ? apply_adafactor(indices, gradients, clipping)
+                                 : optimizer_step(slots, rule_, clipping);
   for (size_t i = 0; i < averages_.size(); ++i) average_into(averages_[i], parameters_[i].second, rule_);
   for (const auto& [name, parameter] : parameters_) set_gradient(parameter, {});
+  return norm;
+}
+
+Tensor Optimizer::apply_adafactor(const std::vector<size_t>& indices, const std::vector<Tensor>& gradients,
+                                  const Clipping& clipping) {
+  const NoGrad no_grad;
+  const auto [scales, norm] = gradient_scales(gradients, clipping);
+  for (size_t i = 0; i < indices.size(); ++i)
+    adafactor_->apply(indices[i], parameters_[indices[i]].second, gradients[i],
+                      scales.view({}, {}, static_cast<int64_t>(i)));
   return norm;
 }
 
@@ -102,7 +132,9 @@ Optimizer::Named Optimizer::state() const {
   Named state;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const std::string& name = parameters_[i].first;
-    state.emplace_back("first." + name, first_[i]);
+    if (first_[i].defined()) state.emplace_back("first." + name, first_[i]);
+    if (adafactor_)
+      for (const auto& [moment, tensor] : adafactor_->state(i)) state.emplace_back(moment + "." + name, tensor);
     if (second_[i].defined()) state.emplace_back("second." + name, second_[i]);
     if (has_average()) state.emplace_back("average." + name, averages_[i]);
   }

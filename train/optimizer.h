@@ -2,11 +2,14 @@
 // optimizer owns the moments and the average. The model owns the parameters.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "autograd/tape.h"
+#include "ops/optimizer_step.h"
+#include "train/adafactor.h"
 #include "train/config/config.h"
 
 namespace tapeformer {
@@ -28,6 +31,8 @@ class Optimizer {
   // - adam: Kingma & Ba 2015, with L2 weight decay.
   // - adamw: Loshchilov & Hutter 2019, with decoupled weight decay.
   // - sgd: momentum, with L2 weight decay.
+  // - adafactor: train/adafactor.h.
+  // With clip_value > 0, the elements of the scaled gradients are clipped instead of their norm.
   Tensor step(double lr, double gradient_scale = 1);
   // prepare() and apply() are the two parts of step(). prepare() copies the coefficients of the step to the
   // device. apply() reads them on the device, so it can be captured as a CUDA graph and replayed with other
@@ -40,15 +45,19 @@ class Optimizer {
   void swap_average();
   bool has_average() const { return !averages_.empty(); }
 
-  // Returns the state for a checkpoint: "first.NAME", "second.NAME" and "average.NAME" for each parameter
-  // NAME. The tensors share storage with the optimizer, so that a checkpoint can be loaded into them.
+  // Returns the state for a checkpoint: "first.NAME", "second.NAME", "row.NAME", "column.NAME" and
+  // "average.NAME" for each parameter NAME, as far as the optimizer has them. The tensors share storage with the optimizer, so that a checkpoint can be loaded into them.
   Named state() const;
   void set_steps(int64_t steps) { steps_ = steps; }
 
  private:
   OptimizerConfig config_;
   Named parameters_;
+  Tensor apply_adafactor(const std::vector<size_t>& indices, const std::vector<Tensor>& gradients,
+                         const Clipping& clipping);
+
   std::vector<Tensor> first_, second_, averages_;
+  std::unique_ptr<Adafactor> adafactor_;  // null for other kinds
   Tensor rule_;  // coefficients of the step, on the device of the parameters
   int64_t steps_ = 0;
 };

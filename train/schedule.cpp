@@ -20,6 +20,8 @@ double Schedule::factor(int64_t step) const {
     return config_.final_lr_ratio +
            (1 - config_.final_lr_ratio) * 0.5 * (1 + std::cos(std::numbers::pi * done));
   }
+  if (config_.kind == "rsqrt")
+    return std::sqrt(static_cast<double>(std::max<int64_t>(warmup, 1)) / static_cast<double>(step + 1));
   return config_.kind == "plateau" ? state.plateau_factor : 1;
 }
 

@@ -107,7 +107,9 @@ def mixture() -> None:
     write("mixture", {f"{case}.{key}": value for case, tensors in cases.items() for key, value in tensors.items()})
 
 
-def trajectory(make_optimizer, start: list[Tensor], gradients: list[Tensor], clip: float = 0.0) -> list[Tensor]:
+def trajectory(
+    make_optimizer, start: list[Tensor], gradients: list[Tensor], clip: float = 0.0, clip_value: float = 0.0
+) -> list[Tensor]:
     """Returns the parameters (steps + 1, ...) before and after each step with the given gradients (steps, ...)."""
     parameters = [p.clone().requires_grad_() for p in start]
     optimizer = make_optimizer(parameters)
@@ -117,6 +119,8 @@ def trajectory(make_optimizer, start: list[Tensor], gradients: list[Tensor], cli
             p.grad = g[step].clone()
         if clip:
             clip_per_tensor(parameters, clip)
+        if clip_value:
+            torch.nn.utils.clip_grad_value_(parameters, clip_value)
         optimizer.step()
         for p, past in zip(parameters, history):
             past.append(p.detach().clone())
@@ -141,10 +145,14 @@ def optimizers() -> None:
         "adamw": (lambda p: optim.AdamW(p, lr=1e-2, weight_decay=0.01), 0.0),
         "sgd": (lambda p: optim.SGD(p, lr=1e-2, momentum=0.9), 0.0),
         "sgd_l2": (lambda p: optim.SGD(p, lr=1e-2, momentum=0.9, weight_decay=0.01), 0.0),
+        "adam_value": (lambda p: optim.Adam(p, lr=1e-2), 0.0, 0.5),
+        "adafactor": (lambda p: optim.Adafactor(p, lr=1e-2), 0.0),
+        "adafactor_decay_clip": (lambda p: optim.Adafactor(p, lr=1e-2, weight_decay=0.01), 1.0),
+        "adafactor_relative": (lambda p: optim.Adafactor(p, lr=0.5, beta2_decay=-0.6, d=1.5), 0.0),
     }
     tensors = {"gradient.matrix": gradients[0], "gradient.vector": gradients[1]}
-    for name, (make, clip) in runs.items():
-        tensors[f"{name}.matrix"], tensors[f"{name}.vector"] = trajectory(make, start, gradients, clip)
+    for name, (make, *clip) in runs.items():
+        tensors[f"{name}.matrix"], tensors[f"{name}.vector"] = trajectory(make, start, gradients, *clip)
     write("optimizers", tensors)
 
 
@@ -234,8 +242,12 @@ def functions() -> None:
         "bce_with_logits": sample(
             lambda x, y: F.binary_cross_entropy_with_logits(x, y).reshape(1), line, torch.rand(26, dtype=torch.float64)
         ),
+        "cross_entropy_smooth": sample(lambda x: F.cross_entropy(x, labels, label_smoothing=0.2).reshape(1), far),
+        "cross_entropy_z": sample(
+            lambda x: (F.cross_entropy(x, labels) + 0.1 * x.logsumexp(-1).square().mean()).reshape(1), rows.repeat(2, 1)[:6]
+        ),
     }
-    for case in ("cross_entropy", "cross_entropy_mean"):
+    for case in ("cross_entropy", "cross_entropy_mean", "cross_entropy_smooth", "cross_entropy_z"):
         cases[case]["labels"] = labels
     write("functions", {f"{case}.{key}": value for case, tensors in cases.items() for key, value in tensors.items()})
 

@@ -82,10 +82,18 @@ TEST_CASE("optimizers compute the parameters of PyTorch for twelve steps") {
     c.clip = "per_tensor";
     return c;
   };
-  const Run runs[] = {{"radam", config("radam", 0)},    {"radam_decay_clip", config("radam", 0.01, 1)},
-                      {"adam", config("adam", 0)},      {"adam_l2", config("adam", 0.01)},
-                      {"adamw", config("adamw", 0.01)}, {"sgd", config("sgd", 0)},
-                      {"sgd_l2", config("sgd", 0.01)}};
+  OptimizerConfig value_clip = config("adam", 0), relative = config("adafactor", 0);
+  value_clip.clip_value = 0.5;
+  relative.lr = 0.5;
+  relative.decay_rate = 0.6;
+  relative.update_clip = 1.5;
+  const Run runs[] = {
+      {"radam", config("radam", 0)},         {"radam_decay_clip", config("radam", 0.01, 1)},
+      {"adam", config("adam", 0)},           {"adam_l2", config("adam", 0.01)},
+      {"adamw", config("adamw", 0.01)},      {"sgd", config("sgd", 0)},
+      {"sgd_l2", config("sgd", 0.01)},       {"adam_value", value_clip},
+      {"adafactor", config("adafactor", 0)}, {"adafactor_decay_clip", config("adafactor", 0.01, 1)},
+      {"adafactor_relative", relative}};
   for (const Run& run : runs) {
     CAPTURE(run.name);
     std::vector<std::pair<std::string, Tensor>> parameters;
@@ -96,7 +104,7 @@ TEST_CASE("optimizers compute the parameters of PyTorch for twelve steps") {
     for (int64_t step = 0; step < 12; ++step) {
       for (const auto& [which, parameter] : parameters)
         set_gradient(parameter, slice_first(file.read("gradient." + which), step));
-      optimizer.step(1e-2);
+      optimizer.step(run.config.lr);
       for (const auto& [which, parameter] : parameters)
         CHECK(max_difference(parameter,
                              slice_first(file.read(std::string(run.name) + "." + which), step + 1)) < 1e-12);
@@ -184,4 +192,10 @@ TEST_CASE("positions and single functions equal PyTorch") {
   });
   compare("cross_entropy_mean", 1,
           [&](const auto& x) { return reshape(cross_entropy(x[0], labels("cross_entropy_mean")), {1}); });
+  compare("cross_entropy_smooth", 1, [&](const auto& x) {
+    return reshape(cross_entropy(x[0], labels("cross_entropy_smooth"), {}, {.label_smoothing = 0.2}), {1});
+  });
+  compare("cross_entropy_z", 1, [&](const auto& x) {
+    return reshape(cross_entropy(x[0], labels("cross_entropy_z"), {}, {.z_loss = 0.1}), {1});
+  });
 }

@@ -61,6 +61,60 @@ TEST_CASE("clipping scales all gradients together or each tensor separately") {
   }
 }
 
+TEST_CASE("Adafactor of trax follows its definition") {
+  OptimizerConfig config;
+  config.kind = "adafactor";
+  config.form = "trax";
+  config.lr = 0.3;
+  config.weight_decay = 0.01;
+  constexpr int64_t kRows = 2, kColumns = 3;
+  const Tensor matrix = require_grad(normal({kRows, kColumns}, 1));
+  Optimizer optimizer(config, {{"m", matrix}});
+  std::vector<double> p = matrix.to_vector(), row(kRows), column(kColumns);
+  for (int t = 1; t <= 8; ++t) {
+    const Tensor gradients = normal({kRows, kColumns}, 10 + t);
+    const std::vector<double> g = gradients.to_vector();
+    set_gradient(matrix, gradients);
+    optimizer.step(config.lr);
+    const double mix = std::pow(t, -0.8);
+    std::vector<double> rows(kRows), columns(kColumns), u(g);
+    double size = 0, row_mean = 0, update = 0;
+    for (size_t i = 0; i < g.size(); ++i) {
+      rows[i / kColumns] += g[i] * g[i] / kColumns;
+      columns[i % kColumns] += g[i] * g[i] / kRows;
+      size += p[i] * p[i] / static_cast<double>(g.size());
+    }
+    for (size_t i = 0; i < kRows; ++i) row[i] += mix * (rows[i] - row[i]), row_mean += row[i] / kRows;
+    for (size_t i = 0; i < kColumns; ++i) column[i] += mix * (columns[i] - column[i]);
+    for (size_t i = 0; i < g.size(); ++i) {
+      u[i] = g[i] / std::sqrt(row[i / kColumns] / row_mean) / std::sqrt(column[i % kColumns]);
+      update += u[i] * u[i] / static_cast<double>(g.size());
+    }
+    for (size_t i = 0; i < g.size(); ++i) {
+      p[i] = (1 - config.weight_decay) * p[i] -
+             config.lr * std::max(1e-3, std::sqrt(size)) * u[i] / std::max(1.0, std::sqrt(update));
+      CHECK(matrix.to_vector()[i] == doctest::Approx(p[i]).epsilon(1e-12));
+    }
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : optimizer.state()) names.push_back(name);
+  CHECK(names == std::vector<std::string>{"row.m", "column.m"});
+}
+
+TEST_CASE("clip_value limits the elements of scaled gradients, and keeps NaN") {
+  OptimizerConfig config;
+  config.kind = "sgd";
+  config.momentum = 0;
+  config.clip_value = 0.5;
+  const Tensor p = require_grad(Tensor::zeros({4}, DType::float64));
+  set_gradient(p, Tensor::from<double>({0.2, -3, 8, NAN}, {4}));
+  Optimizer optimizer(config, {{"p", p}});
+  optimizer.step(1, 2);
+  const std::vector<double> found = p.to_vector();
+  CHECK(std::vector<double>(found.begin(), found.end() - 1) == std::vector<double>{-0.4, 0.5, -0.5});
+  CHECK(std::isnan(found[3]));
+}
+
 TEST_CASE("swap_average exchanges the weights with their average, and a second call restores them") {
   OptimizerConfig config;
   config.kind = "sgd";
@@ -84,6 +138,10 @@ TEST_CASE("schedules") {
   CHECK(step.factor(9) == 1);
   CHECK(step.factor(10) == doctest::Approx(0.1));
   CHECK(step.factor(25) == doctest::Approx(0.01));
+  Schedule rsqrt({.kind = "rsqrt", .warmup_steps = 4, .step_at = {}}, 100);
+  CHECK(rsqrt.factor(1) == 0.5);
+  CHECK(rsqrt.factor(3) == 1);
+  CHECK(rsqrt.factor(15) == 0.5);
   Schedule cosine({.kind = "cosine", .warmup_steps = 0, .step_at = {}, .final_lr_ratio = 0.2}, 100);
   CHECK(cosine.factor(0) == 1);
   CHECK(cosine.factor(50) == doctest::Approx(0.6));

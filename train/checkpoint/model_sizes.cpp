@@ -27,8 +27,11 @@ std::vector<SizedTensor> sized_tensors(const AutoregressiveOptions& options) {
   add_encoder(options.encoder, tensors);
   tensors.push_back({"value_embedding.weight", Shape{options.vocabulary, options.value_width()},
                      setting("data.symbols, model.value_dim")});
-  tensors.push_back({"predictor.weight", Shape{options.outputs(), options.encoder.output_width()},
-                     setting("data.symbols, model.mixtures")});
+  if (options.tied_embeddings)
+    tensors.push_back({"predictor.weight", {}, setting("model.tied_embeddings")});
+  else
+    tensors.push_back({"predictor.weight", Shape{options.outputs(), options.encoder.output_width()},
+                       setting("data.symbols, model.mixtures")});
   if (options.positions == Positions::axial)
     for (size_t axis = 0; axis < options.axial.shape.size() && axis < options.axial.dims.size(); ++axis)
       tensors.push_back({"positions." + std::to_string(axis),

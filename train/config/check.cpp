@@ -23,7 +23,8 @@ void check_data(const Config& config, const KnownSet& set, const Require& requir
   const std::string type = model_type(set), name = quoted(data.dataset);
   require(config.model.type == type, "model.type",
           "data set " + name + " needs type " + quoted(type) + ", got " + quoted(config.model.type));
-  require(!images || (set.height % data.downscale == 0 && set.width % data.downscale == 0), "data.downscale",
+  require(!images || set.height == 0 || (set.height % data.downscale == 0 && set.width % data.downscale == 0),
+          "data.downscale",
           concat_text(data.downscale, " does not divide images of ", set.height, " x ", set.width));
   require(set.format != DatasetFormat::duplication_task || data.max_length % 2 == 0, "data.max_length",
           concat_text("the duplication task has two equal halves, expected an even number, got ",
@@ -31,7 +32,7 @@ void check_data(const Config& config, const KnownSet& set, const Require& requir
   require(images || config.model.positions != "grid", "model.positions",
           "\"grid\" needs a data set of images");
   require(!data.path.empty() || !set.needs_path, "data.path",
-          "data set " + name + " needs the folder of the corpus");
+          "data set " + name + " needs the folder of the " + (images ? "pictures" : "corpus"));
 }
 
 }  // namespace
@@ -54,6 +55,10 @@ void check_config(const Config& config, const AttentionCatalogue& catalogue,
   if (catalogue.model_problems)
     for (const auto& [key, problem] : catalogue.model_problems(config)) require(false, key, problem);
 
+  require(optimizer.clip_norm == 0 || optimizer.clip_value == 0, "optimizer.clip_value",
+          "both clip_norm and clip_value are set, expected at most one");
+  require(schedule.kind != "rsqrt" || schedule.warmup_steps > 0, "schedule.warmup_steps",
+          "schedule \"rsqrt\" decays from the end of the warm-up, expected at least 1");
   require(schedule.kind != "step" || !schedule.step_at.empty(), "schedule.step_at",
           "schedule \"step\" needs at least one step");
   require(std::is_sorted(schedule.step_at.begin(), schedule.step_at.end(), std::less_equal<>()),

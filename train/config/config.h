@@ -38,7 +38,8 @@ struct DataConfig {
   int64_t symbols = 10;      // for the data sets copy and duplication
   // Speech. batch_size is the largest number of utterances in a batch. limit and validation are numbers of
   // utterances.
-  std::string path = {};       // folder of the corpus; empty: the folder in the data directories
+  std::string path =
+      {};  // folder of the pictures or of the corpus; empty: the folder in the data directories
   int64_t max_frames = 20000;  // largest number of frames in a batch, including padding
   // Folders of the parts of a corpus; empty: the default names.
   std::string train_part = {}, valid_part = {}, test_part = {};
@@ -59,6 +60,13 @@ struct DataConfig {
   int64_t frequency_masks = 2, frequency_width = 10, time_masks = 2, time_width = 40;
   double time_share = 0.2;
   std::string feature_cache = {};  // folder; empty: features stay in memory
+  // The data set "images".
+  int64_t image_size = 32;
+  std::string color = "rgb";  // rgb | gray
+  double valid_share = 0.05, test_share = 0.05;
+  std::string valid_path = {}, test_path = {};  // data of the splits; empty: shares of data.path
+  std::string bad_images = "drop";              // drop | refuse
+  std::string image_cache = {};                 // folder; empty: pictures are decoded in each run
 };
 
 struct ModelConfig {
@@ -81,6 +89,8 @@ struct ModelConfig {
   bool reversible = false;
   int64_t feedforward_chunks = 1;
   int64_t loss_chunks = 1;
+  bool tied_embeddings = false;
+  double label_smoothing = 0, z_loss = 0;
   std::string init = {};  // a run or checkpoint whose weights a new run starts from; empty: random weights
   // Speech.
   std::string encoder = "transformer";  // transformer | lstm
@@ -102,6 +112,10 @@ struct OptimizerConfig {
   double momentum = 0.9;
   double clip_norm = 0;  // 0: no clipping
   std::string clip = "global";
+  double clip_value = 0;  // 0: no clipping
+  // Adafactor.
+  std::string form = "pytorch";  // pytorch | trax
+  double decay_rate = 0.8, update_clip = 1;
   double ema = 0;  // decay of the average of the weights; 0: no average
 };
 

@@ -54,7 +54,10 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
   for (const auto& layer : files.layers) applier.apply(layer, config);
   const Config file_config = config;
   // The config of a checkpoint may come from another user, so it must not choose where a command writes.
-  if (reading.use != ConfigUse::training) config.data.feature_cache.clear();
+  if (reading.use != ConfigUse::training) {
+    config.data.feature_cache.clear();
+    config.data.image_cache.clear();
+  }
   applier.apply(layers.back(), config);
   apply_attention(layers, catalogue, reading, schema, config, problems);
   if (!reading.device.empty()) config.run.device = reading.device;
@@ -71,7 +74,8 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
   }
   if (!problems.empty()) throw ConfigError(text_of(problems, files.paths));
   for (std::string* name :
-       {&config.data.path, &config.data.lexicon, &config.data.feature_cache, &config.model.init})
+       {&config.data.path, &config.data.lexicon, &config.data.feature_cache, &config.data.image_cache,
+        &config.data.valid_path, &config.data.test_path, &config.model.init})
     make_absolute(*name);
   return config;
 }

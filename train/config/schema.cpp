@@ -124,6 +124,19 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
       .add("loss_chunks", &ModelConfig::loss_chunks,
            "number of chunks of tokens in which predictor and loss run")
       .range(1, kLargestSize);
+  table.keys_of(scope::sequence_models(), KeyRole::model);
+  table.add("tied_embeddings", &ModelConfig::tied_embeddings,
+            "the predictor uses the weight of the value embedding; needs positions \"axial\", \"rotary\" or "
+            "\"none\"");
+  table.keys_of(scope::sequence_models(), KeyRole::training);
+  table
+      .add("label_smoothing", &ModelConfig::label_smoothing,
+           "share of the uniform distribution in the targets of training")
+      .below_one();
+  table
+      .add("z_loss", &ModelConfig::z_loss,
+           "factor of the squared log-sum-exp of the logits in the loss of training")
+      .at_least(0);
 }
 
 void add_initial_weights(std::vector<SchemaKey>& keys) {
@@ -163,7 +176,8 @@ void add_optimizer(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "optimizer", &Config::optimizer);
   table.used_by_benchmarks();
   table.keys_of(scope::every_config(), KeyRole::training);
-  table.add("kind", &OptimizerConfig::kind, "optimizer").one_of({"radam", "adam", "adamw", "sgd"});
+  table.add("kind", &OptimizerConfig::kind, "optimizer")
+      .one_of({"radam", "adam", "adamw", "sgd", "adafactor"});
   table.add("lr", &OptimizerConfig::lr, "learning rate").at_least(0);
   table.keys_of(scope::adaptive_optimizers(), KeyRole::training);
   auto& betas = table.add("betas", &OptimizerConfig::betas, "decay rates of the first and second moments");
@@ -173,8 +187,22 @@ void add_optimizer(std::vector<SchemaKey>& keys) {
   table.keys_of(scope::every_config(), KeyRole::training);
   table
       .add("weight_decay", &OptimizerConfig::weight_decay,
-           "decoupled decay of all parameters (radam, adamw); added to the gradient (adam, sgd)")
+           "decoupled decay of all parameters (radam, adamw, adafactor); added to the gradient (adam, sgd)")
       .at_least(0);
+  table.keys_of(scope::adafactor(), KeyRole::training);
+  table
+      .add("form", &OptimizerConfig::form,
+           "pytorch: rate min(lr, 1 / sqrt(step)), decay of weights by lr weight_decay; trax: rate lr, decay "
+           "of weights by weight_decay")
+      .one_of({"pytorch", "trax"});
+  table
+      .add("decay_rate", &OptimizerConfig::decay_rate,
+           "exponent of the second moments, whose decay is 1 - step^-decay_rate")
+      .range(0, 1);
+  table
+      .add("update_clip", &OptimizerConfig::update_clip,
+           "largest root mean square of an update before it is multiplied by the rate")
+      .range(1, 1e9);
   table.keys_of(scope::sgd(), KeyRole::training);
   table.add("momentum", &OptimizerConfig::momentum, "momentum of sgd").below_one();
   table.keys_of(scope::every_config(), KeyRole::training);
@@ -182,6 +210,11 @@ void add_optimizer(std::vector<SchemaKey>& keys) {
   table.keys_of(scope::clipping(), KeyRole::training);
   table.add("clip", &OptimizerConfig::clip, "norm to clip: of all gradients together, or of each tensor")
       .one_of({"global", "per_tensor"});
+  table.keys_of(scope::elementwise_optimizers(), KeyRole::training);
+  table
+      .add("clip_value", &OptimizerConfig::clip_value,
+           "largest magnitude of an element of a gradient; 0: no clipping; excludes clip_norm")
+      .at_least(0);
   table.keys_of(scope::every_config(), KeyRole::training);
   table.add("ema", &OptimizerConfig::ema, "decay of the moving average of the weights; 0: none").below_one();
 }
@@ -190,7 +223,7 @@ void add_schedule(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "schedule", &Config::schedule);
   table.keys_of(scope::every_config(), KeyRole::training);
   table.add("kind", &ScheduleConfig::kind, "schedule of the learning rate")
-      .one_of({"constant", "step", "cosine", "plateau"});
+      .one_of({"constant", "step", "cosine", "plateau", "rsqrt"});
   table.add("warmup_steps", &ScheduleConfig::warmup_steps, "linear rise from 0 over the first steps")
       .at_least(0);
   table.keys_of(scope::schedules({"step"}), KeyRole::training);

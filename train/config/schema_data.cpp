@@ -45,10 +45,27 @@ void add_data(std::vector<SchemaKey>& keys) {
   table.add("eval_limit", &DataConfig::eval_limit, "evaluation examples to use; 0: all")
       .at_least(0)
       .may_change_on_resume();
-  table.keys_of(scope::images(), KeyRole::model);
+  table.keys_of(scope::own_images(), KeyRole::model);
+  table
+      .add("image_size", &DataConfig::image_size,
+           "side of the square images; pictures are cropped at the centre and averaged")
+      .range(2, 512);
+  table.add("color", &DataConfig::color, "rgb or gray").one_of({"rgb", "gray"});
+  table.keys_of(scope::own_images(), KeyRole::data);
+  table.add("valid_share", &DataConfig::valid_share, "share of the data for validation").below_one();
+  table.add("test_share", &DataConfig::test_share, "share of the data for tests").below_one();
+  table.add("valid_path", &DataConfig::valid_path, "data for validation; empty: a share of data.path")
+      .may_change_on_resume();
+  table.add("test_path", &DataConfig::test_path, "data for tests; empty: a share of data.path")
+      .may_change_on_resume();
+  table.add("bad_images", &DataConfig::bad_images, "treatment of files that cannot be used")
+      .one_of({"drop", "refuse"});
+  table.add("image_cache", &DataConfig::image_cache, "folder for decoded pictures; empty: none")
+      .may_change_on_resume();
+  table.keys_of(scope::known_images(), KeyRole::model);
   table.add("downscale", &DataConfig::downscale, "average blocks of k x k pixels")
       .one_of_integers({1, 2, 4, 7});
-  table.keys_of(scope::images_or_speech(), KeyRole::data);
+  table.keys_of(scope::known_images_or_speech(), KeyRole::data);
   table.add("validation", &DataConfig::validation, "examples held out from the end of the training split")
       .at_least(0);
   table.keys_of(scope::symbols(), KeyRole::model);
@@ -58,9 +75,12 @@ void add_data(std::vector<SchemaKey>& keys) {
 
 void add_speech_data(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
-  table.keys_of(scope::speech(), KeyRole::data);
-  table.add("path", &DataConfig::path, "folder of the corpus; empty: the folder in the data directories")
+  table.keys_of(scope::own_files(), KeyRole::data);
+  table
+      .add("path", &DataConfig::path,
+           "folder of the pictures or of the corpus; empty: the folder in the data directories")
       .may_change_on_resume();
+  table.keys_of(scope::speech(), KeyRole::data);
   table.add("max_frames", &DataConfig::max_frames, "largest number of frames in a batch, padding included")
       .range(1, 1e9);
   table.keys_of(scope::parts(), KeyRole::data);

@@ -59,17 +59,30 @@ KeyScope both(KeyScope a, const KeyScope& b) {
   return a;
 }
 
-KeyScope images() {
-  return of_sets([](const KnownSet& set) { return set.type == DatasetType::images; }, "data sets of images");
+KeyScope known_images() {
+  return of_sets([](const KnownSet& set) { return set.type == DatasetType::images && set.height > 0; },
+                 "data sets of images of a known size");
+}
+
+KeyScope own_images() {
+  return of_sets([](const KnownSet& set) { return set.format == DatasetFormat::image_folder; });
 }
 
 KeyScope symbols() {
   return of_sets([](const KnownSet& set) { return set.type == DatasetType::sequences; });
 }
 
-KeyScope images_or_speech() {
-  return of_sets([](const KnownSet& set) { return set.type != DatasetType::sequences; },
-                 "data sets of images and speech");
+KeyScope known_images_or_speech() {
+  return of_sets(
+      [](const KnownSet& set) {
+        return is_speech(set) || (set.type == DatasetType::images && set.height > 0);
+      },
+      "data sets of images of a known size and of speech");
+}
+
+KeyScope own_files() {
+  return of_sets([](const KnownSet& set) { return is_speech(set) || set.needs_path; },
+                 "data sets of speech and the data set \"images\"");
 }
 
 KeyScope speech() {
@@ -115,6 +128,10 @@ KeyScope spec_augment() {
 
 KeyScope image_models() {
   return of_types({"image"});
+}
+
+KeyScope sequence_models() {
+  return of_types({"sequence"});
 }
 
 KeyScope autoregressive_models() {
@@ -184,6 +201,14 @@ KeyScope float32_products() {
 
 KeyScope sgd() {
   return of_optimizers({"sgd"});
+}
+
+KeyScope adafactor() {
+  return of_optimizers({"adafactor"});
+}
+
+KeyScope elementwise_optimizers() {
+  return of_optimizers({"radam", "adam", "adamw", "sgd"});
 }
 
 KeyScope adaptive_optimizers() {

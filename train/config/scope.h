@@ -35,9 +35,11 @@ KeyScope every_config();
 // Returns the conditions of both scopes.
 KeyScope both(KeyScope a, const KeyScope& b);
 
-KeyScope images();
+KeyScope own_files();     // data in a folder that the user may name
+KeyScope known_images();  // images of a known size
+KeyScope own_images();    // pictures of the user
 KeyScope symbols();
-KeyScope images_or_speech();
+KeyScope known_images_or_speech();
 KeyScope speech();
 KeyScope recordings();  // speech whose features are computed from audio
 KeyScope parts();       // speech with one folder per part
@@ -48,6 +50,7 @@ KeyScope normalised_features();
 KeyScope spec_augment();
 
 KeyScope image_models();
+KeyScope sequence_models();
 KeyScope autoregressive_models();
 KeyScope speech_models();
 KeyScope transformers();
@@ -63,7 +66,9 @@ KeyScope attention_dropout(std::function<bool(const std::string&)> drops_weights
 KeyScope cuda_devices();
 KeyScope float32_products();
 KeyScope sgd();
+KeyScope adafactor();
 KeyScope adaptive_optimizers();
+KeyScope elementwise_optimizers();  // optimizers that update each element separately
 KeyScope clipping();
 KeyScope schedules(const std::vector<std::string>& kinds);
 KeyScope dropout();

@@ -13,12 +13,12 @@ const std::string kPattern =
     "[model]\nattention = [\"linear\", \"lsh\", \"linear\"]\n[attention.linear]\nchunk = 8\n"
     "[attention.lsh]\nrounds = 3\n[train]\nsteps = 5\n";
 
-Config load(const std::string& path, const std::vector<std::string>& sets = {},
-            const ConfigReading& reading = {}) {
+Config load_list(const std::string& path, const std::vector<std::string>& sets = {},
+                 const ConfigReading& reading = {}) {
   return load_config(path, sets, test_catalogue(), reading);
 }
 
-std::string error_of(const std::string& text, const std::vector<std::string>& sets = {}) {
+std::string list_error(const std::string& text, const std::vector<std::string>& sets = {}) {
   const TempFolder folder;
   return config_error(folder.write("a.toml", text + "[train]\nsteps = 5\n"), sets);
 }
@@ -27,7 +27,7 @@ std::string error_of(const std::string& text, const std::vector<std::string>& se
 
 TEST_CASE("a list of attention kinds has one table per kind, and its resolved config is read back") {
   const TempFolder folder;
-  const Config config = load(folder.write("a.toml", kPattern), {"attention.lsh.exact=true"});
+  const Config config = load_list(folder.write("a.toml", kPattern), {"attention.lsh.exact=true"});
   CHECK(config.model.attention == std::vector<std::string>{"linear", "lsh", "linear"});
   CHECK(config.attention.at("linear").get<int64_t>("chunk") == 8);
   CHECK(config.attention.at("lsh").get<int64_t>("rounds") == 3);
@@ -36,7 +36,7 @@ TEST_CASE("a list of attention kinds has one table per kind, and its resolved co
   CHECK(contains(text, "attention = [\"linear\", \"lsh\", \"linear\"]\n"));
   CHECK(contains(text, "\n[attention.linear]\nchunk = 8\n"));
   CHECK(contains(text, "\n[attention.lsh]\nexact = true\n"));
-  const Config again = load(folder.write("b.toml", text));
+  const Config again = load_list(folder.write("b.toml", text));
   CHECK(differing_keys(config, again).empty());
   CHECK(to_toml(again) == text);
   CHECK(config_value_text(config, "attention.lsh.rounds") == "3");
@@ -47,7 +47,7 @@ TEST_CASE("a list of attention kinds has one table per kind, and its resolved co
 
 TEST_CASE("a single attention kind is written as a string, and may have a table with its name") {
   const TempFolder folder;
-  const Config config = load(folder.write(
+  const Config config = load_list(folder.write(
       "a.toml", "[model]\nattention = [\"lsh\"]\n[attention.lsh]\nrounds = 3\n[train]\nsteps = 5\n"));
   CHECK(config.attention.at("lsh").get<int64_t>("rounds") == 3);
   const std::string text = to_toml(config);
@@ -60,36 +60,37 @@ TEST_CASE("options of a kind stay if a list replaces the kind, and other options
   folder.write("base.toml", "[model]\nattention = \"lsh\"\n[attention]\nrounds = 3\n[train]\nsteps = 5\n");
   const auto path =
       folder.write("a.toml", "extends = \"base.toml\"\n[model]\nattention = [\"softmax\", \"lsh\"]\n");
-  CHECK(load(path).attention.at("lsh").get<int64_t>("rounds") == 3);
-  CHECK(load(folder.write("b.toml", kPattern), {"model.attention=softmax"}).attention.size() == 1);
-  CHECK(differing_keys(load(path), load(folder.path("base.toml"))) ==
+  CHECK(load_list(path).attention.at("lsh").get<int64_t>("rounds") == 3);
+  CHECK(load_list(folder.write("b.toml", kPattern), {"model.attention=softmax"}).attention.size() == 1);
+  CHECK(differing_keys(load_list(path), load_list(folder.path("base.toml"))) ==
         std::vector<std::string>{"run.name", "model.attention", "attention.exact", "attention.labels",
                                  "attention.lsh.exact", "attention.lsh.labels", "attention.lsh.rounds",
                                  "attention.lsh.weights", "attention.rounds", "attention.weights"});
 }
 
 TEST_CASE("wrong lists and tables of attention kinds are errors that say what to do") {
-  CHECK(contains(error_of("[model]\nattention = [\"linear\", \"lhs\"]\n"),
+  CHECK(contains(list_error("[model]\nattention = [\"linear\", \"lhs\"]\n"),
                  "got string \"lhs\" in the list; did you mean \"lsh\"?"));
-  CHECK(contains(error_of("[model]\nattention = [\"linear\", 3]\n"), "got integer 3 in the list"));
-  CHECK(contains(error_of("[model]\nattention = []\n"),
+  CHECK(contains(list_error("[model]\nattention = [\"linear\", 3]\n"), "got integer 3 in the list"));
+  CHECK(contains(list_error("[model]\nattention = []\n"),
                  "model.attention: expected 1 to 8 attention kinds, one per layer, got 0"));
-  CHECK(contains(error_of("[model]\nlayers = 1\nattention = [\"linear\", \"softmax\"]\n"),
+  CHECK(contains(list_error("[model]\nlayers = 1\nattention = [\"linear\", \"softmax\"]\n"),
                  "model.attention: expected 1 to 1 attention kinds, one per layer, got 2"));
   const std::string pattern = "[model]\nattention = [\"linear\", \"lsh\"]\n";
   CHECK(
-      contains(error_of(pattern + "[attention]\nrounds = 2\n"),
+      contains(list_error(pattern + "[attention]\nrounds = 2\n"),
                "a.toml:4:1: attention.rounds: model.attention has several kinds: use a table per kind, such "
                "as [attention.lsh]"));
-  CHECK(contains(error_of(pattern + "[attention.lhs]\nrounds = 2\n"),
+  CHECK(contains(list_error(pattern + "[attention.lhs]\nrounds = 2\n"),
                  "a.toml:4:1: attention.lhs.rounds: model.attention has no kind \"lhs\"; did you mean "
                  "\"lsh\"?"));
-  CHECK(contains(error_of(pattern + "[attention.softmax]\nrounds = 2\n"),
+  CHECK(contains(list_error(pattern + "[attention.softmax]\nrounds = 2\n"),
                  "attention.softmax.rounds: model.attention has no kind \"softmax\""));
-  CHECK(contains(error_of(pattern + "[attention.lsh]\nruonds = 2\n"), "did you mean attention.lsh.rounds?"));
-  CHECK(contains(error_of(pattern + "[attention.lsh]\nrounds = 0\n"),
+  CHECK(
+      contains(list_error(pattern + "[attention.lsh]\nruonds = 2\n"), "did you mean attention.lsh.rounds?"));
+  CHECK(contains(list_error(pattern + "[attention.lsh]\nrounds = 0\n"),
                  "attention.lsh.rounds: expected an integer of at least 1, got integer 0"));
-  CHECK(contains(error_of(pattern, {"attention.lsh.rounds=zero"}),
+  CHECK(contains(list_error(pattern, {"attention.lsh.rounds=zero"}),
                  "--set attention.lsh.rounds: expected an integer"));
-  CHECK(contains(error_of(pattern + "[attention.lsh.deep]\nrounds = 2\n"), "attention.lsh.deep"));
+  CHECK(contains(list_error(pattern + "[attention.lsh.deep]\nrounds = 2\n"), "attention.lsh.deep"));
 }

@@ -19,7 +19,8 @@ const fs::path kConfigs = fs::path(SOURCE_DIR) / "configs";
 Config load_file(const fs::path& path) {
   const std::string name = path.filename().string();
   std::vector<std::string> sets;
-  if (name.starts_with("timit-") || name.starts_with("librispeech-") || name.starts_with("kaldi-"))
+  if (name.starts_with("timit-") || name.starts_with("librispeech-") || name.starts_with("kaldi-") ||
+      name.starts_with("imagenet64-"))
     sets.emplace_back("data.path=/corpus");
   return load_config(path.string(), sets, attention_catalogue());
 }

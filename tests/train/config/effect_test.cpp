@@ -25,6 +25,7 @@ const std::set<std::string> kNeutral = {"run.name",
                                         "data.path",
                                         "data.bad_utterances",
                                         "data.feature_cache",
+                                        "data.image_cache",
                                         "data.max_frames",
                                         "model.init",
                                         "model.recompute",
@@ -56,6 +57,7 @@ const std::map<std::string, OptionValue>& special_values() {
       {"optimizer.betas", std::vector<double>{0.5, 0.99}},
       {"optimizer.eps", 0.1},
       {"optimizer.clip_norm", 1e-3},
+      {"optimizer.clip_value", 1e-4},
       {"schedule.step_at", std::vector<double>{1}},
       {"schedule.warmup_steps", int64_t{3}},
       {"train.dropout_steps", int64_t{1}}};
@@ -101,6 +103,8 @@ AttentionTables default_tables(const std::string& kind) {
 void complete(const std::string& name, Config& config) {
   if (name == "model.attention") config.attention = default_tables(config.model.attention.front());
   if (name == "model.reversible") config.model.norm = "pre";
+  if (name == "model.tied_embeddings") config.model.positions = "none";
+  if (name == "optimizer.clip_value") config.optimizer.clip_norm = 0;
   if (name != "model.positions") return;
   config.model.axial_shape = {4, 4};
   config.model.axial_dims = {8, 8};
@@ -158,6 +162,8 @@ TEST_CASE("scopes of config keys: sequences, step and cosine schedules, adam and
   config.attention = default_tables("linear");
   config.optimizer.kind = "sgd";
   config.schedule.kind = "cosine";
+  check_scopes(config);
+  config.optimizer.kind = "adafactor";
   check_scopes(config);
 }
 

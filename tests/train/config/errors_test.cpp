@@ -77,6 +77,15 @@ TEST_CASE("a table given as a value or as a list of tables") {
   CHECK(error_of("[data.limit]\nx = 3\n").find("data.limit: expected an integer") != std::string::npos);
 }
 
+TEST_CASE("options of the optimizer and the schedule that exclude or need each other") {
+  CHECK(error_of("[optimizer]\nclip_norm = 1\nclip_value = 1\n") ==
+        "a.toml:5:14: optimizer.clip_value: both clip_norm and clip_value are set, expected at most one");
+  CHECK(error_of("[schedule]\nkind = \"rsqrt\"\n").find("decays from the end of the warm-up") !=
+        std::string::npos);
+  CHECK(error_of("[model]\ntied_embeddings = true\n").find("belongs to models of type \"sequence\"") !=
+        std::string::npos);
+}
+
 TEST_CASE("out-of-range key: range, choices and did-you-mean") {
   CHECK(error_of("[data]\nbatch_size = 0\n") ==
         "a.toml:4:14: data.batch_size: expected an integer from 1 to 1048576, got integer 0");

@@ -61,9 +61,11 @@ Names joined(Names a, const Names& b) {
 
 TEST_CASE("--set of a key that the config does not use was ignored") {
   CHECK(set_error(kImages, {"data.dataset=cifar10", "data.path=my-pictures"}) ==
-        "--set data.path: belongs to data sets of speech, and data.dataset is \"cifar10\"");
+        "--set data.path: belongs to data sets of speech and the data set \"images\", and data.dataset is "
+        "\"cifar10\"");
   CHECK(set_error(kCopy, {"data.path=text.txt"}) ==
-        "--set data.path: belongs to data sets of speech, and data.dataset is \"copy\"");
+        "--set data.path: belongs to data sets of speech and the data set \"images\", and data.dataset is "
+        "\"copy\"");
   struct Row {
     std::string text, set, reason;
   };
@@ -83,7 +85,7 @@ TEST_CASE("--set of a key that the config does not use was ignored") {
            {kImages, "train.dropout_steps=3 model.dropout=0", "training with dropout"},
            {kCopy, "model.mixtures=3", "models of type \"image\", and model.type is \"sequence\""},
            {kCopy, "data.downscale=2", "data sets of images"},
-           {kCopy, "data.validation=2", "data sets of images and speech"},
+           {kCopy, "data.validation=2", "data sets of images of a known size and of speech"},
            {kSpeech, "data.sample_rate=8000", "data sets of recordings, and data.dataset is \"an4\""},
            {kSpeech, "data.lexicon=words", "the data sets \"fsdd\", \"kaldi\" and \"librispeech\""},
            {kSpeech, "data.phone_set=timit39", "the data set \"timit\""},
@@ -112,8 +114,8 @@ TEST_CASE("a key in the file that the config does not use was ignored") {
   const auto path =
       folder.write("a.toml", "[train]\nsteps = 5\n[data]\ndownscale = 2\npath = \"x\"\nsymbols = 3\n");
   CHECK(config_error(path) == path +
-                                  ":5:1: data.path: belongs to data sets of speech, and data.dataset is "
-                                  "\"mnist\"\n" +
+                                  ":5:1: data.path: belongs to data sets of speech and the data set "
+                                  "\"images\", and data.dataset is \"mnist\"\n" +
                                   path +
                                   ":6:1: data.symbols: belongs to the data sets \"copy\" and "
                                   "\"duplication\", and data.dataset is \"mnist\"");
@@ -235,6 +237,18 @@ Names unused_by_defaults() {
           "optimizer.clip",          "model.attention_dropout"};
 }
 
+// Returns the keys of the data set "images" and of Adafactor, which the configs of this file do not use.
+Names unused_by_all() {
+  return {"data.image_size",  "data.color",           "data.bad_images",      "data.image_cache",
+          "data.valid_share", "data.test_share",      "data.valid_path",      "data.test_path",
+          "optimizer.form",   "optimizer.decay_rate", "optimizer.update_clip"};
+}
+
+// Returns the keys that only models of type "sequence" use.
+Names sequence_keys() {
+  return {"model.tied_embeddings", "model.label_smoothing", "model.z_loss"};
+}
+
 TEST_CASE("keys without effect in configs of images and sequences") {
   const Names speech_data = {"data.path",          "data.max_frames",      "data.train_part",
                              "data.valid_part",    "data.test_part",       "data.lexicon",
@@ -248,9 +262,9 @@ TEST_CASE("keys without effect in configs of images and sequences") {
   const Names speech_model = {"model.encoder",    "model.hidden",      "model.bidirectional",
                               "model.causal",     "model.subsampling", "model.subsampling_kind",
                               "model.max_frames", "model.ctc_mean"};
-  const Names defaults = unused_by_defaults();
-  const Names image =
-      joined(joined(joined(speech_data, speech_model), defaults), {"data.max_length", "data.symbols"});
+  const Names defaults = joined(unused_by_defaults(), unused_by_all());
+  const Names image = joined(joined(joined(joined(speech_data, speech_model), defaults), sequence_keys()),
+                             {"data.max_length", "data.symbols"});
   CHECK(text(unused_keys(kImages)) == text(image));
   CHECK(text(unused_keys(kCopy)) == text(joined(joined(joined(speech_data, speech_model), defaults),
                                                 {"data.downscale", "data.validation", "model.mixtures"})));
@@ -259,6 +273,7 @@ TEST_CASE("keys without effect in configs of images and sequences") {
       {"data.max_length", "data.symbols", "run.tf32", "model.value_dim", "schedule.step_at",
        "schedule.factor", "schedule.patience", "schedule.threshold", "optimizer.betas", "optimizer.eps"});
   softmax.insert("run.cuda_graphs");
+  softmax = joined(joined(softmax, unused_by_all()), sequence_keys());
   CHECK(text(unused_keys(kImages, {"model.attention=softmax", "run.device=cpu", "model.positions=axial",
                                    "model.axial_shape=[28, 28]", "model.axial_dims=[64, 192]",
                                    "schedule.kind=cosine", "optimizer.kind=sgd", "optimizer.clip_norm=1"})) ==
@@ -266,9 +281,11 @@ TEST_CASE("keys without effect in configs of images and sequences") {
 }
 
 TEST_CASE("keys without effect in configs of speech") {
-  const Names defaults = unused_by_defaults();
-  const Names no_speech = {"data.downscale",  "data.max_length", "data.symbols",      "model.mixtures",
-                           "model.value_dim", "model.positions", "model.loss_chunks", "run.cuda_graphs"};
+  const Names defaults = joined(unused_by_defaults(), unused_by_all());
+  const Names no_speech =
+      joined({"data.downscale", "data.max_length", "data.symbols", "model.mixtures", "model.value_dim",
+              "model.positions", "model.loss_chunks", "run.cuda_graphs"},
+             sequence_keys());
   const Names no_recordings = {"data.max_seconds", "data.sample_rate",  "data.resample",
                                "data.channel",     "data.num_mel_bins", "data.dither"};
   const Names parts = {"data.train_part", "data.valid_part", "data.test_part"};

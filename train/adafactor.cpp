@@ -1,0 +1,102 @@
+#include "train/adafactor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr double kSmallestScale = 1e-3;  // of a parameter
+constexpr double kTraxEpsilon = 1e-30;   // added to squares
+enum Coefficient : int64_t { kMix, kRate, kShrink, kCoefficients };
+
+// Returns max(x, low).
+Tensor at_least(const Tensor& x, double low) {
+  return add(relu(add(x, -low)), low);
+}
+
+Tensor root_mean_square(const Tensor& x) {
+  return sqrt(mean(square(x)));
+}
+
+double epsilon_of(DType dtype) {
+  return dtype == DType::float64 ? std::numeric_limits<double>::epsilon()
+                                 : static_cast<double>(std::numeric_limits<float>::epsilon());
+}
+
+}  // namespace
+
+Adafactor::Adafactor(const OptimizerConfig& config, const std::vector<Tensor>& parameters) : config_(config) {
+  for (const Tensor& parameter : parameters) {
+    Shape row = parameter.shape(), column = row;
+    Moments moments;
+    const auto zeros = [&](const Shape& shape) {
+      return Tensor::zeros(shape, parameter.dtype(), parameter.device());
+    };
+    if (parameter.rank() >= 2) {
+      row[-1] = column[-2] = 1;
+      moments = {zeros(row), zeros(column), {}};
+    } else {
+      moments.second = zeros(row);
+    }
+    moments_.push_back(moments);
+  }
+  const Tensor like = parameters.empty() ? Tensor::zeros({1}) : parameters[0];
+  coefficients_ = Tensor::zeros({kCoefficients}, like.dtype(), like.device());
+}
+
+void Adafactor::prepare(double lr, int64_t step) {
+  const auto t = static_cast<double>(step);
+  const bool trax = config_.form == "trax";
+  const double rate = trax ? lr : std::min(lr, 1 / std::sqrt(t));
+  const double shrink = 1 - config_.weight_decay * (trax ? 1 : lr);
+  coefficients_.copy_from(
+      Tensor::from<double>({std::pow(t, -config_.decay_rate), rate, shrink}, {kCoefficients}));
+}
+
+Tensor Adafactor::coefficient(int64_t index) const {
+  return coefficients_.view({}, {}, index);
+}
+
+Tensor Adafactor::update(const Moments& moments, const Tensor& g) const {
+  const bool trax = config_.form == "trax";
+  const Tensor squares = trax ? add(square(g), kTraxEpsilon) : square(g), mix = coefficient(kMix);
+  const auto move = [&](const Tensor& moment, const Tensor& target) {
+    moment.copy_from(add(moment, mul(sub(target, moment), mix)));
+  };
+  const double epsilon = epsilon_of(g.dtype());
+  if (moments.second.defined()) {
+    move(moments.second, squares);
+    return div(g, sqrt(trax ? moments.second : at_least(moments.second, epsilon * epsilon)));
+  }
+  move(moments.row, mean(squares, -1, true));
+  move(moments.column, mean(squares, -2, true));
+  const Tensor row_mean = mean(moments.row, -2, true);
+  if (trax) return div(div(g, sqrt(div(moments.row, row_mean))), sqrt(moments.column));
+  const Tensor second = div(mul(moments.row, moments.column), at_least(row_mean, epsilon));
+  return div(g, sqrt(at_least(second, epsilon * epsilon)));
+}
+
+void Adafactor::apply(size_t index, const Tensor& parameter, const Tensor& gradient,
+                      const Tensor& scale) const {
+  const Tensor p = detach(parameter);
+  if (p.numel() == 0) return;
+  const Tensor g = mul(gradient, scale.to(p.dtype())), u = update(moments_[index], g);
+  const Tensor clip = at_least(mul(root_mean_square(u), 1 / config_.update_clip), 1);
+  const Tensor size = at_least(root_mean_square(p), kSmallestScale);
+  const Tensor rate = div(mul(size, coefficient(kRate)), clip);
+  parameter.copy_from(sub(mul(p, coefficient(kShrink)), mul(u, rate)));
+}
+
+std::vector<std::pair<std::string, Tensor>> Adafactor::state(size_t index) const {
+  const Moments& moments = moments_[index];
+  if (moments.second.defined()) return {{"second", moments.second}};
+  return {{"row", moments.row}, {"column", moments.column}};
+}
+
+}  // namespace tapeformer
