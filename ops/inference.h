@@ -1,6 +1,5 @@
 // Ops for decoding one token at a time. They are not recorded and write to memory that the caller provides.
-// Only the constructor of DecodingLinear allocates memory, and DecodingLinear::into() for bfloat16 products
-// on a CPU for which has_bfloat16_products() is false.
+// Only the constructor of DecodingLinear takes memory from the allocator.
 #pragma once
 
 #include <functional>

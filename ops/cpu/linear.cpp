@@ -20,7 +20,7 @@ constexpr int64_t kMaxParts = 8;     // maximum number of partial weight gradien
 constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
 constexpr int64_t kBlockRows = 256;  // maximum number of rows of a block that stays in the cache
 constexpr int64_t kMinBlockRows = 64;
-constexpr int64_t kBlockElements = 1 << 16;  // maximum number of sums of a block in a buffer
+constexpr int64_t kBlockElements = 1 << 14;  // maximum number of sums of a block in a buffer
 
 // Calls f(first, count) for blocks of rows [begin, end) of at most `max_rows` rows.
 template <class F>
@@ -52,10 +52,10 @@ void start_row(const Y* g, const Y* y, const Y* pre, Activation activation, T sc
 }
 
 // Computes sums += row.
-template <class T>
-void add_row(const T* row, int64_t width, T* sums) {
+template <class T, class Y>
+void add_row(const Y* row, int64_t width, T* sums) {
 #pragma omp simd
-  for (int64_t i = 0; i < width; ++i) sums[i] += row[i];
+  for (int64_t i = 0; i < width; ++i) sums[i] += convert_element<T>(row[i]);
 }
 
 // Sizes of the buffers of a thread, in elements.
@@ -109,8 +109,11 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
       for (int64_t r = 0; r < rows; ++r, values += out) {
         const int64_t at = (first + r) * out;
         if (multipliers) dropout_multipliers(dropout, at, out, multipliers);
-        finish_row(values, bias, activation, pre ? pre + at : nullptr, multipliers, out);
-        if constexpr (!kInPlace) convert_row(values, out, y + at);
+        Y* const pre_row = pre ? pre + at : nullptr;
+        if constexpr (kInPlace)
+          finish_row(values, bias, activation, pre_row, multipliers, out);
+        else
+          finish_row_into(values, bias, activation, pre_row, multipliers, out, y + at);
       }
     });
   });
@@ -169,12 +172,12 @@ void backward_rows(const LinearGradient<X, Y, T>& of, const PackedOperand<O>* we
     const O* gz = buffers.operands;
     if constexpr (std::is_same_v<O, Y>)
       if (direct) gz = of.g + first * out;
-    if (gbias || !direct)
-      for (int64_t r = 0; r < rows; ++r) {
-        const T* const row = of.row(first + r, buffers.row, buffers.multipliers);
-        if (gbias) add_row(row, out, gbias);
-        if (!direct) convert_row(row, out, buffers.operands + r * out);
-      }
+    for (int64_t r = 0; r < rows && direct && gbias; ++r) add_row(of.g + (first + r) * out, out, gbias);
+    for (int64_t r = 0; r < rows && !direct; ++r) {
+      const T* const row = of.row(first + r, buffers.row, buffers.multipliers);
+      if (gbias) add_row(row, out, gbias);
+      convert_row(row, out, buffers.operands + r * out);
+    }
     if (weight) {
       T* values = buffers.sums;
       if constexpr (std::is_same_v<X, T>) values = of.gx + first * in;

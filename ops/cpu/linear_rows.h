@@ -37,6 +37,23 @@ void finish_row(T* y, const T* bias, Activation activation, Y* pre, const T* mul
   }
 }
 
+// Same as finish_row(), and writes the result to `target`, which may have another type. Changes y.
+template <class T, class Y>
+void finish_row_into(T* y, const T* bias, Activation activation, Y* pre, const T* multipliers, int64_t n,
+                     Y* target) {
+  if (activation == Activation::gelu || multipliers) {
+    finish_row(y, bias, activation, pre, multipliers, n);
+    return convert_row(y, n, target);
+  }
+  const bool relu = activation == Activation::relu;
+  for (int64_t i = 0; i < n; i += kLanes<T>) {
+    Vector<T> v = load_some(y + i, n - i);
+    if (bias) v += load_some(bias + i, n - i);
+    if (relu) v = v < 0 ? Vector<T>{} : v;  // keeps NaN
+    store_some(target + i, v, n - i);
+  }
+}
+
 // Computes y (rows, out) = x (rows, in) wᵀ for few rows, as in decoding. Unlike BLAS, it does not pack the
 // weights. Four outputs at a time hide the latency of additions. Operands are rounded to O.
 template <class O, class X, class W, class T>

@@ -1,11 +1,10 @@
-// A step of the recurrence multiplies few rows, by panel_product.h. With 320 cells on one core of a Zen 5,
-// such a product takes 13 us for 1 row, 25 us for 8 rows and 49 us for 16 rows. oneDNN processes blocks of 16
-// rows and takes 51 us. The other products have many rows and use oneDNN where it is faster
+// A step of the recurrence multiplies few rows, by recurrent_operand.h. With 320 cells in float32 on one core
+// of a Zen 5, such a product takes 13 us for 1 row, 25 us for 8 rows and 49 us for 16 rows. oneDNN processes
+// blocks of 16 rows and takes 51 us. The other products have many rows and use oneDNN where it is faster
 // (packed_operand.h).
 //
-// Type parameters: T is the type of weights, states, recurrent products and all arithmetic. O is the type of
-// the operands of products over many frames. In bfloat16 precision, O is BFloat16, and recurrent products are
-// float32, as on a CUDA device.
+// Type parameters: T is the type of weights, states and all arithmetic. O is the type of the operands of
+// products: BFloat16 in bfloat16 precision, otherwise T.
 #include "ops/kernels/lstm.h"
 
 #include <algorithm>
@@ -19,7 +18,7 @@
 #include "core/threads.h"
 #include "ops/cpu/arena.h"
 #include "ops/cpu/packed_operand.h"
-#include "ops/cpu/panel_product.h"
+#include "ops/cpu/recurrent_operand.h"
 
 namespace tapeformer::cpu {
 namespace {
@@ -157,7 +156,7 @@ void for_frames(const Rows& rows, const int64_t* lengths, bool ascending, F&& st
 template <class O, class T>
 struct ForwardWeights {
   const PackedOperand<O>& input;
-  const T* recurrent;  // weight_hh in panels
+  const RecurrentOperand<O>& recurrent;
   const LstmDirection<T>& plain;
 };
 
@@ -165,7 +164,7 @@ template <class O, class T>
 void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const int64_t* lengths,
                   const ForwardWeights<O, T>& weights, T* out, T* gates, T* cells) {
   const Layout<T> at{shape, rows.direction};
-  const int64_t hidden = shape.hidden, all = 4 * hidden, stride = tile_columns<T>(all);
+  const int64_t hidden = shape.hidden, all = 4 * hidden, stride = weights.recurrent.stride();
   const Scratch<O> rounded(std::is_same_v<O, T> ? 0 : kFramesAhead * shape.in);
   // Computes W x for a block of frames of all sequences. The block is small, so the following steps read it
   // from the cache.
@@ -178,23 +177,23 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
       }
   };
   int64_t block = -1;  // index of the current block
-  Scratch<T> bias(all), h(rows.count() * hidden), c(rows.count() * hidden), recurrent(rows.count() * stride);
+  Scratch<T> bias(all), c(rows.count() * hidden), recurrent(rows.count() * stride);
+  Scratch<O> h(rows.count() * hidden);
   for (int64_t i = 0; i < all; ++i) bias.data()[i] = weights.plain.bias_ih[i] + weights.plain.bias_hh[i];
-  std::fill_n(h.data(), rows.count() * hidden, T{0});
+  std::fill_n(h.data(), rows.count() * hidden, O{});
   std::fill_n(c.data(), rows.count() * hidden, T{0});
   for_frames(rows, lengths, rows.direction == 0, [&](int64_t t, int64_t active) {
     if (t / kFramesAhead != block) {
       block = t / kFramesAhead;
       input_products(kFramesAhead * block);
     }
-    panel_product(active, all, hidden, h.data(), hidden, weights.recurrent, recurrent.data(), stride);
+    weights.recurrent.multiply(active, h.data(), recurrent.data());
     for (int64_t row = 0; row < active; ++row) {
       const int64_t b = rows.at(row);
-      T* const own_h = h.data() + row * hidden;
-      T* const own_c = c.data() + row * hidden;
+      T *const own_c = c.data() + row * hidden, *const own_h = at.out(out, b, t);
       forward_cell(hidden, bias.data(), recurrent.data() + row * stride, at.gates(gates, b, t), own_c, own_h);
       std::copy_n(own_c, hidden, at.cells(cells, b, t));
-      std::copy_n(own_h, hidden, at.out(out, b, t));
+      convert_row(own_h, hidden, h.data() + row * hidden);
     }
   });
   for (const int64_t b : rows.sequences)
@@ -217,14 +216,16 @@ struct LstmBackward {
   }
 };
 
-// Computes gz for the frames of the sequences, and its sum `gbias` over the frames. `panels` contains
-// weight_hh, packed by columns.
+// Computes gz for the frames of the sequences, and its sum `gbias` over the frames. `recurrent` contains
+// weight_hh.
 template <class O, class T>
-void backward_rows(const LstmBackward<O, T>& of, const Rows& rows, const T* panels, T* gbias) {
+void backward_rows(const LstmBackward<O, T>& of, const Rows& rows, const RecurrentOperand<O>& recurrent,
+                   T* gbias) {
   const Layout<const T> at{of.shape, rows.direction};
   const bool reverse = rows.direction == 1;
-  const int64_t hidden = of.shape.hidden, all = 4 * hidden, stride = tile_columns<T>(hidden);
+  const int64_t hidden = of.shape.hidden, all = 4 * hidden, stride = recurrent.stride();
   Scratch<T> gh(rows.count() * stride), gc(rows.count() * hidden), now(rows.count() * all), zeros(hidden);
+  const Scratch<O> rounded(std::is_same_v<O, T> ? 0 : rows.count() * all);
   std::fill_n(gh.data(), rows.count() * stride, T{0});
   std::fill_n(gc.data(), rows.count() * hidden, T{0});
   std::fill_n(zeros.data(), hidden, T{0});
@@ -241,7 +242,7 @@ void backward_rows(const LstmBackward<O, T>& of, const Rows& rows, const T* pane
 #pragma omp simd
       for (int64_t i = 0; i < all; ++i) gbias[i] += own[i];
     }
-    panel_product(active, hidden, all, now.data(), all, panels, gh.data(), stride);
+    recurrent.multiply(active, as_type(now.data(), active * all, rounded.data()), gh.data());
   });
 }
 
@@ -370,15 +371,16 @@ template <class O, class T>
 void gate_gradients(const LstmBackward<O, T>& of, const LstmDirection<T>* directions,
                     const LstmGradient<T>* gradients) {
   const LstmShape& shape = of.shape;
-  const int64_t hidden = shape.hidden, all = 4 * hidden, panel_size = tile_columns<T>(hidden) * all;
+  const int64_t all = 4 * shape.hidden;
   const std::vector<Rows> shares = divide_sequences(shape, of.lengths);
-  const Scratch<T> panels(shape.directions * panel_size), sums(static_cast<int64_t>(shares.size()) * all);
+  const Scratch<T> sums(static_cast<int64_t>(shares.size()) * all);
+  std::deque<RecurrentOperand<O>> weights;
   for (int64_t d = 0; d < shape.directions; ++d)
-    pack_columns(directions[d].weight_hh, hidden, all, hidden, T{1}, all, panels.data() + d * panel_size);
+    weights.emplace_back(all, shape.hidden, directions[d].weight_hh, false);
   parallel_for(static_cast<int64_t>(shares.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Rows& rows = shares[static_cast<size_t>(i)];
-      backward_rows(of, rows, panels.data() + rows.direction * panel_size, sums.data() + i * all);
+      backward_rows(of, rows, weights[static_cast<size_t>(rows.direction)], sums.data() + i * all);
     }
   });
   const int64_t parts = static_cast<int64_t>(shares.size()) / shape.directions;
@@ -394,23 +396,20 @@ void gate_gradients(const LstmBackward<O, T>& of, const LstmDirection<T>* direct
 template <class T>
 void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
                   const LstmDirection<T>* directions, T* out, T* gates, T* cells) {
-  const int64_t all = 4 * shape.hidden, panel_size = tile_columns<T>(all) * shape.hidden;
-  const Scratch<T> panels(shape.directions * panel_size);
-  parallel_for(shape.directions, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t d = begin; d < end; ++d)
-      pack_rows(directions[d].weight_hh, shape.hidden, all, shape.hidden, panels.data() + d * panel_size);
-  });
+  const int64_t all = 4 * shape.hidden;
   const std::vector<Rows> shares = divide_sequences(shape, lengths);
   with_operand_type<T>([&]<class O>() {
     std::deque<PackedOperand<O>> input;
-    for (int64_t d = 0; d < shape.directions; ++d)
+    std::deque<RecurrentOperand<O>> recurrent;
+    for (int64_t d = 0; d < shape.directions; ++d) {
       input.emplace_back(shape.in, all, directions[d].weight_ih, true);
+      recurrent.emplace_back(shape.hidden, all, directions[d].weight_hh, true);
+    }
     parallel_for(static_cast<int64_t>(shares.size()), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const Rows& rows = shares[static_cast<size_t>(i)];
-        const int64_t d = rows.direction;
-        const ForwardWeights<O, T> weights{input[static_cast<size_t>(d)], panels.data() + d * panel_size,
-                                           directions[d]};
+        const auto d = static_cast<size_t>(rows.direction);
+        const ForwardWeights<O, T> weights{input[d], recurrent[d], directions[d]};
         forward_rows(shape, rows, x, lengths, weights, out, gates, cells);
       }
     });

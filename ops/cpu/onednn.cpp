@@ -1,7 +1,6 @@
 #include "ops/cpu/onednn.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <dnnl.hpp>
 #include <map>
 #include <memory>
@@ -11,6 +10,7 @@
 
 #include "core/serial_libraries.h"
 #include "core/threads.h"
+#include "ops/cpu/growing_memory.h"
 
 namespace tapeformer::cpu::onednn {
 namespace {
@@ -46,27 +46,6 @@ memory::desc column_major(DType dtype, int64_t rows, int64_t columns) {
   return {{rows, columns}, type_of(dtype), {1, rows}};
 }
 
-// Memory of one thread that grows to the largest request. It is not taken from the allocator, whose peak
-// would then depend on the scheduling of threads.
-class GrowingMemory {
- public:
-  char* get(int64_t bytes) {
-    constexpr int64_t kAlignment = 64;
-    if (bytes > size_) {
-      size_ = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-      memory_.reset(static_cast<char*>(std::aligned_alloc(kAlignment, static_cast<size_t>(size_))));
-      if (!memory_) throw std::bad_alloc();
-    }
-    return memory_.get();
-  }
-
- private:
-  struct Free {
-    void operator()(char* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<char, Free> memory_;
-  int64_t size_ = 0;
-};
 thread_local GrowingMemory kernel_memory, left_memory, right_memory;
 
 // A compiled product. Threads may share it, because each thread has separate working memory.
@@ -84,7 +63,7 @@ class Kernel {
     set_data(all.at(DNNL_ARG_WEIGHTS), b);
     set_data(all.at(DNNL_ARG_DST), out);
     set_data(all.at(DNNL_ARG_SCRATCHPAD),
-             kernel_memory.get(static_cast<int64_t>(description_.scratchpad_desc().get_size())));
+             kernel_memory.get<char>(static_cast<int64_t>(description_.scratchpad_desc().get_size())));
     matmul_.execute(stream(), all);
   }
 
@@ -158,9 +137,15 @@ const Value& cached(const Key& key, Make&& make) {
   return *value;
 }
 
+// Returns whether oneDNN uses an extension of the processor. cpu_isa has one bit per extension.
+bool present(dnnl::cpu_isa extension) {
+  static const auto all = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  return (all & static_cast<unsigned>(extension)) == static_cast<unsigned>(extension);
+}
+
 // Returns a copy of `bytes` bytes, followed by zeros up to `padded` bytes.
 const char* padded_copy(const char* from, int64_t bytes, int64_t padded, GrowingMemory& memory) {
-  char* const copy = memory.get(padded);
+  char* const copy = memory.get<char>(padded);
   std::copy_n(from, bytes, copy);
   std::fill_n(copy + bytes, padded - bytes, char{0});
   return copy;
@@ -200,8 +185,7 @@ class Product {
     if (row == rows) return;
     const char* const padded =
         padded_copy(a + row * row_bytes_, (rows - row) * row_bytes_, kLastBlock * row_bytes_, left_memory);
-    auto* const result = reinterpret_cast<float*>(
-        right_memory.get(kLastBlock * out_stride_ * static_cast<int64_t>(sizeof(float))));
+    auto* const result = right_memory.get<float>(kLastBlock * out_stride_);
     last_block_(padded, packed, result);
     for (int64_t r = 0; row < rows; ++row, ++r)
       std::copy_n(result + r * out_stride_, columns_, out + row * out_stride_);
@@ -227,10 +211,11 @@ class Product {
 };
 
 bool fast(DType operand) {
-  static const auto present = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto needed = static_cast<unsigned>(operand == DType::bfloat16 ? dnnl::cpu_isa::avx512_core_bf16
-                                                                       : dnnl::cpu_isa::avx512_core);
-  return (present & needed) == needed;  // cpu_isa has one bit per extension
+  return present(operand == DType::bfloat16 ? dnnl::cpu_isa::avx512_core_bf16 : dnnl::cpu_isa::avx512_core);
+}
+
+bool allows_amx() {
+  return present(dnnl::cpu_isa::avx512_core_amx);
 }
 
 std::string version() {
@@ -269,16 +254,19 @@ void add_transposed(DType operand, int64_t rows, int64_t m, int64_t n, const voi
   const auto* const left = static_cast<const char*>(a);
   const auto* const right = static_cast<const char*>(b);
   int64_t row = 0;
-  for (; row + kDepth <= rows; row += kDepth)
-    kernel(kDepth)(left + row * left_bytes, right + row * right_bytes, out);
+  if (rows >= kDepth)
+    for (const Kernel& add = kernel(kDepth); row + kDepth <= rows; row += kDepth)
+      add(left + row * left_bytes, right + row * right_bytes, out);
+  if (row == rows) return;
+  const Kernel& add_last = kernel(kLastDepth);
   for (; row + kLastDepth <= rows; row += kLastDepth)
-    kernel(kLastDepth)(left + row * left_bytes, right + row * right_bytes, out);
+    add_last(left + row * left_bytes, right + row * right_bytes, out);
   if (row == rows) return;
   const char* const last_left =
       padded_copy(left + row * left_bytes, (rows - row) * left_bytes, kLastDepth * left_bytes, left_memory);
   const char* const last_right = padded_copy(right + row * right_bytes, (rows - row) * right_bytes,
                                              kLastDepth * right_bytes, right_memory);
-  kernel(kLastDepth)(last_left, last_right, out);
+  add_last(last_left, last_right, out);
 }
 
 }  // namespace tapeformer::cpu::onednn

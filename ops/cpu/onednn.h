@@ -20,6 +20,9 @@ inline constexpr bool kBuilt = false;
 // AVX-512, and AVX512-BF16 for bfloat16 operands. DNNL_MAX_CPU_ISA=AVX2 in the environment hides both.
 bool fast(DType operand);
 
+// Returns whether DNNL_MAX_CPU_ISA allows AMX.
+bool allows_amx();
+
 // Returns the version of the loaded library, as "2.6.3".
 std::string version();
 

@@ -4,6 +4,8 @@
 
 #include "core/cpu/bfloat16.h"
 #include "core/threads.h"
+#include "ops/cpu/amx.h"
+#include "ops/cpu/growing_memory.h"
 #include "ops/cpu/onednn.h"
 #include "ops/cpu/packed_product.h"
 #include "ops/kernels/gemm.h"
@@ -15,9 +17,11 @@ namespace {
 constexpr int64_t kGrainElements = 1 << 17;  // minimum number of elements per thread for packing
 constexpr int64_t kWidenedRows = 64;         // rows that are widened to float at a time
 
+thread_local GrowingMemory left_memory, right_memory;  // operands that are widened to float
+
 // Returns the type in which operands of type `wanted` are multiplied.
 DType operand_of(DType wanted) {
-  if (wanted != DType::bfloat16) return wanted;
+  if (wanted != DType::bfloat16 || has_tile_products()) return wanted;
   if constexpr (onednn::kBuilt)
     if (onednn::fast(wanted)) return wanted;
   return DType::float32;
@@ -40,6 +44,16 @@ void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
 
 }  // namespace
 
+// DNNL_MAX_CPU_ISA in the environment may hide AMX, as from oneDNN.
+bool has_tile_products() {
+  if constexpr (amx::kBuilt) {
+    if constexpr (onednn::kBuilt)
+      if (!onednn::allows_amx()) return false;
+    return amx::available();
+  }
+  return false;
+}
+
 std::string product_library() {
   if constexpr (onednn::kBuilt)
     if (onednn::fast(DType::float32)) return "oneDNN " + onednn::version();
@@ -57,7 +71,8 @@ PackedOperand<O>::PackedOperand(int64_t depth, int64_t columns, const T* b, bool
       columns_(columns),
       out_stride_(out_stride > 0 ? out_stride : columns),
       operand_(operand_of(kDTypeOf<O>)),
-      product_(library_product(operand_, depth, columns, out_stride_)) {
+      tiles_(operand_ == DType::bfloat16 && depth > 0 && has_tile_products()),
+      product_(tiles_ ? nullptr : library_product(operand_, depth, columns, out_stride_)) {
   if constexpr (std::is_same_v<O, BFloat16>)
     if (operand_ == DType::float32) {
       const Scratch<float> rounded(depth * columns);
@@ -72,6 +87,14 @@ PackedOperand<O>::PackedOperand(int64_t depth, int64_t columns, const T* b, bool
 
 template <class O>
 void PackedOperand<O>::pack(const T* b, bool transposed) {
+  if constexpr (amx::kBuilt && std::is_same_v<O, BFloat16>)
+    if (tiles_) {
+      packed_.emplace(amx::packed_bytes(depth_, columns_));
+      auto* const tiles = reinterpret_cast<BFloat16*>(packed_->data());
+      return for_row_groups(columns_, amx::kPanelColumns, depth_, [&](int64_t begin, int64_t end) {
+        amx::pack(depth_, columns_, b, transposed, begin, end, tiles);
+      });
+    }
   if constexpr (onednn::kBuilt && std::is_same_v<T, float>)
     if (product_) {
       packed_.emplace(onednn::packed_bytes(*product_));
@@ -101,13 +124,17 @@ void PackedOperand<O>::multiply_packed(int64_t rows, const void* a, T* out) cons
 
 template <class O>
 void PackedOperand<O>::multiply(int64_t rows, const O* a, T* out) const {
+  if constexpr (amx::kBuilt && std::is_same_v<O, BFloat16>)
+    if (tiles_)
+      return amx::multiply(rows, depth_, columns_, a, reinterpret_cast<const BFloat16*>(packed_->data()), out,
+                           out_stride_);
   if (operand_ == kDTypeOf<O>) return multiply_packed(rows, a, out);
   if constexpr (std::is_same_v<O, BFloat16>) {
-    const Scratch<float> widened(std::min(rows, kWidenedRows) * depth_);
+    float* const widened = left_memory.get<float>(std::min(rows, kWidenedRows) * depth_);
     for (int64_t row = 0; row < rows; row += kWidenedRows) {
       const int64_t count = std::min(kWidenedRows, rows - row);
-      widen(a + row * depth_, count * depth_, widened.data());
-      multiply_packed(count, widened.data(), out + row * out_stride_);
+      widen(a + row * depth_, count * depth_, widened);
+      multiply_packed(count, widened, out + row * out_stride_);
     }
   }
 }
@@ -115,13 +142,15 @@ void PackedOperand<O>::multiply(int64_t rows, const O* a, T* out) const {
 template <class O>
 void add_transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, Compute<O>* out) {
   if (rows == 0 || m == 0 || n == 0) return;
+  if constexpr (amx::kBuilt && std::is_same_v<O, BFloat16>)
+    if (has_tile_products()) return amx::add_transposed(rows, m, n, a, b, out);
   if constexpr (onednn::kBuilt && !std::is_same_v<O, double>)
     if (onednn::fast(kDTypeOf<O>)) return onednn::add_transposed(kDTypeOf<O>, rows, m, n, a, b, out);
   if constexpr (std::is_same_v<O, BFloat16>) {
-    const Scratch<float> left(rows * m), right(rows * n);
-    widen(a, rows * m, left.data());
-    widen(b, rows * n, right.data());
-    add_transposed_product(rows, m, n, left.data(), right.data(), out);
+    float *const left = left_memory.get<float>(rows * m), *const right = right_memory.get<float>(rows * n);
+    widen(a, rows * m, left);
+    widen(b, rows * n, right);
+    add_transposed_product<float>(rows, m, n, left, right, out);
   } else {
     gemm(Backend{}, Gemm<O>{.transpose_a = true,
                             .m = m,

@@ -1,6 +1,7 @@
 // Products of rows with a matrix that is packed once, and sums of outer products of rows. Products run in the
-// calling thread. oneDNN computes float and bfloat16 products if it is the fastest library (onednn::fast()).
-// Otherwise the kernels of packed_product.h and OpenBLAS are used.
+// calling thread. amx.h computes bfloat16 products on processors with AMX. oneDNN computes float products,
+// and bfloat16 products without AMX, if it is the fastest library (onednn::fast()). Otherwise the kernels of
+// packed_product.h and OpenBLAS are used.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,9 @@ namespace tapeformer::cpu {
 namespace onednn {
 class Product;
 }
+
+// Returns whether products of BFloat16 operands run in amx.h, which has no minimum number of rows.
+bool has_tile_products();
 
 // Calls f.operator()<O>() with the type of the operands of products for inputs of type X.
 template <class X, class F>
@@ -61,7 +65,8 @@ class PackedOperand {
 
   int64_t depth_, columns_, out_stride_;
   DType operand_;                   // type of the packed elements
-  const onednn::Product* product_;  // nullptr: panels of tile_product.h
+  bool tiles_;                      // whether b is packed for amx.h
+  const onednn::Product* product_;  // nullptr: tiles, or panels of tile_product.h
   std::optional<Scratch<char>> packed_;
 };
 

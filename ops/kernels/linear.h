@@ -55,8 +55,8 @@ class DecodingWeight {
   DecodingWeight(const LinearShape& shape, const T* w);
   ~DecodingWeight();
 
-  // Computes y (rows, out) = activation(x (rows, in) wᵀ + bias). gelu requires `pre`. Allocates no memory,
-  // unless O is BFloat16 and has_bfloat16_products() is false.
+  // Computes y (rows, out) = activation(x (rows, in) wᵀ + bias). gelu requires `pre`. Takes no memory
+  // from the allocator.
   void multiply(int64_t rows, const T* x, const T* bias, Activation activation, T* pre, T* y) const;
 
  private:

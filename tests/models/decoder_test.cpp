@@ -92,16 +92,19 @@ TEST_CASE("a decoding step allocates no memory") {
     models.push_back(small_options(attention));
     models.push_back(reformer_options(attention));
   }
-  for (const auto& options : models) {
-    AutoregressiveModel model(options);
-    model.initialize(1);
-    Decoder decoder(model, 5);
-    const Tensor tokens = Tensor::zeros({5}, DType::uint8);
-    decoder.step(tokens);
-    const int64_t before = device_allocator().stats().allocations;
-    for (int i = 0; i < 5; ++i) decoder.step(tokens);
-    CHECK(device_allocator().stats().allocations == before);
-  }
+  for (const Precision kind : {Precision::float32, Precision::bfloat16})
+    for (const auto& options : models) {
+      set_precision(kCpu, kind);
+      AutoregressiveModel model(options);
+      model.initialize(1);
+      Decoder decoder(model, 5);
+      const Tensor tokens = Tensor::zeros({5}, DType::uint8);
+      decoder.step(tokens);
+      const int64_t before = device_allocator().stats().allocations;
+      for (int i = 0; i < 5; ++i) decoder.step(tokens);
+      CHECK(device_allocator().stats().allocations == before);
+    }
+  set_precision(kCpu, Precision::float32);
 }
 
 TEST_CASE("the state of linear attention has a fixed size, and steps after the maximum length are errors") {

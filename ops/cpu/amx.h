@@ -1,0 +1,41 @@
+// Products of bfloat16 matrices with the tile instructions of AMX. All functions run in the calling thread.
+// Sums are float32; subnormal operands and results become zero. Requires available().
+//
+// A packed matrix consists of panels of kPanelColumns columns. A panel consists of tiles of kTileDepth rows
+// and 16 columns, in pairs of adjacent tiles, and is padded with zeros to whole tiles.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace tapeformer::cpu::amx {
+
+#if defined(__x86_64__)
+inline constexpr bool kBuilt = true;
+#else
+inline constexpr bool kBuilt = false;
+#endif
+
+inline constexpr int64_t kTileDepth = 32;     // elements in a row of the left operand
+inline constexpr int64_t kPanelColumns = 32;  // columns of two tiles
+
+// Returns whether the processor has AMX for bfloat16 and the operating system allows this process to use it.
+// The first call asks the operating system.
+bool available();
+
+// Returns the size of a packed matrix in bytes.
+int64_t packed_bytes(int64_t depth, int64_t columns);
+// Packs the columns [begin, end) of b, which is stored as (depth, columns), or as (columns, depth) if
+// `transposed`, and rounds them to bfloat16. `begin` is a multiple of kPanelColumns, and `end` is a multiple
+// of kPanelColumns or `columns`.
+void pack(int64_t depth, int64_t columns, const float* b, bool transposed, int64_t begin, int64_t end,
+          BFloat16* packed);
+// Computes out (rows, columns) = a (rows, depth) b from the packed b. out_stride is the row stride of `out`.
+void multiply(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, const BFloat16* packed,
+              float* out, int64_t out_stride);
+
+// Computes out (m, n) += aᵀ b for a (rows, m) and b (rows, n).
+void add_transposed(int64_t rows, int64_t m, int64_t n, const BFloat16* a, const BFloat16* b, float* out);
+
+}  // namespace tapeformer::cpu::amx

@@ -1,0 +1,69 @@
+// The right operand of products with few rows, for the steps of a recurrence.
+#pragma once
+
+#include <optional>
+#include <type_traits>
+
+#include "ops/cpu/growing_memory.h"
+#include "ops/cpu/packed_operand.h"
+#include "ops/cpu/panel_product.h"
+
+namespace tapeformer::cpu {
+
+// Operands have type O (float, double or BFloat16), and sums have type Compute<O>. BFloat16 operands are
+// multiplied by amx.h if the processor has AMX. Otherwise they are multiplied in float, with the same result
+// up to the order of sums.
+template <class O>
+class RecurrentOperand {
+ public:
+  using T = Compute<O>;
+
+  // Packs b (depth, columns), which is stored as (columns, depth) if `transposed`, and rounds it to O.
+  RecurrentOperand(int64_t depth, int64_t columns, const T* b, bool transposed)
+      : depth_(depth), columns_(columns) {
+    if constexpr (kRounds) {
+      if (has_tile_products()) {
+        tiles_.emplace(depth, columns, b, transposed, stride());
+        return;
+      }
+      const Scratch<T> rounded(depth * columns);
+      for (int64_t i = 0; i < depth * columns; ++i) rounded.data()[i] = static_cast<T>(O(b[i]));
+      pack(rounded.data(), transposed);
+    } else {
+      pack(b, transposed);
+    }
+  }
+
+  // Returns the row stride of results. Rows have room for whole panels.
+  int64_t stride() const { return tile_columns<T>(columns_); }
+
+  // Computes out (rows, columns) = a (rows, depth) b for a contiguous `a`.
+  void multiply(int64_t rows, const O* a, T* out) const {
+    if constexpr (kRounds) {
+      if (tiles_) return tiles_->multiply(rows, a, out);
+      thread_local GrowingMemory memory;
+      T* const widened = memory.get<T>(rows * depth_);
+      widen(a, rows * depth_, widened);
+      panel_product(rows, columns_, depth_, widened, depth_, panels_->data(), out, stride());
+    } else {
+      panel_product(rows, columns_, depth_, a, depth_, panels_->data(), out, stride());
+    }
+  }
+
+ private:
+  static constexpr bool kRounds = std::is_same_v<O, BFloat16>;
+
+  void pack(const T* b, bool transposed) {
+    panels_.emplace(stride() * depth_);
+    if (transposed)
+      pack_rows(b, depth_, columns_, depth_, panels_->data());
+    else
+      pack_columns(b, columns_, depth_, columns_, T{1}, depth_, panels_->data());
+  }
+
+  int64_t depth_, columns_;
+  std::optional<PackedOperand<O>> tiles_;
+  std::optional<Scratch<T>> panels_;
+};
+
+}  // namespace tapeformer::cpu
