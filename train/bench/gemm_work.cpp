@@ -7,6 +7,7 @@
 #include "core/dispatch.h"
 #include "ops/kernels/gemm.h"
 #include "ops/kernels/linear.h"
+#include "ops/linear.h"
 
 namespace tapeformer {
 
@@ -29,11 +30,11 @@ void multiply(Backend backend, const GemmShape& p, const Tensor& a, const Tensor
   for (int64_t i = 0; i < p.count; ++i) gemm(backend, product);
 }
 
-// Multiplies bfloat16 matrices of the CPU `p.count` times with the kernels of linear layers, which round
-// float32 weights and results. The three cases are y = x weightᵀ, dx = dy weight and dweight = dyᵀ x.
+// Multiplies matrices of the CPU `p.count` times with the kernels of linear layers. Weights are float32. The
+// three cases are y = x weightᵀ, dx = dy weight and dweight = dyᵀ x.
+template <class T>
 void multiply_as_linear(const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& weight,
                         const Tensor& c) {
-  using T = BFloat16;
   const cpu::Backend backend;
   for (int64_t i = 0; i < p.count; ++i)
     if (p.transpose_b)
@@ -114,14 +115,15 @@ GemmWork::GemmWork(std::vector<GemmShape> products, Device device) : products_(s
   a_ = Tensor::full({a}, 0.5, dtype, device);
   b_ = Tensor::full({b}, 0.25, dtype, device);
   c_ = Tensor::zeros({c}, dtype, device);
-  if (device.is_cpu() && dtype == DType::bfloat16) weight_ = Tensor::full({std::max(b, c)}, 0.25);
+  if (device.is_cpu() && (dtype == DType::bfloat16 || cpu_product_library().starts_with("oneDNN")))
+    weight_ = Tensor::full({std::max(b, c)}, 0.25);
 }
 
 void GemmWork::run(const GemmShape& p) const {
   dispatch_stored("GemmWork", a_, [&]<class T>(auto backend) {
-    if constexpr (std::is_same_v<T, BFloat16> && std::is_same_v<decltype(backend), cpu::Backend>)
-      multiply_as_linear(p, a_, b_, weight_, c_);
-    else
+    if constexpr (!std::is_same_v<T, double> && std::is_same_v<decltype(backend), cpu::Backend>)
+      if (weight_.defined()) return multiply_as_linear<T>(p, a_, b_, weight_, c_);
+    if constexpr (!std::is_same_v<T, BFloat16> || !std::is_same_v<decltype(backend), cpu::Backend>)
       multiply<T>(backend, p, a_, b_, c_);
   });
 }

@@ -58,7 +58,9 @@ class GemmWork {
  private:
   std::vector<GemmShape> products_;
   Tensor a_, b_, c_;
-  Tensor weight_;  // weight, or gradient of the weight, in float32 for bfloat16 products on the CPU
+  // Weight, or gradient of the weight, in float32. Defined on the CPU for bfloat16 products, and for float32
+  // products if linear layers use oneDNN; OpenBLAS computes other products.
+  Tensor weight_;
 };
 
 }  // namespace tapeformer

@@ -1,5 +1,5 @@
-// Benchmark of sgemm on the matrix shapes of a training step, and of copying memory. Other benchmarks are
-// compared with these rates.
+// Benchmark of float32 products of the matrix shapes of a training step, by oneDNN if linear layers use it
+// and otherwise by OpenBLAS, and of copying memory. Other benchmarks are compared with these rates.
 #include "train/bench/bench.h"
 #include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"
@@ -50,11 +50,12 @@ Benchmark sgemm_benchmark() {
       {.name = "batch", .default_value = int64_t{10}, .help = "sequences", .min = 1, .max = 1 << 20});
   options.push_back(
       {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1});
-  return {
-      .name = "sgemm",
-      .summary = "sgemm on the matrix shapes of a training step, and copying memory (bytes read and written)",
-      .options = options,
-      .run = run_sgemm};
+  return {.name = "sgemm",
+          .summary =
+              "float32 products of a training step by oneDNN or OpenBLAS, and copying memory (bytes read and "
+              "written)",
+          .options = options,
+          .run = run_sgemm};
 }
 
 }  // namespace tapeformer

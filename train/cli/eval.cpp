@@ -1,5 +1,6 @@
 // Command "tapeformer eval": evaluates a trained model on a split of its data.
 #include "core/errors.h"
+#include "core/system/log.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
 #include "train/cli/speech_commands.h"
@@ -67,7 +68,12 @@ void refuse_speech_options(const CommandLine& line) {
 int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
   refuse_speech_options(line);
   const LoadedRun run = load_run(found);
-  if (line.options.get<std::string>("dtype") == "float64") run.model->convert(DType::float64);
+  if (line.options.get<std::string>("dtype") == "float64") {
+    if (run.config.run.precision != "float32")
+      log_warning("--dtype float64 computes in float64: run.precision = \"", run.config.run.precision,
+                  "\" has no effect");
+    run.model->convert(DType::float64);
+  }
   const auto dataset =
       open_split(run, line.options.get<std::string>("split"), line.options.get<int64_t>("limit"), line);
   int64_t batch = line.options.get<int64_t>("batch");

@@ -350,7 +350,7 @@ def describe_machine(program: str, threads: int, rounds: int) -> dict:
     info = json.loads(text_of([program, "info", "--json", "--quiet"]) or "{}")
     versions = text_of([
         sys.executable, "-c",
-        "import re, torch; dnn = re.search('oneDNN\\)? v([0-9.]+)', torch.__config__.show());"
+        "import re, torch; dnn = re.search('(?:MKL-DNN|oneDNN\\)?) v([0-9.]+)', torch.__config__.show());"
         "print(f'PyTorch {torch.__version__}, oneDNN {dnn[1] if dnn else None}')",
     ])  # fmt: skip
     commit = text_of(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"])
