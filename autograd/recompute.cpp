@@ -1,12 +1,12 @@
 #include "autograd/recompute.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace tapeformer {
 
 std::vector<Tensor> replay_sources(std::vector<Tensor> inputs, const std::vector<Tensor>& parameters) {
-  const auto trainable = std::find_if(parameters.begin(), parameters.end(), requires_grad);
-  if (trainable != parameters.end()) inputs.push_back(*trainable);
+  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(inputs), requires_grad);
   return inputs;
 }
 

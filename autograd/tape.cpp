@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <unordered_set>
 
 namespace tapeformer {
 
@@ -245,16 +246,39 @@ void backward_node(Tape& tape, int64_t id, bool retain) {
   if (!retain) tape.clear(tape[id]);
 }
 
+// A leaf, and the first recorded node that uses it. backward() reaches this node last.
+struct FirstUse {
+  int64_t node;
+  Tensor leaf;
+};
+
+// Returns the leaves that the nodes from the floor to `last` use, in order of first use.
+std::vector<FirstUse> first_uses(Tape& tape, int64_t last) {
+  std::vector<FirstUse> uses;
+  std::unordered_set<const TapeEntry*> seen;
+  for (int64_t id = std::max(tape.floor, tape.begin()); id <= last; ++id)
+    for (const Edge& edge : tape[id].inputs)
+      if (edge.leaf.defined() && seen.insert(entry_of(edge.leaf)).second) uses.push_back({id, edge.leaf});
+  return uses;
+}
+
 // Runs backward from node `last` down to the floor. If a gradient function throws, clears all pending
 // gradients and rethrows the exception.
-void run_backward(Tape& tape, int64_t last, bool retain) {
+void run_backward(Tape& tape, int64_t last, const BackwardOptions& options) {
   const int64_t floor = tape.floor;
   std::exception_ptr failure;
+  std::vector<FirstUse> uses;
+  if (options.on_complete) uses = first_uses(tape, last);
+  const auto complete = [&](int64_t reached) {
+    for (; !failure && !uses.empty() && uses.back().node >= reached; uses.pop_back())
+      options.on_complete(uses.back().leaf);
+  };
   for (int64_t id = last; id >= std::max(floor, tape.begin()); --id) {
     if (id >= tape.end() || !tape[id].gradient.defined()) continue;
     try {
       tape.floor = id + 1;
-      if (!failure) backward_node(tape, id, retain);
+      if (!failure) backward_node(tape, id, options.retain);
+      complete(id);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -263,6 +287,7 @@ void run_backward(Tape& tape, int64_t last, bool retain) {
   }
   tape.floor = floor;
   if (failure) std::rethrow_exception(failure);
+  complete(floor);
 }
 
 }  // namespace
@@ -309,7 +334,7 @@ int64_t tape_size() {
   return this_tape().alive();
 }
 
-void backward(const Tensor& result, const Tensor& cotangent, BackwardOptions options) {
+void backward(const Tensor& result, const Tensor& cotangent, const BackwardOptions& options) {
   check_defined("backward", "the result", result);
   TapeEntry* const entry = entry_of(result);
   check(entry != nullptr, "backward", "the result does not depend on any tensor that requires a gradient");
@@ -322,12 +347,16 @@ void backward(const Tensor& result, const Tensor& cotangent, BackwardOptions opt
   Tensor seed = cotangent.defined() ? cotangent.alias()
                                     : Tensor::full(result.shape(), 1, result.dtype(), result.device());
   const NoGrad no_grad;
-  if (entry->is_leaf()) return accumulate(entry->leaf_gradient, std::move(seed));
+  if (entry->is_leaf()) {
+    accumulate(entry->leaf_gradient, std::move(seed));
+    if (options.on_complete) options.on_complete(result);
+    return;
+  }
   Tape& tape = this_tape();
   check(!tape[entry->node].freed, "backward", "an earlier backward() freed the recorded ops of this result",
         kRetainAdvice);
   tape.deliver(entry->node, std::move(seed));
-  run_backward(tape, entry->node, options.retain);
+  run_backward(tape, entry->node, options);
 }
 
 namespace tape {

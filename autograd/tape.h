@@ -103,12 +103,16 @@ inline Tensor detach(const Tensor& tensor) {
 
 struct BackwardOptions {
   bool retain = false;  // keep the tape for another backward()
+  // Called once for each leaf that the recorded ops use, after this call has added the last term to the
+  // gradient of the leaf. Leaves whose gradients are not needed for the result are included. The order
+  // depends only on the recorded ops. The function must not call backward().
+  std::function<void(const Tensor& leaf)> on_complete = {};
 };
 // Adds d(sum(result * cotangent)) / d(leaf) to the gradient of every leaf. If no cotangent is given, the
 // result must have one element. Throws ShapeError if the result is undefined, is not recorded or was recorded
 // on another thread, if an earlier backward() consumed its part of the tape, or if the cotangent does not
 // match the result in shape or dtype.
-void backward(const Tensor& result, const Tensor& cotangent = {}, BackwardOptions options = {});
+void backward(const Tensor& result, const Tensor& cotangent = {}, const BackwardOptions& options = {});
 
 // Returns the number of nodes on the tape of this thread, for tests and leak checks.
 int64_t tape_size();

@@ -1,0 +1,108 @@
+// BackwardOptions::on_complete: the order of the calls, and the gradients at the time of a call.
+#include <doctest/doctest.h>
+
+#include "autograd/chunked.h"
+#include "autograd/recompute.h"
+#include "autograd/reversible.h"
+#include "tests/autograd/small_ops.h"
+
+using namespace tapeformer;
+using namespace tapeformer::small;
+
+namespace {
+
+// Leaves with names, in the order in which backward() completes them.
+class Completed {
+ public:
+  explicit Completed(std::vector<std::pair<std::string, Tensor>> leaves) : leaves_(std::move(leaves)) {}
+
+  // Runs backward(), checks that no gradient changes after its call, and returns the names.
+  std::string order(const Tensor& result) {
+    std::string names;
+    std::vector<double> values(leaves_.size(), -1);
+    backward(result, {}, {.on_complete = [&](const Tensor& leaf) {
+               for (size_t i = 0; i < leaves_.size(); ++i) {
+                 if (leaves_[i].second.data<double>() != leaf.data<double>()) continue;
+                 names += leaves_[i].first;
+                 CHECK(values[i] == -1);  // each leaf is completed once
+                 values[i] = value_of(leaf);
+               }
+             }});
+    for (size_t i = 0; i < leaves_.size(); ++i)
+      if (values[i] != -1) CHECK(value_of(leaves_[i].second) == values[i]);
+    return names;
+  }
+
+ private:
+  static double value_of(const Tensor& leaf) { return gradient(leaf).defined() ? gradient(leaf).item() : 0; }
+
+  std::vector<std::pair<std::string, Tensor>> leaves_;
+};
+
+}  // namespace
+
+TEST_CASE("backward() completes a leaf after the first op that uses it") {
+  const Tensor a = leaf(2), b = leaf(3), c = leaf(5);
+  const Tensor y = times(times(a, b), times(c, b));  // the first op uses a and b
+  CHECK(Completed({{"a", a}, {"b", b}, {"c", c}}).order(y) == "cba");
+  CHECK(gradient(b).item() == 2 * 2 * 3 * 5);
+}
+
+TEST_CASE("backward() completes a leaf that gets no gradient, and a result that is a leaf") {
+  const Tensor a = leaf(2), b = leaf(3);
+  const Tensor unused = times(a, b);
+  CHECK(Completed({{"a", a}, {"b", b}}).order(times(a, a)) == "ba");
+  CHECK_FALSE(gradient(b).defined());
+  CHECK(Completed({{"a", a}}).order(a) == "a");
+}
+
+TEST_CASE("backward() does not complete leaves of ops that were recorded after the result") {
+  const Tensor a = leaf(2), b = leaf(3);
+  const Tensor y = times(a, a), after = times(b, b);
+  CHECK(Completed({{"a", a}, {"b", b}}).order(y) == "a");
+}
+
+TEST_CASE("backward() completes the leaves of replayed segments after the last replay that uses them") {
+  const Tensor x = leaf(2), w = leaf(5), v = leaf(7);
+  const auto segment = [&](const std::vector<Tensor>& in) { return times(times(in[0], v), w); };
+  const Tensor twice = recompute(segment, {recompute(segment, {times(x, x)}, {v, w})}, {v, w});
+  CHECK(Completed({{"x", x}, {"w", w}, {"v", v}}).order(times(twice, x)) == "wvx");
+  CHECK(gradient(w).item() == 2 * 5 * 49 * 8);
+
+  const Tensor rows = require_grad(Tensor::full({4}, 1, DType::float64)), u = leaf(3);
+  const auto function = [&](const Tensor& part, int64_t) { return times(part, u); };
+  set_gradient(x, {});
+  int calls = 0;
+  backward(chunked(function, rows, 4, {u}), Tensor::full({4}, 1, DType::float64),
+           {.on_complete = [&](const Tensor& leaf) {
+             ++calls;
+             if (leaf.numel() == 1) CHECK(gradient(u).item() == 4);
+           }});
+  CHECK(calls == 2);
+}
+
+TEST_CASE("backward() completes the leaves of reversible blocks") {
+  const Tensor x1 = require_grad(Tensor::full({2, 1}, 1, DType::float64));
+  const Tensor x2 = require_grad(Tensor::full({2, 1}, 2, DType::float64));
+  const Tensor w = require_grad(Tensor::full({2, 1}, 3, DType::float64));
+  const auto branch = [&](const Tensor& rows, int64_t) { return times(rows, w); };
+  const std::vector<ReversibleBlock> blocks(2, {{branch}, {branch}});
+  std::vector<double> completed;
+  backward(reversible(blocks, x1, x2, {w}), Tensor::full({2, 2}, 1, DType::float64),
+           {.on_complete = [&](const Tensor& leaf) {
+             if (leaf.data<double>() == w.data<double>()) completed = gradient(w).to_vector();
+           }});
+  CHECK(completed == gradient(w).to_vector());
+  CHECK(completed.size() == 2);
+}
+
+TEST_CASE("an exception in on_complete ends backward() and clears pending gradients") {
+  const Tensor a = leaf(2), b = leaf(3);
+  const Tensor y = times(times(a, a), b);
+  CHECK_THROWS_WITH(
+      backward(y, {}, {.on_complete = [](const Tensor&) { throw std::runtime_error("complete"); }}),
+      "complete");
+  CHECK_FALSE(gradient(a).defined());
+  backward(times(a, b));
+  CHECK(gradient(a).item() == 3);
+}
