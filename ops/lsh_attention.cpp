@@ -46,6 +46,7 @@ LshHashShape hash_shape(const LshOptions& options) {
   shape.chunk_length = options.chunk_length;
   shape.shared = options.hash == LshOptions::Hash::hyperplanes;
   shape.shared_examples = options.share_rotations;
+  shape.first_example = options.first_example;
   shape.factorise = !shape.shared;
   if (options.buckets > 0)
     shape.requested = options.buckets <= LshHashShape::kOneFactor || !shape.factorise
@@ -161,7 +162,8 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
   shape.heads = q.size(2);
   shape.dim = q.size(3);
   shape.max_factors = max_factors_of(shape, lengths.defined());
-  check(q.size(0) <= kMaxBatch && q.size(2) <= kMaxHeads && q.size(1) < (int64_t{1} << 31) &&
+  check(options.first_example >= 0 && options.first_example + q.size(0) <= kMaxBatch &&
+            q.size(2) <= kMaxHeads && q.size(1) < (int64_t{1} << 31) &&
             q.size(3) * std::max(shape.max_factors.first, shape.max_factors.second) / 2 <= kMaxRotation,
         kHash, "q ", q.shape(), " with ", shape.factors(q.size(1)).total(), " buckets is too large to hash");
   const Tensor buckets =

@@ -45,6 +45,7 @@ struct LshOptions {
   Combine combine = Combine::logsumexp;
   Hash hash = Hash::rotations;
   bool share_rotations = false;  // the same rotations for all examples of a batch, per head and round
+  int64_t first_example = 0;     // index of the first example in the stream of rotations
   bool any_length = false;       // accept sequences with fewer positions than `buckets`, or of one chunk
   bool causal = false;           // attend to the own and earlier positions
   // (batch,) int64 in [0, length]; later positions are masked. Undefined: no position is masked.

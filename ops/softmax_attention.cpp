@@ -27,7 +27,7 @@ SoftmaxAttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v
   shape.causal = options.causal;
   shape.window = options.window;
   shape.scale = scale_or_default(options.scale, q.size(3));
-  shape.dropout = {options.dropout, options.dropout_stream};
+  shape.dropout = {options.dropout, options.dropout_stream, options.dropout_offset};
   return shape;
 }
 
@@ -98,7 +98,8 @@ Tensor plain_softmax_attention(const Tensor& query, const Tensor& key, const Ten
   Tensor scores = mul(matmul(q, k, {.transpose_b = true}), scale_or_default(options.scale, query.size(3)));
   if (options.causal || lengths.defined() || options.window.is_limited())
     scores = add(scores, additive_mask(lengths, options.causal, options.window, query, key));
-  const Tensor weights = dropout(softmax(scores), {options.dropout, options.dropout_stream});
+  const Tensor weights =
+      dropout(softmax(scores), {options.dropout, options.dropout_stream, options.dropout_offset});
   return contiguous(permute(matmul(weights, v), heads_first));
 }
 

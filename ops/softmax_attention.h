@@ -17,6 +17,7 @@ struct SoftmaxAttentionOptions {
   double scale = 0;                  // scale of the scores; 0: 1 / sqrt(dim)
   double dropout = 0;                // probability of setting an attention probability to zero
   RandomStream dropout_stream = {};  // index ((batch heads + head) query_length + i) key_length + j
+  int64_t dropout_offset = 0;        // added to the index
 };
 
 // Returns softmax attention of q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and v

@@ -155,21 +155,34 @@ Tensor SpeechDataset::features(int64_t i, int64_t epoch) const {
   return options_.delta_order > 0 ? add_deltas(features, options_.delta_order) : features;
 }
 
-SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment,
-                                 const RandomStream& stream, int64_t epoch) const {
+SpeechBatch SpeechDataset::targets(std::span<const int64_t> indices) const {
   SpeechBatch batch;
   const auto count = static_cast<int64_t>(indices.size());
-  int64_t longest = 0, longest_labels = 1;
+  int64_t longest = 1;
   for (const int64_t i : indices) {
     check(i >= 0 && i < size(), "speech", "utterance ", i, " of ", size());
-    longest = std::max(longest, frames(i));
-    longest_labels = std::max(longest_labels, static_cast<int64_t>(labels(i).size()));
+    longest = std::max(longest, static_cast<int64_t>(labels(i).size()));
   }
-  batch.features = Tensor::zeros({count, longest, dims()});
   batch.lengths = Tensor::empty({count}, DType::int64);
-  batch.labels = Tensor::full({count, longest_labels}, PhoneTable::kBlank, DType::int64);
+  batch.labels = Tensor::full({count, longest}, PhoneTable::kBlank, DType::int64);
   batch.label_lengths = Tensor::empty({count}, DType::int64);
   batch.indices.assign(indices.begin(), indices.end());
+  for (int64_t b = 0; b < count; ++b) {
+    const std::vector<int64_t>& own = labels(indices[static_cast<size_t>(b)]);
+    batch.lengths.data<int64_t>()[b] = frames(indices[static_cast<size_t>(b)]);
+    std::copy(own.begin(), own.end(), batch.labels.data<int64_t>() + b * longest);
+    batch.label_lengths.data<int64_t>()[b] = static_cast<int64_t>(own.size());
+  }
+  return batch;
+}
+
+SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment,
+                                 const RandomStream& stream, int64_t epoch, int64_t min_frames) const {
+  SpeechBatch batch = targets(indices);
+  const auto count = static_cast<int64_t>(indices.size());
+  int64_t longest = min_frames;
+  for (const int64_t i : indices) longest = std::max(longest, frames(i));
+  batch.features = Tensor::zeros({count, longest, dims()});
   // Every utterance uses a separate part of the stream, so that all masks of an epoch differ.
   for (int64_t b = 0; b < count; ++b) {
     const int64_t i = indices[static_cast<size_t>(b)];
@@ -179,9 +192,6 @@ SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAug
                    store_->dims());
     std::memcpy(batch.features.data<float>() + b * longest * dims(), one.raw(),
                 static_cast<size_t>(one.bytes()));
-    batch.lengths.data<int64_t>()[b] = one.size(0);
-    std::copy(labels(i).begin(), labels(i).end(), batch.labels.data<int64_t>() + b * longest_labels);
-    batch.label_lengths.data<int64_t>()[b] = static_cast<int64_t>(labels(i).size());
   }
   return batch;
 }

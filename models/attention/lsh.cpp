@@ -27,6 +27,7 @@ class LshKind final : public Attention {
     const DropoutMask weights = context.dropout(dropout_, name + ".weights");
     options.dropout = weights.p;
     options.dropout_stream = weights.stream;
+    options.first_example = context.first_example;
     const auto draw_buckets = [&] {
       const RandomStream stream(context.seed, name + ".rotations", context.training ? context.step : 0);
       return lsh_buckets(q, options, stream);

@@ -35,6 +35,7 @@ class SoftmaxKind final : public Attention {
     options.window = window_;
     options.dropout = weights.p;
     options.dropout_stream = weights.stream;
+    options.dropout_offset = context.first_example * q.size(2) * q.size(1) * k.size(1);
     return softmax_attention(q, k, v, options);
   }
   std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {

@@ -110,13 +110,13 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t number)
   add_child("norm2", norm2);
 }
 
-// A layer on the tape. The input of the feed-forward branch starts at row `first_row` of the batch.
+// A layer on the tape. Its input starts at row `first_row` of the random streams.
 struct EncoderLayer::OnTape {
   const EncoderLayer& layer;
   const AttentionMask& mask;
   const ForwardContext& context;
-  int64_t chunks = 1;
   int64_t first_row = 0;
+  int64_t chunks = 1;
 
   DropoutMask dropout_mask(const char* name) const {
     return context.dropout(layer.dropout_, layer.name_ + name);
@@ -125,8 +125,7 @@ struct EncoderLayer::OnTape {
     return dropout_mask(".hidden").from(row * layer.feedforward.linear1.weight.size(0));
   }
   DropoutMask output_mask(Branch branch, int64_t width) const {
-    if (branch == Branch::attention) return dropout_mask(".attention");
-    return dropout_mask(".out").from(first_row * width);
+    return dropout_mask(branch == Branch::attention ? ".attention" : ".out").from(first_row * width);
   }
 
   Tensor norm(Branch branch, const Tensor& x) const { return layer.norm(branch).forward(x); }
@@ -151,7 +150,7 @@ struct EncoderLayer::OnTape {
 // calls them after it is destroyed.
 Tensor EncoderLayer::OnTape::chunked_feedforward(const Tensor& x, DType result) const {
   const FeedForward& block = layer.feedforward;
-  const auto mask_from = [&block, mask = hidden_mask(0)](int64_t row) {
+  const auto mask_from = [&block, mask = hidden_mask(first_row)](int64_t row) {
     return mask.from(row * block.linear1.weight.size(0));
   };
   const auto forward = [&block, mask_from, result](const Tensor& rows, int64_t first) {
@@ -170,19 +169,20 @@ Tensor EncoderLayer::OnTape::chunked_feedforward(const Tensor& x, DType result) 
 Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask,
                              const ForwardContext& context) const {
   LayerState state{x, {}};
-  run_layer(form_, OnTape{*this, mask, context, chunks_}, state);
+  run_layer(form_, OnTape{*this, mask, context, context.first_example * x.size(1), chunks_}, state);
   return state.first;
 }
 
 Tensor EncoderLayer::attention_change(const Tensor& x, const AttentionMask& mask,
                                       const ForwardContext& context) const {
-  return residual_change(OnTape{*this, mask, context}, Branch::attention, x);
+  return residual_change(OnTape{*this, mask, context, context.first_example * x.size(1)}, Branch::attention,
+                         x);
 }
 
 Tensor EncoderLayer::feedforward_change(const Tensor& x, int64_t first_row,
                                         const ForwardContext& context) const {
   const AttentionMask no_mask;
-  return residual_change(OnTape{*this, no_mask, context, 1, first_row}, Branch::feedforward, x);
+  return residual_change(OnTape{*this, no_mask, context, first_row}, Branch::feedforward, x);
 }
 
 }  // namespace tapeformer

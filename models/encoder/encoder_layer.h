@@ -118,7 +118,7 @@ class EncoderLayer final : public Module {
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
 
   // Return residual_change() of a branch. attention_change: x (batch, length, width). feedforward_change:
-  // rows x (count, width), which start at row `first_row` of the batch.
+  // rows x (count, width), which start at row `first_row` of the random streams.
   Tensor attention_change(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
   Tensor feedforward_change(const Tensor& x, int64_t first_row, const ForwardContext& context) const;
 

@@ -7,17 +7,18 @@
 namespace tapeformer {
 
 std::vector<ReversibleBlock> reversible_blocks(const std::vector<std::unique_ptr<EncoderLayer>>& layers,
-                                               int64_t chunks, int64_t batch, const AttentionMask& mask,
+                                               int64_t chunks, int64_t length, const AttentionMask& mask,
                                                const ReplayContext& context) {
+  const int64_t first_row = (*context).first_example * length;
   std::vector<ReversibleBlock> blocks;
   for (const auto& pointer : layers) {
     const EncoderLayer& layer = *pointer;
-    const auto attend = [&layer, batch, mask, context](const Tensor& rows, int64_t) {
-      const Tensor x = reshape(rows, {batch, rows.size(0) / std::max<int64_t>(batch, 1), rows.size(1)});
+    const auto attend = [&layer, length, mask, context](const Tensor& rows, int64_t) {
+      const Tensor x = reshape(rows, {rows.size(0) / std::max<int64_t>(length, 1), length, rows.size(1)});
       return reshape(layer.attention_change(x, mask, *context), rows.shape());
     };
-    const auto transform = [&layer, context](const Tensor& rows, int64_t first) {
-      return layer.feedforward_change(rows, first, *context);
+    const auto transform = [&layer, first_row, context](const Tensor& rows, int64_t first) {
+      return layer.feedforward_change(rows, first_row + first, *context);
     };
     blocks.push_back({{attend}, {transform, chunks}});
   }
@@ -32,7 +33,7 @@ Tensor reversible_stack(const std::vector<std::unique_ptr<EncoderLayer>>& layers
     for (const Tensor& parameter : tensors_of(layer->parameters())) parameters.push_back(parameter);
   const Tensor rows = reshape(x, {x.size(0) * x.size(1), x.size(2)});
   const Tensor joined =
-      reversible(reversible_blocks(layers, chunks, x.size(0), mask, replay), rows, rows, parameters);
+      reversible(reversible_blocks(layers, chunks, x.size(1), mask, replay), rows, rows, parameters);
   return reshape(joined, {x.size(0), x.size(1), 2 * x.size(2)});
 }
 

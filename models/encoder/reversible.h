@@ -18,7 +18,7 @@ namespace tapeformer {
 // Returns the layers as blocks on rows (batch * length, width). The feed-forward branch runs in `chunks`
 // parts, forward and backward. The layers must outlive the blocks.
 std::vector<ReversibleBlock> reversible_blocks(const std::vector<std::unique_ptr<EncoderLayer>>& layers,
-                                               int64_t chunks, int64_t batch, const AttentionMask& mask,
+                                               int64_t chunks, int64_t length, const AttentionMask& mask,
                                                const ReplayContext& context);
 
 // Runs the layers on x (batch, length, width). Returns both halves of the state, (batch, length, 2 width),

@@ -39,7 +39,8 @@ LstmStack::LstmStack(const LstmOptions& options)
 Tensor LstmStack::forward(const Tensor& x, const Tensor& lengths, const ForwardContext& context) const {
   Tensor y = x;
   for (size_t l = 0; l < layers.size(); ++l) {
-    if (l > 0) y = dropout(y, context.dropout(options_.dropout, "lstm." + std::to_string(l)));
+    const DropoutMask mask = context.dropout(options_.dropout, "lstm." + std::to_string(l));
+    if (l > 0) y = dropout(y, mask.from(context.first_example * y.size(1) * y.size(2)));
     y = lstm(y, lengths, layers[l]);
   }
   return y;

@@ -33,11 +33,14 @@ class Decisions {
 
 // Settings of a forward pass.
 struct ForwardContext {
-  bool training = false;           // enables dropout and random numbers that change with `step`
-  bool dropout_off = false;        // disables dropout in training
-  bool prefix = false;             // sequences are prefixes of longer sequences, as in generation
-  uint64_t seed = 0;               // seed of dropout and other random numbers
-  uint64_t step = 0;               // optimizer step; passes with equal seed and step draw equal numbers
+  bool training = false;     // enables dropout and random numbers that change with `step`
+  bool dropout_off = false;  // disables dropout in training
+  bool prefix = false;       // sequences are prefixes of longer sequences, as in generation
+  uint64_t seed = 0;         // seed of dropout and other random numbers
+  uint64_t step = 0;         // optimizer step; passes with equal seed and step draw equal numbers
+  // Index of the first example in the random streams. A slice of a batch draws the numbers that its examples
+  // draw in the whole batch, if both are padded to the same length.
+  int64_t first_example = 0;
   Decisions* decisions = nullptr;  // decisions to store or to repeat; null if the pass is not replayed
 
   // Returns the mask of the random stream `name`, the full name of a module and a suffix. Returns an empty

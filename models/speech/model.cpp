@@ -1,5 +1,7 @@
 #include "models/speech/model.h"
 
+#include <algorithm>
+
 #include "models/layers/positions.h"
 #include "ops/elementwise.h"
 #include "ops/view.h"
@@ -70,7 +72,9 @@ SpeechOutput SpeechModel::forward(const Tensor& features, const Tensor& frame_le
   check(features.rank() == 3 && features.size(2) == options_.features, "speech model", "features ",
         features.shape(), " must be (batch, frames, ", options_.features, ")");
   const Tensor lengths = subsampling.steps(frame_lengths, features.size(0), features.size(1));
-  const Tensor x = subsampling.forward(features.to(head.weight.device()), frame_lengths);
+  const DType dtype = head.weight.dtype();
+  const Tensor converted = features.dtype() == dtype ? features : features.to(dtype);
+  const Tensor x = subsampling.forward(converted.to(head.weight.device()), frame_lengths);
   if (lstm) return {head.forward(lstm->forward(x, lengths, context)), lengths};
   check(x.size(1) <= options_.max_steps(), "speech model", "utterances of ", features.size(1),
         " frames are longer than the maximum of ", options_.max_frames);
@@ -87,7 +91,10 @@ CtcLoss SpeechModel::loss(const CtcBatch& batch, const ForwardContext& context) 
 }
 
 int64_t SpeechModel::loss_count(const CtcBatch& batch) const {
-  const Tensor steps = subsampling.steps(batch.frame_lengths, batch.features.size(0), batch.features.size(1));
+  const std::vector<double> lengths = batch.frame_lengths.to_vector();
+  const double longest = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  const Tensor steps =
+      subsampling.steps(batch.frame_lengths, batch.frame_lengths.size(0), static_cast<int64_t>(longest));
   return ctc_loss_count(steps, batch.labels, batch.label_lengths, options_.reduction);
 }
 

@@ -52,13 +52,15 @@ class SpeechModel final : public Module {
   // Throws OptionError if the options contradict each other or the attention kind does not suit them.
   explicit SpeechModel(const SpeechModelOptions& options);
 
-  // Returns the logits for `features` and `frame_lengths` of a CtcBatch. Throws ShapeError for mismatched
-  // shapes and for utterances longer than max_frames.
+  // Returns the logits for `features` and `frame_lengths` of a CtcBatch. Converts the features to the dtype
+  // and the device of the model. Throws ShapeError for mismatched shapes and for utterances longer than
+  // max_frames.
   SpeechOutput forward(const Tensor& features, const Tensor& frame_lengths,
                        const ForwardContext& context) const;
   // Returns the loss and the number of utterances with too few steps for their labels (ops/ctc_loss.h).
   CtcLoss loss(const CtcBatch& batch, const ForwardContext& context) const;
   // Returns the number of utterances or labels over which loss() averages (SpeechModelOptions::reduction).
+  // Does not read `features`.
   int64_t loss_count(const CtcBatch& batch) const;
 
   const SpeechModelOptions& options() const { return options_; }

@@ -34,7 +34,8 @@ __global__ void draw_kernel(Rotations rotations, int64_t count, T* target) {
   for (int64_t i = first_element(); i < count * blocks; i += element_stride()) {
     const int64_t number = i / blocks, block = i % blocks, round = number % s.rounds;
     const int64_t head = number / s.rounds % s.heads, example = number / s.rounds / s.heads;
-    const int64_t sequence = (example << 12) + head;
+    const int64_t drawn_example = s.shared || s.shared_examples ? 0 : s.first_example + example;
+    const int64_t sequence = (drawn_example << 12) + head;
     const bool in_second = block >= first_blocks;
     const int64_t own_block = in_second ? block - first_blocks : block;
     const PhiloxBlock bits = stream.block((static_cast<uint64_t>((sequence << 8) + round) << 24) +

@@ -26,6 +26,7 @@ struct LshHashShape {
   LshFactors max_factors;            // the maximum over all sequences
   bool shared = false;               // one rotation per round for all examples and heads
   bool shared_examples = false;      // one rotation per round and head for all examples
+  int64_t first_example = 0;         // added to `example` in the random stream
   const int64_t* lengths = nullptr;  // (batch,): later positions are masked
 
   // Returns two buckets per chunk, but not more buckets than positions.
@@ -75,8 +76,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // Computes buckets (batch, heads, rounds, length). The bucket of a masked position is the number of
     // buckets of its sequence. With e = column * dim + d, element (d, column) of the rotation of a round is
     // number e mod 4 of block ((example * 2¹² + head) * 2⁸ + round) * 2²⁴ + e / 4 of the stream. The second
-    // rotation begins 2²³ blocks later. A sequence with fewer buckets uses the first columns. example and
-    // head are 0 if the rotation is shared.
+    // rotation begins 2²³ blocks later. A sequence with fewer buckets uses the first columns. Examples are
+    // counted from first_example. example and head are 0 if the rotation is shared.
     template <class T> void lsh_hash(Backend, const LshHashShape& shape, const RandomStream& stream,
                                      AttentionRows<const T> q, int32_t* buckets);
 

@@ -204,11 +204,11 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
   const Pass stored = pass_of(encoder, x, [&] { return stored_forward(encoder, x, kTraining); });
   const auto forward = [&](bool replays_draws) {
     const ReplayContext context(kTraining);
-    auto blocks = reversible_blocks(encoder.layers, 1, 3, {}, context);
+    auto blocks = reversible_blocks(encoder.layers, 1, 7, {}, context);
     if (!replays_draws) {
       // The second call of each branch draws the random numbers of another step.
       const ForwardContext other{.training = true, .seed = 5, .step = 3};
-      const auto others = reversible_blocks(encoder.layers, 1, 3, {}, ReplayContext(other));
+      const auto others = reversible_blocks(encoder.layers, 1, 7, {}, ReplayContext(other));
       for (size_t i = 0; i < blocks.size(); ++i) {
         const auto first = blocks[i].g.function, second = others[i].g.function;
         blocks[i].g.function = [first, second, calls = std::make_shared<int>(0)](const Tensor& in,
@@ -235,7 +235,7 @@ TEST_CASE("backward reconstructs the inputs of a stack at every depth") {
       encoder.initialize(3);
       encoder.convert(dtype);
       const ReplayContext context(kTraining);
-      auto blocks = reversible_blocks(encoder.layers, 1, 3, {}, context);
+      auto blocks = reversible_blocks(encoder.layers, 1, 7, {}, context);
       const Shape shape{21, encoder.options().width()};
       const Tensor x1 = require_grad(normal(shape, 1, dtype)), x2 = require_grad(normal(shape, 2, dtype));
       // The inputs of the first block in forward and in backward.
