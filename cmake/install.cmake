@@ -12,7 +12,7 @@ set(other_headers
   data/images/images.h data/images/png.h data/speech/dataset.h data/speech/phone_scoring.h
   train/build.h train/evaluate.h train/metrics.h train/optimizer.h train/schedule.h train/inference/run.h train/loop/trainer.h
   train/checkpoint/checkpoint.h train/checkpoint/run_directory.h train/checkpoint/safetensors.h
-  train/config/config.h train/config/schema.h train/cli/run.h)
+  train/config/config.h train/config/schema.h train/cli/run.h train/distributed/communicator.h train/distributed/processes.h)
 
 # Headers for projects that add this tree with add_subdirectory: links to the folders, and the umbrella header.
 list(TRANSFORM core_headers REPLACE "(.+)" "#include <tapeformer/\\1>" OUTPUT_VARIABLE umbrella)
@@ -51,7 +51,7 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tapeformerConfig.cmake.i
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tapeformerConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tapeformerConfig.cmake ${PROJECT_BINARY_DIR}/tapeformerConfigVersion.cmake
-  ${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake ${CMAKE_CURRENT_LIST_DIR}/FindOpenBLASWithOpenMP.cmake
+  ${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake ${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake ${CMAKE_CURRENT_LIST_DIR}/FindOpenBLASWithOpenMP.cmake
   ${CMAKE_CURRENT_LIST_DIR}/FindSpeechLibraries.cmake
   DESTINATION ${package_dir})
 

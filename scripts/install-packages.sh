@@ -22,6 +22,7 @@ packages=(
   espeak-ng                # synthetic speech, as a separate program
   librsvg2-bin             # charts as PDF, as a separate program
   libcurl4-openssl-dev     # downloading data sets
+  libopenmpi-dev openmpi-bin  # training with several processes
   dataset-fashion-mnist    # the data of configs/quickstart.toml
 )
 test_packages=(

@@ -3,6 +3,7 @@
 
 #include "data/make_dataset.h"
 #include "models/autoregressive_model.h"
+#include "train/distributed/communicator.h"
 #include "train/signals.h"
 
 namespace tapeformer {
@@ -20,9 +21,11 @@ struct Evaluation {
 double unmasked_tokens(const Batch& batch);
 
 // Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have the same
-// weight. `seed` is for attention kinds with random_evaluation. Throws DivergedError if the logits are not
-// finite, and Stopped if `stop` returns true before a batch.
+// weight. `seed` is for attention kinds with random_evaluation. `processes` divide the batches; the result
+// does not depend on their number. Throws DivergedError if the logits are not finite, and Stopped if `stop`,
+// which all processes call equally often, returns true before a batch.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
-                    int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {});
+                    int64_t limit = 0, uint64_t seed = 0, const StopCheck& stop = {},
+                    Communicator& processes = *single_process());
 
 }  // namespace tapeformer

@@ -31,23 +31,28 @@ const std::vector<Folder>& folders() {
       {"train/checkpoint/", {"core/", "data/", "models/", "train/config/", "train/", "train/checkpoint/"}},
       {"train/tasks/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
-        "train/tasks/"}},
+        "train/distributed/", "train/tasks/"}},
+      {"train/distributed/", {"core/", "autograd/", "train/distributed/"}},
       {"train/inference/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
-        "train/tasks/", "train/inference/"}},
+        "train/distributed/", "train/tasks/", "train/inference/"}},
       {"train/loop/",
-       {"core/", "autograd/", "models/", "train/config/", "train/", "train/checkpoint/", "train/tasks/",
-        "train/loop/"}},
+       {"core/", "autograd/", "models/", "train/config/", "train/", "train/checkpoint/", "train/distributed/",
+        "train/tasks/", "train/loop/"}},
       {"train/bench/",
        {"core/", "autograd/", "ops/", "ops/kernels/", "models/", "data/", "train/config/", "train/",
-        "train/checkpoint/", "train/tasks/", "train/inference/", "train/loop/", "train/bench/"}},
+        "train/checkpoint/", "train/distributed/", "train/tasks/", "train/inference/", "train/loop/",
+        "train/bench/"}},
       {"train/reproduce/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
-        "train/tasks/", "train/inference/", "train/loop/", "train/bench/", "train/reproduce/"}},
+        "train/distributed/", "train/tasks/", "train/inference/", "train/loop/", "train/bench/",
+        "train/reproduce/"}},
       {"train/cli/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
-        "train/tasks/", "train/inference/", "train/loop/", "train/bench/", "train/reproduce/", "train/cli/"}},
-      {"train/", {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/"}},
+        "train/distributed/", "train/tasks/", "train/inference/", "train/loop/", "train/bench/",
+        "train/reproduce/", "train/cli/"}},
+      {"train/",
+       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/distributed/", "train/"}},
       {"tests/", {"core/", "autograd/", "ops/", "models/", "data/", "train/", "tests/"}}};
   return *list;
 }
@@ -55,9 +60,9 @@ const std::vector<Folder>& folders() {
 // Returns the folders that an entry for a parent folder does not allow: "ops/" does not allow "ops/cpu/".
 const Names& closed_folders() {
   static const auto* const list =
-      new Names{"ops/kernels/",      "ops/cpu/",         "ops/cuda/",        "train/config/",
-                "train/checkpoint/", "train/tasks/",     "train/inference/", "train/loop/",
-                "train/bench/",      "train/reproduce/", "train/cli/"};
+      new Names{"ops/kernels/",      "ops/cpu/",           "ops/cuda/",        "train/config/",
+                "train/checkpoint/", "train/distributed/", "train/tasks/",     "train/inference/",
+                "train/loop/",       "train/bench/",       "train/reproduce/", "train/cli/"};
   return *list;
 }
 
@@ -85,6 +90,8 @@ const std::vector<Vendor>& vendors() {
       {"samplerate", {"data/"}},
       {"kissfft/", {"data/"}},
       {"cblas.h", {"core/", "ops/cpu/"}},
+      {"mpi.h", {"train/distributed/"}},
+      {"nccl.h", {"train/distributed/"}},
       {"doctest/", {"tests/"}, true},
   };
   return *list;

@@ -31,7 +31,8 @@ struct Benchmark {
   std::string name, summary;
   std::vector<OptionSpec> options;
   Report (*run)(const BenchmarkArguments& arguments);
-  bool on_devices = false;  // whether it measures the device of --device
+  bool on_devices = false;         // whether it measures the device of --device
+  bool several_processes = false;  // whether mpirun may start several processes of it
 
   bool has_option(const std::string& option) const;
 };
@@ -53,6 +54,7 @@ Report run_benchmark(const Benchmark& benchmark, const BenchmarkArguments& argum
 
 Benchmark attention_benchmark();
 Benchmark ctc_benchmark();
+Benchmark distributed_benchmark();
 Benchmark generate_benchmark();
 Benchmark lsh_attention_benchmark();
 Benchmark reversible_benchmark();

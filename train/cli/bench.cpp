@@ -6,6 +6,7 @@
 #include "core/system/log.h"
 #include "core/system/machine.h"
 #include "train/cli/commands.h"
+#include "train/distributed/processes.h"
 
 namespace tapeformer {
 namespace {
@@ -70,6 +71,7 @@ int run_bench(const Arguments& arguments) {
     return list_benchmarks(line->common);
   }
   const Benchmark& chosen = benchmark(*chosen_name);
+  if (!chosen.several_processes) require_single_process("benchmark \"" + chosen.name + "\"");
   Arguments rest(arguments.begin(), chosen_name);
   rest.insert(rest.end(), chosen_name + 1, arguments.end());
   const auto line = parse_command({.name = "bench " + chosen.name,

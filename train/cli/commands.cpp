@@ -4,14 +4,15 @@ namespace tapeformer {
 
 const std::vector<Command>& commands() {
   static const auto* const list = new std::vector<Command>{
-      {"train", "CONFIG", "trains a model from a config file, or continues a run", run_train},
-      {"eval", "RUN", "prints bits/dim, accuracy or phone error rate of a run or checkpoint", run_eval},
-      {"generate", "RUN", "samples images and reports images/sec", run_generate},
+      {"train", "CONFIG", "trains a model from a config file, or continues a run", run_train, true},
+      {"eval", "RUN", "prints bits/dim, accuracy or phone error rate of a run or checkpoint", run_eval, true},
+      {"generate", "RUN", "samples images and reports images/sec", run_generate, true},
       {"complete", "RUN", "completes test images of which the first part is given", run_complete},
       {"transcribe", "RUN FILE...", "prints the phones of audio files", run_transcribe},
-      {"bench", "NAME", "runs a benchmark; \"bench list\" prints their names", run_bench},
+      {"bench", "NAME", "runs a benchmark; \"bench list\" prints their names", run_bench, true},
       {"reproduce", "NAME",
-       "reproduces a table or a figure of a paper; \"reproduce list\" prints their names", run_reproduce},
+       "reproduces a table or a figure of a paper; \"reproduce list\" prints their names", run_reproduce,
+       true},
       {"data", "list|fetch|verify|prepare [NAME]", "lists, downloads, checks or prepares data sets",
        run_data},
       {"info", "", "prints version, compiler, BLAS and threads, devices, memory", run_info},

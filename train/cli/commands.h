@@ -14,6 +14,7 @@ namespace tapeformer {
 struct Command {
   std::string name, usage, summary;  // usage: the arguments, for the list of commands
   int (*run)(const Arguments& arguments);
+  bool several_processes = false;  // whether mpirun or srun may start several processes of the command
 };
 
 // Returns all commands in the order in which the help lists them.

@@ -13,6 +13,7 @@
 #include "core/system/printable.h"
 #include "core/threads.h"
 #include "train/build.h"
+#include "train/distributed/processes.h"
 
 namespace tapeformer {
 namespace {
@@ -274,7 +275,13 @@ void print_report(const Report& report, const CommonOptions& common) {
   print_text(common.json ? to_json(report) + "\n" : to_text(report));
 }
 
+void use_processor_share(const CommonOptions& common) {
+  const Processes& processes = join_processes();
+  if (common.threads == 0 && processes.processor_share > 0) set_threads(processes.processor_share);
+}
+
 void print_text(const std::string& raw) {
+  if (process_rank() != 0) return;
   const std::string text = printable(raw);
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     throw std::runtime_error(concat_text("cannot write to standard output: ", std::strerror(errno)));

@@ -68,13 +68,18 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
 // Returns the values of the common options that override a config.
 ConfigOverrides overrides_of(const CommonOptions& common);
 
+// Joins the processes that mpirun or srun started. If there are several, sets the number of threads to
+// --threads or to the share of this process.
+void use_processor_share(const CommonOptions& common);
+
 // Returns the device in the option --device and logs the choice for "auto"; see announced_device().
 Device use_device(const CommonOptions& common);
 
 // Prints the report on standard output, as JSON with --json and as text otherwise.
 void print_report(const Report& report, const CommonOptions& common);
 
-// Writes printable(raw) to standard output and flushes it. Throws std::runtime_error if this fails.
+// Writes printable(raw) to standard output and flushes it, on process 0 of the run. Throws std::runtime_error
+// if this fails.
 void print_text(const std::string& raw);
 
 }  // namespace tapeformer

@@ -4,6 +4,7 @@
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
 #include "train/cli/speech_commands.h"
+#include "train/distributed/processes.h"
 #include "train/evaluate.h"
 
 namespace tapeformer {
@@ -80,7 +81,8 @@ int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
   if (batch == 0) batch = run.config.train.eval_batch_size;
   if (batch == 0) batch = run.config.data.batch_size;
   const Evaluation result =
-      evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line.common.seed.value_or(0)));
+      evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line.common.seed.value_or(0)), {},
+               *join_processes().communicator);
   Report report;
   report.add("split", result.split)
       .add("examples", result.examples)
@@ -107,6 +109,7 @@ int run_eval(const Arguments& arguments) {
        .uses_config = true},
       arguments);
   if (!line) return 0;
+  use_processor_share(line->common);
   const FoundRun found = find_run(*line, ConfigUse::evaluation);
   return found.is_speech() ? evaluate_speech(found, *line) : evaluate_autoregressive(found, *line);
 }

@@ -13,6 +13,7 @@
 #include "ops/view.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
+#include "train/distributed/processes.h"
 
 namespace tapeformer {
 namespace {
@@ -49,6 +50,15 @@ Tensor first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& li
   return bytes;
 }
 
+// Returns the largest of the times that the processes measured.
+double longest_time(Communicator& processes, double seconds) {
+  const Tensor times = Tensor::zeros({processes.size()}, DType::float64);
+  double* const first = times.data<double>();
+  first[processes.rank()] = seconds;
+  processes.all_reduce(times);
+  return *std::max_element(first, first + processes.size());
+}
+
 int64_t state_bytes(const AutoregressiveModel& model, const Plan& plan) {
   return plan.options.mode == GenerationMode::recurrent ? Decoder(model, plan.batch).state_bytes() : 0;
 }
@@ -58,8 +68,11 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
   const Tensor first = first_bytes(run, plan, line);
   const int64_t dims = run.data.length + 1, state = state_bytes(*run.model, plan);
   const Tensor images = Tensor::zeros({plan.count, dims}, DType::uint8);
+  Communicator& processes = *join_processes().communicator;
   double seconds = 0;
-  for (int64_t done = 0; done < plan.count; done += plan.batch) {
+  // Each process draws every size-th batch.
+  for (int64_t done = processes.rank() * plan.batch; done < plan.count;
+       done += processes.size() * plan.batch) {
     const int64_t now = std::min(plan.batch, plan.count - done);
     plan.options.first_sequence = done;
     const Tensor prefix = first.view({now, 1}, {1, 1}, done);
@@ -69,7 +82,9 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
     images.view({now, dims}, {dims, 1}, done * dims).copy_from(drawn);
     if (done + now < plan.count) log_info(done + now, " of ", plan.count, " images, ", seconds, " s");
   }
-  write_grid(run, path, images, 0);
+  processes.all_reduce(images);  // images of other processes are 0
+  seconds = longest_time(processes, seconds);
+  if (processes.is_first()) write_grid(run, path, images, 0);
   print_report(Report()
                    .add("count", plan.count)
                    .add("batch", plan.batch)
@@ -103,19 +118,29 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
   plan.batch = 1;
   const auto examples = open_split(run, "test", plan.count, line);
   plan.count = std::min(plan.count, examples->size());
-  std::vector<Report> rows;
+  Communicator& processes = *join_processes().communicator;
+  const int64_t width = examples->info().length + 1;
+  const Tensor drawn = Tensor::zeros({plan.count, width}, DType::int64);
   double seconds = 0;
-  for (int64_t i = 0; i < plan.count; ++i) {
+  for (int64_t i = processes.rank(); i < plan.count; i += processes.size()) {
     const Batch one = examples->batch(std::vector<int64_t>{i});
-    const int64_t given = given_tokens(one), length = one.tokens.size(1);
+    const Tensor prefix = slice(one.tokens, 1, 0, given_tokens(one));
     plan.options.first_sequence = i;
     const auto start = std::chrono::steady_clock::now();
-    const Tensor drawn = generate(*run.model, slice(one.tokens, 1, 0, given), length, plan.options);
+    const Tensor sequence = generate(*run.model, prefix, width, plan.options);
     seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    drawn.view({1, width}, {width, 1}, i * width).copy_from(sequence);
+  }
+  processes.all_reduce(drawn);  // sequences of other processes are 0
+  seconds = longest_time(processes, seconds);
+  std::vector<Report> rows;
+  for (int64_t i = 0; i < plan.count; ++i) {
+    const Batch one = examples->batch(std::vector<int64_t>{i});
+    const int64_t given = given_tokens(one);
     rows.push_back(Report()
                        .add("given", integers(slice(one.tokens, 1, 0, given)))
-                       .add("drawn", integers(slice(drawn, 1, given, length)))
-                       .add("expected", integers(slice(one.tokens, 1, given, length))));
+                       .add("drawn", integers(drawn.view({1, width - given}, {width, 1}, i * width + given)))
+                       .add("expected", integers(slice(one.tokens, 1, given, width))));
   }
   print_report(Report()
                    .add("count", plan.count)
@@ -158,6 +183,7 @@ int run_generate(const Arguments& arguments) {
       arguments);
   if (!line) return 0;
   check_picture_name(*line);
+  use_processor_share(line->common);
   const LoadedRun run = load_run(*line, ConfigUse::drawing);
   if (run.draws_images())
     sample_images(run, plan_of(*line, run), *line);

@@ -100,6 +100,9 @@ int run_reproduce(const Arguments& arguments) {
                               .quiet = line->common.quiet,
                               .overrides = overrides_of(line->common)};
   read_settings(chosen, options);
+  if (!chosen.trains()) require_single_process("reproduction \"" + name + "\"");
+  use_processor_share(line->common);
+  options.processes = join_processes();
   options.device = use_device(line->common);
   if (options.out.empty()) options.out = fs::path("runs") / "reproduce" / (name + "-" + scale);
   std::error_code error;

@@ -13,6 +13,7 @@
 #include "train/cli/commands.h"
 #include "train/cli/data_advice.h"
 #include "train/cli/log.h"
+#include "train/distributed/processes.h"
 #include "train/signals.h"
 
 namespace tapeformer::cli {
@@ -58,15 +59,18 @@ int run_command(const std::string& name, Arguments arguments) {
   }
   std::vector<std::string> names;
   for (const Command& command : commands()) {
-    if (command.name == name) return command.run(arguments);
+    if (command.name == name) {
+      if (!command.several_processes) require_single_process("command \"" + name + "\"");
+      return command.run(arguments);
+    }
     names.push_back(command.name);
   }
   throw ConfigError(unknown_text("command", name, names));
 }
 
+// Prints an error, unless other processes of the run print it, and returns the exit status.
 int report(const char* text, int code) {
-  log_message(LogLevel::error, text);
-  return code;
+  return leave_processes(code, text, [](const std::string& error) { log_message(LogLevel::error, error); });
 }
 
 // Returns the message for an exception without a dedicated exit status. Runtime errors and argument errors of
@@ -90,7 +94,7 @@ std::string text_of(const std::exception& error) {
 
 int guarded(const std::string& name, const Arguments& arguments) {
   try {
-    return run_command(name, arguments);
+    return leave_processes(run_command(name, arguments));
   } catch (const ConfigError& error) {
     return report(error.what(), kUsage);
   } catch (const MissingSetError& error) {

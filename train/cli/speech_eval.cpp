@@ -6,6 +6,7 @@
 #include "core/system/log.h"
 #include "train/cli/run_options.h"
 #include "train/cli/speech_commands.h"
+#include "train/distributed/processes.h"
 #include "train/tasks/speech/evaluate.h"
 
 namespace tapeformer {
@@ -74,9 +75,10 @@ int evaluate_speech(const FoundRun& found, const CommandLine& line) {
   SpeechEvaluationOptions options = evaluation_options(run.config);
   options.beam = line.options.get<int64_t>("beam");
   if (const auto batch = line.options.get<int64_t>("batch"); batch > 0) options.max_batch = batch;
-  const SpeechEvaluation result = evaluate(*run.model, part, options);
-  if (!trn.empty()) write_trn_files(trn, result.utterances);
-  if (!alignments.empty()) write_alignments(alignments, result.utterances);
+  const SpeechEvaluation result = evaluate(*run.model, part, options, {}, *join_processes().communicator);
+  const bool writes = process_rank() == 0;
+  if (writes && !trn.empty()) write_trn_files(trn, result.utterances);
+  if (writes && !alignments.empty()) write_alignments(alignments, result.utterances);
 
   if (part.left_out > 0)
     log_warning(part.left_out, " utterances without usable sound or labels were left out, ",

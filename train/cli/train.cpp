@@ -4,6 +4,7 @@
 #include "core/system/log.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
+#include "train/distributed/processes.h"
 #include "train/loop/progress.h"
 #include "train/loop/trainer.h"
 
@@ -94,6 +95,7 @@ int train(Trainer& trainer, const CommandLine& line) {
 int run_train(const Arguments& arguments) {
   const auto line = parse_command(train_spec(), arguments);
   if (!line) return 0;
+  const Processes& processes = join_processes();
   const Config config = load_config(line->positionals[0], line->common);
   const auto& run_dir = line->options.get<std::string>("run-dir");
   try {
@@ -102,7 +104,8 @@ int run_train(const Arguments& arguments) {
                              .data_dir = line->common.data_dir,
                              .resume = line->options.get<bool>("resume"),
                              .quiet = line->common.quiet,
-                             .allow_commands = line->options.get<bool>("allow-commands")});
+                             .allow_commands = line->options.get<bool>("allow-commands"),
+                             .processes = processes});
     return line->options.get<bool>("dry-run") ? dry_run(trainer, line->common) : train(trainer, *line);
   } catch (const RunDirectoryError& error) {
     throw_with_options(error, "--run-dir");

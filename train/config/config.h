@@ -139,9 +139,10 @@ struct TrainConfig {
   int64_t checkpoint_every = 0;  // 0: only at the end
   int64_t log_every = 10;
   int64_t keep_last = 3;
-  double time_limit_minutes = 0;  // 0: no limit
-  int64_t eval_batch_size = 0;    // 0: data.batch_size
-  int64_t dropout_steps = 0;      // number of steps with dropout; 0: all steps
+  double time_limit_minutes = 0;         // 0: no limit
+  int64_t eval_batch_size = 0;           // 0: data.batch_size
+  int64_t dropout_steps = 0;             // number of steps with dropout; 0: all steps
+  std::string reduce_dtype = "float32";  // of gradients between processes: float32 | bfloat16
 };
 
 // Options of the kinds in model.attention, by kind.

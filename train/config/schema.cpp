@@ -282,6 +282,12 @@ void add_train(std::vector<SchemaKey>& keys) {
   table.add("eval_batch_size", &TrainConfig::eval_batch_size, "batch size of evaluations; 0: data.batch_size")
       .range(0, kLargestSize)
       .may_change_on_resume();
+  table.keys_of(scope::every_config(), KeyRole::training);
+  table
+      .add("reduce_dtype", &TrainConfig::reduce_dtype,
+           "dtype in which several processes sum their gradients; bfloat16 halves the traffic")
+      .one_of({"float32", "bfloat16"})
+      .may_change_on_resume();
   table.keys_of(scope::dropout(), KeyRole::training);
   table.add("dropout_steps", &TrainConfig::dropout_steps, "number of steps with dropout; 0: all steps")
       .at_least(0);

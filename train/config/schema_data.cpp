@@ -34,7 +34,7 @@ void add_data(std::vector<SchemaKey>& keys) {
     return set.type != DatasetType::lexicon;
   }));
   table.keys_of(scope::every_config(), KeyRole::data);
-  table.add("batch_size", &DataConfig::batch_size, "sequences per batch")
+  table.add("batch_size", &DataConfig::batch_size, "sequences per batch, of all processes together")
       .range(1, kLargestSize)
       .used_by_benchmarks();
   table.keys_of(scope::every_config(), KeyRole::training);

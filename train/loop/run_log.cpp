@@ -7,21 +7,25 @@
 
 namespace tapeformer {
 
-RunLog::RunLog(const Folder& run_dir, bool quiet, const RunState& state, const char* unit)
-    : metrics_(run_dir),
-      progress_(std::cerr, progress_style(quiet), state.step, state.total_steps, Progress::Clock(), unit) {}
+RunLog::RunLog(const Folder* run_dir, bool quiet, const RunState& state, const char* unit)
+    : progress_(std::cerr, progress_style(quiet || !run_dir), state.step, state.total_steps,
+                Progress::Clock(), unit) {
+  if (run_dir) metrics_.emplace(*run_dir);
+}
 
 void RunLog::write(const MetricRecord& record) {
-  const bool waited = metrics_.waiting() > 0;
-  metrics_.write(record);
-  if (!waited && metrics_.waiting() > 0)
-    warn(metrics_.problem() + "; the records wait in memory until the file can be written");
+  if (!metrics_) return;
+  const bool waited = metrics_->waiting() > 0;
+  metrics_->write(record);
+  if (!waited && metrics_->waiting() > 0)
+    warn(metrics_->problem() + "; the records wait in memory until the file can be written");
 }
 
 void RunLog::flush() {
-  metrics_.flush();
-  if (metrics_.waiting() > 0)
-    warn(concat_text(metrics_.problem(), "; ", metrics_.waiting(), " records are lost"));
+  if (!metrics_) return;
+  metrics_->flush();
+  if (metrics_->waiting() > 0)
+    warn(concat_text(metrics_->problem(), "; ", metrics_->waiting(), " records are lost"));
 }
 
 void RunLog::warn(const std::string& text) {

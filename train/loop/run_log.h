@@ -1,6 +1,7 @@
 // Output of a training run: records in metrics.jsonl, and progress and warnings on standard error.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "train/loop/progress.h"
@@ -11,8 +12,9 @@ namespace tapeformer {
 
 class RunLog {
  public:
-  // Opens metrics.jsonl in the run directory. `unit` is the unit of the speed: "tokens" or "frames".
-  RunLog(const Folder& run_dir, bool quiet, const RunState& state, const char* unit);
+  // Opens metrics.jsonl in the run directory; null: writes no records and shows no progress, for processes
+  // other than the first. `unit` is the unit of the speed: "tokens" or "frames".
+  RunLog(const Folder* run_dir, bool quiet, const RunState& state, const char* unit);
 
   // Writes a record. If the file cannot be written, for example because the disk is full, logs a warning and
   // keeps the record in memory until the file can be written.
@@ -29,7 +31,7 @@ class RunLog {
   void finish() { progress_.finish(); }
 
  private:
-  MetricsWriter metrics_;
+  std::optional<MetricsWriter> metrics_;
   Progress progress_;
 };
 

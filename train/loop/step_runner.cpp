@@ -3,19 +3,27 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "core/errors.h"
 #include "train/loop/divergence.h"
 
 namespace tapeformer {
 
 StepRunner::StepRunner(const Config& config, Device device, const RunState& state, Task& task,
-                       Optimizer& optimizer, const Schedule& schedule)
+                       Optimizer& optimizer, const Schedule& schedule, Communicator& processes)
     : config_(config),
       device_(device),
       state_(state),
       task_(task),
       optimizer_(optimizer),
-      schedule_(schedule) {
-  if (!device_.is_cpu() && config_.run.cuda_graphs)
+      schedule_(schedule),
+      processes_(processes) {
+  const bool several = processes_.size() > 1;
+  if (several)
+    reducer_ = std::make_unique<GradientReducer>(
+        processes_, tensors_of(task_.model().parameters()),
+        ReducerOptions{.bfloat16 = config_.train.reduce_dtype == "bfloat16"});
+  const bool captures = config_.run.cuda_graphs && (!several || processes_.launches_on_device());
+  if (!device_.is_cpu() && captures)
     graphs_ = std::make_unique<StepGraphs>(device_, config_.train.accumulate);
 }
 
@@ -39,27 +47,49 @@ std::optional<StepLayout> StepRunner::fetch_batches(bool with_dropout) {
   return capturable ? std::optional(layout) : std::nullopt;
 }
 
-// Returns the weight of each micro-batch in the loss of the step, so that the gradient equals the
-// gradient of one batch with all examples. Copies the weights to `device_weights_`, where a captured graph
-// reads them.
-std::vector<double> StepRunner::batch_weights() {
+// Computes the weight of each micro-batch in the loss of the step, so that the gradient, summed over the
+// processes, equals the gradient of one batch with all examples. Copies the weights to `device_weights_`,
+// where a captured graph reads them.
+void StepRunner::compute_weights() {
   const int64_t micro_steps = config_.train.accumulate;
-  if (micro_steps == 1) return {1};
-  std::vector<double> weights;
+  weights_.assign(1, 1);
+  if (micro_steps == 1 && !reducer_) return;
+  weights_.clear();
   double total = 0;
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
-    weights.push_back(task_.loss_count(micro));
-    total += weights.back();
+    const BatchSlice slice = task_.slice(micro);
+    weights_.push_back(slice.loss_count);
+    total += slice.batch_loss_count;
   }
-  for (double& weight : weights) weight = total > 0 ? weight / total : 0;
+  for (double& weight : weights_) weight = total > 0 ? weight / total : 0;
   if (!device_weights_.defined()) device_weights_ = Tensor::empty({micro_steps}, DType::float64, device_);
-  device_weights_.copy_from(Tensor::from(weights, {micro_steps}));
-  return weights;
+  device_weights_.copy_from(Tensor::from(weights_, {micro_steps}));
 }
 
-// Throws DivergedError if the loss of a batch is not finite.
-void StepRunner::require_finite(double loss, int64_t step, int64_t batch) const {
-  if (!std::isfinite(loss)) check_loss(loss, step, task_.examples_of(batch), state_);
+// Launches forward of a micro-batch. The loss is undefined if the slice of this process is empty.
+BatchLoss StepRunner::forward(int64_t micro, bool with_dropout) {
+  const int64_t number = state_.step * config_.train.accumulate + micro;
+  const BatchSlice slice = task_.slice(micro);
+  if (slice.examples == 0) return {};
+  const BatchLoss batch = task_.loss(micro, {.training = true,
+                                             .dropout_off = !with_dropout,
+                                             .seed = static_cast<uint64_t>(config_.run.seed),
+                                             .step = static_cast<uint64_t>(number),
+                                             .first_example = slice.first_example});
+  // Several processes exchange their losses before they check them.
+  if (device_.is_cpu() && !reducer_ && !std::isfinite(batch.loss.item()))
+    check_loss(batch.loss.item(), state_.step, task_.examples_of(number), state_);
+  return batch;
+}
+
+// Launches backward of a micro-batch. Gradients of the last micro-batch are reduced when they are complete.
+void StepRunner::run_backward(const Tensor& loss, int64_t micro) {
+  BackwardOptions options;
+  if (reducer_ && micro + 1 == config_.train.accumulate)
+    options.on_complete = [this](const Tensor& leaf) { reducer_->complete(leaf); };
+  const Tensor weight =
+      device_weights_.defined() ? device_weights_.view(loss.shape(), {}, micro).to(loss.dtype()) : Tensor{};
+  backward(loss, weight, options);
 }
 
 // Launches forward and backward of the fetched micro-batches and the update of the weights.
@@ -67,38 +97,48 @@ StepOutputs StepRunner::launch(bool with_dropout) {
   const int64_t micro_steps = config_.train.accumulate;
   StepOutputs outputs;
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
-    const int64_t number = state_.step * micro_steps + micro;
-    const ForwardContext context{.training = true,
-                                 .dropout_off = !with_dropout,
-                                 .seed = static_cast<uint64_t>(config_.run.seed),
-                                 .step = static_cast<uint64_t>(number)};
-    const BatchLoss batch = task_.loss(micro, context);
-    if (device_.is_cpu()) require_finite(batch.loss.item(), state_.step, number);
-    if (device_weights_.defined())
-      backward(batch.loss, device_weights_.view(batch.loss.shape(), {}, micro).to(batch.loss.dtype()));
-    else
-      backward(batch.loss);
-    outputs.losses.push_back(detach(batch.loss));
+    const BatchLoss batch = forward(micro, with_dropout);
+    const bool empty = !batch.loss.defined();
+    outputs.losses.push_back(empty ? Tensor::zeros({}, DType::float32, device_) : detach(batch.loss));
     outputs.tokens += batch.tokens;
+    if (reducer_ && micro + 1 == micro_steps) {
+      reducer_->begin();
+      // On the CPU, the losses are known. The step then waits once, for the status and the gradients.
+      if (device_.is_cpu()) processes_.start_all_reduce(status_.emplace(status_of(outputs)).values());
+    }
+    if (!empty) run_backward(batch.loss, micro);
   }
+  if (reducer_) reducer_->finish();
   outputs.grad_norm = optimizer_.apply();
   return outputs;
 }
 
-StepResult StepRunner::run() {
+StepStatus StepRunner::status_of(const StepOutputs& outputs) const {
+  std::vector<double> losses;
+  for (const Tensor& loss : outputs.losses) losses.push_back(loss.item());
+  return {processes_, losses, weights_, outputs.tokens, stop_};
+}
+
+StepResult StepRunner::run(const StopRequest& stop) {
   const int64_t dropout_steps = config_.train.dropout_steps;
   const bool with_dropout = dropout_steps == 0 || state_.step < dropout_steps;
+  stop_ = stop;
   prepare_batches();
   const std::optional<StepLayout> layout = fetch_batches(with_dropout);
-  std::vector<double> weights = batch_weights();
+  compute_weights();
   StepResult result;
   result.lr = config_.optimizer.lr * schedule_.factor(state_.step);
   optimizer_.prepare(result.lr);
   const auto work = [&] { return launch(with_dropout); };
   const StepOutputs outputs = layout ? graphs_->run(*layout, state_.step, work) : work();
   result.grad_norm = outputs.grad_norm;
-  result.tokens = outputs.tokens;
-  PendingLosses pending{state_.step, std::move(weights), {}, Readback(outputs.grad_norm)};
+  PendingStep pending{state_.step,
+                      weights_,
+                      {},
+                      Readback(outputs.grad_norm),
+                      outputs.tokens,
+                      stop_,
+                      std::exchange(status_, std::nullopt)};
   for (const Tensor& loss : outputs.losses) pending.losses.emplace_back(loss);
   pending_.push_back(std::move(pending));
   // The losses of the previous step are read after the launch of this step, so the device stays busy. If a
@@ -110,18 +150,29 @@ StepResult StepRunner::run() {
 
 void StepRunner::read_losses(int64_t end_step) {
   while (!pending_.empty() && pending_.front().step < end_step) {
-    const PendingLosses pending = std::move(pending_.front());
+    const PendingStep pending = std::move(pending_.front());
     pending_.pop_front();
-    const auto count = static_cast<int64_t>(pending.losses.size());
-    double sum = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      const double loss = pending.losses[static_cast<size_t>(i)].value();
-      require_finite(loss, pending.step, pending.step * count + i);
-      sum += pending.weights[static_cast<size_t>(i)] * loss;
-    }
-    check_grad_norm(pending.grad_norm.value(), pending.step, state_);
-    last_loss_ = sum;
+    read(pending);
   }
+}
+
+void StepRunner::read(const PendingStep& pending) {
+  std::optional<StepStatus> status = pending.status;
+  if (!status) {
+    std::vector<double> losses;
+    for (const Readback& loss : pending.losses) losses.push_back(loss.value());
+    status.emplace(processes_, losses, pending.weights, pending.tokens, pending.stop);
+    processes_.all_reduce(status->values());
+  }
+  if (const auto bad = status->bad()) {
+    std::string examples = task_.examples_of(pending.step * config_.train.accumulate + bad->batch);
+    if (reducer_) examples += concat_text(" (process ", bad->process, ")");
+    check_loss(bad->loss, pending.step, examples, state_);
+  }
+  check_grad_norm(pending.grad_norm.value(), pending.step, state_);
+  last_loss_ = status->loss();
+  tokens_ += status->tokens();
+  agreed_stop_ = status->stop();
 }
 
 }  // namespace tapeformer

@@ -4,11 +4,14 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/readback.h"
+#include "train/distributed/gradient_reducer.h"
 #include "train/loop/run_state.h"
 #include "train/loop/step_graphs.h"
+#include "train/loop/step_status.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
 #include "train/tasks/task.h"
@@ -18,41 +21,53 @@ namespace tapeformer {
 struct StepResult {
   double lr = 0;
   Tensor grad_norm;  // scalar on the device
-  int64_t tokens = 0;
 };
 
 class StepRunner {
  public:
-  // The arguments must outlive the runner.
+  // The arguments must outlive the runner. In a run with several processes, each computes its slices of the
+  // batches, and the gradients are summed.
   StepRunner(const Config& config, Device device, const RunState& state, Task& task, Optimizer& optimizer,
-             const Schedule& schedule);
+             const Schedule& schedule, Communicator& processes);
 
   // Runs step number `state.step`. On the CPU, throws DivergedError if its loss is not finite. On a device,
-  // the losses are copied to the host asynchronously and checked after the launches of the next step.
-  StepResult run();
+  // the losses are copied to the host asynchronously and checked after the launches of the next step. `stop`
+  // is the request of this process for agreed_stop().
+  StepResult run(const StopRequest& stop = {});
   // Waits for the losses of the steps before `end_step`. Throws DivergedError if a loss or a gradient norm is
   // not finite.
   void read_losses(int64_t end_step);
   // Returns the loss of the last step whose losses were read.
   std::optional<double> last_loss() const { return last_loss_; }
+  // Returns the tokens of the steps whose losses were read since the last call.
+  int64_t take_tokens() { return std::exchange(tokens_, 0); }
+  // Returns the request to stop in the last step whose losses were read, equal on all processes.
+  StopRequest agreed_stop() const { return agreed_stop_; }
 
   // Returns the captured graphs of steps; null on the CPU and with run.cuda_graphs = false.
   const StepGraphs* graphs() const { return graphs_.get(); }
 
  private:
-  // Losses of a step that are being copied to the host.
-  struct PendingLosses {
+  // A step whose losses are being copied to the host, or exchanged with the other processes.
+  struct PendingStep {
     int64_t step;
     std::vector<double> weights;  // weights of the micro-batches in the loss of the step
     std::vector<Readback> losses;
     Readback grad_norm;
+    int64_t tokens;
+    StopRequest stop;
+    std::optional<StepStatus> status;  // the exchanged status; empty: not exchanged yet
   };
 
   void prepare_batches();
   std::optional<StepLayout> fetch_batches(bool with_dropout);
-  std::vector<double> batch_weights();
-  void require_finite(double loss, int64_t step, int64_t batch) const;
+  void compute_weights();
+  void read(const PendingStep& pending);
+  BatchLoss forward(int64_t micro, bool with_dropout);
+  void run_backward(const Tensor& loss, int64_t micro);
   StepOutputs launch(bool with_dropout);
+  // Returns the status of this process for the exchange.
+  StepStatus status_of(const StepOutputs& outputs) const;
 
   const Config& config_;
   Device device_;
@@ -60,11 +75,18 @@ class StepRunner {
   Task& task_;
   Optimizer& optimizer_;
   const Schedule& schedule_;
+  Communicator& processes_;
+  std::unique_ptr<GradientReducer> reducer_;  // null in a run with one process
   std::unique_ptr<StepGraphs> graphs_;
   bool batches_prepared_ = false;
-  Tensor device_weights_;  // PendingLosses::weights on the device; undefined if train.accumulate is 1
-  std::deque<PendingLosses> pending_;
+  std::vector<double> weights_;       // PendingStep::weights of the current step
+  Tensor device_weights_;             // the same on the device; undefined if the only weight is always 1
+  StopRequest stop_;                  // request of this process in the current step
+  std::optional<StepStatus> status_;  // of the current step, if it is exchanged during backward()
+  std::deque<PendingStep> pending_;
   std::optional<double> last_loss_;
+  int64_t tokens_ = 0;
+  StopRequest agreed_stop_;
 };
 
 }  // namespace tapeformer

@@ -5,13 +5,19 @@
 
 #include "core/allocator.h"
 #include "core/cuda/transfers.h"
+#include "core/system/log.h"
+#include "core/threads.h"
 #include "train/checkpoint/initial_weights.h"
-#include "train/checkpoint/run_directory.h"
+#include "train/distributed/gather.h"
+#include "train/distributed/replicas.h"
 #include "train/loop/divergence.h"
+#include "train/loop/process_settings.h"
 #include "train/loop/resume.h"
 
 namespace tapeformer {
 namespace {
+
+constexpr int64_t kReplicaInterval = 100;  // steps between comparisons of the weights of the processes
 
 int64_t total_steps(const Config& config, const Task& task) {
   const TrainConfig& t = config.train;
@@ -29,16 +35,23 @@ void wait_for(Device device) {
 
 Trainer::Trainer(Config config, TrainerOptions options)
     : config_(std::move(config)), options_(std::move(options)) {
+  Communicator& hosts = *options_.processes.communicator;
+  if (hosts.size() > 1) require_same(hosts, config_facts(config_));
   require_utf8(config_, options_.run_dir.string());
-  device_ = prepare_machine(config_.run);
-  task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_);
+  device_ = prepare_machine(process_settings(config_.run, options_.processes));
+  if (hosts.size() > 1) log_info(hosts.size(), " processes, threads of process 0: ", threads());
+  processes_ = communicator_for(options_.processes, device_);
+  task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_, *processes_);
+  if (hosts.size() > 1) require_same(hosts, {{"data", task_->data_digest()}});
   const bool resumes = options_.resume && !checkpoint_steps(options_.run_dir.string()).empty();
-  if (!config_.model.init.empty() && !resumes) load_initial_weights(config_.model.init, task_->model());
+  if (hosts.is_first() && !config_.model.init.empty() && !resumes)
+    load_initial_weights(config_.model.init, task_->model());
   state_.total_steps = total_steps(config_, *task_);
   description_ = checked_description(*task_);
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
   schedule_ = std::make_unique<Schedule>(config_.schedule, state_.total_steps);
-  steps_ = std::make_unique<StepRunner>(config_, device_, state_, *task_, *optimizer_, *schedule_);
+  steps_ =
+      std::make_unique<StepRunner>(config_, device_, state_, *task_, *optimizer_, *schedule_, *processes_);
   checkpoints_ = std::make_unique<CheckpointWriter>(options_.run_dir, config_, task_->model(), *optimizer_);
 }
 
@@ -80,6 +93,7 @@ void Trainer::report(const StepResult& step) {
   const bool last = state_.step == state_.total_steps, logged = due(config_.train.log_every) || last;
   if (logged || device_.is_cpu() || !steps_->last_loss()) steps_->read_losses(state_.step);
   const double loss = *steps_->last_loss();
+  interval_tokens_ += steps_->take_tokens();
   const double speed = interval_seconds_ > 0 ? static_cast<double>(interval_tokens_) / interval_seconds_ : 0;
   ProgressSample sample{.step = state_.step,
                         .loss = loss,
@@ -122,7 +136,7 @@ bool Trainer::evaluate(const StopSignals& signals) {
   optimizer_->swap_average();
   std::optional<TaskEvaluation> evaluation;
   try {
-    evaluation = task_->evaluate([&signals] { return signals.requested() != 0; });
+    evaluation = task_->evaluate([&] { return any_process(*processes_, signals.requested() != 0); });
   } catch (const Stopped&) {
   }
   optimizer_->swap_average();
@@ -145,58 +159,91 @@ void Trainer::save(bool must_succeed) {
   steps_->read_losses(state_.step);
   check_weights(task_->model().parameters(), state_);
   check_weights(optimizer_->state(), state_);
-  if (checkpoints_->save(state(), must_succeed, warn())) state_.saved_step = state_.step;
+  if (!processes_->is_first())
+    state_.saved_step = state_.step;  // process 0 writes the checkpoint
+  else if (checkpoints_->save(state(), must_succeed, warn()))
+    state_.saved_step = state_.step;
 }
 
 bool Trainer::finish_step(bool last, const StopSignals& signals) {
   const bool evaluates = (evaluation_due() || last) && state_.evaluated_step != state_.step;
   const bool saves = evaluates || last || due(config_.train.checkpoint_every);
+  if (saves) check_replicas();
   if (saves && state_.saved_step != state_.step) save(last);
   if (!evaluates) return true;
   if (!evaluate(signals)) return false;
   const bool best = evaluation_->criterion < state_.best_loss;
   if (best) state_.best_loss = evaluation_->criterion;
-  if (state_.saved_step == state_.step) checkpoints_->record_evaluation(state(), best, warn());
+  if (state_.saved_step == state_.step && processes_->is_first())
+    checkpoints_->record_evaluation(state(), best, warn());
   return true;
 }
 
-void Trainer::train_step() {
+void Trainer::check_replicas() {
+  require_equal_tensors(*processes_, task_->model().parameters(), state_.step);
+}
+
+StopRequest Trainer::stop_request(const StopSignals& signals) const {
+  if (processes_->size() > 1) return steps_->agreed_stop();
+  return {signals.requested(), time_is_up()};
+}
+
+void Trainer::train_step(const StopSignals& signals) {
   const StepTimer timer;
-  const StepResult step = steps_->run();
+  const StepResult step = steps_->run({signals.requested(), time_is_up()});
   ++state_.step;
   const double cpu_seconds = timer.cpu_seconds(), seconds = timer.seconds();
   epoch_.add(seconds, cpu_seconds);
   state_.seconds += seconds;
   interval_seconds_ += seconds;
-  interval_tokens_ += step.tokens;
   report(step);
   report_epoch();
+  if (due(kReplicaInterval)) check_replicas();
+}
+
+void Trainer::start(const RunDirectory* directory) {
+  std::string state;
+  if (directory && !options_.resume) {
+    start_new_run(*directory, config_);
+  } else if (directory) {
+    const auto saved = resume_run(*directory, config_, *task_, description_, state_.total_steps, *optimizer_);
+    if (saved) state = to_json(*saved);
+    if (saved) restore(*saved);
+  }
+  if (processes_->size() == 1) return;
+  state = broadcast_text(*options_.processes.communicator, state);
+  broadcast_tensors(*processes_, task_->model().parameters());
+  broadcast_tensors(*processes_, optimizer_->state());
+  if (state.empty() || directory) return;
+  const TrainingState shared = parse_training_state(state, "state of process 0");
+  optimizer_->set_steps(shared.optimizer_steps);
+  restore(shared);
 }
 
 TrainResult Trainer::run() {
-  const RunDirectory directory(options_.run_dir);
-  if (!options_.resume)
-    start_new_run(directory, config_);
-  else if (const auto saved =
-               resume_run(directory, config_, *task_, description_, state_.total_steps, *optimizer_))
-    restore(*saved);
-  log_ = std::make_unique<RunLog>(directory.folder(), options_.quiet, state_, task_->speed_unit());
+  std::optional<RunDirectory> directory;
+  if (processes_->is_first()) directory.emplace(options_.run_dir);
+  start(directory ? &*directory : nullptr);
+  log_ = std::make_unique<RunLog>(directory ? &directory->folder() : nullptr, options_.quiet, state_,
+                                  task_->speed_unit());
   const StopSignals signals;
   TrainResult result;
   const auto finish = [&](bool last) {
-    if (!finish_step(last, signals)) result.stop_signal = signals.requested();
+    if (!finish_step(last, signals)) result.stop_signal = agreed_signal(*processes_, signals.requested());
   };
   result.time_is_up = time_is_up();
   // An earlier process may have ended between the checkpoint and the evaluation of this step.
   const bool ended = state_.step == state_.total_steps || result.time_is_up;
   if (state_.step > 0 && state_.evaluated_step != state_.step && (evaluation_due() || ended)) finish(ended);
   while (state_.step < state_.total_steps && !result.time_is_up && !result.stop_signal) {
-    train_step();
-    result.stop_signal = signals.requested();
+    train_step(signals);
+    const StopRequest request = stop_request(signals);
+    result.stop_signal = request.signal;
     if (result.stop_signal) break;
-    result.time_is_up = time_is_up();
+    result.time_is_up = request.time_is_up;
     finish(state_.step == state_.total_steps || result.time_is_up);
   }
+  if (result.stop_signal) check_replicas();
   if (result.stop_signal && state_.saved_step != state_.step) save(true);
   log_->flush();
   log_->finish();

@@ -11,6 +11,8 @@
 #include <string>
 
 #include "train/build.h"
+#include "train/checkpoint/run_directory.h"
+#include "train/distributed/processes.h"
 #include "train/loop/checkpoint_writer.h"
 #include "train/loop/epoch_clock.h"
 #include "train/loop/run_log.h"
@@ -29,6 +31,7 @@ struct TrainerOptions {
   bool resume = false;          // continue from the last checkpoint of run_dir, if there is one
   bool quiet = false;           // no progress
   bool allow_commands = false;  // run the shell commands of wav.scp
+  Processes processes = {};     // processes that train together
 };
 
 struct TrainResult {
@@ -51,7 +54,9 @@ struct DryRun {
 
 class Trainer {
  public:
-  // Loads the data and builds the model. Throws ConfigError, DataError or DeviceError.
+  // Loads the data and builds the model. Throws ConfigError, DataError or DeviceError. In a run with several
+  // processes, all call the same functions of their trainers. Process 0 writes the run directory. Throws
+  // ConfigError if the configs, the versions of the program or the data of the processes differ.
   Trainer(Config config, TrainerOptions options);
   ~Trainer();
 
@@ -68,10 +73,12 @@ class Trainer {
   const StepGraphs* graphs() const { return steps_->graphs(); }
 
  private:
+  // Starts a new run or loads the last checkpoint on process 0, and copies its state to all processes.
+  void start(const RunDirectory* directory);
   void restore(const TrainingState& state);
   TrainingState state() const;
   // Runs a step and reports it.
-  void train_step();
+  void train_step(const StopSignals& signals);
   void report(const StepResult& step);
   void report_epoch();
   // Saves a checkpoint and evaluates, if they are due after the current step. The checkpoint comes first, so
@@ -80,6 +87,10 @@ class Trainer {
   bool finish_step(bool last, const StopSignals& signals);
   bool evaluate(const StopSignals& signals);
   void save(bool must_succeed);
+  // Throws if the weights of the processes differ.
+  void check_replicas();
+  // Returns the request to stop after the current step, equal on all processes.
+  StopRequest stop_request(const StopSignals& signals) const;
   CheckpointWriter::Warn warn();
 
   bool due(int64_t every) const { return every > 0 && state_.step % every == 0; }
@@ -94,6 +105,7 @@ class Trainer {
   Config config_;
   Device device_;
   TrainerOptions options_;
+  std::shared_ptr<Communicator> processes_;
   std::unique_ptr<Task> task_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Schedule> schedule_;

@@ -10,6 +10,7 @@
 #include "core/system/files.h"
 #include "core/system/log.h"
 #include "data/files/command.h"
+#include "train/distributed/processes.h"
 #include "train/reproduce/chart_axis.h"
 
 namespace tapeformer {
@@ -246,6 +247,7 @@ std::string to_svg(const Chart& chart) {
 }
 
 void write_chart(const std::filesystem::path& stem, const Chart& chart) {
+  if (process_rank() != 0) return;
   const std::string svg = stem.string() + ".svg", pdf = stem.string() + ".pdf";
   replace_file(svg, to_svg(chart));
   try {

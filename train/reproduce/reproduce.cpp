@@ -40,8 +40,10 @@ FinishedRun train_run(const ReproductionOptions& options, const Training& traini
                                .data_dir = options.data.data_dir,
                                .resume = true,
                                .quiet = options.quiet,
-                               .allow_commands = options.data.allow_commands});
+                               .allow_commands = options.data.allow_commands,
+                               .processes = options.processes});
   const TrainResult result = trainer.run();
+  options.processes.communicator->barrier();  // process 0 has written the run directory
   if (result.stop_signal) throw StoppedBySignal{};
   run.steps = result.step;
   run.seconds = result.seconds;
@@ -56,11 +58,13 @@ Evaluation evaluate_run(const ReproductionOptions& options, const FinishedRun& r
   const auto test = make_split(loaded.config, "test", options.data.data_dir);
   const TrainConfig& train = loaded.config.train;
   const int64_t batch = train.eval_batch_size > 0 ? train.eval_batch_size : loaded.config.data.batch_size;
-  return until_stopped(
-      [&](const StopCheck& stop) { return evaluate(*loaded.model, *test, batch, 0, options.seed(0), stop); });
+  return until_stopped(options, [&](const StopCheck& stop) {
+    return evaluate(*loaded.model, *test, batch, 0, options.seed(0), stop, *options.processes.communicator);
+  });
 }
 
 void write_csv(const std::filesystem::path& path, const std::vector<CsvRow>& rows) {
+  if (process_rank() != 0) return;
   std::string text;
   for (const CsvRow& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) text += (i > 0 ? "," : "") + row[i];

@@ -3,6 +3,7 @@
 // reproduction, write its file, declare it here, and list it in reproductions() and in CMakeLists.txt.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -11,7 +12,9 @@
 #include "core/device.h"
 #include "train/command_options.h"
 #include "train/config/config.h"
+#include "train/distributed/processes.h"
 #include "train/evaluate.h"
+#include "train/loop/process_settings.h"
 #include "train/report.h"
 #include "train/tasks/data_access.h"
 
@@ -25,7 +28,8 @@ struct ReproductionOptions {
   std::filesystem::path out;      // existing folder for runs and files
   Device device = kCpu;           // device of all trainings, evaluations and measurements
   DataAccess data = {""};
-  bool quiet = false;  // no progress
+  bool quiet = false;        // no progress
+  Processes processes = {};  // processes that train and evaluate together
   // Overrides of all configs. read_settings() moves measure.* from `sets` to `measure`.
   ConfigOverrides overrides = {};
   OptionValues measure = {};  // values of Reproduction::measure
@@ -44,6 +48,11 @@ struct Reproduction {
   // reproduction sets itself.
   std::vector<std::string> config_keys = {};
   std::vector<std::string> own_keys = {};
+
+  // Returns whether it trains models, so that several processes can share the work.
+  bool trains() const {
+    return std::find(config_keys.begin(), config_keys.end(), "train") != config_keys.end();
+  }
 };
 
 // Returns the config tables that trainings read, for Reproduction::config_keys.
@@ -97,13 +106,13 @@ struct StoppedBySignal {};
 // run is finished. Throws StoppedBySignal.
 FinishedRun train_run(const ReproductionOptions& options, const Training& training);
 
-// Calls `compute` with a StopCheck for signals and returns its result. Throws StoppedBySignal if `compute`
-// throws Stopped.
+// Calls `compute` with a StopCheck for signals to any process and returns its result. Throws StoppedBySignal
+// if `compute` throws Stopped.
 template <class F>
-auto until_stopped(F&& compute) {
+auto until_stopped(const ReproductionOptions& options, F&& compute) {
   const StopSignals signals;
   try {
-    return compute([&signals] { return signals.requested() != 0; });
+    return compute([&] { return any_process(*options.processes.communicator, signals.requested() != 0); });
   } catch (const Stopped&) {
     throw StoppedBySignal{};
   }

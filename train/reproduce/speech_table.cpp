@@ -131,8 +131,9 @@ ModelResult train_and_test(const ReproductionOptions& options, const Training& t
   config.data.eval_limit = trained.config.data.eval_limit;
   config.data.feature_cache = trained.config.data.feature_cache;
   const SpeechPart test_part = make_speech_part(config, "test", options.data, &best.description);
-  SpeechEvaluation test = until_stopped([&](const StopCheck& stop) {
-    return evaluate(*best.model, test_part, evaluation_options(config), stop);
+  SpeechEvaluation test = until_stopped(options, [&](const StopCheck& stop) {
+    return evaluate(*best.model, test_part, evaluation_options(config), stop,
+                    *options.processes.communicator);
   });
   return {trained.config, std::move(test), read_curve(trained.path)};
 }

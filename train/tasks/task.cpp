@@ -2,9 +2,14 @@
 
 namespace tapeformer {
 
-std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device) {
-  return config.model.type == "speech" ? make_speech_task(config, data, device)
-                                       : make_autoregressive_task(config, data, device);
+std::pair<int64_t, int64_t> slice_range(int64_t count, int rank, int size) {
+  return {count * rank / size, count * (rank + 1) / size};
+}
+
+std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device,
+                                Communicator& processes) {
+  return config.model.type == "speech" ? make_speech_task(config, data, device, processes)
+                                       : make_autoregressive_task(config, data, device, processes);
 }
 
 }  // namespace tapeformer

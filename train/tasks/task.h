@@ -9,10 +9,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/layers/module.h"
 #include "train/config/config.h"
+#include "train/distributed/communicator.h"
 #include "train/metrics.h"
 #include "train/signals.h"
 #include "train/tasks/data_access.h"
@@ -34,6 +36,17 @@ struct BatchLoss {
   Tensor loss;         // scalar, recorded on the tape
   int64_t tokens = 0;  // predictions or frames, for the speed in the progress line
 };
+
+// The part of a batch that this process computes: the whole batch in a run with one process.
+struct BatchSlice {
+  int64_t first_example = 0, examples = 0;  // range of the examples in the batch
+  // Numbers of predictions, utterances or labels of the slice and of the batch. The loss of the slice is a
+  // mean over the first number.
+  double loss_count = 0, batch_loss_count = 0;
+};
+
+// Returns the range [first, second) of `count` examples that process `rank` of `size` computes.
+std::pair<int64_t, int64_t> slice_range(int64_t count, int rank, int size);
 
 // Shapes of the tensors of a batch. Batches of equal layout cause equal launches on a device.
 struct BatchLayout {
@@ -68,13 +81,14 @@ class Task {
   // for other batches of this layout, which are fetched into the same device tensors. Returns nothing if the
   // launches depend on the values of the batch.
   virtual std::optional<BatchLayout> fetch(int64_t number, int64_t slot) = 0;
-  // Returns the number of predictions, utterances or labels over which the loss of the batch in a slot is a
-  // mean.
-  virtual double loss_count(int64_t slot) const = 0;
+  // Returns the slice of the batch in a slot.
+  virtual BatchSlice slice(int64_t slot) const = 0;
+  // Returns the loss of the slice of the batch in a slot. The slice must not be empty.
   virtual BatchLoss loss(int64_t slot, const ForwardContext& context) = 0;
   // Returns the examples of a batch, for the message about a loss that is not finite.
   virtual std::string examples_of(int64_t number) const = 0;
-  // Evaluates the model. Throws Stopped if `stop` returns true between two batches.
+  // Evaluates the model. The processes of the run divide the batches. Throws Stopped if `stop` returns true
+  // between two batches. All processes call `stop` equally often.
   virtual TaskEvaluation evaluate(const StopCheck& stop) const = 0;
 
   // Adds fields that are computed from a training loss to a record of metrics.jsonl.
@@ -86,12 +100,17 @@ class Task {
   // Returns a JSON object for state.json with the metadata that is needed to use the model without its
   // training data, or "" if none is needed.
   virtual std::string description() const { return ""; }
+  // Returns a text that differs between different data: sizes and checksums.
+  virtual std::string data_digest() const = 0;
 };
 
-// Loads the data and builds the task of the model type in the config, with the model on a device. Throws
-// ConfigError and DataError.
-std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device);
-std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccess& data, Device device);
-std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccess& data, Device device);
+// Load the data and build the task of the model type in the config, with the model on a device. `processes`,
+// which must outlive the task, divide each batch. Throw ConfigError and DataError.
+std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device,
+                                Communicator& processes = *single_process());
+std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccess& data, Device device,
+                                               Communicator& processes);
+std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccess& data, Device device,
+                                       Communicator& processes);
 
 }  // namespace tapeformer

@@ -21,9 +21,9 @@ struct ProgramResult {
   std::string out, err;
 };
 
-inline pid_t start_program(std::vector<std::string> words, const std::string& out, const std::string& err,
+// Starts a command, which is searched in $PATH.
+inline pid_t start_command(std::vector<std::string> words, const std::string& out, const std::string& err,
                            const std::string& in = "/dev/null") {
-  words.insert(words.begin(), PROGRAM);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -34,10 +34,16 @@ inline pid_t start_program(std::vector<std::string> words, const std::string& ou
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), kFlags, 0600);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), kFlags, 0600);
   pid_t child = 0;
-  const int error = posix_spawn(&child, PROGRAM, &actions, nullptr, argv.data(), environ);
+  const int error = posix_spawnp(&child, argv.front(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) throw std::runtime_error("cannot start " PROGRAM);
+  if (error != 0) throw std::runtime_error("cannot start " + words.front());
   return child;
+}
+
+inline pid_t start_program(std::vector<std::string> words, const std::string& out, const std::string& err,
+                           const std::string& in = "/dev/null") {
+  words.insert(words.begin(), PROGRAM);
+  return start_command(std::move(words), out, err, in);
 }
 
 inline int exit_code_of(pid_t child) {

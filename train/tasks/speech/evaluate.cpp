@@ -1,9 +1,13 @@
 #include "train/tasks/speech/evaluate.h"
 
 #include <chrono>
+#include <map>
+#include <numeric>
+#include <sstream>
 
 #include "core/errors.h"
 #include "data/sets/catalogue.h"
+#include "train/distributed/gather.h"
 
 namespace tapeformer {
 
@@ -34,50 +38,102 @@ void add_unprocessed(const SpeechPart& part, const std::vector<int64_t>& indices
                                   static_cast<int64_t>(part.set->reference(i).size())});
 }
 
-}  // namespace
+using LabelsOfUtterances = std::map<int64_t, CtcLabels>;
 
-SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
-                          const SpeechEvaluationOptions& options, const StopCheck& stop) {
-  const auto begin = std::chrono::steady_clock::now();
-  const NoGrad no_grad;
+// Returns the labels that all processes decoded. The texts between processes are lists of numbers: the index
+// of an utterance, the number of its labels, and the labels.
+LabelsOfUtterances gather_labels(Communicator& processes, const LabelsOfUtterances& own) {
+  if (processes.size() == 1) return own;
+  std::string text;
+  for (const auto& [index, labels] : own) {
+    text += std::to_string(index) + " " + std::to_string(labels.size()) + " ";
+    for (const int64_t label : labels) text += std::to_string(label) + " ";
+  }
+  LabelsOfUtterances all;
+  for (const std::string& gathered : gather_texts(processes, text)) {
+    std::istringstream numbers(gathered);
+    for (int64_t index = 0, count = 0; numbers >> index >> count;) {
+      CtcLabels& labels = all[index];
+      labels.resize(static_cast<size_t>(count));
+      for (int64_t& label : labels) numbers >> label;
+    }
+  }
+  return all;
+}
+
+// Scores the decoded labels of all usable utterances. Utterances without labels count as deletions.
+SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& options,
+                       const LabelsOfUtterances& decoded) {
   const SpeechDataset& set = *part.set;
-  const DType dtype = model.head.weight.dtype();
   SpeechEvaluation result;
   result.split = part.split;
   const auto folded = [&](const Words& phones) {
     return options.fold_timit ? fold_timit(phones, PhoneSet::timit39) : phones;
   };
-  for (int64_t i = 0; i < set.size(); ++i)
-    result.utterances.push_back({set.utterance(i).id, folded(set.reference(i)), {}});
-  double nats = 0;
-  int64_t with_loss = 0;
-  for (const auto& places : plan_batches(
-           part.frames(),
-           {.max_frames = options.max_frames, .max_batch = options.max_batch, .shuffle = false}, 0)) {
-    throw_if_stopped(stop);
-    std::vector<int64_t> indices;
-    for (const int64_t place : places) indices.push_back(part.usable[static_cast<size_t>(place)]);
-    const SpeechBatch batch = set.batch(indices);
-    const SpeechOutput output = model.forward(batch.features.to(dtype), batch.lengths, {});
-    const auto losses =
-        ctc_loss(output.logits, output.lengths, batch.labels, batch.label_lengths, {.blank = kSpeechBlank})
-            .losses.to_vector();
-    const auto found = decode(output, options.beam);
-    for (size_t b = 0; b < indices.size(); ++b) {
-      if (set.has_loss(indices[b])) {
-        nats += losses[b];
-        ++with_loss;
-      }
-      ScoredUtterance& scored = result.utterances[static_cast<size_t>(indices[b])];
-      scored.hypothesis = folded(set.phones().phones(found[b]));
-      result.processed.add(scored.reference, scored.hypothesis);
+  for (int64_t i = 0; i < set.size(); ++i) {
+    ScoredUtterance one{set.utterance(i).id, folded(set.reference(i)), {}};
+    if (const auto found = decoded.find(i); found != decoded.end()) {
+      one.hypothesis = folded(set.phones().phones(found->second));
+      result.processed.add(one.reference, one.hypothesis);
     }
+    result.score.add(one.reference, one.hypothesis);
+    result.utterances.push_back(std::move(one));
   }
-  for (const ScoredUtterance& one : result.utterances) result.score.add(one.reference, one.hypothesis);
   add_unprocessed(part, part.too_long, "longer than model.max_frames", result);
   add_unprocessed(part, part.too_short, "shorter than a step of the model", result);
-  result.without_loss = static_cast<int64_t>(part.usable.size()) - with_loss;
-  if (with_loss > 0) result.nats_per_utterance = nats / static_cast<double>(with_loss);
+  return result;
+}
+
+// Sums of the losses in nats, and numbers of utterances with a loss, of each batch.
+struct LossSums {
+  explicit LossSums(size_t batches)
+      : sums(Tensor::zeros({2, static_cast<int64_t>(batches) + 1}, DType::float64)) {}
+  void add(size_t batch, double loss) const {
+    sums.data<double>()[batch] += loss;
+    sums.data<double>()[sums.size(1) + static_cast<int64_t>(batch)] += 1;
+  }
+  double total(int64_t row) const {
+    const double* const first = sums.data<double>() + row * sums.size(1);
+    return std::accumulate(first, first + sums.size(1), 0.0);
+  }
+  Tensor sums;
+};
+
+}  // namespace
+
+SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
+                          const SpeechEvaluationOptions& options, const StopCheck& stop,
+                          Communicator& processes) {
+  const auto begin = std::chrono::steady_clock::now();
+  const NoGrad no_grad;
+  const SpeechDataset& set = *part.set;
+  const auto batches = plan_batches(
+      part.frames(), {.max_frames = options.max_frames, .max_batch = options.max_batch, .shuffle = false}, 0);
+  const LossSums losses(batches.size());
+  LabelsOfUtterances decoded;
+  const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
+  for (size_t round = 0; round * size < batches.size(); ++round) {
+    throw_if_stopped(stop);
+    const size_t number = round * size + rank;
+    if (number >= batches.size()) continue;
+    std::vector<int64_t> indices;
+    for (const int64_t place : batches[number]) indices.push_back(part.usable[static_cast<size_t>(place)]);
+    const SpeechBatch batch = set.batch(indices);
+    const SpeechOutput output = model.forward(batch.features, batch.lengths, {});
+    const auto nats =
+        ctc_loss(output.logits, output.lengths, batch.labels, batch.label_lengths, {.blank = kSpeechBlank})
+            .losses.to_vector();
+    const auto labels = decode(output, options.beam);
+    for (size_t b = 0; b < indices.size(); ++b) {
+      if (set.has_loss(indices[b])) losses.add(number, nats[b]);
+      decoded[indices[b]] = labels[b];
+    }
+  }
+  processes.all_reduce(losses.sums);
+  SpeechEvaluation result = score(part, options, gather_labels(processes, decoded));
+  const double with_loss = losses.total(1);
+  result.without_loss = static_cast<int64_t>(part.usable.size()) - static_cast<int64_t>(with_loss);
+  if (with_loss > 0) result.nats_per_utterance = losses.total(0) / with_loss;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

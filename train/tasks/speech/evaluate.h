@@ -9,6 +9,7 @@
 
 #include "data/speech/phone_scoring.h"
 #include "models/speech/ctc_decoding.h"
+#include "train/distributed/communicator.h"
 #include "train/signals.h"
 #include "train/tasks/speech/data.h"
 
@@ -39,10 +40,12 @@ struct SpeechEvaluation {
   std::vector<ScoredUtterance> utterances;  // all utterances in the order of the corpus
 };
 
-// Evaluates all utterances of the part in the dtype of the model, without dropout, in order of length. Throws
-// Stopped if `stop` returns true before a batch.
+// Evaluates all utterances of the part in the dtype of the model, without dropout, in order of length.
+// `processes` divide the batches; all get the result, which does not depend on their number. Throws Stopped
+// if `stop`, which all processes call equally often, returns true before a batch.
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
-                          const SpeechEvaluationOptions& options, const StopCheck& stop = {});
+                          const SpeechEvaluationOptions& options, const StopCheck& stop = {},
+                          Communicator& processes = *single_process());
 // Returns the evaluation options of a config.
 SpeechEvaluationOptions evaluation_options(const Config& config);
 

@@ -1,9 +1,12 @@
 // Task of speech: a CTC model of frames and phones, evaluated by the phone error rate.
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "core/errors.h"
 #include "core/system/log.h"
 #include "data/batches/prefetch.h"
+#include "data/files/checksum.h"
 #include "data/files/text_lines.h"
 #include "train/tasks/speech/evaluate.h"
 #include "train/tasks/speech/plan.h"
@@ -59,10 +62,34 @@ std::string text_of(const SpeechEvaluation& e) {
   return text;
 }
 
+CtcBatch ctc_batch(const SpeechBatch& batch) {
+  return {batch.features, batch.lengths, batch.labels, batch.label_lengths};
+}
+
+// Returns the numbers of utterances and a checksum of their ids, lengths and labels.
+std::string digest_of_part(const SpeechPart& part) {
+  Checksum checksum;
+  const auto append = [&](const std::string& text) { checksum.append(text.data(), text.size()); };
+  for (int64_t i = 0; i < part.set->size(); ++i) {
+    append(part.set->utterance(i).id + " " + std::to_string(part.set->frames(i)));
+    for (const int64_t label : part.set->labels(i)) append(" " + std::to_string(label));
+    append("\n");
+  }
+  return concat_text(part.set->size(), " utterances of ", part.split, ", CRC-32 ",
+                     crc32_text(checksum.crc32));
+}
+
+// The slice of a batch that this process computes.
+struct SlicedUtterances {
+  CtcBatch batch;
+  BatchSlice slice;
+};
+
 class SpeechTask final : public Task {
  public:
-  SpeechTask(const Config& config, const DataAccess& data, Device device)
-      : training_(make_speech_part(config, "train", data, nullptr)),
+  SpeechTask(const Config& config, const DataAccess& data, Device device, Communicator& processes)
+      : processes_(processes),
+        training_(make_speech_part(config, "train", data, nullptr)),
         description_(describe(training_)),
         evaluated_(make_speech_part(config, speech_evaluation_split(config, data), data, &description_)),
         plan_(training_.frames(), plan_options(config)),
@@ -88,27 +115,20 @@ class SpeechTask final : public Task {
   void prepare_batches(int64_t first, int64_t last) override {
     // The thread needs its own plan, because a plan caches epochs and is not thread-safe.
     const auto plan = std::make_shared<const SpeechPlan>(plan_);
-    prefetch_ = std::make_unique<Prefetch<SpeechBatch>>(
-        [this, plan](int64_t number) {
-          const RandomStream stream(seed_, "spec_augment", static_cast<uint64_t>(number));
-          return training_.set->batch(indices_at(*plan, number), augment_ ? &*augment_ : nullptr, stream,
-                                      plan->epochs_done(number));
-        },
-        first, last);
+    prefetch_ = std::make_unique<Prefetch<SlicedUtterances>>(
+        [this, plan](int64_t number) { return load(*plan, number); }, first, last);
   }
 
   // Returns no layout, because a graph cannot be reused for utterances of other lengths.
   std::optional<BatchLayout> fetch(int64_t number, int64_t slot) override {
     auto next = prefetch_->next();
     check(next.has_value(), "speech", "no batch for step ", number);
-    batches_[slot] = {next->features, next->lengths, next->labels, next->label_lengths};
+    batches_[slot] = std::move(*next);
     return std::nullopt;
   }
-  double loss_count(int64_t slot) const override {
-    return static_cast<double>(model_->loss_count(batches_.at(slot)));
-  }
+  BatchSlice slice(int64_t slot) const override { return batches_.at(slot).slice; }
   BatchLoss loss(int64_t slot, const ForwardContext& context) override {
-    const CtcBatch batch = std::exchange(batches_[slot], {});
+    const CtcBatch batch = std::exchange(batches_[slot].batch, {});
     int64_t frames = 0;
     for (const double length : batch.frame_lengths.to_vector()) frames += static_cast<int64_t>(length);
     return {model_->loss(batch, context).loss, frames};
@@ -122,7 +142,7 @@ class SpeechTask final : public Task {
   }
 
   TaskEvaluation evaluate(const StopCheck& stop) const override {
-    const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_, stop);
+    const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_, stop, processes_);
     const PhoneScore& s = e.score;
     const MetricRecord figures{{"per", s.error_rate()},
                                {"substitutions", s.substitutions},
@@ -146,8 +166,31 @@ class SpeechTask final : public Task {
   }
 
   std::string description() const override { return to_json(description_); }
+  std::string data_digest() const override {
+    return digest_of_part(training_) + "; " + digest_of_part(evaluated_);
+  }
 
  private:
+  // Loads the slice of a batch, padded to the length of the whole batch.
+  SlicedUtterances load(const SpeechPlan& plan, int64_t number) const {
+    const RandomStream stream(seed_, "spec_augment", static_cast<uint64_t>(number));
+    const std::vector<int64_t> indices = indices_at(plan, number);
+    const auto count = static_cast<int64_t>(indices.size());
+    const auto [first, last] = slice_range(count, processes_.rank(), processes_.size());
+    const auto own =
+        std::span(indices).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first));
+    int64_t frames = 0;
+    for (const int64_t i : indices) frames = std::max(frames, training_.set->frames(i));
+    const CtcBatch batch = ctc_batch(
+        training_.set->batch(own, augment_ ? &*augment_ : nullptr, stream, plan.epochs_done(number), frames));
+    BatchSlice slice{.first_example = first, .examples = last - first};
+    slice.loss_count = static_cast<double>(model_->loss_count(batch));
+    slice.batch_loss_count =
+        slice.examples < count
+            ? static_cast<double>(model_->loss_count(ctc_batch(training_.set->targets(indices))))
+            : slice.loss_count;
+    return {batch, slice};
+  }
   std::vector<int64_t> indices_at(const SpeechPlan& plan, int64_t number) const {
     std::vector<int64_t> indices;
     for (const int64_t index : plan.at(number))
@@ -155,6 +198,7 @@ class SpeechTask final : public Task {
     return indices;
   }
 
+  Communicator& processes_;
   SpeechPart training_;
   SpeechDescription description_;
   SpeechPart evaluated_;
@@ -163,14 +207,15 @@ class SpeechTask final : public Task {
   SpeechEvaluationOptions evaluation_;
   std::optional<SpecAugmentOptions> augment_;
   uint64_t seed_;
-  std::map<int64_t, CtcBatch> batches_;              // indexed by slot
-  std::unique_ptr<Prefetch<SpeechBatch>> prefetch_;  // last member: its thread uses the other members
+  std::map<int64_t, SlicedUtterances> batches_;           // indexed by slot
+  std::unique_ptr<Prefetch<SlicedUtterances>> prefetch_;  // last member: its thread uses the other members
 };
 
 }  // namespace
 
-std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccess& data, Device device) {
-  return std::make_unique<SpeechTask>(config, data, device);
+std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccess& data, Device device,
+                                       Communicator& processes) {
+  return std::make_unique<SpeechTask>(config, data, device, processes);
 }
 
 }  // namespace tapeformer

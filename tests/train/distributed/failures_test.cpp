@@ -1,0 +1,186 @@
+// Failures of one process of several: all processes end, with a message that names the process.
+#include <csignal>
+
+#include "tests/train/cli/tiny_run.h"
+#include "tests/train/distributed/mpirun.h"
+#include "tests/train/tasks/speech/tiny_speech.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string write_config(const TempDir& dir, int64_t steps) {
+  Config config = tiny_sequence_config();
+  config.data.eval_limit = 8;
+  config.train.steps = steps;
+  config.train.log_every = 1;
+  write_file(dir / "config.toml", to_toml(config));
+  return (dir / "config.toml").string();
+}
+
+std::vector<std::string> train_words(const TempDir& dir, const std::string& config) {
+  return {PROGRAM, "train", config, "--run-dir", (dir / "run").string(), "--quiet"};
+}
+
+constexpr const char* kOtherSetting = "if [ $rank = 1 ]; then set -- \"$@\" --set ";
+
+// Runs the program of the losses with a fault on process 1.
+ProgramResult faulty(const std::string& fault) {
+  const TempDir corpus;
+  write_tiny_an4(corpus.path(), 6, 2);
+  return Job(2, {LOSSES_PROGRAM, corpus.path().string(), fault}).result();
+}
+
+}  // namespace
+
+TEST_CASE("if a process is killed, the others end within 30 seconds with a message that names it") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  Job job(3, train_words(dir, write_config(dir, 1000000)));
+  REQUIRE(Job::wait_for(dir / "run/metrics.jsonl", "\"step\":3,"));
+  const double killed = job.seconds();
+  kill(job.pid_of(1), SIGKILL);
+  const ProgramResult result = job.result();
+  CAPTURE(result.err);
+  CHECK(result.code != 0);
+  CHECK(job.seconds() - killed < 30);
+  // The launcher or another process reports it.
+  const bool named = contains(result.err, "process 1 (PID") || contains(result.err, "process rank 1");
+  CHECK(named);
+}
+
+TEST_CASE("SIGTERM to any process makes all write one checkpoint and end with 75") {
+  if (without_mpirun()) return;
+  for (const int rank : {0, 1}) {
+    const TempDir dir;
+    Job job(2, train_words(dir, write_config(dir, 1000000)));
+    REQUIRE(Job::wait_for(dir / "run/metrics.jsonl", "\"step\":3,"));
+    kill(job.pid_of(rank), SIGTERM);
+    const ProgramResult result = job.result();
+    CAPTURE(result.err);
+    CHECK(result.code == 75);
+    CHECK(checkpoint_steps((dir / "run").string()).size() == 1);
+  }
+}
+
+TEST_CASE("a process that cannot read its data is named, and all end with 3") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  write_tiny_an4(dir / "corpus", 6, 2);
+  write_file(dir / "config.toml", to_toml(tiny_speech_config(dir / "corpus")));
+  const ProgramResult result = Job(2, train_words(dir, (dir / "config.toml").string()),
+                                   std::string(kOtherSetting) + "data.path=/nowhere; fi;")
+                                   .result();
+  CAPTURE(result.err);
+  CHECK(result.code == 3);
+  CHECK(contains(result.err, "process 1: "));
+  CHECK(contains(result.err, "/nowhere"));
+  CHECK_FALSE(fs::exists(dir / "run"));
+}
+
+TEST_CASE("different configs and data are refused before the first step, with the difference") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  const ProgramResult config =
+      Job(3, train_words(dir, write_config(dir, 5)), std::string(kOtherSetting) + "optimizer.lr=0.5; fi;")
+          .result();
+  CAPTURE(config.err);
+  CHECK(config.code == 2);
+  CHECK(contains(config.err, "process 1: optimizer.lr = 0.5, but process 0 has 0.0001"));
+  CHECK_FALSE(fs::exists(dir / "run"));
+
+  write_tiny_an4(dir / "corpus", 6, 2);
+  write_tiny_an4(dir / "other", 7, 2);
+  write_file(dir / "speech.toml", to_toml(tiny_speech_config(dir / "corpus")));
+  const ProgramResult data =
+      Job(2, train_words(dir, (dir / "speech.toml").string()),
+          std::string(kOtherSetting) + "data.path=" + (dir / "other").string() + "; fi;")
+          .result();
+  CAPTURE(data.err);
+  CHECK(data.code == 2);
+  CHECK(contains(data.err, "process 1: data = "));
+  CHECK_FALSE(fs::exists(dir / "run"));
+}
+
+TEST_CASE("an error that all processes have is printed once") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  auto words = train_words(dir, write_config(dir, 5));
+  words.insert(words.end(), {"--set", "model.layrs=3"});
+  const ProgramResult result = Job(3, words).result();
+  CAPTURE(result.err);
+  CHECK(result.code == 2);
+  const std::string message = "did you mean";
+  CHECK(contains(result.err, message));
+  CHECK(result.err.find(message) == result.err.rfind(message));
+}
+
+TEST_CASE("a batch that the processes cannot divide is an error that names the nearest sizes") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  const ProgramResult result = Job(3, train_words(dir, write_config(dir, 5))).result();
+  CAPTURE(result.err);
+  CHECK(result.code == 2);
+  CHECK(contains(result.err,
+                 "data.batch_size = 4 cannot be divided by 3 processes; the nearest sizes are 3 and 6"));
+}
+
+TEST_CASE("a full disk on process 0 ends all processes with 1") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  const ProgramResult result =
+      Job(2, train_words(dir, write_config(dir, 3)), "trap '' XFSZ; if [ $rank = 0 ]; then ulimit -f 12; fi;")
+          .result();
+  CAPTURE(result.err);
+  CHECK(result.code == 1);
+  CHECK(contains(result.err, "safetensors"));
+}
+
+TEST_CASE("a loss that is not finite on one process ends all with 5 and names the process") {
+  if (without_mpirun()) return;
+  const ProgramResult result = faulty("nan");
+  CAPTURE(result.err);
+  CHECK(result.code == 5);
+  CHECK(contains(result.err, "at step 25"));
+  CHECK(contains(result.err, "(process 1)"));
+}
+
+TEST_CASE("weights that differ between processes end the run, with the step and the process") {
+  if (without_mpirun()) return;
+  const ProgramResult result = faulty("drift");
+  CAPTURE(result.err);
+  CHECK(result.code == 1);
+  CHECK(contains(result.err, "after step 26, the weights of process 1 differ from those of process 0: "));
+}
+
+TEST_CASE("an exception on one process names it and ends the others") {
+  if (without_mpirun()) return;
+  const ProgramResult result = faulty("throw");
+  CAPTURE(result.err);
+  CHECK(result.code == 1);
+  CHECK(contains(result.err, "process 1: a fault of the test"));
+}
+
+TEST_CASE("a process that a launcher started, but that MPI does not know, ends with a message") {
+  const TempDir dir;
+  setenv("OMPI_COMM_WORLD_RANK", "5", 1);
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  const ProgramResult wrong_rank = run_program({"train", write_config(dir, 2)});
+  setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  const ProgramResult alone = run_program({"train", write_config(dir, 2)});
+  const ProgramResult info = run_program({"info"});
+  unsetenv("OMPI_COMM_WORLD_RANK");
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  CHECK(wrong_rank.code == 2);
+  CHECK(contains(wrong_rank.err, "OMPI_COMM_WORLD_RANK=5 is not below OMPI_COMM_WORLD_SIZE=2"));
+  CAPTURE(alone.err);
+  CHECK(alone.code == 2);
+  const bool without_mpi = contains(alone.err, "this program was built without MPI");
+  const bool other_mpi = contains(alone.err, "mpirun started process 1 of 2, but MPI reports process 0 of 1");
+  CHECK((without_mpi || other_mpi));
+  CHECK(info.code == 2);
+  CHECK(contains(info.err, "mpirun started 2 processes, but command \"info\" runs in one process"));
+}

@@ -1,0 +1,100 @@
+#include "train/distributed/launcher.h"
+
+#include <doctest/doctest.h>
+
+#include <map>
+
+#include "tests/support/temp_dir.h"
+#include "train/config/config.h"
+#include "train/distributed/processes.h"
+#include "train/loop/process_settings.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+Launch launch_with(const Variables& variables) {
+  return read_launch([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::string error_with(const Variables& variables) {
+  return message_of<ConfigError>([&] { launch_with(variables); });
+}
+
+}  // namespace
+
+TEST_CASE("the launcher, the rank and the number of processes come from the environment") {
+  CHECK(launch_with({}).size == 1);
+  const Launch mpirun =
+      launch_with({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"PMIX_RANK", "3"}});
+  CHECK(mpirun.launcher == "mpirun");
+  CHECK(mpirun.rank == 3);
+  CHECK(mpirun.size == 4);
+  CHECK(launch_with({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}).rank == 1);
+  const Launch srun = launch_with({{"SLURM_PROCID", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"PMIX_RANK", "5"}});
+  CHECK(srun.launcher == "srun");
+  CHECK(srun.size == 8);
+}
+
+TEST_CASE("a batch script of Slurm is one process, and mpirun in a step of srun sets the rank") {
+  CHECK(launch_with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}).size == 1);
+  const Launch launch = launch_with({{"OMPI_COMM_WORLD_RANK", "7"},
+                                     {"OMPI_COMM_WORLD_SIZE", "8"},
+                                     {"SLURM_PROCID", "1"},
+                                     {"SLURM_STEP_NUM_TASKS", "2"}});
+  CHECK(launch.rank == 7);
+  CHECK(launch.size == 8);
+}
+
+TEST_CASE("contradictory variables of launchers are refused") {
+  CHECK(contains(error_with({{"OMPI_COMM_WORLD_RANK", "1"}}),
+                 "OMPI_COMM_WORLD_RANK is set without OMPI_COMM_WORLD_SIZE"));
+  CHECK(contains(error_with({{"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "2"}}),
+                 "OMPI_COMM_WORLD_RANK=5 is not below OMPI_COMM_WORLD_SIZE=2"));
+  CHECK(contains(error_with({{"OMPI_COMM_WORLD_RANK", "x"}, {"OMPI_COMM_WORLD_SIZE", "2"}}),
+                 "OMPI_COMM_WORLD_RANK=x: expected a number"));
+  CHECK(
+      contains(error_with({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_RANK", "1"}}),
+               "PMIX_RANK=1, but mpirun started process 0"));
+  CHECK(contains(error_with({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"PMIX_RANK", "1"}}),
+                 "PMIX_RANK=1, but srun started process 0"));
+}
+
+TEST_CASE("another number of processes in MPI than the launcher started is refused") {
+  CHECK_NOTHROW(check_world({"mpirun", 1, 4}, 1, 4));
+  CHECK(contains(message_of<ConfigError>([] {
+                   check_world({"mpirun", 1, 4}, 0, 1);
+                 }),
+                 "mpirun started process 1 of 4, but MPI reports process 0 of 1; use the mpirun of the MPI"));
+  CHECK(contains(message_of<ConfigError>([] { check_world({"srun", 1, 4}, 0, 1); }), "srun --mpi=pmix"));
+}
+
+TEST_CASE("processes that may use the same processors divide them") {
+  const auto place = [](const std::string& host, std::vector<int> processors) {
+    return ProcessPlace{host, 1, std::move(processors)};
+  };
+  const std::vector<ProcessPlace> unbound(2, place("a", {0, 1, 2, 3}));
+  CHECK(processor_share(unbound, 0) == 2);
+  CHECK(processor_share({place("a", {0, 1, 2, 3}), place("b", {0, 1, 2, 3})}, 1) == 4);
+  CHECK(processor_share({place("a", {0}), place("a", {1})}, 1) == 1);  // bound by mpirun
+  CHECK(processor_share({place("a", {0, 1, 2}), place("a", {0, 1, 2}), place("a", {0, 1, 2})}, 2) == 1);
+  CHECK(processor_share(std::vector<ProcessPlace>(4, place("a", {0, 1})), 3) == 1);  // oversubscribed
+}
+
+TEST_CASE("facts of a config have its keys, without those that may differ between machines") {
+  Config config;
+  config.optimizer.lr = 0.25;
+  std::string text;
+  for (const auto& [name, value] : config_facts(config)) text += name + "=" + value + ";";
+  CHECK(contains(text, "optimizer.lr=0.25;"));
+  CHECK(contains(text, "data.batch_size=10;"));
+  CHECK(contains(text, "version of the program="));
+  CHECK_FALSE(contains(text, "run.threads"));
+  CHECK_FALSE(contains(text, "run.device"));
+}

@@ -1,0 +1,125 @@
+// Program for mpirun: prints the losses of 50 training steps of several models in float32 and float64, so
+// that a test can compare runs of 1, 2 and 4 processes. The first argument is the folder of a corpus in the
+// layout of AN4. The second argument selects a fault on process 1: "nan" for a weight that is not a number,
+// "drift" for a weight that differs from process 0, "throw" for an exception, or none.
+#include <cstdio>
+#include <cstring>
+
+#include "core/system/log.h"
+#include "core/threads.h"
+#include "tests/train/cli/tiny_run.h"
+#include "tests/train/tasks/speech/tiny_speech.h"
+#include "train/distributed/processes.h"
+#include "train/distributed/replicas.h"
+#include "train/loop/step_runner.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+constexpr int64_t kSteps = 50;
+
+struct Case {
+  std::string name;
+  Config config;
+};
+
+void set_attention(Config& config, const std::string& kind) {
+  config.model.attention = kind;
+  config.attention = attention_kind(kind).values(attention_kind(kind).short_options);
+}
+
+std::vector<Case> cases(const std::string& corpus, bool with_images) {
+  std::vector<Case> list;
+  if (with_images) {
+    Config image = tiny_image_config();
+    image.data.batch_size = 8;
+    image.model.dropout = 0.2;
+    list.push_back({"image-dropout", image});
+  }
+  Config lsh = tiny_sequence_config();
+  lsh.data.batch_size = 8;
+  lsh.model.dropout = 0.1;
+  set_attention(lsh, "lsh");
+  list.push_back({"copy-lsh", lsh});
+  Config ctc = tiny_speech_config(corpus, "transformer");
+  ctc.model.ctc_mean = "label";
+  ctc.data.spec_augment = true;
+  ctc.data.time_width = 4;
+  list.push_back({"ctc-buckets", ctc});
+  Config lstm = tiny_speech_config(corpus);
+  lstm.model.layers = 2;
+  list.push_back({"ctc-lstm", lstm});
+  const size_t count = list.size();
+  for (size_t i = 0; i < count; ++i) {
+    Config& config = list[i].config;
+    config.train.steps = kSteps;
+    config.train.epochs = 0;
+    config.optimizer.lr = 1e-3;
+    config.optimizer.clip_norm = 0.5;
+    config.optimizer.clip = "global";
+    Case accumulated = list[i];
+    accumulated.name += "-accumulated";
+    accumulated.config.train.accumulate = 2;
+    list.push_back(accumulated);
+  }
+  return list;
+}
+
+// Changes a weight of process 1 after half of the steps.
+void apply_fault(const std::string& fault, const Communicator& processes, const Module& model) {
+  if (processes.rank() != 1 || fault.empty()) return;
+  if (fault == "throw") throw std::runtime_error("a fault of the test");
+  const Tensor weight = model.parameters().front().second;
+  weight.fill(fault == "nan" ? NAN : 0.25);
+}
+
+void print_losses(const Case& test, DType dtype, Communicator& processes, const std::string& fault) {
+  RunState state{.total_steps = kSteps};
+  const auto task = make_task(test.config, {""}, kCpu, processes);
+  const_cast<Module&>(task->model()).convert(dtype);
+  Optimizer optimizer(test.config.optimizer, task->model().parameters());
+  Schedule schedule(test.config.schedule, kSteps);
+  StepRunner runner(test.config, kCpu, state, *task, optimizer, schedule, processes);
+  std::string line = test.name + " " + name_of(dtype);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    if (step == kSteps / 2) apply_fault(fault, processes, task->model());
+    runner.run();
+    ++state.step;
+    runner.read_losses(state.step);
+    char text[32];
+    std::snprintf(text, sizeof text, " %.17g", *runner.last_loss());
+    line += text;
+    if (!fault.empty()) require_equal_tensors(processes, task->model().parameters(), state.step);
+  }
+  require_equal_tensors(processes, task->model().parameters(), state.step);
+  if (processes.is_first()) std::printf("%s\n", line.c_str());
+}
+
+int run(int argc, char** argv) {
+  set_threads(1);
+  set_log_level(LogLevel::error);
+  Communicator& processes = *join_processes().communicator;
+  const std::string fault = argc > 2 ? argv[2] : "";
+  const bool with_images = argc > 3 && std::strcmp(argv[3], "images") == 0;
+  for (const Case& test : cases(argv[1], with_images))
+    for (const DType dtype : {DType::float32, DType::float64}) print_losses(test, dtype, processes, fault);
+  return 0;
+}
+
+void print_error(const std::string& error) {
+  std::fprintf(stderr, "error: %s\n", error.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return leave_processes(run(argc, argv));
+  } catch (const DivergedError& error) {
+    return leave_processes(5, error.what(), print_error);
+  } catch (const std::exception& error) {
+    return leave_processes(1, error.what(), print_error);
+  }
+}

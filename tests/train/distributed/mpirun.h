@@ -1,0 +1,78 @@
+// Runs programs with several processes on this machine by mpirun.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/train/cli/program.h"
+
+namespace tapeformer::test {
+
+// Returns whether mpirun is not available, and prints the reason why the test is skipped.
+inline bool without_mpirun() {
+  const std::string mpirun = MPIRUN;
+  if (!mpirun.empty() && std::filesystem::exists(mpirun)) return false;
+  MESSAGE("skipped: this build has no MPI, or mpirun is not installed");
+  return true;
+}
+
+// Returns the words that start `words` in several processes of Open MPI, as root too, and with more processes
+// than processors.
+inline std::vector<std::string> mpirun(int processes, const std::vector<std::string>& words) {
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  std::vector<std::string> all = {MPIRUN, "--oversubscribe",        "--bind-to", "none",
+                                  "-n",   std::to_string(processes)};
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+// A run of several processes. Each writes its PID to the file pid.RANK before it starts the program.
+class Job {
+ public:
+  // `of_rank` is shell code that runs first, with $rank; it may change the arguments by `set -- "$@" …`.
+  Job(int processes, std::vector<std::string> words, const std::string& of_rank = "") {
+    const std::string code = "rank=$OMPI_COMM_WORLD_RANK; echo $$ > '" + dir_.path().string() +
+                             "/pid.'$rank; " + of_rank + " exec \"$@\"";
+    words.insert(words.begin(), {"sh", "-c", code, "sh"});
+    start_ = std::chrono::steady_clock::now();
+    child_ = start_command(mpirun(processes, words), out().string(), err().string());
+  }
+
+  int wait() { return exit_code_of(child_); }
+  ProgramResult result() {
+    ProgramResult result;
+    result.code = wait();
+    result.out = read_file(out());
+    result.err = read_file(err());
+    return result;
+  }
+  pid_t pid_of(int rank) const {
+    return static_cast<pid_t>(std::stol(read_file(dir_ / ("pid." + std::to_string(rank)))));
+  }
+  // Waits until a file contains a text. Returns false after 60 seconds.
+  static bool wait_for(const std::filesystem::path& file, const std::string& text) {
+    for (int i = 0; i < 6000; ++i) {
+      if (std::filesystem::exists(file) && contains(read_file(file), text)) return true;
+      usleep(10000);
+    }
+    return false;
+  }
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::filesystem::path out() const { return dir_ / "out"; }
+  std::filesystem::path err() const { return dir_ / "err"; }
+
+  TempDir dir_;
+  pid_t child_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace tapeformer::test

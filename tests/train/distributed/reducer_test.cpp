@@ -1,0 +1,110 @@
+#include "train/distributed/gradient_reducer.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "autograd/tape.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+#include "tests/support/random.h"
+#include "train/loop/step_status.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+// A communicator whose other processes have the same values, and which records its reductions.
+class Echo final : public Communicator {
+ public:
+  explicit Echo(int size) : Communicator(0, size) {}
+  void start_all_reduce(const Tensor& values) override {
+    started.push_back(values.numel());
+    values.copy_from(scaled(values));
+  }
+  void wait() override { ++waits; }
+  void broadcast(const Tensor&) override {}
+  void barrier() override {}
+
+  std::vector<int64_t> started;
+  int waits = 0;
+
+ private:
+  Tensor scaled(const Tensor& values) const {
+    const Tensor result = values.to(DType::float64);
+    for (int64_t i = 0; i < result.numel(); ++i) result.data<double>()[i] *= size();
+    return result.to(values.dtype());
+  }
+};
+
+Tensor parameter(int64_t elements, DType dtype = DType::float32) {
+  return require_grad(Tensor::full({elements}, 2, dtype));
+}
+
+}  // namespace
+
+TEST_CASE("gradients are reduced in buckets from the last parameter to the first") {
+  Echo processes(3);
+  const std::vector<Tensor> parameters = {parameter(10), parameter(20), parameter(30), parameter(5)};
+  GradientReducer reducer(processes, parameters, {.bucket_bytes = 35 * 4});
+  CHECK(reducer.buckets() == 2);
+  CHECK(reducer.bytes_per_step() == 65 * 4);
+  reducer.begin();
+  // backward() completes the first parameter first; its bucket waits for the bucket before it.
+  Tensor loss = sum(square(parameters[3]));
+  for (const int i : {2, 1, 0}) loss = add(loss, sum(square(parameters[static_cast<size_t>(i)])));
+  backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer.complete(leaf); }});
+  CHECK(processes.started == std::vector<int64_t>{35, 30});
+  reducer.finish();
+  for (const Tensor& p : parameters) CHECK(gradient(p).to_vector()[0] == 3 * 4);
+  CHECK(gradient(parameters[0]).is_contiguous());
+}
+
+TEST_CASE("a parameter without a gradient is reduced as 0, and has no gradient if no process has one") {
+  Echo processes(2);
+  const std::vector<Tensor> parameters = {parameter(4), parameter(4)};
+  GradientReducer reducer(processes, parameters, {});
+  reducer.begin();
+  backward(sum(square(parameters[0])), {},
+           {.on_complete = [&](const Tensor& leaf) { reducer.complete(leaf); }});
+  CHECK(processes.started.empty());
+  reducer.finish();
+  CHECK(gradient(parameters[0]).to_vector() == std::vector<double>(4, 8));
+  CHECK_FALSE(gradient(parameters[1]).defined());
+}
+
+TEST_CASE("gradients are rounded to bfloat16 for the reduction, and double gradients are not") {
+  for (const DType dtype : {DType::float32, DType::float64}) {
+    Echo processes(2);
+    const std::vector<Tensor> parameters = {parameter(3, dtype)};
+    GradientReducer reducer(processes, parameters, {.bfloat16 = true});
+    CHECK(reducer.bytes_per_step() == 3 * (dtype == DType::float32 ? 2 : 8));
+    reducer.begin();
+    set_gradient(parameters[0], Tensor::full({3}, 1.0 / 3, dtype));
+    reducer.finish();
+    const double found = gradient(parameters[0]).to_vector()[0];
+    if (dtype == DType::float64)
+      CHECK(found == 2.0 / 3);
+    else
+      CHECK(found == doctest::Approx(2.0 / 3).epsilon(1.0 / 256));
+    CHECK(gradient(parameters[0]).dtype() == dtype);
+  }
+}
+
+TEST_CASE("the status of a step holds the loss, the tokens, requests to stop and the first bad micro-batch") {
+  const Echo processes(1);
+  const StepStatus good(processes, {2, 4}, {0.25, 0.75}, 7, {.signal = 15, .time_is_up = true});
+  CHECK(good.loss() == 3.5);
+  CHECK(good.tokens() == 7);
+  CHECK(good.stop().signal == 15);
+  CHECK(good.stop().time_is_up);
+  CHECK_FALSE(good.bad());
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const StepStatus bad(processes, {1, nan, nan}, {0.2, 0.4, 0.4}, 7, {});
+  REQUIRE(bad.bad());
+  CHECK(bad.bad()->process == 0);
+  CHECK(bad.bad()->batch == 1);
+  CHECK(std::isnan(bad.bad()->loss));
+}

@@ -1,0 +1,187 @@
+// Runs of several processes on one machine: the same training, evaluation and samples as one process.
+#include <cmath>
+#include <map>
+#include <sstream>
+
+#include "data/sets/directory.h"
+#include "tests/train/cli/tiny_run.h"
+#include "tests/train/distributed/mpirun.h"
+#include "tests/train/tasks/speech/tiny_speech.h"
+#include "train/metrics.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Losses = std::map<std::string, std::vector<double>>;  // by the name of the case and the dtype
+
+Losses losses_of(int processes, const fs::path& corpus) {
+  const TempDir dir;
+  const bool images = locate_set(known_set("fashion-mnist"), "").has_value();
+  const pid_t child =
+      start_command(mpirun(processes, {LOSSES_PROGRAM, corpus.string(), "", images ? "images" : ""}),
+                    (dir / "out").string(), (dir / "err").string());
+  CHECK(exit_code_of(child) == 0);
+  CAPTURE(read_file(dir / "err"));
+  Losses losses;
+  std::istringstream lines(read_file(dir / "out"));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name, dtype;
+    words >> name >> dtype;
+    for (double loss = 0; words >> loss;) losses[name + " " + dtype].push_back(loss);
+  }
+  CHECK(losses.size() >= 12);
+  return losses;
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double largest = a.size() == b.size() ? 0 : INFINITY;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    largest = std::max(largest, std::abs(a[i] - b[i]) / std::abs(a[i]));
+  return largest;
+}
+
+std::string write_config(const TempDir& dir, int64_t steps, int64_t checkpoint_every = 0) {
+  Config config = tiny_sequence_config();
+  config.data.batch_size = 8;
+  config.data.eval_limit = 20;
+  config.model.dropout = 0.1;
+  config.train.steps = steps;
+  config.train.checkpoint_every = checkpoint_every;
+  config.train.log_every = 1;
+  write_file(dir / "config.toml", to_toml(config));
+  return (dir / "config.toml").string();
+}
+
+std::vector<std::string> train_words(const TempDir& dir, const std::string& config, const std::string& run) {
+  return {PROGRAM, "train", config, "--run-dir", (dir / run).string(), "--quiet"};
+}
+
+}  // namespace
+
+TEST_CASE("1, 2 and 4 processes have the same losses over 50 steps") {
+  if (without_mpirun()) return;
+  const TempDir corpus;
+  write_tiny_an4(corpus.path(), 18, 3);
+  const Losses one = losses_of(1, corpus.path());
+  for (const int processes : {2, 4}) {
+    const Losses several = losses_of(processes, corpus.path());
+    for (const auto& [name_bound, losses] : one) {
+      const auto& name = name_bound;  // clang 14 cannot capture structured bindings
+      CAPTURE(name);
+      REQUIRE(several.contains(name));
+      CHECK(losses.size() == 50);
+      const double difference = largest_difference(losses, several.at(name));
+      MESSAGE(processes << " processes, " << name << ": largest relative difference " << difference);
+      CHECK(difference < (name.ends_with("float64") ? 1e-10 : 1e-5));
+    }
+  }
+}
+
+TEST_CASE(
+    "a checkpoint of 2 processes resumes with 1 and with 4, and evaluations do not depend on the number") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  const std::string config = write_config(dir, 20, 10);
+  REQUIRE(Job(1, train_words(dir, config, "whole")).wait() == 0);
+  const auto whole = read_contents(dir / "whole");
+  for (const int processes : {1, 4}) {
+    CAPTURE(processes);
+    const std::string run = "resumed-" + std::to_string(processes);
+    auto words = train_words(dir, config, run);
+    words.insert(words.end(), {"--set", "train.steps=10"});
+    REQUIRE(Job(2, words).wait() == 0);
+    words.back() = "train.steps=20";
+    words.emplace_back("--resume");
+    const ProgramResult resumed = Job(processes, words).result();
+    CAPTURE(resumed.err);
+    REQUIRE(resumed.code == 0);
+    const auto contents = read_contents(dir / run);
+    CHECK(contents.state.step == 20);
+    for (const auto& [name_bound, tensor] : whole.model) {
+      const auto& name = name_bound;
+      CAPTURE(name);
+      const auto expected = tensor.to_vector(), found = contents.model.at(name).to_vector();
+      double largest = 0;
+      for (size_t i = 0; i < expected.size(); ++i)
+        largest = std::max(largest, std::abs(expected[i] - found[i]));
+      CHECK(largest < 1e-5);
+    }
+  }
+  const std::vector<std::string> eval = {PROGRAM,  "eval",    (dir / "whole").string(),
+                                         "--json", "--limit", "21"};
+  const auto alone = json_of(Job(1, eval).result()), shared = json_of(Job(3, eval).result());
+  CHECK(alone["nats_per_dim"] == shared["nats_per_dim"]);  // the same sums, bit for bit
+  CHECK(alone["accuracy"] == shared["accuracy"]);
+  CHECK(shared["examples"] == 21);
+}
+
+TEST_CASE("several processes draw the sequences of one process") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  write_run(dir / "run", tiny_sequence_config());
+  const std::vector<std::string> words = {PROGRAM,  "generate", (dir / "run").string(), "--count", "5",
+                                          "--json", "--quiet"};
+  const auto alone = json_of(Job(1, words).result()), shared = json_of(Job(3, words).result());
+  CHECK(alone["sequences"].size() == 5);
+  CHECK(alone["sequences"] == shared["sequences"]);
+}
+
+TEST_CASE("several processes score speech as one process") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  write_tiny_an4(dir / "corpus", 12, 7);
+  Config config = tiny_speech_config(dir / "corpus");
+  write_file(dir / "config.toml", to_toml(config));
+  const auto words = train_words(dir, (dir / "config.toml").string(), "run");
+  const ProgramResult trained = Job(2, words).result();
+  CAPTURE(trained.err);
+  REQUIRE(trained.code == 0);
+  const auto eval = [&](int processes, const std::string& folder) {
+    return json_of(Job(processes, {PROGRAM, "eval", (dir / "run").string(), "--json", "--confusions", "9",
+                                   "--trn", (dir / folder).string()})
+                       .result());
+  };
+  const auto alone = eval(1, "alone"), shared = eval(3, "shared");
+  for (const char* field : {"per", "phones", "nats_per_utterance", "confusions", "examples"})
+    CHECK(alone[field] == shared[field]);
+  CHECK(read_file(dir / "alone/hyp.trn") == read_file(dir / "shared/hyp.trn"));
+}
+
+TEST_CASE("several processes train on an emulated CUDA device") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  const std::string config = write_config(dir, 3);
+  auto words = train_words(dir, config, "run");
+  words.insert(words.end(), {"--device", "cuda-emulated"});
+  const ProgramResult result = Job(2, words).result();
+  if (result.code == 4) {
+    MESSAGE("skipped: this build does not emulate CUDA");
+    return;
+  }
+  CAPTURE(result.err);
+  REQUIRE(result.code == 0);
+  REQUIRE(Job(1, train_words(dir, config, "cpu")).wait() == 0);
+  const auto device = read_metrics((dir / "run/metrics.jsonl").string()),
+             cpu = read_metrics((dir / "cpu/metrics.jsonl").string());
+  REQUIRE(device.size() == cpu.size());
+  for (size_t i = 0; i < cpu.size(); ++i)
+    CHECK(metric_number(device[i], "loss_nats", -1) ==
+          doctest::Approx(metric_number(cpu[i], "loss_nats", -2)).epsilon(1e-4));
+}
+
+TEST_CASE("processes that mpirun starts say how many threads they have, and process 0 alone writes the log") {
+  if (without_mpirun()) return;
+  const TempDir dir;
+  const ProgramResult result =
+      Job(2, {PROGRAM, "train", write_config(dir, 2), "--run-dir", (dir / "run").string()}).result();
+  CHECK(result.code == 0);
+  CAPTURE(result.err);
+  const std::string line = "2 processes, threads of process 0: ";
+  CHECK(contains(result.err, line));
+  CHECK(result.err.find(line) == result.err.rfind(line));
+  CHECK(read_metrics((dir / "run/metrics.jsonl").string()).size() == 3);  // two steps, one evaluation
+}

@@ -1,0 +1,167 @@
+// Benchmark of data-parallel training: a step of all processes against a step of each process alone and
+// against one process with all threads, and the bandwidth of all_reduce against a copy in memory.
+#include <algorithm>
+
+#include "autograd/tape.h"
+#include "core/system/log.h"
+#include "train/bench/bench.h"
+#include "train/bench/measure.h"
+#include "train/bench/model_choice.h"
+#include "train/distributed/gradient_reducer.h"
+#include "train/distributed/processes.h"
+#include "train/optimizer.h"
+
+namespace tapeformer {
+namespace {
+
+// A model on a batch of random bytes, with its optimizer.
+class Replica {
+ public:
+  Replica(const ModelChoice& choice, int64_t batch, Communicator& processes, bool bfloat16)
+      : choice_(choice), model_(choice.model), batch_(random_batch(choice.model, batch, choice.seed)) {
+    model_.initialize(choice.seed);
+    optimizer_ = std::make_unique<Optimizer>(choice.optimizer, model_.parameters());
+    reducer_ = std::make_unique<GradientReducer>(processes, tensors_of(model_.parameters()),
+                                                 ReducerOptions{.bfloat16 = bfloat16});
+  }
+
+  // Runs a step, with the sum of the gradients over all processes if `together` is true.
+  void step(bool together) {
+    const Tensor loss = model_.loss(
+        batch_, {.training = true, .seed = choice_.seed, .step = static_cast<uint64_t>(number_++)});
+    if (together) {
+      reducer_->begin();
+      backward(loss, {}, {.on_complete = [this](const Tensor& leaf) { reducer_->complete(leaf); }});
+      reducer_->finish();
+    } else {
+      backward(loss);
+    }
+    optimizer_->step(choice_.optimizer.lr);
+  }
+  const GradientReducer& reducer() const { return *reducer_; }
+  const Module& model() const { return model_; }
+
+ private:
+  const ModelChoice& choice_;
+  AutoregressiveModel model_;
+  Batch batch_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<GradientReducer> reducer_;
+  int64_t number_ = 0;
+};
+
+// Returns the seconds of f on the slowest process. All processes start together.
+template <class F>
+double slowest_seconds(Communicator& processes, F&& f) {
+  processes.barrier();
+  const Tensor times = Tensor::zeros({processes.size()}, DType::float64);
+  double* const first = times.data<double>();
+  first[processes.rank()] = seconds_of(f);
+  processes.all_reduce(times);
+  return *std::max_element(first, first + processes.size());
+}
+
+struct StepTimes {
+  std::vector<double> together, alone, one_process, reduce, copy;
+};
+
+// Measures the kinds of steps in turn, so that other load on the machine affects all of them.
+StepTimes measure(const ModelChoice& choice, int64_t repeats, Communicator& processes, bool bfloat16,
+                  int all_threads) {
+  Replica replica(choice, choice.batch / processes.size(), processes, bfloat16);
+  std::unique_ptr<Replica> whole;
+  if (processes.is_first()) whole = std::make_unique<Replica>(choice, choice.batch, processes, false);
+  const int64_t elements = replica.reducer().bytes_per_step() / static_cast<int64_t>(sizeof(float));
+  const Tensor buffer = Tensor::zeros({elements}), copied = Tensor::zeros({elements});
+  const auto one_process = [&] {
+    if (!whole) return;
+    const ThreadScope scope(all_threads);
+    whole->step(false);
+  };
+  StepTimes times;
+  for (int64_t i = -1; i < repeats; ++i) {  // the first round warms up
+    StepTimes round;
+    round.together = {slowest_seconds(processes, [&] { replica.step(true); })};
+    round.alone = {slowest_seconds(processes, [&] { replica.step(false); })};
+    round.one_process = {slowest_seconds(processes, one_process)};
+    round.reduce = {slowest_seconds(processes, [&] { processes.all_reduce(buffer); })};
+    round.copy = {slowest_seconds(processes, [&] { copied.copy_from(buffer); })};
+    if (i < 0) continue;
+    for (const auto list : {&StepTimes::together, &StepTimes::alone, &StepTimes::one_process,
+                            &StepTimes::reduce, &StepTimes::copy})
+      (times.*list).push_back((round.*list).front());
+  }
+  return times;
+}
+
+Report run_distributed(const BenchmarkArguments& arguments) {
+  const Processes& joined = join_processes();
+  Communicator& processes = *joined.communicator;
+  if (processes.size() < 2)
+    throw ConfigError(
+        "benchmark \"distributed\" needs several processes: mpirun -n 2 tapeformer bench distributed");
+  const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
+  if (choice.batch % processes.size() != 0)
+    throw ConfigError(
+        concat_text("a batch of ", choice.batch, " cannot be divided by ", processes.size(), " processes"));
+  const bool bfloat16 = arguments.options.get<std::string>("reduce-dtype") == "bfloat16";
+  const int own_threads = arguments.overrides.threads > 0 ? static_cast<int>(arguments.overrides.threads)
+                                                          : joined.processor_share;
+  const ThreadScope scope(own_threads);
+  const int all_threads = own_threads * processes.size();
+  const size_t processors = joined.places[static_cast<size_t>(processes.rank())].processors.size();
+  const StepTimes times =
+      measure(choice, arguments.options.get<int64_t>("repeats"), processes, bfloat16, all_threads);
+  const Replica replica(choice, 1, processes, bfloat16);
+  const double together = median(times.together), alone = median(times.alone), reduce = median(times.reduce);
+  const auto bytes = static_cast<double>(replica.reducer().bytes_per_step());
+  Report report;
+  report.add("processes", processes.size())
+      .add("threads_per_process", own_threads)
+      .add("attention", choice.model.encoder.attention)
+      .add("parameters", parameter_count(replica.model()))
+      .add("batch", choice.batch)
+      .add("reduce_dtype", bfloat16 ? "bfloat16" : "float32")
+      .add("seconds_together", together)
+      .add("seconds_alone", alone)
+      .add("ratio_to_limit", alone / together);
+  // mpirun may have bound process 0 to fewer processors than its threads need.
+  if (processors >= static_cast<size_t>(all_threads))
+    report.add("threads_of_one_process", all_threads)
+        .add("seconds_one_process", median(times.one_process))
+        .add("speedup_over_one_process", median(times.one_process) / together);
+  else
+    log_info("one process is not measured, because it is bound to ", processors,
+             " processors; use mpirun --bind-to none");
+  return report.add("reduced_bytes", replica.reducer().bytes_per_step())
+      .add("buckets", replica.reducer().buckets())
+      .add("all_reduce_seconds", reduce)
+      .add("all_reduce_gb_per_second", bytes / reduce / kGiga)
+      .add("copy_gb_per_second", bytes / median(times.copy) / kGiga);
+}
+
+}  // namespace
+
+Benchmark distributed_benchmark() {
+  std::vector<OptionSpec> options = model_option_specs();
+  options.push_back({.name = "batch",
+                     .default_value = int64_t{10},
+                     .help = "sequences of all processes together",
+                     .min = 1,
+                     .max = 1 << 20});
+  options.push_back({.name = "reduce-dtype",
+                     .default_value = std::string("float32"),
+                     .help = "dtype in which the processes sum their gradients",
+                     .choices = {"float32", "bfloat16"}});
+  options.push_back(
+      {.name = "repeats", .default_value = int64_t{7}, .help = "repeats for the median", .min = 1});
+  return {.name = "distributed",
+          .summary =
+              "a training step of several processes (mpirun -n N) against independent processes and against "
+              "one process; all_reduce against a copy in memory",
+          .options = options,
+          .run = run_distributed,
+          .several_processes = true};
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,56 @@
+// Communication between the processes of a data-parallel run. Process 0 writes files and logs.
+//
+// All processes must call the same collective functions in the same order, with tensors of equal shape and
+// dtype. A collective function throws ProcessLostError if another process of the run has ended.
+#pragma once
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "core/tensor.h"
+
+namespace tapeformer {
+
+// Another process of the run has ended, so collective functions cannot complete.
+class ProcessLostError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Communicator {
+ public:
+  Communicator(int rank, int size) : rank_(rank), size_(size) {}
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  virtual ~Communicator() = default;
+
+  int rank() const { return rank_; }  // number of this process, from 0
+  int size() const { return size_; }  // number of processes
+  bool is_first() const { return rank_ == 0; }
+
+  // Starts to replace each element of `values` by its sum over all processes. The tensor is contiguous, of
+  // dtype float32, float64, bfloat16, int64 or uint8, and must not be used before wait(). Sums of bfloat16
+  // are rounded after each addition. All processes get the same bits.
+  virtual void start_all_reduce(const Tensor& values) = 0;
+  // Waits for the reductions that were started. On a CUDA device, only its later work waits.
+  virtual void wait() = 0;
+  void all_reduce(const Tensor& values) {
+    start_all_reduce(values);
+    wait();
+  }
+  // Replaces the elements of `values`, which is contiguous, by those of process 0.
+  virtual void broadcast(const Tensor& values) = 0;
+  // Returns whether reductions of tensors on a CUDA device are launched in stream order, without waiting.
+  virtual bool launches_on_device() const { return false; }
+  // Waits until all processes have called the function.
+  virtual void barrier() = 0;
+
+ private:
+  int rank_, size_;
+};
+
+// Returns the communicator of a run with one process, whose collective functions do nothing.
+const std::shared_ptr<Communicator>& single_process();
+
+}  // namespace tapeformer

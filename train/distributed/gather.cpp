@@ -1,0 +1,82 @@
+#include "train/distributed/gather.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+// Returns a vector with one element per process: the sum of the elements that the processes wrote.
+Tensor slots(const Communicator& processes, DType dtype = DType::int64) {
+  return Tensor::zeros({processes.size()}, dtype);
+}
+
+// Facts as one text: each name and each value ends with a zero byte.
+std::string joined(const Facts& facts) {
+  std::string text;
+  for (const auto& [name, value] : facts) text.append(name).append(1, '\0').append(value).append(1, '\0');
+  return text;
+}
+
+std::map<std::string, std::string> parsed(const std::string& text) {
+  std::map<std::string, std::string> facts;
+  for (size_t at = 0; at < text.size();) {
+    const std::string name = text.c_str() + at;
+    const std::string value = text.c_str() + at + name.size() + 1;
+    facts[name] = value;
+    at += name.size() + value.size() + 2;
+  }
+  return facts;
+}
+
+std::string value_of(const std::map<std::string, std::string>& facts, const std::string& name) {
+  const auto found = facts.find(name);
+  return found == facts.end() ? "no such entry" : found->second;
+}
+
+}  // namespace
+
+std::vector<std::string> gather_texts(Communicator& processes, const std::string& text) {
+  const Tensor sizes = slots(processes);
+  sizes.data<int64_t>()[processes.rank()] = static_cast<int64_t>(text.size());
+  processes.all_reduce(sizes);
+  const int64_t* const size = sizes.data<int64_t>();
+  std::vector<int64_t> starts{0};
+  for (int rank = 0; rank < processes.size(); ++rank) starts.push_back(starts.back() + size[rank]);
+  const Tensor bytes = Tensor::zeros({std::max<int64_t>(starts.back(), 1)}, DType::uint8);
+  auto* const first = bytes.data<uint8_t>();
+  std::memcpy(first + starts[static_cast<size_t>(processes.rank())], text.data(), text.size());
+  processes.all_reduce(bytes);
+  std::vector<std::string> texts;
+  for (size_t rank = 0; rank + 1 < starts.size(); ++rank)
+    texts.emplace_back(first + starts[rank], first + starts[rank + 1]);
+  return texts;
+}
+
+std::string broadcast_text(Communicator& processes, const std::string& text) {
+  return gather_texts(processes, processes.is_first() ? text : "").front();
+}
+
+void require_same(Communicator& processes, const Facts& facts) {
+  const std::vector<std::string> texts = gather_texts(processes, joined(facts));
+  const auto expected = parsed(texts.front());
+  std::string differences;
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] == texts.front()) continue;
+    const auto found = parsed(texts[rank]);
+    for (const auto* all : {&expected, &found})
+      for (const auto& [name, value] : *all) {
+        if (all == &found && expected.contains(name)) continue;
+        const std::string own = value_of(found, name), first = value_of(expected, name);
+        if (own != first)
+          differences +=
+              concat_text("\n  process ", rank, ": ", name, " = ", own, ", but process 0 has ", first);
+      }
+  }
+  if (!differences.empty()) throw ConfigError("the processes of the run differ:" + differences);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,25 @@
+// Exchange of texts between the processes of a run.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/distributed/communicator.h"
+
+namespace tapeformer {
+
+// Returns the texts of all processes in the order of their ranks.
+std::vector<std::string> gather_texts(Communicator& processes, const std::string& text);
+
+// Returns the text of process 0 on all processes.
+std::string broadcast_text(Communicator& processes, const std::string& text);
+
+// Names and values that must be the same on all processes.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+// Throws ConfigError on all processes if the facts of a process differ from those of process 0. The message
+// names the process and the differing values.
+void require_same(Communicator& processes, const Facts& facts);
+
+}  // namespace tapeformer

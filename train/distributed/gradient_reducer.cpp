@@ -1,0 +1,107 @@
+#include "train/distributed/gradient_reducer.h"
+
+#include <algorithm>
+
+#include "autograd/tape.h"
+
+namespace tapeformer {
+
+GradientReducer::GradientReducer(Communicator& processes, std::vector<Tensor> parameters,
+                                 const ReducerOptions& options)
+    : processes_(processes) {
+  for (Tensor& parameter : parameters) {
+    slot_of_[parameter.id()] = slots_.size();
+    slots_.push_back({.parameter = std::move(parameter), .sum = {}, .sent = {}});
+  }
+  std::vector<size_t> slots;
+  int64_t bytes = 0;
+  for (size_t i = slots_.size(); i-- > 0;) {
+    const int64_t added = slots_[i].parameter.bytes();
+    if (!slots.empty() && bytes + added > options.bucket_bytes) {
+      add_bucket(slots, options);
+      slots.clear();
+      bytes = 0;
+    }
+    slots.push_back(i);
+    bytes += added;
+  }
+  if (!slots.empty()) add_bucket(slots, options);
+}
+
+void GradientReducer::add_bucket(const std::vector<size_t>& slots, const ReducerOptions& options) {
+  const Tensor& first = slots_[slots.front()].parameter;
+  int64_t elements = 0;
+  for (const size_t i : slots) elements += slots_[i].parameter.numel();
+  Bucket bucket;
+  bucket.slots = slots;
+  bucket.sums = Tensor::zeros({elements}, first.dtype(), first.device());
+  const bool rounds = options.bfloat16 && first.dtype() == DType::float32;
+  bucket.sent = rounds ? Tensor::zeros({elements}, DType::bfloat16, first.device()) : bucket.sums;
+  int64_t offset = 0;
+  for (const size_t i : slots) {
+    Slot& slot = slots_[i];
+    const Shape shape = slot.parameter.shape(), strides = shape.contiguous_strides();
+    slot.bucket = buckets_.size();
+    slot.sum = bucket.sums.view(shape, strides, offset);
+    slot.sent = bucket.sent.view(shape, strides, offset);
+    offset += slot.parameter.numel();
+  }
+  buckets_.push_back(std::move(bucket));
+}
+
+void GradientReducer::begin() {
+  next_ = 0;
+  for (Slot& slot : slots_) slot.complete = false;
+  for (Bucket& bucket : buckets_) bucket.missing = bucket.slots.size();
+}
+
+// Copies the gradient of a parameter to its bucket.
+void GradientReducer::fill(const Slot& slot) {
+  if (const Tensor g = gradient(slot.parameter); g.defined())
+    slot.sent.copy_from(g);
+  else
+    slot.sent.fill(0);
+}
+
+void GradientReducer::complete(const Tensor& parameter) {
+  const auto found = slot_of_.find(parameter.id());
+  if (found == slot_of_.end()) return;  // a leaf that is not trained
+  Slot& slot = slots_[found->second];
+  fill(slot);
+  slot.complete = true;
+  --buckets_[slot.bucket].missing;
+  while (next_ < buckets_.size() && buckets_[next_].missing == 0) start_next();
+}
+
+void GradientReducer::start_next() {
+  processes_.start_all_reduce(buckets_[next_++].sent);
+}
+
+// Finds the parameters that have a gradient in any process. They are the same in all steps.
+void GradientReducer::find_used() {
+  const Tensor counts = Tensor::zeros({static_cast<int64_t>(slots_.size())}, DType::int64);
+  for (size_t i = 0; i < slots_.size(); ++i)
+    counts.data<int64_t>()[i] = gradient(slots_[i].parameter).defined();
+  processes_.all_reduce(counts);
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].used = counts.data<int64_t>()[i] > 0;
+  used_known_ = true;
+}
+
+void GradientReducer::finish() {
+  for (const Slot& slot : slots_)
+    if (!slot.complete) fill(slot);
+  while (next_ < buckets_.size()) start_next();
+  processes_.wait();
+  if (!used_known_) find_used();
+  for (const Bucket& bucket : buckets_)
+    if (bucket.sent.dtype() != bucket.sums.dtype()) bucket.sums.copy_from(bucket.sent);
+  for (const Slot& slot : slots_) set_gradient(slot.parameter, slot.used ? slot.sum : Tensor{});
+}
+
+int64_t GradientReducer::bytes_per_step() const {
+  int64_t bytes = 0;
+  for (const Bucket& bucket : buckets_) bytes += bucket.sent.bytes();
+  return bytes;
+}
+
+}  // namespace tapeformer

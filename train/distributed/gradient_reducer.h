@@ -1,0 +1,68 @@
+// Sums of gradients over the processes of a run, in buckets that are reduced during backward().
+//
+// A bucket is a contiguous buffer for the gradients of several parameters. Buckets are filled from the last
+// parameter to the first, roughly the order in which backward() completes gradients. A bucket is reduced when
+// its gradients and all earlier buckets are complete, so all processes reduce the buckets in the same order.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "core/tensor.h"
+#include "train/distributed/communicator.h"
+
+namespace tapeformer {
+
+struct ReducerOptions {
+  int64_t bucket_bytes = 4 << 20;
+  bool bfloat16 = false;  // round float32 gradients to bfloat16 before they are sent
+};
+
+class GradientReducer {
+ public:
+  // The parameters are leaves of the tape, in the same order on all processes.
+  GradientReducer(Communicator& processes, std::vector<Tensor> parameters, const ReducerOptions& options);
+
+  // Starts a step. Must be called before the backward() whose gradients are reduced.
+  void begin();
+  // Marks the gradient of a parameter as complete. Starts the reduction of complete buckets. For
+  // BackwardOptions::on_complete.
+  void complete(const Tensor& parameter);
+  // Starts the reduction of the remaining buckets, in which missing gradients are 0, waits for all buckets
+  // and replaces the gradients by their sums. A parameter that has a gradient in no process keeps none.
+  void finish();
+
+  // Returns the number of bytes that this process contributes to the reductions of a step.
+  int64_t bytes_per_step() const;
+  int64_t buckets() const { return static_cast<int64_t>(buckets_.size()); }
+
+ private:
+  struct Slot {
+    Tensor parameter;
+    Tensor sum;   // view of Bucket::sums, in the shape of the parameter
+    Tensor sent;  // view of Bucket::sent
+    size_t bucket = 0;
+    bool complete = false;
+    bool used = false;  // whether any process has a gradient
+  };
+  struct Bucket {
+    std::vector<size_t> slots;
+    Tensor sums;  // gradients of the parameters
+    Tensor sent;  // the tensor that is reduced: `sums`, or its bfloat16 copy
+    size_t missing = 0;
+  };
+  void add_bucket(const std::vector<size_t>& slots, const ReducerOptions& options);
+  static void fill(const Slot& slot);
+  void start_next();
+  void find_used();
+
+  Communicator& processes_;
+  std::vector<Slot> slots_;
+  std::unordered_map<const void*, size_t> slot_of_;  // by Tensor::id() of the parameter
+  std::vector<Bucket> buckets_;
+  size_t next_ = 0;  // first bucket whose reduction has not started
+  bool used_known_ = false;
+};
+
+}  // namespace tapeformer

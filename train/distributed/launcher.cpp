@@ -1,0 +1,91 @@
+#include "train/distributed/launcher.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+struct LauncherVariables {
+  const char *launcher, *rank, *size;
+};
+constexpr LauncherVariables kLaunchers[] = {{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                            {"a PMI launcher", "PMI_RANK", "PMI_SIZE"},
+                                            {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
+
+constexpr const char* kAdvice =
+    "; start all processes by one mpirun or srun, and unset variables of other launchers";
+
+std::optional<int> number_in(const Environment& environment, const char* name) {
+  const char* const text = environment(name);
+  if (!text || !*text) return std::nullopt;
+  int number = 0;
+  const char* const end = text + std::strlen(text);
+  const auto [last, error] = std::from_chars(text, end, number);
+  if (error != std::errc{} || last != end || number < 0)
+    throw ConfigError(concat_text("environment variable ", name, "=", text, ": expected a number", kAdvice));
+  return number;
+}
+
+// Returns the launch that one launcher describes, or nothing if its variables are not set.
+std::optional<Launch> launch_of(const LauncherVariables& variables, const Environment& environment) {
+  const auto rank = number_in(environment, variables.rank), size = number_in(environment, variables.size);
+  if (!rank && !size) return std::nullopt;
+  if (!rank || !size)
+    throw ConfigError(concat_text("environment variable ", rank ? variables.rank : variables.size,
+                                  " is set without ", rank ? variables.size : variables.rank, kAdvice));
+  if (*rank >= *size)
+    throw ConfigError(concat_text("environment variable ", variables.rank, "=", *rank, " is not below ",
+                                  variables.size, "=", *size, kAdvice));
+  return Launch{variables.launcher, *rank, *size};
+}
+
+void check_same(const Launch& launch, const char* rank_name, const Environment& environment) {
+  const auto rank = number_in(environment, rank_name);
+  if (rank && *rank != launch.rank)
+    throw ConfigError(concat_text("environment variable ", rank_name, "=", *rank, ", but ", launch.launcher,
+                                  " started process ", launch.rank, kAdvice));
+}
+
+// A batch script has SLURM_PROCID, too. Only tasks of an srun step have SLURM_STEP_NUM_TASKS.
+bool is_srun_task(const LauncherVariables& variables, const Environment& environment) {
+  return environment(variables.size) != nullptr;
+}
+
+}  // namespace
+
+Launch read_launch(const Environment& environment) {
+  const auto& [mpirun, pmi, srun] = kLaunchers;
+  if (const auto launch = launch_of(mpirun, environment)) {
+    check_same(*launch, "PMIX_RANK", environment);
+    check_same(*launch, pmi.rank, environment);
+    return *launch;
+  }
+  if (const auto launch = launch_of(pmi, environment)) {
+    check_same(*launch, "PMIX_RANK", environment);
+    return *launch;
+  }
+  if (!is_srun_task(srun, environment)) return {};
+  const Launch launch = launch_of(srun, environment).value();
+  check_same(launch, "PMIX_RANK", environment);
+  return launch;
+}
+
+Launch read_launch() {
+  return read_launch([](const char* name) { return std::getenv(name); });
+}
+
+void check_world(const Launch& launch, int rank, int size) {
+  if (size == launch.size && rank == launch.rank) return;
+  throw ConfigError(concat_text(launch.launcher, " started process ", launch.rank, " of ", launch.size,
+                                ", but MPI reports process ", rank, " of ", size,
+                                launch.launcher == "srun"
+                                    ? "; start with srun --mpi=pmix"
+                                    : "; use the mpirun of the MPI library that the program was built with"));
+}
+
+}  // namespace tapeformer

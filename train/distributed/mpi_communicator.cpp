@@ -1,0 +1,173 @@
+#include "train/distributed/mpi_communicator.h"
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+
+#include "core/errors.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kMaxCount = 1 << 30;  // elements of one call of MPI, whose counts are int
+
+// Communicator and types of this process. The worker thread sets them before any other use.
+struct MpiState {
+  MPI_Comm farewell = MPI_COMM_NULL;  // for all_reduce_within()
+  MPI_Datatype bfloat16 = MPI_DATATYPE_NULL;
+  MPI_Op add_bfloat16 = MPI_OP_NULL;
+};
+
+MpiState& mpi() {
+  static auto* const state = new MpiState;
+  return *state;
+}
+
+void check_mpi(int status, const char* call) {
+  if (status == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(status, text, &length);
+  throw ProcessLostError(concat_text(call, ": ", std::string(text, static_cast<size_t>(length))));
+}
+
+void add_bfloat16(void* in, void* inout, int* count, MPI_Datatype*) {
+  const auto* const from = static_cast<const BFloat16*>(in);
+  auto* const to = static_cast<BFloat16*>(inout);
+  for (int i = 0; i < *count; ++i) to[i] = BFloat16(static_cast<float>(to[i]) + static_cast<float>(from[i]));
+}
+
+MPI_Datatype mpi_type(DType dtype) {
+  switch (dtype) {
+    case DType::float32:
+      return MPI_FLOAT;
+    case DType::float64:
+      return MPI_DOUBLE;
+    case DType::bfloat16:
+      return mpi().bfloat16;
+    case DType::int64:
+      return MPI_INT64_T;
+    case DType::uint8:
+      return MPI_UINT8_T;
+    default:
+      break;
+  }
+  throw ShapeError(concat_text("Communicator: unsupported dtype ", name_of(dtype)));
+}
+
+// Calls f(data, count) on parts of a tensor in host memory.
+template <class F>
+void for_parts(const Tensor& values, F&& f) {
+  auto* const bytes = static_cast<uint8_t*>(values.raw());
+  for (int64_t first = 0; first < values.numel(); first += kMaxCount)
+    f(bytes + first * size_of(values.dtype()), static_cast<int>(std::min(kMaxCount, values.numel() - first)));
+}
+
+void reduce_in(MPI_Comm communicator, const Tensor& values) {
+  const MPI_Datatype type = mpi_type(values.dtype());
+  const MPI_Op op = values.dtype() == DType::bfloat16 ? mpi().add_bfloat16 : MPI_SUM;
+  for_parts(values, [&](void* data, int count) {
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, data, count, type, op, communicator), "MPI_Allreduce");
+  });
+}
+
+void initialize() {
+  // Open MPI yields the processor while it waits, because the threads of this process may need it.
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+  int provided = 0;
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &mpi().farewell), "MPI_Comm_dup");
+  check_mpi(MPI_Type_contiguous(2, MPI_BYTE, &mpi().bfloat16), "MPI_Type_contiguous");
+  check_mpi(MPI_Type_commit(&mpi().bfloat16), "MPI_Type_commit");
+  check_mpi(MPI_Op_create(add_bfloat16, 1, &mpi().add_bfloat16), "MPI_Op_create");
+}
+
+}  // namespace
+
+std::unique_ptr<MpiCommunicator> MpiCommunicator::start(const Launch& launch) {
+  auto worker = std::make_unique<Worker>();
+  int rank = 0, size = 1;
+  worker->start([&] {
+    initialize();
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+  });
+  worker->wait();
+  check_world(launch, rank, size);
+  return std::unique_ptr<MpiCommunicator>(new MpiCommunicator(rank, size, std::move(worker)));
+}
+
+MpiCommunicator::MpiCommunicator(int rank, int size, std::unique_ptr<Worker> worker)
+    : Communicator(rank, size), worker_(std::move(worker)) {}
+
+MpiCommunicator::~MpiCommunicator() {
+  worker_->start([] { MPI_Finalize(); });
+}
+
+// Runs a job of the worker and waits for it.
+void MpiCommunicator::run(Worker::Job job) {
+  worker_->start(std::move(job));
+  worker_->wait(check_);
+}
+
+void MpiCommunicator::start_all_reduce(const Tensor& values) {
+  check(values.is_contiguous(), "Communicator", "the tensor is not contiguous");
+  mpi_type(values.dtype());  // throws for unsupported dtypes
+  const Tensor on_host = values.alias().to(kCpu);
+  if (!values.device().is_cpu()) staged_.emplace_back(values, on_host);
+  worker_->start([on_host] { reduce_in(MPI_COMM_WORLD, on_host); });
+}
+
+void MpiCommunicator::wait() {
+  worker_->wait(check_);
+  for (const auto& [on_device, on_host] : std::exchange(staged_, {})) on_device.copy_from(on_host);
+}
+
+void MpiCommunicator::broadcast(const Tensor& values) {
+  check(values.is_contiguous(), "Communicator", "the tensor is not contiguous");
+  const Tensor on_host = values.alias().to(kCpu);
+  run([on_host] {
+    for_parts(on_host, [&](void* data, int count) {
+      const auto bytes = static_cast<int64_t>(count) * size_of(on_host.dtype());
+      for (int64_t first = 0; first < bytes; first += kMaxCount)
+        check_mpi(
+            MPI_Bcast(static_cast<uint8_t*>(data) + first,
+                      static_cast<int>(std::min(kMaxCount, bytes - first)), MPI_BYTE, 0, MPI_COMM_WORLD),
+            "MPI_Bcast");
+    });
+  });
+  if (!values.device().is_cpu()) values.copy_from(on_host);
+}
+
+void MpiCommunicator::barrier() {
+  run([] { check_mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier"); });
+}
+
+bool MpiCommunicator::all_reduce_within(const Tensor& values, double seconds, std::string& lost) {
+  struct TooLate {};
+  const auto start = std::chrono::steady_clock::now();
+  worker_->start([values] { reduce_in(mpi().farewell, values); });
+  try {
+    worker_->wait([&] {
+      if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
+        throw TooLate{};
+      if (check_) check_();
+    });
+    return true;
+  } catch (const TooLate&) {
+  } catch (const ProcessLostError& error) {
+    lost = error.what();
+  }
+  return false;
+}
+
+void MpiCommunicator::abort(int code) {
+  MPI_Abort(MPI_COMM_WORLD, code);
+  _exit(code);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,17 @@
+// Communicator of NCCL for the tensors of one CUDA device per process. Only in builds with NCCL.
+#pragma once
+
+#include <memory>
+
+#include "core/device.h"
+#include "train/distributed/communicator.h"
+
+namespace tapeformer {
+
+// Returns a communicator that reduces tensors on `device` by NCCL, in a separate stream, so that a reduction
+// overlaps with later launches. Reductions can be captured in CUDA graphs. `hosts` reduces tensors in host
+// memory and passes the identifier of the NCCL communicator to all processes. Throws DeviceError if NCCL
+// cannot use the device.
+std::shared_ptr<Communicator> make_nccl_communicator(std::shared_ptr<Communicator> hosts, Device device);
+
+}  // namespace tapeformer

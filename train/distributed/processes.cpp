@@ -1,0 +1,204 @@
+#include "train/distributed/processes.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include "core/errors.h"
+#include "core/system/log.h"
+#include "train/distributed/gather.h"
+#include "train/distributed/launcher.h"
+#ifdef TAPEFORMER_MPI
+#include "train/distributed/mpi_communicator.h"
+#endif
+#ifdef TAPEFORMER_NCCL
+#include "train/distributed/nccl_communicator.h"
+#endif
+
+namespace tapeformer {
+namespace {
+
+// Time that a process with an error waits for the other processes before it ends them.
+constexpr double kFarewellSeconds = 5, kForever = 1e12;
+constexpr int kFailed = 1;  // exit status
+
+ProcessPlace this_place() {
+  ProcessPlace place{.host = {}, .pid = getpid(), .processors = {}};
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  place.host = host;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int i = 0; i < CPU_SETSIZE; ++i)
+      if (CPU_ISSET(i, &set)) place.processors.push_back(i);
+  return place;
+}
+
+std::string to_text(const ProcessPlace& place) {
+  std::string text = place.host + " " + std::to_string(place.pid);
+  for (const int processor : place.processors) text += " " + std::to_string(processor);
+  return text;
+}
+
+ProcessPlace parse_place(const std::string& text) {
+  std::istringstream words(text);
+  ProcessPlace place;
+  words >> place.host >> place.pid;
+  for (int processor = 0; words >> processor;) place.processors.push_back(processor);
+  return place;
+}
+
+int local_rank_of(const std::vector<ProcessPlace>& places, int rank) {
+  const auto own = places.begin() + rank;
+  return static_cast<int>(
+      std::count_if(places.begin(), own, [&](const ProcessPlace& other) { return other.host == own->host; }));
+}
+
+Processes* this_run = nullptr;  // null before join_processes()
+
+#ifdef TAPEFORMER_MPI
+MpiCommunicator* mpi_communicator = nullptr;  // null for a run with one process
+
+// Throws ProcessLostError if a process on this host has ended. Processes in another PID namespace are not
+// visible and are not watched.
+class Watch {
+ public:
+  Watch(const std::vector<ProcessPlace>& places, int own_rank) {
+    for (size_t rank = 0; rank < places.size(); ++rank)
+      if (static_cast<int>(rank) != own_rank &&
+          places[rank].host == places[static_cast<size_t>(own_rank)].host && is_running(places[rank].pid))
+        watched_.push_back({static_cast<int>(rank), places[rank]});
+  }
+  // Waits for a second check before it throws, because a process may end while its last message arrives.
+  void operator()() {
+    for (const auto& [rank, place] : watched_) {
+      if (is_running(place.pid)) continue;
+      if (lost_ != rank) {
+        lost_ = rank;
+        return;
+      }
+      throw ProcessLostError(concat_text("process ", rank, " (PID ", place.pid, " on ", place.host,
+                                         ") has ended; the run cannot continue"));
+    }
+  }
+
+ private:
+  std::vector<std::pair<int, ProcessPlace>> watched_;
+  int lost_ = -1;
+};
+
+Processes start_processes(const Launch& launch) {
+  auto communicator = MpiCommunicator::start(launch);
+  mpi_communicator = communicator.get();
+  Processes processes;
+  processes.communicator = std::move(communicator);
+  const int rank = processes.communicator->rank();
+  if (rank != 0) set_log_level(LogLevel::error);
+  for (const std::string& text : gather_texts(*processes.communicator, to_text(this_place())))
+    processes.places.push_back(parse_place(text));
+  mpi_communicator->set_check(Watch(processes.places, rank));
+  processes.local_rank = local_rank_of(processes.places, rank);
+  processes.processor_share = processor_share(processes.places, rank);
+  return processes;
+}
+#else
+Processes start_processes(const Launch& launch) {
+  throw ConfigError(concat_text(launch.launcher, " started process ", launch.rank, " of ", launch.size,
+                                ", but this program was built without MPI; start it alone, or build it with "
+                                "-DTAPEFORMER_MPI=ON"));
+}
+#endif
+
+}  // namespace
+
+bool is_running(int64_t pid) {
+  if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return false;
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  // The state follows the name of the program, which is in parentheses. A zombie has ended.
+  const size_t name_end = stat.rfind(')');
+  return name_end == std::string::npos || name_end + 2 >= stat.size() || stat[name_end + 2] != 'Z';
+}
+
+int processor_share(const std::vector<ProcessPlace>& places, int rank) {
+  const ProcessPlace& own = places.at(static_cast<size_t>(rank));
+  double share = 0;
+  for (const int processor : own.processors) {
+    const auto users = std::count_if(places.begin(), places.end(), [&](const ProcessPlace& other) {
+      return other.host == own.host &&
+             std::find(other.processors.begin(), other.processors.end(), processor) != other.processors.end();
+    });
+    share += 1 / static_cast<double>(std::max<int64_t>(users, 1));
+  }
+  constexpr double kRounding = 1e-9;
+  return std::max(static_cast<int>(std::floor(share + kRounding)), 1);
+}
+
+const Processes& join_processes() {
+  if (!this_run) {
+    const Launch launch = read_launch();
+    this_run = new Processes(launch.size > 1 ? start_processes(launch) : Processes{});
+  }
+  return *this_run;
+}
+
+int process_rank() {
+  return this_run && this_run->communicator ? this_run->communicator->rank() : 0;
+}
+
+std::shared_ptr<Communicator> communicator_for(const Processes& processes, [[maybe_unused]] Device device) {
+#ifdef TAPEFORMER_NCCL
+  if (processes.communicator->size() > 1 && !device.is_cpu())
+    return make_nccl_communicator(processes.communicator, device);
+#endif
+  return processes.communicator;
+}
+
+void require_single_process(const std::string& what) {
+  const Launch launch = read_launch();
+  if (launch.size > 1)
+    throw ConfigError(concat_text(launch.launcher, " started ", launch.size, " processes, but ", what,
+                                  " runs in one process"));
+}
+
+#ifdef TAPEFORMER_MPI
+int leave_processes(int code, const std::string& error, PrintError print) {
+  if (!mpi_communicator) {
+    if (!error.empty()) print(error);
+    return code;
+  }
+  MpiCommunicator& processes = *mpi_communicator;
+  const int size = processes.size(), rank = processes.rank();
+  const std::string own = concat_text("process ", rank, ": ", error);
+  // The status of each process, and a number that identifies its error.
+  const Tensor ends = Tensor::zeros({2, size}, DType::int64);
+  int64_t* const codes = ends.data<int64_t>();
+  int64_t* const errors = codes + size;
+  codes[rank] = code;
+  errors[rank] = static_cast<int64_t>(std::hash<std::string>{}(error) >> 1);
+  std::string lost;
+  if (!processes.all_reduce_within(ends, error.empty() ? kForever : kFarewellSeconds, lost)) {
+    if (!error.empty()) print(own);
+    processes.abort(code == 0 ? kFailed : code);
+  }
+  if (!error.empty() && (rank == 0 || errors[rank] != errors[0])) print(rank == 0 ? error : own);
+  mpi_communicator = nullptr;
+  this_run->communicator.reset();
+  return code != 0 ? code : static_cast<int>(*std::max_element(codes, codes + size));
+}
+#else
+int leave_processes(int code, const std::string& error, PrintError print) {
+  if (!error.empty()) print(error);
+  return code;
+}
+#endif
+
+}  // namespace tapeformer

@@ -1,0 +1,73 @@
+#include "train/distributed/worker.h"
+
+#include <chrono>
+#include <utility>
+
+namespace tapeformer {
+namespace {
+
+constexpr std::chrono::milliseconds kCheckInterval{200};
+
+}  // namespace
+
+Worker::Worker() : queue_(std::make_shared<Queue>()), thread_([queue = queue_] { run(queue); }) {}
+
+Worker::~Worker() {
+  if (abandoned_) {
+    thread_.detach();
+    return;
+  }
+  {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->ended = true;
+  }
+  queue_->changed.notify_all();
+  thread_.join();
+}
+
+void Worker::start(Job job) {
+  {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->jobs.push_back(std::move(job));
+  }
+  queue_->changed.notify_all();
+}
+
+void Worker::wait(const std::function<void()>& check) {
+  std::unique_lock lock(queue_->mutex);
+  const auto idle = [&] { return queue_->jobs.empty() && !queue_->running; };
+  while (!queue_->changed.wait_for(lock, kCheckInterval, idle)) {
+    if (!check) continue;
+    try {
+      check();
+    } catch (...) {
+      abandoned_ = true;
+      throw;
+    }
+  }
+  if (queue_->failure) std::rethrow_exception(std::exchange(queue_->failure, nullptr));
+}
+
+void Worker::run(const std::shared_ptr<Queue>& queue) {
+  std::unique_lock lock(queue->mutex);
+  for (;;) {
+    queue->changed.wait(lock, [&] { return queue->ended || !queue->jobs.empty(); });
+    if (queue->jobs.empty()) return;
+    const Job job = std::move(queue->jobs.front());
+    queue->jobs.pop_front();
+    queue->running = true;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      job();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    queue->running = false;
+    if (!queue->failure) queue->failure = failure;
+    queue->changed.notify_all();
+  }
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,47 @@
+// A thread that runs jobs in order, for libraries that must be called from one thread.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace tapeformer {
+
+class Worker {
+ public:
+  using Job = std::function<void()>;
+
+  Worker();
+  // Waits for the jobs, unless one of them is abandoned.
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // Adds a job to the queue.
+  void start(Job job);
+  // Waits until all jobs have ended and rethrows the first exception of a job. Calls `check` at least every
+  // 200 milliseconds while it waits. If `check` throws, the exception is passed on and the jobs are
+  // abandoned: the thread keeps its state until the process ends.
+  void wait(const std::function<void()>& check = nullptr);
+
+ private:
+  // State that an abandoned thread still uses.
+  struct Queue {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Job> jobs;
+    std::exception_ptr failure;
+    bool running = false, ended = false;
+  };
+  static void run(const std::shared_ptr<Queue>& queue);
+
+  std::shared_ptr<Queue> queue_;
+  std::thread thread_;
+  bool abandoned_ = false;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,23 @@
+// Settings of one process of a run, and facts that must be the same on all processes.
+#pragma once
+
+#include "train/config/config.h"
+#include "train/distributed/gather.h"
+#include "train/distributed/processes.h"
+
+namespace tapeformer {
+
+// Returns the settings of this process. If there are several processes, run.threads = 0 becomes its share of
+// the processors, and the devices "auto" and "cuda" become the device with the number of the process on its
+// host.
+RunConfig process_settings(const RunConfig& run, const Processes& processes);
+
+// Returns the version of the program and the config keys that must be the same on all processes: all except
+// devices, threads and paths.
+Facts config_facts(const Config& config);
+
+// Return on all processes whether a condition holds on any process, and the largest signal number.
+bool any_process(Communicator& processes, bool condition);
+int agreed_signal(Communicator& processes, int signal);
+
+}  // namespace tapeformer

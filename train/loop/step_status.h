@@ -1,0 +1,51 @@
+// Values that the processes of a run exchange once per step: losses, tokens, and requests to stop. All
+// processes get the same result, so they make the same decisions.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "core/tensor.h"
+#include "train/distributed/communicator.h"
+
+namespace tapeformer {
+
+// A request to stop after a step.
+struct StopRequest {
+  int signal = 0;  // SIGINT or SIGTERM; 0: no signal
+  bool time_is_up = false;
+};
+
+class StepStatus {
+ public:
+  // The status of this process: the losses of the micro-batches, their weights in the loss of the step, and
+  // the tokens.
+  StepStatus(const Communicator& processes, const std::vector<double>& losses,
+             const std::vector<double>& weights, int64_t tokens, const StopRequest& stop);
+
+  // The tensor that the processes sum. The functions below need the sum.
+  const Tensor& values() const { return values_; }
+
+  double loss() const;     // of the whole batch
+  int64_t tokens() const;  // of all processes
+  // The time limit is measured on process 0.
+  StopRequest stop() const;
+  struct Bad {
+    int process;
+    int64_t batch;
+    double loss;  // infinite or not a number
+  };
+  // Returns the first process that has a loss that is not finite, with the micro-batch.
+  std::optional<Bad> bad() const;
+
+ private:
+  enum Row { kLoss, kBadBatch, kTokens, kSignal, kTimeIsUp, kRows };
+  double& at(Row row, int64_t process) const {
+    return values_.data<double>()[row * values_.size(1) + process];
+  }
+  double sum(Row row) const;
+
+  Tensor values_;  // (kRows, processes) float64
+};
+
+}  // namespace tapeformer
