@@ -5,6 +5,7 @@
 #include "core/options.h"
 #include "data/images/images.h"
 #include "data/sets/catalogue.h"
+#include "data/sets/directory.h"
 #include "data/symbol_tasks.h"
 
 namespace tapeformer {
@@ -44,10 +45,11 @@ class ImageDataset : public Dataset {
   DatasetInfo info_;
 };
 
-// Returns the row of a data set of images or symbols. Throws ConfigError for other names.
+// Returns the row of a data set of images, text or symbols. Throws ConfigError for other names.
 const KnownSet& token_set(const std::string& name) {
   return known_set(name, [](const KnownSet& set) {
-    return set.type == DatasetType::images || set.type == DatasetType::sequences;
+    return set.type == DatasetType::images || set.type == DatasetType::text ||
+           set.type == DatasetType::sequences;
   });
 }
 
@@ -60,6 +62,20 @@ std::shared_ptr<const Dataset> make_symbol_task(const KnownSet& set, const Datas
   return nullptr;
 }
 
+// Returns the options of a text, with the path of its file.
+TextOptions text_options(const KnownSet& set, const DatasetOptions& options) {
+  TextOptions text = options.text;
+  text.limit = options.limit;
+  if (!set.needs_path) text.path = require_file(require_set(set, options.data_dir), set.files.front().name);
+  return text;
+}
+
+std::shared_ptr<const Tokenizer> tokenizer_of(const KnownSet& set, const DatasetOptions& options) {
+  if (options.tokenizer) return options.tokenizer;
+  if (options.text.tokenizer == kBytes) return make_byte_tokenizer();
+  return make_tokenizer(text_options(set, options), options.seed);
+}
+
 }  // namespace
 
 DatasetInfo describe_dataset(const DatasetOptions& options) {
@@ -67,9 +83,12 @@ DatasetInfo describe_dataset(const DatasetOptions& options) {
   if (const auto task = make_symbol_task(set, options)) return task->info();
   if (set.format == DatasetFormat::image_folder) {
     const ImageFolderOptions& o = options.image_folder;
-    return {options.name, options.split, kByteValues, o.size * o.size * o.channels - 1, o.size, o.size,
-            o.channels};
+    return {options.name, options.split, kByteValues, o.size * o.size * o.channels - 1,
+            o.size,       o.size,        o.channels};
   }
+  if (set.type == DatasetType::text)
+    return {options.name, options.split, tokenizer_of(set, options)->vocabulary(),
+            options.text.sequence_length};
   check_downscale(options.name, set.height, set.width, options.downscale);
   const int64_t height = set.height / options.downscale, width = set.width / options.downscale;
   return {options.name, options.split, kByteValues, height * width * set.channels - 1,
@@ -77,8 +96,12 @@ DatasetInfo describe_dataset(const DatasetOptions& options) {
 }
 
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
-  if (auto task = make_symbol_task(token_set(options.name), options)) return task;
-  if (token_set(options.name).format == DatasetFormat::image_folder) {
+  const KnownSet& set = token_set(options.name);
+  if (auto task = make_symbol_task(set, options)) return task;
+  if (set.type == DatasetType::text)
+    return std::make_shared<TextDataset>(text_options(set, options), options.name, options.split,
+                                         tokenizer_of(set, options));
+  if (set.format == DatasetFormat::image_folder) {
     ImageFolderOptions folder = options.image_folder;
     folder.limit = options.limit;
     return std::make_shared<ImageDataset>(load_image_folder(options.split, folder));

@@ -1,4 +1,4 @@
-// Data sets of images and synthetic sequences by name.
+// Data sets of images, texts and synthetic sequences by name.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 
 #include "data/batches/dataset.h"
 #include "data/images/image_folder.h"
+#include "data/text/text_dataset.h"
 
 namespace tapeformer {
 
@@ -27,13 +28,19 @@ struct DatasetOptions {
   uint64_t seed = 0;
   int64_t max_length = 128;
   int64_t symbols = 10;
+
+  // Texts. `limit` replaces text.limit. For data sets in data directories, the path of the text is unused.
+  TextOptions text = {};
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // nullptr: make_tokenizer()
 };
 
 // Returns the info of make_dataset(options) without reading files, so that a model can be built without its
-// training data. Throws ConfigError for an unknown name and an invalid downscale.
+// training data. Only a text without options.tokenizer is read, if its vocabulary depends on the text. Throws
+// ConfigError for an unknown name and an invalid downscale.
 DatasetInfo describe_dataset(const DatasetOptions& options);
 
-// Returns a data set of images or of synthetic sequences. Image data sets have tokens (batch, height * width
+// Returns a data set of images, of text or of synthetic sequences. Image data sets have tokens (batch, height
+// * width
 // * channels) uint8, labels (batch,) int64 and no mask. Throws ConfigError for unknown names and invalid
 // options, and DataError for missing or corrupt files.
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options);

@@ -23,6 +23,8 @@ packages=(
   librsvg2-bin             # charts as PDF, as a separate program
   libcurl4-openssl-dev     # downloading data sets
   libopenmpi-dev openmpi-bin  # training with several processes
+  libsentencepiece-dev     # tokenizer of texts
+  bible-kjv bible-kjv-text # the text of configs/quickstart-text.toml
   dataset-fashion-mnist    # the data of configs/quickstart.toml
 )
 test_packages=(

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "core/batch.h"
 
 namespace tapeformer {
+
+class Tokenizer;
 
 struct DatasetInfo {
   std::string name, split;
@@ -28,6 +31,11 @@ class Dataset {
 
   virtual const DatasetInfo& info() const = 0;
   virtual int64_t size() const = 0;
+  // Returns the number of examples that contain a token. If it is above 1, training draws examples at random,
+  // and an epoch has size() / overlap() examples.
+  virtual int64_t overlap() const { return 1; }
+  // Returns the tokenizer of texts (data/text/tokenizer.h), or nullptr.
+  virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
   // Returns the examples with these indices, in this order: tokens (indices, length + 1), and the mask and
   // labels if the data set has them. Throws ShapeError if an index is outside [0, size).
   virtual Batch batch(std::span<const int64_t> indices) const = 0;

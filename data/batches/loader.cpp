@@ -21,6 +21,10 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
   const std::string set = dataset_->info().name + " " + dataset_->info().split;
   if (batch < 1) throw ConfigError(concat_text("batch size ", batch, ", expected at least 1"));
   if (size < 1) throw ConfigError(concat_text(set, " has no examples"));
+  if (draws_examples()) {
+    batches_per_epoch_ = std::max<int64_t>(1, size / dataset_->overlap() / batch);
+    return;
+  }
   if (options_.last == LastBatch::drop && batch > size)
     throw ConfigError(concat_text("batch size ", batch, " is larger than the ", size, " examples of ", set,
                                   "; lower the batch size or raise the limit on examples"));
@@ -29,6 +33,7 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
 
 std::vector<int64_t> Loader::indices_at(int64_t step) const {
   check(step >= 0, "Loader", "step ", step, " is negative");
+  if (draws_examples()) return drawn_indices(step);
   const int64_t first = step % batches_per_epoch_ * options_.batch_size;
   const int64_t count = std::min(options_.batch_size, dataset_->size() - first);
   std::vector<int64_t> indices(static_cast<size_t>(count));
@@ -38,6 +43,14 @@ std::vector<int64_t> Loader::indices_at(int64_t step) const {
   }
   const Order order = order_of(step / batches_per_epoch_);
   std::copy_n(order->begin() + first, count, indices.begin());
+  return indices;
+}
+
+std::vector<int64_t> Loader::drawn_indices(int64_t step) const {
+  const RandomStream stream(options_.seed, "windows", static_cast<uint64_t>(step));
+  std::vector<int64_t> indices(static_cast<size_t>(options_.batch_size));
+  for (size_t i = 0; i < indices.size(); ++i)
+    indices[i] = static_cast<int64_t>(stream.below(i, static_cast<uint64_t>(dataset_->size())));
   return indices;
 }
 

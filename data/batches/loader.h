@@ -23,7 +23,7 @@ enum class LastBatch { drop, keep };
 
 struct LoaderOptions {
   int64_t batch_size = 1;
-  bool shuffle = true;  // a new order in every epoch, which depends on the seed
+  bool shuffle = true;  // a new order in every epoch, or random draws of overlapping examples, by the seed
   uint64_t seed = 0;
   LastBatch last = LastBatch::drop;
 };
@@ -48,6 +48,9 @@ class Loader {
  private:
   using Order = std::shared_ptr<const std::vector<int64_t>>;
   Order order_of(int64_t epoch) const;
+  bool draws_examples() const { return options_.shuffle && dataset_->overlap() > 1; }
+  // Draws the examples of a step independently of other steps, so that large data sets need no permutation.
+  std::vector<int64_t> drawn_indices(int64_t step) const;
 
   std::shared_ptr<const Dataset> dataset_;
   LoaderOptions options_;

@@ -32,6 +32,14 @@ constexpr std::array<KnownFile, 6> kCifar10Files{{
     {"test_batch.bin", 30730000, "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"},
 }};
 
+constexpr std::array<KnownFile, 1> kEnwik8Files{{
+    {"enwik8", 100000000, "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"},
+}};
+
+constexpr std::array<KnownFile, 1> kText8Files{{
+    {"text8", 100000000, "6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7"},
+}};
+
 constexpr std::array<KnownFile, 6> kAn4Files{{{"etc/an4.dic"},
                                               {"etc/an4_train.fileids"},
                                               {"etc/an4_train.transcription"},
@@ -44,7 +52,7 @@ constexpr std::array<KnownFile, 1> kCmudictFiles{{{"cmudict.dict"}}};
 
 constexpr std::string_view kCopyCorpus = "copy the corpus into such a folder";
 
-constexpr std::array<KnownSet, 13> kSets{{
+constexpr std::array<KnownSet, 16> kSets{{
     {.name = "mnist",
      .type = DatasetType::images,
      .format = DatasetFormat::idx,
@@ -88,6 +96,21 @@ constexpr std::array<KnownSet, 13> kSets{{
      .needs_path = true},
     {.name = "copy", .type = DatasetType::sequences, .format = DatasetFormat::copy_task},
     {.name = "duplication", .type = DatasetType::sequences, .format = DatasetFormat::duplication_task},
+    {.name = "text", .type = DatasetType::text, .format = DatasetFormat::text, .needs_path = true},
+    {.name = "enwik8",
+     .type = DatasetType::text,
+     .format = DatasetFormat::text,
+     .title = "the first 100,000,000 bytes of the English Wikipedia of 2006, as XML",
+     .files = kEnwik8Files,
+     .how_to_get = "download https://mattmahoney.net/dc/enwik8.zip and unpack it into such a folder",
+     .url = "https://mattmahoney.net/dc/enwik8.zip"},
+    {.name = "text8",
+     .type = DatasetType::text,
+     .format = DatasetFormat::text,
+     .title = "100,000,000 letters and spaces of the English Wikipedia of 2006",
+     .files = kText8Files,
+     .how_to_get = "download https://mattmahoney.net/dc/text8.zip and unpack it into such a folder",
+     .url = "https://mattmahoney.net/dc/text8.zip"},
     {.name = "an4",
      .type = DatasetType::speech,
      .format = DatasetFormat::an4,

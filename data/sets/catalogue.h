@@ -16,6 +16,7 @@ namespace tapeformer {
 enum class DatasetType {
   sequences,  // generated sequences of symbols
   images,
+  text,
   speech,
   lexicon,  // pronunciations of words, for data sets of speech
 };
@@ -27,6 +28,7 @@ enum class DatasetFormat {
   image_folder,      // a folder of pictures (data/images/image_folder.h)
   idx,               // MNIST's pairs of IDX files
   cifar,             // CIFAR-10's binary records
+  text,              // any bytes; data/text/text_dataset.h
   an4,               // readers of corpora: data/speech/corpus.h
   spoken_digits,
   timit,
@@ -65,12 +67,13 @@ struct KnownSet {
   SpeechLabels labels = SpeechLabels::phones;
   // Default names of the folders of the parts; empty if the corpus has no such folders.
   std::string_view train_part = {}, valid_part = {}, test_part = {};
-  bool needs_path = false;  // the corpus is not in a data directory, so the user names its folder
+  bool needs_path = false;  // the data is not in a data directory, so the user names its place
 
   std::span<const KnownFile> files = {};  // required files; empty: the data set is not in listings
   std::string_view system_folder = {};    // folder of the Debian package, or empty
   std::string_view how_to_get = {};
-  // https URL of a folder with the .gz files or of a .tar.gz archive; empty: the data set cannot be fetched.
+  // https URL of a folder with the .gz files or of a .tar.gz or .zip archive; empty: the data set cannot be
+  // fetched.
   std::string_view url = {};
 
   bool has_checksums() const { return !files.empty() && !files.front().sha256.empty(); }

@@ -11,6 +11,7 @@
 #include "data/files/download.h"
 #include "data/files/gzip.h"
 #include "data/files/tar.h"
+#include "data/files/zip.h"
 #include "data/sets/directory.h"
 
 namespace tapeformer {
@@ -142,6 +143,23 @@ void fetch_archive(std::vector<KnownFile> wanted, const fs::path& folder, const 
   if (!wanted.empty()) throw DataError(concat_text(source, ": contains no file ", wanted.front().name));
 }
 
+// Unpacks the wanted files of a zip archive.
+void fetch_zip(const std::vector<KnownFile>& wanted, const fs::path& folder, const std::string& source) {
+  int64_t max_bytes = kArchiveSlack;
+  for (const KnownFile& file : wanted) max_bytes += file.bytes;
+  const TemporaryFile archive{folder / "archive.part"};
+  log_info("fetching ", source);
+  if (!copy_file(source, archive.path, max_bytes)) throw DataError(source + ": no such file");
+  for (const KnownFile& file : wanted) {
+    const std::string name(file.name);
+    const TemporaryFile part{folder / (name + ".part")};
+    File out = create_file(part.path);
+    unpack_zip_member(archive.path, name, file.bytes, out);
+    out.sync();
+    keep_file(file, folder, part, source + ", " + name);
+  }
+}
+
 }  // namespace
 
 SetReport fetch_set(const std::string& name, const std::string& data_dir, const std::string& from) {
@@ -157,6 +175,8 @@ SetReport fetch_set(const std::string& name, const std::string& data_dir, const 
     if (!verify_file(file, folder).problem.empty()) wanted.push_back(file);
   if (!wanted.empty() && is_archive(source))
     fetch_archive(wanted, folder, source);
+  else if (!wanted.empty() && source.ends_with(".zip"))
+    fetch_zip(wanted, folder, source);
   else
     for (const KnownFile& file : wanted) fetch_file(file, folder, source);
   sync_folder(folder.string());

@@ -1,0 +1,16 @@
+// Reader of zip archives (PKWARE APPNOTE 6.3.10): the contents of stored and deflated members below 4 GiB.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "core/system/files.h"
+
+namespace tapeformer {
+
+// Writes the contents of the member with this name to a file. Throws DataError with the path of the archive
+// if it is damaged or has no such member, or if the member has more than `max_bytes`.
+void unpack_zip_member(const std::filesystem::path& archive, const std::string& name, int64_t max_bytes,
+                       File& out);
+
+}  // namespace tapeformer

@@ -1,0 +1,172 @@
+// The tokenizer "sentencepiece" (Kudo and Richardson 2018), by the SentencePiece library. CMake defines
+// TAPEFORMER_SENTENCEPIECE if the library is present.
+#include <algorithm>
+
+#include "data/files/text_lines.h"
+#include "data/text/tokenizer.h"
+
+#ifdef TAPEFORMER_SENTENCEPIECE
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+#endif
+
+namespace tapeformer {
+
+#ifdef TAPEFORMER_SENTENCEPIECE
+
+namespace {
+
+// Sentences for the training. Longer lines are divided, because the trainer ignores them.
+constexpr size_t kMaxSentenceBytes = 4096;
+// Sentences that the trainer uses; it samples them from longer texts.
+constexpr int64_t kTrainingSentences = 500'000;
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581 stands for a space
+
+// Longest text that is encoded at once.
+constexpr size_t kMaxEncodedBytes = 1 << 16;
+
+// Returns the size of the first line with its line end, or of a part of a line with more than `max_bytes`.
+// Characters are not divided.
+size_t line_bytes(std::string_view text, size_t max_bytes) {
+  const size_t end = text.substr(0, max_bytes).find('\n');
+  if (end != std::string_view::npos) return end + 1;
+  if (text.size() <= max_bytes) return text.size();
+  size_t size = max_bytes;
+  while (size > 1 && (static_cast<uint8_t>(text[size]) & 0xC0) == 0x80) --size;
+  return size;
+}
+
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  SentencePieceTokenizer(const std::string& model, const std::string& place) : model_(model) {
+    const auto status = processor_.LoadFromSerializedProto(model);
+    if (model.empty() || !status.ok())
+      throw DataError(place + ": is not a SentencePiece model or is damaged: " + status.error_message());
+    for (int token = 0; token < processor_.GetPieceSize(); ++token) texts_.push_back(piece_text(token));
+  }
+  std::string name() const override { return kSentencePiece; }
+  int64_t vocabulary() const override { return static_cast<int64_t>(texts_.size()); }
+
+  std::vector<int32_t> encode(std::string_view text) const override {
+    if (const size_t bad = find_invalid_utf8(text); bad != std::string_view::npos)
+      throw EncodingError(bad, "is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
+    std::vector<int> tokens;
+    std::vector<int32_t> all;
+    // Encodes line by line, because the time for a piece of text can grow faster than its length.
+    for (size_t at = 0; at < text.size();) {
+      const size_t size = line_bytes(text.substr(at), kMaxEncodedBytes);
+      const auto status = processor_.Encode({text.data() + at, size}, &tokens);
+      if (!status.ok()) throw EncodingError(at, std::string("SentencePiece: ") + status.error_message());
+      if (std::find(tokens.begin(), tokens.end(), processor_.unk_id()) != tokens.end())
+        throw EncodingError(at,
+                            "the line has a symbol that is not in the vocabulary of the SentencePiece model");
+      all.insert(all.end(), tokens.begin(), tokens.end());
+      at += size;
+    }
+    return all;
+  }
+  std::string_view text_of(int64_t token) const override { return texts_.at(static_cast<size_t>(token)); }
+  std::string data() const override { return model_; }
+
+ private:
+  std::string piece_text(int token) const {
+    if (processor_.IsControl(token) || processor_.IsUnknown(token)) return "";
+    std::string piece = processor_.IdToPiece(token);
+    if (processor_.IsByte(token))
+      return {static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16))};  // "<0x0A>"
+    for (size_t at = 0; (at = piece.find(kSpaceMark, at)) != std::string::npos; ++at)
+      piece.replace(at, kSpaceMark.size(), " ");
+    return piece;
+  }
+
+  std::string model_;
+  sentencepiece::SentencePieceProcessor processor_;
+  std::vector<std::string> texts_;
+};
+
+// The lines of a text without their line ends.
+class Sentences final : public sentencepiece::SentenceIterator {
+ public:
+  explicit Sentences(const TextSource& text) : text_(text) { read(); }
+  bool done() const override { return done_; }
+  void Next() override { read(); }
+  const std::string& value() const override { return value_; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  void read() {
+    done_ = at_ >= text_.bytes();
+    if (done_) return;
+    const std::string_view text = text_.view(at_, kMaxSentenceBytes + 1);
+    const size_t size = line_bytes(text, kMaxSentenceBytes);
+    value_ = text.substr(0, size);
+    if (const size_t bad = find_invalid_utf8(value_); bad != std::string::npos)
+      throw DataError(text_.place(at_ + static_cast<int64_t>(bad)) +
+                      " is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
+    if (value_.ends_with('\n')) value_.pop_back();
+    // The trainer reserves NUL bytes.
+    std::replace(value_.begin(), value_.end(), '\0', ' ');
+    at_ += static_cast<int64_t>(size);
+  }
+
+  const TextSource& text_;
+  int64_t at_ = 0;
+  bool done_ = false;
+  std::string value_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string& model,
+                                                              const std::string& place) {
+  return std::make_shared<SentencePieceTokenizer>(model, place);
+}
+
+std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int64_t vocabulary,
+                                                     uint64_t seed) {
+  Sentences sentences(text);
+  std::string model;
+  sentencepiece::SetRandomGeneratorSeed(static_cast<unsigned>(seed));
+  const auto status =
+      sentencepiece::SentencePieceTrainer::Train({{"vocab_size", std::to_string(vocabulary)},
+                                                  {"model_type", "unigram"},
+                                                  {"byte_fallback", "true"},
+                                                  {"normalization_rule_name", "identity"},
+                                                  {"remove_extra_whitespaces", "false"},
+                                                  {"add_dummy_prefix", "false"},
+                                                  {"character_coverage", "0.9995"},
+                                                  {"max_sentence_length", std::to_string(kMaxSentenceBytes)},
+                                                  {"input_sentence_size", std::to_string(kTrainingSentences)},
+                                                  {"shuffle_input_sentence", "true"},
+                                                  {"num_threads", "1"},
+                                                  {"minloglevel", "2"}},
+                                                 &sentences, &model);
+  if (!status.ok())
+    throw DataError(concat_text(text.place(0), ": SentencePiece cannot train a vocabulary of ", vocabulary,
+                                " tokens; choose a smaller vocabulary: ", status.error_message()));
+  return make_sentencepiece_tokenizer(model, "the trained SentencePiece model");
+}
+
+#else
+
+namespace {
+
+[[noreturn]] void fail_without_library() {
+  throw ConfigError(
+      "the tokenizer \"sentencepiece\" needs the SentencePiece library, and this build has none; install "
+      "libsentencepiece-dev and build again, or use \"bytes\" or \"characters\"");
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string&, const std::string&) {
+  fail_without_library();
+}
+
+std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource&, int64_t, uint64_t) {
+  fail_without_library();
+}
+
+#endif
+
+}  // namespace tapeformer

@@ -1,0 +1,232 @@
+#include "data/text/text_dataset.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/threads.h"
+#include "data/files/gzip.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kMaxModelBytes = int64_t{1} << 28;
+constexpr int64_t kByteTokens = 256;
+
+// A range of bytes of a text.
+struct TextRange {
+  std::shared_ptr<const TextSource> text;
+  int64_t first = 0, last = 0;
+  int64_t bytes() const { return last - first; }
+};
+
+std::shared_ptr<const TextSource> open_text(const std::string& path) {
+  return std::make_shared<const TextSource>(text_files(path));
+}
+
+// Returns the position of the character that contains the byte at `offset`.
+int64_t character_start(const TextSource& text, int64_t offset) {
+  const auto continues = [&](int64_t at) {
+    return at > 0 && at < text.bytes() && (static_cast<uint8_t>(text.view(at, 1)[0]) & 0xC0) == 0x80;
+  };
+  for (int i = 0; i < 3 && continues(offset); ++i) --offset;
+  return offset;
+}
+
+// Returns the range of a split that is a share of the text in options.path.
+TextRange shared_range(const TextOptions& options, const std::string& split) {
+  const double valid = options.valid_path.empty() ? options.valid_share : 0;
+  const double test = options.test_path.empty() ? options.test_share : 0;
+  if (valid + test >= 1)
+    throw ConfigError(concat_text("the shares of validation and test: the sum is ", valid + test,
+                                  ", expected less than 1"));
+  auto text = open_text(options.path);
+  const auto bytes = static_cast<double>(text->bytes());
+  // Shares of bytes are exact; shares of characters do not divide a character.
+  const auto boundary = [&](int64_t offset) {
+    return options.tokenizer == kBytes ? offset : character_start(*text, offset);
+  };
+  const int64_t test_bytes = std::llround(bytes * test), valid_bytes = std::llround(bytes * valid);
+  const int64_t test_first = boundary(text->bytes() - test_bytes);
+  const int64_t valid_first = boundary(text->bytes() - test_bytes - valid_bytes);
+  if (split == "train") return {text, 0, valid_first};
+  if (split == "valid") return {text, valid_first, test_first};
+  return {text, test_first, text->bytes()};
+}
+
+TextRange range_of(const TextOptions& options, const std::string& split) {
+  const std::string& path = split == "valid" ? options.valid_path : options.test_path;
+  if (split == "train" || path.empty()) return shared_range(options, split);
+  const auto text = open_text(path);
+  return {text, 0, text->bytes()};
+}
+
+// Bytes of a mapped text.
+class MappedTokens final : public TokenSequence {
+ public:
+  explicit MappedTokens(TextRange range) : range_(std::move(range)) {}
+  int64_t size() const override { return range_.bytes(); }
+  void read(int64_t first, int64_t count, uint8_t* out) const override {
+    range_.text->read(range_.first + first, count, out);
+  }
+  void read(int64_t first, int64_t count, int64_t* out) const override {
+    std::vector<uint8_t> bytes(static_cast<size_t>(count));
+    read(first, count, bytes.data());
+    std::copy(bytes.begin(), bytes.end(), out);
+  }
+
+ private:
+  TextRange range_;
+};
+
+// Tokens in memory.
+template <class T>
+class StoredTokens final : public TokenSequence {
+ public:
+  explicit StoredTokens(std::vector<T> tokens) : tokens_(std::move(tokens)) {}
+  int64_t size() const override { return static_cast<int64_t>(tokens_.size()); }
+  void read(int64_t first, int64_t count, uint8_t* out) const override { copy(first, count, out); }
+  void read(int64_t first, int64_t count, int64_t* out) const override { copy(first, count, out); }
+
+ private:
+  template <class U>
+  void copy(int64_t first, int64_t count, U* out) const {
+    std::transform(tokens_.begin() + first, tokens_.begin() + first + count, out,
+                   [](T token) { return static_cast<U>(token); });
+  }
+  std::vector<T> tokens_;
+};
+
+// Returns the ends of parts of about a megabyte. Parts end after a line, or between characters of long lines.
+std::vector<int64_t> part_ends(const TextRange& range) {
+  constexpr int64_t kPartBytes = 1 << 20, kSearchedBytes = 1 << 16;
+  std::vector<int64_t> ends;
+  for (int64_t at = range.first; at < range.last;) {
+    // A part is contiguous in memory, so it does not cross the end of a file.
+    const int64_t in_file = static_cast<int64_t>(range.text->view(at, range.last - at).size());
+    int64_t end = at + in_file;
+    if (in_file > kPartBytes) {
+      end = at + kPartBytes;
+      const size_t line = range.text->view(end, std::min(range.last - end, kSearchedBytes)).find('\n');
+      end = line == std::string_view::npos ? character_start(*range.text, end)
+                                           : end + static_cast<int64_t>(line) + 1;
+    }
+    ends.push_back(end);
+    at = end;
+  }
+  return ends;
+}
+
+// Encodes a text in parallel.
+template <class T>
+std::unique_ptr<const TokenSequence> stored_tokens(const TextRange& range, const Tokenizer& tokenizer) {
+  const std::vector<int64_t> ends = part_ends(range);
+  const auto count = static_cast<int64_t>(ends.size());
+  std::vector<T> tokens;
+  std::vector<std::vector<int32_t>> parts;
+  for (int64_t begin = 0; begin < count; begin += static_cast<int64_t>(parts.size())) {
+    parts.assign(static_cast<size_t>(std::min<int64_t>(4 * threads(), count - begin)), {});
+    parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        const int64_t at = begin + i == 0 ? range.first : ends[static_cast<size_t>(begin + i - 1)];
+        const int64_t end = ends[static_cast<size_t>(begin + i)];
+        try {
+          parts[static_cast<size_t>(i)] = tokenizer.encode(range.text->view(at, end - at));
+        } catch (const EncodingError& error) {
+          throw DataError(range.text->place(at + static_cast<int64_t>(error.offset)) + ": " + error.what());
+        }
+      }
+    });
+    for (const auto& part : parts)
+      std::transform(part.begin(), part.end(), std::back_inserter(tokens),
+                     [](int32_t token) { return static_cast<T>(token); });
+  }
+  return std::make_unique<StoredTokens<T>>(std::move(tokens));
+}
+
+std::unique_ptr<const TokenSequence> make_tokens(const TextRange& range, const Tokenizer& tokenizer) {
+  if (tokenizer.name() == kBytes) return std::make_unique<MappedTokens>(range);
+  if (tokenizer.vocabulary() <= kByteTokens) return stored_tokens<uint8_t>(range, tokenizer);
+  if (tokenizer.vocabulary() <= 1 << 16) return stored_tokens<uint16_t>(range, tokenizer);
+  return stored_tokens<int32_t>(range, tokenizer);
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint64_t seed) {
+  if (options.tokenizer == kBytes) return make_byte_tokenizer();
+  if (options.tokenizer == kSentencePiece && !options.sentencepiece_model.empty()) {
+    const Bytes model = read_bytes(options.sentencepiece_model, kMaxModelBytes);
+    return make_sentencepiece_tokenizer(std::string(as_text(model, model.size())),
+                                        options.sentencepiece_model);
+  }
+  const auto text = open_text(options.path);
+  if (options.tokenizer == kSentencePiece) return train_sentencepiece(*text, options.vocabulary, seed);
+  std::vector<std::shared_ptr<const TextSource>> texts{text};
+  for (const std::string& path : {options.valid_path, options.test_path})
+    if (!path.empty()) texts.push_back(open_text(path));
+  std::vector<const TextSource*> sources;
+  for (const auto& one : texts) sources.push_back(one.get());
+  return make_character_tokenizer(sources);
+}
+
+TextDataset::TextDataset(const TextOptions& options, const std::string& name, const std::string& split,
+                         std::shared_ptr<const Tokenizer> tokenizer)
+    : tokenizer_(std::move(tokenizer)),
+      info_{.name = name,
+            .split = split,
+            .vocabulary = tokenizer_->vocabulary(),
+            .length = options.sequence_length},
+      random_windows_(options.random_windows),
+      context_(split == "train" ? 0 : options.eval_context) {
+  const int64_t length = info_.length;
+  if (context_ < 0 || context_ >= length)
+    throw ConfigError(concat_text("the context of evaluation: expected 0 to ", length - 1,
+                                  ", less than the sequence length, got ", context_));
+  tokens_ = make_tokens(range_of(options, split), *tokenizer_);
+  const int64_t count = tokens_->size();
+  if (count < length + 1)
+    throw DataError(
+        concat_text(options.path, ": the split \"", split, "\" has ", count,
+                    " tokens, expected at least a window of the sequence length + 1 = ", length + 1,
+                    "; choose a shorter sequence length, or give the split more text"));
+  if (random_windows_) {
+    size_ = count - length;
+    if (options.limit > 0) size_ = std::min(size_, (options.limit - 1) * length + 1);
+  } else {
+    const int64_t stride = length - context_, rest = count - 1 - length;
+    size_ = 1 + (rest + stride - 1) / stride;
+    if (options.limit > 0) size_ = std::min(size_, options.limit);
+  }
+}
+
+int64_t TextDataset::start_of(int64_t index) const {
+  if (random_windows_) return index;
+  return std::min(index * (info_.length - context_), tokens_->size() - 1 - info_.length);
+}
+
+Batch TextDataset::batch(std::span<const int64_t> indices) const {
+  check_indices(indices);
+  const auto count = static_cast<int64_t>(indices.size());
+  const int64_t width = info_.length + 1, stride = info_.length - context_;
+  const bool narrow = info_.vocabulary <= kByteTokens;
+  Batch batch;
+  batch.tokens = Tensor::empty({count, width}, narrow ? DType::uint8 : DType::int64);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t index = indices[static_cast<size_t>(i)], start = start_of(index);
+    if (narrow)
+      tokens_->read(start, width, batch.tokens.data<uint8_t>() + i * width);
+    else
+      tokens_->read(start, width, batch.tokens.data<int64_t>() + i * width);
+    // Predictions of the window before, which the mean counts there.
+    const int64_t repeated = random_windows_ || index == 0 ? 0 : (index - 1) * stride + info_.length - start;
+    if (repeated == 0) continue;
+    if (!batch.mask.defined()) {
+      batch.mask = Tensor::empty({count, info_.length}, DType::uint8);
+      std::fill_n(batch.mask.data<uint8_t>(), count * info_.length, uint8_t{1});
+    }
+    std::fill_n(batch.mask.data<uint8_t>() + i * info_.length, repeated, uint8_t{0});
+  }
+  return batch;
+}
+
+}  // namespace tapeformer

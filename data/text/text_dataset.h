@@ -1,0 +1,79 @@
+// Windows of a text as examples for language models.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/batches/dataset.h"
+#include "data/text/tokenizer.h"
+
+namespace tapeformer {
+
+struct TextOptions {
+  std::string path;                 // a file, a folder or a pattern; see text_files()
+  std::string tokenizer = "bytes";  // "bytes", "characters" or "sentencepiece"
+  std::string sentencepiece_model;  // file of a SentencePiece model; empty: train a model
+  int64_t vocabulary = 2000;        // tokens of a trained SentencePiece model
+  int64_t sequence_length = 256;    // predictions per window
+  // Without files of their own, "valid" and "test" are the last shares of the text, in this order.
+  double valid_share = 0.05, test_share = 0.05;
+  std::string valid_path, test_path;  // files of the splits
+  int64_t eval_context = 0;  // evaluation: predictions at the start of a window that only serve as context
+  int64_t limit = 0;         // maximum number of windows, from the start; 0: all
+  // Training: windows begin at every token, and the loader draws them at random.
+  bool random_windows = false;
+};
+
+// Returns the tokenizer of the options. It is made from the training text, or, for characters, from the text
+// of all splits. Throws ConfigError and DataError.
+std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint64_t seed);
+
+// Tokens of a split. Immutable and thread-safe.
+class TokenSequence {
+ public:
+  TokenSequence() = default;
+  TokenSequence(const TokenSequence&) = delete;
+  TokenSequence& operator=(const TokenSequence&) = delete;
+  virtual ~TokenSequence() = default;
+  virtual int64_t size() const = 0;
+  // Copy `count` tokens from `first` on. Call the first function only if all tokens are below 256.
+  virtual void read(int64_t first, int64_t count, uint8_t* out) const = 0;
+  virtual void read(int64_t first, int64_t count, int64_t* out) const = 0;
+};
+
+// Windows of `sequence_length` + 1 tokens, of which each but the first is predicted.
+//
+// In evaluation, windows follow each other so that each token of the split except the first is predicted
+// once. Each window but the first repeats `eval_context` predictions of the window before it, and masks them.
+// The last window ends at the end of the split.
+class TextDataset final : public Dataset {
+ public:
+  // Throws DataError if the split is shorter than a window.
+  TextDataset(const TextOptions& options, const std::string& name, const std::string& split,
+              std::shared_ptr<const Tokenizer> tokenizer);
+
+  const DatasetInfo& info() const override { return info_; }
+  int64_t size() const override { return size_; }
+  int64_t overlap() const override { return random_windows_ ? info_.length : 1; }
+  std::shared_ptr<const Tokenizer> tokenizer() const override { return tokenizer_; }
+  // Returns tokens uint8 if the vocabulary has at most 256 tokens, else int64. The mask is undefined if all
+  // predictions count.
+  Batch batch(std::span<const int64_t> indices) const override;
+
+  const TokenSequence& tokens() const { return *tokens_; }
+  int64_t eval_context() const { return context_; }
+
+ private:
+  int64_t start_of(int64_t index) const;
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<const TokenSequence> tokens_;
+  DatasetInfo info_;
+  bool random_windows_;
+  int64_t context_;  // masked predictions of a window
+  int64_t size_ = 0;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,154 @@
+#include "data/text/text_source.h"
+
+#include <glob.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/errors.h"
+#include "core/system/files.h"
+#include "data/files/gzip.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxUnpackedBytes = int64_t{1} << 36;
+
+bool is_hidden(const fs::path& path) {
+  return path.filename().string().starts_with('.');
+}
+
+std::vector<fs::path> files_below(const std::string& folder) {
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : entries_below(folder)) {
+    const fs::path name = entry.path().lexically_relative(folder);
+    std::error_code ignored;
+    if (std::none_of(name.begin(), name.end(), is_hidden) && !entry.is_directory(ignored))
+      files.push_back(entry.path());
+  }
+  if (files.empty()) throw DataError(folder + ": the folder contains no files");
+  return files;
+}
+
+std::vector<fs::path> files_matching(const std::string& pattern) {
+  glob_t found{};
+  const int status = glob(pattern.c_str(), 0, nullptr, &found);
+  std::vector<fs::path> files;
+  for (size_t i = 0; i < found.gl_pathc; ++i)
+    if (!is_folder(found.gl_pathv[i])) files.emplace_back(found.gl_pathv[i]);
+  globfree(&found);
+  if (status == GLOB_NOSPACE) throw std::bad_alloc();
+  if (files.empty()) throw DataError(pattern + ": matches no file");
+  return files;
+}
+
+}  // namespace
+
+std::vector<fs::path> text_files(const std::string& path) {
+  if (is_folder(path)) return files_below(path);
+  if (!has_entry(path) && path.find_first_of("*?[") != std::string::npos) return files_matching(path);
+  return {path};
+}
+
+// The contents of a file: a mapping, or unpacked bytes.
+class TextSource::Part {
+ public:
+  Part(const fs::path& path, int64_t first) : first_(first), name_(path.string()) {
+    require_regular_file(path);
+    if (is_packed(path))
+      unpacked_ = read_unpacked(path, kMaxUnpackedBytes);
+    else
+      map();
+  }
+  ~Part() {
+    if (mapping_) munmap(mapping_, static_cast<size_t>(mapped_bytes_));
+  }
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+
+  int64_t first() const { return first_; }
+  int64_t bytes() const { return mapping_ ? mapped_bytes_ : static_cast<int64_t>(unpacked_.size()); }
+  int64_t last() const { return first_ + bytes(); }
+  const char* data() const {
+    return mapping_ ? static_cast<const char*>(mapping_) : reinterpret_cast<const char*>(unpacked_.data());
+  }
+  const std::string& name() const { return name_; }
+
+ private:
+  static bool is_packed(const fs::path& path) {
+    const File file = open_checked(path);
+    uint8_t magic[2] = {};
+    if (file.size() < sizeof(magic)) return false;
+    file.read_at(magic, sizeof(magic), 0);
+    return magic[0] == 0x1F && magic[1] == 0x8B;
+  }
+
+  static File open_checked(const fs::path& path) try {
+    return open_regular(path.string());
+  } catch (const FileError& error) {
+    throw DataError(error.what());
+  }
+
+  void map() {
+    const File file = open_checked(name_);
+    mapped_bytes_ = static_cast<int64_t>(file.size());
+    if (mapped_bytes_ == 0) return;
+    void* const memory =
+        mmap(nullptr, static_cast<size_t>(mapped_bytes_), PROT_READ, MAP_SHARED, file.descriptor(), 0);
+    if (memory == MAP_FAILED)
+      throw DataError(name_ + ": cannot be mapped into memory: " + std::strerror(errno));
+    mapping_ = memory;
+  }
+
+  int64_t first_;
+  std::string name_;
+  void* mapping_ = nullptr;
+  int64_t mapped_bytes_ = 0;
+  Bytes unpacked_;
+};
+
+TextSource::TextSource(const std::vector<fs::path>& files) {
+  for (const fs::path& file : files) {
+    parts_.push_back(std::make_unique<const Part>(file, bytes_));
+    bytes_ += parts_.back()->bytes();
+  }
+  if (bytes_ == 0)
+    throw DataError(concat_text(files.empty() ? "no file" : files.front().string(),
+                                files.size() > 1 ? concat_text(" and ", files.size() - 1, " more files") : "",
+                                ": no text: the size is 0 bytes"));
+}
+
+TextSource::~TextSource() = default;
+
+const TextSource::Part& TextSource::part_at(int64_t offset) const {
+  check(offset >= 0 && offset < bytes_, "TextSource", "byte ", offset, " of ", bytes_);
+  const auto after = std::upper_bound(parts_.begin(), parts_.end(), offset,
+                                      [](int64_t at, const auto& part) { return at < part->last(); });
+  return **after;
+}
+
+std::string_view TextSource::view(int64_t offset, int64_t count) const {
+  const Part& part = part_at(offset);
+  return {part.data() + (offset - part.first()), static_cast<size_t>(std::min(count, part.last() - offset))};
+}
+
+void TextSource::read(int64_t offset, int64_t count, uint8_t* out) const {
+  while (count > 0) {
+    const std::string_view text = view(offset, count);
+    std::memcpy(out, text.data(), text.size());
+    const auto done = static_cast<int64_t>(text.size());
+    offset += done;
+    out += done;
+    count -= done;
+  }
+}
+
+std::string TextSource::place(int64_t offset) const {
+  const Part& part = part_at(offset);
+  return concat_text(part.name(), ": byte ", offset - part.first());
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,45 @@
+// The text of one or several files as one sequence of bytes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tapeformer {
+
+// Returns the files that a path selects: the file itself, all regular files in a folder and its subfolders,
+// or the matches of a pattern with *, ? or [...]. Files are sorted by name. Entries whose names begin with a
+// dot and links to folders are left out. Throws DataError if there is no such file.
+std::vector<std::filesystem::path> text_files(const std::string& path);
+
+// The contents of files in order, without separators. Plain files are mapped into memory, so that opening
+// takes no time, and gzip files are unpacked. The files must not change while the object exists. Immutable
+// and thread-safe.
+class TextSource {
+ public:
+  // Throws DataError with the path of a file that is missing, unreadable or damaged, and if there is no text.
+  explicit TextSource(const std::vector<std::filesystem::path>& files);
+  ~TextSource();
+  TextSource(const TextSource&) = delete;
+  TextSource& operator=(const TextSource&) = delete;
+
+  int64_t bytes() const { return bytes_; }
+  // Copies `count` bytes from `offset` on.
+  void read(int64_t offset, int64_t count, uint8_t* out) const;
+  // Returns the text from `offset` to the end of its file, at most `count` bytes.
+  std::string_view view(int64_t offset, int64_t count) const;
+  // Returns "FILE: byte N", with N counted from 0 in the file.
+  std::string place(int64_t offset) const;
+
+ private:
+  class Part;
+  const Part& part_at(int64_t offset) const;
+
+  std::vector<std::unique_ptr<const Part>> parts_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,179 @@
+#include "data/text/tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "core/system/utf8.h"
+#include "data/files/text_lines.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kCodePoints = 0x110000;
+constexpr size_t kAsciiCodes = 128;
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  ByteTokenizer() {
+    for (size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = static_cast<char>(i);
+  }
+  std::string name() const override { return kBytes; }
+  int64_t vocabulary() const override { return static_cast<int64_t>(bytes_.size()); }
+  std::vector<int32_t> encode(std::string_view text) const override {
+    const auto* const first = reinterpret_cast<const uint8_t*>(text.data());
+    return {first, first + text.size()};
+  }
+  std::string_view text_of(int64_t token) const override {
+    return {&bytes_.at(static_cast<size_t>(token)), 1};
+  }
+  std::string data() const override { return ""; }
+
+ private:
+  std::array<char, 256> bytes_;
+};
+
+class CharacterTokenizer final : public Tokenizer {
+ public:
+  // `characters` are different characters in UTF-8.
+  explicit CharacterTokenizer(std::string characters) : characters_(std::move(characters)) {
+    std::fill(ascii_.begin(), ascii_.end(), -1);
+    for (std::string_view rest = characters_; !rest.empty();) {
+      const Utf8Character next = first_utf8_character(rest);
+      const auto token = static_cast<int32_t>(texts_.size());
+      if (next.code < kAsciiCodes)
+        ascii_[next.code] = token;
+      else
+        others_.emplace(next.code, token);
+      texts_.push_back(rest.substr(0, next.bytes));
+      rest.remove_prefix(next.bytes);
+    }
+  }
+  std::string name() const override { return kCharacters; }
+  int64_t vocabulary() const override { return static_cast<int64_t>(texts_.size()); }
+
+  std::vector<int32_t> encode(std::string_view text) const override {
+    std::vector<int32_t> tokens;
+    tokens.reserve(text.size());
+    for (size_t at = 0; at < text.size();) {
+      const auto byte = static_cast<uint8_t>(text[at]);
+      if (byte < kAsciiCodes && ascii_[byte] >= 0) {
+        tokens.push_back(ascii_[byte]);
+        ++at;
+        continue;
+      }
+      const Utf8Character next = first_utf8_character(text.substr(at));
+      if (next.bytes == 0)
+        throw EncodingError(at, "is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
+      const auto found = others_.find(next.code);
+      if (found == others_.end())
+        throw EncodingError(at, concat_text("the character \"", text.substr(at, next.bytes),
+                                            "\" is not in the vocabulary of the training text"));
+      tokens.push_back(found->second);
+      at += next.bytes;
+    }
+    return tokens;
+  }
+  std::string_view text_of(int64_t token) const override { return texts_.at(static_cast<size_t>(token)); }
+  std::string data() const override { return characters_; }
+
+ private:
+  std::string characters_;
+  std::vector<std::string_view> texts_;  // views of characters_
+  std::array<int32_t, kAsciiCodes> ascii_;
+  std::map<char32_t, int32_t> others_;
+};
+
+// Marks the characters of a text in `used`, which has an element per code point.
+void mark_characters(const TextSource& text, std::vector<bool>& used) {
+  constexpr int64_t kLongest = 4;  // bytes of a character
+  std::array<bool, kAsciiCodes> ascii{};
+  for (int64_t at = 0; at < text.bytes();) {
+    const std::string_view rest = text.view(at, text.bytes());
+    size_t done = 0;
+    while (done < rest.size()) {
+      const auto byte = static_cast<uint8_t>(rest[done]);
+      if (byte < kAsciiCodes) {
+        ascii[byte] = true;
+        ++done;
+        continue;
+      }
+      const Utf8Character next = first_utf8_character(rest.substr(done, kLongest));
+      if (next.bytes == 0)
+        throw DataError(text.place(at + static_cast<int64_t>(done)) +
+                        " is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
+      used[next.code] = true;
+      done += next.bytes;
+    }
+    at += static_cast<int64_t>(done);
+  }
+  for (size_t i = 0; i < kAsciiCodes; ++i)
+    if (ascii[i]) used[i] = true;
+}
+
+void append_utf8(char32_t code, std::string& text) {
+  const auto add = [&](uint32_t byte) { text += static_cast<char>(byte); };
+  const auto tail = [&](int shift) { add(0x80 | (code >> shift & 0x3F)); };
+  if (code < 0x80) return add(code);
+  if (code < 0x800) {
+    add(0xC0 | code >> 6);
+  } else if (code < 0x10000) {
+    add(0xE0 | code >> 12);
+    tail(6);
+  } else {
+    add(0xF0 | code >> 18);
+    tail(12);
+    tail(6);
+  }
+  tail(0);
+}
+
+std::shared_ptr<const Tokenizer> restore_characters(const std::string& data, const std::string& place) {
+  std::vector<char32_t> codes;
+  for (std::string_view rest = data; !rest.empty();) {
+    const Utf8Character next = first_utf8_character(rest);
+    if (next.bytes == 0) throw DataError(place + ": the characters of the tokenizer are not valid UTF-8");
+    codes.push_back(next.code);
+    rest.remove_prefix(next.bytes);
+  }
+  if (codes.empty()) throw DataError(place + ": the tokenizer has no characters");
+  if (std::adjacent_find(codes.begin(), codes.end(), std::greater_equal<>()) != codes.end())
+    throw DataError(place + ": the characters of the tokenizer are not in ascending order");
+  return std::make_shared<CharacterTokenizer>(data);
+}
+
+}  // namespace
+
+std::string Tokenizer::decode(std::span<const int64_t> tokens) const {
+  std::string text;
+  for (const int64_t token : tokens) text += text_of(token);
+  return text;
+}
+
+int64_t count_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
+}
+
+std::shared_ptr<const Tokenizer> make_byte_tokenizer() {
+  return std::make_shared<ByteTokenizer>();
+}
+
+std::shared_ptr<const Tokenizer> make_character_tokenizer(const std::vector<const TextSource*>& texts) {
+  std::vector<bool> used(kCodePoints);
+  for (const TextSource* text : texts) mark_characters(*text, used);
+  std::string characters;
+  for (size_t code = 0; code < used.size(); ++code)
+    if (used[code]) append_utf8(static_cast<char32_t>(code), characters);
+  return std::make_shared<CharacterTokenizer>(characters);
+}
+
+std::shared_ptr<const Tokenizer> restore_tokenizer(const std::string& name, const std::string& data,
+                                                   const std::string& place) {
+  if (name == kBytes) return make_byte_tokenizer();
+  if (name == kCharacters) return restore_characters(data, place);
+  if (name == kSentencePiece) return make_sentencepiece_tokenizer(data, place);
+  throw DataError(place + ": unknown tokenizer \"" + name + "\"");
+}
+
+}  // namespace tapeformer

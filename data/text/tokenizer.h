@@ -1,0 +1,71 @@
+// Tokenizers: texts as sequences of tokens. A tokenizer is immutable and thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/errors.h"
+#include "data/text/text_source.h"
+
+namespace tapeformer {
+
+// A text that a tokenizer cannot encode. The message describes the problem without its position.
+class EncodingError : public DataError {
+ public:
+  EncodingError(size_t byte_offset, const std::string& problem) : DataError(problem), offset(byte_offset) {}
+  size_t offset;  // bytes from the start of the text
+};
+
+class Tokenizer {
+ public:
+  Tokenizer() = default;
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+  virtual ~Tokenizer() = default;
+
+  virtual std::string name() const = 0;  // "bytes", "characters" or "sentencepiece"
+  virtual int64_t vocabulary() const = 0;
+  // Returns the tokens of a text. Throws EncodingError for invalid UTF-8, unless tokens are bytes, and for
+  // symbols that the vocabulary lacks.
+  virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  // Returns the bytes of a token, empty for tokens without text.
+  virtual std::string_view text_of(int64_t token) const = 0;
+  // Returns the data from which restore_tokenizer() makes the tokenizer: nothing for bytes, the characters
+  // in order, or the SentencePiece model.
+  virtual std::string data() const = 0;
+
+  std::string decode(std::span<const int64_t> tokens) const;
+};
+
+inline constexpr char kBytes[] = "bytes", kCharacters[] = "characters", kSentencePiece[] = "sentencepiece";
+
+// Returns the number of characters that begin in a UTF-8 text.
+int64_t count_characters(std::string_view text);
+
+std::shared_ptr<const Tokenizer> make_byte_tokenizer();
+
+// Returns a tokenizer whose vocabulary consists of the characters of all texts, in the order of their codes.
+// Throws DataError with the file and the byte of invalid UTF-8.
+std::shared_ptr<const Tokenizer> make_character_tokenizer(const std::vector<const TextSource*>& texts);
+
+// Returns a tokenizer of a SentencePiece model. `place` names the model in errors. Throws DataError if the
+// model is damaged, and ConfigError in a build without SentencePiece.
+std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string& model,
+                                                              const std::string& place);
+
+// Trains a SentencePiece model (unigram, with bytes for rare characters, without changes to the text) and
+// returns its tokenizer. Throws DataError for invalid UTF-8 and if the text is too small for the vocabulary,
+// and ConfigError in a build without SentencePiece.
+std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int64_t vocabulary,
+                                                     uint64_t seed);
+
+// Returns the tokenizer with this name and data(). `place` names the data in errors. Throws DataError if the
+// data is damaged, and ConfigError in a build without SentencePiece.
+std::shared_ptr<const Tokenizer> restore_tokenizer(const std::string& name, const std::string& data,
+                                                   const std::string& place);
+
+}  // namespace tapeformer

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# scripts/quickstart-text.sh: trains a language model from a fresh clone and writes samples. Installs missing Debian packages
+# (with sudo if necessary), builds the program, writes the King James Bible from the package bible-kjv-text to a file, trains
+# configs/quickstart-text.toml, evaluates the model and continues a prompt. On two cores this takes less than ten minutes.
+#
+# A second call continues an interrupted training. If the training has reached its last step or its time limit, the call only
+# evaluates and writes. Delete runs/quickstart-text to start anew.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+run=runs/quickstart-text text=build/quickstart/kjv.txt
+step() { printf '\n== %s\n' "$*" >&2; }
+
+step "Packages"
+scripts/install-packages.sh
+
+step "Build"
+# Builds without CUDA, because compiling the kernels takes longer than the training.
+cmake -S . -B build/quickstart -G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_TESTS=OFF -DTAPEFORMER_CUDA=OFF \
+  -DCMAKE_UNITY_BUILD=ON
+cmake --build build/quickstart --parallel "$(nproc)"
+tapeformer=build/quickstart/tapeformer
+
+step "Text"
+scripts/kjv-text.sh > "$text"
+
+step "Training"
+"$tapeformer" train configs/quickstart-text.toml --run-dir "$run" --resume
+
+step "Evaluation on the last twentieth of the text"
+"$tapeformer" eval "$run" --split test
+
+step "Samples"
+"$tapeformer" generate "$run" --prompt "And it came to pass" --temperature 0.8 --count 3

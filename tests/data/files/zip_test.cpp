@@ -1,0 +1,64 @@
+#include "data/files/zip.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+
+#include "core/errors.h"
+#include "tests/support/temp_dir.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+// An archive of Python's zipfile: "folder/readme", stored, is "hello"; "text", deflated, is 200 times "abc".
+const std::string kArchiveHex =
+    "504b03041400000000000000215086a6103605000000050000000d000000666f6c6465722f726561646d6568656c6c6f504b"
+    "0304140000000800000021506ddf35ca0b0000005802000004000000746578744b4c4a4e1c45a388da0800504b0102140314"
+    "00000000000000215086a6103605000000050000000d0000000000000000000000800100000000666f6c6465722f72656164"
+    "6d65504b01021403140000000800000021506ddf35ca0b000000580200000400000000000000000000008001300000007465"
+    "7874504b050600000000020002006d0000005d0000000000";
+
+std::string archive_bytes() {
+  std::string bytes;
+  for (size_t i = 0; i < kArchiveHex.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(kArchiveHex.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+// Returns the unpacked member, or the message of the error.
+std::string unpacked_member(const std::string& archive, const std::string& name, int64_t max_bytes = 1000) {
+  const TempDir dir;
+  write_file(dir / "a.zip", archive);
+  const std::string path = (dir / "out").string();
+  const std::string error = message_of<DataError>([&] {
+    File out(path, O_WRONLY | O_CREAT);
+    unpack_zip_member(dir / "a.zip", name, max_bytes, out);
+  });
+  return error.empty() ? test::read_file(path) : error;
+}
+
+}  // namespace
+
+TEST_CASE("members of a zip archive are unpacked") {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "abc";
+  CHECK(unpacked_member(archive_bytes(), "folder/readme") == "hello");
+  CHECK(unpacked_member(archive_bytes(), "text") == text);
+}
+
+TEST_CASE("missing, large and damaged members of a zip archive are errors") {
+  const std::string archive = archive_bytes();
+  CHECK(contains(unpacked_member(archive, "none"), "a.zip: contains no file none"));
+  CHECK(contains(unpacked_member(archive, "text", 599), "text has 600 bytes, expected at most 599"));
+  CHECK(contains(unpacked_member("no archive", "text"), "is not a zip archive, or is truncated"));
+  CHECK(contains(unpacked_member(archive.substr(0, archive.size() - 10), "text"), "is not a zip archive"));
+  // Every changed byte of the member is an error or has no effect on its contents.
+  const std::string whole = unpacked_member(archive, "text");
+  for (size_t i = 0; i < archive.size(); ++i) {
+    std::string damaged = archive;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x55);
+    const std::string result = unpacked_member(damaged, "text");
+    CHECK((result == whole || contains(result, "a.zip: ")));
+  }
+}

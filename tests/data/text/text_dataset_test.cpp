@@ -1,0 +1,155 @@
+#include "data/text/text_dataset.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "data/batches/loader.h"
+#include "data/make_dataset.h"
+#include "tests/data/support.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+// The bytes 0, 1, 2, … modulo 251.
+std::string counted(int64_t bytes) {
+  std::string text;
+  for (int64_t i = 0; i < bytes; ++i) text += static_cast<char>(i % 251);
+  return text;
+}
+
+DatasetOptions text_of(const std::filesystem::path& path, const std::string& split, int64_t length) {
+  DatasetOptions options;
+  options.name = "text";
+  options.split = split;
+  options.text.path = path.string();
+  options.text.sequence_length = length;
+  options.text.valid_share = options.text.test_share = 0.25;
+  return options;
+}
+
+// Returns how often each token of a split is a counted prediction.
+std::vector<int> predicted(const Dataset& dataset, int64_t tokens) {
+  std::vector<int> counts(static_cast<size_t>(tokens));
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    const Batch batch = dataset.batch(std::vector<int64_t>{i});
+    const auto values = batch.tokens.to_vector();
+    for (size_t t = 1; t < values.size(); ++t)
+      if (!batch.mask.defined() || batch.mask.data<uint8_t>()[t - 1])
+        ++counts[static_cast<size_t>(values[t])];
+  }
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE("splits are contiguous shares, and evaluation predicts each token but the first once") {
+  const TempDir dir;
+  write_file(dir / "text", counted(200));
+  for (const int64_t context : {0, 1, 5, 9}) {
+    DatasetOptions options = text_of(dir / "text", "train", 10);
+    options.text.eval_context = context;
+    CHECK(make_dataset(options)->info() == DatasetInfo{"text", "train", 256, 10});
+    for (const auto& [split, first] : {std::pair{"valid", 100}, std::pair{"test", 150}}) {
+      options.split = split;
+      const auto dataset = make_dataset(options);
+      std::vector<int> expected(200);
+      std::fill(expected.begin() + first + 1, expected.begin() + first + 50, 1);
+      CHECK(predicted(*dataset, 200) == expected);
+      // A counted prediction in a later window has at least `context` tokens before it in the window.
+      const Batch batch = dataset->batch(std::vector<int64_t>{1});
+      if (context > 0) CHECK(batch.mask.data<uint8_t>()[context - 1] == 0);
+    }
+  }
+}
+
+TEST_CASE("splits with files of their own") {
+  const TempDir dir;
+  write_file(dir / "text", counted(40));
+  write_file(dir / "other", counted(20));
+  DatasetOptions options = text_of(dir / "text", "valid", 8);
+  options.text.valid_path = (dir / "other").string();
+  CHECK(dynamic_cast<const TextDataset&>(*make_dataset(options)).tokens().size() == 20);
+  options.split = "train";
+  CHECK(dynamic_cast<const TextDataset&>(*make_dataset(options)).tokens().size() == 30);
+}
+
+TEST_CASE("characters and bytes of an ASCII text give the same windows up to the numbers of the tokens") {
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 3'000'000; ++i)
+    text += static_cast<char>(i * 7 % 31 == 0 ? '\n' : 'a' + i % 1000 * 7 % 13);
+  write_file(dir / "text", text);
+  DatasetOptions options = text_of(dir / "text", "train", 50);
+  const auto bytes = make_dataset(options);
+  options.text.tokenizer = "characters";
+  const auto characters = make_dataset(options);
+  CHECK(characters->info().vocabulary < 15);
+  CHECK(characters->size() == bytes->size());
+  for (const int64_t index : {int64_t{0}, int64_t{20'971}, bytes->size() - 1}) {
+    const std::vector<int64_t> one{index};
+    const auto a = bytes->batch(one).tokens.to_vector(), b = characters->batch(one).tokens.to_vector();
+    CHECK(bytes->tokenizer()->decode(std::vector<int64_t>(a.begin(), a.end())) ==
+          characters->tokenizer()->decode(std::vector<int64_t>(b.begin(), b.end())));
+  }
+}
+
+TEST_CASE("shares do not divide characters, and many characters need wide tokens") {
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 1000; ++i) {
+    const int code = 0x4E00 + i % 600;  // Chinese characters of three bytes
+    for (const int byte : {0xE0 | code >> 12, 0x80 | (code >> 6 & 63), 0x80 | (code & 63)})
+      text += static_cast<char>(byte);
+  }
+  write_file(dir / "text", text);
+  for (const std::string split : {"train", "valid", "test"}) {
+    DatasetOptions options = text_of(dir / "text", split, 20);
+    options.text.tokenizer = "characters";
+    const auto dataset = make_dataset(options);
+    CHECK(dataset->info().vocabulary == 600);
+    CHECK(dataset->batch(std::vector<int64_t>{0}).tokens.dtype() == DType::int64);
+  }
+}
+
+TEST_CASE("training draws windows by seed and step, at all positions") {
+  const TempDir dir;
+  write_file(dir / "text", counted(400));
+  DatasetOptions options = text_of(dir / "text", "train", 16);
+  options.text.random_windows = true;
+  const std::shared_ptr<const Dataset> dataset = make_dataset(options);
+  CHECK(dataset->size() == 200 - 16);
+  const Loader loader(dataset, {.batch_size = 4, .seed = 1}), other(dataset, {.batch_size = 4, .seed = 2});
+  CHECK(loader.batches_per_epoch() == (200 - 16) / 16 / 4);
+  std::set<int64_t> drawn;
+  for (int64_t step = 0; step < 500; ++step)
+    for (const int64_t index : loader.indices_at(step)) drawn.insert(index);
+  CHECK(drawn.size() == 184);
+  CHECK(loader.indices_at(7) == loader.indices_at(7));
+  CHECK(loader.indices_at(7) != loader.indices_at(8));
+  CHECK(loader.indices_at(7) != other.indices_at(7));
+  const auto tokens = loader.batch_at(3).tokens.to_vector();
+  CHECK(tokens[1] == std::fmod(tokens[0] + 1, 251));
+}
+
+TEST_CASE("texts without room for a window and wrong options are errors") {
+  const TempDir dir;
+  write_file(dir / "text", counted(40));
+  DatasetOptions options = text_of(dir / "text", "valid", 10);
+  CHECK(contains(
+      message_of<DataError>([&] { make_dataset(options); }),
+      "the split \"valid\" has 10 tokens, expected at least a window of the sequence length + 1 = 11"));
+  options = text_of(dir / "text", "train", 8);
+  options.text.valid_share = 0.8;
+  CHECK(contains(message_of<ConfigError>([&] { make_dataset(options); }), "expected less than 1"));
+  options = text_of(dir / "text", "test", 8);
+  options.text.eval_context = 8;
+  CHECK(contains(message_of<ConfigError>([&] { make_dataset(options); }),
+                 "the context of evaluation: expected 0 to 7"));
+  write_file(dir / "text", counted(200) + "\xFF");
+  options = text_of(dir / "text", "train", 8);
+  options.text.tokenizer = "characters";
+  CHECK(contains(message_of<DataError>([&] { make_dataset(options); }), "is not valid UTF-8"));
+}

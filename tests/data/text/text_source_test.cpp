@@ -1,0 +1,68 @@
+#include "data/text/text_source.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include "core/errors.h"
+#include "tests/data/support.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+std::string all_text(const TextSource& source) {
+  std::string text(static_cast<size_t>(source.bytes()), '\0');
+  source.read(0, source.bytes(), reinterpret_cast<uint8_t*>(text.data()));
+  return text;
+}
+
+Bytes bytes_of(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+}  // namespace
+
+TEST_CASE("a text is a file, a folder or a pattern, plain or gzip, in the order of the names") {
+  const TempDir dir;
+  write_file(dir / "b.txt", std::string("second "));
+  write_file(dir / "sub/c.txt", std::string("third"));
+  write_file(dir / "a.gz", gzipped(bytes_of("first ")));
+  write_file(dir / "empty.txt", std::string());
+  write_file(dir / ".hidden", std::string("no"));
+  const std::string folder = dir.path().string();
+  CHECK(all_text(TextSource(text_files(folder))) == "first second third");
+  CHECK(all_text(TextSource(text_files(folder + "/*.txt"))) == "second ");
+  CHECK(all_text(TextSource(text_files(folder + "/a.gz"))) == "first ");
+  const TextSource source(text_files(folder));
+  CHECK(source.view(7, 100) == "econd ");
+  CHECK(source.place(7) == folder + "/b.txt: byte 1");
+  CHECK_THROWS_AS(source.view(18, 1), ShapeError);
+}
+
+TEST_CASE("files that cannot be read are named") {
+  const TempDir dir;
+  const std::string folder = dir.path().string();
+  const auto message = [&](const std::string& path) {
+    return message_of<DataError>([&] { TextSource source(text_files(path)); });
+  };
+  CHECK(message(folder) == folder + ": the folder contains no files");
+  write_file(dir / "a.txt", std::string("text"));
+  CHECK(message(folder + "/none.txt") == folder + "/none.txt: no such file");
+  CHECK(message(folder + "/*.md") == folder + "/*.md: matches no file");
+  write_file(dir / "empty", std::string());
+  CHECK(message(folder + "/empty") == folder + "/empty: no text: the size is 0 bytes");
+  std::filesystem::create_symlink("missing", dir / "link");
+  CHECK(message(folder) == folder + "/link: no such file");
+  std::filesystem::remove(dir / "link");
+  std::filesystem::create_directory_symlink(".", dir / "loop");
+  CHECK(message(folder).empty());
+  Bytes packed = gzipped(bytes_of(std::string(1000, 'x') + "end"));
+  packed.resize(packed.size() / 2);
+  write_file(dir / "z.gz", packed);
+  CHECK(contains(message(folder), "z.gz: the gzip data ends early"));
+  std::filesystem::remove(dir / "z.gz");
+  if (getuid() == 0) return;  // the superuser can read all files
+  std::filesystem::permissions(dir / "a.txt", std::filesystem::perms::none);
+  CHECK(contains(message(folder), "a.txt"));
+}

@@ -1,0 +1,138 @@
+#include "data/text/tokenizer.h"
+
+#include <doctest/doctest.h>
+
+#include "data/files/base64.h"
+#include "tests/data/support.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+std::string decoded(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens) {
+  return tokenizer.decode(std::vector<int64_t>(tokens.begin(), tokens.end()));
+}
+
+std::shared_ptr<const Tokenizer> characters_of(const TempDir& dir, const std::string& text) {
+  write_file(dir / "characters.txt", text);
+  const TextSource source({dir / "characters.txt"});
+  return make_character_tokenizer({&source});
+}
+
+// Returns a text of about 60 KB from a small grammar.
+std::string grammar_text() {
+  const std::vector<std::string> names{"Zoë", "the king", "a shepherd", "Naïma", "the river"};
+  const std::vector<std::string> verbs{"sees", "follows", "remembers", "carries"};
+  std::string text;
+  for (size_t i = 0; i < 2000; ++i)
+    text += names[i * 7 % 5] + " " + verbs[i * 3 % 4] + " " + names[i * 11 % 5] + ", and  then\n";
+  return text;
+}
+
+std::shared_ptr<const Tokenizer> trained(const TempDir& dir, const std::string& text, int64_t vocabulary) {
+  write_file(dir / "train.txt", text);
+  return train_sentencepiece(TextSource({dir / "train.txt"}), vocabulary, 1);
+}
+
+bool no_sentencepiece() {
+  const auto message = message_of<ConfigError>(
+      [] { static_cast<void>(message_of<DataError>([] { make_sentencepiece_tokenizer("", ""); })); });
+  if (message.empty()) return false;
+  CHECK(contains(message, "install libsentencepiece-dev"));
+  MESSAGE("skipped: built without SentencePiece");
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("bytes encode any data") {
+  std::string all;
+  for (int i = 0; i < 256; ++i) all += static_cast<char>(i);
+  const auto tokenizer = make_byte_tokenizer();
+  CHECK(tokenizer->vocabulary() == 256);
+  const auto tokens = tokenizer->encode(all);
+  CHECK(tokens[200] == 200);
+  CHECK(decoded(*tokenizer, tokens) == all);
+}
+
+TEST_CASE("characters are numbered in the order of their codes and restored from their data") {
+  const TempDir dir;
+  const std::string text = std::string("añ€😀 b") + '\0' + "\n";
+  const auto tokenizer = characters_of(dir, text);
+  CHECK(tokenizer->vocabulary() == 8);
+  CHECK(tokenizer->data() == std::string(1, '\0') + "\n abñ€😀");
+  CHECK(tokenizer->encode("a😀") == std::vector<int32_t>{3, 7});
+  const auto restored = restore_tokenizer(kCharacters, tokenizer->data(), "state.json");
+  CHECK(decoded(*restored, restored->encode(text)) == text);
+  CHECK(count_characters(text) == 8);
+}
+
+TEST_CASE("texts and prompts that a tokenizer cannot encode are errors with a position") {
+  const TempDir dir;
+  CHECK(contains(message_of<DataError>([&] { characters_of(dir, "good\xFF"); }),
+                 "characters.txt: byte 4 is not valid UTF-8; the tokenizer \"bytes\" takes any bytes"));
+  CHECK(contains(message_of<DataError>([&] { characters_of(dir, "cut \xE2\x82"); }), "byte 4"));
+  const auto tokenizer = characters_of(dir, "abc");
+  size_t offset = 0;
+  try {
+    tokenizer->encode("ab€");
+  } catch (const EncodingError& error) {
+    offset = error.offset;
+    CHECK(contains(error.what(), "the character \"€\" is not in the vocabulary"));
+  }
+  CHECK(offset == 2);
+  for (const std::string& damaged :
+       {std::string(), std::string("ba"), std::string("aa"), std::string("\xFF")})
+    CHECK_THROWS_AS(restore_tokenizer(kCharacters, damaged, "state.json"), DataError);
+  CHECK(contains(message_of<DataError>([] { restore_tokenizer("words", "", "state.json"); }),
+                 "unknown tokenizer \"words\""));
+}
+
+TEST_CASE("SentencePiece pieces give back the text, with spaces, line ends, NUL bytes and rare characters") {
+  if (no_sentencepiece()) return;
+  const TempDir dir;
+  const auto tokenizer = trained(dir, grammar_text(), 300);
+  CHECK(tokenizer->vocabulary() == 300);
+  const std::string text = "the king  sees Zoë,\n\n\tand 龍 then " + std::string(1, '\0') + "\n";
+  const auto tokens = tokenizer->encode(text);
+  CHECK(decoded(*tokenizer, tokens) == text);
+  CHECK(tokens.size() < text.size());
+  const auto restored = restore_tokenizer(kSentencePiece, tokenizer->data(), "state.json");
+  CHECK(restored->encode(text) == tokens);
+  CHECK_THROWS_AS(tokenizer->encode("bad \xFF"), EncodingError);
+  // The training does not depend on anything but the text and the seed.
+  CHECK(trained(dir, grammar_text(), 300)->data() == tokenizer->data());
+}
+
+TEST_CASE("SentencePiece encodes long lines in parts") {
+  if (no_sentencepiece()) return;
+  const TempDir dir;
+  std::string line;
+  while (line.size() < 300'000) line += "the king sees Zoë and ";
+  const auto tokenizer = trained(dir, grammar_text() + line, 300);
+  CHECK(decoded(*tokenizer, tokenizer->encode(line)) == line);
+}
+
+TEST_CASE("damaged SentencePiece models and vocabularies that the text cannot fill are errors") {
+  if (no_sentencepiece()) return;
+  const TempDir dir;
+  const std::string model = trained(dir, grammar_text(), 300)->data();
+  for (const std::string& damaged :
+       {std::string(), std::string("not a model"), model.substr(0, model.size() / 2)})
+    CHECK(contains(message_of<DataError>([&] { make_sentencepiece_tokenizer(damaged, "m.model"); }),
+                   "m.model: is not a SentencePiece model or is damaged"));
+  CHECK(
+      contains(message_of<DataError>([&] { trained(dir, "a b c\n", 5000); }), "choose a smaller vocabulary"));
+  CHECK(
+      contains(message_of<DataError>([&] { trained(dir, "good\nbad \xFF\n", 300); }), "byte 9 is not valid"));
+}
+
+TEST_CASE("Base64 gives back all bytes and refuses other texts") {
+  for (const std::string& data : {std::string(), std::string("f"), std::string("fo"), std::string("foo"),
+                                  std::string("\x00\xFF\x10", 3)})
+    CHECK(from_base64(to_base64(data)) == data);
+  CHECK(to_base64("foob") == "Zm9vYg==");  // RFC 4648, section 10
+  CHECK(!from_base64("abc"));
+  CHECK(!from_base64("ab!="));
+}
