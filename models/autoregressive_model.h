@@ -7,6 +7,7 @@
 // value embeddings of the full width, and a loss computed in chunks of rows.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/batch.h"
@@ -49,6 +50,9 @@ struct AutoregressiveOptions {
     if (!concatenates_positions()) return encoder.width();
     return value_dim > 0 ? value_dim : encoder.width() / 2;
   }
+  // Returns the number of positions that the recurrent form can read: max_length, or INT64_MAX without
+  // position features.
+  int64_t position_limit() const { return positions == Positions::none ? INT64_MAX : max_length; }
   int64_t outputs() const { return head == Head::logistic_mixture ? 3 * mixtures : vocabulary; }
 };
 

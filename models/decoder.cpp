@@ -2,11 +2,14 @@
 
 namespace tapeformer {
 
-Decoder::Decoder(const AutoregressiveModel& model, int64_t batch)
+Decoder::Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capacity)
     : model_(model),
       batch_(batch),
-      encoder_(model.encoder, batch, model.options().max_length),
+      capacity_(capacity > 0 ? capacity : model.options().max_length),
+      encoder_(model.encoder, batch, capacity_),
       predictor_(model.predictor.weight, model.predictor.bias, batch) {
+  check(capacity_ <= model.options().position_limit(), "Decoder", "capacity ", capacity_,
+        " exceeds the positions of the model, ", model.options().position_limit());
   const Tensor& like = model.predictor.weight;
   output_ = Tensor::empty({batch, model.options().outputs()}, like.dtype(), like.device());
   if (model.axial_positions) {
@@ -22,11 +25,14 @@ void Decoder::reset() {
 
 // Writes the input of the encoder.
 void Decoder::embed(const Tensor& tokens) {
-  embed_into(model_.value_embedding.weight, tokens, model_.positions, position_, encoder_.input(), axial_);
+  // Without position features, the table of positions has rows of width 0 and no row for late positions.
+  const int64_t row = model_.positions.size(1) == 0 && !axial_.defined() ? 0 : position_;
+  embed_into(model_.value_embedding.weight, tokens, model_.positions, row, encoder_.input(), axial_);
 }
 
 const Tensor& Decoder::step(const Tensor& tokens) {
   check(tokens.shape() == Shape{batch_}, "Decoder", "tokens ", tokens.shape(), " must be ", Shape{batch_});
+  check(position_ < capacity_, "Decoder", "position ", position_, " is beyond the capacity");
   embed(tokens);
   predictor_.into(encoder_.step(), Activation::none, output_);
   ++position_;

@@ -13,13 +13,14 @@ namespace tapeformer {
 
 class Decoder {
  public:
-  // The model must outlive the decoder. Throws std::invalid_argument if the attention kind has no recurrent
-  // form.
-  Decoder(const AutoregressiveModel& model, int64_t batch);
+  // The model must outlive the decoder. `capacity` is the maximum number of tokens between resets; 0:
+  // max_length of the model. Throws std::invalid_argument if the attention kind has no recurrent form, and
+  // ShapeError if the capacity exceeds position_limit() of the model.
+  Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capacity = 0);
 
   // Takes one token of every sequence, (batch,) uint8 or int64. Returns the parameters of the distribution of
   // the next token, (batch, outputs), which are valid until the next step. Does not check that tokens are in
-  // the vocabulary. Throws ShapeError after max_length tokens.
+  // the vocabulary. Throws ShapeError after `capacity` tokens.
   const Tensor& step(const Tensor& tokens);
   // Starts new sequences.
   void reset();
@@ -33,7 +34,7 @@ class Decoder {
   void embed(const Tensor& tokens);
 
   const AutoregressiveModel& model_;
-  int64_t batch_;
+  int64_t batch_, capacity_;
   int64_t position_ = 0;
   EncoderStep encoder_;
   DecodingLinear predictor_;

@@ -3,47 +3,25 @@
 #include <cmath>
 
 #include "core/cuda/graph.h"
-#include "models/decoder.h"
-#include "ops/class_sampling.h"
+#include "ops/elementwise.h"
 #include "ops/optimizer_step.h"
+#include "ops/sum.h"
 #include "ops/view.h"
 
 namespace tapeformer {
 namespace {
 
-// Draws tokens from the distributions of a model and checks its logits.
-class Sampler {
- public:
-  Sampler(const AutoregressiveOptions& model, const GenerationOptions& options, Device device)
-      : head_(model.head),
-        options_(options),
-        stream_(options.seed, "generate"),
-        squares_(Tensor::zeros({1}, DType::float64, device)),
-        total_(Tensor::zeros({1}, DType::float64, device)) {}
-
-  // Draws token t + 1 of every sequence, (batch,) uint8, from parameters (batch, outputs).
-  void draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const {
-    const RandomStream stream = stream_.at_step(static_cast<uint64_t>(t));
-    squared_norms_into({parameters}, squares_);
-    total_.add_from(squares_);
-    if (head_ == Head::logistic_mixture)
-      return sample_logistic_mixture(parameters, stream, options_.first_sequence, tokens, options_.scale);
-    sample_classes(parameters, stream, options_.first_sequence, tokens, options_.greedy);
-  }
-
-  // Throws DivergedError if a token was drawn from non-finite logits.
-  void check_logits() const {
-    if (!std::isfinite(total_.item()))
-      throw DivergedError("generate: the logits of the model are not finite numbers");
-  }
-
- private:
-  Head head_;
-  GenerationOptions options_;
-  RandomStream stream_;
-  // Sums of squares of the logits of the newest token and of all tokens. Finite if all logits are finite.
-  Tensor squares_, total_;
-};
+// Returns the log-probabilities of all bytes, (rows, 256), of mixtures (rows, 3 K).
+Tensor byte_log_probabilities(const Tensor& mixtures) {
+  constexpr int64_t kLevels = 256;
+  const int64_t rows = mixtures.size(0), dims = mixtures.size(1);
+  Tensor levels = Tensor::empty({rows * kLevels}, DType::int64);
+  for (int64_t i = 0; i < levels.numel(); ++i) levels.data<int64_t>()[i] = i % kLevels;
+  const Tensor repeated = contiguous(broadcast_to(mixtures.view({rows, 1, dims}), {rows, kLevels, dims}));
+  const Tensor losses =
+      logistic_mixture_nll(repeated.view({rows * kLevels, dims}), levels.to(mixtures.device()), kLevels);
+  return mul(losses, -1.0).view({rows, kLevels});
+}
 
 // Fills `columns` (length, batch) after the first `prefix` rows. On a CUDA device, tokens and the position
 // stay in device memory, so the host only launches kernels.
@@ -61,7 +39,7 @@ void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampl
   };
   advance_tokens(columns, 0, prefix, tokens);
   if constexpr (kHasCuda)
-    if (graphs && !device.is_cpu() && length > 3) {
+    if (graphs && sampler.is_allocation_free() && !device.is_cpu() && length > 3) {
       // Every step draws a token, and advance_tokens() ignores it in the prefix. The first step runs before
       // the capture, because kernels must run once before a capture.
       step(0, true);
@@ -73,6 +51,75 @@ void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampl
 }
 
 }  // namespace
+
+Sampler::Sampler(const AutoregressiveOptions& model, const GenerationOptions& options, Device device)
+    : head_(model.head),
+      options_(options),
+      stream_(options.seed, "generate"),
+      squares_(Tensor::zeros({1}, DType::float64, device)),
+      total_(Tensor::zeros({1}, DType::float64, device)) {}
+
+bool Sampler::is_allocation_free() const {
+  return head_ == Head::categorical || options_.sampling.is_default();
+}
+
+void Sampler::draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const {
+  const RandomStream stream = stream_.at_step(static_cast<uint64_t>(t));
+  squared_norms_into({parameters}, squares_);
+  total_.add_from(squares_);
+  if (head_ == Head::logistic_mixture && options_.sampling.is_default())
+    return sample_logistic_mixture(parameters, stream, options_.first_sequence, tokens, options_.scale);
+  sample_classes(head_ == Head::categorical ? parameters : byte_log_probabilities(parameters), stream,
+                 options_.first_sequence, tokens, options_.sampling);
+}
+
+void Sampler::check_logits() const {
+  if (!std::isfinite(total_.item()))
+    throw DivergedError("generate: the logits of the model are not finite numbers");
+}
+
+TokenStream::TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity)
+    : model_(model),
+      sampler_(model.options(), options, model.predictor.weight.device()),
+      capacity_(capacity),
+      newest_(Tensor::zeros({1}, DType::int64, model.predictor.weight.device())) {
+  if (options.mode == GenerationMode::recurrent) {
+    decoder_ = std::make_unique<Decoder>(model, 1, capacity);
+    return;
+  }
+  check(capacity <= model.options().max_length, "TokenStream", "capacity ", capacity,
+        " exceeds the maximum length of the model, ", model.options().max_length);
+}
+
+void TokenStream::append(int64_t token) {
+  check(token >= 0 && token < model_.options().vocabulary, "TokenStream", "token ", token,
+        " is not below the vocabulary, ", model_.options().vocabulary);
+  check(size_ <= capacity_, "TokenStream", "more than ", capacity_ + 1, " tokens");
+  if (!decoder_)
+    tokens_.push_back(token);
+  else if (size_ > 0)
+    decoder_->step(newest_);
+  newest_.fill(static_cast<double>(token));
+  ++size_;
+}
+
+Tensor TokenStream::distribution() {
+  if (decoder_) return decoder_->step(newest_);
+  const Tensor tokens = Tensor::from<int64_t>(tokens_, {1, size_}).to(newest_.device());
+  const Tensor outputs = model_.forward(tokens, {.prefix = true});
+  return contiguous(slice(outputs, 1, size_ - 1, size_)).view({1, outputs.size(2)});
+}
+
+int64_t TokenStream::draw() {
+  check(size_ > 0, "TokenStream", "the stream has no token");
+  const NoGrad no_grad;
+  sampler_.draw(distribution(), size_ - 1, newest_);
+  sampler_.check_logits();
+  const auto token = static_cast<int64_t>(newest_.item());
+  if (!decoder_) tokens_.push_back(token);
+  ++size_;
+  return token;
+}
 
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
                 const GenerationOptions& options) {

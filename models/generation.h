@@ -1,7 +1,12 @@
 // Generation of sequences by an autoregressive model.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "models/autoregressive_model.h"
+#include "models/decoder.h"
+#include "ops/class_sampling.h"
 #include "ops/logistic_mixture.h"
 
 namespace tapeformer {
@@ -15,9 +20,11 @@ struct GenerationOptions {
   GenerationMode mode = GenerationMode::recurrent;
   uint64_t seed = 0;
   int64_t first_sequence = 0;  // number of the first sequence, so that draws do not depend on batches
+  ClassSampling sampling = {};
+  // Scale of the logistics of images. Other options of `sampling` than the defaults draw from the
+  // probabilities of the bytes, without this scale.
   SamplingScale scale = SamplingScale::elu;
-  bool greedy = false;  // categorical head: take the most probable token
-  bool graphs = true;   // recurrent mode on CUDA devices: capture a step in a CUDA graph and replay it
+  bool graphs = true;  // recurrent mode on CUDA devices: capture a step in a CUDA graph and replay it
 };
 
 // Continues `prefix`, (batch, prefix length) uint8, to (batch, length) uint8 on the CPU. The random numbers
@@ -25,5 +32,53 @@ struct GenerationOptions {
 // `length` exceeds the maximum length of the model. Throws DivergedError if logits are not finite.
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
                 const GenerationOptions& options);
+
+// Draws tokens from the distributions of a model and checks its logits.
+class Sampler {
+ public:
+  Sampler(const AutoregressiveOptions& model, const GenerationOptions& options, Device device);
+
+  // Draws token t + 1 of every sequence into tokens (batch,) from parameters (batch, outputs).
+  void draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const;
+  // Throws DivergedError if a token was drawn from non-finite logits.
+  void check_logits() const;
+  // Returns whether draw() allocates no memory, so that a graph can contain it.
+  bool is_allocation_free() const;
+
+ private:
+  Head head_;
+  GenerationOptions options_;
+  RandomStream stream_;
+  // Sums of squares of the logits of the newest token and of all tokens. Finite if all logits are finite.
+  Tensor squares_, total_;
+};
+
+// One sequence of any length, token by token. Memory does not grow with the length, except for the cache of
+// an attention kind, which has room for `capacity` tokens from the start, and in the mode `recompute`.
+class TokenStream {
+ public:
+  // The model must outlive the stream. Throws ShapeError if `capacity` exceeds position_limit() of the model.
+  TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity);
+
+  // Appends a given token of the vocabulary.
+  void append(int64_t token);
+  // Draws the next token, appends it and returns it. The stream must contain a token. Throws DivergedError if
+  // the logits are not finite.
+  int64_t draw();
+  // Returns the number of tokens.
+  int64_t size() const { return size_; }
+  int64_t state_bytes() const { return decoder_ ? decoder_->state_bytes() : 0; }
+
+ private:
+  // Returns the distribution after the newest token.
+  Tensor distribution();
+
+  const AutoregressiveModel& model_;
+  Sampler sampler_;
+  int64_t capacity_, size_ = 0;
+  Tensor newest_;                     // (1,), the token that the decoder has not read
+  std::unique_ptr<Decoder> decoder_;  // recurrent mode
+  std::vector<int64_t> tokens_;       // recompute mode
+};
 
 }  // namespace tapeformer

@@ -6,18 +6,29 @@
 namespace tapeformer {
 
 void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t first, const Tensor& out,
-                    bool greedy) {
+                    const ClassSampling& sampling) {
   check_defined("sample_classes", "logits", logits, "out", out);
   constexpr const char* kOp = "sample_classes";
   check(logits.rank() == 2 && logits.is_contiguous(), kOp, "logits must be (rows, classes), not ",
         logits.shape());
   const int64_t rows = logits.size(0), classes = logits.size(1);
-  check(classes >= 1 && classes <= 256, kOp, classes, " classes are not 1 to 256");
-  check(out.shape() == Shape{rows} && out.dtype() == DType::uint8 && out.is_contiguous(), kOp, "out ",
-        name_of(out.dtype()), " ", out.shape(), " must be uint8 ", Shape{rows});
-  const ClassScore score{stream, first, classes, greedy};
+  check(classes >= 1, kOp, "no classes");
+  check(sampling.temperature > 0 && sampling.top_k >= 0 && sampling.top_p > 0 && sampling.top_p <= 1, kOp,
+        "temperature ", sampling.temperature, ", top_k ", sampling.top_k, ", top_p ", sampling.top_p);
+  check(out.shape() == Shape{rows} && out.is_contiguous() && (out.dtype() != DType::uint8 || classes <= 256),
+        kOp, "out ", name_of(out.dtype()), " ", out.shape(), " must be int64 ", Shape{rows},
+        ", or uint8 for at most 256 classes, not ", classes);
+  const ClassScore score{stream,
+                         first,
+                         classes,
+                         sampling.greedy,
+                         1 / sampling.temperature,
+                         sampling.top_k < classes ? sampling.top_k : 0,
+                         sampling.top_p};
   dispatch(kOp, logits, [&]<class T>(auto backend) {
-    sample_classes(backend, rows, logits.data<T>(), score, out.data<uint8_t>());
+    visit_index(kOp, out.dtype(), [&](auto index) {
+      sample_classes(backend, rows, logits.data<T>(), score, out.data<decltype(index)>());
+    });
   });
 }
 

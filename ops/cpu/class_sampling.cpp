@@ -1,26 +1,55 @@
 #include "ops/kernels/class_sampling.h"
 
 #include <algorithm>
+#include <functional>
+#include <vector>
 
 #include "core/instances.h"
 #include "core/threads.h"
 
 namespace tapeformer::cpu {
 
+namespace {
+
+// Returns the smallest logit that top_k and top_p keep. `sorted` is a buffer.
 template <class T>
-void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, uint8_t* out) {
+double smallest_kept(const T* logits, const ClassScore& score, std::vector<double>& sorted) {
+  if (!score.restricts()) return -INFINITY;
+  sorted.assign(logits, logits + score.classes);
+  std::replace_if(
+      sorted.begin(), sorted.end(), [](double x) { return std::isnan(x); }, -INFINITY);
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  if (score.top_k > 0) {
+    // Keeps classes with the same logit as class k.
+    const double last = sorted[static_cast<size_t>(score.top_k - 1)];
+    sorted.erase(std::upper_bound(sorted.begin(), sorted.end(), last, std::greater<>()), sorted.end());
+  }
+  double total = 0, sum = 0;
+  for (const double logit : sorted) total += score.weight(logit, sorted.front());
+  for (const double logit : sorted)
+    if ((sum += score.weight(logit, sorted.front())) >= score.top_p * total) return logit;
+  return sorted.back();
+}
+
+}  // namespace
+
+template <class T, class Index>
+void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, Index* out) {
   constexpr int64_t kMinDraws = 1 << 12;  // minimum number of draws per thread
   parallel_for(rows, kMinDraws / score.classes + 1, [&](int64_t begin, int64_t end) {
+    std::vector<double> sorted;
     for (int64_t row = begin; row < end; ++row) {
+      const T* const own = logits + row * score.classes;
+      const double smallest = smallest_kept(own, score, sorted);
       int64_t best = 0;
       double best_score = -INFINITY;
       for (int64_t c = 0; c < score.classes; ++c) {
-        const double own = score.noisy_logit(row, c, logits[row * score.classes + c]);
-        if (!(own > best_score)) continue;
-        best_score = own;
+        const double value = score.noisy_logit(row, c, own[c], smallest);
+        if (!(value > best_score)) continue;
+        best_score = value;
         best = c;
       }
-      out[row] = static_cast<uint8_t>(best);
+      out[row] = static_cast<Index>(best);
     }
   });
 }
@@ -36,7 +65,8 @@ void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix, ui
 
 template <class T>
 struct SamplingKernels {
-  inline static const Instances all{&sample_classes<T>};
+  inline static const Instances all{&sample_classes<T, uint8_t>, &sample_classes<T, int32_t>,
+                                    &sample_classes<T, int64_t>};
 };
 template struct SamplingKernels<float>;
 template struct SamplingKernels<double>;

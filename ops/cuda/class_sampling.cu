@@ -6,18 +6,60 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Samples one row per warp. Each lane handles every 32nd class.
+// Returns the smallest logit that top_k and top_p keep. All lanes of a warp call it for the same row.
+//
+// Bisects the range of the logits. Every step counts, over the lanes, the classes or the weights above the
+// middle. The steps suffice to separate any two numbers of the range in double.
 template <class T>
-__global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, GraphRandomStream stream,
-                              uint8_t* out) {
+__device__ double smallest_kept(const T* logits, const ClassScore& score) {
+  const auto lane = static_cast<int64_t>(threadIdx.x % kWarp);
+  double largest = -INFINITY, opposite = -INFINITY;  // opposite: minus the smallest logit
+  for (int64_t c = lane; c < score.classes; c += kWarp) {
+    const auto logit = static_cast<double>(logits[c]);
+    largest = Larger::apply(largest, logit);
+    opposite = Larger::apply(opposite, -logit);
+  }
+  largest = warp_reduce<Larger>(largest);
+  double low = -warp_reduce<Larger>(opposite);
+  // Sum over the classes with at least the logit `from`: of 1, or of the weights.
+  const auto sum_from = [&](double from, bool weighted) {
+    double sum = 0;
+    for (int64_t c = lane; c < score.classes; c += kWarp)
+      if (const auto logit = static_cast<double>(logits[c]); logit >= from)
+        sum += weighted ? score.weight(logit, largest) : 1;
+    return warp_reduce<Plus>(sum);
+  };
+  const auto bisect = [&](double kept, bool weighted, double wanted) {
+    constexpr int kSteps = 80;
+    double above = largest;
+    if (sum_from(largest, weighted) >= wanted) return largest;
+    for (int step = 0; step < kSteps; ++step) {
+      const double middle = kept + (above - kept) / 2;
+      if (sum_from(middle, weighted) >= wanted)
+        kept = middle;
+      else
+        above = middle;
+    }
+    return kept;
+  };
+  if (score.top_k > 0) low = bisect(low, false, static_cast<double>(score.top_k));
+  if (score.top_p < 1) low = bisect(low, true, score.top_p * sum_from(low, true));
+  return low;
+}
+
+// Samples one row per warp. Each lane handles every 32nd class.
+template <class T, class Index>
+__global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, bool restricts,
+                              GraphRandomStream stream, Index* out) {
   const int64_t row = first_element() / kWarp;
   if (row >= rows) return;  // all lanes of a warp return together
   score.stream = stream.now();
   const int64_t classes = score.classes;
+  const double smallest = restricts ? smallest_kept(logits + row * classes, score) : -INFINITY;
   int64_t best = classes;
   double best_score = -INFINITY;
   for (int64_t c = threadIdx.x % kWarp; c < classes; c += kWarp) {
-    const double own = score.noisy_logit(row, c, logits[row * classes + c]);
+    const double own = score.noisy_logit(row, c, logits[row * classes + c], smallest);
     if (!(own > best_score)) continue;
     best_score = own;
     best = c;
@@ -30,7 +72,7 @@ __global__ void sample_kernel(int64_t rows, const T* logits, ClassScore score, G
       best = other;
     }
   }
-  if (threadIdx.x % kWarp == 0) out[row] = static_cast<uint8_t>(best < classes ? best : 0);
+  if (threadIdx.x % kWarp == 0) out[row] = static_cast<Index>(best < classes ? best : 0);
 }
 
 __global__ void advance_kernel(int64_t batch, GraphStep step, int64_t prefix, uint8_t* columns,
@@ -47,12 +89,12 @@ __global__ void advance_kernel(int64_t batch, GraphStep step, int64_t prefix, ui
 
 }  // namespace
 
-template <class T>
-void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, uint8_t* out) {
+template <class T, class Index>
+void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, Index* out) {
   constexpr int64_t kRowsPerBlock = 2;  // small blocks, because there are few rows
-  launch(sample_kernel<T>,
+  launch(sample_kernel<T, Index>,
          over_rows((rows + kRowsPerBlock - 1) / kRowsPerBlock, static_cast<int>(kRowsPerBlock) * kWarp), rows,
-         logits, score, GraphRandomStream(score.stream), out);
+         logits, score, score.restricts(), GraphRandomStream(score.stream), out);
 }
 
 void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,
@@ -62,7 +104,8 @@ void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix, ui
 
 template <class T>
 struct SamplingKernels {
-  inline static const Instances all{&sample_classes<T>};
+  inline static const Instances all{&sample_classes<T, uint8_t>, &sample_classes<T, int32_t>,
+                                    &sample_classes<T, int64_t>};
 };
 template struct SamplingKernels<float>;
 template struct SamplingKernels<double>;

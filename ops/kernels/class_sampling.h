@@ -15,21 +15,33 @@ struct ClassScore {
   RandomStream stream;
   int64_t first, classes;
   bool greedy;
+  double inverse_temperature;
+  int64_t top_k;  // 0: all classes
+  double top_p;
 
+  bool restricts() const { return !greedy && (top_k > 0 || top_p < 1); }
+
+  // Returns -infinity for logits below `smallest`.
   template <class T>
-  TAPEFORMER_HOST_DEVICE double noisy_logit(int64_t row, int64_t c, T logit) const {
+  TAPEFORMER_HOST_DEVICE double noisy_logit(int64_t row, int64_t c, T logit, double smallest) const {
     const auto score = static_cast<double>(logit);
     if (greedy) return score;
-    return score - std::log(-std::log(stream.uniform(static_cast<uint64_t>((first + row) * classes + c))));
+    if (score < smallest) return -INFINITY;
+    const double u = stream.uniform(static_cast<uint64_t>((first + row) * classes + c));
+    return score * inverse_temperature - std::log(-std::log(u));
+  }
+  // Returns the weight of a class in the softmax of a row with the largest logit `largest`.
+  TAPEFORMER_HOST_DEVICE double weight(double logit, double largest) const {
+    return std::exp((logit - largest) * inverse_temperature);
   }
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // Writes out (rows,): the first class with the largest score, or 0 if all scores are NaN. logits (rows,
-    // score.classes).
-    template <class T>
-    void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, uint8_t* out);
+    // score.classes). Index: uint8, int32 or int64.
+    template <class T, class Index>
+    void sample_classes(Backend, int64_t rows, const T* logits, const ClassScore& score, Index* out);
 
     // Copies row `position` of columns (length, batch) to tokens (batch,) for the first `prefix` positions,
     // and tokens to the row for later positions. On CUDA the position is a GraphStep.

@@ -71,16 +71,31 @@ TEST_CASE("cuda: classes are drawn as on the CPU, and of equal ones the first") 
           const Tensor logits = normal({kRows, classes}, 3, dtype);
           const Tensor expected = Tensor::empty({kRows}, DType::uint8);
           const Tensor found = Tensor::empty({kRows}, DType::uint8, device);
-          sample_classes(logits, RandomStream(3, "sample"), 1000, expected, greedy);
-          sample_classes(logits.to(device), RandomStream(3, "sample"), 1000, found, greedy);
+          sample_classes(logits, RandomStream(3, "sample"), 1000, expected, {.greedy = greedy});
+          sample_classes(logits.to(device), RandomStream(3, "sample"), 1000, found, {.greedy = greedy});
           CHECK(max_difference(found, expected) == 0);
           const Tensor equal = Tensor::zeros({kRows, classes}, dtype, device);
-          sample_classes(equal, RandomStream(3, "sample"), 0, found, true);
+          sample_classes(equal, RandomStream(3, "sample"), 0, found, {.greedy = true});
           CHECK(max_difference(found, Tensor::zeros({kRows}, DType::uint8)) == 0);
           sample_classes(Tensor::full({kRows, classes}, NAN, dtype, device), RandomStream(3, "sample"), 0,
-                         found, greedy);
+                         found, {.greedy = greedy});
           CHECK(max_difference(found, Tensor::zeros({kRows}, DType::uint8)) == 0);
         }
+}
+
+TEST_CASE("cuda: top-k, top-p and temperature draw the classes of the CPU") {
+  for (const Device device : other_devices())
+    for (const int64_t classes : {2, 33, 300})
+      for (const ClassSampling& sampling :
+           {ClassSampling{.temperature = 0.5}, ClassSampling{.top_k = 1}, ClassSampling{.top_k = 7},
+            ClassSampling{.top_p = 0.3}, ClassSampling{.temperature = 2, .top_k = 20, .top_p = 0.9}}) {
+        const Tensor logits = normal({65, classes}, 5, DType::float32);
+        const Tensor expected = Tensor::empty({65}, DType::int64);
+        const Tensor found = Tensor::empty({65}, DType::int64, device);
+        sample_classes(logits, RandomStream(3, "sample"), 0, expected, sampling);
+        sample_classes(logits.to(device), RandomStream(3, "sample"), 0, found, sampling);
+        CHECK(max_difference(found, expected) == 0);
+      }
 }
 
 TEST_CASE("cuda: an index out of range is an error from the CPU and makes NaN on the device") {
