@@ -32,12 +32,27 @@ ImageFolderOptions image_folder_options(const DataConfig& d) {
   return options;
 }
 
-DatasetOptions dataset_options(const Config& config, const std::string& split, const std::string& data_dir) {
+TextOptions text_options(const DataConfig& d) {
+  TextOptions text;
+  text.path = d.path;
+  text.tokenizer = d.tokenizer;
+  text.sentencepiece_model = d.sentencepiece_model;
+  text.vocabulary = d.vocabulary;
+  text.sequence_length = d.sequence_length;
+  text.valid_share = d.valid_share;
+  text.test_share = d.test_share;
+  text.valid_path = d.valid_path;
+  text.test_path = d.test_path;
+  text.eval_context = d.eval_context;
+  return text;
+}
+
+DatasetOptions dataset_options(const Config& config, const std::string& split, const SplitOptions& use) {
   const DataConfig& d = config.data;
   DatasetOptions options;
   options.name = d.dataset;
   options.split = split;
-  options.data_dir = data_dir;
+  options.data_dir = use.data_dir;
   options.limit = split == "train" ? d.limit : d.eval_limit;
   options.validation = d.validation;
   options.downscale = d.downscale;
@@ -45,16 +60,21 @@ DatasetOptions dataset_options(const Config& config, const std::string& split, c
   options.max_length = d.max_length;
   options.symbols = d.symbols;
   options.image_folder = image_folder_options(d);
+  options.text = text_options(d);
+  options.text.random_windows = use.random_windows;
+  options.tokenizer = use.tokenizer;
   return options;
 }
 
-bool is_image_folder(const std::string& name) {
-  return known_set(name).format == DatasetFormat::image_folder;
+// Returns whether data.valid_share and data.valid_path determine the validation split.
+bool splits_by_share(const std::string& name) {
+  const KnownSet& set = known_set(name);
+  return set.type == DatasetType::text || set.format == DatasetFormat::image_folder;
 }
 
-// Returns whether a data set of images has a validation split.
+// Returns whether a data set of images, text or symbols has a validation split.
 bool holds_out_examples(const DataConfig& data) {
-  if (is_image_folder(data.dataset)) return data.valid_share > 0 || !data.valid_path.empty();
+  if (splits_by_share(data.dataset)) return data.valid_share > 0 || !data.valid_path.empty();
   return data.validation > 0;
 }
 
@@ -150,18 +170,24 @@ AttentionCatalogue attention_catalogue() {
   return catalogue;
 }
 
-DatasetInfo describe_data(const Config& config) {
-  return describe_dataset(dataset_options(config, "train", ""));
+bool is_text(const Config& config) {
+  return known_set(config.data.dataset).type == DatasetType::text;
+}
+
+DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer> tokenizer,
+                          const std::string& data_dir) {
+  return describe_dataset(dataset_options(config, "train", {data_dir, std::move(tokenizer)}));
 }
 
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
-                                          const std::string& data_dir) {
-  const DatasetOptions options = dataset_options(config, split, data_dir);
-  if (split == "valid" && known_set(options.name).type == DatasetType::images &&
-      !holds_out_examples(config.data))
+                                          const SplitOptions& use) {
+  const DatasetOptions options = dataset_options(config, split, use);
+  const DatasetType type = known_set(options.name).type;
+  if (split == "valid" && type == DatasetType::images && !holds_out_examples(config.data))
     throw ConfigError(options.name + ": no validation split; hold out training examples with " +
-                      (is_image_folder(options.name) ? "data.valid_share" : "data.validation"));
+                      (splits_by_share(options.name) ? "data.valid_share" : "data.validation"));
   auto dataset = make_dataset(options);
+  if (type == DatasetType::text) return dataset;
   const DatasetInfo expected = describe_dataset(options), &found = dataset->info();
   if (!(found == expected))
     throw DataError(concat_text(options.name, " ", split, ": expected images of ", expected.height, " x ",
@@ -171,7 +197,7 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
 }
 
 std::string evaluation_split(const Config& config) {
-  return config.model.type == "image" && holds_out_examples(config.data) ? "valid" : "test";
+  return config.model.type != "speech" && holds_out_examples(config.data) ? "valid" : "test";
 }
 
 AutoregressiveOptions model_options(const Config& config, const DatasetInfo& data) {

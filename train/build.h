@@ -32,16 +32,27 @@ auto with_config_keys(F&& f) {
   }
 }
 
-// Returns the sizes of the data set in the config, without reading its files.
-DatasetInfo describe_data(const Config& config);
+// Returns whether the data set in the config is a text.
+bool is_text(const Config& config);
+
+// Returns the sizes of the data set in the config, without reading its files. A text without a tokenizer is
+// read if its vocabulary depends on the text.
+DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer> tokenizer = nullptr,
+                          const std::string& data_dir = "");
+
+struct SplitOptions {
+  std::string data_dir = {};
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // of a text; nullptr: make it from the text
+  bool random_windows = false;                           // texts: see TextOptions
+};
 
 // Returns a split of the data set in the config: "train" with at most data.limit examples, or "valid" or
 // "test" with at most data.eval_limit examples. Throws DataError if the size of the examples in the
 // files differs from the size that describe_data() returns.
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
-                                          const std::string& data_dir);
+                                          const SplitOptions& options = {});
 
-// Returns the split that training evaluates on: "valid" if examples are held out, and "test" otherwise.
+// Returns the split that training evaluates on: "valid" if a part of the data is held out, else "test".
 std::string evaluation_split(const Config& config);
 
 // Returns the options of the encoder of a Transformer.

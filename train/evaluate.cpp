@@ -6,7 +6,66 @@
 #include <numbers>
 #include <numeric>
 
+#include "data/text/tokenizer.h"
+
 namespace tapeformer {
+
+namespace {
+
+// Returns the tokens, bytes and characters of the predicted tokens of a batch.
+TextScore text_counts(const Batch& batch, const Tokenizer& tokenizer) {
+  const int64_t rows = batch.tokens.size(0), width = batch.tokens.size(1);
+  const auto tokens = batch.tokens.to_vector();
+  const uint8_t* const mask = batch.mask.defined() ? batch.mask.data<uint8_t>() : nullptr;
+  TextScore score;
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t t = 1; t < width; ++t) {
+      if (mask && !mask[row * (width - 1) + t - 1]) continue;
+      score.count(tokenizer.text_of(static_cast<int64_t>(tokens[static_cast<size_t>(row * width + t)])));
+    }
+  return score;
+}
+
+// The sums of each batch. Each batch is set by one process; the others keep zeros. The totals are added in
+// the order of the batches, so they do not depend on the number of processes.
+class BatchSums {
+ public:
+  explicit BatchSums(int64_t batches)
+      : values_(Tensor::zeros({kRows, std::max<int64_t>(batches, 1)}, DType::float64)) {}
+
+  struct Totals {
+    double nats, correct, tokens;
+  };
+  void set(int64_t batch, const Totals& sums, const TextScore& text) {
+    const double column[kRows] = {sums.nats,
+                                  sums.correct,
+                                  sums.tokens,
+                                  static_cast<double>(text.tokens),
+                                  static_cast<double>(text.bytes),
+                                  static_cast<double>(text.characters)};
+    for (int64_t row = 0; row < kRows; ++row)
+      values_.data<double>()[row * values_.size(1) + batch] = column[row];
+  }
+
+  const Tensor& values() const { return values_; }
+  Totals totals() const { return {total(0), total(1), total(2)}; }
+  TextScore text() const {
+    const auto count = [&](int64_t row) { return static_cast<int64_t>(total(row)); };
+    return {.tokens = count(3), .bytes = count(4), .characters = count(5), .nats = total(0)};
+  }
+
+ private:
+  static constexpr int64_t kRows = 6;
+
+  double total(int64_t row) const {
+    const double* const first = values_.data<double>() + row * values_.size(1);
+    return std::accumulate(first, first + values_.size(1), 0.0);
+  }
+
+  Tensor values_;  // (kRows, batches) float64
+};
+
+}  // namespace
 
 double unmasked_tokens(const Batch& batch) {
   if (!batch.mask.defined()) return static_cast<double>(batch.tokens.size(0) * (batch.tokens.size(1) - 1));
@@ -14,20 +73,42 @@ double unmasked_tokens(const Batch& batch) {
   return static_cast<double>(std::count_if(mask.begin(), mask.end(), [](double m) { return m != 0; }));
 }
 
+void TextScore::count(std::string_view token_text) {
+  ++tokens;
+  bytes += static_cast<int64_t>(token_text.size());
+  characters += count_characters(token_text);
+}
+double TextScore::bits_per_byte() const {
+  return bytes > 0 ? nats / std::numbers::ln2 / static_cast<double>(bytes) : 0;
+}
+double TextScore::bits_per_character() const {
+  return characters > 0 ? nats / std::numbers::ln2 / static_cast<double>(characters) : 0;
+}
+double TextScore::perplexity() const {
+  return tokens > 0 ? std::exp(nats / static_cast<double>(tokens)) : 1;
+}
+
+std::vector<std::pair<std::string, double>> named_results(const Evaluation& evaluation) {
+  std::vector<std::pair<std::string, double>> results{{"nats_per_dim", evaluation.nats_per_dim},
+                                                      {"bits_per_dim", evaluation.bits_per_dim}};
+  if (const auto& text = evaluation.text) {
+    results.emplace_back("bits_per_byte", text->bits_per_byte());
+    results.emplace_back("bits_per_character", text->bits_per_character());
+    results.emplace_back("perplexity", text->perplexity());
+  }
+  if (evaluation.accuracy >= 0) results.emplace_back("accuracy", evaluation.accuracy);
+  return results;
+}
+
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t limit, uint64_t seed, const StopCheck& stop, Communicator& processes) {
   const auto start = std::chrono::steady_clock::now();
-  const bool categorical = model.options().head == Head::categorical;
+  const auto tokenizer = dataset.tokenizer();
   Evaluation result;
   result.split = dataset.info().split;
   result.examples = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
   const int64_t batches = (result.examples + batch_size - 1) / batch_size, size = processes.size();
-  // Sums of each batch: nats, correct predictions, predictions. One process adds the sums of a batch, so the
-  // totals do not depend on the number of processes.
-  const Tensor sums = Tensor::zeros({3, std::max<int64_t>(batches, 1)}, DType::float64);
-  double* const nats = sums.data<double>();
-  double* const correct = nats + sums.size(1);
-  double* const tokens = correct + sums.size(1);
+  BatchSums sums(batches);
   for (int64_t round = 0; round * size < batches; ++round) {
     throw_if_stopped(stop);
     const int64_t number = round * size + processes.rank(), first = number * batch_size;
@@ -40,18 +121,16 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
       throw DivergedError(concat_text("evaluation of the split \"", result.split,
                                       "\": the logits of examples ", indices.front(), " to ", indices.back(),
                                       " have no finite loss"));
-    tokens[number] = unmasked_tokens(batch);
-    nats[number] = scores.nats * tokens[number];
-    correct[number] = scores.accuracy * tokens[number];
+    const double tokens = unmasked_tokens(batch);
+    sums.set(number, {scores.nats * tokens, scores.accuracy * tokens, tokens},
+             tokenizer ? text_counts(batch, *tokenizer) : TextScore());
   }
-  processes.all_reduce(sums);
-  const double count = std::accumulate(tokens, tokens + batches, 0.0);
-  const auto mean = [&](const double* of) {
-    return count > 0 ? std::accumulate(of, of + batches, 0.0) / count : 0;
-  };
-  result.nats_per_dim = mean(nats);
+  processes.all_reduce(sums.values());
+  const auto [nats, correct, tokens] = sums.totals();
+  result.nats_per_dim = tokens > 0 ? nats / tokens : 0;
   result.bits_per_dim = result.nats_per_dim / std::numbers::ln2;
-  if (categorical) result.accuracy = mean(correct);
+  if (model.options().head == Head::categorical) result.accuracy = tokens > 0 ? correct / tokens : 0;
+  if (tokenizer) result.text = sums.text();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

@@ -1,12 +1,30 @@
 // Evaluation of an autoregressive model on a data set.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include "data/make_dataset.h"
 #include "models/autoregressive_model.h"
 #include "train/distributed/communicator.h"
 #include "train/signals.h"
 
 namespace tapeformer {
+
+// The loss of a text. A token may have several bytes and characters.
+struct TextScore {
+  int64_t tokens = 0, bytes = 0, characters = 0;  // in the predicted tokens
+  double nats = 0;                                // sum of the negative log-likelihoods
+
+  // Adds a predicted token to the counts.
+  void count(std::string_view token_text);
+  double bits_per_byte() const;
+  double bits_per_character() const;
+  double perplexity() const;  // exp(nats per token)
+};
 
 struct Evaluation {
   std::string split;
@@ -15,10 +33,15 @@ struct Evaluation {
   double bits_per_dim = 0;  // nats_per_dim / ln 2
   double accuracy = -1;     // share of correct symbols; -1 for models of images
   double seconds = 0;
+  std::optional<TextScore> text;  // only for texts
 };
 
 // Returns the number of unmasked predictions in a batch, over which the loss of a model is a mean.
 double unmasked_tokens(const Batch& batch);
+
+// Returns the results of an evaluation by name: nats_per_dim, bits_per_dim and, if they apply, the results of
+// texts and the accuracy.
+std::vector<std::pair<std::string, double>> named_results(const Evaluation& evaluation);
 
 // Evaluates the first `limit` examples (0: all) in order, without dropout. All unmasked tokens have the same
 // weight. `seed` is for attention kinds with random_evaluation. `processes` divide the batches; the result

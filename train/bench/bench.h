@@ -63,6 +63,7 @@ Benchmark filterbank_benchmark();
 Benchmark sgemm_benchmark();
 Benchmark small_op_benchmark();
 Benchmark stream_benchmark();
+Benchmark text_benchmark();
 Benchmark train_step_benchmark();
 
 }  // namespace tapeformer

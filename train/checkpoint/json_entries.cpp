@@ -127,6 +127,12 @@ std::vector<double> JsonEntries::numbers(const std::string& key) const {
   return value.get<std::vector<double>>();
 }
 
+std::string JsonEntries::string(const std::string& key) const {
+  const Json& value = object_->at(key);
+  if (!value.is_string()) fail(key, "a string");
+  return value.get<std::string>();
+}
+
 std::vector<std::string> JsonEntries::texts(const std::string& key) const {
   const Json& value = object_->at(key);
   const auto is_text = [](const Json& element) { return element.is_string(); };

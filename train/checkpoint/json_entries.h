@@ -30,6 +30,7 @@ class JsonEntries {
   std::optional<double> number_or_null(const std::string& key) const;
   double seconds(const std::string& key) const;
   std::vector<double> numbers(const std::string& key) const;  // all elements must be finite
+  std::string string(const std::string& key) const;
   std::vector<std::string> texts(const std::string& key) const;
   uint32_t crc32(const std::string& key) const;
 

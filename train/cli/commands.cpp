@@ -5,8 +5,10 @@ namespace tapeformer {
 const std::vector<Command>& commands() {
   static const auto* const list = new std::vector<Command>{
       {"train", "CONFIG", "trains a model from a config file, or continues a run", run_train, true},
-      {"eval", "RUN", "prints bits/dim, accuracy or phone error rate of a run or checkpoint", run_eval, true},
-      {"generate", "RUN", "samples images and reports images/sec", run_generate, true},
+      {"eval", "RUN", "prints bits/dim, bits/byte, accuracy or phone error rate of a run or checkpoint",
+       run_eval, true},
+      {"generate", "RUN", "continues a text or samples images, and reports the speed", run_generate, true},
+      {"score", "RUN FILE", "prints the bits of each line of a text", run_score},
       {"complete", "RUN", "completes test images of which the first part is given", run_complete},
       {"transcribe", "RUN FILE...", "prints the phones of audio files", run_transcribe},
       {"bench", "NAME", "runs a benchmark; \"bench list\" prints their names", run_bench, true},

@@ -27,6 +27,7 @@ int run_eval(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_info(const Arguments& arguments);
 int run_reproduce(const Arguments& arguments);
+int run_score(const Arguments& arguments);
 int run_transcribe(const Arguments& arguments);
 int run_train(const Arguments& arguments);
 

@@ -1,4 +1,7 @@
 // Command "tapeformer eval": evaluates a trained model on a split of its data.
+#include <charconv>
+#include <optional>
+
 #include "core/errors.h"
 #include "core/system/log.h"
 #include "train/cli/commands.h"
@@ -6,6 +9,7 @@
 #include "train/cli/speech_commands.h"
 #include "train/distributed/processes.h"
 #include "train/evaluate.h"
+#include "train/inference/text.h"
 
 namespace tapeformer {
 namespace {
@@ -18,42 +22,48 @@ std::string kinds_with_random_evaluation() {
 }
 
 std::vector<OptionSpec> eval_options() {
-  return {checkpoint_option(),
-          {.name = "split",
-           .default_value = std::string("test"),
-           .help = "part of the data",
-           .choices = {"train", "valid", "test"}},
-          {.name = "limit",
-           .default_value = int64_t{0},
-           .help = "number of examples: the first ones, or for speech spread over the part; 0: all",
-           .min = 0},
-          {.name = "batch",
-           .default_value = int64_t{0},
-           .help = "batch size; 0: the batch size of the config",
-           .min = 0,
-           .max = 1 << 20},
-          {.name = "dtype",
-           .default_value = std::string("float32"),
-           .help = "float32: arithmetic of run.precision; float64: all arithmetic in float64, for comparison "
-                   "with other programs",
-           .choices = {"float32", "float64"}},
-          {.name = "beam",
-           .default_value = int64_t{0},
-           .help = "speech: prefixes of a beam search; 0: the most probable class of each frame",
-           .min = 0,
-           .max = 10000},
-          {.name = "trn",
-           .default_value = std::string(),
-           .help = "speech: output folder for ref.trn and hyp.trn, the input of sclite"},
-          {.name = "alignments",
-           .default_value = std::string(),
-           .help = "speech: output file with each reference above its hypothesis"},
-          {.name = "confusions",
-           .default_value = int64_t{0},
-           .help = "speech: number of most frequent errors to print",
-           .min = 0,
-           .max = 10000},
-          allow_commands_option()};
+  return {
+      checkpoint_option(),
+      {.name = "split",
+       .default_value = std::string("test"),
+       .help = "part of the data",
+       .choices = {"train", "valid", "test"}},
+      {.name = "limit",
+       .default_value = int64_t{0},
+       .help = "number of examples: the first ones, or for speech spread over the part; 0: all",
+       .min = 0},
+      {.name = "batch",
+       .default_value = int64_t{0},
+       .help = "batch size; 0: the batch size of the config",
+       .min = 0,
+       .max = 1 << 20},
+      {.name = "dtype",
+       .default_value = std::string("float32"),
+       .help = "float32: arithmetic of run.precision; float64: all arithmetic in float64, for comparison "
+               "with other programs",
+       .choices = {"float32", "float64"}},
+      {.name = "context",
+       .default_value = std::string(),
+       .help =
+           "text: number of first predictions of a window that are not counted, or carried: one pass with "
+           "the recurrent form; default: data.eval_context of the config"},
+      {.name = "beam",
+       .default_value = int64_t{0},
+       .help = "speech: prefixes of a beam search; 0: the most probable class of each frame",
+       .min = 0,
+       .max = 10000},
+      {.name = "trn",
+       .default_value = std::string(),
+       .help = "speech: output folder for ref.trn and hyp.trn, the input of sclite"},
+      {.name = "alignments",
+       .default_value = std::string(),
+       .help = "speech: output file with each reference above its hypothesis"},
+      {.name = "confusions",
+       .default_value = int64_t{0},
+       .help = "speech: number of most frequent errors to print",
+       .min = 0,
+       .max = 10000},
+      allow_commands_option()};
 }
 
 // Throws ConfigError for options that only speech models take.
@@ -66,29 +76,71 @@ void refuse_speech_options(const CommandLine& line) {
       throw ConfigError(std::string("--") + option + " is for speech models");
 }
 
+constexpr char kCarried[] = "carried";
+
+// Returns the value of --context as data.eval_context, or nothing if it is empty or "carried".
+std::optional<int64_t> context_tokens(const CommandLine& line, int64_t length) {
+  const auto& text = line.options.get<std::string>("context");
+  if (text.empty() || text == kCarried) return std::nullopt;
+  int64_t tokens = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
+  if (error != std::errc() || end != text.data() + text.size() || tokens < 0 || tokens >= length)
+    throw ConfigError(concat_text("--context ", text,
+                                  ": expected \"carried\", or a number of tokens below "
+                                  "data.sequence_length = ",
+                                  length));
+  return tokens;
+}
+
+std::string context_text(const TextDataset& text) {
+  const int64_t length = text.info().length, context = text.eval_context();
+  return concat_text("windows of ", length, " predictions, stride ", length - context,
+                     context == 0 ? "; all predictions are counted"
+                                  : concat_text("; the first ", context,
+                                                " predictions of each window but the first are not counted"));
+}
+
+// Adds the results and the rule of the context to the report.
+void report_text(const Evaluation& result, const std::string& context, Report& report) {
+  report.add("context", context)
+      .add("tokens", result.text->tokens)
+      .add("bytes", result.text->bytes)
+      .add("characters", result.text->characters);
+}
+
 int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
   refuse_speech_options(line);
-  const LoadedRun run = load_run(found);
+  LoadedRun run = load_run(found);
+  if (!run.tokenizer && !line.options.get<std::string>("context").empty())
+    throw ConfigError("--context is for models of text");
   if (line.options.get<std::string>("dtype") == "float64") {
     if (run.config.run.precision != "float32")
       log_warning("--dtype float64 computes in float64: run.precision = \"", run.config.run.precision,
                   "\" has no effect");
     run.model->convert(DType::float64);
   }
-  const auto dataset =
-      open_split(run, line.options.get<std::string>("split"), line.options.get<int64_t>("limit"), line);
+  if (run.tokenizer)
+    if (const auto context = context_tokens(line, run.data.length)) run.config.data.eval_context = *context;
+  const auto limit = line.options.get<int64_t>("limit");
+  const bool carried = line.options.get<std::string>("context") == kCarried;
+  const auto dataset = open_split(run, line.options.get<std::string>("split"), carried ? 0 : limit, line);
   int64_t batch = line.options.get<int64_t>("batch");
+  if (batch == 0 && carried) batch = 1;
   if (batch == 0) batch = run.config.train.eval_batch_size;
   if (batch == 0) batch = run.config.data.batch_size;
+  const auto* const text = dynamic_cast<const TextDataset*>(dataset.get());
   const Evaluation result =
-      evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line.common.seed.value_or(0)), {},
-               *join_processes().communicator);
+      carried ? evaluate_carried(*run.model, *text, batch, limit)
+              : evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line.common.seed.value_or(0)),
+                         {}, *join_processes().communicator);
   Report report;
-  report.add("split", result.split)
-      .add("examples", result.examples)
-      .add("nats_per_dim", result.nats_per_dim)
-      .add("bits_per_dim", result.bits_per_dim);
-  if (result.accuracy >= 0) report.add("accuracy", result.accuracy);
+  report.add("split", result.split).add("examples", result.examples);
+  for (const auto& [name, value] : named_results(result)) report.add(name, value);
+  if (text)
+    report_text(result,
+                carried ? concat_text("state carried through ", result.examples, " equal parts of the split")
+                        : context_text(*text),
+                report);
   report.add("seconds", result.seconds).add("checkpoint", run.checkpoint.string());
   print_report(report, line.common);
   return 0;
@@ -99,9 +151,9 @@ int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
 int run_eval(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "eval",
-       .summary =
-           "Evaluates a trained model without dropout: nats and bits per predicted byte or symbol, or the "
-           "phone error rate.",
+       .summary = "Evaluates a trained model without dropout: nats and bits per predicted byte, character or "
+                  "symbol, "
+                  "or the phone error rate.",
        .positionals = {run_positional()},
        .options = eval_options(),
        .details = "--seed selects the random numbers that some attention kinds draw in evaluations: " +

@@ -1,6 +1,6 @@
-// Command "tapeformer generate": samples images or continues sequences, and measures the speed. As in the
-// experiments of "Transformers are RNNs", the first byte of an image is given, and only the generation loop
-// is timed.
+// Command "tapeformer generate": samples images, continues texts or sequences, and measures the speed. As in
+// the experiments of "Transformers are RNNs", the first byte of an image is given, and only the generation
+// loop is timed.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -13,6 +13,7 @@
 #include "ops/view.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
+#include "train/cli/text_commands.h"
 #include "train/distributed/processes.h"
 
 namespace tapeformer {
@@ -30,7 +31,7 @@ Plan plan_of(const CommandLine& line, const LoadedRun& run) {
   plan.options.mode = generation_mode(line, *run.model);
   plan.options.graphs = run.config.run.cuda_graphs;
   if (line.options.get<std::string>("scale") == "exp") plan.options.scale = SamplingScale::exp;
-  plan.options.greedy = line.options.get<bool>("greedy");
+  plan.options.sampling = sampling_of(line);
   plan.options.seed = static_cast<uint64_t>(line.common.seed.value_or(0));
   return plan;
 }
@@ -154,29 +155,38 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
                line.common);
 }
 
+std::vector<OptionSpec> generate_options() {
+  std::vector<OptionSpec> options = {
+      checkpoint_option(),
+      {.name = "count",
+       .default_value = int64_t{16},
+       .help = "images, sequences or texts (texts: 1 by default)",
+       .min = 1,
+       .max = 1 << 24},
+      {.name = "batch", .default_value = int64_t{64}, .help = "images per batch", .min = 1, .max = 1 << 20},
+      mode_option()};
+  for (const auto& more : {text_options(), sampling_options()})
+    options.insert(options.end(), more.begin(), more.end());
+  options.push_back({.name = "scale",
+                     .default_value = std::string("elu"),
+                     .help = "images, without other sampling options: scale of the logistics; elu: as in the "
+                             "experiments of the paper, exp: as in the loss",
+                     .choices = {"elu", "exp"}});
+  options.push_back(picture_option());
+  return options;
+}
+
 }  // namespace
 
 int run_generate(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "generate",
        .summary = "Samples from a trained model and reports the speed of the generation loop.",
-       .positionals = {run_positional()},
-       .options =
-           {checkpoint_option(),
-            {.name = "count", .default_value = int64_t{16}, .help = "images", .min = 1, .max = 1 << 24},
-            {.name = "batch",
-             .default_value = int64_t{64},
-             .help = "images per batch",
-             .min = 1,
-             .max = 1 << 20},
-            mode_option(),
-            {.name = "scale",
-             .default_value = std::string("elu"),
-             .help = "scale of the logistics; elu: as in the experiments of the paper, exp: as in the loss",
-             .choices = {"elu", "exp"}},
-            {.name = "greedy", .default_value = false, .help = "sequences: choose the most probable symbol"},
-            picture_option()},
+       .positionals = {run_positional(), {"-", "text: read the prompt from standard input", false}},
+       .options = generate_options(),
        .details =
+           "Models of text print the prompt and its continuation while they draw it. Texts are separated by\n"
+           "lines with \"---\". With --json, the program prints one object at the end.\n"
            "Models of images do not predict the first byte, which is taken from the test images in turn.\n"
            "Sequences are given up to the second predicted symbol and continued one at a time.",
        .uses_config = true},
@@ -185,10 +195,18 @@ int run_generate(const Arguments& arguments) {
   check_picture_name(*line);
   use_processor_share(line->common);
   const LoadedRun run = load_run(*line, ConfigUse::drawing);
+  const Plan plan = plan_of(*line, run);
+  if (run.tokenizer) {
+    if (join_processes().communicator->size() > 1)
+      throw ConfigError("models of text generate in one process; run the command without mpirun");
+    generate_text(run, plan.options, *line);
+    return 0;
+  }
+  refuse_text_options(*line);
   if (run.draws_images())
-    sample_images(run, plan_of(*line, run), *line);
+    sample_images(run, plan, *line);
   else
-    continue_sequences(run, plan_of(*line, run), *line);
+    continue_sequences(run, plan, *line);
   return 0;
 }
 

@@ -55,7 +55,7 @@ std::shared_ptr<const Dataset> open_split(const LoadedRun& run, const std::strin
   // data.eval_limit applies to evaluations during training only.
   config.data.eval_limit = limit;
   if (limit > 0) config.data.limit = limit;
-  return make_split(config, split, line.common.data_dir);
+  return make_split(config, split, {.data_dir = line.common.data_dir, .tokenizer = run.tokenizer});
 }
 
 void throw_with_options(const RunDirectoryError& error, const std::string& folder_option) {

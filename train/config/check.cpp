@@ -13,7 +13,7 @@ using Require = std::function<void(bool, const std::string&, const std::string&)
 
 // Returns the model.type of a data set.
 std::string model_type(const KnownSet& set) {
-  if (set.type == DatasetType::sequences) return "sequence";
+  if (set.type == DatasetType::sequences || set.type == DatasetType::text) return "sequence";
   return set.type == DatasetType::speech ? "speech" : "image";
 }
 
@@ -31,8 +31,18 @@ void check_data(const Config& config, const KnownSet& set, const Require& requir
                       data.max_length));
   require(images || config.model.positions != "grid", "model.positions",
           "\"grid\" needs a data set of images");
+  const bool text = set.type == DatasetType::text;
   require(!data.path.empty() || !set.needs_path, "data.path",
-          "data set " + name + " needs the folder of the " + (images ? "pictures" : "corpus"));
+          "data set " + name + " needs " +
+              (text ? "a file, a folder or a pattern"
+                    : std::string("the folder of the ") + (images ? "pictures" : "corpus")));
+  const bool splits = text || set.format == DatasetFormat::image_folder;
+  require(!splits || data.valid_share + data.test_share < 1, "data.test_share",
+          concat_text("valid_share + test_share is ", data.valid_share + data.test_share,
+                      ", expected less than 1"));
+  require(!text || data.eval_context < data.sequence_length, "data.eval_context",
+          concat_text("expected less than data.sequence_length = ", data.sequence_length, ", got ",
+                      data.eval_context));
 }
 
 }  // namespace

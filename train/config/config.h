@@ -36,10 +36,19 @@ struct DataConfig {
   int64_t validation = 0;    // examples held out from the end of the training split
   int64_t max_length = 128;  // for the data sets copy and duplication
   int64_t symbols = 10;      // for the data sets copy and duplication
+  // Splits of texts and of the data set "images".
+  double valid_share = 0.05, test_share = 0.05;
+  std::string valid_path = {}, test_path = {};  // data of the splits; empty: shares of data.path
+  // Texts; see TextOptions (data/text/text_dataset.h). limit and eval_limit are numbers of windows.
+  std::string tokenizer = "bytes";       // bytes | characters | sentencepiece
+  std::string sentencepiece_model = {};  // file; empty: train a model from the text
+  int64_t vocabulary = 2000;             // tokens of a trained SentencePiece model
+  int64_t sequence_length = 256;
+  int64_t eval_context = 0;
   // Speech. batch_size is the largest number of utterances in a batch. limit and validation are numbers of
   // utterances.
-  std::string path =
-      {};  // folder of the pictures or of the corpus; empty: the folder in the data directories
+  // Texts: file, folder or pattern. Pictures and speech: folder. Empty: the folder in the data directories.
+  std::string path = {};
   int64_t max_frames = 20000;  // largest number of frames in a batch, including padding
   // Folders of the parts of a corpus; empty: the default names.
   std::string train_part = {}, valid_part = {}, test_part = {};
@@ -62,11 +71,9 @@ struct DataConfig {
   std::string feature_cache = {};  // folder; empty: features stay in memory
   // The data set "images".
   int64_t image_size = 32;
-  std::string color = "rgb";  // rgb | gray
-  double valid_share = 0.05, test_share = 0.05;
-  std::string valid_path = {}, test_path = {};  // data of the splits; empty: shares of data.path
-  std::string bad_images = "drop";              // drop | refuse
-  std::string image_cache = {};                 // folder; empty: pictures are decoded in each run
+  std::string color = "rgb";        // rgb | gray
+  std::string bad_images = "drop";  // drop | refuse
+  std::string image_cache = {};     // folder; empty: pictures are decoded in each run
 };
 
 struct ModelConfig {
@@ -207,8 +214,8 @@ struct ConfigReading {
 //
 // A key without effect is an error if the file or --set sets it. Inherited keys, and default values in
 // files, are allowed. A key of the file that loses its effect through --set causes a warning. In the
-// result, keys without effect have their defaults. The paths in data.path, data.lexicon, data.feature_cache
-// and model.init are relative to the working directory and become absolute. Only training reads
+// result, keys without effect have their defaults. The paths in [data] and in model.init
+// are relative to the working directory and become absolute. Only training reads
 // data.feature_cache from a file; other commands use the value in --set.
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
                    const AttentionCatalogue& catalogue, const ConfigReading& reading = {});

@@ -74,8 +74,8 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
   }
   if (!problems.empty()) throw ConfigError(text_of(problems, files.paths));
   for (std::string* name :
-       {&config.data.path, &config.data.lexicon, &config.data.feature_cache, &config.data.image_cache,
-        &config.data.valid_path, &config.data.test_path, &config.model.init})
+       {&config.data.path, &config.data.valid_path, &config.data.test_path, &config.data.sentencepiece_model,
+        &config.data.image_cache, &config.data.lexicon, &config.data.feature_cache, &config.model.init})
     make_absolute(*name);
   return config;
 }

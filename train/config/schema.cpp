@@ -57,7 +57,7 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
   table.keys_of(scope::every_config(), KeyRole::model);
   table
       .add("type", &ModelConfig::type,
-           "image: mixture of logistics over bytes; sequence: categorical distribution over symbols; speech: "
+           "image: mixture of logistics over bytes; sequence: categorical distribution over tokens; speech: "
            "CTC over frames")
       .one_of({"image", "sequence", "speech"});
   table.keys_of(scope::transformers(), KeyRole::model);
@@ -303,6 +303,8 @@ std::vector<SchemaKey> config_schema(const AttentionCatalogue& catalogue) {
   std::vector<SchemaKey> keys;
   add_run(keys);
   add_data(keys);
+  add_own_data(keys);
+  add_text_data(keys);
   add_speech_data(keys);
   add_speech_features(keys);
   add_model(keys, catalogue);

@@ -52,12 +52,6 @@ void add_data(std::vector<SchemaKey>& keys) {
       .range(2, 512);
   table.add("color", &DataConfig::color, "rgb or gray").one_of({"rgb", "gray"});
   table.keys_of(scope::own_images(), KeyRole::data);
-  table.add("valid_share", &DataConfig::valid_share, "share of the data for validation").below_one();
-  table.add("test_share", &DataConfig::test_share, "share of the data for tests").below_one();
-  table.add("valid_path", &DataConfig::valid_path, "data for validation; empty: a share of data.path")
-      .may_change_on_resume();
-  table.add("test_path", &DataConfig::test_path, "data for tests; empty: a share of data.path")
-      .may_change_on_resume();
   table.add("bad_images", &DataConfig::bad_images, "treatment of files that cannot be used")
       .one_of({"drop", "refuse"});
   table.add("image_cache", &DataConfig::image_cache, "folder for decoded pictures; empty: none")
@@ -73,13 +67,56 @@ void add_data(std::vector<SchemaKey>& keys) {
   table.add("symbols", &DataConfig::symbols, "symbols besides the separator").range(1, 65535);
 }
 
-void add_speech_data(std::vector<SchemaKey>& keys) {
+void add_own_data(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "data", &Config::data);
   table.keys_of(scope::own_files(), KeyRole::data);
   table
       .add("path", &DataConfig::path,
-           "folder of the pictures or of the corpus; empty: the folder in the data directories")
+           "text: file, folder or pattern such as \"books/*.txt\", plain or gzip; pictures and speech: "
+           "folder; "
+           "empty: the folder in the data directories")
       .may_change_on_resume();
+  table.keys_of(scope::shared_splits(), KeyRole::data);
+  table
+      .add("valid_share", &DataConfig::valid_share,
+           "share of the data for validation; text: before the test share")
+      .below_one();
+  table.add("test_share", &DataConfig::test_share, "share of the data for tests; text: at its end")
+      .below_one();
+  table
+      .add("valid_path", &DataConfig::valid_path,
+           "data for validation, as in path; empty: a share of data.path")
+      .may_change_on_resume();
+  table.add("test_path", &DataConfig::test_path, "data for tests, as in path; empty: a share of data.path")
+      .may_change_on_resume();
+}
+
+void add_text_data(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "data", &Config::data);
+  table.keys_of(scope::texts(), KeyRole::model);
+  table
+      .add("tokenizer", &DataConfig::tokenizer,
+           "bytes: any data; characters: the characters of a UTF-8 text; sentencepiece: pieces of words")
+      .one_of({"bytes", "characters", "sentencepiece"});
+  table.keys_of(scope::sentencepiece(), KeyRole::data);
+  table.add("sentencepiece_model", &DataConfig::sentencepiece_model,
+            "file of a SentencePiece model; empty: train a model from the text");
+  table.keys_of(scope::trained_sentencepiece(), KeyRole::data);
+  table.add("vocabulary", &DataConfig::vocabulary, "tokens of a trained SentencePiece model").range(2, 65536);
+  table.keys_of(scope::texts(), KeyRole::model);
+  table.add("sequence_length", &DataConfig::sequence_length, "tokens that a window predicts")
+      .range(1, kLargestSize);
+  table.keys_of(scope::texts(), KeyRole::data);
+  table
+      .add(
+          "eval_context", &DataConfig::eval_context,
+          "evaluations do not count the first predictions of a window, which the window before it counts; 0: "
+          "windows do not overlap")
+      .range(0, kLargestSize);
+}
+
+void add_speech_data(std::vector<SchemaKey>& keys) {
+  TableSchema table(keys, "data", &Config::data);
   table.keys_of(scope::speech(), KeyRole::data);
   table.add("max_frames", &DataConfig::max_frames, "largest number of frames in a batch, padding included")
       .range(1, 1e9);

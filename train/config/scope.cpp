@@ -80,9 +80,30 @@ KeyScope known_images_or_speech() {
       "data sets of images of a known size and of speech");
 }
 
+KeyScope texts() {
+  return of_sets([](const KnownSet& set) { return set.type == DatasetType::text; });
+}
+
 KeyScope own_files() {
   return of_sets([](const KnownSet& set) { return is_speech(set) || set.needs_path; },
-                 "data sets of speech and the data set \"images\"");
+                 "data sets of speech and the data sets \"images\" and \"text\"");
+}
+
+KeyScope shared_splits() {
+  return of_sets([](const KnownSet& set) {
+    return set.type == DatasetType::text || set.format == DatasetFormat::image_folder;
+  });
+}
+
+KeyScope sentencepiece() {
+  return both(texts(), {{"the tokenizer \"sentencepiece\"", "data.tokenizer",
+                         [](const Config& c) { return c.data.tokenizer == "sentencepiece"; }}});
+}
+
+KeyScope trained_sentencepiece() {
+  return both(sentencepiece(),
+              {{"SentencePiece models that are trained from the text", "data.sentencepiece_model",
+                [](const Config& c) { return c.data.sentencepiece_model.empty(); }}});
 }
 
 KeyScope speech() {

@@ -35,11 +35,15 @@ KeyScope every_config();
 // Returns the conditions of both scopes.
 KeyScope both(KeyScope a, const KeyScope& b);
 
-KeyScope own_files();     // data in a folder that the user may name
+KeyScope own_files();     // data sets that take data.path
 KeyScope known_images();  // images of a known size
 KeyScope own_images();    // pictures of the user
 KeyScope symbols();
 KeyScope known_images_or_speech();
+KeyScope texts();
+KeyScope shared_splits();  // data sets whose validation and test splits are shares of the data
+KeyScope sentencepiece();
+KeyScope trained_sentencepiece();
 KeyScope speech();
 KeyScope recordings();  // speech whose features are computed from audio
 KeyScope parts();       // speech with one folder per part

@@ -79,6 +79,8 @@ class TableSchema {
 
 // Add the keys of [data].
 void add_data(std::vector<SchemaKey>& keys);
+void add_own_data(std::vector<SchemaKey>& keys);
+void add_text_data(std::vector<SchemaKey>& keys);
 void add_speech_data(std::vector<SchemaKey>& keys);
 void add_speech_features(std::vector<SchemaKey>& keys);
 

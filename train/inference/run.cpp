@@ -4,6 +4,7 @@
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/model_sizes.h"
 #include "train/finite.h"
+#include "train/tasks/text/description.h"
 
 namespace tapeformer {
 namespace {
@@ -93,8 +94,9 @@ LoadedRun load_run(const FoundRun& found) {
     LoadedRun run;
     run.config = config;
     run.checkpoint = found.checkpoint;
-    run.data = describe_data(run.config);
     const Checkpoint checkpoint(run.checkpoint.string());
+    if (is_text(config)) run.tokenizer = tokenizer_of(checkpoint.state().task, checkpoint.state_path());
+    run.data = describe_data(run.config, run.tokenizer);
     check_model_sizes(checkpoint, sized_tensors(model_options(run.config, run.data)));
     run.model = make_model(run.config, run.data, found.device);
     set_precision(run.config.run, found.device);

@@ -1,5 +1,5 @@
-// Trained models: the config and the weights of a checkpoint, and the phones of a speech model. Loading needs
-// no data files.
+// Trained models: the config and the weights of a checkpoint, the tokenizer of a language model and the
+// phones of a speech model. Loading needs no data files.
 #pragma once
 
 #include <filesystem>
@@ -34,7 +34,8 @@ struct FoundRun {
 
 struct LoadedRun {
   Config config;
-  DatasetInfo data;  // sizes of the training data
+  DatasetInfo data;                            // sizes of the training data
+  std::shared_ptr<const Tokenizer> tokenizer;  // of a model of text, else nullptr
   std::unique_ptr<AutoregressiveModel> model;
   std::filesystem::path checkpoint;  // checkpoint folder
 

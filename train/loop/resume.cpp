@@ -25,7 +25,7 @@ bool same_task(const std::string& saved, const std::string& current) {
 void check_same_data(const TrainingState& state, const std::string& description, const std::string& folder) {
   if (!description.empty() && !same_task(state.task, description))
     throw ConfigError("cannot resume from " + folder +
-                      ": the phones or the statistics of the training data differ");
+                      ": the tokenizer, the phones or the statistics of the training data differ");
 }
 
 }  // namespace
@@ -55,13 +55,13 @@ std::optional<TrainingState> resume_run(const RunDirectory& directory, const Con
   const Config saved = load_config(checkpoint.config_path(), {}, attention_catalogue(),
                                    {.unused = UnusedKeys::ignore_in_file});
   check_same_run(saved, config, checkpoint.folder());
+  const TrainingState state = checkpoint.state();
+  check_same_data(state, description, checkpoint.folder());
   checkpoint.load_model(task.model().parameters());
   checkpoint.load_optimizer(optimizer.state());
   check_finite(task.model().parameters(), checkpoint.folder());
   check_finite(optimizer.state(), checkpoint.folder());
   optimizer.swap_average();
-  const TrainingState state = checkpoint.state();
-  check_same_data(state, description, checkpoint.folder());
   optimizer.set_steps(state.optimizer_steps);
   directory.prepare(config, state.step, state.evaluated_step == state.step);
   log_info("resumed from ", checkpoint.folder(), " at step ", state.step, " of ", total_steps);

@@ -55,7 +55,7 @@ Evaluation evaluate_run(const ReproductionOptions& options, const FinishedRun& r
   FoundRun found = find_run({.path = run.path, .sets = {}, .device = options.device});
   found.config = config_of(options, run.training, settings);
   const LoadedRun loaded = load_run(found);
-  const auto test = make_split(loaded.config, "test", options.data.data_dir);
+  const auto test = make_split(loaded.config, "test", {.data_dir = options.data.data_dir});
   const TrainConfig& train = loaded.config.train;
   const int64_t batch = train.eval_batch_size > 0 ? train.eval_batch_size : loaded.config.data.batch_size;
   return until_stopped(options, [&](const StopCheck& stop) {

@@ -1,4 +1,4 @@
-// Task of images and sequences: the autoregressive model on a Dataset.
+// Task of images, texts and sequences: the autoregressive model on a Dataset.
 #include <algorithm>
 #include <map>
 #include <numbers>
@@ -11,6 +11,7 @@
 #include "train/build.h"
 #include "train/evaluate.h"
 #include "train/tasks/task.h"
+#include "train/tasks/text/description.h"
 
 namespace tapeformer {
 namespace {
@@ -61,8 +62,10 @@ class AutoregressiveTask final : public Task {
                      Communicator& processes)
       : processes_(processes) {
     require_divisible(config.data.batch_size, processes.size());
-    const auto training_set = make_split(config, "train", data_dir);
-    evaluation_set_ = make_split(config, evaluation_split(config), data_dir);
+    const auto training_set =
+        make_split(config, "train", {.data_dir = data_dir, .random_windows = config.data.shuffle});
+    evaluation_set_ = make_split(config, evaluation_split(config),
+                                 {.data_dir = data_dir, .tokenizer = training_set->tokenizer()});
     loader_ = std::make_shared<const Loader>(training_set,
                                              LoaderOptions{.batch_size = config.data.batch_size,
                                                            .shuffle = config.data.shuffle,
@@ -74,7 +77,9 @@ class AutoregressiveTask final : public Task {
   }
 
   const Module& model() const override { return *model_; }
-  int64_t training_examples() const override { return loader_->dataset().size(); }
+  int64_t training_examples() const override {
+    return loader_->dataset().size() / loader_->dataset().overlap();
+  }
   int64_t evaluation_examples() const override { return evaluation_set_->size(); }
 
   double batches_in(double epochs) const override {
@@ -126,13 +131,16 @@ class AutoregressiveTask final : public Task {
                                       {"bits_per_dim", e.bits_per_dim},
                                       {"examples", e.examples},
                                       {"seconds", e.seconds}},
-                          .figures = {{"nats_per_dim", e.nats_per_dim}, {"bits_per_dim", e.bits_per_dim}},
+                          .figures = {},
                           .text = concat_text(e.nats_per_dim, " nats, ", e.bits_per_dim, " bits/dim")};
-    if (e.accuracy >= 0) {
-      result.metrics.emplace_back("accuracy", e.accuracy);
-      result.figures.emplace_back("accuracy", e.accuracy);
-      result.text += concat_text(", accuracy ", 100 * e.accuracy, " %");
+    for (const auto& [name, value] : named_results(e)) {
+      result.figures.emplace_back(name, value);
+      if (name != "nats_per_dim" && name != "bits_per_dim") result.metrics.emplace_back(name, value);
     }
+    if (e.text)
+      result.text =
+          concat_text(e.text->bits_per_byte(), " bits/byte, perplexity ", e.text->perplexity(), " per token");
+    if (e.accuracy >= 0) result.text += concat_text(", accuracy ", 100 * e.accuracy, " %");
     return result;
   }
 
@@ -140,6 +148,10 @@ class AutoregressiveTask final : public Task {
     return digest_of(loader_->dataset()) + "; " + digest_of(*evaluation_set_);
   }
 
+  std::string description() const override {
+    const auto tokenizer = loader_->dataset().tokenizer();
+    return tokenizer ? to_json(*tokenizer) : "";
+  }
   void add_metrics(double loss, MetricRecord& record) const override {
     record.emplace_back("bits_per_dim", bits(loss));
   }

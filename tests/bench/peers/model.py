@@ -35,7 +35,7 @@ class ModelConfig:
     dropout: float = 0.0
     norm: str = "post"  # post | pre
     activation: str = "relu"  # relu | gelu (the erf form)
-    positions: str = "sinusoidal"  # sinusoidal | grid
+    positions: str = "sinusoidal"  # sinusoidal | grid | rotary | none
     max_length: int = 783
     grid: tuple[int, int, int] = (28, 28, 1)  # height, width, channels of the image, for grid positions
 
@@ -43,13 +43,18 @@ class ModelConfig:
     def d_model(self) -> int:
         return self.heads * self.head_dim
 
+    @property
+    def value_width(self) -> int:
+        """Width of the value embedding. Sinusoidal and grid positions use the rest of d_model."""
+        return self.d_model if self.positions in ("rotary", "none") else self.value_dim or self.d_model // 2
+
     def __post_init__(self):
         allowed = {
             "attention": ("linear", "softmax"),
             "form": ("chunked", "quadratic"),
             "norm": ("post", "pre"),
             "activation": ("relu", "gelu"),
-            "positions": ("sinusoidal", "grid"),
+            "positions": ("sinusoidal", "grid", "rotary", "none"),
         }
         for name, values in allowed.items():
             value = getattr(self, name)
@@ -125,6 +130,16 @@ def linear_attention_chunked(q: Tensor, k: Tensor, v: Tensor, chunk: int) -> Ten
     return (numerator / denominator).reshape(batch, heads, length + pad, dim)[:, :, :length]
 
 
+def rotary(x: Tensor) -> Tensor:
+    """Rotates features i and i + D / 2 of position p by the angle p / 10000^(2 i / D). x: (B, H, L, D)."""
+    length, dim = x.shape[-2:]
+    even = torch.arange(0, dim, 2, dtype=torch.float64)
+    angle = torch.arange(length, dtype=torch.float64)[:, None] / 10000 ** (even / dim)
+    cos, sin = angle.cos().to(x), angle.sin().to(x)
+    first, second = x.chunk(2, -1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+
+
 class AttentionLayer(nn.Module):
     """Multi-head causal self-attention with biased projections of d_model onto itself."""
 
@@ -145,6 +160,8 @@ class AttentionLayer(nn.Module):
         q = self.heads(self.query_projection(x))
         k = self.heads(self.key_projection(x))
         v = self.heads(self.value_projection(x))
+        if self.config.positions == "rotary":
+            q, k = rotary(q), rotary(k)
         if self.config.attention == "softmax":
             dropout = self.config.dropout if self.training else 0.0
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
@@ -212,7 +229,7 @@ class ImageModel(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.config = config
-        value_dim = config.value_dim or config.d_model // 2
+        value_dim = config.value_width
         self.value_embedding = nn.Embedding(256, value_dim)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
@@ -234,6 +251,8 @@ class ImageModel(nn.Module):
     def embed(self, values: Tensor) -> Tensor:
         """Returns the concatenation of the embedded byte and the position."""
         values = self.value_embedding(values)
+        if self.positions.shape[-1] == 0:
+            return values
         positions = self.positions[: values.shape[1]].expand(values.shape[0], -1, -1)
         return torch.cat((values, positions), -1)
 

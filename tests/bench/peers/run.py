@@ -20,6 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
+CONFIGS = ROOT / "configs"
 FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 PROGRAMS = ("build/release/tapeformer", "build/dev/tapeformer", "build/tapeformer")
 MILLI = 1e-3
@@ -100,6 +101,35 @@ def train_step_pair(precision: str) -> Pair:
             ),
         ),
     )
+
+
+def text_step_pair(kind: str, precision: str) -> Pair:
+    settings = (
+        "model.layers=12",
+        "model.heads=8",
+        "model.head_dim=64",
+        "model.feedforward=2048",
+        "data.sequence_length=1024",
+        "data.batch_size=4",
+        "optimizer.ema=0",
+    )
+    sizes = ("--layers", "12", "--head-dim", "64", "--feedforward", "2048", "--length", "1024", "--batch", "4")
+    return Pair(
+        f"text-step-{kind}-{precision}",
+        ("train-step", "--config", str(CONFIGS / f"text/{kind}.toml"), "--repeats", "3", "--precision", precision,
+         *(word for setting in settings for word in ("--set", setting))),
+        ("train_step.py", "--text", "--steps", "3", "--attention", kind, "--chunk", "64", *sizes,
+         "--precision", precision),
+        (
+            Figure(
+                f"training step of a byte model, 12 layers, width 512, 4 x 1,024 tokens, {kind}, {precision}",
+                Field(("seconds_per_step",)),
+                Field(("seconds_per_step",)),
+                Field(("peak_resident_bytes",)),
+                Field(("step_peak_bytes",)),
+            ),
+        ),
+    )  # fmt: skip
 
 
 def lstm_pair(precision: str) -> Pair:
@@ -199,6 +229,7 @@ def all_pairs() -> list[Pair]:
     precisions = ("float32", "bfloat16")
     return [
         *(train_step_pair(precision) for precision in precisions),
+        *(text_step_pair(kind, precision) for kind in ("softmax", "linear") for precision in precisions),
         *(lstm_pair(precision) for precision in precisions),
         ctc,
         small_op,

@@ -1,4 +1,5 @@
-"""Benchmark of a training step of the image model: forward, backward, clipping per tensor and RAdam.
+"""Benchmark of a training step of the image model (forward, backward, clipping per tensor and RAdam), or of a byte model of
+text (clipping of the global norm and AdamW).
 
 The defaults are the MNIST model of the paper with batch 10, in the fastest form on two CPU cores.
 """
@@ -23,6 +24,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--chunk", type=int, default=56)
     parser.add_argument("--compile", choices=("none", "layers", "model"), default="model")
     parser.add_argument("--compile-mode", default="default", help="of torch.compile; reduce-overhead: CUDA graphs")
+    parser.add_argument("--text", action="store_true", help="a byte model of text, pre-norm with gelu")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
     measure.add_common_options(parser)
@@ -35,6 +37,7 @@ def main() -> None:
     import_rss = measure.peak_rss()
     from model import ImageModel, ModelConfig
     from radam import RAdam, clip_per_tensor
+    from text_model import TextModel
 
     config = ModelConfig(
         layers=options.layers,
@@ -46,9 +49,14 @@ def main() -> None:
         chunk=options.chunk,
         dropout=options.dropout,
         max_length=options.length,
+        norm="pre" if options.text else "post",
+        activation="gelu" if options.text else "relu",
     )
-    model = ImageModel(config)
-    optimizer = RAdam(model.parameters(), lr=1e-4, weight_decay=0.01)
+    model = TextModel(config, 256) if options.text else ImageModel(config)
+    if options.text:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+    else:
+        optimizer = RAdam(model.parameters(), lr=1e-4, weight_decay=0.01)
     images = torch.randint(0, 256, (options.batch, options.length + 1), dtype=torch.uint8)
 
     loss_of = model.loss
@@ -63,7 +71,10 @@ def main() -> None:
         with measure.mixed_precision(options):
             loss = loss_of(images)
         loss.backward()
-        clip_per_tensor(optimizer.parameters, 1.0)
+        if options.text:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        else:
+            clip_per_tensor(optimizer.parameters, 1.0)
         optimizer.step()
 
     measure.times(step, 0, options.warmup)

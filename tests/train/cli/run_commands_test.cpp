@@ -39,7 +39,7 @@ std::vector<int> grid_cell(const Tensor& grid, int64_t row, int64_t column) {
 }
 
 std::vector<int> test_image(int64_t index) {
-  const auto set = make_split(tiny_image_config(), "test", "");
+  const auto set = make_split(tiny_image_config(), "test");
   const auto values = set->batch(std::vector<int64_t>{index}).tokens.to_vector();
   return {values.begin(), values.end()};
 }
@@ -52,7 +52,7 @@ TEST_CASE("eval prints the results of the library") {
   const Config config = tiny_image_config();
   write_run(dir / "run", config);
   const auto model = make_model(config, describe_data(config));
-  const auto images = make_split(config, "test", "");
+  const auto images = make_split(config, "test");
   for (const std::string dtype : {"float32", "float64"}) {
     CAPTURE(dtype);
     if (dtype == "float64") model->convert(DType::float64);
@@ -118,7 +118,7 @@ TEST_CASE("eval of sequences prints the accuracy") {
   const auto figures = json_of(run_program({"eval", (dir / "run").string(), "--limit", "8", "--json"}));
   const Config config = tiny_sequence_config();
   const auto model = make_model(config, describe_data(config));
-  const auto expected = evaluate(*model, *make_split(config, "test", ""), 3, 8);  // with another batch size
+  const auto expected = evaluate(*model, *make_split(config, "test"), 3, 8);  // with another batch size
   CHECK(expected.accuracy > 0);
   CHECK(figures["accuracy"].get<double>() == doctest::Approx(expected.accuracy).epsilon(1e-12));
   CHECK(figures["nats_per_dim"].get<double>() == doctest::Approx(expected.nats_per_dim).epsilon(1e-6));

@@ -23,6 +23,8 @@ const std::set<std::string> kNeutral = {"run.name",
                                         "run.tf32",
                                         "run.cuda_graphs",
                                         "data.path",
+                                        "data.valid_path",
+                                        "data.test_path",
                                         "data.bad_utterances",
                                         "data.feature_cache",
                                         "data.image_cache",
@@ -50,6 +52,7 @@ const std::map<std::string, OptionValue>& special_values() {
       {"data.limit", int64_t{6}},
       {"data.sample_rate", int64_t{8000}},
       {"data.downscale", int64_t{2}},
+      {"data.tokenizer", std::string("characters")},
       {"data.max_length", int64_t{20}},
       {"model.subsampling", int64_t{2}},
       {"model.axial_shape", std::vector<double>{4, 4}},
@@ -164,6 +167,20 @@ TEST_CASE("scopes of config keys: sequences, step and cosine schedules, adam and
   config.schedule.kind = "cosine";
   check_scopes(config);
   config.optimizer.kind = "adafactor";
+  check_scopes(config);
+}
+
+TEST_CASE("scopes of config keys: text") {
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += static_cast<char>('a' + i * i % 7);
+  write_file(dir / "text", text);
+  Config config = copy_config();
+  config.data = {.dataset = "text", .batch_size = 4, .eval_limit = 3};
+  config.data.path = (dir / "text").string();
+  config.data.sequence_length = 12;
+  config.data.valid_share = 0.3;
+  config.data.eval_context = 4;
   check_scopes(config);
 }
 

@@ -61,10 +61,11 @@ Names joined(Names a, const Names& b) {
 
 TEST_CASE("--set of a key that the config does not use was ignored") {
   CHECK(set_error(kImages, {"data.dataset=cifar10", "data.path=my-pictures"}) ==
-        "--set data.path: belongs to data sets of speech and the data set \"images\", and data.dataset is "
-        "\"cifar10\"");
+        "--set data.path: belongs to data sets of speech and the data sets \"images\" and \"text\", and "
+        "data.dataset is \"cifar10\"");
   CHECK(set_error(kCopy, {"data.path=text.txt"}) ==
-        "--set data.path: belongs to data sets of speech and the data set \"images\", and data.dataset is "
+        "--set data.path: belongs to data sets of speech and the data sets \"images\" and \"text\", and "
+        "data.dataset is "
         "\"copy\"");
   struct Row {
     std::string text, set, reason;
@@ -114,8 +115,8 @@ TEST_CASE("a key in the file that the config does not use was ignored") {
   const auto path =
       folder.write("a.toml", "[train]\nsteps = 5\n[data]\ndownscale = 2\npath = \"x\"\nsymbols = 3\n");
   CHECK(config_error(path) == path +
-                                  ":5:1: data.path: belongs to data sets of speech and the data set "
-                                  "\"images\", and data.dataset is \"mnist\"\n" +
+                                  ":5:1: data.path: belongs to data sets of speech and the data sets "
+                                  "\"images\" and \"text\", and data.dataset is \"mnist\"\n" +
                                   path +
                                   ":6:1: data.symbols: belongs to the data sets \"copy\" and "
                                   "\"duplication\", and data.dataset is \"mnist\"");
@@ -237,11 +238,13 @@ Names unused_by_defaults() {
           "optimizer.clip",          "model.attention_dropout"};
 }
 
-// Returns the keys of the data set "images" and of Adafactor, which the configs of this file do not use.
+// Returns the keys of the data set "images", of texts and of Adafactor, which the configs of this file do not
+// use.
 Names unused_by_all() {
-  return {"data.image_size",  "data.color",           "data.bad_images",      "data.image_cache",
-          "data.valid_share", "data.test_share",      "data.valid_path",      "data.test_path",
-          "optimizer.form",   "optimizer.decay_rate", "optimizer.update_clip"};
+  return {"data.image_size",   "data.color",      "data.bad_images",      "data.image_cache",
+          "data.valid_share",  "data.test_share", "data.valid_path",      "data.test_path",
+          "data.tokenizer",    "data.vocabulary", "data.sequence_length", "data.sentencepiece_model",
+          "data.eval_context", "optimizer.form",  "optimizer.decay_rate", "optimizer.update_clip"};
 }
 
 // Returns the keys that only models of type "sequence" use.

@@ -1,0 +1,277 @@
+// Tests of generate, score and eval with language models: prompts, sampling, contexts and invalid input.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "tests/train/cli/program.h"
+#include "tests/train/cli/tiny_run.h"
+#include "tests/train/quiet_training.h"
+#include "train/inference/run.h"
+#include "train/inference/text.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+// A run of a few steps on a text of a small grammar, and the text.
+class TextRun {
+ public:
+  explicit TextRun(const std::string& attention = "linear", const std::string& tokenizer = "characters",
+                   const std::string& positions = "sinusoidal") {
+    std::string text;
+    for (int i = 0; i < 300; ++i)
+      text += i % 3 == 0 ? "the cat sat.\n" : i % 3 == 1 ? "a dog ran.\n" : "so it was.\n";
+    write_file(text_path(), text);
+    config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};
+    config.data = {.dataset = "text", .batch_size = 4};
+    config.data.path = text_path().string();
+    config.data.tokenizer = tokenizer;
+    config.data.sequence_length = 40;
+    config.data.valid_share = config.data.test_share = 0.1;
+    config.model.type = "sequence";
+    config.model.attention = {attention};
+    config.model.positions = positions;
+    config.model.layers = 1;
+    config.model.heads = 2;
+    config.model.head_dim = 8;
+    config.model.feedforward = 16;
+    config.attention = {
+        {attention, attention_kind(attention).values(attention_kind(attention).short_options)}};
+    config.train.steps = 3;
+    train(config, dir / "run");
+  }
+  fs::path text_path() const { return dir / "text.txt"; }
+  std::string path() const { return (dir / "run").string(); }
+  ProgramResult call(Words words, const Words& more = {}, const std::string& in = "/dev/null") const {
+    words.insert(words.begin() + 1, path());
+    words.insert(words.end(), more.begin(), more.end());
+    return run_program(words, "", in);
+  }
+
+  TempDir dir;
+  Config config;
+};
+
+std::string generated(const TextRun& run, const Words& options) {
+  const ProgramResult result = run.call({"generate"}, options);
+  CAPTURE(result.err);
+  CHECK(result.code == 0);
+  return result.out;
+}
+
+}  // namespace
+
+TEST_CASE("generate and score need only the checkpoint") {
+  TextRun run;
+  fs::remove(run.text_path());
+  const Words options{"--prompt", "the ", "--length", "20", "--seed", "7"};
+  const std::string text = generated(run, options);
+  CHECK(text.starts_with("the "));
+  CHECK(text.size() == 4 + 20 + 1);
+  CHECK(generated(run, options) == text);
+  CHECK(generated(run, {"--prompt", "the ", "--length", "20", "--seed", "8"}) != text);
+  // Modes draw the same tokens.
+  CHECK(generated(run, {"--prompt", "the ", "--length", "20", "--seed", "7", "--mode", "recompute"}) == text);
+  write_file(run.dir / "lines", std::string("the cat\n\na dog"));
+  const auto scores = json_of(run.call({"score", (run.dir / "lines").string(), "--json"}));
+  CHECK(scores["lines"] == 3);
+  CHECK(scores["bytes"] == 8 + 1 + 6);
+}
+
+TEST_CASE("sampling options restrict the draws") {
+  const TextRun run("softmax", "bytes");
+  const Words prompt{"--prompt", "the ", "--length", "30"};
+  const auto with = [&](Words more) {
+    more.insert(more.begin(), prompt.begin(), prompt.end());
+    return generated(run, more);
+  };
+  const std::string greedy = with({"--greedy"});
+  CHECK(with({"--temperature", "0"}) == greedy);
+  CHECK(with({"--top-k", "1"}) == greedy);
+  CHECK(with({"--top-p", "1e-6"}) == greedy);
+  CHECK(with({"--top-k", "256"}) == with({}));
+  CHECK(with({"--temperature", "0.5"}) != with({}));
+  CHECK(with({"--count", "3"}).find("\n---\n") != std::string::npos);
+}
+
+TEST_CASE("generate --json reports the texts and the speed") {
+  const TextRun run;
+  const auto report =
+      json_of(run.call({"generate", "--json", "--prompt", "a ", "--length", "10", "--count", "2"}));
+  CHECK(report["count"] == 2);
+  CHECK(report["prompt"] == "a ");
+  CHECK(report["length"] == 10);
+  CHECK(report["tokens_per_second"] > 0);
+  CHECK(report["state_bytes"] == 2 * (8 * 8 + 8) * 4);
+  CHECK(report["texts"].size() == 2);
+  CHECK(report["texts"][0].get<std::string>().size() == 10);
+  CHECK(report["texts"][0] != report["texts"][1]);
+}
+
+TEST_CASE("prompts come from the command line, a file or standard input") {
+  const TextRun run;
+  write_file(run.dir / "prompt", std::string("a dog "));
+  const std::string file = (run.dir / "prompt").string(), expected = generated(run, {"--prompt", "a dog "});
+  CHECK(generated(run, {"--prompt-file", file}) == expected);
+  CHECK(run.call({"generate", "--prompt-file", "-"}, {}, file).out == expected);
+  CHECK(run.call({"generate", "-"}, {}, file).out == expected);
+  CHECK(generated(run, {}).starts_with("\n"));
+}
+
+TEST_CASE("prompts that the model cannot continue are usage errors") {
+  const TextRun run;
+  const auto error = [&](const Words& options, int code = 2) {
+    const ProgramResult result = run.call({"generate"}, options);
+    CHECK(result.code == code);
+    CHECK(result.out.empty());
+    return result.err;
+  };
+  CHECK(contains(error({"--prompt", "the Cat"}),
+                 "the prompt, byte 4: the character \"C\" is not in the vocabulary of the training text"));
+  CHECK(contains(error({"--prompt", "the \xFF"}), "the prompt, byte 4: is not valid UTF-8"));
+  CHECK(contains(error({"--prompt", ""}), "the prompt is empty"));
+  CHECK(contains(error({"--prompt", std::string(41, 'a')}),
+                 "the prompt has 41 tokens, expected at most 40: the model has sinusoidal positions"));
+  CHECK(contains(error({"--prompt", "the ", "--length", "38"}),
+                 "expected at most 37: the model has sinusoidal"));
+  CHECK(
+      contains(error({"--prompt", "the ", "--length", "38", "--mode", "recompute"}), "expected at most 37"));
+  CHECK(contains(error({"--prompt", "a", "--prompt-file", "b"}), "expected one of"));
+  CHECK(contains(error({"--prompt-file", "/nonexistent"}, 3), "/nonexistent"));
+  CHECK(contains(error({"--greedy", "--temperature", "2"}), "exclude each other"));
+  CHECK(contains(error({"--out", "a.png"}), "--out is for models of images"));
+}
+
+TEST_CASE("score prints the bits that the library computes for a line between line ends") {
+  const TextRun run("softmax", "bytes");
+  write_file(run.dir / "lines", std::string("the cat sat.\nso\n"));
+  const std::string path = (run.dir / "lines").string();
+  const LoadedRun loaded = load_run({.path = run.path(), .sets = {}});
+  double bits = 0;
+  for (const double nats : token_nats(*loaded.model, std::vector<int64_t>{'\n', 's', 'o', '\n'}))
+    bits += nats / std::log(2);
+  const auto report = json_of(run.call({"score", path, "--json"}));
+  CHECK(std::abs(report["scores"][1]["bits"].get<double>() - bits) < 1e-4);
+  CHECK(report["scores"][1]["bytes"] == 3);
+  const ProgramResult text = run.call({"score", path});
+  CHECK(text.out.ends_with("\tso\n"));
+  CHECK(std::abs(std::stod(text.out.substr(text.out.find('\n') + 1)) - bits) < 1e-2);
+  CHECK(run.call({"score", "-"}, {}, path).out == text.out);
+}
+
+TEST_CASE("score names lines that it cannot read") {
+  const TextRun run;
+  write_file(run.dir / "lines", std::string("the cat\na DOG\n"));
+  ProgramResult result = run.call({"score", (run.dir / "lines").string()});
+  CHECK(result.code == 3);
+  CHECK(contains(result.err, "lines:2, byte 2: the character \"D\" is not in the vocabulary"));
+  write_file(run.dir / "long", "the\n" + std::string((1 << 24) + 1, 'a'));
+  result = run.call({"score", (run.dir / "long").string()});
+  CHECK(result.code == 3);
+  CHECK(contains(result.err, "long:2: the line has 16777217 bytes, expected at most 16777216"));
+  write_file(run.dir / "empty", std::string());
+  CHECK(contains(run.call({"score", (run.dir / "empty").string()}).err, "no text: the size is 0 bytes"));
+}
+
+TEST_CASE("scores of long lines do not depend on windows before the first") {
+  const TextRun run("softmax", "bytes");
+  const LoadedRun loaded = load_run({.path = run.path(), .sets = {}});
+  std::vector<int64_t> tokens;
+  for (int i = 0; i < 130; ++i) tokens.push_back('a' + i % 7);
+  const auto nats = token_nats(*loaded.model, tokens);
+  CHECK(nats.size() == 129);
+  const auto first = token_nats(*loaded.model, std::span(tokens).first(41));
+  for (size_t i = 0; i < first.size(); ++i) CHECK(std::abs(nats[i] - first[i]) < 1e-5);
+  // The second window begins at token 20 and adds 20 predictions.
+  const auto second = token_nats(*loaded.model, std::span(tokens).subspan(20, 41));
+  for (size_t i = 40; i < 60; ++i) CHECK(std::abs(nats[i] - second[i - 20]) < 1e-5);
+}
+
+TEST_CASE("eval states the context of its windows, and a carried state gives the losses of one window") {
+  const TextRun run;
+  const auto eval = [&](const Words& options) { return json_of(run.call({"eval", "--json"}, options)); };
+  const auto windows = eval({});
+  CHECK(windows["context"] == "windows of 40 predictions, stride 40; all predictions are counted");
+  CHECK(windows["tokens"] == windows["bytes"]);
+  CHECK(std::abs(windows["bits_per_byte"].get<double>() - windows["bits_per_dim"].get<double>()) < 1e-9);
+  CHECK(std::abs(windows["perplexity"].get<double>() - std::exp(windows["nats_per_dim"].get<double>())) <
+        1e-9);
+  const auto strided = eval({"--context", "30"});
+  CHECK(strided["context"] ==
+        "windows of 40 predictions, stride 10; the first 30 predictions of each window but the first are not "
+        "counted");
+  CHECK(strided["tokens"] == windows["tokens"]);
+  const auto one = eval({"--limit", "1"}), carried = eval({"--limit", "40", "--context", "carried"});
+  CHECK(carried["context"] == "state carried through 1 equal parts of the split");
+  CHECK(carried["tokens"] == 40);
+  CHECK(std::abs(one["nats_per_dim"].get<double>() - carried["nats_per_dim"].get<double>()) < 1e-5);
+  CHECK(one["accuracy"] == carried["accuracy"]);
+}
+
+TEST_CASE("without position features, texts may be longer than the windows of training") {
+  for (const std::string positions : {"rotary", "none"})
+    for (const std::string attention : {"linear", "softmax"}) {
+      CAPTURE(positions);
+      CAPTURE(attention);
+      const TextRun run(attention, "bytes", positions);
+      const Words options{"--json", "--prompt", std::string(50, 'a'), "--length", "200"};
+      const auto report = json_of(run.call({"generate"}, options));
+      CHECK(report["texts"][0].get<std::string>().size() >= 200);
+      const int64_t state = report["state_bytes"];
+      CHECK(state == (attention == "linear" ? 2 * (8 * 8 + 8) * 4 : 2 * 249 * 16 * 4));
+      if (attention == "softmax") continue;
+      const auto carried = json_of(run.call({"eval", "--context", "carried", "--json"}));
+      CHECK(carried["tokens"] == carried["bytes"]);
+      CHECK(carried["tokens"] == json_of(run.call({"eval", "--json"}))["tokens"]);
+      const auto parts = json_of(run.call({"eval", "--context", "carried", "--batch", "3", "--json"}));
+      CHECK(parts["context"] == "state carried through 3 equal parts of the split");
+      CHECK(std::abs(parts["bits_per_byte"].get<double>() - carried["bits_per_byte"].get<double>()) < 0.1);
+    }
+}
+
+TEST_CASE("eval refuses contexts that the model cannot have") {
+  const TextRun linear, softmax("softmax"), lsh("lsh");
+  const auto error = [](const TextRun& run, const std::string& context) {
+    const ProgramResult result = run.call({"eval", "--context", context});
+    CHECK(result.code == 2);
+    return result.err;
+  };
+  CHECK(contains(error(linear, "40"),
+                 "expected \"carried\", or a number of tokens below data.sequence_length = 40"));
+  CHECK(contains(error(linear, "none"), "expected \"carried\""));
+  CHECK(contains(error(linear, "carried"), "the model has 40 positions, and a stream has"));
+  CHECK(contains(error(softmax, "carried"), "grows with the text"));
+  CHECK(contains(error(lsh, "carried"), "no recurrent form"));
+}
+
+TEST_CASE("a run does not resume with another vocabulary") {
+  const TextRun run;
+  write_file(run.text_path(), read_file(run.text_path()) + "€");
+  Config config = run.config;
+  config.train.steps = 5;
+  CHECK(contains(message_of<ConfigError>([&] { train(config, run.dir / "run", true); }), "the tokenizer"));
+}
+
+TEST_CASE("SentencePiece models travel with the checkpoint") {
+  try {
+    make_sentencepiece_tokenizer("", "");
+  } catch (const ConfigError&) {
+    MESSAGE("skipped: built without SentencePiece");
+    return;
+  } catch (const DataError&) {
+  }
+  TextRun run("linear", "bytes");
+  run.config.data.tokenizer = "sentencepiece";
+  run.config.data.vocabulary = 270;
+  train(run.config, run.dir / "pieces");
+  fs::remove(run.text_path());
+  const ProgramResult result =
+      run_program({"generate", (run.dir / "pieces").string(), "--prompt", "the cat", "--length", "5"});
+  CAPTURE(result.err);
+  CHECK(result.code == 0);
+  CHECK(result.out.starts_with("the cat"));
+}

@@ -1,0 +1,256 @@
+// Command "tapeformer generate" for models of text.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <iostream>
+#include <iterator>
+
+#include "core/errors.h"
+#include "core/stopwatch.h"
+#include "core/system/files.h"
+#include "core/system/log.h"
+#include "core/system/printable.h"
+#include "core/system/utf8.h"
+#include "train/cli/text_commands.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr char kStdin[] = "-";
+constexpr int64_t kDefaultLength = 500;
+constexpr size_t kMaxPromptBytes = size_t{1} << 30;
+constexpr int64_t kSpeedTokens = 1000;  // tokens over which the speed at a position is measured
+
+// Writes a text to standard output while it is generated. On a terminal, control characters are escaped, and
+// incomplete characters wait for their last byte.
+class TextOutput {
+ public:
+  explicit TextOutput(bool silent) : silent_(silent), terminal_(isatty(STDOUT_FILENO) == 1) {}
+
+  bool is_silent() const { return silent_; }
+  void write(std::string_view text) {
+    if (silent_) return;
+    waiting_ += text;
+    if (terminal_ && ends_inside_character()) return;
+    flush();
+  }
+  void flush() {
+    if (terminal_) return print_text(std::exchange(waiting_, {}));
+    if (std::fwrite(waiting_.data(), 1, waiting_.size(), stdout) != waiting_.size() ||
+        std::fflush(stdout) != 0)
+      throw std::runtime_error(concat_text("cannot write to standard output: ", std::strerror(errno)));
+    waiting_.clear();
+  }
+
+ private:
+  bool ends_inside_character() const {
+    for (size_t size = 1; size <= std::min<size_t>(3, waiting_.size()); ++size) {
+      const auto byte = static_cast<uint8_t>(waiting_[waiting_.size() - size]);
+      if (byte >= 0xC0) return size < (byte >= 0xF0 ? 4U : byte >= 0xE0 ? 3U : 2U);
+      if (byte < 0x80) return false;
+    }
+    return false;
+  }
+
+  bool silent_, terminal_;
+  std::string waiting_;
+};
+
+bool is_given(const CommandLine& line, const std::string& option) {
+  return std::find(line.given.begin(), line.given.end(), option) != line.given.end();
+}
+
+std::string standard_input() {
+  std::string text(std::istreambuf_iterator<char>(std::cin), {});
+  if (std::cin.bad()) throw DataError("cannot read the prompt from standard input");
+  return text;
+}
+
+std::string file_text(const std::string& path) try {
+  return path == kStdin ? standard_input() : read_file(path, kMaxPromptBytes);
+} catch (const FileError& error) {
+  throw DataError(std::string("--prompt-file: ") + error.what());
+}
+
+// Returns the text that the model continues. Without a prompt, this is the end of a line or, if the
+// vocabulary lacks it, the first token with a text.
+std::string prompt_of(const CommandLine& line, const Tokenizer& tokenizer) {
+  const bool from_stdin = line.positionals.size() > 1, from_file = is_given(line, "prompt-file");
+  if (int{from_stdin} + int{from_file} + int{is_given(line, "prompt")} > 1)
+    throw ConfigError("expected one of --prompt, --prompt-file and -");
+  if (from_stdin && line.positionals[1] != kStdin)
+    throw ConfigError("expected \"-\" for a prompt on standard input, got \"" + line.positionals[1] +
+                      "\"; use --prompt or --prompt-file");
+  if (from_stdin) return standard_input();
+  if (from_file) return file_text(line.options.get<std::string>("prompt-file"));
+  if (is_given(line, "prompt")) return line.options.get<std::string>("prompt");
+  try {
+    if (!tokenizer.encode("\n").empty()) return "\n";
+  } catch (const EncodingError&) {
+  }
+  int64_t token = 0;
+  while (token + 1 < tokenizer.vocabulary() && tokenizer.text_of(token).empty()) ++token;
+  return std::string(tokenizer.text_of(token));
+}
+
+std::vector<int32_t> prompt_tokens(const std::string& prompt, const Tokenizer& tokenizer) {
+  try {
+    auto tokens = tokenizer.encode(prompt);
+    if (tokens.empty()) throw ConfigError("the prompt is empty; the model continues at least one token");
+    return tokens;
+  } catch (const EncodingError& error) {
+    throw ConfigError(concat_text("the prompt, byte ", error.offset, ": ", error.what()));
+  }
+}
+
+// Returns the number of tokens to draw. Throws ConfigError if they exceed the positions of the model.
+int64_t drawn_length(const LoadedRun& run, const GenerationOptions& options, int64_t prompt,
+                     const CommandLine& line) {
+  const AutoregressiveOptions& model = run.model->options();
+  const bool recompute = options.mode == GenerationMode::recompute;
+  const int64_t limit = recompute ? model.max_length : model.position_limit();
+  const std::string reason =
+      recompute ? concat_text("the mode \"recompute\" is limited to data.sequence_length = ", limit)
+                : concat_text("the model has ", run.config.model.positions,
+                              " positions for data.sequence_length = ", limit,
+                              " tokens only; train with rotary positions or none for longer texts");
+  // The last token that is drawn is not read.
+  const int64_t room = limit == INT64_MAX ? INT64_MAX : limit + 1 - prompt;
+  if (room < 1)
+    throw ConfigError(
+        concat_text("the prompt has ", prompt, " tokens, expected at most ", limit, ": ", reason));
+  if (!is_given(line, "length")) return std::min(kDefaultLength, room);
+  const auto length = line.options.get<int64_t>("length");
+  if (length > room)
+    throw ConfigError(concat_text("--length ", length, " after a prompt of ", prompt,
+                                  " tokens, expected at most ", room, ": ", reason));
+  return length;
+}
+
+// The times of generation.
+struct Speed {
+  double prompt_seconds = 0, seconds = 0;
+  int64_t state_bytes = 0;
+  std::vector<Report> at_positions;  // at positions 2,000, 20,000, …, over the 1,000 tokens before
+};
+
+std::string draw_text(const LoadedRun& run, const GenerationOptions& options,
+                      const std::vector<int32_t>& prompt, int64_t length, TextOutput& output, Speed& speed) {
+  const auto given = static_cast<int64_t>(prompt.size());
+  const Stopwatch prompt_watch(kCpu);
+  TokenStream stream(*run.model, options, given + length - 1);
+  for (const int32_t token : prompt) stream.append(token);
+  speed.prompt_seconds += prompt_watch.seconds();
+  std::string text;
+  const Stopwatch watch(kCpu);
+  double block_start = 0;
+  int64_t next_power = 2 * kSpeedTokens;
+  for (int64_t i = 0; i < length; ++i) {
+    const std::string_view token = run.tokenizer->text_of(stream.draw());
+    output.write(token);
+    if (output.is_silent()) text += token;
+    if (stream.size() == next_power - kSpeedTokens) block_start = watch.seconds();
+    if (stream.size() != next_power) continue;
+    if (i >= kSpeedTokens)
+      speed.at_positions.push_back(
+          Report()
+              .add("position", next_power)
+              .add("tokens_per_second", kSpeedTokens / (watch.seconds() - block_start)));
+    next_power *= 10;
+  }
+  speed.seconds += watch.seconds();
+  speed.state_bytes = stream.state_bytes();
+  return text;
+}
+
+}  // namespace
+
+std::vector<OptionSpec> sampling_options() {
+  return {{.name = "temperature",
+           .default_value = 1.0,
+           .help = "divides the logits; 0: the most probable token",
+           .min = 0,
+           .max = 1000},
+          {.name = "top-k",
+           .default_value = int64_t{0},
+           .help = "draw among the K most probable tokens; 0: all",
+           .min = 0,
+           .max = 1 << 24},
+          {.name = "top-p",
+           .default_value = 1.0,
+           .help = "draw among the most probable tokens with this share of the probability",
+           .min = 1e-9,
+           .max = 1},
+          {.name = "greedy", .default_value = false, .help = "same as --temperature 0"}};
+}
+
+ClassSampling sampling_of(const CommandLine& line) {
+  const auto temperature = line.options.get<double>("temperature");
+  const bool greedy = line.options.get<bool>("greedy");
+  if (greedy && is_given(line, "temperature") && temperature != 0)
+    throw ConfigError("--greedy and --temperature exclude each other");
+  return {.greedy = greedy || temperature == 0,
+          .temperature = temperature > 0 ? temperature : 1,
+          .top_k = line.options.get<int64_t>("top-k"),
+          .top_p = line.options.get<double>("top-p")};
+}
+
+std::vector<OptionSpec> text_options() {
+  return {{.name = "prompt", .default_value = std::string(), .help = "text: the text to continue"},
+          {.name = "prompt-file",
+           .default_value = std::string(),
+           .help = "text: file with the text to continue; -: standard input"},
+          {.name = "length",
+           .default_value = kDefaultLength,
+           .help = "text: tokens to draw; by default at most the trained length",
+           .min = 1,
+           .max = 1e12}};
+}
+
+void refuse_text_options(const CommandLine& line) {
+  for (const OptionSpec& option : text_options())
+    if (is_given(line, option.name)) throw ConfigError("--" + option.name + " is for models of text");
+  if (line.positionals.size() > 1) throw ConfigError("a prompt on standard input is for models of text");
+}
+
+void generate_text(const LoadedRun& run, const GenerationOptions& options, const CommandLine& line) {
+  for (const char* option : {"out", "batch", "scale"})
+    if (is_given(line, option)) throw ConfigError(std::string("--") + option + " is for models of images");
+  const std::string prompt = prompt_of(line, *run.tokenizer);
+  const std::vector<int32_t> tokens = prompt_tokens(prompt, *run.tokenizer);
+  const int64_t length = drawn_length(run, options, static_cast<int64_t>(tokens.size()), line);
+  const int64_t count = is_given(line, "count") ? line.options.get<int64_t>("count") : 1;
+  TextOutput output(line.common.json);
+  Speed speed;
+  std::vector<std::string> texts;
+  for (int64_t i = 0; i < count; ++i) {
+    GenerationOptions own = options;
+    own.first_sequence = i;
+    output.write(prompt);
+    texts.push_back(draw_text(run, own, tokens, length, output, speed));
+    output.write(i + 1 < count ? "\n---\n" : "\n");
+    output.flush();
+  }
+  const auto drawn = static_cast<double>(count * length);
+  log_info(drawn, " tokens in ", speed.seconds, " s, ", drawn / speed.seconds, " tokens/s");
+  if (!line.common.json) return;
+  print_report(Report()
+                   .add("count", count)
+                   .add("prompt", prompt)
+                   .add("prompt_tokens", static_cast<int64_t>(tokens.size()))
+                   .add("length", length)
+                   .add("mode", name_of(options.mode))
+                   .add("prompt_seconds", speed.prompt_seconds)
+                   .add("seconds", speed.seconds)
+                   .add("tokens_per_second", drawn / speed.seconds)
+                   .add("speed", speed.at_positions)
+                   .add("state_bytes", speed.state_bytes)
+                   .add("checkpoint", run.checkpoint.string())
+                   .add("texts", texts),
+               line.common);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,141 @@
+// Command "tapeformer score": the bits of each line of a text under a language model.
+#include <iostream>
+#include <iterator>
+
+#include "core/errors.h"
+#include "core/system/printable.h"
+#include "train/cli/commands.h"
+#include "train/cli/run_options.h"
+#include "train/inference/text.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr size_t kMaxLineBytes = size_t{1} << 24;
+
+std::vector<int64_t> tokens_of_line(const Tokenizer& tokenizer, std::string_view line,
+                                    const std::string& place) {
+  try {
+    const auto tokens = tokenizer.encode(line);
+    return {tokens.begin(), tokens.end()};
+  } catch (const EncodingError& error) {
+    throw DataError(concat_text(place, ", byte ", error.offset, ": ", error.what()));
+  }
+}
+
+// Returns the tokens of the end of a line; empty if the vocabulary lacks it.
+std::vector<int64_t> line_end(const Tokenizer& tokenizer) {
+  try {
+    return tokens_of_line(tokenizer, "\n", "line end");
+  } catch (const DataError&) {
+    return {};
+  }
+}
+
+// Scores the lines of a text independently.
+class LineScorer {
+ public:
+  LineScorer(const LoadedRun& run, std::string name, bool json)
+      : run_(run), name_(std::move(name)), json_(json), end_(line_end(*run.tokenizer)) {}
+
+  void add(std::string_view line) {
+    const std::string place = concat_text(name_, ":", ++number_);
+    if (line.size() > kMaxLineBytes)
+      throw DataError(concat_text(place, ": the line has ", line.size(), " bytes, expected at most ",
+                                  kMaxLineBytes, "; divide the line"));
+    std::vector<int64_t> tokens = end_;
+    const auto own = tokens_of_line(*run_.tokenizer, line, place);
+    tokens.insert(tokens.end(), own.begin(), own.end());
+    tokens.insert(tokens.end(), end_.begin(), end_.end());
+    TextScore score;
+    if (tokens.size() > 1)
+      for (const double nats : token_nats(*run_.model, tokens)) score.nats += nats;
+    for (size_t i = 1; i < tokens.size(); ++i) score.count(run_.tokenizer->text_of(tokens[i]));
+    total_.nats += score.nats;
+    total_.bytes += score.bytes;
+    total_.tokens += score.tokens;
+    total_.characters += score.characters;
+    print(score, line);
+  }
+
+  Report report() const {
+    return Report()
+        .add("lines", number_)
+        .add("tokens", total_.tokens)
+        .add("bytes", total_.bytes)
+        .add("bits", bits(total_))
+        .add("bits_per_byte", total_.bits_per_byte())
+        .add("perplexity", total_.perplexity())
+        .add("scores", rows_);
+  }
+
+ private:
+  static double bits(const TextScore& score) {
+    return score.bits_per_byte() * static_cast<double>(score.bytes);
+  }
+
+  void print(const TextScore& score, std::string_view line) {
+    if (json_) {
+      rows_.push_back(Report()
+                          .add("line", number_)
+                          .add("bits", bits(score))
+                          .add("bytes", score.bytes)
+                          .add("bits_per_byte", score.bits_per_byte()));
+      return;
+    }
+    char numbers[64];
+    std::snprintf(numbers, sizeof numbers, "%.3f\t%.4f\t", bits(score), score.bits_per_byte());
+    print_text(numbers + printable_line(line) + "\n");
+  }
+
+  const LoadedRun& run_;
+  std::string name_;
+  bool json_;
+  std::vector<int64_t> end_;
+  int64_t number_ = 0;
+  TextScore total_;
+  std::vector<Report> rows_;
+};
+
+void score_lines(std::string_view text, LineScorer& scorer) {
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    scorer.add(text.substr(0, end));
+    if (end == std::string_view::npos) return;
+    text.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace
+
+int run_score(const Arguments& arguments) {
+  const auto line = parse_command(
+      {.name = "score",
+       .summary = "Prints the bits, the bits per byte and the text of each line of a file.",
+       .positionals = {run_positional(), {"FILE", "a text, plain or gzip; -: standard input"}},
+       .options = {checkpoint_option()},
+       .details =
+           "Lines are scored independently: the model reads the end of the line before, and predicts the "
+           "line\n"
+           "and its end. If the vocabulary lacks line ends, the first token of a line is not predicted.\n"
+           "Lines that are longer than data.sequence_length are scored in windows that overlap by a half.",
+       .uses_config = true},
+      arguments);
+  if (!line) return 0;
+  const LoadedRun run = load_run(*line, ConfigUse::drawing);
+  if (!run.tokenizer)
+    throw ConfigError("expected a model of text, found a model of " + run.config.data.dataset);
+  const std::string& path = line->positionals[1];
+  LineScorer scorer(run, path, line->common.json);
+  if (path == "-") {
+    const std::string text(std::istreambuf_iterator<char>(std::cin), {});
+    score_lines(text, scorer);
+  } else {
+    const TextSource source({path});
+    score_lines(source.view(0, source.bytes()), scorer);
+  }
+  if (line->common.json) print_report(scorer.report(), line->common);
+  return 0;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,105 @@
+#include "train/inference/text.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numbers>
+
+#include "models/decoder.h"
+#include "ops/reduce.h"
+#include "ops/softmax.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+// Returns the losses of tokens[1:], which the model predicts from tokens[:-1].
+std::vector<double> window_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens) {
+  const auto length = static_cast<int64_t>(tokens.size()) - 1;
+  const Tensor inputs = Tensor::from(std::vector<int64_t>(tokens.begin(), tokens.end() - 1), {1, length});
+  const Tensor logits = model.forward(inputs.to(model.predictor.weight.device()), {.prefix = true});
+  const Tensor log_probabilities = log_softmax(logits.view({length, logits.size(2)})).to(kCpu);
+  const auto values = log_probabilities.to_vector();
+  std::vector<double> nats(static_cast<size_t>(length));
+  for (size_t t = 0; t < nats.size(); ++t)
+    nats[t] = -values[t * static_cast<size_t>(logits.size(2)) + static_cast<size_t>(tokens[t + 1])];
+  if (!std::all_of(nats.begin(), nats.end(), [](double x) { return std::isfinite(x); }))
+    throw DivergedError("the logits of the model are not finite numbers");
+  return nats;
+}
+
+// Throws ConfigError if the model cannot carry its state over `tokens` tokens.
+void check_carried(const AutoregressiveModel& model, int64_t tokens) {
+  const auto& attention = model.options().encoder.attention;
+  if (const std::string reason =
+          unsupported_text(attention, "recurrent form", &AttentionCapabilities::recurrent);
+      !reason.empty())
+    throw ConfigError("--context carried: " + reason);
+  if (!supports(attention, &AttentionCapabilities::constant_state))
+    throw ConfigError(
+        "--context carried: the state of the attention kind grows with the text; give a number of tokens");
+  if (tokens > model.options().position_limit())
+    throw ConfigError(
+        concat_text("--context carried: the model has ", model.options().position_limit(),
+                    " positions, and a stream has ", tokens,
+                    " tokens; train with rotary positions or none, or give a number of tokens"));
+}
+
+}  // namespace
+
+std::vector<double> token_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens) {
+  const NoGrad no_grad;
+  const auto count = static_cast<int64_t>(tokens.size()), longest = model.options().max_length;
+  std::vector<double> nats;
+  while (static_cast<int64_t>(nats.size()) + 1 < count) {
+    const auto done = static_cast<int64_t>(nats.size());
+    const int64_t first = done == 0 ? 0 : std::max<int64_t>(0, done - longest / 2);
+    const int64_t length = std::min(longest, count - 1 - first);
+    const auto window =
+        window_nats(model, tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(length + 1)));
+    nats.insert(nats.end(), window.begin() + (done - first), window.end());
+  }
+  return nats;
+}
+
+Evaluation evaluate_carried(const AutoregressiveModel& model, const TextDataset& dataset, int64_t streams,
+                            int64_t limit, const StopCheck& stop) {
+  const auto start = std::chrono::steady_clock::now();
+  const TokenSequence& text = dataset.tokens();
+  streams = std::min(streams, text.size() - 1);
+  int64_t length = (text.size() - 1) / streams;
+  if (limit > 0) length = std::min(length, limit);
+  check_carried(model, length);
+  const NoGrad no_grad;
+  Decoder decoder(model, streams, length);
+  Evaluation result{.split = dataset.info().split, .examples = streams, .text = TextScore()};
+  const auto read = [&](int64_t t) {
+    Tensor tokens = Tensor::empty({streams}, DType::int64);
+    for (int64_t s = 0; s < streams; ++s)
+      text.read(s * ((text.size() - 1) / streams) + t, 1, tokens.data<int64_t>() + s);
+    return tokens;
+  };
+  const Device device = model.predictor.weight.device();
+  double correct = 0;
+  Tensor tokens = read(0);
+  for (int64_t t = 0; t < length; ++t) {
+    throw_if_stopped(stop);
+    const Tensor& logits = decoder.step(tokens.to(device));
+    tokens = read(t + 1);
+    const double nats = cross_entropy(logits, tokens.to(device)).item();
+    if (!std::isfinite(nats)) throw DivergedError("the logits of the model are not finite numbers");
+    result.text->nats += nats * static_cast<double>(streams);
+    const auto best = argmax(logits).to_vector(), expected = tokens.to_vector();
+    for (size_t i = 0; i < best.size(); ++i) correct += best[i] == expected[i];
+    for (const double token : expected)
+      result.text->count(dataset.tokenizer()->text_of(static_cast<int64_t>(token)));
+  }
+  const auto predictions = static_cast<double>(result.text->tokens);
+  result.nats_per_dim = result.text->nats / predictions;
+  result.bits_per_dim = result.nats_per_dim / std::numbers::ln2;
+  result.accuracy = correct / predictions;
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,44 @@
+#include "train/tasks/text/description.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/errors.h"
+#include "data/files/base64.h"
+#include "train/checkpoint/json_entries.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kMaxVocabulary = 1 << 24;
+
+}  // namespace
+
+std::string to_json(const Tokenizer& tokenizer) {
+  nlohmann::ordered_json json{{"tokenizer", tokenizer.name()}, {"vocabulary", tokenizer.vocabulary()}};
+  if (tokenizer.name() == kCharacters) json["characters"] = tokenizer.data();
+  if (tokenizer.name() == kSentencePiece) json["model"] = to_base64(tokenizer.data());
+  return json.dump();
+}
+
+std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& task_json, const std::string& place) try {
+  if (task_json.empty()) throw CheckpointError(place + ": task: is missing, expected a tokenizer");
+  const JsonEntries entries(task_json, place + ": task.");
+  const std::string name = entries.string("tokenizer");
+  std::string data;
+  if (name == kCharacters) data = entries.string("characters");
+  if (name == kSentencePiece) {
+    const auto model = from_base64(entries.string("model"));
+    if (!model) throw CheckpointError(place + ": task.model: expected Base64");
+    data = *model;
+  }
+  auto tokenizer = restore_tokenizer(name, data, place + ": task");
+  const int64_t vocabulary = entries.integer("vocabulary", 1, kMaxVocabulary);
+  if (vocabulary != tokenizer->vocabulary())
+    throw CheckpointError(
+        concat_text(place, ": task.vocabulary: expected ", tokenizer->vocabulary(), ", got ", vocabulary));
+  return tokenizer;
+} catch (const DataError& error) {
+  throw CheckpointError(error.what());
+}
+
+}  // namespace tapeformer
