@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/gpu-check.sh [BIN_DIR]: runs tests, compute-sanitizer and benchmarks on a CUDA device and writes the results to
-# docs/results/gpu.md. Needs no network and no compiler. BIN_DIR contains the programs tapeformer, test_core, test_ops,
+# docs/results/gpu.json, from which it makes gpu.md. Needs no network and no compiler. BIN_DIR contains the programs tapeformer, test_core, test_ops,
 # test_models and test_train (default: build/release and its tests). Environment variables:
-#   OUT     the file to write
+#   OUT     the JSON file to write; the page is beside it
 #   PYTHON  an interpreter (default: python3); if it has PyTorch, PyTorch's benchmarks run beside Tapeformer's
 #   PARTS   the parts to run (default: "tests sanitizer training benchmarks")
 #   LIMIT   the time limit of one command in seconds (default: 600)
@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bin=${1:-build/release}
-out=${OUT:-docs/results/gpu.md}
+out=${OUT:-docs/results/gpu.json}
 device=${DEVICE:-cuda}
 python=${PYTHON:-python3}
 limit=${LIMIT:-600}
@@ -32,30 +32,32 @@ test_models=$(program test_models) test_train=$(program test_train)
 
 "$tapeformer" info --device "$device" >/dev/null || exit $?  # status 4 means that the device cannot be used
 mkdir -p "$(dirname "$out")"
-report=$(mktemp)
-trap 'rm -f "$report"' EXIT
-failed=0
-# section TITLE COMMAND…: writes the output of a command under a title. Records a failure of the command.
-# shellcheck disable=SC2016  # the backquotes are Markdown
+record=$(mktemp -d)
+trap 'rm -rf "$record"' EXIT
+failed=0 sections=0
+# section TITLE COMMAND…: records the output of a command under a title. Records a failure of the command.
 section() {
-  local title=$1 status=0
+  local title=$1 status=0 stem
   shift
-  printf '\n## %s\n\n`%s`\n\n```\n' "$title" "$*" >>"$report"
+  sections=$((sections + 1))
+  stem=$record/$sections
+  printf '%s' "$title" >"$stem.title"
+  printf '%s' "$*" >"$stem.command"
   if [ "$(type -t "$1")" = function ]; then
-    "$@" >>"$report" 2>&1 || status=$?
+    "$@" >"$stem.output" 2>&1 || status=$?
   else
-    timeout "$limit" "$@" >>"$report" 2>&1 || status=$?  # status 124 means that the time limit was exceeded
+    timeout "$limit" "$@" >"$stem.output" 2>&1 || status=$?  # 124: took too long
   fi
-  printf '```\n' >>"$report"
+  printf '%s' "$status" >"$stem.status"
   if [ "$status" -ne 0 ]; then
-    printf '\n**Failed with exit status %s.**\n' "$status" >>"$report"
     echo "gpu-check: $title failed ($status)" >&2
     failed=1
   fi
 }
+# Prints a sentence, for a section that cannot be run. Called by section.
+# shellcheck disable=SC2317
+not_run() { echo "Not run: $*."; }
 
-# shellcheck disable=SC2016
-printf '# CUDA backend on a device\n\nWritten by `scripts/gpu-check.sh` on %s.\n' "$(date -u +%F)" >"$report"
 section "Machine" "$tapeformer" info
 small=()
 batches="10 256" cifar_batches="4 64" drawn_batches="1 4096" longest=65536
@@ -75,7 +77,7 @@ part_tests() {
 part_sanitizer() {
   local tool
   if ! command -v compute-sanitizer >/dev/null; then
-    printf '\ncompute-sanitizer was not run: it is not installed.\n' >>"$report"
+    section "compute-sanitizer" not_run "compute-sanitizer is not installed"
     return
   fi
   for tool in memcheck initcheck racecheck synccheck; do
@@ -113,7 +115,7 @@ theirs() {
 part_benchmarks() {
   local batch dtype graphs settings each fast=(--compile-mode reduce-overhead --precision bfloat16 --chunk 64)
   has_torch=$("$python" -c "import torch; print('yes' if torch.cuda.is_available() else '')" 2>/dev/null) || has_torch=""
-  [ -n "$has_torch" ] || printf '\nPyTorch was not found, so there is no comparison with it.\n' >>"$report"
+  [ -n "$has_torch" ] || section "PyTorch" not_run "PyTorch was not found"
   for batch in $batches; do
     for settings in run.precision=float32 run.tf32=true run.precision=bfloat16 "run.precision=bfloat16 run.cuda_graphs=false"; do
       read -ra each <<<"${settings//run/--set run}"
@@ -158,11 +160,6 @@ for part in $parts; do
     benchmarks) part_benchmarks ;;
   esac
 done
-if [ -e "$out" ]; then # keeps the section on registers and shared memory
-  printf '\n' >>"$report"
-  sed -n '/^## What the compiler says$/,$p' "$out" >>"$report"
-fi
-mv "$report" "$out"
-trap - EXIT
-echo "gpu-check: wrote $out"
+"$python" scripts/results.py --device "$record" "$out"
+echo "gpu-check: wrote $out and ${out%.json}.md"
 exit "$failed"
