@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "models/attention/shared_softmax.h"
 #include "models/layers/option_error.h"
 
 namespace tapeformer {
@@ -40,7 +41,7 @@ void check_kind(const std::deque<AttentionKind>& kinds, const AttentionKind& kin
 std::deque<AttentionKind>& registry() {
   static auto& kinds =
       *new std::deque<AttentionKind>{linear_attention_kind(), softmax_attention_kind(), lsh_attention_kind(),
-                                     local_attention_kind()};
+                                     local_attention_kind(), shared_softmax_attention_kind()};
   return kinds;
 }
 

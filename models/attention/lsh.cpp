@@ -149,7 +149,9 @@ AttentionKind lsh_attention_kind() {
           .check_length = check_length,
           .multiply_adds = multiply_adds,
           .short_options = {{"chunk_length", int64_t{4}}},
-          .variants = {{"reformer-1", {{"rounds", int64_t{1}}}}, {"reformer-4", {{"rounds", int64_t{4}}}}}};
+          .variants = {{"reformer-1", {{"rounds", int64_t{1}}}},
+                       {"reformer-4", {{"rounds", int64_t{4}}}},
+                       {"reformer-8", {{"rounds", int64_t{8}}}}}};
 }
 
 }  // namespace tapeformer

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "models/attention/attention.h"
+#include "models/attention/shared_softmax.h"
 #include "ops/softmax_attention.h"
 
 namespace tapeformer {
@@ -51,6 +52,16 @@ class SoftmaxKind final : public Attention {
   double dropout_;
 };
 
+// Returns the multiply-adds of a causal pass. A query attends to half of the keys on average.
+double multiply_adds(const OptionValues&, const AttentionSize& size) {
+  const auto length = static_cast<double>(size.length);
+  return 2 * static_cast<double>(size.dim) * 0.5 * length * length;
+}
+
+std::unique_ptr<Attention> make(const OptionValues&, double dropout) {
+  return make_softmax_attention({}, dropout);
+}
+
 }  // namespace
 
 std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout) {
@@ -67,13 +78,25 @@ AttentionKind softmax_attention_kind() {
                            .weight_dropout = true,
                            .bfloat16 = true},
           .options = {},
-          .make = [](const OptionValues&, double dropout) { return make_softmax_attention({}, dropout); },
-          // A query attends to half of the keys on average.
-          .multiply_adds =
-              [](const OptionValues&, const AttentionSize& size) {
-                const auto length = static_cast<double>(size.length);
-                return 2 * static_cast<double>(size.dim) * 0.5 * length * length;
-              }};
+          .make = make,
+          .multiply_adds = multiply_adds};
+}
+
+AttentionKind shared_softmax_attention_kind() {
+  return {.name = "shared-softmax",
+          .help =
+              "softmax(q qᵀ / √dim) v: softmax attention whose queries are also the keys, without the "
+              "normalised keys and the masked own position of LSH attention",
+          .capabilities = {.causal = true,
+                           .length_masks = true,
+                           .cross_lengths = unsupported("queries are used as keys"),
+                           .recurrent = true,
+                           .weight_dropout = true,
+                           .bfloat16 = true,
+                           .shared_query_key = true},
+          .options = {},
+          .make = make,
+          .multiply_adds = multiply_adds};
 }
 
 }  // namespace tapeformer
