@@ -29,6 +29,14 @@ MetricValue value_of(const Json& json, const std::string& where) {
   throw DataError(where + ": expected numbers and strings, got " + json.type_name());
 }
 
+MetricRecord record_of(std::string_view line, const std::string& where) {
+  const Json json = Json::parse(line, nullptr, false);
+  if (!json.is_object()) throw DataError(where + ": expected a JSON object");
+  MetricRecord record;
+  for (const auto& [name, value] : json.items()) record.emplace_back(name, value_of(value, where));
+  return record;
+}
+
 // Returns whether a record is an evaluation: its split is neither "train" nor "epoch".
 bool is_evaluation(const Json& record) {
   const auto split = record.find("split");
@@ -86,17 +94,22 @@ void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated) {
   if (kept != text) run_dir.replace(kMetricsFile, kept);
 }
 
-std::vector<MetricRecord> read_metrics(const std::string& path) {
-  std::vector<MetricRecord> records;
+MetricsFile read_metrics_leniently(const std::string& path) {
+  MetricsFile file;
   for_each_line(read_file(path), [&](std::string_view line, int64_t number) {
-    const std::string where = path + ":" + std::to_string(number);
-    const Json json = Json::parse(line, nullptr, false);
-    if (!json.is_object()) throw DataError(where + ": expected a JSON object");
-    MetricRecord record;
-    for (const auto& [name, value] : json.items()) record.emplace_back(name, value_of(value, where));
-    records.push_back(std::move(record));
+    try {
+      file.records.push_back(record_of(line, path + ":" + std::to_string(number)));
+    } catch (const DataError& error) {
+      file.problems.emplace_back(error.what());
+    }
   });
-  return records;
+  return file;
+}
+
+std::vector<MetricRecord> read_metrics(const std::string& path) {
+  MetricsFile file = read_metrics_leniently(path);
+  if (!file.problems.empty()) throw DataError(file.problems.front());
+  return std::move(file.records);
 }
 
 double metric_number(const MetricRecord& record, const std::string& field, double fallback) {
@@ -106,6 +119,12 @@ double metric_number(const MetricRecord& record, const std::string& field, doubl
     if (auto number = std::get_if<double>(&value)) return *number;
   }
   return fallback;
+}
+
+std::string metric_text(const MetricRecord& record, const std::string& field) {
+  for (const auto& [name, value] : record)
+    if (const auto* text = std::get_if<std::string>(&value); text && name == field) return *text;
+  return "";
 }
 
 }  // namespace tapeformer

@@ -49,7 +49,16 @@ void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated);
 // still write it. Throws FileError, and DataError with the line number if a line is not a flat JSON object.
 std::vector<MetricRecord> read_metrics(const std::string& path);
 
+struct MetricsFile {
+  std::vector<MetricRecord> records;
+  std::vector<std::string> problems;  // "PATH:LINE: problem" for each line that is not a record
+};
+// Like read_metrics(), but collects the problems of damaged lines and returns the other lines.
+MetricsFile read_metrics_leniently(const std::string& path);
+
 // Returns the value of a field, or `fallback` if the field is missing or is a string.
 double metric_number(const MetricRecord& record, const std::string& field, double fallback);
+// Returns the text of a field, or "" if the field is missing or is a number.
+std::string metric_text(const MetricRecord& record, const std::string& field);
 
 }  // namespace tapeformer

@@ -43,14 +43,17 @@ const std::vector<Folder>& folders() {
        {"core/", "autograd/", "ops/", "ops/kernels/", "models/", "data/", "train/config/", "train/",
         "train/checkpoint/", "train/distributed/", "train/tasks/", "train/inference/", "train/loop/",
         "train/bench/"}},
+      {"train/report/",
+       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
+        "train/report/"}},
       {"train/reproduce/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
         "train/distributed/", "train/tasks/", "train/inference/", "train/loop/", "train/bench/",
-        "train/reproduce/"}},
+        "train/report/", "train/reproduce/"}},
       {"train/cli/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
         "train/distributed/", "train/tasks/", "train/inference/", "train/loop/", "train/bench/",
-        "train/reproduce/", "train/cli/"}},
+        "train/report/", "train/reproduce/", "train/cli/"}},
       {"train/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/distributed/", "train/"}},
       {"tests/", {"core/", "autograd/", "ops/", "models/", "data/", "train/", "tests/"}}};
@@ -59,10 +62,10 @@ const std::vector<Folder>& folders() {
 
 // Returns the folders that an entry for a parent folder does not allow: "ops/" does not allow "ops/cpu/".
 const Names& closed_folders() {
-  static const auto* const list =
-      new Names{"ops/kernels/",      "ops/cpu/",           "ops/cuda/",        "train/config/",
-                "train/checkpoint/", "train/distributed/", "train/tasks/",     "train/inference/",
-                "train/loop/",       "train/bench/",       "train/reproduce/", "train/cli/"};
+  static const auto* const list = new Names{
+      "ops/kernels/",       "ops/cpu/",         "ops/cuda/",        "train/config/", "train/checkpoint/",
+      "train/distributed/", "train/tasks/",     "train/inference/", "train/loop/",   "train/bench/",
+      "train/report/",      "train/reproduce/", "train/cli/"};
   return *list;
 }
 
@@ -78,7 +81,7 @@ const std::vector<Vendor>& vendors() {
       {"cuda", {"core/cuda/", "ops/cuda/"}, true},
       {"cublas", {"core/cuda/", "ops/cuda/"}, true},
       {"spdlog/", {"train/cli/log.cpp"}},
-      {"fmt/", {"train/reproduce/"}},
+      {"fmt/", {"train/report/", "train/reproduce/"}},
       {"toml++/", {"train/"}},
       {"cxxopts", {"train/"}},
       {"nlohmann/", {"train/", "tests/"}},

@@ -7,6 +7,7 @@
 #include "ops/elementwise.h"
 #include "ops/logistic_mixture.h"
 #include "ops/losses.h"
+#include "ops/lsh_attention.h"
 #include "ops/norm.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
@@ -198,4 +199,29 @@ TEST_CASE("positions and single functions equal PyTorch") {
   compare("cross_entropy_z", 1, [&](const auto& x) {
     return reshape(cross_entropy(x[0], labels("cross_entropy_z"), {}, {.z_loss = 0.1}), {1});
   });
+}
+
+TEST_CASE("LSH attention equals the forms of trax and fast_transformers") {
+  const SafetensorsFile file = golden("lsh");
+  for (const std::string preset : {"trax", "fast_transformers"})
+    for (const bool causal : {false, true}) {
+      CAPTURE(preset);
+      CAPTURE(causal);
+      const auto read = [&](const char* key) {
+        return file.read(preset + (causal ? ".causal." : ".full.") + key);
+      };
+      LshOptions options = lsh_preset(preset);
+      options.rounds = 3;
+      options.chunk_length = 4;
+      options.buckets = 12;
+      options.causal = causal;
+      const Tensor q = require_grad(read("q")), v = require_grad(read("v"));
+      const Tensor out = lsh_attention(q, v, read("buckets"), options);
+      backward(out, read("cotangent"));
+      // Keys of trax are q / sqrt(|q|² + 1e-6 dim), as here. Keys of fast_transformers have no such constant.
+      const double bound = preset == "trax" ? 1e-12 : 1e-5;
+      CHECK(relative_difference(out, read("out")) < bound);
+      CHECK(relative_difference(gradient(q), read("gq")) < bound);
+      CHECK(relative_difference(gradient(v), read("gv")) < bound);
+    }
 }

@@ -6,6 +6,7 @@
 #include "train/bench/attention_lengths.h"
 #include "train/bench/bench.h"
 #include "train/bench/roofline.h"
+#include "train/build.h"
 
 namespace tapeformer {
 namespace {
@@ -15,10 +16,11 @@ namespace {
 // - Bytes, a lower bound: forward reads q, k and v and writes the result. Backward reads these four tensors
 //   and the gradient of the result, and writes three gradients.
 // With shared queries and keys, q and k are one tensor.
-Work attention_work(const AttentionKind& kind, const AttentionLengths& sizes, int64_t length) {
+Work attention_work(const AttentionKind& kind, const OptionValues& options, const AttentionLengths& sizes,
+                    int64_t length) {
   const double tensors = kind.capabilities.shared_query_key ? 3 + 4 + 2 : 4 + 5 + 3;
   const auto sequences = static_cast<double>(sizes.batch * sizes.heads);
-  return {3 * 2 * kind.multiply_adds(kind.defaults(), {length, sizes.head_dim}) * sequences,
+  return {3 * 2 * kind.multiply_adds(options, {length, sizes.head_dim}) * sequences,
           tensors * sequences * static_cast<double>(length * sizes.head_dim * size_of(sizes.dtype))};
 }
 
@@ -31,19 +33,51 @@ DType chosen_dtype(const OptionValues& options) {
   return (dtype.empty() ? precision : dtype) == "bfloat16" ? DType::bfloat16 : DType::float32;
 }
 
+// A kind with its options.
+struct MeasuredKind {
+  const AttentionKind* kind;
+  OptionValues options;
+};
+
+// Returns the kind in --kind or all causal kinds, with their default options.
+std::vector<MeasuredKind> default_kinds(const std::string& only) {
+  if (!only.empty()) attention_kind(only);  // throws for an unknown kind
+  std::vector<MeasuredKind> kinds;
+  for (const AttentionKind& kind : attention_kinds())
+    if ((only.empty() || kind.name == only) && kind.capabilities.causal)
+      kinds.push_back({&kind, kind.defaults()});
+  return kinds;
+}
+
+// Returns the kinds of a config, and sets the heads and the dtype in `lengths`.
+std::vector<MeasuredKind> configured_kinds(const BenchmarkArguments& arguments, AttentionLengths& lengths) {
+  const Config config =
+      load_config(arguments.options.get<std::string>("config"), arguments.overrides.sets,
+                  attention_catalogue(), {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
+  lengths.heads = config.model.heads;
+  lengths.head_dim = config.model.head_dim;
+  if (config.run.precision == "bfloat16") lengths.dtype = DType::bfloat16;
+  std::vector<MeasuredKind> kinds;
+  for (const auto& [name, options] : config.attention) kinds.push_back({&attention_kind(name), options});
+  return kinds;
+}
+
 Report run_attention(const BenchmarkArguments& arguments) {
   const auto number = [&](const char* name) { return arguments.options.get<int64_t>(name); };
-  const AttentionLengths lengths{.shortest = number("shortest"),
-                                 .longest = number("longest"),
-                                 .batch = number("batch"),
-                                 .heads = number("heads"),
-                                 .head_dim = number("head-dim"),
-                                 .repeats = number("repeats"),
-                                 .patience = arguments.options.get<double>("patience"),
-                                 .device = arguments.device,
-                                 .dtype = chosen_dtype(arguments.options)};
-  const auto& only = arguments.options.get<std::string>("kind");
-  if (!only.empty()) attention_kind(only);
+  AttentionLengths lengths{.shortest = number("shortest"),
+                           .longest = number("longest"),
+                           .batch = number("batch"),
+                           .heads = number("heads"),
+                           .head_dim = number("head-dim"),
+                           .repeats = number("repeats"),
+                           .patience = arguments.options.get<double>("patience"),
+                           .device = arguments.device,
+                           .dtype = chosen_dtype(arguments.options)};
+  const bool has_config = !arguments.options.get<std::string>("config").empty();
+  if (!has_config && !arguments.overrides.sets.empty()) throw ConfigError("--set needs --config");
+  const std::vector<MeasuredKind> measured = has_config
+                                                 ? std::vector{configured_kind(arguments, lengths)}
+                                                 : default_kinds(arguments.options.get<std::string>("kind"));
   RunConfig run;
   run.precision = name_of(lengths.dtype);
   use_precision(run, lengths.device);
@@ -53,9 +87,9 @@ Report run_attention(const BenchmarkArguments& arguments) {
       .add("dtype", name_of(lengths.dtype))
       .add("threads", threads());
   std::vector<Report> rows;
-  for (const AttentionKind& kind : attention_kinds()) {
-    if ((!only.empty() && kind.name != only) || !kind.capabilities.causal) continue;
-    const auto samples = measure_attention(kind, OptionValues(kind.options), lengths);
+  for (const auto& [measured_kind, options] : measured) {
+    const AttentionKind& kind = *measured_kind;
+    const auto samples = measure_attention(kind, options, lengths);
     std::vector<Rates> rates;
     if (kind.multiply_adds)
       rates.push_back(
@@ -72,7 +106,8 @@ Report run_attention(const BenchmarkArguments& arguments) {
                          .add("peak_bytes", sample.peak_bytes)
                          .add("bytes_per_token", sample.peak_bytes / tokens));
       if (!rates.empty())
-        add_roofline(rows.back(), attention_work(kind, lengths, sample.length), {sample.seconds}, rates);
+        add_roofline(rows.back(), attention_work(kind, options, lengths, sample.length), {sample.seconds},
+                     rates);
     }
     if (spread.value() > 0) report.add(kind.name + "_spread_from_4096", spread.value());
   }
@@ -86,6 +121,10 @@ Benchmark attention_benchmark() {
   options.insert(
       options.begin(),
       {.name = "kind", .default_value = std::string(), .help = "attention kind to measure; empty: all"});
+  options.insert(options.begin(), {.name = "config",
+                                   .default_value = std::string(),
+                                   .help = "file with the kind, its options, the heads and the precision; "
+                                           "replaces --kind, --heads, --head-dim and --precision"});
   options.push_back(precision_option("", "dtype of queries, keys and values; empty: float32"));
   options.push_back({.name = "dtype",
                      .default_value = std::string(),

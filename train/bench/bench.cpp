@@ -56,7 +56,7 @@ const std::vector<Benchmark>& benchmarks() {
       sgemm_benchmark(),         small_op_benchmark(),   train_step_benchmark(), attention_benchmark(),
       lsh_attention_benchmark(), generate_benchmark(),   reversible_benchmark(), ctc_benchmark(),
       lstm_benchmark(),          filterbank_benchmark(), stream_benchmark(),     distributed_benchmark(),
-      text_benchmark()};
+      text_benchmark(),          speech_step_benchmark()};
   return *list;
 }
 

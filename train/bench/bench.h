@@ -62,6 +62,7 @@ Benchmark lstm_benchmark();
 Benchmark filterbank_benchmark();
 Benchmark sgemm_benchmark();
 Benchmark small_op_benchmark();
+Benchmark speech_step_benchmark();
 Benchmark stream_benchmark();
 Benchmark text_benchmark();
 Benchmark train_step_benchmark();

@@ -1,4 +1,4 @@
-// Benchmark of generation with the recurrent form. One sequence on one core is compared with reading all
+// Benchmark of generation. In the recurrent form, one sequence on one core is compared with reading all
 // weights once per token. A batch on all cores is compared with products of the same matrix shapes.
 #include <optional>
 
@@ -121,6 +121,36 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
       .add("peak_resident_bytes", resident);
 }
 
+// Measures generation that recomputes the whole prefix for each token.
+Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_t tokens, int64_t repeats) {
+  const Device device = model.predictor.weight.device();
+  const Tensor first = Tensor::zeros({batch, 1}, DType::uint8);
+  const GenerationOptions options{.mode = GenerationMode::recompute};
+  const double seconds = median_seconds(
+                             repeats, [&] { generate(model, first, tokens + 1, options); }, device) /
+                         static_cast<double>(tokens);
+  return Report()
+      .add("device", device.to_string())
+      .add("threads", threads())
+      .add("batch", batch)
+      .add("milliseconds_per_token", seconds * kMilli)
+      .add("tokens_per_second", static_cast<double>(batch) / seconds)
+      .add("state_bytes", int64_t{0})
+      .add("peak_resident_bytes", peak_resident_bytes());
+}
+
+// Returns whether the option "mode" selects recomputation. "auto" is recurrent if the kind has a recurrent
+// form.
+bool recomputes(const OptionValues& options, const AttentionPattern& attention) {
+  const auto& mode = options.get<std::string>("mode");
+  const bool recurrent = supports(attention, &AttentionCapabilities::recurrent);
+  if (mode == "recurrent" && !recurrent)
+    throw ConfigError("--mode recurrent: " +
+                      unsupported_text(attention, "recurrent form", &AttentionCapabilities::recurrent) +
+                      "; use --mode recompute");
+  return mode == "recompute" || !recurrent;
+}
+
 Report run_generate(const BenchmarkArguments& arguments) {
   const auto tokens = arguments.options.get<int64_t>("tokens"),
              repeats = arguments.options.get<int64_t>("repeats");
@@ -133,15 +163,20 @@ Report run_generate(const BenchmarkArguments& arguments) {
   if (tokens > choice.model.max_length)
     throw ConfigError(
         concat_text("--tokens ", tokens, ": the model's sequences have ", choice.model.max_length));
+  const bool recompute = recomputes(arguments.options, choice.model.encoder.attention);
+  const auto row = [&](int64_t batch) {
+    return recompute ? measure_recompute(model, batch, tokens, repeats)
+                     : measure(model, batch, tokens, repeats, choice.run.cuda_graphs);
+  };
   std::vector<Report> rows;
   {
     const ThreadScope one_thread(1);
-    rows.push_back(measure(model, 1, tokens, repeats, choice.run.cuda_graphs));
+    rows.push_back(row(1));
   }
-  const auto batch = arguments.options.get<int64_t>("batch");
-  rows.push_back(measure(model, batch, tokens, repeats, choice.run.cuda_graphs));
+  rows.push_back(row(arguments.options.get<int64_t>("batch")));
   return Report()
       .add("attention", kinds_text(choice.model.encoder.attention))
+      .add("mode", recompute ? "recompute" : "recurrent")
       .add("precision", choice.run.precision)
       .add("parameters", parameter_count(model))
       .add("tokens", tokens)
@@ -157,6 +192,12 @@ Benchmark generate_benchmark() {
                      .help = "sequences of the case on all cores",
                      .min = 1,
                      .max = 1 << 20});
+  options.push_back({.name = "mode",
+                     .default_value = std::string("auto"),
+                     .help =
+                         "recurrent: one step per token; recompute: the whole prefix for each token; auto: "
+                         "recurrent if the attention kind has a recurrent form",
+                     .choices = {"auto", "recurrent", "recompute"}});
   options.push_back(
       {.name = "tokens", .default_value = int64_t{128}, .help = "tokens generated per repeat", .min = 1});
   options.push_back(

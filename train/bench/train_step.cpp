@@ -91,6 +91,10 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   device_allocator(device).reset_peak();
   for (int64_t i = 0; i < kWarmUp; ++i) step.run();
   const int64_t peak = device_allocator(device).stats().peak, resident = peak_resident_bytes();
+  const int64_t before = device_allocator(device).stats().active;
+  device_allocator(device).reset_peak();
+  step.run();
+  const int64_t added = device_allocator(device).stats().peak - before;
 
   const double in_attention = 3 * attention_flops(choice.model, length) * static_cast<double>(choice.batch);
   const Work work = work_of(choice, in_attention, parameter_count(step.model()), device);
@@ -117,7 +121,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
       .add("gflop_per_step", work.flops / kGiga)
       .add("gflop_of_attention", in_attention / kGiga);
   add_roofline(report, work, times, rates);
-  return report.add("peak_bytes", peak).add("peak_resident_bytes", resident);
+  return report.add("peak_bytes", peak).add("added_bytes", added).add("peak_resident_bytes", resident);
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ int run_data(const Arguments& arguments);
 int run_eval(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_info(const Arguments& arguments);
+int run_report(const Arguments& arguments);
 int run_reproduce(const Arguments& arguments);
 int run_score(const Arguments& arguments);
 int run_transcribe(const Arguments& arguments);

@@ -7,6 +7,8 @@
 #include "core/system/log.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
+#include "train/reproduce/render.h"
+#include "train/reproduce/runner.h"
 
 namespace tapeformer {
 namespace {
@@ -47,6 +49,38 @@ std::string settings_help() {
   return text;
 }
 
+std::vector<OptionSpec> reproduce_options() {
+  return {
+      {.name = "scale",
+       .default_value = std::string("smoke"),
+       .help = "smoke: minutes, proves the command; small: hours on two cores; paper: as the authors did",
+       .choices = scale_names()},
+      {.name = "seeds",
+       .default_value = std::string(),
+       .help = "seeds, such as 1,2,3: one training per row and seed (default: 1)"},
+      {.name = "rows", .default_value = std::string(), .help = "rows, such as linear,lsh-4 (default: all)"},
+      {.name = "jobs",
+       .default_value = int64_t{1},
+       .help = "trainings at the same time, each with its share of the threads",
+       .min = 1,
+       .max = 256},
+      {.name = "dry-run",
+       .default_value = false,
+       .help = "print the estimated time, memory and disk space of each row, and write nothing"},
+      {.name = "out",
+       .default_value = std::string(),
+       .help = "output folder (default: runs/reproduce/NAME-SCALE); a repeated command continues "
+               "trainings in it, and does not repeat finished trainings and measurements"},
+      {.name = "runs",
+       .default_value = std::string(),
+       .help = "folder of the trainings, such as DIR/runs of another table with the same models (default: "
+               "runs in the output folder)"},
+      {.name = "configs",
+       .default_value = std::string(),
+       .help = "folder of the configs of the experiments (default: the installed configs)"},
+      allow_commands_option()};
+}
+
 CommandSpec reproduce_spec() {
   std::string names;
   for (const Reproduction& known : reproductions())
@@ -58,19 +92,7 @@ CommandSpec reproduce_spec() {
           "Trains or measures what a table or a figure of a paper shows, and prints the results beside the "
           "published numbers.",
       .positionals = {{"NAME", "a table or figure, or \"list\""}},
-      .options = {{.name = "scale",
-                   .default_value = std::string("smoke"),
-                   .help = "smoke: sizes for two cores; paper: sizes of the paper",
-                   .choices = {"smoke", "paper"}},
-                  {.name = "out",
-                   .default_value = std::string(),
-                   .help = "output folder (default: runs/reproduce/NAME-SCALE); a repeated command continues "
-                           "trainings in "
-                           "it"},
-                  {.name = "configs",
-                   .default_value = std::string(),
-                   .help = "folder of the configs of the experiments (default: the installed configs)"},
-                  allow_commands_option()},
+      .options = reproduce_options(),
       .details = "Tables and figures:\n" + names + "\nSettings that --set changes:\n" + settings_help(),
       .uses_config = true};
 }
@@ -83,6 +105,56 @@ int list_reproductions(const CommonOptions& common) {
   return 0;
 }
 
+std::vector<std::string> comma_list(const std::string& text) {
+  std::vector<std::string> words;
+  for (size_t first = 0; first < text.size();) {
+    const size_t comma = std::min(text.find(',', first), text.size());
+    if (comma > first) words.push_back(text.substr(first, comma - first));
+    first = comma + 1;
+  }
+  return words;
+}
+
+// Returns the seeds of --seeds or --seed.
+std::vector<int64_t> seeds_of(const CommandLine& line) {
+  const auto& text = line.options.get<std::string>("seeds");
+  if (!text.empty() && line.common.seed) throw ConfigError("--seed contradicts --seeds; use --seeds");
+  std::vector<int64_t> seeds =
+      text.empty() ? std::vector{line.common.seed.value_or(1)} : index_list("seeds", text);
+  auto sorted = seeds;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    throw ConfigError("--seeds " + text + ": a seed occurs twice");
+  return seeds;
+}
+
+ReproductionOptions options_of(const Reproduction& chosen, const CommandLine& line) {
+  const auto text = [&](const char* name) { return line.options.get<std::string>(name); };
+  const auto scale = std::find(scale_names().begin(), scale_names().end(), text("scale"));
+  ReproductionOptions options{.scale = static_cast<TableScale>(scale - scale_names().begin()),
+                              .configs = configs_folder(text("configs")),
+                              .out = text("out"),
+                              .runs = text("runs"),
+                              .seeds = seeds_of(line),
+                              .rows = comma_list(text("rows")),
+                              .jobs = line.options.get<int64_t>("jobs"),
+                              .data = data_access(line),
+                              .quiet = line.common.quiet,
+                              .overrides = overrides_of(line.common)};
+  if (options.out.empty()) options.out = fs::path("runs") / "reproduce" / (chosen.name + "-" + text("scale"));
+  if (!options.runs.empty() && !fs::is_directory(options.runs))
+    throw ConfigError("--runs " + options.runs.string() + ": no such folder");
+  read_settings(chosen, options);
+  options.device = use_device(line.common);
+  return options;
+}
+
+void print_table(const TableResult& result, const ReproductionOptions& options, const CommonOptions& common) {
+  if (common.json) return print_text(result.table.dump() + "\n");
+  print_text(to_markdown(result.table));
+  log_info("the files are in ", options.out.string(), ": table.html, table.md, table.csv, table.json");
+}
+
 }  // namespace
 
 int run_reproduce(const Arguments& arguments) {
@@ -91,38 +163,21 @@ int run_reproduce(const Arguments& arguments) {
   const std::string& name = line->positionals[0];
   if (name == "list") return list_reproductions(line->common);
   const Reproduction& chosen = reproduction(name);
-  const auto& scale = line->options.get<std::string>("scale");
-  ReproductionOptions options{.paper = scale == "paper",
-                              .configs = configs_folder(line->options.get<std::string>("configs")),
-                              .out = line->options.get<std::string>("out"),
-                              .device = kCpu,
-                              .data = data_access(*line),
-                              .quiet = line->common.quiet,
-                              .overrides = overrides_of(line->common)};
-  read_settings(chosen, options);
-  if (!chosen.trains()) require_single_process("reproduction \"" + name + "\"");
-  use_processor_share(line->common);
-  options.processes = join_processes();
-  options.device = use_device(line->common);
-  if (options.out.empty()) options.out = fs::path("runs") / "reproduce" / (name + "-" + scale);
-  std::error_code error;
-  fs::create_directories(options.out, error);
-  if (error) throw std::runtime_error("cannot create " + options.out.string() + ": " + error.message());
-  try {
-    Report report;
-    report.add("reproduction", name).add("scale", scale).add("out", options.out.string());
-    const Report figures = chosen.run(options);
-    for (const auto& [field, value] : figures.fields()) report.add(field, value);
-    print_report(report, line->common);
-  } catch (const RunDirectoryError& problem) {
-    throw_with_options(problem, "--out");
-  } catch (const StoppedBySignal&) {
+  const ReproductionOptions options = options_of(chosen, *line);
+  if (line->options.get<bool>("dry-run")) {
+    print_report(dry_run_table(chosen, options), line->common);
+    return 0;
+  }
+  const TableResult result = run_table(chosen, options);
+  print_table(result, options, line->common);
+  if (result.stop_signal != 0) {
     log_info(
         "a signal stopped the reproduction. To continue, repeat the command: it resumes the interrupted "
-        "training and does not repeat finished trainings");
+        "trainings and does not repeat finished trainings");
     return kStoppedBySignal;
   }
-  return 0;
+  for (const std::string& failure : result.failures) log_message(LogLevel::error, failure);
+  return result.failure_status;
 }
 
 }  // namespace tapeformer

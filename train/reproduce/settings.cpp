@@ -64,6 +64,7 @@ std::vector<std::string> training_keys() {
 
 void read_settings(const Reproduction& reproduction, ReproductionOptions& options) {
   options.measure = OptionValues(reproduction.measure);
+  options.given_sets = options.overrides.sets;
   for (const std::string& set : std::exchange(options.overrides.sets, {})) {
     const Setting setting = parse_one(set);
     const std::string name = setting.name();
@@ -83,21 +84,35 @@ void read_settings(const Reproduction& reproduction, ReproductionOptions& option
   }
 }
 
-Config config_of(const ReproductionOptions& options, const Training& training,
+std::string set_value(const ReproductionOptions& options, const std::string& key) {
+  const char* const around = " \t\"'";
+  std::string value;
+  for (const std::string& set : options.overrides.sets) {
+    const size_t equals = set.find('=');
+    if (equals == std::string::npos || set.substr(0, set.find_first_of(" \t=")) != key) continue;
+    const size_t first = set.find_first_not_of(around, equals + 1);
+    value = first == std::string::npos ? "" : set.substr(first, set.find_last_not_of(around) - first + 1);
+  }
+  return value;
+}
+
+Config config_of(const ReproductionOptions& options, const Row& row, int64_t seed,
                  const std::vector<std::string>& settings) {
-  std::vector<std::string> all = training.defaults;
-  for (const auto* more : {&options.overrides.sets, &training.fixed, &settings})
+  std::vector<std::string> all = row.defaults;
+  for (const auto* more : {&options.overrides.sets, &row.fixed, &settings})
     all.insert(all.end(), more->begin(), more->end());
-  Config config = load_config((options.configs / training.config).string(), all, attention_catalogue(),
+  const std::string file = row.config.empty() ? "" : (options.configs / row.config).string();
+  Config config = load_config(file, all, attention_catalogue(),
                               {.unused = UnusedKeys::ignore, .device = options.overrides.device});
-  config.run.name = training.name;
+  config.run.name = row.name;
   options.overrides.apply(config);
+  config.run.seed = seed;
   return config;
 }
 
-void check_settings(const ReproductionOptions& options, const std::vector<Training>& trainings) {
+void check_settings(const ReproductionOptions& options, const std::vector<Row>& rows) {
   std::vector<Config> configs;
-  for (const Training& training : trainings) configs.push_back(config_of(options, training));
+  for (const Row& row : rows) configs.push_back(config_of(options, row, 1));
   for (const std::string& set : options.overrides.sets) {
     const Setting setting = parse_one(set);
     std::vector<std::string> reasons;

@@ -7,6 +7,7 @@
 
 #include "core/cuda/devices.h"
 #include "core/device.h"
+#include "core/system/files.h"
 #include "tests/support/devices.h"
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/tiny_run.h"
@@ -18,12 +19,14 @@ namespace fs = std::filesystem;
 namespace {
 
 using Words = std::vector<std::string>;
+using Json = nlohmann::json;
 
 const std::string kConfigs = std::string(SOURCE_DIR) + "/configs";
 
-Words reproduce(const std::string& name, const fs::path& out, const Words& sets) {
+Words reproduce(const std::string& name, const fs::path& out, const Words& sets, const Words& more = {}) {
   Words words = {"reproduce", name, "--configs", kConfigs, "--out", out.string(), "--threads", "1", "--json"};
   for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
+  words.insert(words.end(), more.begin(), more.end());
   return words;
 }
 
@@ -32,11 +35,26 @@ int64_t lines(const fs::path& file) {
   return std::count(text.begin(), text.end(), '\n');
 }
 
+const Words kTinyDuplication = {"train.steps=2",    "data.batch_size=2",     "data.eval_limit=3",
+                                "model.head_dim=4", "model.axial_dims=[16]", "model.feedforward=8"};
+const Words kTinyCopy = {"train.steps=4",  "train.log_every=2", "data.batch_size=2",  "data.eval_limit=3",
+                         "model.layers=1", "model.head_dim=2",  "model.feedforward=8"};
+
+const Json& row_of(const Json& table, const std::string& name) {
+  for (const Json& row : table["rows"])
+    if (row["name"] == name) return row;
+  throw std::runtime_error("no row " + name);
+}
+
+double mean(const Json& table, const std::string& row, const std::string& column) {
+  return row_of(table, row)["cells"][column]["mean"].get<double>();
+}
+
 }  // namespace
 
 TEST_CASE("reproduce lists its names and refuses other names") {
   const auto list = json_of(run_program({"reproduce", "list", "--json"}));
-  CHECK(list["reproductions"].size() == 5);
+  CHECK(list["reproductions"].size() >= 9);
   const auto unknown = run_program({"reproduce", "reformer-tabel2"});
   CHECK(unknown.code == 2);
   CHECK(contains(unknown.err, "did you mean \"reformer-table2\"?"));
@@ -47,54 +65,136 @@ TEST_CASE("reproduce lists its names and refuses other names") {
 }
 
 TEST_CASE(
-    "reproduce reformer-table2 evaluates each of four trainings five times, and a second call continues") {
+    "reproduce reformer-table2 evaluates every training with every number of rounds, and repeats nothing") {
   const TempDir dir;
-  const Words words = reproduce("reformer-table2", dir / "out",
-                                {"train.steps=2", "data.batch_size=2", "data.eval_limit=3",
-                                 "model.head_dim=4", "model.axial_dims=[16]", "model.feedforward=8"});
-  const auto first = json_of(run_program(words));
-  REQUIRE(first["accuracy_percent"].size() == 4);
-  for (const auto& row : first["accuracy_percent"]) {
-    CHECK(row["steps"] == 2);
+  const Words words =
+      reproduce("reformer-table2", dir / "out", kTinyDuplication, {"--rows", "trained-full,trained-lsh-4"});
+  const auto ran = run_program(words);
+  CAPTURE(ran.err);
+  const auto first = json_of(ran);
+  for (const char* name : {"trained-full", "trained-lsh-4"}) {
+    const Json& row = row_of(first, name);
+    CHECK(row["trainings"][0]["steps"] == 2);
     for (const char* column : {"full", "lsh-8", "lsh-4", "lsh-2", "lsh-1"}) {
-      REQUIRE(row[column].is_number());
-      const double right =
-          row[column].get<double>() / 100 * 3 * 63;  // number of correct symbols in three sequences
+      // The number of correct symbols in three sequences.
+      const double right = row["cells"][column]["mean"].get<double>() / 100 * 3 * 63;
       CHECK(right == doctest::Approx(std::round(right)).epsilon(1e-9));
     }
   }
   const auto evaluated = [&](const Words& sets) {
-    Words eval = {"eval", (dir / "out/trained-lsh-4").string(), "--limit", "3", "--json"};
+    Words eval = {"eval", (dir / "out/runs/trained-lsh-4-seed-1").string(), "--limit", "3", "--json"};
     eval.insert(eval.end(), sets.begin(), sets.end());
     return 100 * json_of(run_program(eval))["accuracy"].get<double>();
   };
-  CHECK(first["accuracy_percent"][1]["lsh-4"] == evaluated({}));
-  CHECK(first["accuracy_percent"][1]["full"] ==
+  CHECK(mean(first, "trained-lsh-4", "lsh-4") == evaluated({}));
+  CHECK(mean(first, "trained-lsh-4", "full") ==
         evaluated({"--set", "attention.chunk_length=128", "--set", "attention.buckets=0"}));
-  CHECK(first["accuracy_percent"][1]["trained"] == "lsh-4");
-  CHECK(first["accuracy_percent"][1]["paper_lsh-1"] == 91.9);
-  CHECK(lines(dir / "out" / "table2.csv") == 1 + 4 * 5);
-  CHECK(contains(read_file(dir / "out" / "table2.svg"), "trained lsh-4"));
+  const auto& cell = row_of(first, "trained-lsh-4")["cells"]["lsh-1"];
+  CHECK(cell["paper"] == 91.9);
+  CHECK(cell["values"][0]["seed"] == 1);
+  for (const char* origin : {"command", "config", "commit", "machine", "date"})
+    CHECK(cell[origin].get<std::string>() != "");
+  CHECK(row_of(first, "trained-lsh-1")["cells"]["lsh-1"]["status"] == "not run");
+  CHECK(lines(dir / "out/table.csv") == 1 + 4 * 6);
+  CHECK(contains(read_file(dir / "out/loss.svg"), "trained-lsh-4"));
+  CHECK(contains(read_file(dir / "out/table.md"), "| trained-lsh-4 |"));
+  CHECK(contains(read_file(dir / "out/table.html"), "<svg"));
+  const auto written = fs::last_write_time(dir / "out/cells/trained-full-seed-1.json");
   const auto second = run_program(words);
-  CHECK(json_of(second) == first);
-  CHECK(contains(second.err, "resumed from"));
+  CHECK(json_of(second)["rows"] == first["rows"]);
+  CHECK(!contains(second.err, "running trained"));
+  CHECK(fs::last_write_time(dir / "out/cells/trained-full-seed-1.json") == written);
 }
 
-TEST_CASE("reproduce copy-convergence draws a curve for each kind and logs the device once") {
+TEST_CASE("reproduce trains chosen rows with several seeds at the same time, and adds rows later") {
   const TempDir dir;
-  const auto result =
-      run_program(reproduce("copy-convergence", dir / "out",
-                            {"train.steps=4", "train.log_every=2", "data.batch_size=2", "data.eval_limit=3",
-                             "model.layers=1", "model.head_dim=2", "model.feedforward=8"}));
-  const auto report = json_of(result);
-  const size_t announced = result.err.find("info: device ");
-  CHECK(announced != std::string::npos);
-  CHECK(result.err.find("info: device ", announced + 1) == std::string::npos);
-  REQUIRE(report["runs"].size() == 4);
-  CHECK(report["runs"][0]["attention"] == "softmax");
-  CHECK(report["runs"][3]["attention"] == "lsh-4");
-  CHECK(lines(dir / "out" / "copy-convergence.csv") == 1 + 4 * 2);
-  CHECK(contains(read_file(dir / "out" / "copy-convergence.svg"), "lsh-1"));
+  const auto run = [&](const Words& more) {
+    const auto ran = run_program(reproduce("copy-convergence", dir / "out", kTinyCopy, more));
+    CAPTURE(ran.err);
+    CHECK(ran.code == 0);
+    return json_of(ran);
+  };
+  const auto first = run({"--rows", "linear", "--seeds", "1,2", "--jobs", "2"});
+  const auto& loss = row_of(first, "linear")["cells"]["test_loss_nats"];
+  REQUIRE(loss["values"].size() == 2);
+  const double a = loss["values"][0]["value"], b = loss["values"][1]["value"];
+  CHECK(a != b);
+  CHECK(loss["mean"].get<double>() == doctest::Approx((a + b) / 2));
+  CHECK(loss["spread"].get<double>() == doctest::Approx(std::abs(a - b) / std::sqrt(2)));
+  CHECK(row_of(first, "softmax")["cells"]["test_loss_nats"]["status"] == "not run");
+  CHECK(contains(read_file(dir / "out/table.md"), "| softmax | not run |"));
+  CHECK(first["figures"][0]["series"].size() == 1);
+  const auto second = run({"--rows", "lsh-4", "--seeds", "3"});
+  CHECK(row_of(second, "linear")["cells"]["test_loss_nats"]["values"].size() == 2);
+  CHECK(row_of(second, "lsh-4")["cells"]["test_loss_nats"]["values"][0]["seed"] == 3);
+  CHECK(contains(read_file(dir / "out/loss.svg"), "lsh-4"));
+  CHECK(contains(read_file(dir / "out/runs/linear-seed-2/config.toml"), "seed = 2"));
+}
+
+TEST_CASE("reproduce --dry-run estimates every row and writes nothing") {
+  const TempDir dir;
+  const auto ran =
+      run_program(reproduce("copy-convergence", dir / "out", kTinyCopy, {"--dry-run", "--seeds", "1,2"}));
+  CAPTURE(ran.err);
+  const auto report = json_of(ran);
+  REQUIRE(report["rows"].size() == 4);
+  for (const auto& row : report["rows"]) {
+    CHECK(row["steps"] == 4);
+    for (const char* field :
+         {"parameters", "training_seconds", "measuring_seconds", "memory_bytes", "disk_bytes"})
+      CHECK(row[field].get<double>() > 0);
+  }
+  CHECK(report["trainings"] == 8);
+  CHECK(report["seconds"].get<double>() > 0);
+  CHECK(!fs::exists(dir / "out"));
+}
+
+TEST_CASE("a failed row does not end the other rows, and a repeated call runs it again") {
+  const TempDir dir;
+  const Words words = reproduce("copy-convergence", dir / "out", kTinyCopy, {"--rows", "softmax,linear"});
+  fs::create_directories(dir / "out/runs");
+  write_file(dir / "out/runs/softmax-seed-1", std::string("a file in the place of a run directory"));
+  const auto failed = run_program(words);
+  CHECK(failed.code != 0);
+  const auto table = json_of(failed);
+  CHECK(row_of(table, "softmax")["cells"]["accuracy_percent"]["status"] == "failed");
+  CHECK(row_of(table, "linear")["cells"]["accuracy_percent"]["status"] == "measured");
+  CHECK(contains(failed.err, "softmax, seed 1, training: "));
+  CHECK(contains(read_file(dir / "out/table.md"), "| softmax | failed |"));
+  CHECK(contains(read_file(dir / "out/table.html"), "Failed: softmax"));
+  fs::remove(dir / "out/runs/softmax-seed-1");
+  const auto repeated = run_program(words);
+  CHECK(repeated.code == 0);
+  CHECK(row_of(json_of(repeated), "softmax")["cells"]["accuracy_percent"]["status"] == "measured");
+}
+
+TEST_CASE("reproduce refuses folders of other tables, scales, settings and processes, and unknown rows") {
+  const TempDir dir;
+  const auto error = [&](const std::string& name, const Words& sets, const Words& more) {
+    const auto result = run_program(reproduce(name, dir / "out", sets, more));
+    CHECK(result.code == 2);
+    CHECK(result.out.empty());
+    return result.err;
+  };
+  REQUIRE(run_program(reproduce("copy-convergence", dir / "out", kTinyCopy, {"--rows", "linear"})).code == 0);
+  CHECK(contains(error("reformer-table2", {}, {}), "belongs to the table \"copy-convergence\""));
+  CHECK(
+      contains(error("copy-convergence", kTinyCopy, {"--scale", "small"}), "belongs to the scale \"smoke\""));
+  CHECK(contains(error("copy-convergence", {"train.steps=5"}, {}), "belongs to the settings"));
+  const std::string manifest = read_file(dir / "out/reproduce.json");
+  const std::string version = "\"version\": \"";
+  const size_t at = manifest.find(version) + version.size();
+  write_file(dir / "out/reproduce.json", manifest.substr(0, at) + "0.0" + manifest.substr(at));
+  CHECK(contains(error("copy-convergence", kTinyCopy, {}), "belongs to the version \"0.0"));
+  write_file(dir / "out/reproduce.json", std::string("nonsense"));
+  CHECK(contains(error("copy-convergence", kTinyCopy, {}), "expected a JSON object"));
+  CHECK(contains(error("copy-convergence", kTinyCopy, {"--rows", "linaer"}), "did you mean \"linear\"?"));
+  CHECK(contains(error("copy-convergence", kTinyCopy, {"--seeds", "1,1"}), "occurs twice"));
+  CHECK(contains(error("copy-convergence", kTinyCopy, {"--seeds", "1,x"}), "--seeds: expected numbers"));
+  CHECK(
+      contains(error("copy-convergence", kTinyCopy, {"--seeds", "1", "--seed", "2"}), "--seed contradicts"));
+  const FolderLock lock((dir / "out").string());
+  CHECK(contains(error("copy-convergence", kTinyCopy, {}), "another process reproduces in"));
 }
 
 TEST_CASE("reproduce accepted all settings and ignored those without effect") {
@@ -110,8 +210,8 @@ TEST_CASE("reproduce accepted all settings and ignored those without effect") {
                  "measure.longest?"));
   CHECK(
       contains(error("attention-scaling", {"model.layers=1"}), "it takes measure.shortest measure.longest"));
-  CHECK(contains(error("attention-scaling", {"measure.longest=0"}),
-                 "--set measure.longest: expected an integer from 1"));
+  CHECK(contains(error("attention-scaling", {"measure.longest=-1"}),
+                 "--set measure.longest: expected an integer from 0"));
   CHECK(contains(error("speech-scaling", {"data.limit=3"}), "\"speech-scaling\" does not take this setting"));
   CHECK(contains(error("copy-convergence", {"model.mixtures=3"}),
                  "--set model.mixtures: belongs to models of type \"image\""));
@@ -122,6 +222,23 @@ TEST_CASE("reproduce accepted all settings and ignored those without effect") {
   CHECK(contains(error("reformer-table2", {"run.seed=3"}), "use --seed"));
 }
 
+TEST_CASE("reproduce attention-scaling measures every row by length and fits exponents") {
+  const TempDir dir;
+  const auto ran = run_program(reproduce("attention-scaling", dir / "out",
+                                         {"measure.shortest=128", "measure.longest=512", "model.heads=1",
+                                          "model.head_dim=8", "measure.repeats=1"}));
+  CAPTURE(ran.err);
+  const auto table = json_of(ran);
+  for (const char* row :
+       {"softmax", "lsh-1", "lsh-4", "lsh-8", "linear", "reformer-1", "reformer-4", "reformer-8"}) {
+    CAPTURE(row);
+    for (const char* column : {"milliseconds_128", "milliseconds_512", "mebibytes_512"})
+      CHECK(mean(table, row, column) > 0);
+  }
+  CHECK(std::isfinite(mean(table, "linear", "milliseconds_exponent")));
+  CHECK(contains(read_file(dir / "out/time.svg"), "reformer-8"));
+}
+
 TEST_CASE("cuda: reproduce ignored --device and --seed") {
   if (other_devices().empty()) {
     MESSAGE("skipped: " << why_no_device());
@@ -129,38 +246,27 @@ TEST_CASE("cuda: reproduce ignored --device and --seed") {
   }
   const TempDir dir;
   const std::string device = tapeformer::cuda::emulated() ? "cuda-emulated" : "cuda";
-  const auto on_device = [&](const std::string& name, const Words& sets, const std::string& out) {
-    Words words = reproduce(name, dir / out, sets);
-    words.insert(words.end(), {"--device", device, "--seed", "7"});
+  const auto on_device = [&](const std::string& name, const Words& sets, const Words& more) {
+    Words words = reproduce(name, dir / name, sets, more);
+    words.insert(words.end(), {"--device", device});
     const auto result = run_program(words);
     CAPTURE(result.err);
     CHECK(result.code == 0);
     return json_of(result);
   };
-  const auto lengths = on_device("attention-scaling",
-                                 {"measure.shortest=16", "measure.longest=32", "measure.heads=1",
-                                  "measure.head_dim=8", "measure.repeats=1"},
-                                 "a");
-  CHECK(lengths["device"] == "cuda:0");
-  CHECK(lengths["lengths"].size() == 4 * 2);
-  CHECK(lengths["lengths"][0]["peak_bytes"] > 0);
-  const Words small = {"model.layers=1", "model.heads=1", "model.hidden=4", "model.head_dim=8",
-                       "model.feedforward=8"};
-  Words speech = {"measure.shortest=16", "measure.longest=16", "measure.batch_frames=32",
-                  "measure.epoch_frames=32", "measure.repeats=1"};
-  speech.insert(speech.end(), small.begin(), small.end());
-  CHECK(on_device("speech-scaling", speech, "b")["device"] == "cuda:0");
-
-  const auto table = on_device(
-      "reformer-table2",
-      {"train.steps=1", "data.batch_size=1", "data.eval_limit=1", "model.head_dim=4", "model.axial_dims=[16]",
-       "model.feedforward=8", "data.max_length=32", "model.axial_shape=[32]", "attention.chunk_length=8"},
-      "c");
-  CHECK(table["accuracy_percent"][0]["seed"] == 7);
-  const std::string config = read_file(dir / "c/trained-full/config.toml");
+  const auto lengths = on_device(
+      "attention-scaling",
+      {"measure.shortest=16", "measure.longest=32", "model.heads=1", "model.head_dim=8", "measure.repeats=1"},
+      {"--rows", "linear,softmax"});
+  CHECK(lengths["device"] == device);
+  CHECK(mean(lengths, "softmax", "mebibytes_32") > 0);
+  Words tiny = kTinyDuplication;
+  tiny.insert(tiny.end(), {"data.max_length=32", "model.axial_shape=[32]", "attention.chunk_length=8"});
+  const auto table = on_device("reformer-table2", tiny, {"--seed", "7", "--rows", "trained-full"});
+  CHECK(row_of(table, "trained-full")["cells"]["full"]["values"][0]["seed"] == 7);
+  const std::string config = read_file(dir / "reformer-table2/runs/trained-full-seed-7/config.toml");
   CHECK(contains(config, "device = \"" + device + "\""));
   CHECK(contains(config, "seed = 7"));
-  CHECK(contains(config, "threads = 1"));
 }
 
 TEST_CASE("generate recomputes the whole prefix for LSH attention, and logs the reason") {
@@ -179,4 +285,45 @@ TEST_CASE("generate recomputes the whole prefix for LSH attention, and logs the 
   const auto refused = run_program(recurrent);
   CHECK(refused.code == 2);
   CHECK(contains(refused.err, "use --mode recompute"));
+}
+
+TEST_CASE("reproduce --dry-run works for every table") {
+  const auto list = json_of(run_program({"reproduce", "list", "--json"}));
+  for (const auto& known : list["reproductions"]) {
+    const std::string name = known["name"];
+    CAPTURE(name);
+    const auto ran = run_program(
+        {"reproduce", name, "--dry-run", "--configs", kConfigs, "--threads", "1", "--quiet", "--json"});
+    CAPTURE(ran.err);
+    if (ran.code == 3) {  // the data set is not on this machine
+      CHECK(contains(ran.err, "data set"));
+      continue;
+    }
+    CHECK(ran.code == 0);
+    CHECK(json_of(ran)["rows"].size() > 0);
+  }
+}
+
+TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
+  const TempDir dir;
+  const auto run = [&](const std::string& name, const Words& sets, const Words& more) {
+    const auto ran = run_program(reproduce(name, dir / name, sets, more));
+    CAPTURE(ran.err);
+    CHECK(ran.code == 0);
+    return json_of(ran);
+  };
+  const auto complexity =
+      run("reformer-complexity",
+          {"measure.longest=256", "measure.deepest=8", "measure.widest=512", "measure.repeats=1"},
+          {"--rows", "transformer,reformer"});
+  CHECK(complexity["reference"] == "formula");
+  // The memory of a Transformer grows with its depth, and the memory of a Reformer only by its buckets.
+  CHECK(mean(complexity, "transformer", "memory_depth") > 0.7);
+  CHECK(mean(complexity, "reformer", "memory_depth") < 0.3);
+  CHECK(mean(complexity, "transformer", "memory_feedforward") > 0.5);
+  CHECK(row_of(complexity, "reformer")["cells"]["memory_depth"]["paper"] == 0);
+  const auto speed =
+      run("reformer-speed", {"measure.shortest=128", "measure.tokens=256", "measure.repeats=1"},
+          {"--rows", "full,lsh-1"});
+  CHECK(mean(speed, "lsh-1", "seconds_256") > 0);
 }

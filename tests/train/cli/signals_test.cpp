@@ -123,7 +123,7 @@ TEST_CASE("reproduce did not tell how to continue after a signal") {
       "reproduce", "copy-convergence", "--out", (dir / "results").string(), "--set", "train.log_every=1"};
   Started reproduction(dir, words);
   CHECK(reproduction.stop(SIGTERM, [&] {
-    return contains(read_file(dir / "results/softmax/metrics.jsonl"), "\"step\":3,");
+    return contains(read_file(dir / "results/runs/softmax-seed-1/metrics.jsonl"), "\"step\":3,");
   }) == 75);
   CHECK(contains(reproduction.messages(), "To continue, repeat the command"));
 }

@@ -273,33 +273,35 @@ TEST_CASE("reproduce speech-table trains four models, and a second call continue
   const auto first = run_program(words);
   CAPTURE(first.err);
   REQUIRE(first.code == 0);
-  const auto report = json_of(first);
-  CHECK(report["corpus"] == "an4");
-  REQUIRE(report["models"].size() == 4);
-  CHECK(report["models"][0]["model"] == "bilstm");
-  CHECK(report["models"][2]["paper_wsj_per"] == 9.33);
-  for (const auto& row : report["models"]) {
-    const std::string name = row["model"];
+  const auto table = json_of(first);
+  CHECK(contains(table["title"].get<std::string>(), "an4"));
+  REQUIRE(table["rows"].size() == 4);
+  CHECK(table["rows"][0]["name"] == "bilstm");
+  CHECK(table["rows"][2]["cells"]["valid_per"]["paper"] == 9.33);
+  for (const auto& row : table["rows"]) {
+    const std::string run = row["trainings"][0]["run"];
     const auto evaluated =
-        json_of(run_program({"eval", (dir / "out" / name).string(), "--checkpoint", "best", "--json"}));
+        json_of(run_program({"eval", (dir / "out" / run).string(), "--checkpoint", "best", "--json"}));
     CHECK(evaluated["phones"] > 0);
-    CHECK(row["test_per"] == evaluated["per"]);
-    CHECK(row["seconds_per_epoch"] > 0);
-    CHECK(row["cpu_seconds_per_epoch"] > 0);
-    CHECK(row["epochs"] == 1);
+    CHECK(row["cells"]["test_per"]["mean"] == evaluated["per"]);
+    CHECK(row["cells"]["test_per_processed"]["mean"] == evaluated["per_processed"]);
+    CHECK(row["cells"]["unprocessed"]["mean"] == evaluated["unprocessed"]);
+    CHECK(row["cells"]["seconds_per_epoch"]["mean"] > 0);
+    CHECK(row["cells"]["cpu_seconds_per_epoch"]["mean"] > 0);
   }
-  CHECK(contains(read_file(dir / "out/speech-table.csv"), "softmax,an4,"));
-  CHECK(contains(read_file(dir / "out/speech-table.svg"), "on an4"));
-  CHECK(contains(read_file(dir / "out/speech-table-time.svg"), "processor seconds"));
-  CHECK(json_of(run_program(words)) == report);
+  CHECK(contains(read_file(dir / "out/table.csv"), "softmax,test_per,1,"));
+  CHECK(contains(read_file(dir / "out/epochs.svg"), "validation PER"));
+  CHECK(contains(read_file(dir / "out/time.svg"), "processor seconds"));
+  CHECK(json_of(run_program(words))["rows"] == table["rows"]);
 }
 
 TEST_CASE("reproduce speech-table refuses keys that it sets itself, and every corpus has configs") {
   const TempDir dir;
+  int calls = 0;
   const auto reproduce = [&](const std::vector<std::string>& sets) {
-    std::vector<std::string> words = {"reproduce", "speech-table",
-                                      "--configs", std::string(SOURCE_DIR) + "/configs",
-                                      "--out",     (dir / "out").string()};
+    std::vector<std::string> words = {
+        "reproduce", "speech-table", "--configs", std::string(SOURCE_DIR) + "/configs",
+        "--rows",    "bilstm",       "--out",     (dir / std::to_string(++calls)).string()};
     for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
     return run_program(words);
   };
@@ -321,7 +323,7 @@ TEST_CASE("reproduce speech-table refuses keys that it sets itself, and every co
   CHECK(contains(other.err, "wsj-bilstm.toml"));
 }
 
-TEST_CASE("reproduce speech-scaling measures an epoch of each model at each length") {
+TEST_CASE("reproduce speech-scaling measures a step of each model at each length") {
   const TempDir dir;
   const auto ran =
       run_program({"reproduce", "speech-scaling", "--configs", std::string(SOURCE_DIR) + "/configs", "--out",
@@ -330,16 +332,13 @@ TEST_CASE("reproduce speech-scaling measures an epoch of each model at each leng
                    "model.hidden=8"});
   CAPTURE(ran.err);
   REQUIRE(ran.code == 0);
-  const auto report = json_of(ran);
-  REQUIRE(report["lengths"].size() == 16);
-  for (const auto& row : report["lengths"]) {
-    CHECK(row["seconds_per_epoch"] > 0);
-    CHECK(row["added_bytes"] > 0);
-    CHECK(row["frames"].get<int>() * row["batch"].get<int>() == report["batch_frames"]);
-  }
-  CHECK(contains(read_file(dir / "out/speech-scaling.csv"), "linear,2400,2,"));
-  CHECK(contains(read_file(dir / "out/speech-time.svg"), "lsh-4"));
-  CHECK(contains(read_file(dir / "out/speech-memory.svg"), "MiB"));
+  const auto table = json_of(ran);
+  REQUIRE(table["rows"].size() == 4);
+  for (const auto& row : table["rows"])
+    for (const char* column : {"milliseconds_100", "milliseconds_400", "mebibytes_200"})
+      CHECK(row["cells"][column]["mean"] > 0);
+  CHECK(contains(read_file(dir / "out/time.svg"), "lsh-4"));
+  CHECK(contains(read_file(dir / "out/memory.svg"), "MiB"));
 }
 
 TEST_CASE("an untrusted checkpoint could run shell commands: eval ignores allow_commands in its config") {

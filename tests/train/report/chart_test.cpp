@@ -1,4 +1,4 @@
-#include "train/reproduce/chart.h"
+#include "train/report/chart.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "tests/support/temp_dir.h"
-#include "train/reproduce/chart_axis.h"
+#include "train/report/chart_axis.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;

@@ -1,4 +1,4 @@
-#include "train/reproduce/chart.h"
+#include "train/report/chart.h"
 
 #include <fmt/format.h>
 
@@ -10,8 +10,8 @@
 #include "core/system/files.h"
 #include "core/system/log.h"
 #include "data/files/command.h"
-#include "train/distributed/processes.h"
-#include "train/reproduce/chart_axis.h"
+#include "train/report/chart_axis.h"
+#include "train/report/html.h"
 
 namespace tapeformer {
 namespace {
@@ -30,19 +30,6 @@ constexpr std::array<const char*, 8> kColours = {"#0072B2", "#D55E00", "#009E73"
 constexpr std::array<const char*, 5> kDashes = {"", "5 2", "2 1.5", "6 2 1.5 2", "9 3"};
 constexpr int kMarkerShapes = 6;
 
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '&')
-      result += "&amp;";
-    else if (c == '<')
-      result += "&lt;";
-    else
-      result += c;
-  }
-  return result;
-}
-
 std::string line(double x1, double y1, double x2, double y2, const std::string& stroke) {
   return fmt::format("<line x1=\"{:.2f}\" y1=\"{:.2f}\" x2=\"{:.2f}\" y2=\"{:.2f}\" {}/>\n", x1, y1, x2, y2,
                      stroke);
@@ -51,7 +38,7 @@ std::string line(double x1, double y1, double x2, double y2, const std::string& 
 std::string text(double x, double y, const char* anchor, const std::string& content,
                  const std::string& attributes = "") {
   return fmt::format("<text x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor,
-                     attributes, escaped(content));
+                     attributes, html_escaped(content));
 }
 
 // Returns the outline of a marker. Outlines of coinciding points remain visible.
@@ -247,7 +234,6 @@ std::string to_svg(const Chart& chart) {
 }
 
 void write_chart(const std::filesystem::path& stem, const Chart& chart) {
-  if (process_rank() != 0) return;
   const std::string svg = stem.string() + ".svg", pdf = stem.string() + ".pdf";
   replace_file(svg, to_svg(chart));
   try {

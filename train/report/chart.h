@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/reproduce/chart_axis.h"
+#include "train/report/chart_axis.h"
 
 namespace tapeformer {
 

@@ -14,6 +14,11 @@ struct Axis {
   Scale scale = Scale::linear;
 };
 
+// Returns "linear", "log2" or "log10".
+std::string scale_name(Scale scale);
+// Returns the scale with this name. Throws std::invalid_argument for another name.
+Scale scale_of(const std::string& name);
+
 // Returns the value on a linear axis, or its logarithm on a logarithmic axis.
 double transformed(Scale scale, double value);
 

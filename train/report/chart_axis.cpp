@@ -1,13 +1,16 @@
-#include "train/reproduce/chart_axis.h"
+#include "train/report/chart_axis.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <stdexcept>
 
 namespace tapeformer {
 namespace {
 
+constexpr std::array<const char*, 3> kScaleNames = {"linear", "log2", "log10"};
 constexpr double kMaxTicks = 6;
 constexpr size_t kMinTicks = 3;  // if an axis has fewer powers of its base, its ticks have smaller steps
 
@@ -67,6 +70,16 @@ std::vector<Tick> multiple_ticks(const AxisRange& range, Scale scale) {
 }
 
 }  // namespace
+
+std::string scale_name(Scale scale) {
+  return kScaleNames[static_cast<size_t>(scale)];
+}
+
+Scale scale_of(const std::string& name) {
+  const auto found = std::find(kScaleNames.begin(), kScaleNames.end(), name);
+  if (found == kScaleNames.end()) throw std::invalid_argument("unknown scale of an axis: " + name);
+  return static_cast<Scale>(found - kScaleNames.begin());
+}
 
 double transformed(Scale scale, double value) {
   return scale == Scale::linear ? value : scale == Scale::log2 ? std::log2(value) : std::log10(value);

@@ -1,0 +1,69 @@
+// Models learn the copy task and the duplication task, and a speech model learns its training sentences, in
+// seconds.
+#include <doctest/doctest.h>
+
+#include "tests/train/quiet_training.h"
+#include "tests/train/tasks/speech/tiny_speech.h"
+#include "train/inference/run.h"
+#include "train/tasks/speech/evaluate.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+using Settings = std::vector<std::string>;
+
+const Settings kSoftmax = {"model.attention=softmax", "train.steps=500"};
+const Settings kLinear = {"model.attention=linear", "train.steps=1000"};
+// Rounds of Reformer over chunks of 8, so that hashing determines the keys of a query.
+const Settings kLsh = {"model.attention=lsh", "attention.preset=trax", "attention.chunk_length=8",
+                       "attention.rounds=4", "train.steps=800"};
+
+// Returns the accuracy in percent of the predicted symbols of 200 test sequences.
+double accuracy(const std::string& task, const Settings& kind) {
+  Settings settings = {"data.dataset=" + task,    "data.max_length=16",       "data.symbols=6",
+                       "data.batch_size=16",      "data.eval_limit=200",      "run.device=cpu",
+                       "run.threads=1",           "model.layers=2",           "model.heads=4",
+                       "model.head_dim=8",        "model.feedforward=64",     "model.dropout=0",
+                       "model.norm=pre",          "optimizer.kind=adam",      "optimizer.lr=5e-3",
+                       "schedule.kind=cosine",    "schedule.warmup_steps=30", "train.eval_every=0",
+                       "train.checkpoint_every=0"};
+  settings.insert(settings.end(), kind.begin(), kind.end());
+  const Config config = load_config(std::string(SOURCE_DIR) + "/configs/copy/linear.toml", settings,
+                                    attention_catalogue(), {.unused = UnusedKeys::ignore});
+  const TempDir dir;
+  const TrainResult result = train(config, dir / "run");
+  for (const auto& [name, value] : result.evaluation->figures)
+    if (name == "accuracy") return 100 * std::get<double>(value);
+  throw std::runtime_error("the evaluation has no accuracy");
+}
+
+}  // namespace
+
+TEST_CASE("learning: softmax attention learns to copy and to duplicate") {
+  CHECK(accuracy("copy", kSoftmax) > 99);
+  CHECK(accuracy("duplication", kSoftmax) > 99);
+}
+
+TEST_CASE("learning: linear attention learns to copy and to duplicate") {
+  CHECK(accuracy("copy", kLinear) > 99);
+  CHECK(accuracy("duplication", kLinear) > 99);
+}
+
+TEST_CASE("learning: LSH attention learns to copy and to duplicate") {
+  CHECK(accuracy("copy", kLsh) > 99);
+  CHECK(accuracy("duplication", kLsh) > 99);
+}
+
+TEST_CASE("learning: a CTC model recognizes its training sentences") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 36, 9);
+  Config config = tiny_speech_config(dir / "an4", "transformer");
+  config.train.epochs = 25;
+  train(config, dir / "run");
+  const LoadedSpeechRun run =
+      load_speech_run(find_run({.path = (dir / "run").string(), .checkpoint = "best", .sets = {}}));
+  const SpeechPart sentences = make_speech_part(run.config, "train", "", &run.description);
+  CHECK(evaluate(*run.model, sentences, evaluation_options(run.config)).score.error_rate() < 10);
+}

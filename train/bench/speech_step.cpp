@@ -1,0 +1,135 @@
+// Benchmark of a training step on speech by the length of utterances, with a fixed number of frames per step.
+// Features and labels are random, because the time does not depend on their values.
+#include <algorithm>
+
+#include "core/allocator.h"
+#include "core/errors.h"
+#include "core/rng.h"
+#include "train/bench/bench.h"
+#include "train/bench/measure.h"
+#include "train/build.h"
+#include "train/optimizer.h"
+#include "train/tasks/speech/data.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kDims = 40, kPhones = 39;
+constexpr int64_t kFramesPerLabel = 8;  // about 12 phones per second
+
+SpeechDescription random_description() {
+  Words phones;
+  for (int64_t i = 0; i < kPhones; ++i) phones.push_back("p" + std::to_string(i));
+  return {kDims, PhoneTable(phones), std::nullopt};
+}
+
+CtcBatch random_utterances(int64_t batch, int64_t frames, uint64_t seed) {
+  const RandomStream stream(seed, "speech-step");
+  const int64_t labels = std::max<int64_t>(frames / kFramesPerLabel, 1);
+  CtcBatch result{Tensor::empty({batch, frames, kDims}), Tensor::full({batch}, frames, DType::int64),
+                  Tensor::empty({batch, labels}, DType::int64), Tensor::full({batch}, labels, DType::int64)};
+  for (int64_t i = 0; i < result.features.numel(); ++i)
+    result.features.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
+  for (int64_t i = 0; i < result.labels.numel(); ++i)
+    result.labels.data<int64_t>()[i] =
+        1 + static_cast<int64_t>(stream.below(static_cast<uint64_t>(i), static_cast<uint64_t>(kPhones)));
+  return result;
+}
+
+// Model with its optimizer.
+class Learner {
+ public:
+  Learner(const Config& config, int64_t longest, Device device)
+      : seed_(static_cast<uint64_t>(config.run.seed)) {
+    SpeechModelOptions options = speech_model_options(config, random_description());
+    options.max_frames = std::max(options.max_frames, longest);
+    model_ = std::make_unique<SpeechModel>(options);
+    model_->initialize(seed_);
+    model_->move(device);
+    optimizer_ = std::make_unique<Optimizer>(config.optimizer, model_->parameters());
+    lr_ = config.optimizer.lr;
+  }
+  void step(const CtcBatch& batch) {
+    backward(model_->loss(batch, {.training = true, .seed = seed_, .step = number_++}).loss);
+    optimizer_->step(lr_);
+  }
+  int64_t parameters() const { return parameter_count(*model_); }
+
+ private:
+  std::unique_ptr<SpeechModel> model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  uint64_t seed_, number_ = 0;
+  double lr_ = 0;
+};
+
+// Returns the peak memory that a step allocates in addition to the memory in use. Runs one step before the
+// measurement, because the first step also allocates the optimizer state.
+int64_t added_bytes(Learner& learner, const CtcBatch& data, Device device) {
+  learner.step(data);
+  CachingAllocator& blocks = device_allocator(device);
+  blocks.reset_peak();
+  const int64_t before = blocks.stats().active;
+  learner.step(data);
+  return blocks.stats().peak - before;
+}
+
+Config step_config(const BenchmarkArguments& arguments) {
+  const auto& path = arguments.options.get<std::string>("config");
+  if (path.empty()) throw ConfigError("--config is required: a config of a speech model");
+  Config config = load_config(path, arguments.overrides.sets, attention_catalogue(),
+                              {.use = ConfigUse::benchmark, .device = arguments.overrides.device});
+  arguments.overrides.apply(config);
+  if (config.model.type != "speech")
+    throw ConfigError("--config " + path + ": expected model.type = \"speech\", got \"" + config.model.type +
+                      "\"");
+  return config;
+}
+
+Report run_speech_step(const BenchmarkArguments& arguments) {
+  const auto number = [&](const char* name) { return arguments.options.get<int64_t>(name); };
+  const int64_t shortest = number("shortest"), longest = number("longest"), frames = number("frames");
+  if (shortest > longest || longest > frames)
+    throw ConfigError(concat_text("expected --shortest <= --longest <= --frames, got ", shortest, ", ",
+                                  longest, ", ", frames));
+  const Config config = step_config(arguments);
+  Learner learner(config, longest, arguments.device);
+  set_precision(config.run, arguments.device);
+  std::vector<Report> rows;
+  for (int64_t length = shortest; length <= longest; length *= 2) {
+    CtcBatch data = random_utterances(frames / length, length, static_cast<uint64_t>(config.run.seed));
+    data.features = data.features.to(arguments.device);
+    const int64_t bytes = added_bytes(learner, data, arguments.device);
+    const double seconds = median_seconds(
+        number("repeats"), [&] { learner.step(data); }, arguments.device);
+    rows.push_back(Report()
+                       .add("length", length)
+                       .add("batch", frames / length)
+                       .add("seconds", seconds)
+                       .add("peak_bytes", bytes));
+  }
+  return Report()
+      .add("device", arguments.device.to_string())
+      .add("threads", threads())
+      .add("parameters", learner.parameters())
+      .add("frames", frames)
+      .add("lengths", rows);
+}
+
+}  // namespace
+
+Benchmark speech_step_benchmark() {
+  const auto count = [](const char* name, int64_t value, const char* help) {
+    return OptionSpec{.name = name, .default_value = value, .help = help, .min = 1, .max = 1 << 24};
+  };
+  return {.name = "speech-step",
+          .summary = "a training step of a speech model by the length of utterances: time and added memory",
+          .options = {{.name = "config", .default_value = std::string(), .help = "file with the model"},
+                      count("shortest", 300, "frames of the shortest utterances"),
+                      count("longest", 2400, "frames of the longest utterances"),
+                      count("frames", 4800, "frames of a step"),
+                      count("repeats", 3, "repeats for the median")},
+          .run = run_speech_step,
+          .on_devices = true};
+}
+
+}  // namespace tapeformer

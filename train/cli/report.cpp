@@ -1,0 +1,66 @@
+// Command "tapeformer report": writes a page with the curves, configs, samples and figures of runs.
+#include <chrono>
+#include <thread>
+
+#include "core/system/files.h"
+#include "core/system/log.h"
+#include "train/cli/commands.h"
+#include "train/report/run_report.h"
+#include "train/signals.h"
+
+namespace tapeformer {
+namespace {
+
+CommandSpec report_spec() {
+  return {.name = "report",
+          .summary =
+              "Writes one HTML page with the curves, configs, samples and final figures of runs. The "
+              "page opens in any browser without a network.",
+          .positionals = {{.name = "RUN", .help = "a run directory", .repeated = true}},
+          .options = {{.name = "out", .default_value = std::string("report.html"), .help = "HTML file"},
+                      {.name = "live",
+                       .default_value = false,
+                       .help = "write the page again every few seconds, until the runs have ended"},
+                      {.name = "interval",
+                       .default_value = 10.0,
+                       .help = "seconds between two pages of --live",
+                       .min = 0.1,
+                       .max = 3600}}};
+}
+
+// Writes the page. Returns whether a run goes on.
+bool write_page(const CommandLine& line, bool live, std::vector<ReportedRun>& runs) {
+  runs.clear();
+  bool goes_on = false;
+  for (const std::string& path : line.positionals) {
+    runs.push_back(read_reported_run(path));
+    goes_on = goes_on || runs.back().goes_on;
+  }
+  const int refresh =
+      live && goes_on ? std::max(static_cast<int>(line.options.get<double>("interval")), 1) : 0;
+  replace_file(line.options.get<std::string>("out"), report_page(runs, refresh));
+  return goes_on;
+}
+
+}  // namespace
+
+int run_report(const Arguments& arguments) {
+  const auto line = parse_command(report_spec(), arguments);
+  if (!line) return 0;
+  const bool live = line->options.get<bool>("live");
+  const std::chrono::duration<double> interval(line->options.get<double>("interval"));
+  std::vector<ReportedRun> runs;
+  while (write_page(*line, live, runs) && live) std::this_thread::sleep_for(interval);
+  std::vector<Report> rows;
+  for (const ReportedRun& run : runs) {
+    for (const std::string& problem : run.problems) log_warning(problem);
+    rows.push_back(Report()
+                       .add("run", run.name)
+                       .add("records", static_cast<int64_t>(run.metrics.size()))
+                       .add("problems", run.problems));
+  }
+  print_report(Report().add("out", line->options.get<std::string>("out")).add("runs", rows), line->common);
+  return 0;
+}
+
+}  // namespace tapeformer

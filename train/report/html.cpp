@@ -1,0 +1,76 @@
+#include "train/report/html.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr char kStyle[] =
+    "body{font:15px/1.45 sans-serif;max-width:1200px;margin:24px auto;padding:0 16px;color:#222}"
+    "h1{font-size:24px}h2{font-size:18px;margin-top:28px}"
+    "table{border-collapse:collapse;margin:12px 0;display:block;overflow-x:auto}"
+    "th,td{border:1px solid #ccc;padding:4px 9px;text-align:left;vertical-align:top}"
+    "th{background:#f2f2f2}tr.marked td{background:#fff3cd}"
+    ".figures{display:flex;flex-wrap:wrap;gap:16px;align-items:flex-start}"
+    ".figures svg{width:480px;height:auto;border:1px solid #ddd}"
+    ".figures img{max-width:480px;image-rendering:pixelated;border:1px solid #ddd}";
+
+std::string tagged(const char* tag, const std::string& text) {
+  return "<" + std::string(tag) + ">" + html_escaped(text) + "</" + tag + ">";
+}
+
+std::string row_of(const char* tag, const std::vector<std::string>& cells, bool marked) {
+  std::string html = marked ? "<tr class=\"marked\">" : "<tr>";
+  for (const std::string& cell : cells) html += tagged(tag, cell);
+  return html + "</tr>\n";
+}
+
+}  // namespace
+
+std::string html_escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '&')
+      result += "&amp;";
+    else if (c == '<')
+      result += "&lt;";
+    else if (c == '>')
+      result += "&gt;";
+    else if (c == '"')
+      result += "&quot;";
+    else
+      result += c;
+  }
+  return result;
+}
+
+std::string html_heading(const std::string& text) {
+  return tagged("h2", text) + "\n";
+}
+
+std::string html_paragraph(const std::string& text) {
+  return tagged("p", text) + "\n";
+}
+
+std::string to_html(const HtmlTable& table) {
+  std::string html = "<table>\n" + row_of("th", table.header, false);
+  for (size_t i = 0; i < table.rows.size(); ++i)
+    html += row_of("td", table.rows[i], !table.marked.empty() && table.marked[i]);
+  return html + "</table>\n";
+}
+
+std::string html_picture(const std::string& source) {
+  return "<img src=\"" + html_escaped(source) + "\" alt=\"\">\n";
+}
+
+std::string html_figures(const std::string& content) {
+  return "<div class=\"figures\">\n" + content + "</div>\n";
+}
+
+std::string html_page(const std::string& title, const std::string& body, int refresh_seconds) {
+  std::string html = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
+  if (refresh_seconds > 0)
+    html += "<meta http-equiv=\"refresh\" content=\"" + std::to_string(refresh_seconds) + "\">\n";
+  return html + tagged("title", title) + "\n<style>" + kStyle + "</style>\n</head>\n<body>\n" +
+         tagged("h1", title) + "\n" + body + "</body>\n</html>\n";
+}
+
+}  // namespace tapeformer

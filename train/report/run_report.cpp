@@ -1,0 +1,259 @@
+#include "train/report/run_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <map>
+#include <set>
+#include <sstream>
+#include <tuple>
+
+#include "core/errors.h"
+#include "core/system/files.h"
+#include "train/build.h"
+#include "train/report/chart.h"
+#include "train/report/html.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxPoints = 400;  // per curve
+constexpr size_t kMaxPictures = 4;  // per run, the latest
+
+struct PlottedField {
+  const char *title, *field, *label;
+  Scale scale;
+  bool training;  // records of training steps; otherwise records of evaluations
+  bool by_time;   // also draw a chart by time
+};
+constexpr PlottedField kFields[] = {
+    {"Training loss", "loss_nats", "nats", Scale::log10, true, true},
+    {"Evaluation: bits/dim", "bits_per_dim", "bits/dim", Scale::linear, false, true},
+    {"Evaluation: loss", "loss_nats", "nats", Scale::linear, false, false},
+    {"Evaluation: accuracy", "accuracy", "accuracy", Scale::linear, false, true},
+    {"Evaluation: phone error rate", "per", "PER, %", Scale::linear, false, true},
+    {"Learning rate", "lr", "learning rate", Scale::linear, true, false},
+    {"Gradient norm", "grad_norm", "norm", Scale::log10, true, false},
+    {"Speed", "tokens_per_second", "tokens/s", Scale::linear, true, false},
+    {"Memory", "memory_bytes", "GiB", Scale::linear, true, false}};
+
+bool is_training(const MetricRecord& record) {
+  return metric_text(record, "split") == "train";
+}
+bool is_evaluation(const MetricRecord& record) {
+  const std::string split = metric_text(record, "split");
+  return !split.empty() && split != "train" && split != "epoch";
+}
+
+// Replaces groups of successive points by their means, so that long runs have short pages.
+std::vector<std::pair<double, double>> thinned(const std::vector<std::pair<double, double>>& points) {
+  const size_t group = (points.size() + kMaxPoints - 1) / kMaxPoints;
+  if (group <= 1) return points;
+  std::vector<std::pair<double, double>> result;
+  for (size_t begin = 0; begin < points.size(); begin += group) {
+    const size_t end = std::min(begin + group, points.size());
+    double x = 0, y = 0;
+    for (size_t i = begin; i < end; ++i) {
+      x += points[i].first;
+      y += points[i].second;
+    }
+    const auto count = static_cast<double>(end - begin);
+    result.emplace_back(x / count, y / count);
+  }
+  return result;
+}
+
+// Returns the values of a field by step or by training time. Evaluations have the time of the last training
+// record before them.
+Series series_of(const ReportedRun& run, const PlottedField& field, bool by_time) {
+  Series series{.name = run.name, .points = {}};
+  double seconds = 0;
+  for (const MetricRecord& record : run.metrics) {
+    if (is_training(record)) seconds = metric_number(record, "seconds", seconds);
+    if (field.training ? !is_training(record) : !is_evaluation(record)) continue;
+    double value = metric_number(record, field.field, NAN);
+    if (std::string(field.field) == "memory_bytes") value /= 1024.0 * 1024 * 1024;
+    if (std::isfinite(value))
+      series.points.emplace_back(by_time ? seconds : metric_number(record, "step", 0), value);
+  }
+  series.points = thinned(series.points);
+  return series;
+}
+
+std::string charts_of(const std::vector<ReportedRun>& runs) {
+  std::string svg;
+  for (const PlottedField& field : kFields)
+    for (const bool by_time : {false, true}) {
+      if (by_time && !field.by_time) continue;
+      Chart chart{.title = field.title,
+                  .x = {by_time ? "seconds of training" : "step"},
+                  .y = {field.label, field.scale},
+                  .series = {}};
+      for (const ReportedRun& run : runs)
+        if (Series series = series_of(run, field, by_time); !series.points.empty())
+          chart.series.push_back(std::move(series));
+      if (!chart.series.empty()) svg += to_svg(chart);
+    }
+  return svg;
+}
+
+// Returns the last value of a field in the records that `select` accepts, as text.
+std::string last_value(const ReportedRun& run, const char* field, bool (*select)(const MetricRecord&)) {
+  for (auto record = run.metrics.rbegin(); record != run.metrics.rend(); ++record)
+    if (const double value = metric_number(*record, field, NAN); select(*record) && std::isfinite(value))
+      return fmt::format("{:.6g}", value);
+  return "–";
+}
+
+std::string final_figures(const std::vector<ReportedRun>& runs) {
+  const std::vector<std::tuple<const char*, const char*, bool (*)(const MetricRecord&)>> columns = {
+      {"step", "step", is_training},
+      {"training, s", "seconds", is_training},
+      {"training loss, nats", "loss_nats", is_training},
+      {"evaluation bits/dim", "bits_per_dim", is_evaluation},
+      {"evaluation loss, nats", "loss_nats", is_evaluation},
+      {"evaluation accuracy", "accuracy", is_evaluation},
+      {"evaluation PER, %", "per", is_evaluation},
+      {"tokens/s", "tokens_per_second", is_training}};
+  HtmlTable table{{"run", "state"}, {}};
+  for (const auto& [label, field, select] : columns) table.header.emplace_back(label);
+  for (const ReportedRun& run : runs) {
+    std::vector<std::string> row = {run.name, run.goes_on ? "training" : "ended"};
+    for (const auto& [label, field, select] : columns) row.push_back(last_value(run, field, select));
+    table.rows.push_back(row);
+  }
+  return to_html(table);
+}
+
+// Returns the keys ("table.key") of a config with their values as TOML text.
+std::map<std::string, std::string> entries_of(const Config& config) {
+  std::map<std::string, std::string> entries;
+  std::istringstream lines(to_toml(config));
+  std::string table;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t equals = line.find(" = ");
+    if (line.starts_with("[") && equals == std::string::npos)
+      table = line.substr(1, line.find(']') - 1) + ".";
+    else if (equals != std::string::npos)
+      entries[table + line.substr(0, equals)] = line.substr(equals + 3);
+  }
+  return entries;
+}
+
+// Returns a table of all keys of the configs. Rows with different values come first and are marked.
+std::string config_table(const std::vector<ReportedRun>& runs) {
+  HtmlTable table{{"key"}, {}};
+  std::vector<std::map<std::string, std::string>> configs;
+  std::set<std::string> keys;
+  for (const ReportedRun& run : runs) {
+    if (!run.config) continue;
+    table.header.push_back(run.name);
+    configs.push_back(entries_of(*run.config));
+    for (const auto& [key, value] : configs.back()) keys.insert(key);
+  }
+  if (configs.empty()) return html_paragraph("No config can be read.");
+  for (const bool marked : {true, false})
+    for (const std::string& key : keys) {
+      std::vector<std::string> row = {key};
+      for (const auto& config : configs) row.push_back(config.contains(key) ? config.at(key) : "–");
+      const bool differs =
+          std::any_of(row.begin() + 1, row.end(), [&](const std::string& value) { return value != row[1]; });
+      if (differs != marked) continue;
+      table.rows.push_back(row);
+      table.marked.push_back(differs);
+    }
+  return to_html(table);
+}
+
+std::string base64(const std::string& bytes) {
+  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t group = 0;
+    const size_t count = std::min<size_t>(3, bytes.size() - i);
+    for (size_t j = 0; j < 3; ++j)
+      group = group << 8 | (j < count ? static_cast<unsigned char>(bytes[i + j]) : 0);
+    for (size_t j = 0; j < 4; ++j) text += j <= count ? kDigits[group >> (18 - 6 * j) & 63] : '=';
+  }
+  return text;
+}
+
+std::string samples_of(const std::vector<ReportedRun>& runs) {
+  std::string html;
+  for (const ReportedRun& run : runs) {
+    std::string pictures;
+    for (const fs::path& picture : run.pictures)
+      pictures += html_picture("data:image/png;base64," + base64(read_file(picture.string())));
+    if (!pictures.empty()) html += html_paragraph(run.name) + html_figures(pictures);
+  }
+  return html;
+}
+
+std::vector<fs::path> pictures_in(const fs::path& folder) {
+  std::vector<fs::path> pictures;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (entry.path().extension() == ".png" && entry.is_regular_file(error)) pictures.push_back(entry.path());
+  std::sort(pictures.begin(), pictures.end(), [](const fs::path& a, const fs::path& b) {
+    std::error_code ignored;
+    return fs::last_write_time(a, ignored) < fs::last_write_time(b, ignored);
+  });
+  if (pictures.size() > kMaxPictures)
+    pictures.erase(pictures.begin(), pictures.end() - static_cast<std::ptrdiff_t>(kMaxPictures));
+  return pictures;
+}
+
+bool is_locked(const std::string& path) {
+  try {
+    const FolderLock lock(path);
+    return false;
+  } catch (const FileError& error) {
+    return error.reason() == EWOULDBLOCK;
+  }
+}
+
+}  // namespace
+
+ReportedRun read_reported_run(const std::string& path) {
+  ReportedRun run;
+  run.name = path;
+  const fs::path folder = path, metrics = folder / kMetricsFile, config = folder / "config.toml";
+  if (!fs::exists(metrics) && !fs::exists(config))
+    throw CheckpointError(path + ": no run directory; it has neither " + kMetricsFile + " nor config.toml");
+  try {
+    run.config =
+        load_config(config.string(), {}, attention_catalogue(), {.unused = UnusedKeys::ignore_in_file});
+  } catch (const ConfigError& error) {
+    run.problems.emplace_back(error.what());
+  }
+  try {
+    MetricsFile file = read_metrics_leniently(metrics.string());
+    run.metrics = std::move(file.records);
+    run.problems.insert(run.problems.end(), file.problems.begin(), file.problems.end());
+  } catch (const FileError& error) {
+    run.problems.emplace_back(error.what());
+  }
+  run.pictures = pictures_in(folder / "samples");
+  run.goes_on = is_locked(path);
+  return run;
+}
+
+std::string report_page(const std::vector<ReportedRun>& runs, int refresh_seconds) {
+  std::string body = html_heading("Final figures") + final_figures(runs);
+  for (const ReportedRun& run : runs)
+    for (const std::string& problem : run.problems) body += html_paragraph("Damaged: " + problem);
+  body += html_heading("Curves") + html_figures(charts_of(runs));
+  const std::string samples = samples_of(runs);
+  if (!samples.empty()) body += html_heading("Samples") + samples;
+  body += html_heading("Configs");
+  if (runs.size() > 1) body += html_paragraph("Keys with different values come first and are marked.");
+  body += config_table(runs);
+  return html_page(runs.size() == 1 ? "Run " + runs.front().name : "Comparison of runs", body,
+                   refresh_seconds);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,30 @@
+// Report on training runs: one HTML page with curves, configs, samples and final figures.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/config/config.h"
+#include "train/metrics.h"
+
+namespace tapeformer {
+
+struct ReportedRun {
+  std::string name;                             // path of the run directory, as given
+  std::optional<Config> config;                 // nothing if config.toml cannot be read
+  std::vector<MetricRecord> metrics;            // readable records of metrics.jsonl
+  std::vector<std::string> problems;            // damaged lines and files
+  std::vector<std::filesystem::path> pictures;  // PNG files of the folder `samples`, the latest last
+  bool goes_on = false;                         // whether a process trains in the directory
+};
+
+// Reads a run directory. Damaged files are problems and not errors. Throws CheckpointError if the path is no
+// run directory.
+ReportedRun read_reported_run(const std::string& path);
+
+// Returns a page without links to other files. If `refresh_seconds` is positive, browsers reload the page.
+std::string report_page(const std::vector<ReportedRun>& runs, int refresh_seconds = 0);
+
+}  // namespace tapeformer

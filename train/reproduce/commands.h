@@ -1,0 +1,50 @@
+// Commands of a reproduction: trainings and measurements, as child processes of this program.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/reproduce/jobs.h"
+#include "train/reproduce/reproduce.h"
+#include "train/signals.h"
+
+namespace tapeformer {
+
+// Returns the name of the run directory of a row with a seed: "ROW-seed-N".
+std::string run_name(const Row& row, int64_t seed);
+
+// Folders of a reproduction, and the number of threads of a command.
+struct CommandPlace {
+  std::filesystem::path out, logs, runs;
+  int64_t threads = 1;
+};
+
+// Returns a row with a seed.
+Case case_of(const ReproductionOptions& options, const CommandPlace& place, const Row& row, int64_t seed);
+
+// Writes the config of the case to `logs` and returns the command that trains it. With `dry_run`, the command
+// only estimates the training.
+Job training_job(const ReproductionOptions& options, const CommandPlace& place, const Case& one,
+                 bool dry_run = false);
+
+// Runs the commands of a measurement and returns its results. Throws CommandFailed, and Stopped if a signal
+// arrives.
+Measured run_measurement(const Measurement& measurement, const ReproductionOptions& options,
+                         const CommandPlace& place, const Case& one, const StopSignals& signals);
+
+class CommandFailed : public std::runtime_error {
+ public:
+  CommandFailed(const std::string& problem, int exit_status)
+      : std::runtime_error(problem), exit_status_(exit_status) {}
+  int exit_status() const { return exit_status_; }
+
+ private:
+  int exit_status_;
+};
+
+// Returns the JSON object that a finished job printed. Throws CommandFailed if it printed something else.
+Json output_of(const Job& job);
+
+}  // namespace tapeformer

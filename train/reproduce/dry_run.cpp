@@ -1,0 +1,118 @@
+// Estimates of a table for --dry-run. Each training runs a few steps, without writing files in the folder of
+// the table.
+#include <unistd.h>
+
+#include "core/errors.h"
+#include "core/system/files.h"
+#include "core/threads.h"
+#include "train/reproduce/runner.h"
+#include "train/reproduce/table_json.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder in the temporary directory, which the destructor removes.
+class ScratchFolder {
+ public:
+  ScratchFolder() : path_(fs::temp_directory_path() / temporary_name(concat_text("tapeformer-", getpid()))) {
+    fs::create_directories(path_);
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// Returns the size of all checkpoints that a run keeps: weights, two moments and an average.
+int64_t run_bytes(const Config& config, int64_t parameters) {
+  constexpr int64_t kBestAndNext = 2;  // the best checkpoint, and the checkpoint that is being written
+  const int64_t tensors = 3 + (config.optimizer.ema > 0 ? 1 : 0);
+  return parameters * tensors * static_cast<int64_t>(sizeof(float)) * (config.train.keep_last + kBestAndNext);
+}
+
+// Returns the estimated seconds of the measurements of a row. `step` is the time of a training step.
+double measuring_seconds(const Table& table, const Case& one, double step, int64_t seeds) {
+  constexpr double kForwardShare = 1.0 / 3;
+  const double forward = step * kForwardShare / static_cast<double>(one.config.data.batch_size);
+  double seconds = 0;
+  for (const Measurement& measurement : table.measurements)
+    if (measures(measurement, one.row) && measurement.seconds)
+      seconds +=
+          measurement.seconds(forward, one) * static_cast<double>(measurement.first_seed_only ? 1 : seeds);
+  return seconds;
+}
+
+Report estimate(const Table& table, const ReproductionOptions& options, const CommandPlace& place,
+                const Row& row, const StopSignals& signals) {
+  const Case one = case_of(options, place, row, options.seeds.front());
+  const Job job = training_job(options, place, one, true);
+  JobResult result;
+  run_jobs(
+      {job}, 1, options.quiet, [&signals] { return signals.requested(); },
+      [&](size_t, const JobResult& ended) { result = ended; });
+  if (signals.requested() != 0) throw Stopped();
+  if (result.status != 0) throw CommandFailed(row.name + ": " + result.problem, result.status);
+  const Json output = output_of(job);
+  const auto seeds = static_cast<int64_t>(options.seeds.size());
+  const double training = output.value("estimated_seconds", 0.0) * static_cast<double>(seeds);
+  const double measuring = measuring_seconds(table, one, output.value("seconds_per_step", 0.0), seeds);
+  const auto parameters = output.value("parameters", int64_t{0});
+  return Report()
+      .add("row", row.name)
+      .add("parameters", parameters)
+      .add("steps", output.value("steps", int64_t{0}))
+      .add("training_seconds", training)
+      .add("measuring_seconds", measuring)
+      .add("memory_bytes", output.value("memory_bytes", int64_t{0}))
+      .add("disk_bytes", run_bytes(one.config, parameters) * seeds);
+}
+
+double number_of(const Report& row, const std::string& name) {
+  for (const auto& [field, value] : row.fields())
+    if (field == name) {
+      if (const auto* number = std::get_if<double>(&value)) return *number;
+      if (const auto* number = std::get_if<int64_t>(&value)) return static_cast<double>(*number);
+    }
+  return 0;
+}
+
+}  // namespace
+
+Report dry_run_table(const Reproduction& reproduction, const ReproductionOptions& options) {
+  const Table table = reproduction.table(options);
+  const std::vector<Row> rows = chosen_rows(table, options);
+  Report report;
+  report.add("title", table.title).add("seeds", options.seeds);
+  if (!table.trains) {
+    std::vector<Report> list;
+    for (const Row& row : rows) list.push_back(Report().add("row", row.name));
+    return report.add("trainings", int64_t{0})
+        .add("estimate", "none: the rows have no trainings, and their measurements take as long as they take")
+        .add("rows", list);
+  }
+  const StopSignals signals;
+  const ScratchFolder scratch;
+  const CommandPlace place{scratch.path(), scratch.path(), scratch.path() / "runs", threads()};
+  std::vector<Report> list;
+  for (const Row& row : rows) list.push_back(estimate(table, options, place, row, signals));
+  double seconds = 0, disk = 0;
+  for (const Report& row : list) {
+    seconds += number_of(row, "training_seconds") + number_of(row, "measuring_seconds");
+    disk += number_of(row, "disk_bytes");
+  }
+  return report.add("trainings", static_cast<int64_t>(rows.size() * options.seeds.size()))
+      .add("seconds", seconds)
+      .add("hours", seconds / 3600)
+      .add("disk_bytes", static_cast<int64_t>(disk))
+      .add("rows", list);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,30 @@
+// Child processes that run commands of this program, for trainings. Each has its own process group, an empty
+// standard input, and files for its output. If this process dies, the children get SIGTERM.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tapeformer {
+
+struct Job {
+  std::string name;                // for progress
+  std::vector<std::string> words;  // arguments of the program
+  std::filesystem::path out, log;  // files for standard output and standard error
+};
+
+struct JobResult {
+  int status = 0;       // exit status, or 128 + the signal that ended the process
+  std::string problem;  // last error in the log, if the status is not 0
+};
+
+// Runs the jobs in order, at most `parallel` at a time, and calls `finished` for each job that ends. Prints
+// the last line of each running job every few seconds, unless `quiet`. If `signal` returns a signal, sends
+// SIGTERM to the running jobs, starts no further jobs and returns when the running jobs have ended. Throws
+// FileError if an output file cannot be created, and std::system_error if a process cannot be started.
+void run_jobs(const std::vector<Job>& jobs, int64_t parallel, bool quiet, const std::function<int()>& signal,
+              const std::function<void(size_t job, const JobResult&)>& finished);
+
+}  // namespace tapeformer

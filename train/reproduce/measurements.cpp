@@ -1,0 +1,162 @@
+#include "train/reproduce/measurements.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/errors.h"
+#include "train/metrics.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr size_t kFittedPoints = 3;
+
+std::string name_at(const char* prefix, int64_t length) {
+  return concat_text(prefix, "_", length);
+}
+
+// Returns the number of examples that an evaluation reads; 0 if it is not known.
+double evaluated_examples(const Config& config) {
+  return static_cast<double>(config.data.eval_limit > 0 ? config.data.eval_limit : 10000);
+}
+
+}  // namespace
+
+Measurement command_measurement(const std::string& name, const Words& command,
+                                const std::vector<Field>& fields) {
+  Measurement measurement{.name = name, .commands = {command}};
+  for (const Field& field : fields) measurement.columns.push_back(field.column);
+  measurement.read = [fields](const std::vector<Json>& outputs, const Case&) {
+    Measured measured;
+    for (const Field& field : fields)
+      if (const auto value = outputs[0].find(field.key); value != outputs[0].end() && value->is_number())
+        measured.values.emplace_back(field.column.name, field.factor * value->get<double>());
+    return measured;
+  };
+  return measurement;
+}
+
+Measurement test_evaluation(const std::string& name, const std::vector<Field>& fields,
+                            const std::vector<std::string>& settings) {
+  Words command = {"eval", "{run}", "--limit", "{limit}"};
+  for (const std::string& set : settings) command.insert(command.end(), {"--set", set});
+  Measurement measurement = command_measurement(name, command, fields);
+  measurement.seconds = [](double forward, const Case& one) {
+    return forward * evaluated_examples(one.config);
+  };
+  return measurement;
+}
+
+Field bits_per_dim() {
+  return {{.name = "bits_per_dim", .label = "bits/dim", .digits = 3}, "bits_per_dim"};
+}
+
+Field test_loss() {
+  return {{.name = "test_loss_nats", .label = "test loss, nats", .digits = 4}, "nats_per_dim"};
+}
+
+Field test_accuracy() {
+  return {{.name = "accuracy_percent", .label = "accuracy, %"}, "accuracy", 100};
+}
+
+Measurement training_curve(const std::string& figure) {
+  return {.name = "curve",
+          .columns = {{.name = "training_seconds", .label = "training, s", .digits = 0}},
+          .read = [figure](const std::vector<Json>&, const Case& one) {
+            Measured measured;
+            Curve curve{figure, one.row.name, {}};
+            double seconds = 0;
+            for (const MetricRecord& record : read_metrics(one.run_dir + "/" + kMetricsFile)) {
+              if (metric_text(record, "split") != "train") continue;
+              seconds = metric_number(record, "seconds", seconds);
+              curve.points.emplace_back(metric_number(record, "step", 0),
+                                        metric_number(record, "loss_nats", 0));
+            }
+            measured.values = {{"training_seconds", seconds}};
+            if (!figure.empty()) measured.curves = {curve};
+            return measured;
+          }};
+}
+
+Measurement generation_speed(const GenerationSpeed& speed) {
+  Words command = {"generate", "{run}",
+                   "--count",  std::to_string(speed.images),
+                   "--batch",  std::to_string(speed.batch),
+                   "--mode",   speed.mode,
+                   "--out",    "{file}." + speed.column + ".png"};
+  if (!speed.device.empty()) command.insert(command.end(), {"--device", speed.device});
+  const Column column{.name = speed.column, .label = speed.label, .digits = 3};
+  Measurement measurement =
+      command_measurement(speed.column, command, {{column, speed.latency ? "seconds" : "images_per_second"}});
+  measurement.rows = speed.rows;
+  measurement.first_seed_only = true;
+  // On average, recomputation processes half of the sequence for each token.
+  measurement.seconds = [speed](double forward, const Case& one) {
+    const bool recomputes = speed.mode == "recompute";
+    const double passes = recomputes ? static_cast<double>(one.config.data.max_length) / 2 : 1;
+    return static_cast<double>(speed.images) * forward * passes;
+  };
+  return measurement;
+}
+
+double fitted_exponent(const std::vector<std::pair<double, double>>& points) {
+  const size_t count = std::min(points.size(), std::max(kFittedPoints, (points.size() + 1) / 2));
+  if (count < 2) return std::numeric_limits<double>::quiet_NaN();
+  double x_sum = 0, y_sum = 0, xx = 0, xy = 0;
+  for (size_t i = points.size() - count; i < points.size(); ++i) {
+    const double x = std::log(points[i].first), y = std::log(points[i].second);
+    x_sum += x;
+    y_sum += y;
+    xx += x * x;
+    xy += x * y;
+  }
+  const auto n = static_cast<double>(count);
+  return (n * xy - x_sum * y_sum) / (n * xx - x_sum * x_sum);
+}
+
+std::vector<int64_t> doubling(int64_t shortest, int64_t longest) {
+  std::vector<int64_t> lengths;
+  for (int64_t length = shortest; length <= longest; length *= 2) lengths.push_back(length);
+  return lengths;
+}
+
+std::vector<Column> scaling_columns(const std::vector<int64_t>& lengths) {
+  std::vector<Column> columns;
+  const auto add = [&](const char* prefix, const std::string& unit, int digits) {
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      const bool printed = i == 0 || i + 1 == lengths.size() || i == lengths.size() / 2;
+      columns.push_back(
+          {name_at(prefix, lengths[i]), concat_text(unit, " at ", lengths[i]), digits, printed});
+    }
+    columns.push_back({std::string(prefix) + "_exponent", unit + ", exponent", 2});
+  };
+  add("milliseconds", "ms", 1);
+  add("mebibytes", "MiB", 1);
+  return columns;
+}
+
+Measured scaling_results(const Json& rows, const std::string& curve) {
+  Measured measured;
+  Curve time{"time", curve, {}}, memory{"memory", curve, {}};
+  for (const Json& row : rows) {
+    const auto length = row["length"].get<int64_t>();
+    const auto x = static_cast<double>(length);
+    time.points.emplace_back(x, 1e3 * row["seconds"].get<double>());
+    memory.points.emplace_back(x, row["peak_bytes"].get<double>() / kMebi);
+    measured.values.emplace_back(name_at("milliseconds", length), time.points.back().second);
+    measured.values.emplace_back(name_at("mebibytes", length), memory.points.back().second);
+  }
+  measured.values.emplace_back("milliseconds_exponent", fitted_exponent(time.points));
+  measured.values.emplace_back("mebibytes_exponent", fitted_exponent(memory.points));
+  measured.curves = {time, memory};
+  return measured;
+}
+
+std::vector<Figure> scaling_figures(const std::string& title, const std::string& x) {
+  const Axis lengths{x, Scale::log2};
+  return {{"time", title, lengths, {"milliseconds", Scale::log10}},
+          {"memory", title + ", memory", lengths, {"MiB", Scale::log10}}};
+}
+
+}  // namespace tapeformer

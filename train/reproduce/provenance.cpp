@@ -1,0 +1,40 @@
+#include "train/reproduce/provenance.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <ctime>
+#include <string>
+
+#include "core/system/machine.h"
+#include "core/threads.h"
+#include "tapeformer_commit.h"
+
+namespace tapeformer {
+namespace {
+
+// Returns the number and the name of the processors, and their extensions for matrix products.
+std::string machine_text() {
+  const MachineInfo machine = machine_info();
+  std::string name = machine.processor;
+  for (const std::string mark : {"(R)", "(TM)"})
+    for (size_t at; (at = name.find(mark)) != std::string::npos;) name.erase(at, mark.size());
+  std::string extensions;
+  for (const auto& [flag, text] : {std::pair{"avx2", "AVX2"}, {"avx512f", "AVX-512"}, {"amx_bf16", "AMX"}})
+    if (machine.instruction_set.find(flag) != std::string::npos)
+      extensions += (extensions.empty() ? " (" : ", ") + std::string(text);
+  if (!extensions.empty()) extensions += ")";
+  return fmt::format("{} cores of {}{}", machine.processors, name.empty() ? "an unknown processor" : name,
+                     extensions);
+}
+
+}  // namespace
+
+nlohmann::ordered_json provenance() {
+  return {{"commit", kCommit},
+          {"machine", machine_text()},
+          {"threads", threads()},
+          {"date", fmt::format("{:%Y-%m-%dT%H:%MZ}", fmt::gmtime(std::time(nullptr)))}};
+}
+
+}  // namespace tapeformer

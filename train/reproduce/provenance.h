@@ -1,0 +1,11 @@
+// Origin of a figure: the commit of the program, the machine and the date.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+namespace tapeformer {
+
+// Returns an object with the entries commit, machine, threads and date.
+nlohmann::ordered_json provenance();
+
+}  // namespace tapeformer

@@ -1,0 +1,143 @@
+#include "train/reproduce/render.h"
+
+#include <fmt/format.h>
+
+#include "core/system/files.h"
+#include "train/report/chart.h"
+#include "train/report/html.h"
+
+namespace tapeformer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string markdown_line(const Json& cells) {
+  std::string line = "|";
+  for (const Json& cell : cells) {
+    line += " ";
+    for (const char c : cell.get<std::string>()) line += c == '|' ? "\\|" : std::string(1, c);
+    line += " |";
+  }
+  return line + "\n";
+}
+
+// Returns the text in quotes if it contains a comma, a quote or a line end.
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + "\"";
+}
+
+std::string csv_number(const Json& number) {
+  return number.is_number() ? fmt::format("{:.9g}", number.get<double>()) : "";
+}
+
+Chart chart_of(const Json& figure) {
+  const auto axis = [](const Json& a) {
+    return Axis{a["label"].get<std::string>(), scale_of(a["scale"].get<std::string>())};
+  };
+  Chart chart{.title = figure["title"].get<std::string>(),
+              .x = axis(figure["x"]),
+              .y = axis(figure["y"]),
+              .series = {}};
+  for (const Json& series : figure["series"])
+    chart.series.push_back({.name = series["name"].get<std::string>(),
+                            .points = series["points"].get<std::vector<std::pair<double, double>>>(),
+                            .errors = series["errors"].get<std::vector<double>>()});
+  return chart;
+}
+
+// Returns the failures of a table as "ROW, COLUMN: error".
+std::vector<std::string> failures_of(const Json& table) {
+  std::vector<std::string> failures;
+  for (const Json& row : table["rows"])
+    for (const auto& [column, cell] : row["cells"].items())
+      if (cell.contains("error"))
+        failures.push_back(fmt::format("{}, {}: {}", row["name"].get<std::string>(), column,
+                                       cell["error"].get<std::string>()));
+  return failures;
+}
+
+std::string origin_text(const Json& table) {
+  return fmt::format("Scale {}, device {}, {}, {} threads, commit {}, {}.", table["scale"].get<std::string>(),
+                     table["device"].get<std::string>(), table["machine"].get<std::string>(),
+                     table["threads"].get<int64_t>(), table["commit"].get<std::string>(),
+                     table["date"].get<std::string>());
+}
+
+// Returns a table of the trainings and cells with seeds, value and origin.
+std::string origin_table(const Json& table) {
+  HtmlTable html{{"row", "column", "values by seed", "commit", "machine", "date", "command"}, {}};
+  for (const Json& row : table["rows"])
+    for (const auto& [column, cell] : row["cells"].items()) {
+      std::string values;
+      for (const Json& one : cell["values"])
+        values += fmt::format("{}{}: {:.6g}", values.empty() ? "" : "; ", one["seed"].get<int64_t>(),
+                              one["value"].get<double>());
+      if (values.empty()) values = cell["status"].get<std::string>();
+      html.rows.push_back({row["name"].get<std::string>(), column, values, cell.value("commit", ""),
+                           cell.value("machine", ""), cell.value("date", ""),
+                           cell["command"].get<std::string>()});
+    }
+  return to_html(html);
+}
+
+}  // namespace
+
+std::string to_markdown(const Json& table) {
+  std::string text = "# " + table["title"].get<std::string>() + "\n\n" + table["source"].get<std::string>() +
+                     "\n\n" + markdown_line(table["printed"]["header"]) + "|";
+  for (size_t i = 0; i < table["printed"]["header"].size(); ++i) text += "---|";
+  text += "\n";
+  for (const Json& row : table["printed"]["rows"]) text += markdown_line(row);
+  text += "\n`" + table["command"].get<std::string>() + "`. " + origin_text(table) + "\n";
+  for (const Json& note : table["notes"]) text += "\n- " + note.get<std::string>();
+  if (!table["notes"].empty()) text += "\n";
+  for (const std::string& failure : failures_of(table)) text += "\nFailed: " + failure + "\n";
+  for (const Json& figure : table["figures"])
+    text += fmt::format("\n![{}]({}.svg)\n", figure["title"].get<std::string>(),
+                        figure["name"].get<std::string>());
+  for (const Json& picture : table["pictures"])
+    text += fmt::format("\n![{0}]({0})\n", picture.get<std::string>());
+  return text;
+}
+
+std::string to_csv(const Json& table) {
+  std::string text = "row,column,seed,value,paper,commit,machine,date\n";
+  for (const Json& row : table["rows"])
+    for (const auto& [column, cell] : row["cells"].items()) {
+      Json values = cell["values"];
+      if (values.empty()) values.push_back({{"seed", nullptr}, {"value", nullptr}});
+      for (const Json& one : values)
+        text += fmt::format("{},{},{},{},{},{},{},{}\n", csv_cell(row["name"].get<std::string>()),
+                            csv_cell(column), csv_number(one["seed"]), csv_number(one["value"]),
+                            csv_number(cell["paper"]), cell.value("commit", ""),
+                            csv_cell(cell.value("machine", "")), cell.value("date", ""));
+    }
+  return text;
+}
+
+std::string to_html(const Json& table) {
+  HtmlTable printed{table["printed"]["header"].get<std::vector<std::string>>(),
+                    table["printed"]["rows"].get<std::vector<std::vector<std::string>>>()};
+  std::string body = html_paragraph(table["source"].get<std::string>()) + to_html(printed) +
+                     html_paragraph(table["command"].get<std::string>() + ". " + origin_text(table));
+  for (const Json& note : table["notes"]) body += html_paragraph(note.get<std::string>());
+  for (const std::string& failure : failures_of(table)) body += html_paragraph("Failed: " + failure);
+  std::string figures;
+  for (const Json& figure : table["figures"]) figures += to_svg(chart_of(figure));
+  for (const Json& picture : table["pictures"]) figures += html_picture(picture.get<std::string>());
+  body += html_figures(figures) + html_heading("Every value") + origin_table(table);
+  return html_page(table["title"].get<std::string>(), body);
+}
+
+void write_files(const Json& table, const std::filesystem::path& folder) {
+  replace_file((folder / "table.md").string(), to_markdown(table));
+  replace_file((folder / "table.csv").string(), to_csv(table));
+  replace_file((folder / "table.html").string(), to_html(table));
+  for (const Json& figure : table["figures"])
+    write_chart(folder / figure["name"].get<std::string>(), chart_of(figure));
+}
+
+}  // namespace tapeformer

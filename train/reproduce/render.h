@@ -1,0 +1,21 @@
+// Files of a table, all made from table.json: table.md, table.csv, table.html and one SVG per figure.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace tapeformer {
+
+// Return the table as text. See table_json.h for the object.
+std::string to_markdown(const nlohmann::ordered_json& table);
+// Returns one line per row, column and seed.
+std::string to_csv(const nlohmann::ordered_json& table);
+// Returns a page with the table, its figures and the origin of every cell. Pictures are links to files
+// beside the page.
+std::string to_html(const nlohmann::ordered_json& table);
+
+// Writes the files. Throws FileError.
+void write_files(const nlohmann::ordered_json& table, const std::filesystem::path& folder);
+
+}  // namespace tapeformer

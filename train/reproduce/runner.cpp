@@ -1,0 +1,172 @@
+#include "train/reproduce/runner.h"
+
+#include <algorithm>
+
+#include "core/errors.h"
+#include "core/stopwatch.h"
+#include "core/system/log.h"
+#include "train/reproduce/provenance.h"
+#include "train/reproduce/render.h"
+#include "train/reproduce/store.h"
+#include "train/reproduce/table_json.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr char kTraining[] = "training";
+constexpr int kFailed = 1;
+
+// A row with one seed that the call trains or measures.
+struct Task {
+  const Row* row;
+  int64_t seed;
+  bool trained = true;
+};
+
+// Returns what the table keeps of a finished training.
+Json training_json(const Json& output, int64_t threads) {
+  Json training = provenance();
+  training["threads"] = threads;
+  training["steps"] = output.value("step", int64_t{0});
+  training["seconds"] = output.value("seconds", 0.0);
+  return training;
+}
+
+Json to_json(const Measured& measured) {
+  Json json = provenance();
+  json["values"] = Json::object();
+  for (const auto& [name, value] : measured.values) json["values"][name] = value;
+  json["curves"] = Json::array();
+  for (const Curve& curve : measured.curves)
+    json["curves"].push_back({{"figure", curve.figure}, {"name", curve.name}, {"points", curve.points}});
+  if (!measured.pictures.empty()) json["pictures"] = measured.pictures;
+  return json;
+}
+
+class Runner {
+ public:
+  Runner(const Reproduction& reproduction, const ReproductionOptions& options)
+      : reproduction_(reproduction),
+        options_(options),
+        table_(reproduction.table(options)),
+        rows_(chosen_rows(table_, options)),
+        store_(reproduction, options) {
+    for (const Row& row : rows_)
+      for (const int64_t seed : options.seeds) tasks_.push_back({&row, seed});
+  }
+
+  TableResult run() {
+    const StopSignals signals;
+    if (table_.trains) train(signals);
+    for (const Task& task : tasks_) {
+      if (result_.stop_signal = signals.requested(); result_.stop_signal) break;
+      if (task.trained) measure(task, signals);
+      write();
+    }
+    write();
+    write_files(result_.table, options_.out);
+    return result_;
+  }
+
+ private:
+  void train(const StopSignals& signals);
+  void measure(const Task& task, const StopSignals& signals);
+  void write();
+
+  bool done(const Task& task, const std::string& entry) const {
+    const Json known = store_.get(*task.row, task.seed);
+    return known.contains(entry) && !known[entry].contains("error");
+  }
+  void fail(const Task& task, const std::string& entry, const std::string& problem, int status) {
+    Json json = provenance();
+    json["error"] = problem;
+    store_.put(*task.row, task.seed, entry, std::move(json));
+    result_.failures.push_back(concat_text(task.row->name, ", seed ", task.seed, ", ", entry, ": ", problem));
+    log_warning(result_.failures.back());
+    // Different failures have no common status.
+    result_.failure_status =
+        result_.failure_status == 0 || result_.failure_status == status ? status : kFailed;
+  }
+
+  const Reproduction& reproduction_;
+  const ReproductionOptions& options_;
+  Table table_;
+  std::vector<Row> rows_;
+  Store store_;
+  std::vector<Task> tasks_;
+  TableResult result_;
+};
+
+void Runner::train(const StopSignals& signals) {
+  std::vector<Task*> trained;
+  for (Task& task : tasks_)
+    if (!done(task, kTraining)) trained.push_back(&task);
+  if (trained.empty()) return;
+  const int64_t parallel = std::min<int64_t>(std::ssize(trained), options_.jobs);
+  CommandPlace place = store_.place();
+  place.threads = std::max<int64_t>(place.threads / parallel, 1);
+  std::vector<Job> jobs;
+  for (Task* const task : trained) {
+    task->trained = false;
+    jobs.push_back(training_job(options_, place, case_of(options_, place, *task->row, task->seed)));
+  }
+  run_jobs(
+      jobs, parallel, options_.quiet, [&signals] { return signals.requested(); },
+      [&](size_t i, const JobResult& ended) {
+        Task& task = *trained[i];
+        task.trained = ended.status == 0;
+        if (task.trained)
+          store_.put(*task.row, task.seed, kTraining, training_json(output_of(jobs[i]), place.threads));
+        else if (signals.requested() == 0)
+          fail(task, kTraining, ended.problem, ended.status);
+      });
+  result_.stop_signal = signals.requested();
+}
+
+void Runner::measure(const Task& task, const StopSignals& signals) {
+  const CommandPlace place = store_.place();
+  const Case one = case_of(options_, place, *task.row, task.seed);
+  for (const Measurement& measurement : table_.measurements) {
+    if (!measures(measurement, *task.row) || done(task, measurement.name)) continue;
+    if (measurement.first_seed_only && task.seed != options_.seeds.front()) continue;
+    try {
+      const Stopwatch watch(kCpu);
+      Json json = to_json(run_measurement(measurement, options_, place, one, signals));
+      json["seconds"] = watch.seconds();
+      store_.put(*task.row, task.seed, measurement.name, std::move(json));
+    } catch (const Stopped&) {
+      result_.stop_signal = signals.requested();
+      return;
+    } catch (const CommandFailed& error) {
+      fail(task, measurement.name, error.what(), error.exit_status());
+    }
+  }
+}
+
+void Runner::write() {
+  result_.table = table_json(reproduction_, table_, options_, store_);
+  replace_file((options_.out / "table.json").string(), result_.table.dump(1) + "\n");
+}
+
+}  // namespace
+
+TableResult run_table(const Reproduction& reproduction, const ReproductionOptions& options) {
+  return Runner(reproduction, options).run();
+}
+
+std::vector<Row> chosen_rows(const Table& table, const ReproductionOptions& options) {
+  std::vector<std::string> names;
+  for (const Row& row : table.rows) names.push_back(row.name);
+  for (const std::string& name : options.rows)
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      throw ConfigError("--rows: " + unknown_text("row", name, names));
+  std::vector<Row> rows;
+  for (const Row& row : table.rows)
+    if (options.rows.empty() ||
+        std::find(options.rows.begin(), options.rows.end(), row.name) != options.rows.end())
+      rows.push_back(row);
+  check_settings(options, rows);
+  return rows;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,32 @@
+// Runner of tables: trains the rows with all seeds, measures them, and writes the table.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "train/report.h"
+#include "train/reproduce/reproduce.h"
+
+namespace tapeformer {
+
+struct TableResult {
+  nlohmann::ordered_json table;       // see table_json.h
+  std::vector<std::string> failures;  // "ROW, seed N: problem"
+  int failure_status = 0;             // exit status: 0 without failures
+  int stop_signal = 0;                // signal that stopped the table, or 0
+};
+
+// Trains and measures the chosen rows with all seeds. Continues the trainings of an earlier call and does not
+// repeat finished trainings and measurements. A failure of a row does not end the other rows. Writes the
+// files of the table after each row. Throws ConfigError for an unknown row or invalid settings, and the
+// exceptions of Store.
+TableResult run_table(const Reproduction& reproduction, const ReproductionOptions& options);
+
+// Returns the estimated time, memory and disk space of each chosen row, without writing files.
+Report dry_run_table(const Reproduction& reproduction, const ReproductionOptions& options);
+
+// Returns the chosen rows of a table, in its order. Throws ConfigError for an unknown row.
+std::vector<Row> chosen_rows(const Table& table, const ReproductionOptions& options);
+
+}  // namespace tapeformer

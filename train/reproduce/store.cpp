@@ -1,0 +1,105 @@
+#include "train/reproduce/store.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+
+#include "core/errors.h"
+#include "core/system/machine.h"
+#include "core/threads.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kSeedMark[] = "-seed-", kJson[] = ".json";
+
+void create_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) throw FileError("create", path.string(), error.value());
+}
+
+// Returns the object in a file, or nothing if the file is not a JSON object.
+std::optional<Json> read_object(const fs::path& path) {
+  Json json = Json::parse(read_file(path.string()), nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  return json;
+}
+
+Json identity_of(const Reproduction& reproduction, const ReproductionOptions& options) {
+  return {{"table", reproduction.name},
+          {"scale", scale_names()[static_cast<size_t>(options.scale)]},
+          {"version", build_info().version},
+          {"device", options.device_name()},
+          {"settings", options.given_sets}};
+}
+
+void check_identity(const fs::path& path, const Json& own) {
+  const auto found = read_object(path);
+  if (!found) throw ConfigError(path.string() + ": expected a JSON object; choose another folder with --out");
+  for (const auto& [key, value] : own.items()) {
+    const Json other = found->value(key, Json());
+    if (other != value)
+      throw ConfigError(concat_text(path.parent_path().string(), " belongs to the ", key, " ", other.dump(),
+                                    ", and not to ", value.dump(), "; choose another folder with --out"));
+  }
+}
+
+}  // namespace
+
+Store::Store(const Reproduction& reproduction, const ReproductionOptions& options)
+    : out_(options.out), runs_(options.runs.empty() ? options.out / "runs" : options.runs) {
+  for (const fs::path& folder : {out_, out_ / "cells", out_ / "logs", runs_}) create_folder(folder);
+  try {
+    lock_.emplace(out_.string());
+  } catch (const FileError& error) {
+    if (error.reason() != EWOULDBLOCK) throw;
+    throw ConfigError("another process reproduces in " + out_.string() +
+                      "; choose another folder with --out");
+  }
+  const fs::path manifest = out_ / "reproduce.json";
+  const Json identity = identity_of(reproduction, options);
+  if (fs::exists(manifest))
+    check_identity(manifest, identity);
+  else
+    replace_file(manifest.string(), identity.dump(2) + "\n");
+}
+
+CommandPlace Store::place() const {
+  return {.out = out_, .logs = out_ / "logs", .runs = runs_, .threads = threads()};
+}
+
+fs::path Store::file(const Row& row, int64_t seed) const {
+  return out_ / "cells" / (run_name(row, seed) + kJson);
+}
+
+Json Store::get(const Row& row, int64_t seed) const {
+  const fs::path path = file(row, seed);
+  if (!fs::exists(path)) return Json::object();
+  return read_object(path).value_or(Json::object());
+}
+
+void Store::put(const Row& row, int64_t seed, const std::string& entry, Json value) {
+  Json json = get(row, seed);
+  json[entry] = std::move(value);
+  replace_file(file(row, seed).string(), json.dump(1) + "\n");
+}
+
+std::vector<int64_t> Store::seeds(const Row& row) const {
+  const std::string prefix = row.name + kSeedMark;
+  std::vector<int64_t> seeds;
+  for (const auto& entry : fs::directory_iterator(out_ / "cells")) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix) || !name.ends_with(kJson)) continue;
+    const char* const end = name.data() + name.size() - (std::size(kJson) - 1);
+    int64_t seed = 0;
+    const auto parsed = std::from_chars(name.data() + prefix.size(), end, seed);
+    if (parsed.ec == std::errc{} && parsed.ptr == end) seeds.push_back(seed);
+  }
+  std::sort(seeds.begin(), seeds.end());
+  return seeds;
+}
+
+}  // namespace tapeformer

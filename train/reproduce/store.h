@@ -1,0 +1,42 @@
+// Folder of a reproduction, which one process uses at a time:
+//
+//   reproduce.json        the table, the scale, the version, the device and the settings of the folder
+//   runs/ROW-seed-N/      run directories
+//   cells/ROW-seed-N.json training and measurements of a row with one seed
+//   logs/                 configs, outputs and logs of the commands
+//   table.json            the table (table_json.h), and the files that render.h makes from it
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "core/system/files.h"
+#include "train/reproduce/commands.h"
+
+namespace tapeformer {
+
+class Store {
+ public:
+  // Creates the folder if it does not exist, and locks it. Throws ConfigError if another process uses it, or
+  // if it belongs to another table, scale, version, device or other settings. Throws FileError.
+  Store(const Reproduction& reproduction, const ReproductionOptions& options);
+
+  // Returns what is known about a row with a seed: an object with the entries of put().
+  Json get(const Row& row, int64_t seed) const;
+  // Sets an entry, "training" or the name of a measurement, and writes the file.
+  void put(const Row& row, int64_t seed, const std::string& entry, Json value);
+  // Returns the seeds for which the row has a file, in increasing order.
+  std::vector<int64_t> seeds(const Row& row) const;
+
+  // Returns the folders for the commands. The number of threads is the number of this process.
+  CommandPlace place() const;
+
+ private:
+  std::filesystem::path file(const Row& row, int64_t seed) const;
+
+  std::filesystem::path out_, runs_;
+  std::optional<FolderLock> lock_;
+};
+
+}  // namespace tapeformer

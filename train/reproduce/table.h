@@ -1,0 +1,87 @@
+// A table or figure of a paper as data: its rows, their trainings and measurements, and the published
+// figures. The runner (runner.h) trains and measures, and render.h writes the files.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/config/config.h"
+#include "train/report/chart_axis.h"
+
+namespace tapeformer {
+
+using Json = nlohmann::ordered_json;
+using Words = std::vector<std::string>;
+using NamedValues = std::vector<std::pair<std::string, double>>;
+
+struct Row {
+  std::string name;                        // names the row in --rows and its run directories
+  std::string config = {};                 // path in the folder of configs; empty: the defaults of all keys
+  std::vector<std::string> defaults = {};  // settings ("table.key=value") that --set may change
+  std::vector<std::string> fixed = {};     // settings that --set may not change
+  NamedValues paper = {};                  // published values by name of the column
+};
+
+struct Column {
+  std::string name;     // in table.json, such as "bits_per_dim"
+  std::string label;    // in printed tables, such as "bits/dim"
+  int digits = 2;       // digits after the decimal point
+  bool printed = true;  // false: only in table.json and table.csv
+};
+
+struct Curve {
+  std::string figure;  // Figure::name
+  std::string name;
+  std::vector<std::pair<double, double>> points;  // (x, y)
+};
+
+// Results of a measurement of a row with one seed.
+struct Measured {
+  NamedValues values = {};                 // by name of the column
+  std::vector<Curve> curves = {};          // curves of the figures
+  std::vector<std::string> pictures = {};  // names of PNG files in the folder of the table
+};
+
+// A row with one seed.
+struct Case {
+  const Row& row;
+  Config config;        // with the settings of the row and of the command line, and with the seed
+  std::string run_dir;  // run directory of the training, if the table trains
+};
+
+// A measurement runs commands of this program and reads their JSON output.
+struct Measurement {
+  std::string name;  // names the measurement in the files of the runner
+  std::vector<Column> columns = {};
+  // Arguments of the program. {run} is the run directory, {config} the resolved config, {limit} the value of
+  // data.eval_limit, and {file} the folder of the table with the name of the case. The runner adds --json,
+  // --threads, --data-dir and, unless the words contain it, --device.
+  std::vector<Words> commands = {};
+  // Returns the results. `outputs` are the outputs of the commands.
+  std::function<Measured(const std::vector<Json>& outputs, const Case&)> read = nullptr;
+  std::vector<std::string> rows = {};  // measured rows; empty: all rows
+  bool first_seed_only = false;        // the result does not depend on the seed, such as a speed
+  // Returns estimated seconds for --dry-run. `forward` is the time of a forward pass of one example.
+  std::function<double(double forward, const Case&)> seconds = nullptr;
+};
+
+struct Figure {
+  std::string name, title;  // the file is NAME.svg
+  Axis x, y;
+};
+
+struct Table {
+  std::string title;
+  std::string source;                   // what the paper is and what it measured
+  std::vector<std::string> notes = {};  // differences from the paper at this scale, one sentence each
+  std::string reference = "paper";      // heading of the columns with Row::paper
+  bool trains = true;                   // whether the rows have trainings
+  std::vector<Row> rows = {};
+  std::vector<Measurement> measurements = {};
+  std::vector<Figure> figures = {};
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,244 @@
+#include "train/reproduce/table_json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/system/machine.h"
+#include "train/reproduce/provenance.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr char kNotRun[] = "not run", kNoValue[] = "–";
+
+// All results of a row: its seeds, and what the store knows about each seed.
+struct RowResults {
+  std::vector<int64_t> seeds;
+  std::vector<Json> known;
+};
+
+RowResults results_of(const Row& row, const Store& store) {
+  RowResults results{store.seeds(row), {}};
+  for (const int64_t seed : results.seeds) results.known.push_back(store.get(row, seed));
+  return results;
+}
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+// Returns the sample standard deviation, or 0 for one value.
+double spread_of(const std::vector<double>& values) {
+  if (values.size() < 2) return 0;
+  const double mean = mean_of(values);
+  double sum = 0;
+  for (const double value : values) sum += (value - mean) * (value - mean);
+  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+}
+
+const double* find(const NamedValues& values, const std::string& name) {
+  for (const auto& [key, value] : values)
+    if (key == name) return &value;
+  return nullptr;
+}
+
+std::string command_text(const Reproduction& reproduction, const ReproductionOptions& options) {
+  std::string text = concat_text("tapeformer reproduce ", reproduction.name, " --scale ",
+                                 scale_names()[static_cast<size_t>(options.scale)]);
+  if (!options.device.is_cpu()) text += " --device " + options.device_name();
+  for (const std::string& set : options.given_sets) text += " --set " + set;
+  return text;
+}
+
+std::string joined(const std::vector<int64_t>& seeds) {
+  std::string text;
+  for (const int64_t seed : seeds) text += (text.empty() ? "" : ",") + std::to_string(seed);
+  return text;
+}
+
+// Fills the values of a cell, and its origin from the last result.
+Json cell_of(const Measurement& measurement, const Column& column, const RowResults& results) {
+  Json cell = {{"status", kNotRun}, {"values", Json::array()}, {"mean", nullptr}, {"spread", nullptr}};
+  std::vector<double> values;
+  for (size_t i = 0; i < results.seeds.size(); ++i) {
+    const auto entry = results.known[i].find(measurement.name);
+    const auto training = results.known[i].find("training");
+    const bool no_training = training != results.known[i].end() && training->contains("error");
+    if (entry == results.known[i].end() && !no_training) continue;
+    const Json& result = no_training ? *training : *entry;
+    for (const char* key : {"commit", "machine", "threads", "date"})
+      if (result.contains(key)) cell[key] = result[key];
+    if (result.contains("error")) {
+      cell["status"] = "failed";
+      cell["error"] = result["error"];
+    } else if (const auto value = result["values"].find(column.name);
+               value != result["values"].end() && value->is_number()) {
+      values.push_back(value->get<double>());
+      cell["values"].push_back({{"seed", results.seeds[i]}, {"value", values.back()}});
+    }
+  }
+  if (values.empty()) return cell;
+  cell["status"] = "measured";
+  cell["mean"] = mean_of(values);
+  if (values.size() > 1) cell["spread"] = spread_of(values);
+  return cell;
+}
+
+Json trainings_of(const Row& row, const RowResults& results) {
+  Json trainings = Json::array();
+  for (size_t i = 0; i < results.seeds.size(); ++i) {
+    const auto entry = results.known[i].find("training");
+    if (entry == results.known[i].end()) continue;
+    Json training = {{"seed", results.seeds[i]}, {"run", "runs/" + run_name(row, results.seeds[i])}};
+    training.update(*entry);
+    trainings.push_back(training);
+  }
+  return trainings;
+}
+
+Json row_json(const Table& table, const Row& row, const RowResults& results, const std::string& command) {
+  Json json = {{"name", row.name}};
+  if (!row.config.empty()) json["config"] = "configs/" + row.config;
+  Json settings = row.defaults;
+  for (const std::string& set : row.fixed) settings.push_back(set);
+  json["settings"] = settings;
+  json["command"] =
+      command + " --rows " + row.name + (results.seeds.empty() ? "" : " --seeds " + joined(results.seeds));
+  if (table.trains) json["trainings"] = trainings_of(row, results);
+  Json& cells = json["cells"] = Json::object();
+  for (const Measurement& measurement : table.measurements)
+    for (const Column& column : measurement.columns) {
+      const double* const paper = find(row.paper, column.name);
+      if (!measures(measurement, row) && !paper) continue;
+      Json& cell = cells[column.name] = cell_of(measurement, column, results);
+      cell["paper"] = paper ? Json(*paper) : Json();
+      cell["command"] = json["command"];
+      if (json.contains("config")) cell["config"] = json["config"];
+    }
+  return json;
+}
+
+// Returns the curves of a figure. The points of a curve are the means over the seeds at each x.
+Json figure_json(const Table& table, const Figure& figure, const std::vector<RowResults>& all) {
+  Json series = Json::array();
+  std::vector<std::string> names;
+  std::map<std::string, std::map<double, std::vector<double>>> points;
+  for (const RowResults& results : all)
+    for (const Json& known : results.known)
+      for (const Measurement& measurement : table.measurements) {
+        const auto entry = known.find(measurement.name);
+        if (entry == known.end() || !entry->contains("curves")) continue;
+        for (const Json& curve : (*entry)["curves"]) {
+          if (curve["figure"] != figure.name) continue;
+          const auto name = curve["name"].get<std::string>();
+          if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+          for (const Json& point : curve["points"])
+            if (point[1].is_number()) points[name][point[0].get<double>()].push_back(point[1].get<double>());
+        }
+      }
+  for (const std::string& name : names) {
+    Json means = Json::array(), errors = Json::array();
+    for (const auto& [x, values] : points[name]) {
+      means.push_back({x, mean_of(values)});
+      errors.push_back(spread_of(values));
+    }
+    series.push_back({{"name", name}, {"points", means}, {"errors", errors}});
+  }
+  const auto axis = [](const Axis& a) { return Json{{"label", a.label}, {"scale", scale_name(a.scale)}}; };
+  return {{"name", figure.name},
+          {"title", figure.title},
+          {"x", axis(figure.x)},
+          {"y", axis(figure.y)},
+          {"series", series}};
+}
+
+std::string cell_text(const Json& cell, int digits) {
+  if (cell["status"] == "failed") return "failed";
+  if (cell["status"] != "measured") return kNotRun;
+  std::string text = fmt::format("{:.{}f}", cell["mean"].get<double>(), digits);
+  if (cell["spread"].is_number()) text += fmt::format(" ± {:.{}f}", cell["spread"].get<double>(), digits);
+  return text;
+}
+
+// Returns the table as text: for each printed column a column of measured values and, if any row has a
+// published value, a column of published values.
+Json printed(const Json& json) {
+  Json header = {""}, lines = Json::array();
+  std::vector<std::pair<Json, bool>> columns;  // whether the published values have a column
+  for (const Json& column : json["columns"]) {
+    if (!column["printed"].get<bool>()) continue;
+    const bool paper = std::any_of(json["rows"].begin(), json["rows"].end(), [&](const Json& row) {
+      const auto cell = row["cells"].find(column["name"].get<std::string>());
+      return cell != row["cells"].end() && cell->at("paper").is_number();
+    });
+    columns.emplace_back(column, paper);
+    header.push_back(column["label"]);
+    if (paper) header.push_back(json["reference"]);
+  }
+  for (const Json& row : json["rows"]) {
+    Json line = {row["name"]};
+    for (const auto& [column, paper] : columns) {
+      const auto cell = row["cells"].find(column["name"].get<std::string>());
+      const bool exists = cell != row["cells"].end();
+      line.push_back(exists ? cell_text(*cell, column["digits"].get<int>()) : kNoValue);
+      if (paper)
+        line.push_back(exists && cell->at("paper").is_number()
+                           ? fmt::format("{:.6g}", cell->at("paper").get<double>())
+                           : kNoValue);
+    }
+    lines.push_back(line);
+  }
+  return {{"header", header}, {"rows", lines}};
+}
+
+}  // namespace
+
+bool measures(const Measurement& measurement, const Row& row) {
+  return measurement.rows.empty() ||
+         std::find(measurement.rows.begin(), measurement.rows.end(), row.name) != measurement.rows.end();
+}
+
+Json table_json(const Reproduction& reproduction, const Table& table, const ReproductionOptions& options,
+                const Store& store) {
+  const std::string command = command_text(reproduction, options);
+  Json json = {{"table", reproduction.name},
+               {"title", table.title},
+               {"source", table.source},
+               {"notes", table.notes},
+               {"reference", table.reference},
+               {"scale", scale_names()[static_cast<size_t>(options.scale)]},
+               {"command", command},
+               {"settings", options.given_sets},
+               {"device", options.device_name()},
+               {"version", build_info().version}};
+  json.update(provenance());
+  Json& columns = json["columns"] = Json::array();
+  for (const Measurement& measurement : table.measurements)
+    for (const Column& column : measurement.columns)
+      columns.push_back({{"name", column.name},
+                         {"label", column.label},
+                         {"digits", column.digits},
+                         {"printed", column.printed}});
+  std::vector<RowResults> all;
+  Json& rows = json["rows"] = Json::array();
+  for (const Row& row : table.rows) {
+    all.push_back(results_of(row, store));
+    rows.push_back(row_json(table, row, all.back(), command));
+  }
+  Json& figures = json["figures"] = Json::array();
+  for (const Figure& figure : table.figures) figures.push_back(figure_json(table, figure, all));
+  Json& pictures = json["pictures"] = Json::array();
+  for (const RowResults& results : all)
+    for (const Json& known : results.known)
+      for (const Json& entry : known)
+        for (const Json& picture : entry.value("pictures", Json::array())) pictures.push_back(picture);
+  json["printed"] = printed(json);
+  return json;
+}
+
+}  // namespace tapeformer

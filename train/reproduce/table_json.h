@@ -1,0 +1,28 @@
+// table.json of a reproduction: an object with
+//
+//   table, title, source, notes, reference, scale, command, settings, device, version, commit, machine, date
+//   columns  [{name, label, digits, printed}]
+//   rows     [{name, config, settings, command, trainings, cells}]; trainings: [{seed, run, steps, seconds,
+//   …}];
+//            cells: {COLUMN: {status, values: [{seed, value}], mean, spread, paper, command, config, commit,
+//            machine, date, error}}; status: "measured", "failed" or "not run"; spread: the sample standard
+//            deviation, or null for one seed
+//   figures  [{name, title, x, y, series: [{name, points, errors}]}]; points are means over the seeds
+//   pictures [PNG file]
+//   printed  {header, rows}: the table as text
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "train/reproduce/store.h"
+
+namespace tapeformer {
+
+// Returns whether the measurement applies to the row.
+bool measures(const Measurement& measurement, const Row& row);
+
+// Returns the table with all results in the store, including results of earlier calls.
+Json table_json(const Reproduction& reproduction, const Table& table, const ReproductionOptions& options,
+                const Store& store);
+
+}  // namespace tapeformer

@@ -1,0 +1,97 @@
+// Time and memory per sequence of attention at doubling lengths, forward and backward: "Transformers are
+// RNNs" (Katharopoulos et al. 2020), figure 1. The rows lsh-N are the LSH attention of this paper. Beside
+// them are the LSH attention of "Reformer" (Kitaev et al. 2020), with chunks of 64, and all other causal
+// kinds.
+#include "core/errors.h"
+#include "models/attention/attention.h"
+#include "train/config/value.h"
+#include "train/reproduce/measurements.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr double kPatience = 20, kPaperPatience = 600;  // largest number of seconds for one pass
+
+Row row_of(const std::string& name, std::vector<std::string> settings) {
+  settings.insert(settings.end(), {"model.type=sequence", "data.dataset=copy", "train.steps=1"});
+  return {.name = name, .fixed = settings};
+}
+
+std::vector<Row> rows_of() {
+  std::vector<Row> rows = {row_of("softmax", {"model.attention=softmax"})};
+  for (const char* rounds : {"1", "4", "8"})
+    rows.push_back(row_of("lsh-" + std::string(rounds),
+                          {"model.attention=lsh", "attention.preset=fast_transformers",
+                           "attention.chunk_length=32", "attention.rounds=" + std::string(rounds)}));
+  rows.push_back(row_of("linear", {"model.attention=linear"}));
+  for (const AttentionKind& kind : attention_kinds()) {
+    if (!kind.capabilities.causal || kind.name == "softmax" || kind.name == "linear") continue;
+    std::vector<AttentionVariant> variants = kind.variants;
+    if (variants.empty()) variants = {{kind.name, {}}};
+    for (const AttentionVariant& variant : variants) {
+      std::vector<std::string> settings = {"model.attention=" + kind.name};
+      for (const auto& [key, value] : variant.options)
+        settings.push_back("attention." + key + "=" + option_text(value, false));
+      rows.push_back(row_of(variant.name, settings));
+    }
+  }
+  return rows;
+}
+
+Table attention_scaling(const ReproductionOptions& options) {
+  const int64_t shortest = options.measured("shortest", 256, 512, 512),
+                longest = options.measured("longest", 1024, 65536, 65536),
+                repeats = options.measured("repeats", 1, 3, 5);
+  double patience = options.measure.get<double>("patience");
+  if (patience == 0) patience = options.scale == TableScale::paper ? kPaperPatience : kPatience;
+  if (shortest > longest)
+    throw ConfigError(
+        concat_text("measure.longest = ", longest, ": expected at least measure.shortest = ", shortest));
+  const Words command = {"bench",      "attention",
+                         "--config",   "{config}",
+                         "--shortest", std::to_string(shortest),
+                         "--longest",  std::to_string(longest),
+                         "--repeats",  std::to_string(repeats),
+                         "--patience", concat_text(patience)};
+  Table table{
+      .title = "Attention, forward and backward, per sequence",
+      .source =
+          "\"Transformers are RNNs\", figure 1. The paper shows curves and no figures: softmax up "
+          "to 4,096 tokens, lsh-4 and lsh-8 up to 16,384 and linear up to 65,536 fit into a GTX "
+          "1080 Ti.",
+      .notes = {"The exponents are fitted to the longer half of the lengths.",
+                concat_text("A kind skips lengths at which one pass takes more than ", patience, " s.")},
+      .trains = false,
+      .rows = rows_of(),
+      .measurements = {{.name = "attention",
+                        .columns = scaling_columns(doubling(shortest, longest)),
+                        .commands = {command},
+                        .read =
+                            [](const std::vector<Json>& outputs, const Case& one) {
+                              return scaling_results(outputs[0]["lengths"], one.row.name);
+                            },
+                        .first_seed_only = true}},
+      .figures = scaling_figures("Attention, forward and backward", "sequence length")};
+  const std::vector<std::string> sizes = {"model.heads=8", "model.head_dim=64",
+                                          concat_text("data.max_length=", longest)};
+  for (Row& row : table.rows) row.defaults = sizes;
+  return table;
+}
+
+}  // namespace
+
+Reproduction attention_scaling_reproduction() {
+  return {.name = "attention-scaling",
+          .summary = "time and memory of attention kinds at lengths from 2^9 to 2^16 (both papers)",
+          .table = attention_scaling,
+          .measure = {size_option("shortest", "smallest length"),
+                      size_option("longest", "largest length"),
+                      size_option("repeats", "repeats for the median"),
+                      {.name = "patience",
+                       .default_value = 0.0,
+                       .help = "largest number of seconds for one pass; 0: 20, with --scale paper 600",
+                       .min = 0}},
+          .config_keys = {"model.heads", "model.head_dim", "run.precision"}};
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,50 @@
+// "Transformers are RNNs" (Katharopoulos et al. 2020), figure 2: training loss of softmax, linear and LSH
+// attention on the copy task.
+#include "train/reproduce/measurements.h"
+
+namespace tapeformer {
+namespace {
+
+// A quarter of the length and half of the width in the paper. The number of LSH chunks is four, as in the
+// paper.
+const std::vector<std::string> kQuarter = {
+    "data.max_length=32",    "data.batch_size=32", "data.eval_limit=200",
+    "model.head_dim=16",     "model.dropout=0",    "model.attention_dropout=0",
+    "model.feedforward=512", "train.log_every=20", "schedule.step_at=[2000]",
+    "train.keep_last=1",     "train.steps=3000",   "attention.chunk_length=8",
+    "attention.buckets=16"};
+const std::vector<std::string> kSmoke = {"train.steps=40", "schedule.step_at=[30]"};
+const std::vector<std::string> kFull = {"train.keep_last=1", "data.eval_limit=1000"};
+
+Table copy_convergence(const ReproductionOptions& options) {
+  std::vector<std::string> settings = options.by_scale(kQuarter, kFull, kFull);
+  if (options.scale == TableScale::smoke) settings.insert(settings.end(), kSmoke.begin(), kSmoke.end());
+  Table table{
+      .title = "Copy task",
+      .source =
+          "\"Transformers are RNNs\", figure 2: the loss of softmax, linear and LSH attention. "
+          "The paper shows curves and no figures.",
+      .notes = {"LSH attention has no dropout of attention weights."},
+      .rows = {},
+      .measurements = {test_evaluation("test", {test_accuracy(), test_loss()}), training_curve("loss")},
+      .figures = {{"loss", "Copy task", {"training step"}, {"cross-entropy, nats", Scale::log10}}}};
+  if (options.scale == TableScale::smoke)
+    table.notes.emplace_back("Sequences of 32 (paper: 128), width 128 (256), 40 steps of 32 (10,000 of 64).");
+  for (const char* kind : {"softmax", "linear", "lsh-1", "lsh-4"})
+    table.rows.push_back(
+        {.name = kind, .config = "copy/" + std::string(kind) + ".toml", .defaults = settings});
+  return table;
+}
+
+}  // namespace
+
+Reproduction copy_convergence_reproduction() {
+  return {.name = "copy-convergence",
+          .summary =
+              "Transformers are RNNs, figure 2: loss of softmax, linear and LSH attention on the copy task",
+          .table = copy_convergence,
+          .config_keys = training_keys(),
+          .own_keys = {"model.attention", "data.dataset"}};
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,243 @@
+// "Transformers are RNNs" (Katharopoulos et al. 2020), tables 1, 2, 4 and 5: bits/dim and speed of generation
+// on MNIST and CIFAR-10.
+#include "core/errors.h"
+#include "train/reproduce/commands.h"
+#include "train/reproduce/measurements.h"
+
+namespace tapeformer {
+namespace {
+
+struct PublishedRow {
+  const char* name;
+  NamedValues paper;
+};
+
+// Images per second of tables 1, 2 and 4, and seconds per image at batch 1 of table 5. The paper measures LSH
+// attention and softmax attention by recomputation, linear attention in its recurrent form, and softmax
+// attention with a cache of keys and values ("stateful softmax").
+const std::vector<PublishedRow> kMnist = {{"softmax",
+                                           {{"bits_per_dim", 0.621},
+                                            {"recompute_images_per_second", 0.45},
+                                            {"recurrent_images_per_second", 7.56},
+                                            {"recompute_cpu_seconds", 72.6},
+                                            {"recurrent_cpu_seconds", 7.4},
+                                            {"recompute_device_seconds", 10.2},
+                                            {"recurrent_device_seconds", 10.4}}},
+                                          {"lsh-1",
+                                           {{"bits_per_dim", 0.745},
+                                            {"recompute_images_per_second", 0.68},
+                                            {"recompute_cpu_seconds", 46.0},
+                                            {"recompute_device_seconds", 19.2}}},
+                                          {"lsh-4",
+                                           {{"bits_per_dim", 0.676},
+                                            {"recompute_images_per_second", 0.27},
+                                            {"recompute_cpu_seconds", 112.0},
+                                            {"recompute_device_seconds", 55.8}}},
+                                          {"linear",
+                                           {{"bits_per_dim", 0.644},
+                                            {"recurrent_images_per_second", 142.8},
+                                            {"recurrent_cpu_seconds", 5.5},
+                                            {"recurrent_device_seconds", 7.3}}}};
+const std::vector<PublishedRow> kCifar10 = {{"softmax",
+                                             {{"bits_per_dim", 3.47},
+                                              {"recompute_images_per_second", 0.004},
+                                              {"recurrent_images_per_second", 0.32},
+                                              {"recompute_cpu_seconds", 8651.4},
+                                              {"recurrent_cpu_seconds", 71.9},
+                                              {"recompute_device_seconds", 300.1},
+                                              {"recurrent_device_seconds", 70.4}}},
+                                            {"lsh-1",
+                                             {{"bits_per_dim", 3.39},
+                                              {"recompute_images_per_second", 0.015},
+                                              {"recompute_cpu_seconds", 2318.9},
+                                              {"recompute_device_seconds", 221.6}}},
+                                            {"lsh-4",
+                                             {{"bits_per_dim", 3.51},
+                                              {"recompute_images_per_second", 0.005},
+                                              {"recompute_cpu_seconds", 5263.7},
+                                              {"recompute_device_seconds", 683.9}}},
+                                            {"linear",
+                                             {{"bits_per_dim", 3.40},
+                                              {"recurrent_images_per_second", 17.85},
+                                              {"recurrent_cpu_seconds", 45.1},
+                                              {"recurrent_device_seconds", 61.3}}}};
+
+struct ImageSet {
+  const char *name, *folder, *title;
+  const std::vector<PublishedRow>& published;
+  int64_t chunk;      // LSH chunk of the paper
+  int64_t downscale;  // of the smoke scale
+  int64_t smoke_chunk;
+};
+const ImageSet kSets[] = {{"mnist", "mnist", "MNIST", kMnist, 29, 4, 4},
+                          {"cifar10", "cifar10", "CIFAR-10", kCifar10, 37, 4, 8}};
+
+// Returns the settings of an attention kind of the paper for configs that do not name it.
+std::vector<std::string> kind_settings(const std::string& row, int64_t chunk) {
+  if (!row.starts_with("lsh-")) return {"model.attention=" + row};
+  return {"model.attention=lsh", "attention.preset=fast_transformers",
+          concat_text("attention.chunk_length=", chunk), "attention.rounds=" + row.substr(4)};
+}
+
+// The small scale trains mnist/small.toml and cifar10/small.toml with each kind, and the smoke scale smaller
+// images for a few steps.
+Row row_of(const ImageSet& set, const PublishedRow& published, TableScale scale) {
+  Row row{.name = published.name, .paper = published.paper};
+  const std::string folder = set.folder + std::string("/");
+  row.config = folder + (scale == TableScale::paper ? row.name : "small") + ".toml";
+  if (scale == TableScale::paper) return row;
+  row.fixed = kind_settings(row.name, scale == TableScale::smoke ? set.smoke_chunk : set.chunk);
+  if (scale == TableScale::small) {
+    row.defaults = {"run.precision=bfloat16", "train.keep_last=1"};
+    return row;
+  }
+  row.defaults = {concat_text("data.downscale=", set.downscale),
+                  "model.layers=2",
+                  "model.head_dim=8",
+                  "model.feedforward=64",
+                  "train.steps=60",
+                  "schedule.warmup_steps=10",
+                  "train.keep_last=1",
+                  "attention.buckets=16",
+                  "data.eval_limit=50"};
+  return row;
+}
+
+std::vector<std::string> notes_of(const ImageSet& set, TableScale scale) {
+  std::vector<std::string> notes = {
+      "Speeds: the paper measured recomputation for softmax and LSH attention, the recurrent form for linear "
+      "attention, and the cache of keys and values (\"stateful softmax\") in its supplement."};
+  if (scale == TableScale::paper) return notes;
+  notes.emplace_back(concat_text("The model is configs/", set.folder,
+                                 "/small.toml and not the model of the paper, in width, depth, recipe and "
+                                 "length of training, so its figures are not comparable with the paper's."));
+  if (scale == TableScale::smoke)
+    notes.emplace_back("Images are averaged over blocks of pixels, and 60 steps train nothing.");
+  else
+    notes.emplace_back("Weights and attention are stored in bfloat16.");
+  return notes;
+}
+
+Table image_table(const ImageSet& set, const ReproductionOptions& options) {
+  const std::vector<std::string> cached = {"softmax", "linear"}, recomputed = {"softmax", "lsh-1", "lsh-4"};
+  const int64_t batch = options.measured("batch", 4, 16, 10000),
+                recompute_batch = options.measured("recompute_batch", 2, 2, 32);
+  Table table{.title = std::string(set.title) + ": bits/dim and images per second",
+              .source = "\"Transformers are RNNs\", tables 1, 2, 4 and 5.",
+              .notes = notes_of(set, options.scale),
+              .rows = {},
+              .measurements = {test_evaluation("test", {bits_per_dim()}), training_curve("loss")},
+              .figures = {{"loss", set.title, {"training step"}, {"loss, nats/dim", Scale::log10}}}};
+  const auto add = [&](GenerationSpeed speed) { table.measurements.push_back(generation_speed(speed)); };
+  add({.column = "recurrent_images_per_second",
+       .label = "images/s, cached or recurrent",
+       .mode = "recurrent",
+       .images = batch,
+       .batch = batch,
+       .rows = cached});
+  add({.column = "recompute_images_per_second",
+       .label = "images/s, recomputed",
+       .mode = "recompute",
+       .images = recompute_batch,
+       .batch = recompute_batch,
+       .rows = recomputed});
+  add({.column = "recurrent_cpu_seconds",
+       .label = "s/image at batch 1, CPU, cached or recurrent",
+       .mode = "recurrent",
+       .device = "cpu",
+       .latency = true,
+       .rows = cached});
+  add({.column = "recompute_cpu_seconds",
+       .label = "s/image at batch 1, CPU, recomputed",
+       .mode = "recompute",
+       .device = "cpu",
+       .latency = true,
+       .rows = recomputed});
+  if (!options.device.is_cpu()) {
+    add({.column = "recurrent_device_seconds",
+         .label = "s/image at batch 1, device, cached or recurrent",
+         .mode = "recurrent",
+         .latency = true,
+         .rows = cached});
+    add({.column = "recompute_device_seconds",
+         .label = "s/image at batch 1, device, recomputed",
+         .mode = "recompute",
+         .latency = true,
+         .rows = recomputed});
+  }
+  for (const PublishedRow& row : set.published) table.rows.push_back(row_of(set, row, options.scale));
+  return table;
+}
+
+// Samples and completions as in the figures of the paper.
+Table sample_table(const ImageSet& set, const ReproductionOptions& options) {
+  const int64_t count = options.measured("count", 4, 16, 64);
+  const auto pictures = [](const std::string& what) {
+    return [what](const std::vector<Json>&, const Case& one) {
+      return Measured{.pictures = {run_name(one.row, one.config.run.seed) + "." + what + ".png"}};
+    };
+  };
+  Table table{.title = std::string(set.title) + ": samples and completions",
+              .source =
+                  "\"Transformers are RNNs\", figures of samples and of completions: the original, the "
+                  "given half and completions.",
+              .notes = notes_of(set, options.scale),
+              .rows = {},
+              .measurements = {test_evaluation("test", {bits_per_dim()}),
+                               {.name = "samples",
+                                .commands = {{"generate", "{run}", "--count", std::to_string(count), "--out",
+                                              "{file}.samples.png"}},
+                                .read = pictures("samples"),
+                                .first_seed_only = true},
+                               {.name = "completions",
+                                .commands = {{"complete", "{run}", "--index", "0,1,2,3,4", "--out",
+                                              "{file}.completions.png"}},
+                                .read = pictures("completions"),
+                                .first_seed_only = true}},
+              .figures = {}};
+  for (const PublishedRow& row : set.published) table.rows.push_back(row_of(set, row, options.scale));
+  return table;
+}
+
+std::vector<OptionSpec> speed_options() {
+  return {size_option("batch", "images at the same time in the recurrent form"),
+          size_option("recompute_batch", "images at the same time by recomputation")};
+}
+
+Reproduction reproduction_of(const char* name, const char* summary,
+                             Table (*table)(const ReproductionOptions&), std::vector<OptionSpec> measure) {
+  return {.name = name,
+          .summary = summary,
+          .table = table,
+          .measure = std::move(measure),
+          .config_keys = training_keys(),
+          .own_keys = {"model.attention", "data.dataset"}};
+}
+
+}  // namespace
+
+Reproduction mnist_table_reproduction() {
+  return reproduction_of(
+      "mnist-table", "Transformers are RNNs, tables 1, 4 and 5: bits/dim and images per second on MNIST",
+      [](const ReproductionOptions& options) { return image_table(kSets[0], options); }, speed_options());
+}
+
+Reproduction cifar10_table_reproduction() {
+  return reproduction_of(
+      "cifar10-table", "Transformers are RNNs, tables 2, 4 and 5: bits/dim and images per second on CIFAR-10",
+      [](const ReproductionOptions& options) { return image_table(kSets[1], options); }, speed_options());
+}
+
+Reproduction mnist_samples_reproduction() {
+  return reproduction_of("mnist-samples", "Transformers are RNNs: samples and completions on MNIST",
+                         [](const ReproductionOptions& options) { return sample_table(kSets[0], options); },
+                         {size_option("count", "number of samples")});
+}
+
+Reproduction cifar10_samples_reproduction() {
+  return reproduction_of("cifar10-samples", "Transformers are RNNs: samples and completions on CIFAR-10",
+                         [](const ReproductionOptions& options) { return sample_table(kSets[1], options); },
+                         {size_option("count", "number of samples")});
+}
+
+}  // namespace tapeformer

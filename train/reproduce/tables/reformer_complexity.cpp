@@ -1,0 +1,151 @@
+// "Reformer" (Kitaev et al. 2020), tables 1 and 3: complexity of attention and of models. Each model is
+// measured over the length, the depth and the width of the feed-forward block, and the exponents of time and
+// memory are fitted.
+#include "core/errors.h"
+#include "train/reproduce/measurements.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr int64_t kWidth = 64;  // of all models
+constexpr int64_t kChunk = 32;  // positions per LSH chunk
+
+// Exponents in the formulas of the paper.
+struct Exponents {
+  double time, memory;
+};
+struct Model {
+  const char* name;
+  bool lsh, reversible, chunked;
+  Exponents length, depth, feedforward;
+};
+constexpr Model kModels[] = {{"transformer", false, false, false, {2, 2}, {1, 1}, {1, 1}},
+                             {"reversible", false, true, false, {2, 2}, {1, 0}, {1, 1}},
+                             {"chunked-reversible", false, true, true, {2, 2}, {1, 0}, {1, 0}},
+                             {"lsh-transformer", true, false, false, {1, 1}, {1, 1}, {1, 1}},
+                             {"reformer", true, true, true, {1, 1}, {1, 0}, {1, 0}}};
+
+// Values of one key, while the other keys keep their values in the config.
+struct Sweep {
+  const char *name, *label, *key;
+  std::vector<int64_t> values;
+};
+
+std::vector<Sweep> sweeps_of(const ReproductionOptions& options) {
+  const int64_t longest = options.measured("longest", 512, 8192, 65536),
+                deepest = options.measured("deepest", 4, 16, 32),
+                widest = options.measured("widest", 1024, 16384, 65536);
+  return {{"length", "length", "data.max_length", doubling(std::max<int64_t>(longest / 16, 64), longest)},
+          {"depth", "layers", "model.layers", doubling(2, deepest)},
+          {"feedforward", "hidden width", "model.feedforward",
+           doubling(std::max<int64_t>(widest / 16, kWidth), widest)}};
+}
+
+// A chunk of the feed-forward block has about as many values as the residual stream.
+int64_t chunks_for(int64_t feedforward) {
+  return std::max<int64_t>(feedforward / kWidth, 1);
+}
+
+std::string column_name(const char* what, const Sweep& sweep) {
+  return concat_text(what, "_", sweep.name);
+}
+
+Measured sweep_results(const Sweep& sweep, const std::vector<Json>& outputs, const Case& one) {
+  Curve time{column_name("time", sweep), one.row.name, {}},
+      memory{column_name("memory", sweep), one.row.name, {}};
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto x = static_cast<double>(sweep.values[i]);
+    time.points.emplace_back(x, 1e3 * outputs[i]["seconds_per_step"].get<double>());
+    memory.points.emplace_back(x, outputs[i]["added_bytes"].get<double>() / kMebi);
+  }
+  return {.values = {{time.figure, fitted_exponent(time.points)},
+                     {memory.figure, fitted_exponent(memory.points)}},
+          .curves = {time, memory}};
+}
+
+Measurement sweep_measurement(const Sweep& sweep, const ReproductionOptions& options) {
+  Measurement measurement{
+      .name = sweep.name,
+      .columns = {{column_name("time", sweep), concat_text("time, ", sweep.label), 2},
+                  {column_name("memory", sweep), concat_text("memory, ", sweep.label), 2}},
+      .read = [sweep](const std::vector<Json>& outputs,
+                      const Case& one) { return sweep_results(sweep, outputs, one); },
+      .first_seed_only = true};
+  for (const int64_t value : sweep.values) {
+    Words command = {"bench",     "train-step",
+                     "--config",  "{config}",
+                     "--repeats", std::to_string(options.measured("repeats", 1, 3, 5)),
+                     "--set",     concat_text(sweep.key, "=", value)};
+    measurement.commands.push_back(command);
+  }
+  return measurement;
+}
+
+std::vector<std::string> settings_of(const Model& model, const std::vector<Sweep>& sweeps) {
+  std::vector<std::string> settings = {"model.type=sequence",
+                                       "data.dataset=copy",
+                                       "data.batch_size=1",
+                                       "train.steps=1",
+                                       "model.layers=2",
+                                       "model.heads=4",
+                                       concat_text("model.head_dim=", kWidth / 4),
+                                       concat_text("model.feedforward=", kWidth),
+                                       "model.norm=pre",
+                                       "model.dropout=0",
+                                       concat_text("data.max_length=", sweeps[0].values.front()),
+                                       model.reversible ? "model.reversible=true" : "model.reversible=false"};
+  const std::vector<std::string> lsh = {"model.attention=lsh", "attention.rounds=2",
+                                        concat_text("attention.chunk_length=", kChunk)};
+  if (model.lsh) settings.insert(settings.end(), lsh.begin(), lsh.end());
+  if (!model.lsh) settings.emplace_back("model.attention=softmax");
+  if (model.chunked)
+    settings.push_back(concat_text("model.feedforward_chunks=", chunks_for(sweeps[2].values.back())));
+  return settings;
+}
+
+Table reformer_complexity(const ReproductionOptions& options) {
+  const std::vector<Sweep> sweeps = sweeps_of(options);
+  Table table{
+      .title = "Reformer, tables 1 and 3: exponents of time and memory",
+      .source =
+          "\"Reformer\", tables 1 and 3. Time of a training step, and memory that the step adds to "
+          "parameters and optimizer, fitted to the longer half of each sweep. The formulas: Transformer "
+          "max(b l d_ff, b h l²) n; Reversible without n in the memory; Chunked Reversible with d_model "
+          "for d_ff in the memory; LSH Transformer with l r c for l²; Reformer with all three.",
+      .notes = {"Softmax attention works block by block here, so its memory is linear in the length; the "
+                "formulas have l².",
+                concat_text("Chunked models have ", chunks_for(sweeps[2].values.back()),
+                            " feed-forward chunks. LSH attention has 2 rounds and chunks of ", kChunk, ".")},
+      .reference = "formula",
+      .trains = false};
+  for (const Sweep& sweep : sweeps) {
+    table.measurements.push_back(sweep_measurement(sweep, options));
+    const Axis x{sweep.label, Scale::log2};
+    table.figures.push_back({column_name("time", sweep), "Training step", x, {"milliseconds", Scale::log10}});
+    table.figures.push_back({column_name("memory", sweep), "Added memory", x, {"MiB", Scale::log10}});
+  }
+  for (const Model& model : kModels) {
+    const Exponents formulas[] = {model.length, model.depth, model.feedforward};
+    Row row{.name = model.name, .fixed = settings_of(model, sweeps)};
+    for (size_t i = 0; i < sweeps.size(); ++i) {
+      row.paper.emplace_back(column_name("time", sweeps[i]), formulas[i].time);
+      row.paper.emplace_back(column_name("memory", sweeps[i]), formulas[i].memory);
+    }
+    table.rows.push_back(row);
+  }
+  return table;
+}
+
+}  // namespace
+
+Reproduction reformer_complexity_reproduction() {
+  return {.name = "reformer-complexity",
+          .summary = "Reformer, tables 1 and 3: time and memory of models by length, depth and width",
+          .table = reformer_complexity,
+          .measure = {size_option("longest", "largest length"), size_option("deepest", "largest depth"),
+                      size_option("widest", "largest width of the feed-forward block"),
+                      size_option("repeats", "repeats for the median")},
+          .config_keys = {"run.precision", "optimizer"}};
+}
+
+}  // namespace tapeformer

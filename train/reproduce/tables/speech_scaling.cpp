@@ -1,0 +1,61 @@
+// Time and memory of training on speech by the length of utterances, with a fixed number of frames per step.
+// The models follow "Transformers are RNNs" (Katharopoulos et al. 2020), section 4.3. The utterances of the
+// paper have 800 frames on average and at most 2,400.
+#include "train/reproduce/measurements.h"
+
+namespace tapeformer {
+namespace {
+
+Table speech_scaling(const ReproductionOptions& options) {
+  const int64_t shortest = options.measured("shortest", 100, 300, 300),
+                longest = options.measured("longest", 400, 2400, 4800),
+                frames = options.measured("frames", 400, 4800, 9600),
+                repeats = options.measured("repeats", 1, 3, 5);
+  const std::vector<int64_t> lengths = doubling(shortest, longest);
+  const Words command = {"bench",      "speech-step",
+                         "--config",   "{config}",
+                         "--shortest", std::to_string(shortest),
+                         "--longest",  std::to_string(longest),
+                         "--frames",   std::to_string(frames),
+                         "--repeats",  std::to_string(repeats)};
+  Table table{.title = "Training on speech by the length of utterances",
+              .source =
+                  "Models of \"Transformers are RNNs\", table 3: a training step and the memory that it "
+                  "adds. The paper has no such table.",
+              .notes = {concat_text("A step has ", frames, " frames in utterances of equal length.")},
+              .trains = false,
+              .rows = {},
+              .measurements = {{.name = "step",
+                                .columns = scaling_columns(lengths),
+                                .commands = {command},
+                                .read =
+                                    [](const std::vector<Json>& outputs, const Case& one) {
+                                      return scaling_results(outputs[0]["lengths"], one.row.name);
+                                    },
+                                .first_seed_only = true}},
+              .figures = scaling_figures("Training step on speech", "frames of an utterance")};
+  const std::vector<std::string> smoke = {"model.layers=2", "model.hidden=64", "model.head_dim=8",
+                                          "model.feedforward=96"};
+  for (const char* model : {"bilstm", "softmax", "lsh-4", "linear"})
+    table.rows.push_back({.name = model,
+                          .config = "speech/an4-" + std::string(model) + ".toml",
+                          .defaults = options.by_scale(smoke, {}, {})});
+  return table;
+}
+
+}  // namespace
+
+Reproduction speech_scaling_reproduction() {
+  return {
+      .name = "speech-scaling",
+      .summary = "time of a training step on speech by the length of utterances, for the models of table 3",
+      .table = speech_scaling,
+      .measure = {size_option("shortest", "frames of the shortest utterances"),
+                  size_option("longest", "frames of the longest utterances"),
+                  size_option("frames", "frames of a step"),
+                  size_option("repeats", "repeats for the median")},
+      .config_keys = {"model", "attention", "optimizer", "run.precision", "run.tf32"},
+      .own_keys = {"model.attention", "model.encoder", "model.max_frames"}};
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,131 @@
+// "Transformers are RNNs" (Katharopoulos et al. 2020), table 3: phone error rate and seconds per epoch of a
+// bidirectional LSTM and of softmax, LSH and linear attention. The corpus of the paper, WSJ, is not free.
+// This reproduction uses CMU AN4 or the corpus in data.dataset, and reports its name.
+#include <array>
+#include <cmath>
+#include <filesystem>
+
+#include "core/errors.h"
+#include "train/bench/measure.h"
+#include "train/metrics.h"
+#include "train/reproduce/measurements.h"
+
+namespace tapeformer {
+namespace {
+
+struct PublishedRow {
+  const char* name;
+  double paper_per, paper_seconds;  // validation PER in percent and seconds per epoch, on WSJ
+};
+
+constexpr std::array<PublishedRow, 4> kRows = {
+    {{"bilstm", 10.94, 1047}, {"softmax", 5.12, 2711}, {"lsh-4", 9.33, 2250}, {"linear", 8.08, 824}}};
+
+// Settings for two CPU cores. All models have the same optimizer, schedule and batches.
+const std::vector<std::string> kSmallSpeech = {
+    "data.max_frames=3000",  "model.subsampling=2",       "model.dropout=0.1",      "train.epochs=50",
+    "optimizer.kind=adam",   "optimizer.lr=2e-3",         "train.keep_last=1",      "optimizer.clip_norm=1",
+    "schedule.kind=cosine",  "schedule.warmup_steps=100", "data.spec_augment=true", "data.time_width=20",
+    "data.frequency_width=3"};
+const std::vector<std::string> kSmokeSpeech = {"train.epochs=1", "data.limit=64", "schedule.warmup_steps=5",
+                                               "data.eval_limit=20"};
+const std::vector<std::string> kSmallLstm = {"model.layers=2", "model.hidden=96"};
+const std::vector<std::string> kSmallTransformer = {"model.layers=3",    "model.heads=4",
+                                                    "model.head_dim=32", "model.feedforward=384",
+                                                    "model.norm=pre",    "model.attention_dropout=0"};
+
+std::vector<std::string> speech_settings(const std::string& name, TableScale scale) {
+  if (scale == TableScale::paper) return {};
+  std::vector<std::string> all = kSmallSpeech;
+  const auto& more = name == "bilstm" ? kSmallLstm : kSmallTransformer;
+  all.insert(all.end(), more.begin(), more.end());
+  if (scale == TableScale::smoke) all.insert(all.end(), kSmokeSpeech.begin(), kSmokeSpeech.end());
+  return all;
+}
+
+// Reads the validation error rate and the time of each epoch. Models are compared by processor time, because
+// the wall-clock time depends on other load on the machine.
+Measured learning_curve(const std::string& run_dir, const std::string& model) {
+  std::vector<double> seconds, cpu_seconds;
+  Curve by_epoch{"epochs", model, {}}, by_time{"time", model, {}};
+  double cpu = 0;
+  for (const MetricRecord& record : read_metrics(run_dir + "/" + kMetricsFile)) {
+    if (metric_text(record, "split") == "epoch") {
+      seconds.push_back(metric_number(record, "seconds_per_epoch", 0));
+      cpu_seconds.push_back(metric_number(record, "cpu_seconds_per_epoch", 0));
+      cpu += cpu_seconds.back();
+    }
+    const double per = metric_number(record, "per", -1);
+    if (per < 0) continue;
+    by_epoch.points.emplace_back(static_cast<double>(seconds.size()), per);
+    by_time.points.emplace_back(cpu, per);
+  }
+  double lowest = NAN;
+  for (const auto& [epoch, per] : by_epoch.points) lowest = std::fmin(lowest, per);
+  return {.values = {{"valid_per", lowest},
+                     {"seconds_per_epoch", median(seconds)},
+                     {"cpu_seconds_per_epoch", median(cpu_seconds)}},
+          .curves = {by_epoch, by_time}};
+}
+
+// Returns the config file of a model for the corpus in data.dataset. Model sizes, parts and features depend
+// on the corpus.
+std::string config_file(const ReproductionOptions& options, const std::string& name) {
+  const std::string dataset = set_value(options, "data.dataset");
+  const std::string corpus = dataset.empty() ? "an4" : dataset == "synthetic-speech" ? "synthetic" : dataset;
+  const std::string config = "speech/" + corpus + "-" + name + ".toml";
+  if (!std::filesystem::exists(options.configs / config))
+    throw ConfigError("data.dataset = \"" + dataset + "\" has no config " +
+                      (options.configs / config).string());
+  return config;
+}
+
+Table speech_table(const ReproductionOptions& options) {
+  const std::string dataset = set_value(options, "data.dataset");
+  const Axis per{"validation PER, %"};
+  Table table{
+      .title = "Phone error rate on " + (dataset.empty() ? "an4" : dataset),
+      .source =
+          "\"Transformers are RNNs\", table 3. The paper: validation PER and seconds per epoch on WSJ, "
+          "80 hours, which needs a licence. Only the order of the models is comparable.",
+      .notes =
+          {"PER counts the phones of utterances that a model cannot process as deletions. The next column "
+           "is without these utterances."},
+      .reference = "paper, WSJ",
+      .rows = {},
+      .measurements =
+          {command_measurement(
+               "test", {"eval", "{run}", "--checkpoint", "best", "--limit", "{limit}"},
+               {{{.name = "test_per", .label = "PER, %"}, "per"},
+                {{.name = "test_per_processed", .label = "PER without unprocessed, %"}, "per_processed"},
+                {{.name = "unprocessed", .label = "unprocessed", .digits = 0}, "unprocessed"},
+                {{.name = "test_phones", .label = "phones", .digits = 0, .printed = false}, "phones"}}),
+           {.name = "curve",
+            .columns = {{.name = "valid_per", .label = "validation PER, %"},
+                        {.name = "cpu_seconds_per_epoch", .label = "CPU s/epoch", .digits = 1},
+                        {.name = "seconds_per_epoch", .label = "s/epoch", .digits = 1}},
+            .read = [](const std::vector<Json>&,
+                       const Case& one) { return learning_curve(one.run_dir, one.row.name); }}},
+      .figures = {{"epochs", "Phone error rate", {"epoch"}, per},
+                  {"time", "Phone error rate", {"processor seconds of training"}, per}}};
+  for (const PublishedRow& row : kRows)
+    table.rows.push_back({.name = row.name,
+                          .config = config_file(options, row.name),
+                          .defaults = speech_settings(row.name, options.scale),
+                          .paper = {{"valid_per", row.paper_per}, {"seconds_per_epoch", row.paper_seconds}}});
+  return table;
+}
+
+}  // namespace
+
+Reproduction speech_table_reproduction() {
+  return {.name = "speech-table",
+          .summary =
+              "Transformers are RNNs, table 3: phone error rate and seconds per epoch, on AN4, spoken digits "
+              "or synthetic speech",
+          .table = speech_table,
+          .config_keys = training_keys(),
+          .own_keys = {"model.attention", "model.encoder"}};
+}
+
+}  // namespace tapeformer
