@@ -5,7 +5,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns a leaf that shares the data. It requires a gradient if `wanted` is true.
+// Returns a leaf that shares the data of `x` and requires a gradient if `wanted` is true.
 Tensor leaf_on(const Tensor& x, bool wanted) {
   Tensor leaf = detach(x);
   if (wanted) require_grad(leaf);
@@ -41,8 +41,8 @@ Tensor chunked(const RowsFunction& function, const Tensor& x, int64_t chunks,
     const NoGrad no_grad;
     for_each_chunk(rows, chunks, [&](int64_t first, int64_t last) {
       const Tensor part = function(rows_of(x, first, last), first);
-      check(part.rank() >= 1 && part.size(0) == last - first, "chunked", "the function made ", part.shape(),
-            " of ", last - first, " rows");
+      check(part.rank() >= 1 && part.size(0) == last - first, "chunked", "the function returned shape ",
+            part.shape(), " for ", last - first, " rows");
       if (!result.defined()) {
         Shape shape = part.shape();
         shape[0] = rows;
@@ -86,7 +86,7 @@ Tensor chunked_sum(const std::function<Tensor(const Tensor& rows, const std::vec
   for_each_chunk(x.size(0), chunks, [&](int64_t first, int64_t last) {
     const Tensor leaf = leaf_on(rows_of(x, first, last), gradients[0].defined());
     const Tensor part = function(leaf, leaves, first);
-    check(part.numel() == 1, "chunked_sum", "the function made ", part.shape(), ", not a scalar");
+    check(part.numel() == 1, "chunked_sum", "the function returned shape ", part.shape(), ", not a scalar");
     total.add_from(detach(part).view({}).to(DType::float64));
     if (!wanted || !requires_grad(part)) return;
     backward(part);
@@ -94,7 +94,7 @@ Tensor chunked_sum(const std::function<Tensor(const Tensor& rows, const std::vec
   });
   for (size_t i = 0; i < leaves.size(); ++i) gradients[i + 1] = gradient(leaves[i]);
   return record("chunked_sum", total.to(x.dtype()), sources, [gradients, multiply](const Tensor& g) {
-    // The factor is usually 1. Reading it on the CPU requires no synchronisation.
+    // `g` is usually 1. Its value is read only on the CPU, where reading requires no synchronisation.
     if (g.device().is_cpu() && g.item() == 1) return gradients;
     Gradients result;
     for (const Tensor& one : gradients) result.push_back(one.defined() ? multiply(one, g) : one);

@@ -26,7 +26,7 @@ void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& t
 // `g`, the gradient of the result, and adds it to `gx`.
 void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, const Tensor& g,
             Tensor& gx) {
-  // A gradient function may have kept a handle on its gradient argument.
+  // Copies gx if another handle shares its data, because a gradient function may keep its gradient argument.
   gx = own(std::move(gx));
   for_each_chunk(x.size(0), branch.chunks, [&](int64_t first, int64_t last) {
     const Tensor leaf = rows_of(x, first, last);
@@ -52,7 +52,7 @@ Tensor half_of(const Tensor& joined, int64_t which) {
 void check_halves(const Tensor& x1, const Tensor& x2) {
   check(x1.rank() >= 2 && x1.shape() == x2.shape() && x1.dtype() == x2.dtype(), "reversible", "halves ",
         x1.shape(), " ", name_of(x1.dtype()), " and ", x2.shape(), " ", name_of(x2.dtype()),
-        " must agree and have rows");
+        " must have equal shapes with at least two dimensions, and equal dtypes");
 }
 
 // Returns the gradients of the inputs from the gradients of the outputs. Replaces `outputs` by the inputs.

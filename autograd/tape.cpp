@@ -51,8 +51,8 @@ struct Node {
   const char* op = "";
   GradientFunction gradient_function;
   std::vector<Edge> inputs;
-  Tensor gradient;     // gradient of the result, during backward()
-  int32_t owners = 0;  // number of references: the result, edges of later nodes, and a pending gradient
+  Tensor gradient;     // gradient of the result; defined only during backward()
+  int32_t owners = 0;  // number of references by the result, later nodes and a pending gradient
   bool freed = false;  // freed by backward() without `retain`
 };
 
@@ -147,7 +147,7 @@ class Tape {
     }
   }
   // Frees the released nodes, and the tape if it has no nodes left. A node stays alive until the thread that
-  // releases it holds the mutex. If the tape has no nodes, no thread waits for the mutex.
+  // releases it holds the mutex. Therefore no thread waits for the mutex of a tape without nodes.
   void collect_orphan(std::unique_lock<std::mutex> lock) {
     collecting_ = true;
     release_queued(lock);

@@ -14,7 +14,7 @@ namespace {
 // Returns a view of a contiguous tensor with rows of bounded length, so that kernels can divide the rows
 // among threads.
 Tensor as_rows(const Tensor& tensor) {
-  constexpr int64_t kRow = 4096;
+  constexpr int64_t kRow = 4096;  // elements
   const int64_t numel = tensor.numel();
   const Shape shape = numel % kRow == 0 ? Shape{numel / kRow, kRow} : Shape{numel};
   return tensor.alias(shape, shape.contiguous_strides());
@@ -166,8 +166,8 @@ void Tensor::wrong_dtype(DType asked) const {
 
 void Tensor::wrong_device() const {
   throw ShapeError(concat_text("tensor of shape ", shape(), " is on ", device().to_string(),
-                               ", where code of ", current_device.to_string(),
-                               " cannot reach it; bring it over with to(device)"));
+                               ", but the op runs on ", current_device.to_string(),
+                               "; copy it with to(device)"));
 }
 
 }  // namespace tapeformer

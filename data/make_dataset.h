@@ -14,7 +14,7 @@ namespace tapeformer {
 struct DatasetOptions {
   std::string name;             // a data set of images or sequences (data/sets/catalogue.h)
   std::string split = "train";  // "train", "valid" or "test"
-  std::string data_dir;         // see data/sets/directory.h
+  std::string data_dir;         // data directory (data/sets/directory.h), or empty
   int64_t limit = 0;            // maximum number of examples, from the start; 0: all
 
   // Images.

@@ -32,11 +32,11 @@ struct AutoregressiveOptions {
   int64_t vocabulary = 256;  // number of token values and of classes of the categorical head
   int64_t mixtures = 10;
   int64_t max_length = 0;  // maximum number of input tokens
-  int64_t value_dim = 0;   // width of value embeddings, 0: half; position features fill the rest of the width
+  int64_t value_dim = 0;   // width of value embeddings; 0: half of the width. Position features have the rest
   Positions positions = Positions::sinusoidal;
-  ImageLayout layout;       // for grid positions
-  AxialShape axial;         // for axial positions
-  int64_t loss_chunks = 1;  // number of parts of the rows in the predictor and the loss
+  ImageLayout layout;       // size of the image, for grid positions
+  AxialShape axial;         // shape of the position tables, for axial positions
+  int64_t loss_chunks = 1;  // number of parts in which the predictor and the loss process the rows
   // The predictor uses the weight of the value embedding, which is drawn from N(0, 1 / width). Requires the
   // categorical head, and embeddings as wide as the result of the encoder.
   bool tied_embeddings = false;

@@ -24,7 +24,7 @@ struct GenerationOptions {
   // Scale of the logistics of images. Other options of `sampling` than the defaults draw from the
   // probabilities of the bytes, without this scale.
   SamplingScale scale = SamplingScale::elu;
-  bool graphs = true;  // recurrent mode on CUDA devices: capture a step in a CUDA graph and replay it
+  bool graphs = true;  // captures a step in a CUDA graph and replays it (recurrent mode on CUDA devices)
 };
 
 // Continues `prefix`, (batch, prefix length) uint8, to (batch, length) uint8 on the CPU. The random numbers

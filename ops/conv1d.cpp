@@ -20,10 +20,10 @@ struct Sizes {
 
 Sizes sizes_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv1dOptions& options) {
   check(x.rank() == 3 && weight.rank() == 3 && x.size(2) == weight.size(2) && weight.size(1) > 0, kOp,
-        "input ", x.shape(), " (batch, frames, in) does not fit weight ", weight.shape(),
+        "input ", x.shape(), " (batch, frames, in) does not match weight ", weight.shape(),
         " (out, kernel, in)");
   check(!bias.defined() || bias.shape() == Shape{weight.size(0)}, kOp, "bias ",
-        bias.defined() ? bias.shape() : Shape{}, " does not fit weight ", weight.shape());
+        bias.defined() ? bias.shape() : Shape{}, " does not match weight ", weight.shape());
   check(x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype()), kOp, "input is ",
         name_of(x.dtype()), ", weight ", name_of(weight.dtype()));
   check(options.stride > 0 && options.before >= 0 && options.after >= 0, kOp, "stride ", options.stride,

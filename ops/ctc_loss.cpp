@@ -18,9 +18,9 @@ constexpr const char* kOp = "ctc_loss";
 
 void check_labels(const int64_t* labels, int64_t count, int64_t utterance, int64_t classes, int64_t blank) {
   for (int64_t i = 0; i < count; ++i) {
-    check(labels[i] >= 0 && labels[i] < classes, kOp, "label ", labels[i], " at place ", i, " of utterance ",
+    check(labels[i] >= 0 && labels[i] < classes, kOp, "label ", labels[i], " at index ", i, " of utterance ",
           utterance, " is not in [0, ", classes, ")");
-    check(labels[i] != blank, kOp, "label ", labels[i], " at place ", i, " of utterance ", utterance,
+    check(labels[i] != blank, kOp, "label ", labels[i], " at index ", i, " of utterance ", utterance,
           " is the blank");
   }
 }

@@ -12,7 +12,7 @@ IndexShape index_shape(const char* op, const Shape& x, int dim, const Shape& ind
   check(index.rank() == x.rank(), op, "index ", index, " and tensor ", x, " differ in rank");
   IndexShape shape{1, x[dim], index[dim], 1};
   for (int i = 0; i < x.rank(); ++i) {
-    check(i == dim || index[i] == x[i], op, "index ", index, " does not fit tensor ", x,
+    check(i == dim || index[i] == x[i], op, "index ", index, " does not match tensor ", x,
           " outside dimension ", dim);
     if (i < dim) shape.outer *= x[i];
     if (i > dim) shape.inner *= x[i];

@@ -15,9 +15,9 @@ namespace {
 void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_defined("linear", "the input", x, "the weight", weight);
   check(weight.rank() == 2 && x.rank() >= 1 && x.size(-1) == weight.size(1), "linear", "input ", x.shape(),
-        " does not fit weight ", weight.shape(), " (out, in)");
+        " does not match weight ", weight.shape(), " (out, in)");
   check(!bias.defined() || bias.shape() == Shape{weight.size(0)}, "linear", "bias ",
-        bias.defined() ? bias.shape() : Shape{}, " does not fit weight ", weight.shape());
+        bias.defined() ? bias.shape() : Shape{}, " does not match weight ", weight.shape());
   check(compute_dtype(x.dtype()) == weight.dtype() && (!bias.defined() || bias.dtype() == weight.dtype()),
         "linear", "input is ", name_of(x.dtype()), ", weight ", name_of(weight.dtype()));
 }
@@ -26,8 +26,8 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) 
 template <class X, class F>
 void with_result_type(DType dtype, F&& f) {
   if (dtype == kDTypeOf<X>) return f.template operator()<X>();
-  check(kDTypeOf<X> == DType::bfloat16 && dtype == DType::float32, "linear", "of ", name_of(kDTypeOf<X>),
-        " is no ", name_of(dtype));
+  check(kDTypeOf<X> == DType::bfloat16 && dtype == DType::float32, "linear", "an input of ",
+        name_of(kDTypeOf<X>), " does not support the result dtype ", name_of(dtype));
   if constexpr (std::is_same_v<X, BFloat16>) f.template operator()<float>();
 }
 
@@ -47,8 +47,8 @@ struct Product {
   LinearShape shape;
   Activation activation = Activation::none;
   DropoutMask dropout = {};
-  Tensor pre = {};  // input of gelu
-  Tensor y = {};    // result of relu
+  Tensor pre = {};  // input of gelu; undefined for other activations
+  Tensor y = {};    // result of relu; undefined for other activations
 };
 
 // Returns the gradients of x, the weight and the bias that are needed.
@@ -123,7 +123,7 @@ void backward_through_linear(const Tensor& input, const Tensor& weight, const Te
   const Tensor x = contiguous(input);
   const LinearShape shape = shape_of(x, weight);
   check(gradient.shape() == result_shape_of(x, shape), "linear", "gradient ", gradient.shape(),
-        " does not fit input ", x.shape(), " and weight ", weight.shape());
+        " does not match input ", x.shape(), " and weight ", weight.shape());
   const Gradients gradients = gradients_of({detach(x), detach(weight), shape}, gradient,
                                            {requires_grad(x), requires_grad(weight), requires_grad(bias)});
   const Tensor* const inputs[] = {&x, &weight, &bias};

@@ -63,7 +63,7 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
             state.key_sum.shape() == q.shape() && state.kv.dtype() == q.dtype() &&
             state.key_sum.dtype() == q.dtype() && state.kv.is_contiguous() && state.key_sum.is_contiguous(),
         kStep, "state ", name_of(state.kv.dtype()), " ", state.kv.shape(), " and ", state.key_sum.shape(),
-        " does not fit k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
+        " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
   dispatch(kStep, q, [&]<class T>(auto backend) {
     linear_attention_step(backend, shape, attention_rows<const T>(q), attention_rows<const T>(k),
                           attention_rows<const T>(v), state.kv.data<T>(), state.key_sum.data<T>(),

@@ -10,7 +10,7 @@ void check_pair(const char* op, const char* name, const Tensor& input, const Ten
   check_defined(op, name, input, "the target", target);
   check(input.shape() == target.shape() && input.dtype() == target.dtype(), op, name, " ", input.shape(), " ",
         tapeformer::name_of(input.dtype()), " and target ", target.shape(), " ",
-        tapeformer::name_of(target.dtype()), " must agree in shape and dtype");
+        tapeformer::name_of(target.dtype()), " must be equal in shape and dtype");
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ Tensor mse_loss(const Tensor& prediction, const Tensor& target) {
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targets) {
   check_pair("binary_cross_entropy_with_logits", "the logits", logits, targets);
-  // max(x, 0) - x target + log(1 + exp(-|x|)): no term cancels another where |x| is large.
+  // Computes max(x, 0) - x target + log(1 + exp(-|x|)), in which no terms cancel for large |x|.
   const Tensor positive = relu(logits);
   return mean(positive - logits * targets + softplus(logits - 2 * positive));
 }

@@ -12,17 +12,17 @@ namespace {
 constexpr const char* kHash = "lsh_buckets";
 constexpr const char* kOp = "lsh_attention";
 
-// Added to the squared norm of a key, per element (trax).
+// Epsilon per element, as in trax. It is added to the squared norm of a key.
 constexpr double kEpsilon = 1e-6;
-// Limits of the counters of random numbers for rotations.
+// Limits of the fields of random counters for rotations (ops/kernels/lsh_attention.h).
 constexpr int64_t kMaxRounds = 255, kMaxHeads = 1 << 12, kMaxBatch = 1 << 20, kMaxRotation = 1 << 25;
 
-// Returns two even factors of a number of buckets with the smallest difference. The cost of the hash is their
-// sum.
+// Returns two even factors of a number of buckets with the smallest difference. The cost of the hash is
+// proportional to the sum of the factors.
 LshFactors factorise(int64_t buckets) {
   check(buckets % 4 == 0, kHash, "more than ", LshHashShape::kOneFactor,
         " buckets are hashed in two even factors, so their number must be a multiple of 4, not ", buckets,
-        ": take ", buckets + 2, ", or hyperplanes");
+        "; use ", buckets + 2, " buckets or hyperplanes");
   LshFactors best{buckets / 2, 2};
   for (int64_t second = 2; second * second <= buckets; second += 2)
     if (buckets % second == 0 && buckets / second % 2 == 0) best = {buckets / second, second};
@@ -34,7 +34,7 @@ void check_options(const char* op, const LshOptions& options) {
         options.rounds);
   check(options.chunk_length >= 1, op, "chunk_length must be at least 1, not ", options.chunk_length);
   check(options.buckets >= 0 && options.buckets % 2 == 0, op,
-        "buckets must be even (half of them are the other half's opposites), or 0 for 2 length / "
+        "buckets must be even (each rotation gives pairs of opposite buckets), or 0 for 2 length / "
         "chunk_length, not ",
         options.buckets);
 }
@@ -65,7 +65,8 @@ void check_length(const LshOptions& options, int64_t length) {
         " positions: lower buckets, or 0 for 2 length / chunk_length");
 }
 
-// Returns the maximum factors over all sequences. Shorter sequences may need more columns of one rotation.
+// Returns the maximum factors over all sequences. A shorter sequence may need more columns of one rotation
+// than a longer sequence.
 LshFactors max_factors_of(const LshHashShape& shape, bool of_any_length) {
   const LshFactors own = shape.factors(shape.length);
   if (!of_any_length || own.total() == 1) return own;
@@ -118,7 +119,7 @@ void check_buckets(const Tensor& buckets, const Tensor& q, int64_t rounds) {
   if (!buckets.device().is_cpu()) return;  // reading them would wait for the device
   const int32_t* const id = buckets.data<int32_t>();
   for (int64_t i = 0; i < buckets.numel(); ++i)
-    check(id[i] >= 0 && id[i] <= q.size(1), kOp, "bucket ", id[i], " is not in 0 to the length ", q.size(1));
+    check(id[i] >= 0 && id[i] <= q.size(1), kOp, "bucket ", id[i], " is not in [0, ", q.size(1), "]");
 }
 
 }  // namespace
@@ -180,7 +181,7 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
   check_defined(kOp, "q", query, "v", value);
   check(query.rank() != 4 || value.rank() != 4 || query.size(1) == value.size(1), kOp, "q of length ",
         query.rank() == 4 ? query.size(1) : 0, " and v of length ", value.rank() == 4 ? value.size(1) : 0,
-        ": queries are the keys here, so give both one length");
+        ": queries are also the keys, so both lengths must be equal");
   check_attention_inputs(kOp, query, query, value);
   check_options(kOp, options);
   check(options.dropout >= 0 && options.dropout < 1, kOp, "dropout must be in [0, 1), not ", options.dropout);

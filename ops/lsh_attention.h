@@ -17,8 +17,8 @@
 namespace tapeformer {
 
 struct LshOptions {
-  // The chunk that the first chunk looks back at: none (paper, fast), the last chunk of the same round, or
-  // the last chunk of the previous round, where the round before the first is the last (trax, lucid).
+  // The chunk before the first chunk of a round: none (paper, fast), the last chunk of the same round, or the
+  // last chunk of the previous round (trax, lucid). The last round is the previous round of the first round.
   using Wrap = LshWrap;
   // none: a key found n times is weighted n (trax, lucid, fast). exact: each occurrence is weighted 1 / n
   // (paper, equation 16).
@@ -33,10 +33,12 @@ struct LshOptions {
   // heads, never in two rotations (fast).
   enum class Hash { rotations, hyperplanes };
 
-  int64_t rounds = 4;         // number of hashing rounds, 1 to 255
-  int64_t chunk_length = 64;  // positions; sequences up to this length use exact attention without hashing
-  // Even. 0 selects 2 length / chunk_length (paper, equation in section 4), at least 2, with the length of
-  // each sequence without padding. A sequence with fewer positions than `buckets` is hashed as with 0.
+  int64_t rounds = 4;  // number of hashing rounds, 1 to 255
+  // Number of positions per chunk. Sequences up to this length use exact attention without hashing.
+  int64_t chunk_length = 64;
+  // The number of buckets, which must be even. 0 selects 2 length / chunk_length (paper, equation in section
+  // 4), at least 2, where `length` is the valid length of each sequence. If a sequence has fewer positions
+  // than `buckets`, its number of buckets is selected in the same way.
   int64_t buckets = 0;
   Wrap wrap = Wrap::none;
   Duplicates duplicates = Duplicates::exact;
@@ -47,8 +49,9 @@ struct LshOptions {
   bool share_rotations = false;  // the same rotations for all examples of a batch, per head and round
   int64_t first_example = 0;     // index of the first example in the stream of rotations
   bool any_length = false;       // accept sequences with fewer positions than `buckets`, or of one chunk
-  bool causal = false;           // attend to the own and earlier positions
-  // (batch,) int64 in [0, length]; later positions are masked. Undefined: no position is masked.
+  bool causal = false;           // attend to the same and earlier positions
+  // Valid lengths, (batch,) int64 in [0, length]. Later positions are masked. If undefined, no position is
+  // masked.
   Tensor key_lengths = {};
   // Probability of setting an attention weight to zero. All chunks, rounds, heads and examples use one mask
   // (trax): the weight of slot i of a chunk for column j of the chunk before it (j below chunk_length) or of

@@ -13,7 +13,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kOp = "lstm";
-constexpr int kWeights = 4;  // tensors per direction
+constexpr int kWeights = 4;  // number of tensors per direction
 
 void check_weights(const LstmWeights& w, const Tensor& x, int64_t hidden) {
   check(
@@ -41,8 +41,8 @@ std::array<LstmDirection<T>, 2> pointers(const std::vector<Tensor>& weights) {
 void check_arguments(const Tensor& input, const std::vector<LstmWeights>& directions) {
   check_defined(kOp, "the input", input);
   check(input.rank() == 3, kOp, "input must be (batch, frames, in), not ", input.shape());
-  check(directions.size() == 1 || directions.size() == 2, kOp, directions.size(),
-        " directions; there is one, or there are two");
+  check(directions.size() == 1 || directions.size() == 2, kOp, "expected 1 or 2 directions, not ",
+        directions.size());
   for (const LstmWeights& w : directions)
     check_defined(kOp, "weight_ih", w.weight_ih, "weight_hh", w.weight_hh, "bias_ih", w.bias_ih, "bias_hh",
                   w.bias_hh);

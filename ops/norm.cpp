@@ -11,13 +11,14 @@ namespace {
 void check_arguments(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_defined(op, "the input", x, "the weight", weight, "the bias", bias);
   check(x.rank() >= 1 && weight.shape() == Shape{x.size(-1)} && bias.shape() == weight.shape(), op, "input ",
-        x.shape(), " does not fit weight ", weight.shape(), " and bias ", bias.shape());
+        x.shape(), " does not match weight ", weight.shape(), " and bias ", bias.shape());
   check(x.dtype() == weight.dtype() && x.dtype() == bias.dtype(), op, "input is ", name_of(x.dtype()),
         ", weight ", name_of(weight.dtype()), ", bias ", name_of(bias.dtype()));
   check(x.dtype() != DType::bfloat16, op, "needs float32 or float64, not bfloat16");
 }
 
-// Implements both public functions. If `branch_input` is undefined, there is no residual branch.
+// Implements layer_norm() and residual_layer_norm(). If `branch_input` is undefined, there is no residual
+// branch.
 Tensor normalize(const char* op, const Tensor& input, const Tensor& branch_input, const Tensor& weight,
                  const Tensor& bias, const DropoutMask& dropout, double eps) {
   check_arguments(op, input, weight, bias);

@@ -19,7 +19,8 @@ std::vector<ParameterArrays<T>> arrays_of(const std::vector<ParameterSlot>& slot
 }
 
 const StepRule* rule_in(const Tensor& memory) {
-  check(memory.shape() == Shape{sizeof(StepRule)}, kOp, "rule ", memory.shape(), " is not of rule_on");
+  check(memory.shape() == Shape{sizeof(StepRule)}, kOp, "rule ", memory.shape(),
+        " was not created by rule_on");
   return reinterpret_cast<const StepRule*>(memory.data<uint8_t>());
 }
 

@@ -8,8 +8,9 @@
 namespace tapeformer {
 
 struct SoftmaxAttentionOptions {
-  bool causal = false;  // query i attends to keys up to i + key_length - query_length
-  // (batch,) int64 in [0, key_length]; later keys are masked. Undefined: no key is masked.
+  bool causal = false;  // query i attends to keys 0 to i + key_length - query_length
+  // Valid key lengths, (batch,) int64 in [0, key_length]. Later keys are masked. If undefined, no key is
+  // masked.
   Tensor key_lengths = {};
   // Keys that a query attends to, besides the masks above. A limited window requires key_length =
   // query_length; its time is linear in the length.
@@ -45,7 +46,8 @@ struct KeyValueCache {
 
 // Processes one token of the causal form: appends k and v to the cache, then reads the result for q. q, k
 // (batch, heads, dim), v and out (batch, heads, value_dim), last dimensions contiguous. scale 0 means 1 /
-// sqrt(dim). Not recorded; allocates nothing. Throws ShapeError for mismatched shapes and for a full cache.
+// sqrt(dim). The call is not recorded and allocates no memory. Throws ShapeError for mismatched shapes and
+// for a full cache.
 void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, KeyValueCache& cache,
                             const Tensor& out, double scale = 0);
 

@@ -42,7 +42,7 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   check_defined("sum_to", "x", x);
   if (x.shape() == shape) return x;
   check(shape.rank() <= x.rank() && broadcast_shapes("sum_to", shape, x.shape()) == x.shape(), "sum_to",
-        "shape ", x.shape(), " is no broadcast of ", shape);
+        "shape ", x.shape(), " is not a broadcast of ", shape);
   Tensor out = x;
   while (out.rank() > shape.rank()) out = sum(out, 0);
   for (int i = 0; i < shape.rank(); ++i)

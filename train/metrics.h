@@ -35,7 +35,7 @@ class MetricsWriter {
 
  private:
   File file_;
-  std::string lines_;  // text of the waiting records
+  std::string lines_;  // records that are not yet in the file
   int64_t waiting_ = 0;
   std::string problem_;
 };

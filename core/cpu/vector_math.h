@@ -16,13 +16,14 @@ namespace tapeformer::vmath {
 
 namespace detail {
 
-inline constexpr float kRound = 0x1.8p23f;           // adding it leaves the nearest integer in the low bits
-inline constexpr float kRoundBiased = kRound + 127;  // leaves the integer plus 127, the exponent bias
-inline constexpr float kLn2High = 0x1.62e400p-1f, kLn2Low = 0x1.7f7d1cp-20f;  // n * high is exact
+// The low bits of x + kRound contain round(x). The low bits of x + kRoundBiased contain round(x) + 127, where
+// 127 is the exponent bias.
+inline constexpr float kRound = 0x1.8p23f, kRoundBiased = kRound + 127;
+inline constexpr float kLn2High = 0x1.62e400p-1f, kLn2Low = 0x1.7f7d1cp-20f;  // n * kLn2High is exact
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// exp(-104) rounds to 0 and exp(89) overflows. The values are defined in another file: a compiler that knows
-// them turns the clamping into branches and selects, which slows exp down by half.
+// exp(-104) rounds to 0 and exp(89) overflows. The values are defined in another file, because a compiler
+// that knows them replaces the clamping by branches, which are slower.
 extern const float kExpLow, kExpHigh;
 
 template <class V>
@@ -77,7 +78,7 @@ template <class V>
 template <class V>
 [[gnu::always_inline]] inline V exp(V x) {
   const auto [r, square_term, n] = reduce_exponent(x);
-  const Integer<V> half = n >> 1;  // 2^n is applied in two factors, because it may overflow
+  const Integer<V> half = n >> 1;  // multiplies by 2^half and 2^(n - half), because 2^n may overflow
   return (1.0f + (r + square_term)) * power_of_two<V>(half) * power_of_two<V>(n - half);
 }
 
@@ -85,10 +86,10 @@ template <class V>
 [[gnu::always_inline]] inline float log_of_normal(float x, float tail, float exponent_shift = 0.0f) {
   constexpr uint32_t kSqrtHalf = 0x3F3504F3;
   const auto bits = std::bit_cast<int32_t>(x);
-  const int32_t k =
-      static_cast<int32_t>(static_cast<uint32_t>(bits) - kSqrtHalf) >> 23;  // bits may be any pattern
-  const float mantissa = std::bit_cast<float>(static_cast<uint32_t>(bits) -
-                                              (static_cast<uint32_t>(k) << 23));  // in [sqrt(1/2), sqrt(2))
+  const int32_t k = static_cast<int32_t>(static_cast<uint32_t>(bits) - kSqrtHalf) >>
+                    23;  // unsigned, so that the subtraction cannot overflow
+  const float mantissa = std::bit_cast<float>(
+      static_cast<uint32_t>(bits) - (static_cast<uint32_t>(k) << 23));  // mantissa in [sqrt(1/2), sqrt(2))
   const float f =
       (mantissa - 1.0f) + tail * std::bit_cast<float>(static_cast<uint32_t>(127 - (k < 127 ? k : 126)) << 23);
   const float p = polynomial(f, 0.333333313f, -0.250008225f, 0.200012282f, -0.166233361f, 0.142017186f,
@@ -185,8 +186,8 @@ template <class V>
   const float near = x * detail::polynomial(t, 1.12837911f, -0.376124859f, 0.112817124f, -0.0267624892f,
                                             0.00498682167f, -0.000595741323f);
   float a = std::fabs(x);
-  a = a > 4.0f ? 4.0f : a;      // 1 - erf(4) is below half an ulp
-  const float minus_log_erfc =  // on [0.9, 4]
+  a = a > 4.0f ? 4.0f : a;      // erf(a) rounds to 1 for a >= 4
+  const float minus_log_erfc =  // polynomial for a in [0.9, 4]
       detail::polynomial(a, 0.000166446232f, 1.12779725f, 0.636976063f, 0.104113691f, -0.0223152172f,
                          0.00306549156f, -0.000198219786f);
   const float far = std::copysign(1.0f - exp(-minus_log_erfc), x);

@@ -25,7 +25,7 @@ inline constexpr int kThreads = 256;
 
 // Returns a launch for a kernel whose threads loop over n elements (first_element, element_stride).
 inline Launch over_elements(int64_t n, SourceLocation where = SourceLocation::current()) {
-  constexpr int64_t kMaxBlocks = 8192;  // enough threads to fill any device
+  constexpr int64_t kMaxBlocks = 8192;  // enough blocks to occupy any device
   const int64_t blocks = std::min<int64_t>((n + kThreads - 1) / kThreads, kMaxBlocks);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, where};
 }
@@ -34,7 +34,7 @@ inline Launch over_elements(int64_t n, SourceLocation where = SourceLocation::cu
 inline Launch over_rows(int64_t n, int threads = kThreads, size_t shared = 0,
                         SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxWidth = 2147483647;
-  check(n <= kMaxWidth, "launch", n, " rows are more than a grid has blocks");
+  check(n <= kMaxWidth, "launch", n, " rows exceed the maximum number of blocks of a grid");
   return {dim3(static_cast<unsigned>(n)), dim3(static_cast<unsigned>(threads)), shared, where};
 }
 
@@ -42,14 +42,14 @@ inline Launch over_rows(int64_t n, int threads = kThreads, size_t shared = 0,
 inline Launch over_tiles(int64_t n, int64_t tiles, int threads, size_t shared,
                          SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxTiles = 65535;
-  check(tiles <= kMaxTiles, "launch", tiles, " tiles are more than a grid has blocks along y");
+  check(tiles <= kMaxTiles, "launch", tiles, " tiles exceed the maximum number of blocks of a grid along y");
   Launch launch = over_rows(n, threads, shared, where);
   launch.grid.y = static_cast<unsigned>(tiles);
   return launch;
 }
 
 // Returns true if the host waits for each kernel, because TAPEFORMER_CUDA_SYNC=1 is set in the environment.
-// Always false in the emulation, where a launch runs at once.
+// Always false in the emulation, where a launch runs immediately.
 bool synchronous();
 
 namespace detail {

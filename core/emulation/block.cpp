@@ -348,7 +348,7 @@ int lane_of_thread() {
 }
 void absent_lane(int lane) {
   throw std::logic_error(concat_text("thread ", current_block->thread(), " reads lane ", lane,
-                                     ", which takes no part in the shuffle"));
+                                     ", which does not participate in the shuffle"));
 }
 
 }  // namespace tapeformer::cuda::emulation

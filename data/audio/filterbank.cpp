@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr float kSampleScale = 32768;  // Kaldi's samples are 16-bit integers
+constexpr float kSampleScale = 32768;  // scale of samples in [-1, 1) to 16-bit integers, as in Kaldi
 constexpr float kFloor = std::numeric_limits<float>::epsilon();
 
 struct FreeTransform {
@@ -88,9 +88,9 @@ void check_bins(const FilterbankOptions& options, int64_t padded) {
   if (all_filled(options, padded, options.bins)) return;
   int64_t max_bins = std::min(options.bins - 1, padded);
   while (max_bins > 0 && !all_filled(options, padded, max_bins)) --max_bins;
-  throw ConfigError(concat_text("filterbank: ", options.bins, " mel bins are more than the ", padded / 2,
-                                " lines of the spectrum at ", options.rate,
-                                " samples per second tell apart; expected at most ", max_bins));
+  throw ConfigError(concat_text("filterbank: ", options.bins, " mel bins are too many for the ", padded / 2,
+                                " FFT bins at ", options.rate, " samples per second; expected at most ",
+                                max_bins));
 }
 
 int64_t samples_of(double milliseconds, int64_t rate) {
@@ -168,8 +168,8 @@ struct Filterbank::Tables {
 #pragma omp simd
     for (int64_t k = 1; k < half; ++k) {
       const float ar = z[2 * k], ai = z[2 * k + 1], br = z[2 * (half - k)], bi = -z[2 * (half - k) + 1];
-      const float er = 0.5f * (ar + br), ei = 0.5f * (ai + bi);        // even samples
-      const float odd_r = 0.5f * (ai - bi), odd_i = 0.5f * (br - ar);  // odd samples
+      const float er = 0.5f * (ar + br), ei = 0.5f * (ai + bi);        // transform of the even samples
+      const float odd_r = 0.5f * (ai - bi), odd_i = 0.5f * (br - ar);  // transform of the odd samples
       const float re = er + cosine[k] * odd_r + sine[k] * odd_i;
       const float im = ei + cosine[k] * odd_i - sine[k] * odd_r;
       power[k] = re * re + im * im;

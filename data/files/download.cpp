@@ -130,7 +130,7 @@ bool can_download() {
 }
 
 bool download(const std::string& url, File&, int64_t) {
-  throw DataError(url + ": this build cannot download (it was made without libcurl)");
+  throw DataError(url + ": this build cannot download (it was built without libcurl)");
 }
 
 #endif

@@ -40,7 +40,7 @@ enum class DatasetFormat {
 // The labels in the files of a speech corpus.
 enum class SpeechLabels {
   phones,
-  words,           // a lexicon gives their phones
+  words,           // words, whose phones are in a lexicon
   phones_or_words  // words if a lexicon is given, else phones
 };
 

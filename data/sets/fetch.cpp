@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 // Maximum number of bytes that gzip adds to incompressible data.
 constexpr int64_t kGzipSlack = 1 << 20;
-// Maximum size of the other contents of an archive, such as headers and a licence.
+// Maximum size in bytes of the other contents of an archive, such as headers and a licence.
 constexpr int64_t kArchiveSlack = int64_t{1} << 28;
 
 // A temporary file that is removed at the end of the scope, unless it was renamed.

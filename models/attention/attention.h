@@ -38,16 +38,16 @@ inline Capability unsupported(std::string reason) {
 }
 
 struct AttentionCapabilities {
-  // Forms of attention.
+  // Supported forms of attention.
   Capability causal = false;         // a query attends only to keys at its position and before
   Capability length_masks = false;   // supports AttentionMask::key_lengths
   Capability cross_lengths = false;  // non-causal attention with queries and keys of different lengths
   Capability recurrent = false;      // implements make_state() and step()
-  // Uses of the kind.
+  // Support in training.
   Capability weight_dropout = false;  // dropout of attention weights in training
   Capability bfloat16 = false;        // bfloat16 inputs; without it, models pass float32 inputs
   Capability reversible = true;       // reversible layers, which replay with inputs that differ by rounding
-  // Properties.
+  // Properties of the kind.
   bool constant_state = false;     // the size of the recurrent state does not depend on the length
   bool shared_query_key = false;   // queries are used as keys: models have no key projection
   bool random_evaluation = false;  // results of evaluation depend on ForwardContext::seed
@@ -55,7 +55,8 @@ struct AttentionCapabilities {
 
 struct AttentionMask {
   bool causal = true;
-  // (batch,) int64. Keys at positions from key_lengths[b] on are masked; undefined: no key is masked.
+  // Valid key lengths, (batch,) int64. Keys at positions from key_lengths[b] on are masked. If undefined, no
+  // key is masked.
   Tensor key_lengths;
 };
 
@@ -106,7 +107,7 @@ class Attention {
 
 // The size of a causal self-attention, for its cost.
 struct AttentionSize {
-  int64_t length, dim;  // tokens; width of a query, a key and a value
+  int64_t length, dim;  // number of tokens; width of a query, a key and a value
 };
 
 // A named set of options that charts show as a curve.
@@ -130,7 +131,8 @@ struct AttentionKind {
   std::function<double(const OptionValues& options, const AttentionSize& size)> multiply_adds = nullptr;
   // Options for sequences of about ten tokens, if the defaults do not suit them. Tests use them.
   std::vector<std::pair<std::string, OptionValue>> short_options = {};
-  // Curves of charts. Empty: one curve with the default options.
+  // Sets of options that charts show as curves. If it is empty, charts show one curve with the default
+  // options.
   std::vector<AttentionVariant> variants = {};
 
   // Returns the defaults of the options.

@@ -22,7 +22,7 @@ class LshKind final : public Attention {
     options.key_lengths = mask.key_lengths;
     // Prefixes in generation and short utterances may have fewer positions than `buckets`.
     options.any_length = context.prefix || mask.key_lengths.defined();
-    // Results of evaluation do not depend on the composition of batches.
+    // In evaluation, rotations are shared, so that results do not depend on the composition of batches.
     options.share_rotations = !context.training;
     const DropoutMask weights = context.dropout(dropout_, name + ".weights");
     options.dropout = weights.p;

@@ -58,7 +58,7 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
   add_child("out_projection", out_projection);
 }
 
-// Self-attention on the tape.
+// Executor of run_attention() that records the ops on the tape.
 struct MultiHeadAttention::OnTape {
   const MultiHeadAttention& a;
   const AttentionMask& mask;
@@ -110,7 +110,8 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t number)
   add_child("norm2", norm2);
 }
 
-// A layer on the tape. Its input starts at row `first_row` of the random streams.
+// Executor of run_layer() that records the ops on the tape. The input of the feed-forward branch starts at
+// row `first_row` of the random streams.
 struct EncoderLayer::OnTape {
   const EncoderLayer& layer;
   const AttentionMask& mask;
@@ -137,7 +138,7 @@ struct EncoderLayer::OnTape {
     return layer.norm(branch).forward(residual, change, output_mask(branch, residual.size(-1)));
   }
   Tensor apply(Branch branch, const Tensor& x) const {
-    // norm_of_sum() takes the output of a branch in the compute type.
+    // norm_of_sum() accepts the output of a branch in the compute type of products.
     const DType result = layer.form_ == ResidualForm::post_norm ? operand_dtype(x) : x.dtype();
     if (branch == Branch::attention) return layer.attention.forward(x, mask, context, layer.name_, result);
     return chunks > 1 ? chunked_feedforward(x, result)

@@ -23,8 +23,8 @@ struct EncoderOptions {
   bool rotary = false;           // rotate queries and keys by their positions (ops/rotary.h)
   bool pre_norm = false;
   Activation activation = Activation::relu;
-  bool recompute = false;          // keep the inputs of layers only (autograd/recompute.h)
-  bool reversible = false;         // keep the output of the last layer only (models/encoder/reversible.h)
+  bool recompute = false;          // keeps only the inputs of layers (autograd/recompute.h)
+  bool reversible = false;         // keeps only the output of the last layer (models/encoder/reversible.h)
   int64_t feedforward_chunks = 1;  // number of parts of the rows in the feed-forward branch
 
   int64_t width() const { return heads * head_dim; }

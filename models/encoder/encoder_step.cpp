@@ -57,7 +57,7 @@ void EncoderStep::reset() {
   for (const Layer& layer : layers_) layer.state->reset();
 }
 
-// A layer for one token. Results are views of the buffers of the step.
+// Executor of run_layer() for one token. Results are views of the buffers of the step.
 struct EncoderStep::OneToken {
   const EncoderStep& step;
   const Layer& layer;

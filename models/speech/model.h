@@ -25,7 +25,7 @@ enum class SpeechEncoder { transformer, lstm };
 
 struct SpeechModelOptions {
   int64_t features = 40;    // number of features per frame
-  int64_t classes = 40;     // the blank, class 0, and the labels
+  int64_t classes = 40;     // number of classes: the blank (class 0) and the labels
   int64_t subsampling = 1;  // frames per step of the encoder: 1, 2 or 4 (models/layers/subsampling.h)
   SubsamplingKind subsampling_kind = SubsamplingKind::stack;
   SpeechEncoder kind = SpeechEncoder::transformer;

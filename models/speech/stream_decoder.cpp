@@ -10,7 +10,7 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kEnergyBlockFrames = 100, kEnergyBlocks = 10;
-constexpr double kLowShare = 0.5;     // energies below this share of their range are low
+constexpr double kLowShare = 0.5;     // share of the range of energies below which an energy is low
 constexpr int64_t kMaxContext = 100;  // maximum overlap of the windows of both lanes, in frames
 constexpr int64_t kAgreement = 20;  // number of frames in which the newest labels of both lanes must be equal
 constexpr int64_t kJitter = 10;     // maximum delay of a label in one lane, in frames
@@ -185,7 +185,7 @@ const std::vector<int64_t>& StreamDecoder::push(const Tensor& frame) {
   if (active_->taken == taken) return labels_;
   const int64_t pause = steps(options_.pause);
   if (options_.pause > 0 && low >= options_.pause && std::min(active_->blanks, active_->taken) >= pause) {
-    // The state of the next words must not depend on the silence.
+    // Resets the state, so that the state for the next words does not depend on the silence.
     active_->reset();
     overlaps_ = false;
     pauses_ = true;

@@ -116,7 +116,7 @@ class HeadHash {
       const int64_t count = std::min(rounds_at_once_, s_.rounds - round);
       for (int64_t r = 0; r < count; ++r) draw(rotation, example, head, round + r, rotations + r * size);
       const int64_t tiles = (valid + kTileRows - 1) / kTileRows;
-      constexpr int64_t kGrain = 64;  // tiles
+      constexpr int64_t kGrain = 64;  // minimum number of tiles per thread
       parallel_for(tiles, kGrain, [&](int64_t begin, int64_t end) {
         Arena thread_arena = memory.arena();
         const Memory own = take(thread_arena);
@@ -157,8 +157,8 @@ class HeadHash {
                     panels + rotation.width1 * s_.dim);
   }
 
-  // Returns `count` rows from `position`. A full tile of T is read in place. Other rows are converted, and
-  // the last rows are padded, because a tile reads all its rows.
+  // Returns `count` queries from `position`. If the queries have type T, a full tile is read in place. Other
+  // queries are copied and converted to T, and padded to a full tile.
   Rows rows_of(int64_t example, int64_t head, int64_t position, int64_t count, T* copy) const {
     const S* const first = q_.row(example, position, head);
     if constexpr (std::is_same_v<S, T>)
@@ -197,7 +197,7 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
               int32_t* buckets) {
   const HeadHash<S> hash(s, stream, q);
   const int64_t tasks = s.batch * s.heads;
-  constexpr int64_t kMinWorkPerThread = 1 << 18;  // multiply-adds
+  constexpr int64_t kMinWorkPerThread = 1 << 18;  // in multiply-adds
   Arena count(nullptr);
   hash.take(count);
   const ThreadMemory memory(count.used());

@@ -17,10 +17,11 @@ namespace {
 
 using dnnl::memory;
 
-// Numbers of rows of the compiled products. Most rows are computed in large blocks. The last rows are copied
-// to a small block and padded with zeros, so that two kernels suffice for any number of rows.
+// Numbers of rows of the compiled products. Most rows are computed in blocks of kBlock rows. The last rows
+// are copied to blocks of kLastBlock rows and padded with zeros. Two kernels therefore suffice for any number
+// of rows.
 constexpr int64_t kBlock = 64, kLastBlock = 16;
-// Numbers of rows that the compiled transposed products sum.
+// Numbers of rows that one call of a compiled transposed product sums.
 constexpr int64_t kDepth = 256, kLastDepth = 64;
 
 const dnnl::engine& engine() {
@@ -84,8 +85,8 @@ class Kernel {
 #endif
   }
 
-  // Sets the data of an argument. oneDNN then writes zeros to the padding of a packed matrix, which threads
-  // share, so the same data is set once.
+  // Sets the data of an argument if it has changed. Setting the data makes oneDNN write zeros to the padding
+  // of a packed matrix, which several threads read.
   static void set_data(const memory& argument, const void* data) {
     if (argument.get_data_handle() != data) argument.set_data_handle(const_cast<void*>(data));
   }
@@ -192,7 +193,7 @@ class Product {
   }
 
  private:
-  // Returns conversions of slices of columns, which together pack a matrix.
+  // Returns one conversion per slice of columns. Together they pack a matrix.
   std::vector<Reorder> reorders(const memory::desc& from) const {
     // The columns of a slice are whole blocks of the packed layouts, which have at most 64 columns.
     constexpr int64_t kSlice = 128;

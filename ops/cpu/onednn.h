@@ -23,13 +23,13 @@ bool fast(DType operand);
 // Returns whether DNNL_MAX_CPU_ISA allows AMX.
 bool allows_amx();
 
-// Returns the version of the loaded library, as "2.6.3".
+// Returns the version of the loaded library, for example "2.6.3".
 std::string version();
 
-// Kernels for out (rows, columns) = a (rows, depth) b (depth, columns) with float or bfloat16 operands and a
-// float result.
+// Compiled products out (rows, columns) = a (rows, depth) b (depth, columns), with float or bfloat16 operands
+// and a float result.
 class Product;
-// Returns the kernels of a shape, which are compiled in the first call and kept until the program ends. The
+// Returns the product for a shape. It is compiled in the first call and kept until the program ends. The
 // operands are contiguous; out_stride is the row stride of the result in elements.
 const Product& product(DType operand, int64_t depth, int64_t columns, int64_t out_stride);
 // Returns the size of the packed right operand in bytes.

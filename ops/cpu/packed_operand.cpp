@@ -15,11 +15,11 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr int64_t kGrainElements = 1 << 17;  // minimum number of elements per thread for packing
-constexpr int64_t kWidenedRows = 64;         // rows that are widened to float at a time
+constexpr int64_t kWidenedRows = 64;         // number of rows that are widened to float at a time
 
 thread_local GrowingMemory left_memory, right_memory;  // operands that are widened to float
 
-// Returns the type in which operands of type `wanted` are multiplied.
+// Returns the type in which products with operands of type `wanted` are computed.
 DType operand_of(DType wanted) {
   if (wanted != DType::bfloat16 || has_tile_products()) return wanted;
   if constexpr (onednn::kBuilt)

@@ -60,7 +60,7 @@ class PackedOperand {
 
  private:
   void pack(const T* b, bool transposed);
-  // Elements of `a` have the type operand_.
+  // Computes multiply() for elements of `a` of type operand_.
   void multiply_packed(int64_t rows, const void* a, T* out) const;
 
   int64_t depth_, columns_, out_stride_;
@@ -74,7 +74,7 @@ class PackedOperand {
 template <class O>
 void add_transposed_product(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, Compute<O>* out);
 
-// Computes sums += the sum of `count` arrays of `size` elements.
+// Adds the sum of `count` arrays of `size` elements to `sums`.
 template <class T>
 void add_partial_sums(const T* partial, int64_t count, int64_t size, T* sums) {
   parallel_for(size, 1 << 15, [&](int64_t begin, int64_t end) {

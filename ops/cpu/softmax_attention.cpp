@@ -21,17 +21,17 @@ constexpr int64_t kQueries = 96;
 constexpr int64_t kKeys = kVectorBytes == 64 ? 256 : 240;
 // The stride of a row of scores, with room for the zeros that a tile may read after the last key.
 constexpr int64_t kScoreStride = kKeys + 32;
-constexpr int64_t kTail = 24;  // cleared scores after the last visible key
+constexpr int64_t kTail = 24;  // number of scores that are cleared after the last visible key
 
 template <class T>
 constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 
 // Softmax attention of one head at a time. The working memory of a thread holds keys and values in panels,
 // blocks of scores, and, for the gradient, sums for all keys. Query i attends to keys [first(i), limit(i)).
-// Both bounds do not decrease with i, and tiles outside of the bounds of their rows are skipped. S is the type of the
-// tensors and of the packed operands of products; scores, statistics and sums have the compute type T. For
-// BFloat16, the scale multiplies scores and gradients instead of the packed operands, so that rounding does
-// not change the operands. Probabilities and gradients of scores are rounded.
+// Both bounds do not decrease with i, and tiles outside of the bounds of their rows are skipped. S is the
+// type of the tensors and of the packed operands of products; scores, statistics and sums have the compute
+// type T. For BFloat16, the scale multiplies scores and gradients instead of the packed operands, so that
+// rounding does not change the operands. Probabilities and gradients of scores are rounded.
 template <class S>
 class SoftmaxHead {
   using T = Compute<S>;
@@ -42,7 +42,7 @@ class SoftmaxHead {
               AttentionRows<const S> v)
       : s_(shape), q_(q), k_(k), v_(v) {}
 
-  // Takes the working memory from an arena.
+  // Allocates the working memory from an arena.
   void take_memory(Arena& arena, bool backward) {
     const auto take = [&]<class U>(U*& target, int64_t elements) { target = arena.take<U>(elements); };
     const int64_t keys = tile_columns<T>(s_.key_length);
@@ -153,12 +153,10 @@ class SoftmaxHead {
     const int64_t begin = std::max<int64_t>(unseen(i - i % kTileRows) - kTileRows, 0);
     return begin - begin % kLanes<T>;
   }
-  int64_t tile_end(int64_t i) const {
-    return seen(std::min(i - i % kTileRows + kTileRows, queries_) - 1);
-  }
+  int64_t tile_end(int64_t i) const { return seen(std::min(i - i % kTileRows + kTileRows, queries_) - 1); }
 
-  // Takes the memory of probabilities and of gradients of scores, as operands of products. For BFloat16 they
-  // are copies. Otherwise they replace the scores.
+  // Allocates the operands that hold probabilities and gradients of scores. For BFloat16, the operands are
+  // rounded copies. For other types, they are the scores themselves.
   void take_operands(Arena& arena, bool backward) {
     constexpr int64_t kSize = kQueries * kScoreStride;
     score_gradients_ = arena.take<T>(backward ? kSize : 0);
@@ -172,7 +170,8 @@ class SoftmaxHead {
     }
   }
 
-  // Packs the columns of x, as pairs for BFloat16, and multiplied by the factor for other types.
+  // Packs the columns of x. BFloat16 elements are packed in pairs; elements of other types are multiplied by
+  // `factor`.
   static void pack_operand(const S* x, int64_t stride, int64_t count, int64_t dim, T factor, int64_t capacity,
                            S* panels) {
     if constexpr (kPairs)
@@ -180,7 +179,7 @@ class SoftmaxHead {
     else
       pack_columns(x, stride, count, dim, factor, capacity, panels);
   }
-  // Returns scores or gradients multiplied by the scale, unless the operands include it.
+  // Returns scores or gradients multiplied by the scale, unless the packed operands include the scale.
   Vector<T> scaled(Vector<T> x) const {
     if constexpr (kPairs) return scale() * x;
     return x;
@@ -191,8 +190,8 @@ class SoftmaxHead {
     convert_row(row, count, target);
   }
 
-  // Calls f for each block of queries, with query_, queries_ and query_rows_ (padded with zeros to whole
-  // tiles, and scaled unless they are pairs).
+  // Calls f for each block of queries, after setting query_, queries_ and query_rows_. The rows are padded
+  // with zeros to whole tiles, and scaled unless they are pairs.
   template <class F>
   void for_query_blocks(F&& f) {
     for (query_ = 0; query_ < s_.query_length; query_ += kQueries) {
@@ -226,11 +225,12 @@ class SoftmaxHead {
     }
   }
 
-  // Computes scores = left right^T for the tiles with visible keys; left (queries, depth), right in panels.
+  // Computes scores = left right^T for the tiles that contain visible keys. `left` is (queries, depth), and
+  // `panels` contains the right operand.
   void score_tiles(const S* left, int64_t depth, const S* panels, T* scores) {
     for (int64_t j = 0; j < keys_; j += kTileColumns<T>)
       for_row_tiles([&](int64_t i, int64_t, int64_t end) {
-        if (j < end && j + kTileColumns<T> > unseen(i))
+        if (j < end && j + kTileColumns < T >> unseen(i))
           tile_product<Left::rows, false>(left + i * depth, depth, panels + (key_ + j) * depth, depth,
                                           scores + i * kScoreStride + j, kScoreStride);
       });
@@ -318,8 +318,8 @@ class SoftmaxHead {
     }
   }
 
-  // Replaces the scores of a row by the probabilities p after dropout, and score_gradients_ by p (gradient of
-  // p - g . out). For BFloat16, also rounds both to operands.
+  // Processes one row: replaces the scores by the probabilities p after dropout, and score_gradients_ by p
+  // (gradient of p - g . out). For BFloat16, also rounds both to operands.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const int64_t begin = tile_begin(i), keys = seen(i);
@@ -355,7 +355,7 @@ class SoftmaxHead {
   // Adds to sums[j] the sum over the queries i of the block of weights(i, j) times row i of the packed
   // columns.
   void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
-    // 2 for BFloat16, because weights are stored in pairs of queries; otherwise 1.
+    // The step is 2 for BFloat16, because weights are stored in pairs of queries, and otherwise 1.
     constexpr int64_t kStep = packed_depth<S>(1);
     for (int64_t j = 0; j < keys_; j += kTileRows) {
       const auto [first, end] = queries_of_keys(j);
@@ -363,8 +363,8 @@ class SoftmaxHead {
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
         tile_product<Left::columns, true>(weights + first * kScoreStride + kStep * j, kScoreStride,
                                           columns + m * kQueries + first * kTileColumns<T>,
-                                          packed_depth<S>(end - first),
-                                          sums + (key_ + j) * columns_width + m, columns_width);
+                                          packed_depth<S>(end - first), sums + (key_ + j) * columns_width + m,
+                                          columns_width);
     }
   }
   // Returns the range of rows of the block that attend to the tile of keys at key j of the block. The range
@@ -403,8 +403,9 @@ class SoftmaxHead {
   // gradient_pairs_ hold probabilities and gradients of scores for products with Left::columns.
   S *weight_rows_ = nullptr, *weight_pairs_ = nullptr, *gradient_pairs_ = nullptr;
   T *scores_ = nullptr, *score_gradients_ = nullptr;                     // (kQueries, kScoreStride)
-  T *multipliers_ = nullptr, *maximum_ = nullptr, *sum_ = nullptr;       // per key, per query of the block
-  T *result_ = nullptr, *gq_ = nullptr, *gk_ = nullptr, *gv_ = nullptr;  // rows of whole tiles
+  T* multipliers_ = nullptr;                                             // one per key
+  T *maximum_ = nullptr, *sum_ = nullptr;                                // one per query of the block
+  T *result_ = nullptr, *gq_ = nullptr, *gk_ = nullptr, *gv_ = nullptr;  // rows padded to whole tiles
 };
 
 // Calls f(head) for each head of each sequence, in parallel.
@@ -414,7 +415,7 @@ void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, Attenti
   Arena count(nullptr);
   SoftmaxHead<S>(s, q, k, v).take_memory(count, backward);
   const ThreadMemory memory(count.used());
-  constexpr int64_t kMinWorkPerThread = 1 << 16;  // multiply-adds
+  constexpr int64_t kMinWorkPerThread = 1 << 16;  // in multiply-adds
   const int64_t work = s.query_length * s.key_length * (s.dim + s.value_dim);
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {

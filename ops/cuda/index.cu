@@ -22,7 +22,7 @@ __global__ void gather_kernel(IndexShape s, const T* __restrict__ x, const int64
   }
 }
 
-// Adds to one column of y per thread, in the order of the index.
+// Handles one column of y per thread. Adds its terms in the order of the index.
 template <class T>
 __global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const int64_t* __restrict__ index,
                                    T* y) {
@@ -37,7 +37,7 @@ __global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const 
   }
 }
 
-// A block has 32 x 8 threads. Each warp copies one row at a time.
+// Each block has 32 x 8 threads, and each warp copies one row at a time.
 constexpr int kRowsPerBlock = 8;
 
 Launch over_short_rows(int64_t rows, SourceLocation where = SourceLocation::current()) {
@@ -51,7 +51,7 @@ __device__ int64_t row_stride() {
   return int64_t{gridDim.x} * kRowsPerBlock;
 }
 
-// Copies row `at` of the table, or NaN if `at` is out of range.
+// Copies row `at` of the table to `to`, or fills `to` with NaN if `at` is out of range.
 template <class T>
 __device__ void copy_row(const T* __restrict__ table, int64_t rows, int64_t at, T* to, int64_t dim) {
   const bool inside = at >= 0 && at < rows;
@@ -75,20 +75,21 @@ __global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, 
     copy_row(table, rows, static_cast<int64_t>(tokens[b]), to, value_dim);
     copy_row(positions + position * position_dim, 1, 0, to + value_dim, position_dim);
     if (!added) continue;
-    __syncwarp();  // wait for the rows that other lanes copied
+    __syncwarp();  // other lanes have copied their rows
     for (int64_t i = threadIdx.x % kWarp; i < width; i += kWarp) to[i] += added[position * width + i];
   }
 }
 
-// Gradient of an embedding. A stable counting sort orders the tokens by their row, in slabs of tokens of one
-// warp each. Then each warp sums a chunk of ordered tokens. All chunks have the same length, regardless of
-// the tokens per row. The partial sums of a row in several chunks are added at the end.
-constexpr int kChunk = 128;   // ordered tokens per warp
-constexpr int kColumns = 4;   // columns per lane
-constexpr int kTogether = 4;  // number of tokens that a lane loads at a time; divides 32
-constexpr int kMinSlab = 1024;
+// Gradient of an embedding. A stable counting sort orders the tokens by their row of the table. In the sort,
+// each warp handles one slab of tokens. Then each warp sums one chunk of ordered tokens. All chunks have the
+// same length, regardless of the number of tokens per row. If the tokens of a row are in several chunks, the
+// partial sums are added at the end.
+constexpr int kChunk = 128;     // ordered tokens per warp
+constexpr int kColumns = 4;     // columns per lane
+constexpr int kTogether = 4;    // number of tokens that a lane loads at a time; divides 32
+constexpr int kMinSlab = 1024;  // tokens
 constexpr int64_t kMaxCounters = 1 << 19;
-constexpr int kScanThreads = 1024;
+constexpr int kScanThreads = 1024;  // threads of the block of scan_kernel
 
 struct Slabs {
   int64_t count, length;
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(int* counters, int64
   }
 }
 
-// Writes the index of the first token of each row in the order: starts (rows + 1).
+// Writes to starts (rows + 1) the index of the first token of each row in the sorted order.
 __global__ void starts_kernel(const int* counters, int* starts, int64_t rows, Slabs slabs) {
   for (int64_t row = first_element(); row <= rows; row += element_stride())
     starts[row] = counters[row * slabs.count];
@@ -168,8 +169,9 @@ __global__ void place_kernel(const int64_t* index, int64_t count, int rows, Slab
   }
 }
 
-// Sums the tokens of a chunk. Rows within the chunk are added to the table. partial (chunks, 2, dim) receives
-// the sums of the row that began in an earlier chunk (0) and of the row that continues in the next chunk (1).
+// Sums the tokens of a chunk. Sums of rows that are complete within the chunk are added to the table. partial
+// (chunks, 2, dim) receives the sum of the row that began in an earlier chunk (index 0) and the sum of the
+// row that continues in the next chunk (index 1).
 template <class T>
 __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict__ index,
                              const int* __restrict__ order, const int* __restrict__ starts, int rows,
@@ -218,14 +220,15 @@ __global__ void chunk_kernel(const T* __restrict__ g, const int64_t* __restrict_
   }
 }
 
-// Adds the partial sums of the rows in several chunks. One block of 32 x 8 threads per row and 32 columns.
+// Adds the partial sums of rows whose tokens are in several chunks. Runs one block of 32 x 8 threads per row
+// and 32 columns.
 template <class T>
 __global__ void collect_kernel(const T* __restrict__ partial, const int* starts, T* table, int64_t dim) {
   __shared__ T group_values[kRowsPerBlock][kWarp];
   const int64_t row = blockIdx.x, column = int64_t{blockIdx.y} * kWarp + threadIdx.x;
   const int64_t begin = starts[row], end = starts[row + 1];
   const int64_t first = begin / kChunk, last = (end - 1) / kChunk;
-  if (begin == end || first == last) return;  // uniform across the block
+  if (begin == end || first == last) return;  // equal for all threads of the block
   T sum = 0;
   if (column < dim)
     for (int64_t chunk = first + threadIdx.y; chunk <= last; chunk += kRowsPerBlock)
@@ -260,7 +263,7 @@ template <class T>
 void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table, int64_t rows, int64_t count,
                       int64_t dim) {
   if (count == 0 || rows == 0 || dim == 0) return;
-  check(count < INT32_MAX && rows < INT32_MAX, "scatter_add_rows", count, " places for ", rows, " rows");
+  check(count < INT32_MAX && rows < INT32_MAX, "scatter_add_rows", count, " indices for ", rows, " rows");
   const Slabs slabs = slabs_of(count, rows);
   const int64_t counters_size = (rows + 1) * slabs.count, chunks = (count + kChunk - 1) / kChunk;
   const Scratch<int> counters(counters_size), starts(rows + 1), order(count);

@@ -23,7 +23,7 @@ struct LshHashShape {
   int64_t batch = 0, length = 0, heads = 0, dim = 0, rounds = 0, chunk_length = 1;
   LshFactors requested;              // requested numbers of buckets; 1: derived from the length
   bool factorise = true;             // use two rotations for more than kOneFactor buckets
-  LshFactors max_factors;            // the maximum over all sequences
+  LshFactors max_factors;            // maximum number of buckets over all sequences
   bool shared = false;               // one rotation per round for all examples and heads
   bool shared_examples = false;      // one rotation per round and head for all examples
   int64_t first_example = 0;         // added to `example` in the random stream
@@ -35,7 +35,8 @@ struct LshHashShape {
     const int64_t buckets = wanted < allowed ? wanted : allowed;
     return buckets < 2 ? 2 : buckets;
   }
-  // Returns even_buckets(). Large numbers are split into a power of two and an even number.
+  // Returns even_buckets(valid) as factors. Numbers above kOneFactor are split into a power of two and an
+  // even number.
   TAPEFORMER_HOST_DEVICE LshFactors automatic(int64_t valid) const {
     const int64_t buckets = even_buckets(valid);
     if (buckets <= kOneFactor || !factorise) return {buckets, 1};

@@ -35,7 +35,7 @@ std::vector<Tensor> taken_gradients(const std::vector<Tensor>& leaves) {
 
 }  // namespace
 
-TEST_CASE("chunks cover the rows without gaps, whatever their number") {
+TEST_CASE("chunks cover the rows without gaps for every number of chunks") {
   for (const int64_t rows : {0, 1, 7, 23})
     for (const int64_t chunks : {1, 2, 7, 23, 1000}) {
       int64_t next = 0, count = 0;
@@ -51,7 +51,7 @@ TEST_CASE("chunks cover the rows without gaps, whatever their number") {
     }
 }
 
-TEST_CASE("a chunked function has the values and gradients of the whole, dropout included") {
+TEST_CASE("a chunked function has the values and gradients of the whole function, with dropout") {
   const Tensor x = require_grad(normal({kRows, kDim}, 1)), w = require_grad(normal({8, kDim}, 2)),
                b = require_grad(normal({8}, 3)), cotangent = normal({kRows, 8}, 4);
   const DropoutMask mask{0.3, RandomStream(1, "chunks")};
@@ -75,7 +75,7 @@ TEST_CASE("a chunked function has the values and gradients of the whole, dropout
   CHECK(max_difference(wrong, whole) > 0.1);
 }
 
-TEST_CASE("a chunked function with its own gradient") {
+TEST_CASE("chunked() uses `rows_gradient` instead of a replay") {
   const Tensor x = require_grad(normal({kRows, kDim}, 1)), w1 = require_grad(normal({8, kDim}, 2)),
                w2 = require_grad(normal({5, 8}, 3)), b = require_grad(normal({5}, 4)),
                cotangent = normal({kRows, 5}, 5);
@@ -104,10 +104,10 @@ TEST_CASE("a chunked function with its own gradient") {
   CHECK(max_difference(taken_gradients({x, w1, w2, b})[1], expected[1]) > 0.1);
   const Tensor h = hidden(x);
   CHECK_THROWS_WITH_AS(backward_through_linear(h, w2, b, h),
-                       "linear: gradient (23, 8) does not fit input (23, 8) and weight (5, 8)", ShapeError);
+                       "linear: gradient (23, 8) does not match input (23, 8) and weight (5, 8)", ShapeError);
 }
 
-TEST_CASE("a chunked sum has the value and the gradients of the whole, times what follows it") {
+TEST_CASE("a chunked sum has the value and the gradients of the whole sum, also inside another function") {
   const Tensor x = require_grad(normal({kRows, kDim}, 1)), w = require_grad(normal({8, kDim}, 2));
   const auto function = [](const Tensor& rows, const std::vector<Tensor>& parameters, int64_t first) {
     return add(sum(square(tanh(linear(rows, parameters[0], {})))), static_cast<double>(first) * 0);
@@ -127,7 +127,7 @@ TEST_CASE("a chunked sum has the value and the gradients of the whole, times wha
   CHECK_FALSE(requires_grad(chunked_sum(function, x, 2, {w}, scaled)));
 }
 
-TEST_CASE("gradients of chunked functions pass the check") {
+TEST_CASE("gradients of chunked functions pass the gradient check") {
   const auto plain = gradcheck(
       [](const std::vector<Tensor>& in) {
         return chunked([&](const Tensor& rows, int64_t) { return tanh(rows); }, in[0], 3, {});
@@ -146,7 +146,7 @@ TEST_CASE("gradients of chunked functions pass the check") {
   CHECK(summed.relative_error < 1e-8);
 }
 
-TEST_CASE("the memory of a chunked function falls with the number of chunks, backward included") {
+TEST_CASE("the memory of forward and backward of a chunked function decreases with the number of chunks") {
   const int64_t rows = 1024, hidden = 512;
   const Tensor x = require_grad(normal({rows, kDim}, 1)), w1 = require_grad(normal({hidden, kDim}, 2)),
                w2 = require_grad(normal({kDim, hidden}, 3)), cotangent = normal({rows, kDim}, 4);
@@ -166,12 +166,12 @@ TEST_CASE("the memory of a chunked function falls with the number of chunks, bac
   CHECK(peaks[3] < peaks[1] / 10);
 }
 
-TEST_CASE("functions that do not fit are errors") {
+TEST_CASE("functions with a result of the wrong shape are errors") {
   const Tensor x = normal({4, 3}, 1);
   CHECK_THROWS_WITH_AS(chunked([](const Tensor& rows, int64_t) { return sum(rows, 0); }, x, 2, {}),
-                       "chunked: the function made (3,) of 2 rows", ShapeError);
+                       "chunked: the function returned shape (3,) for 2 rows", ShapeError);
   CHECK_THROWS_WITH_AS(
       chunked_sum([](const Tensor& rows, const std::vector<Tensor>&, int64_t) { return rows; }, x, 2, {},
                   scaled),
-      "chunked_sum: the function made (2, 3), not a scalar", ShapeError);
+      "chunked_sum: the function returned shape (2, 3), not a scalar", ShapeError);
 }

@@ -62,7 +62,7 @@ TEST_CASE("a reversible stack has the values and the gradients of its stored for
   }
 }
 
-TEST_CASE("the gradient of a reversible stack passes the check, one tensor as both halves too") {
+TEST_CASE("gradients of a reversible stack pass the gradient check, also if both halves are one tensor") {
   const auto result = gradcheck(
       [](const std::vector<Tensor>& in) {
         const Weights a(1), b(3);
@@ -73,7 +73,7 @@ TEST_CASE("the gradient of a reversible stack passes the check, one tensor as bo
   CHECK(result.relative_error < 1e-8);
 }
 
-TEST_CASE("branches that hand gradients on unchanged do not disturb each other") {
+TEST_CASE("branches that return their gradient unchanged do not change the gradients of other branches") {
   // The gradient of the weight is the same tensor as the gradient that continues through the stack.
   const Tensor w = require_grad(normal({kTokens, kWidth}, 1)), x = require_grad(normal({kTokens, kWidth}, 2));
   const auto shift = [&](const Tensor& in, int64_t) { return add(in, w); };
@@ -87,7 +87,7 @@ TEST_CASE("branches that hand gradients on unchanged do not disturb each other")
   CHECK(max_difference(gradient(x), gx) < 1e-13);
 }
 
-TEST_CASE("each branch runs twice a step, and nothing of one block is on the tape in the next") {
+TEST_CASE("each branch runs twice per step, and the tape holds the ops of one block at a time") {
   const Weights weights(1);
   const Tensor x = require_grad(normal({kTokens, kWidth}, 2));
   std::vector<int64_t> tape_sizes;
@@ -105,7 +105,8 @@ TEST_CASE("each branch runs twice a step, and nothing of one block is on the tap
 }
 
 TEST_CASE(
-    "parameters alone are enough to have a stack recorded, and a tape that is kept can be swept again") {
+    "reversible() is recorded if only its parameters require a gradient, and `retain` allows a second "
+    "backward()") {
   const Weights w(1);
   const Tensor x = normal({kTokens, kWidth}, 2),
                ones = Tensor::full({kTokens, 2 * kWidth}, 1, DType::float64);
@@ -118,9 +119,10 @@ TEST_CASE(
   CHECK_FALSE(requires_grad(reversible({block_of(w)}, x, x, {w.f, w.g})));
 }
 
-TEST_CASE("halves that differ are an error") {
+TEST_CASE("halves of different shapes are an error") {
   const Weights w(1);
   CHECK_THROWS_WITH_AS(reversible({block_of(w)}, normal({2, 4}), normal({3, 4}), {}),
-                       "reversible: halves (2, 4) float64 and (3, 4) float64 must agree and have rows",
+                       "reversible: halves (2, 4) float64 and (3, 4) float64 must have equal shapes with at "
+                       "least two dimensions, and equal dtypes",
                        ShapeError);
 }

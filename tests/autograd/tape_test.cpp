@@ -86,7 +86,7 @@ TEST_CASE("a wrong gradient shape names the op") {
   CHECK_THROWS_WITH(backward(z), "counting: returned 0 gradients for 1 inputs");
 }
 
-TEST_CASE("an error inside a gradient leaves no gradients waiting") {
+TEST_CASE("an error in a gradient function clears all pending gradients") {
   const Tensor x = leaf(1);
   const Tensor y = times(x, x);
   const Tensor bad = record("bad", scalar(1), {&y},
@@ -97,7 +97,7 @@ TEST_CASE("an error inside a gradient leaves no gradients waiting") {
   CHECK(gradient(x).item() == 2);
 }
 
-TEST_CASE("results that are thrown away leave the tape empty") {
+TEST_CASE("the tape is empty after all results are destroyed") {
   const Tensor x = leaf(1);
   for (int i = 0; i < 10; ++i) times(plus(x, x), x);
   CHECK(tape_size() == 0);
@@ -106,7 +106,7 @@ TEST_CASE("results that are thrown away leave the tape empty") {
   CHECK(tape_size() == 1);
 }
 
-TEST_CASE("a depth of one million neither overflows the stack nor leaks") {
+TEST_CASE("a graph of one million nodes neither overflows the stack nor leaks memory") {
   const int64_t before = device_allocator().stats().active;
   {
     const Tensor x = leaf(1);
@@ -115,15 +115,15 @@ TEST_CASE("a depth of one million neither overflows the stack nor leaks") {
     CHECK(tape_size() == 1'000'000);
     backward(y);
     CHECK(gradient(x).item() == 1'000'001);
-    CHECK(tape_size() == 1);  // y itself
+    CHECK(tape_size() == 1);  // the node of y
     y = x;
-    for (int i = 0; i < 1'000'000; ++i) y = times(y, x);  // dropped without backward()
+    for (int i = 0; i < 1'000'000; ++i) y = times(y, x);  // each earlier y is dropped without backward()
   }
   CHECK(tape_size() == 0);
   CHECK(device_allocator().stats().active == before);
 }
 
-TEST_CASE("backward frees what it has passed") {
+TEST_CASE("backward frees nodes whose gradient function has run") {
   const Tensor x = require_grad(Tensor::zeros({1 << 16}, DType::float64));
   Tensor y = x;
   for (int i = 0; i < 8; ++i) y = times(y, x);
@@ -133,7 +133,7 @@ TEST_CASE("backward frees what it has passed") {
   CHECK(device_allocator().stats().active < recorded - 6 * x.bytes());
 }
 
-TEST_CASE("gradcheck accepts a right gradient and rejects a wrong one") {
+TEST_CASE("gradcheck accepts correct gradients and rejects wrong gradients") {
   const Tensor a = Tensor::from<double>({0.5, -1.5}, {2}), b = Tensor::from<double>({2, 0.3}, {2});
   const auto right =
       gradcheck([](const std::vector<Tensor>& in) { return times(times(in[0], in[1]), in[0]); }, {a, b});
@@ -219,7 +219,7 @@ TEST_CASE("view, clone and to of a tensor with a gradient throw instead of leavi
     CHECK_THROWS_WITH_AS(tensor.clone(), doctest::Contains("clone: the tensor requires a gradient"),
                          ShapeError);
     CHECK_THROWS_WITH_AS(tensor.to(DType::float32), doctest::Contains("to: the tensor requires"), ShapeError);
-    CHECK(tensor.to(kCpu).id() == tensor.id());  // the same tensor
+    CHECK(tensor.to(kCpu).id() == tensor.id());  // a copy to the same device is the same tensor
     CHECK(detach(tensor).clone().to_vector() == tensor.to_vector());
     CHECK_FALSE(requires_grad(tensor.alias()));
     const NoGrad no_grad;

@@ -23,7 +23,7 @@ TEST_CASE("released blocks are reused and counted") {
   CHECK(pool.stats().cached == 0);
 }
 
-TEST_CASE("every size gets at least its bytes and wastes at most an eighth beyond 1 KiB") {
+TEST_CASE("size classes have at least the requested bytes, and above 1 KiB at most an eighth more") {
   CachingAllocator pool(int64_t{1} << 40);
   for (int64_t bytes : {1, 63, 64, 65, 1023, 1024, 1025, 1152, 1153, 4095, 4097, 65537, 3000000}) {
     const int64_t before = pool.stats().active;
@@ -43,7 +43,7 @@ TEST_CASE("the error for missing memory gives the requested and the free memory"
                        OutOfMemory);
   void* const half = pool.allocate(1 << 19);
   pool.release(half, 1 << 19);
-  void* const whole = pool.allocate(1 << 20);  // fits once the cache is trimmed
+  void* const whole = pool.allocate(1 << 20);  // fits after the cache is returned to the system
   CHECK(pool.stats().cached == 0);
   pool.release(whole, 1 << 20);
   pool.trim();

@@ -4,7 +4,7 @@
 
 using namespace tapeformer;
 
-TEST_CASE("nearest_name suggests a near word and nothing for a far one") {
+TEST_CASE("nearest_name suggests a similar word, and nothing if no word is similar") {
   const std::vector<std::string> names = {"batch_size", "shuffle", "limit"};
   CHECK(nearest_name("bach_size", names) == "batch_size");
   CHECK(nearest_name("shufle", names) == "shuffle");

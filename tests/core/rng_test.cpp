@@ -7,14 +7,14 @@
 
 using namespace tapeformer;
 
-TEST_CASE("Philox4x32-10 gives the known answers of the Random123 distribution") {
+TEST_CASE("Philox4x32-10 gives the published values of Random123") {
   CHECK(philox4x32(0, 0, 0) == PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(philox4x32(~0ull, ~0ull, ~0ull) == PhiloxBlock{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
   CHECK(philox4x32(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e) ==
         PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("streams differ by seed, name and step, and repeat exactly") {
+TEST_CASE("random streams depend on seed, name and step, and repeat exactly") {
   std::set<double> seen;
   for (uint64_t seed : {1, 2})
     for (const char* name : {"dropout", "shuffle"})
@@ -23,7 +23,7 @@ TEST_CASE("streams differ by seed, name and step, and repeat exactly") {
   CHECK(RandomStream(1, "dropout", 3).uniform(5) == RandomStream(1, "dropout").at_step(3).uniform(5));
 }
 
-TEST_CASE("moments of uniform, normal and below") {
+TEST_CASE("the moments of uniform, normal and below match their distributions") {
   const RandomStream stream(7, "moments");
   constexpr int kCount = 100000;
   double mean = 0, square = 0, fourth = 0, uniform = 0;

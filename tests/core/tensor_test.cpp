@@ -33,7 +33,7 @@ TEST_CASE("dtype conversion, bfloat16 rounding to nearest even") {
   CHECK(Tensor::from<uint8_t>({255}, {1}).to(DType::float32).item() == 255);
 }
 
-TEST_CASE("impossible shapes and wrong dtypes are errors with the shape in the text") {
+TEST_CASE("invalid shapes and wrong dtypes are errors with the shape in the text") {
   CHECK_THROWS_WITH_AS(Tensor::empty({int64_t{1} << 40, int64_t{1} << 40}),
                        "shape: (1099511627776, 1099511627776) has too many elements", ShapeError);
   CHECK_THROWS_AS(Tensor::empty({2, -1}), ShapeError);
@@ -42,17 +42,17 @@ TEST_CASE("impossible shapes and wrong dtypes are errors with the shape in the t
   CHECK_THROWS_WITH(Tensor::empty({2, 3}).view({7}), "view: shape (2, 3) cannot become (7,)");
 }
 
-TEST_CASE("add_from adds a multiple, through strides too") {
+TEST_CASE("add_from adds a multiple of contiguous and strided tensors") {
   const Tensor a = Tensor::from<double>({1, 2, 3, 4}, {2, 2}),
                b = Tensor::from<double>({10, 20, 30, 40}, {2, 2});
   a.add_from(b, -1);
   CHECK(a.to_vector() == std::vector<double>{-9, -18, -27, -36});
   a.add_from(b);
-  a.view({2, 2}, {1, 2}).add_from(b, 2);  // the transpose
+  a.view({2, 2}, {1, 2}).add_from(b, 2);  // adds b to the transpose of a
   CHECK(a.to_vector() == std::vector<double>{21, 62, 43, 84});
 }
 
-TEST_CASE("zero-length tensors work") {
+TEST_CASE("tensors without elements are valid") {
   const Tensor empty = Tensor::zeros({0, 3});
   CHECK(empty.numel() == 0);
   CHECK(empty.clone().shape() == Shape{0, 3});

@@ -68,7 +68,7 @@ TEST_CASE("parallel_for covers every index once") {
   }
 }
 
-TEST_CASE("an exception leaves parallel_for when every range has ended") {
+TEST_CASE("parallel_for rethrows an exception after every range has ended") {
   std::atomic<int> ranges{0};
   CHECK_THROWS_AS(parallel_for(1000, 1,
                                [&](int64_t, int64_t) {

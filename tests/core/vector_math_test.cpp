@@ -64,7 +64,7 @@ void check_against(const std::string& name, F f, Exact exact, double limit) {
 
 }  // namespace
 
-TEST_CASE("vector math of float is within a few ulp of the exact values, everywhere") {
+TEST_CASE("the errors of vector math in float are a few ulp for arguments of every size") {
   auto check_one = [](const char* name, auto f, auto exact, double limit) {
     check_against(name, f, exact, limit);
   };
@@ -86,7 +86,7 @@ TEST_CASE("vector math of float is within a few ulp of the exact values, everywh
       "erf", [](float x) { return vmath::erf(x); }, [](double x) { return std::erf(x); }, 3);
 }
 
-TEST_CASE("exp_of_negative is exp down to -86, and does not grow from there") {
+TEST_CASE("exp_of_negative equals exp down to -86, and is constant below -86") {
   using V = cpu::Vector<float>;
   double worst = 0;
   for (float x = 0; x > -86; x -= 3e-4f)
@@ -99,7 +99,7 @@ TEST_CASE("exp_of_negative is exp down to -86, and does not grow from there") {
   CHECK(std::isnan(ends[6]));
 }
 
-TEST_CASE("vector math keeps the sign of zero and the exact points") {
+TEST_CASE("vector math keeps the sign of zero and is exact where the result is exact") {
   CHECK(vmath::exp(0.0f) == 1.0f);
   CHECK(vmath::exp(-INFINITY) == 0.0f);
   CHECK(vmath::log(1.0f) == 0.0f);

@@ -47,7 +47,7 @@ double parameter_gradient_error(const AutoregressiveModel& model, const Batch& b
 
 }  // namespace
 
-TEST_CASE("gradients of the whole two-layer model pass the check, dropout on") {
+TEST_CASE("gradients of a two-layer model with dropout pass the gradient check") {
   for (const std::string& attention : causal_kinds())
     for (const bool pre_norm : {false, true})
       for (const Head head : {Head::logistic_mixture, Head::categorical}) {
@@ -56,8 +56,8 @@ TEST_CASE("gradients of the whole two-layer model pass the check, dropout on") {
         AutoregressiveOptions options = small_options(attention, head);
         options.encoder.pre_norm = pre_norm;
         options.encoder.dropout = 0.2;
-        options.encoder.activation = Activation::gelu;  // no kinks
-        Decisions decisions;                            // stay the same while parameters change
+        options.encoder.activation = Activation::gelu;  // relu has kinks
+        Decisions decisions;                            // keeps the decisions while parameters change
         AutoregressiveModel model(options);
         model.initialize(3);
         model.convert(DType::float64);
@@ -67,7 +67,8 @@ TEST_CASE("gradients of the whole two-layer model pass the check, dropout on") {
       }
 }
 
-TEST_CASE("gradients of a reversible model with axial positions and chunks pass the check, dropout on") {
+TEST_CASE(
+    "gradients of a reversible model with axial positions, chunks and dropout pass the gradient check") {
   for (const std::string& attention : reversible_kinds())
     for (const Head head : {Head::logistic_mixture, Head::categorical}) {
       CAPTURE(attention);

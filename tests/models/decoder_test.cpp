@@ -21,7 +21,7 @@ double parallel_against_recurrent(AutoregressiveModel& model, int64_t batch) {
   const Tensor parallel = model.forward(tokens, {});
   Decoder decoder(model, batch);
   double worst = 0;
-  for (int repeat = 0; repeat < 2; ++repeat) {  // the second time after reset()
+  for (int repeat = 0; repeat < 2; ++repeat) {  // the second repeat follows reset()
     for (int64_t t = 0; t < 11; ++t) {
       const Tensor column = tokens.view({batch}, {11}, t).clone();
       const Tensor& outputs = decoder.step(column);

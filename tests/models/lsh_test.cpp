@@ -166,7 +166,7 @@ TEST_CASE("lsh: chunks and buckets that do not suit the length of the model are 
   AutoregressiveOptions options = lsh_options(4);
   options.max_length = 500;
   options.encoder.attention.front().options.set("buckets", int64_t{130});
-  CHECK_THROWS_WITH_AS(AutoregressiveModel{options}, doctest::Contains("take 132, or hyperplanes"),
+  CHECK_THROWS_WITH_AS(AutoregressiveModel{options}, doctest::Contains("use 132 buckets or hyperplanes"),
                        ConfigError);
   options.encoder.attention.front().options.set("hash", std::string("hyperplanes"));
   CHECK_NOTHROW(AutoregressiveModel{options});

@@ -41,7 +41,7 @@ double tolerance(DType dtype) {
 
 }  // namespace
 
-TEST_CASE("cuda: linear attention step by step leaves the state and the outputs of the CPU") {
+TEST_CASE("cuda: steps of linear attention give the state and the outputs of the CPU") {
   for (const Device device : other_devices())
     for (const DType dtype : {DType::float64, DType::float32})
       for (const StepSizes& s : kStepSizes)
@@ -94,7 +94,7 @@ TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of t
       }
 }
 
-TEST_CASE("cuda: LSH attention hashes into the buckets of the CPU") {
+TEST_CASE("cuda: LSH buckets equal those of the CPU") {
   struct Case {
     int64_t length, dim, buckets;
     LshOptions::Hash hash;

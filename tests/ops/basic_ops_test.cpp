@@ -25,10 +25,10 @@ TEST_CASE("wrong shapes and dtypes throw with the shapes in the text") {
   CHECK_THROWS_WITH(add(a, a.to(DType::float32)), "add: float64 and float32");
   CHECK_THROWS_WITH(exp(Tensor::zeros({2}, DType::int32)), "exp: needs float32 or float64, not int32");
   CHECK_THROWS_WITH(matmul(a, b), "matmul: inner sizes differ: (2, 3) times (4, 5)");
-  CHECK_THROWS_WITH(linear(a, b, {}), "linear: input (2, 3) does not fit weight (4, 5) (out, in)");
-  CHECK_THROWS_WITH(linear(a, normal({4, 3}), normal({3})), "linear: bias (3,) does not fit weight (4, 3)");
+  CHECK_THROWS_WITH(linear(a, b, {}), "linear: input (2, 3) does not match weight (4, 5) (out, in)");
+  CHECK_THROWS_WITH(linear(a, normal({4, 3}), normal({3})), "linear: bias (3,) does not match weight (4, 3)");
   CHECK_THROWS_WITH(layer_norm(a, normal({2}), normal({2})),
-                    doctest::Contains("input (2, 3) does not fit weight (2,)"));
+                    doctest::Contains("input (2, 3) does not match weight (2,)"));
   CHECK_THROWS_WITH(residual_layer_norm(a, b, normal({3}), normal({3})),
                     doctest::Contains("(2, 3) and branch float64 (4, 5) differ"));
   CHECK_THROWS_WITH(reshape(a, {4, -1}), "reshape: shape (2, 3) cannot become (4, -1)");
@@ -45,7 +45,7 @@ TEST_CASE("wrong shapes and dtypes throw with the shapes in the text") {
   CHECK_THROWS_WITH(dropout(a, {1.0, {}}), "dropout: probability 1 is not in [0, 1)");
 }
 
-TEST_CASE("matmul of broadcast stacks") {
+TEST_CASE("matmul broadcasts stacks of matrices") {
   const Tensor a = Tensor::from<double>({1, 2, 3, 4}, {2, 2});
   const Tensor b = Tensor::from<double>({1, 0, 0, 1, 0, 1, 1, 0}, {2, 2, 2});
   CHECK(matmul(a, b).to_vector() == std::vector<double>{1, 2, 3, 4, 2, 1, 4, 3});
@@ -53,14 +53,14 @@ TEST_CASE("matmul of broadcast stacks") {
   CHECK(matmul(normal({2, 0}), normal({0, 3})).to_vector() == std::vector<double>(6, 0.0));
 }
 
-TEST_CASE("softmax survives large and infinite logits") {
+TEST_CASE("softmax and logsumexp of large and infinite logits are not NaN") {
   const double inf = INFINITY;
   const Tensor x = Tensor::from<double>({1000, 1000, -inf, -inf, -inf, -inf}, {2, 3});
   CHECK(softmax(x).to_vector() == std::vector<double>{0.5, 0.5, 0, 0, 0, 0});
   CHECK(logsumexp(x).to_vector() == std::vector<double>{1000 + std::log(2.0), -inf});
 }
 
-TEST_CASE("cross entropy without counted rows is zero with zero gradient") {
+TEST_CASE("cross entropy without weighted rows is zero and has zero gradient") {
   const Tensor logits = require_grad(normal({2, 3}));
   const Tensor loss =
       cross_entropy(logits, Tensor::from<int64_t>({0, 1}, {2}), Tensor::zeros({2}, DType::uint8));
@@ -69,7 +69,7 @@ TEST_CASE("cross entropy without counted rows is zero with zero gradient") {
   CHECK(gradient(logits).to_vector() == std::vector<double>(6, 0.0));
 }
 
-TEST_CASE("argmax and max take the first of equal elements") {
+TEST_CASE("argmax and max select the first of equal elements") {
   const Tensor x = Tensor::from<double>({1, 5, 5, 7, 7, 2}, {2, 3});
   CHECK(argmax(x).to_vector() == std::vector<double>{1, 0});
   require_grad(x);
@@ -77,7 +77,7 @@ TEST_CASE("argmax and max take the first of equal elements") {
   CHECK(gradient(x).to_vector() == std::vector<double>{0, 1, 0, 1, 0, 0});
 }
 
-TEST_CASE("cuda: sums of rows too long for one block") {
+TEST_CASE("cuda: rows that are too long for one block are summed correctly") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())
     for (const Shape& shape : {Shape{2, 40003}, Shape{1, 16385}}) {
@@ -86,7 +86,7 @@ TEST_CASE("cuda: sums of rows too long for one block") {
     }
 }
 
-TEST_CASE("dropout keeps the announced share, scales it, and draws the same mask anywhere") {
+TEST_CASE("dropout keeps a share of 1 - p, scales kept elements, and draws equal masks from any start") {
   const DropoutMask mask{0.1, RandomStream(1, "share", 7)};
   const Tensor ones = Tensor::full({100003}, 1);
   const Tensor y = dropout(ones, mask);

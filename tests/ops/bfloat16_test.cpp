@@ -98,7 +98,7 @@ void check_attention(Device device) {
     const auto exact = outcome_of(op, kCpu, DType::float64), found = outcome_of(op, device, DType::bfloat16),
                again = outcome_of(op, device, DType::bfloat16);
     for (size_t i = 0; i < found.size(); ++i) {
-      CAPTURE(i);  // 0: the result; then the gradients of the inputs
+      CAPTURE(i);  // 0 is the result, and the other indices are gradients of inputs
       check_errors(exact[i], found[i]);
       CHECK(found[i].dtype() == DType::bfloat16);
       CHECK(found[i].to_vector() == again[i].to_vector());
@@ -107,7 +107,7 @@ void check_attention(Device device) {
 }
 
 // The gradient of a query is a sum of g . (v - out) over all keys, in which the common part of the values
-// cancels. An error from rounding would grow with the length.
+// cancels. Rounding errors that do not cancel would grow with the length.
 void check_common_values(Device device) {
   const Shape shape{1, 700, 1, 33};
   const auto with_common = [&](int salt) {
@@ -157,7 +157,7 @@ TEST_CASE("layer norm rounds the gradient of a bfloat16 branch once, with the st
   }
 }
 
-TEST_CASE("attention in bfloat16 has errors of the size of rounding and is deterministic") {
+TEST_CASE("errors of attention in bfloat16 correspond to rounding, and results are deterministic") {
   check_attention(kCpu);
 }
 TEST_CASE(

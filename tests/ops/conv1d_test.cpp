@@ -12,7 +12,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Computes the definition as a reference.
+// Computes the convolution by its definition, as a reference.
 std::vector<double> naive_conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                  const std::vector<int64_t>& counts, const Conv1dOptions& o) {
   const int64_t frames = x.size(1), in = x.size(2), out = weight.size(0), kernel = weight.size(1);
@@ -40,7 +40,7 @@ const std::vector<int64_t> kFrameCounts = {9, 0, 4, 1};
 
 }  // namespace
 
-TEST_CASE("conv1d is its definition, at every stride, padding and length") {
+TEST_CASE("conv1d equals its definition for every stride, padding and length") {
   for (const int64_t kernel : {1, 2, 3, 5})
     for (const int64_t stride : {1, 2, 3, 7})
       for (const auto& size : {std::pair<int64_t, int64_t>{0, 0}, {1, 0}, {2, 2}}) {
@@ -62,7 +62,7 @@ TEST_CASE("conv1d is its definition, at every stride, padding and length") {
       }
 }
 
-TEST_CASE("a sequence of a batch gets of conv1d what it gets alone, and nothing of its pads") {
+TEST_CASE("conv1d of a sequence does not depend on the rest of the batch or on padding") {
   const Conv1dOptions options{2, 1, 1};
   const Tensor x = normal({3, 33, 4}, 1), weight = normal({6, 3, 4}, 2), bias = normal({6}, 3);
   const Tensor y = conv1d(x, weight, bias, lengths({33, 20, 7}), options);
@@ -71,7 +71,7 @@ TEST_CASE("a sequence of a batch gets of conv1d what it gets alone, and nothing 
   CHECK(max_difference(y.view({1, 10, 6}, {60, 6, 1}, 17 * 6).clone(), alone) < 1e-14);
 }
 
-TEST_CASE("gradients of conv1d pass the check, with and without lengths") {
+TEST_CASE("gradients of conv1d pass the gradient check, with and without lengths") {
   for (const int64_t stride : {1, 2, 3, 5})
     for (const std::vector<int64_t>& counts : {kFrameCounts, {9, 9, 9, 9}}) {
       CAPTURE(stride);
@@ -85,7 +85,7 @@ TEST_CASE("gradients of conv1d pass the check, with and without lengths") {
     }
 }
 
-TEST_CASE("conv1d of nothing, of too few frames, and on any number of threads") {
+TEST_CASE("conv1d accepts empty batches and too few frames, and does not depend on the number of threads") {
   const Tensor weight = normal({5, 3, 2}, 2), bias = normal({5}, 3);
   CHECK(conv1d(normal({0, 7, 2}), weight, bias, {}).shape() == Shape{0, 5, 5});
   CHECK(conv1d(normal({2, 2, 2}), weight, bias, {}).shape() == Shape{2, 0, 5});
@@ -110,16 +110,16 @@ TEST_CASE("conv1d of nothing, of too few frames, and on any number of threads") 
   CHECK(max_difference(results[0], results[2]) < 1e-5);
 }
 
-TEST_CASE("conv1d names shapes that do not fit") {
+TEST_CASE("errors of conv1d contain the mismatched shapes") {
   const Tensor x = normal({2, 5, 3}), weight = normal({4, 3, 3}), bias = normal({4});
   CHECK_THROWS_WITH_AS(
       conv1d(x, normal({4, 3, 2}), bias, {}),
-      "conv1d: input (2, 5, 3) (batch, frames, in) does not fit weight (4, 3, 2) (out, kernel, in)",
+      "conv1d: input (2, 5, 3) (batch, frames, in) does not match weight (4, 3, 2) (out, kernel, in)",
       ShapeError);
   CHECK_THROWS_WITH(
       conv1d(normal({5, 3}), weight, bias, {}),
-      "conv1d: input (5, 3) (batch, frames, in) does not fit weight (4, 3, 3) (out, kernel, in)");
-  CHECK_THROWS_WITH(conv1d(x, weight, normal({3}), {}), "conv1d: bias (3,) does not fit weight (4, 3, 3)");
+      "conv1d: input (5, 3) (batch, frames, in) does not match weight (4, 3, 3) (out, kernel, in)");
+  CHECK_THROWS_WITH(conv1d(x, weight, normal({3}), {}), "conv1d: bias (3,) does not match weight (4, 3, 3)");
   CHECK_THROWS_WITH(conv1d(x, weight.to(DType::float32), {}, {}), "conv1d: input is float64, weight float32");
   CHECK_THROWS_WITH(conv1d(x, weight, bias, lengths({5, 6})),
                     "conv1d: length 6 of sequence 1 is not in [0, 5]");

@@ -70,7 +70,7 @@ constexpr int64_t kMixedInfeasible = 1;
 
 }  // namespace
 
-TEST_CASE("the loss of CTC is the sum over all paths") {
+TEST_CASE("the CTC loss equals the sum over all paths") {
   constexpr int64_t kClasses = 4;
   const std::vector<Labels> targets = {{},        {1},       {1, 2},       {2, 2},
                                        {3, 1, 3}, {1, 1, 2}, {2, 3, 1, 2}, {3, 3, 3}};
@@ -89,7 +89,7 @@ TEST_CASE("the loss of CTC is the sum over all paths") {
       }
 }
 
-TEST_CASE("utterances of a batch have the losses that they have alone, divided as the option says") {
+TEST_CASE("CTC losses of utterances do not depend on their batch, and the mean follows the reduction") {
   constexpr int64_t kFrames = 5, kClasses = 4;
   const Tensor logits = normal({6, kFrames, kClasses}, 3);
   const CtcLoss both = ctc_loss(logits, lengths(kMixedFrames), padded_labels(kMixed), label_counts(kMixed));
@@ -110,7 +110,7 @@ TEST_CASE("utterances of a batch have the losses that they have alone, divided a
   CHECK(per_label.loss.item() == doctest::Approx(total / labels).epsilon(1e-12));
 }
 
-TEST_CASE("gradients of CTC pass the check") {
+TEST_CASE("gradients of CTC pass the gradient check") {
   for (const CtcReduction reduction : {CtcReduction::per_utterance, CtcReduction::per_label}) {
     auto loss = [&](const std::vector<Tensor>& in) {
       return ctc_loss(in[0], lengths(kMixedFrames), padded_labels(kMixed), label_counts(kMixed),
@@ -126,7 +126,7 @@ TEST_CASE("gradients of CTC pass the check") {
   CHECK(gradcheck(loss, {normal({2, 23, 7}, 5)}).relative_error < 1e-8);
 }
 
-TEST_CASE("frames beyond the length and infeasible pairs are not read and get zero gradient") {
+TEST_CASE("CTC does not read frames beyond a length or infeasible pairs, and their gradients are zero") {
   const Tensor logits = require_grad(normal({6, 5, 4}, 6));
   for (size_t b = 0; b < 6; ++b)
     for (int64_t i = kMixedFrames[b] * 4; i < 20; ++i)
@@ -147,7 +147,7 @@ TEST_CASE("frames beyond the length and infeasible pairs are not read and get ze
   }
 }
 
-TEST_CASE("a batch without a feasible pair has no loss and no gradient") {
+TEST_CASE("the CTC loss and gradient of a batch without feasible pairs are zero") {
   const Tensor logits = require_grad(normal({2, 2, 4}, 7));
   const std::vector<Labels> targets = {{1, 1}, {1, 2, 3}};
   const CtcLoss result = ctc_loss(logits, lengths({2, 2}), padded_labels(targets), label_counts(targets));
@@ -159,7 +159,7 @@ TEST_CASE("a batch without a feasible pair has no loss and no gradient") {
             .loss.item() == 0);
 }
 
-TEST_CASE("float32 keeps its accuracy at 2,400 frames") {
+TEST_CASE("CTC in float32 is accurate for 2,400 frames") {
   constexpr int64_t kFrames = 2400, kClasses = 40, kLabels = 300;
   const RandomStream stream(5, "labels");
   Labels labels;
@@ -183,7 +183,7 @@ TEST_CASE("float32 keeps its accuracy at 2,400 frames") {
   }
 }
 
-TEST_CASE("results of CTC do not depend on threads") {
+TEST_CASE("results of CTC do not depend on the number of threads") {
   const Tensor start = normal({7, 60, 9}, 10, DType::float32);
   const std::vector<Labels> targets(7, Labels{1, 2, 2, 8, 4});
   auto run = [&](int count) {
@@ -203,7 +203,7 @@ TEST_CASE("results of CTC do not depend on threads") {
   CHECK(once == run(3));
 }
 
-TEST_CASE("impossible labels and frames that are not numbers show in the loss of CTC") {
+TEST_CASE("the CTC loss is infinite for impossible labels and NaN for frames with NaN") {
   const Tensor logits = require_grad(Tensor::zeros({2, 3, 3}));
   for (int64_t t = 0; t < 3; ++t) logits.data<float>()[t * 3 + 1] = -INFINITY;
   const std::vector<Labels> targets = {{1}, {2}};
@@ -217,7 +217,7 @@ TEST_CASE("impossible labels and frames that are not numbers show in the loss of
                        .losses.to_vector()[1]));
 }
 
-TEST_CASE("wrong arguments of CTC say what was expected") {
+TEST_CASE("errors about arguments of CTC contain the expected value") {
   const Tensor logits = normal({2, 5, 4});
   const std::vector<Labels> targets = {{1, 2}, {3}};
   const Tensor labels = padded_labels(targets), counts = label_counts(targets), frames = lengths({5, 5});
@@ -234,9 +234,9 @@ TEST_CASE("wrong arguments of CTC say what was expected") {
   CHECK_THROWS_WITH(ctc_loss(logits, frames, labels.to(DType::int32), counts),
                     "ctc_loss: labels must be int64, not int32");
   CHECK_THROWS_WITH(ctc_loss(logits, frames, padded_labels({{1, 4}, {3}}), counts),
-                    "ctc_loss: label 4 at place 1 of utterance 0 is not in [0, 4)");
+                    "ctc_loss: label 4 at index 1 of utterance 0 is not in [0, 4)");
   CHECK_THROWS_WITH(ctc_loss(logits, frames, labels, counts, {.blank = 3}),
-                    "ctc_loss: label 3 at place 0 of utterance 1 is the blank");
+                    "ctc_loss: label 3 at index 0 of utterance 1 is the blank");
   CHECK_THROWS_WITH(ctc_loss(logits, frames, labels, counts, {.blank = 4}),
                     "ctc_loss: blank 4 is not in [0, 4)");
 }

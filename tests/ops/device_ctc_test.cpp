@@ -42,7 +42,7 @@ std::vector<Tensor> outcome_of(const Case& c, DType dtype, Device device, CtcRed
 
 }  // namespace
 
-TEST_CASE("cuda: the CTC loss and its gradient are those of the CPU, and repeat to the bit") {
+TEST_CASE("cuda: the CTC loss and its gradient equal those of the CPU and are bit-identical in every run") {
   for (const Device device : other_devices())
     for (const auto& size : {std::tuple<int64_t, int64_t, int64_t, int64_t>{1, 1, 2, 1},
                              {7, 40, 5, 17},
@@ -68,17 +68,17 @@ TEST_CASE("cuda: the CTC loss and its gradient are those of the CPU, and repeat 
         }
 }
 
-TEST_CASE("cuda: CTC with impossible labels, infinite logits and lengths on the device") {
+TEST_CASE("cuda: CTC with infeasible labels and with logits that are not finite equals the CPU") {
   for (const Device device : other_devices()) {
     Case c = random_case(4, 12, 5, 3, 1);
     for (int64_t b = 0; b < 4; ++b)
       c.frame_lengths.data<int64_t>()[b] = 12, c.label_lengths.data<int64_t>()[b] = 2;
     double* const logits = c.logits.data<double>();
-    logits[3] = NAN;                  // in utterance 0
+    logits[3] = NAN;                  // affects utterance 1
     for (int64_t t = 0; t < 12; ++t)  // in utterance 1
       logits[60 + 5 * t + c.labels.data<int64_t>()[3]] = -INFINITY;
-    c.frame_lengths.data<int64_t>()[2] = 1;  // too few frames for the labels
-    logits[2 * 60 + 5] = NAN;                // beyond the frame length
+    c.frame_lengths.data<int64_t>()[2] = 1;  // utterance 2 has too few frames for its labels
+    logits[2 * 60 + 5] = NAN;                // beyond the frame length of utterance 2, so it has no effect
     const std::vector<Tensor> expected = outcome_of(c, DType::float64, kCpu, CtcReduction::per_utterance);
     const std::vector<Tensor> found = outcome_of(c, DType::float64, device, CtcReduction::per_utterance);
     for (const size_t i : {1, 2}) {

@@ -23,8 +23,8 @@ DropoutMask mask_at(uint64_t step) {
 }  // namespace
 
 TEST_CASE(
-    "cuda: a graph does what was recorded, with what the memory then holds and the random numbers of its "
-    "step") {
+    "cuda: a graph replays the recorded ops with the current contents of memory and the random numbers of "
+    "the step") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   if constexpr (kHasCuda)
     for (const Device device : other_devices()) {
@@ -43,7 +43,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("cuda: memory of a graph serves nobody else until the graph is gone") {
+TEST_CASE("cuda: no other tensor uses the memory of a graph before the graph is destroyed") {
   if constexpr (kHasCuda)
     for (const Device device : other_devices()) {
       const Tensor x = normal({1000}).to(device);
@@ -65,7 +65,7 @@ TEST_CASE("cuda: memory of a graph serves nobody else until the graph is gone") 
     }
 }
 
-TEST_CASE("cuda: what a graph cannot repeat is an error that names it, and the device works on") {
+TEST_CASE("cuda: an op that a graph cannot repeat is an error with its name, and the device remains usable") {
   if constexpr (kHasCuda)
     for (const Device device : other_devices()) {
       const Tensor x = normal({4, 4}).to(device), rule = rule_on(device, {});

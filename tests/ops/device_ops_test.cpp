@@ -16,7 +16,7 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("cuda: ops of decoding give what they give on the CPU") {
+TEST_CASE("cuda: ops of decoding give the results of the CPU") {
   const NoGrad no_grad;
   for (const Device device : other_devices())
     for (const auto& size : {std::tuple<int64_t, int64_t, int64_t>{1, 5, 3}, {4, 32, 8}, {37, 33, 70}}) {
@@ -49,7 +49,7 @@ TEST_CASE("cuda: ops of decoding give what they give on the CPU") {
     }
 }
 
-TEST_CASE("cuda: samples of the mixture of logistics are those of the CPU") {
+TEST_CASE("cuda: samples of the mixture of logistics equal those of the CPU") {
   for (const Device device : other_devices())
     for (const int64_t mixtures : {1, 10, 64})
       for (const SamplingScale scale : {SamplingScale::elu, SamplingScale::exp}) {
@@ -62,7 +62,7 @@ TEST_CASE("cuda: samples of the mixture of logistics are those of the CPU") {
       }
 }
 
-TEST_CASE("cuda: classes are drawn as on the CPU, and of equal ones the first") {
+TEST_CASE("cuda: sampled classes equal those of the CPU, and the first of equal classes wins") {
   for (const Device device : other_devices())
     for (const int64_t classes : {1, 11, 32, 33, 256})
       for (const bool greedy : {false, true})
@@ -98,7 +98,7 @@ TEST_CASE("cuda: top-k, top-p and temperature draw the classes of the CPU") {
       }
 }
 
-TEST_CASE("cuda: an index out of range is an error from the CPU and makes NaN on the device") {
+TEST_CASE("cuda: an index out of range is an error if it is on the CPU, and gives NaN on the device") {
   for (const Device device : other_devices()) {
     const Tensor table = normal({4, 3}).to(device), bad = Tensor::from<int64_t>({1, 4, -1, 0}, {4});
     CHECK_THROWS_AS(embedding(table, bad), ShapeError);
@@ -148,7 +148,9 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
 
 }  // namespace
 
-TEST_CASE("cuda: steps of the optimizer are those of the CPU, clipped in each way, and repeat to the bit") {
+TEST_CASE(
+    "cuda: optimizer steps equal those of the CPU with each kind of clipping, and are bit-identical in every "
+    "run") {
   const StepRule adam{.momentum = 0.9,
                       .gain = 0.1,
                       .beta2 = 0.99,

@@ -216,7 +216,7 @@ void check_lstm(Device device) {
       const auto found = outcome_of(op, device, DType::float32),
                  again = outcome_of(op, device, DType::float32);
       for (size_t i = 0; i < found.size(); ++i) {
-        CAPTURE(i);  // 0: the result; 1: the gradient of x; then the gradients of the weights
+        CAPTURE(i);  // 0 is the result, 1 the gradient of x, and the other indices are gradients of weights
         const bool is_product = i == 1 || (i >= 2 && (i - 2) % 4 < 2);
         const bool rounds_states = device.is_cpu() || rounding == DType::float32;
         const double error = relative_error(found[i], exact[i]);
@@ -252,7 +252,7 @@ TEST_CASE("cuda: errors of linear layers and of their gradients correspond to th
   for (const Device device : other_devices()) check_rounding(device);
 }
 TEST_CASE(
-    "errors of linear layers on the CPU and of their gradients correspond to the rounding of operands") {
+    "errors of linear layers on the CPU, and of their gradients, correspond to the rounding of operands") {
   check_rounding(kCpu);
 }
 
@@ -292,10 +292,10 @@ TEST_CASE("a cast rounds forward and backward, and wrong dtypes of linear layers
   CHECK_THROWS_WITH_AS(linear(rows, weight.to(DType::float64), {}),
                        doctest::Contains("input is bfloat16, weight float64"), ShapeError);
   CHECK_THROWS_WITH_AS(linear(rows.to(DType::float32), weight, {}, Activation::none, {}, DType::bfloat16),
-                       doctest::Contains("is no bfloat16"), ShapeError);
+                       doctest::Contains("does not support the result dtype bfloat16"), ShapeError);
 }
 
-TEST_CASE("cuda: bfloat16 products add in float32, however long the sum is") {
+TEST_CASE("cuda: bfloat16 products are summed in float32 for sums of any length") {
   constexpr int64_t kLong = 70001;
   for (const Device device : all_devices()) {
     const PrecisionScope scope(device, Precision::bfloat16);

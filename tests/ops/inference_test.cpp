@@ -8,7 +8,7 @@
 using namespace tapeformer;
 using namespace tapeformer::test;
 
-TEST_CASE("a linear map made ready for decoding equals the ordinary one, for few rows and many") {
+TEST_CASE("DecodingLinear equals linear() for few and for many rows") {
   const NoGrad no_grad;
   for (const int64_t rows : {1, 4, 5, 6, 7, 12, 64})
     for (const int64_t out : {1, 7, 8, 17, 30})
@@ -44,7 +44,7 @@ TEST_CASE("DecodingLinear in bfloat16 rounds operands in the same way as linear(
   set_precision(kCpu, Precision::float32);
 }
 
-TEST_CASE("a linear map for decoding says which shapes do not fit") {
+TEST_CASE("errors of DecodingLinear for linear layers contain the mismatched shapes") {
   const DecodingLinear map(normal({3, 4}, 1), normal({3}, 2), 8);
   CHECK_THROWS_AS(map.into(normal({8, 5}, 3), Activation::none, normal({8, 3}, 4)), ShapeError);
   CHECK_THROWS_AS(map.into(normal({8, 4}, 3), Activation::none, normal({8, 4}, 4)), ShapeError);

@@ -30,7 +30,7 @@ double phi(FeatureMap map, double x) {
   return 0;
 }
 
-// Computes the defining sums as a reference.
+// Computes linear attention by its definition, as a reference.
 Tensor quadratic(const Tensor& q, const Tensor& k, const Tensor& v,
                  const LinearAttentionOptions& options = {}) {
   const Tensor out = Tensor::zeros({q.size(0), q.size(1), q.size(2), v.size(3)}, DType::float64);
@@ -54,7 +54,7 @@ Tensor quadratic(const Tensor& q, const Tensor& k, const Tensor& v,
   return out;
 }
 
-// Computes the recurrent form, token by token.
+// Computes linear attention by its recurrent form, one token at a time.
 Tensor recurrent(const Tensor& q, const Tensor& k, const Tensor& v,
                  const LinearAttentionOptions& options = {}) {
   const LinearAttentionState state =
@@ -69,7 +69,7 @@ Tensor recurrent(const Tensor& q, const Tensor& k, const Tensor& v,
   return out;
 }
 
-// Lengths near the chunk of 96 tokens, and dimensions near the sizes of vectors and panels.
+// Lengths near the chunk length 96, and dimensions near the sizes of vectors and panels.
 const std::vector<AttentionSizes> kCausalSizes = {
     {2, 0, 0, 3, 4, 4},     {1, 1, 1, 1, 1, 1},       {2, 5, 5, 3, 3, 1},      {1, 95, 95, 2, 32, 32},
     {1, 96, 96, 2, 31, 33}, {3, 97, 97, 1, 33, 31},   {1, 193, 193, 9, 8, 16}, {1, 289, 289, 1, 65, 3},
@@ -80,7 +80,7 @@ const std::vector<AttentionSizes> kFullSizes = {
 
 }  // namespace
 
-TEST_CASE("linear attention: chunked = quadratic = recurrent") {
+TEST_CASE("linear attention: the chunked, the quadratic and the recurrent form are equal") {
   for (const AttentionSizes& size : kCausalSizes) {
     CAPTURE(describe(size));
     const auto [q, k, v] = attention_inputs(size);
@@ -101,7 +101,7 @@ TEST_CASE("linear attention: chunked = quadratic = recurrent") {
   }
 }
 
-TEST_CASE("linear attention: every feature map") {
+TEST_CASE("linear attention: every feature map equals its definition") {
   const auto [q, k, v] = attention_inputs({2, 60, 60, 2, 7, 5});
   for (const FeatureMap map :
        {FeatureMap::elu_plus_one, FeatureMap::relu, FeatureMap::squared_relu, FeatureMap::exponential}) {
@@ -113,7 +113,7 @@ TEST_CASE("linear attention: every feature map") {
   }
 }
 
-TEST_CASE("linear attention: gradients") {
+TEST_CASE("linear attention: gradients pass the gradient check") {
   const auto error = [](const AttentionSizes& size, const LinearAttentionOptions& options) {
     return gradient_error(linear_attention, size, options);
   };
@@ -132,7 +132,9 @@ TEST_CASE("linear attention: gradients") {
     CHECK(error({1, 6, 6, 1, 4, 3}, {.causal = true, .feature_map = map, .eps = 0.1}) < 1e-6);
 }
 
-TEST_CASE("linear attention: float32 gradients follow float64 over many chunks, all or some of them") {
+TEST_CASE(
+    "linear attention: float32 gradients over many chunks agree with float64, for all inputs or some of "
+    "them") {
   for (const bool causal : {true, false}) {
     const AttentionInputs inputs = attention_inputs({2, 300, 300, 9, 33, 20});
     const Tensor cotangent = normal({2, 300, 9, 20}, 9);
@@ -165,7 +167,7 @@ TEST_CASE("linear attention: strided inputs are read in place") {
   CHECK(result.relative_error < 1e-6);
 }
 
-TEST_CASE("linear attention: keys beyond the length do not count, whatever they hold") {
+TEST_CASE("linear attention: keys beyond the length have no effect, even if they are huge") {
   const AttentionSizes size{4, 120, 120, 2, 5, 3};
   auto [q, k, v] = attention_inputs(size);
   const Tensor lengths = Tensor::from<int64_t>({0, 1, 97, 120}, {4});
@@ -179,7 +181,7 @@ TEST_CASE("linear attention: keys beyond the length do not count, whatever they 
     const Tensor dirty = linear_attention(q, dirty_k, v, options);
     CHECK(max_difference(clean, dirty) == 0);
     for (int64_t i = 0; i < 120 * 2 * 3; ++i)
-      CHECK_FALSE(dirty.data<double>()[i] != 0);  // zero, because all keys are masked
+      CHECK_FALSE(dirty.data<double>()[i] != 0);  // all keys of this example are masked
     backward(dirty, normal(dirty.shape(), 5));
     const std::vector<double> gk = gradient(dirty_k).to_vector();
     for (size_t i = 0; i < 120 * 10; ++i) CHECK(gk[i] == 0);
@@ -188,7 +190,7 @@ TEST_CASE("linear attention: keys beyond the length do not count, whatever they 
   }
 }
 
-TEST_CASE("linear attention: phi keeps its precision far from zero") {
+TEST_CASE("linear attention: features are accurate far from zero") {
   // float32 elu(x) + 1 loses exp(x) at -20. Here only the ratio of the features of two keys matters.
   const Tensor q = Tensor::full({1, 2, 1, 1}, 30);
   const Tensor k = Tensor::from<float>({-20, -21}, {1, 2, 1, 1}),
@@ -205,14 +207,14 @@ TEST_CASE("linear attention: phi keeps its precision far from zero") {
   }
 }
 
-TEST_CASE("linear attention: a NaN among the queries stays in its row") {
+TEST_CASE("linear attention: NaN in a query changes only the result of this query") {
   auto [q, k, v] = attention_inputs({1, 3, 3, 1, 4, 2});
   q.data<double>()[5] = NAN;
   const std::vector<double> out = linear_attention(q, k, v, {.causal = true}).to_vector();
   for (size_t i = 0; i < out.size(); ++i) CHECK(std::isnan(out[i]) == (i / 2 == 1));
 }
 
-TEST_CASE("linear attention: wrong arguments say what was expected") {
+TEST_CASE("linear attention: errors about arguments contain the expected value") {
   const auto [q, k, v] = attention_inputs({2, 3, 3, 2, 4, 5});
   const Tensor short_k = normal({2, 2, 2, 4}), short_v = normal({2, 2, 2, 5});
   CHECK_THROWS_WITH_AS(
@@ -237,10 +239,10 @@ TEST_CASE("linear attention: wrong arguments say what was expected") {
   CHECK_THROWS_WITH_AS(linear_attention_step(token, token, value, state, token),
                        doctest::Contains("(2, 2, 5) and (2, 2, 4)"), ShapeError);
   CHECK_THROWS_WITH_AS(linear_attention_step(value, value, value, state, value),
-                       doctest::Contains("does not fit"), ShapeError);
+                       doctest::Contains("does not match"), ShapeError);
 }
 
-TEST_CASE("linear attention: results do not depend on how heads are shared among threads") {
+TEST_CASE("linear attention: results do not depend on the distribution of heads among threads") {
   const int before = threads();
   const AttentionInputs inputs = attention_inputs({3, 200, 200, 5, 16, 17});
   auto run = [&](int count) {
@@ -261,8 +263,7 @@ TEST_CASE("linear attention: results do not depend on how heads are shared among
   set_threads(before);
 }
 
-TEST_CASE(
-    "linear attention: memory grows with the length, not with its square, and a step allocates nothing") {
+TEST_CASE("linear attention: memory is linear in the length, and a step allocates nothing") {
   auto peak = [](int64_t length) {
     const Tensor x = require_grad(normal({1, length, 2, 8}, 1, DType::float32));
     device_allocator().reset_peak();

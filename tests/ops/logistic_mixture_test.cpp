@@ -16,7 +16,7 @@ double sigmoid(long double x) {
   return static_cast<double>(1 / (1 + expl(-x)));
 }
 
-// Computes the specification in long double as a reference.
+// Computes the negative log-likelihood by its definition in long double, as a reference.
 double oracle(const std::vector<double>& p, int target) {
   const size_t mixtures = p.size() / 3;
   const long double y = target / 255.0L * 2 - 1;
@@ -56,7 +56,7 @@ Tensor branch_rows(Tensor& targets) {
 
 }  // namespace
 
-TEST_CASE("the loss of a mixture of logistics is its definition, in every branch") {
+TEST_CASE("the loss of a mixture of logistics equals its definition in every branch") {
   Tensor targets;
   const Tensor p = branch_rows(targets);
   const auto nll = logistic_mixture_nll(p, targets).to_vector();
@@ -72,21 +72,21 @@ TEST_CASE("the loss of a mixture of logistics is its definition, in every branch
   CHECK(logistic_mixture_loss(p, targets).item() == doctest::Approx(mean).epsilon(1e-12));
 }
 
-TEST_CASE("gradients of the mixture pass the check in every branch") {
+TEST_CASE("gradients of the mixture of logistics pass the gradient check in every branch") {
   Tensor targets;
   const Tensor p = branch_rows(targets);
   auto loss = [&](const std::vector<Tensor>& in) { return logistic_mixture_loss(in[0], targets); };
   CHECK(gradcheck(loss, {p}, 1e-6).relative_error < 1e-6);
 }
 
-TEST_CASE("clamped scales get no gradient") {
+TEST_CASE("clamped scales of a mixture of logistics have zero gradients") {
   const Tensor p = require_grad(Tensor::from<double>({0.3, 0.1, 0, 0, -9, -3}, {1, 6}));
   backward(logistic_mixture_loss(p, Tensor::from<uint8_t>({128}, {1})));
   CHECK(gradient(p).to_vector()[4] == 0);
   CHECK(gradient(p).to_vector()[5] != 0);
 }
 
-TEST_CASE("probabilities of the 256 levels add up to one") {
+TEST_CASE("the probabilities of the 256 levels of a mixture of logistics add up to one") {
   const Tensor one = Tensor::from<double>({0.5, -0.2, 1.0, -0.9, 0.1, 0.95, -0.5, -0.8, -0.3}, {1, 9});
   const Tensor rows = one.view({256, 9}, {0, 1}).clone();
   std::vector<uint8_t> levels(256);
@@ -97,7 +97,7 @@ TEST_CASE("probabilities of the 256 levels add up to one") {
   CHECK(total == doctest::Approx(1).epsilon(1e-9));
 }
 
-TEST_CASE("masked rows neither count nor get gradients") {
+TEST_CASE("masked rows do not change the mean of the mixture of logistics and have zero gradients") {
   Tensor targets;
   const Tensor p = require_grad(branch_rows(targets));
   const Tensor mask = Tensor::zeros({60}, DType::uint8);
@@ -110,7 +110,7 @@ TEST_CASE("masked rows neither count nor get gradients") {
     if (i / 12 != 7) REQUIRE(gradient(p).data<double>()[i] == 0);
 }
 
-TEST_CASE("extreme parameters give finite losses and gradients in float32") {
+TEST_CASE("extreme parameters of a mixture of logistics give finite losses and gradients in float32") {
   const Tensor p =
       require_grad(Tensor::from<float>({80, -80, 30, -30, 20, -30, 1, -1, -50, 60, -7, 0}, {2, 6}));
   const Tensor loss = logistic_mixture_loss(p, Tensor::from<uint8_t>({3, 255}, {2}));
@@ -119,7 +119,7 @@ TEST_CASE("extreme parameters give finite losses and gradients in float32") {
   for (const double g : gradient(p).to_vector()) CHECK(std::isfinite(g));
 }
 
-TEST_CASE("samples follow the distribution that the loss describes") {
+TEST_CASE("samples of a mixture of logistics have the distribution of the loss") {
   constexpr int64_t kRows = 200000;
   const Tensor one = Tensor::from<double>({1.0, 0.0, -0.5, 0.4, -2.5, -3}, {1, 6});
   const Tensor rows = one.view({kRows, 6}, {0, 1}).clone();
@@ -150,7 +150,7 @@ TEST_CASE("the paper's sampling scale is elu(log-scale) + 1.0001") {
   CHECK(std::abs(below / double(kRows) - sigmoid((63.5 / 127.5 - 1) / scale)) < 0.006);
 }
 
-TEST_CASE("wrong arguments of the mixture say what was expected") {
+TEST_CASE("errors about arguments of the mixture of logistics contain the expected value") {
   const Tensor p = normal({4, 6});
   CHECK_THROWS_WITH(logistic_mixture_loss(normal({4, 5}), Tensor::zeros({4}, DType::uint8)),
                     "logistic_mixture_loss: parameters must be (rows, 3 * mixtures), not (4, 5)");

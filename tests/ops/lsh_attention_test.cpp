@@ -46,7 +46,7 @@ Tensor rows_of(const Tensor& x, int64_t begin, int64_t end) {
 
 }  // namespace
 
-TEST_CASE("lsh attention: one chunk is full attention, whatever the rounds, wrap and duplicates") {
+TEST_CASE("lsh attention: one chunk equals full attention for every number of rounds, wrap and duplicates") {
   for (const int64_t rounds : {1, 2, 5})
     for (const Wrap wrap : {Wrap::none, Wrap::round, Wrap::global})
       for (const Duplicates duplicates : {Duplicates::none, Duplicates::exact})
@@ -63,7 +63,8 @@ TEST_CASE("lsh attention: one chunk is full attention, whatever the rounds, wrap
         }
 }
 
-TEST_CASE("lsh attention: two chunks that wrap are full attention for any hash, and are not without a wrap") {
+TEST_CASE(
+    "lsh attention: two chunks equal full attention for any hash with a wrap, and differ without a wrap") {
   for (const bool causal : {false, true}) {
     CHECK(two_chunk_error(Wrap::round, Duplicates::none, 1, causal) < 1e-12);
     CHECK(two_chunk_error(Wrap::global, Duplicates::exact, 1, causal) < 1e-12);
@@ -77,7 +78,7 @@ TEST_CASE("lsh attention: two chunks that wrap are full attention for any hash, 
   }
 }
 
-TEST_CASE("lsh attention: the oracle tells the options apart") {
+TEST_CASE("control: results of the reference implementation differ for different LSH options") {
   const Tensor q = normal({1, 48, 1, 4}, 1), v = normal({1, 48, 1, 4}, 2);
   const LshOptions plain{.rounds = 3, .chunk_length = 6, .causal = true};
   const Tensor buckets = random_buckets(1, 1, 3, 48, 8, 2), out = lsh_attention(q, v, buckets, plain);
@@ -93,7 +94,7 @@ TEST_CASE("lsh attention: the oracle tells the options apart") {
   CHECK(max_difference(out, lsh_oracle(q, v, buckets, plain)) < 1e-12);
 }
 
-TEST_CASE("lsh attention: the first token, and one without company, give their own value") {
+TEST_CASE("lsh attention: a position that attends to no other position returns its value") {
   const LshOptions options{.rounds = 3, .chunk_length = 4, .causal = true};
   const Tensor q = normal({1, 30, 2, 5}, 1), v = normal({1, 30, 2, 3}, 2);
   const Tensor buckets = random_buckets(1, 2, 3, 30, 4, 2);
@@ -103,7 +104,7 @@ TEST_CASE("lsh attention: the first token, and one without company, give their o
   CHECK(max_difference(rows_of(lsh_attention(q, v, buckets, options), 11, 12), rows_of(v, 11, 12)) == 0);
 }
 
-TEST_CASE("lsh attention: what is behind a sequence's length changes nothing") {
+TEST_CASE("lsh attention: positions after the length of a sequence have no effect") {
   for (const auto& preset : {"reformer", "trax", "fast_transformers"}) {
     LshOptions padded = lsh_preset(preset);
     padded.chunk_length = 8;
@@ -119,14 +120,14 @@ TEST_CASE("lsh attention: what is behind a sequence's length changes nothing") {
     CHECK(max_difference(lsh_attention(q2, v2, lsh_buckets(q2, padded, kStream), padded), out) == 0);
     CHECK(max_difference(slice(rows_of(out, 37, 61), 0, 0, 1),
                          Tensor::zeros({1, 24, 2, 3}, DType::float64)) == 0);
-    // Computes the same sequence without padding.
+    // Computes attention of the sequence without padding.
     const Tensor short_q = slice(rows_of(q, 0, 37), 0, 0, 1), short_v = slice(rows_of(v, 0, 37), 0, 0, 1);
     const Tensor short_out = lsh_attention(short_q, short_v, lsh_buckets(short_q, alone, kStream), alone);
     CHECK(max_difference(short_out, slice(rows_of(out, 0, 37), 0, 0, 1)) == 0);
   }
 }
 
-TEST_CASE("lsh attention: a sequence of any length gets from any batch what it gets alone") {
+TEST_CASE("lsh attention: the result of a sequence does not depend on its batch") {
   for (const auto& preset : {"reformer", "trax", "fast_transformers"})
     for (const auto& size : {std::pair<int64_t, int64_t>{8, 0}, {8, 64}, {1, 0}, {1, 160}})
       for (const int64_t length : {1, 5, 7, 8, 9, 16, 61, 150, 300}) {
@@ -151,7 +152,7 @@ TEST_CASE("lsh attention: a sequence of any length gets from any batch what it g
       }
 }
 
-TEST_CASE("lsh attention: views of other layouts are read in place") {
+TEST_CASE("lsh attention: strided inputs are read in place") {
   const LshOptions options{.rounds = 2, .chunk_length = 8};
   const Tensor q = normal({2, 2, 40, 5}, 1), v = normal({2, 2, 40, 3}, 2);  // (batch, heads, length, dim)
   const Tensor qt = permute(q, {0, 2, 1, 3}), vt = permute(v, {0, 2, 1, 3});
@@ -161,7 +162,7 @@ TEST_CASE("lsh attention: views of other layouts are read in place") {
                                      lsh_buckets(contiguous(qt), options, kStream), options)) == 0);
 }
 
-TEST_CASE("lsh attention: same seed, same bits, for any number of threads") {
+TEST_CASE("lsh attention: results are bit-identical for equal seeds and any number of threads") {
   const int before = threads();
   for (const Shape& shape : {Shape{1, 700, 1, 16}, Shape{2, 300, 3, 20}})
     for (const bool across : {false, true}) {
@@ -205,14 +206,14 @@ TEST_CASE("lsh attention: memory grows with the length") {
   CHECK(at_8k < 9 * at_1k);
 }
 
-TEST_CASE("lsh buckets: identical vectors always share one, opposite ones never do") {
+TEST_CASE("lsh buckets: identical vectors always share a bucket, and opposite vectors never do") {
   for (const int64_t buckets : {2, 16, 128, 132, 256}) {
     const LshOptions options{.rounds = 4, .chunk_length = 8, .buckets = buckets};
     const Tensor q = normal({1, 300, 2, 6}, 1);
     double* const x = q.data<double>();
     for (int64_t t = 0; t < 100; ++t)
       for (int64_t i = 0; i < 12; ++i) {
-        x[(100 + t) * 12 + i] = 3 * x[t * 12 + i];  // the length of a vector does not matter
+        x[(100 + t) * 12 + i] = 3 * x[t * 12 + i];  // scales the vector, which does not change its bucket
         x[(200 + t) * 12 + i] = -x[t * 12 + i];
       }
     const Tensor ids = lsh_buckets(q, options, kStream);
@@ -231,7 +232,7 @@ TEST_CASE("lsh buckets: identical vectors always share one, opposite ones never 
   }
 }
 
-TEST_CASE("lsh buckets: near vectors meet more often than far ones") {
+TEST_CASE("lsh buckets: close vectors share a bucket more often than distant vectors") {
   const int64_t n = 4000, dim = 16;
   const LshOptions options{.rounds = 1, .chunk_length = 64, .buckets = 16};
   const Tensor base = normal({1, n, 1, dim}, 1), noise = normal({1, n, 1, dim}, 2);
@@ -248,7 +249,7 @@ TEST_CASE("lsh buckets: near vectors meet more often than far ones") {
   CHECK(last < 0.15);  // independent hashes share one of 16 buckets with probability 1/16
 }
 
-TEST_CASE("lsh buckets: fewer rounds are the first of more, heads and examples differ, dtypes agree") {
+TEST_CASE("lsh buckets: rounds do not depend on their number, heads and examples differ, and dtypes agree") {
   for (const auto hash : {LshOptions::Hash::rotations, LshOptions::Hash::hyperplanes}) {
     LshOptions options{.rounds = 8, .chunk_length = 4, .hash = hash};
     const Tensor one = normal({1, 64, 1, 8}, 1);
@@ -266,7 +267,9 @@ TEST_CASE("lsh buckets: fewer rounds are the first of more, heads and examples d
   }
 }
 
-TEST_CASE("lsh buckets: their number follows length and chunk, and pads come last") {
+TEST_CASE(
+    "lsh buckets: their number depends on length and chunk length, and masked positions have the last "
+    "bucket") {
   LshOptions options{.chunk_length = 64};
   CHECK(lsh_bucket_count(options, 64) == 1);
   CHECK(lsh_bucket_count(options, 65) == 2);
@@ -283,7 +286,7 @@ TEST_CASE("lsh buckets: their number follows length and chunk, and pads come las
   }
 }
 
-TEST_CASE("lsh attention: wrong arguments say what to change") {
+TEST_CASE("lsh attention: errors about arguments contain a remedy") {
   const Tensor q = normal({1, 50, 1, 4}, 1), v = normal({1, 50, 1, 4}, 2);
   auto hash_error = [&](const LshOptions& options, const char* text) {
     CHECK_THROWS_WITH_AS(lsh_buckets(q, options, kStream), doctest::Contains(text), ShapeError);
@@ -301,21 +304,21 @@ TEST_CASE("lsh attention: wrong arguments say what to change") {
   const LshOptions options{.chunk_length = 5};
   const Tensor ids = lsh_buckets(q, options, kStream);
   CHECK_THROWS_WITH_AS(lsh_attention(q, rows_of(v, 0, 49), ids, options),
-                       "lsh_attention: q of length 50 and v of length 49: queries are the keys here, so give "
-                       "both one length",
+                       "lsh_attention: q of length 50 and v of length 49: queries are also the keys, so "
+                       "both lengths must be equal",
                        ShapeError);
   CHECK_THROWS_WITH_AS(lsh_attention(q, v, ids, {.rounds = 3, .chunk_length = 5}),
                        doctest::Contains("expected contiguous int32 buckets (1, 1, 3, 50)"), ShapeError);
   CHECK_THROWS_WITH_AS(lsh_attention(q, v, {}, options), doctest::Contains("not undefined"), ShapeError);
   ids.data<int32_t>()[7] = 51;
-  CHECK_THROWS_WITH_AS(lsh_attention(q, v, ids, options), doctest::Contains("bucket 51 is not in 0 to"),
+  CHECK_THROWS_WITH_AS(lsh_attention(q, v, ids, options), doctest::Contains("bucket 51 is not in [0, 50]"),
                        ShapeError);
   CHECK_THROWS_WITH_AS(lsh_preset("reformers"),
                        "unknown LSH preset \"reformers\" (known: reformer, trax, fast_transformers)",
                        ConfigError);
 }
 
-TEST_CASE("lsh presets: what each of the three does") {
+TEST_CASE("lsh presets: the options of each preset") {
   const LshOptions paper = lsh_preset("reformer"), trax = lsh_preset("trax"),
                    fast = lsh_preset("fast_transformers");
   CHECK(paper.wrap == Wrap::none);
@@ -340,7 +343,7 @@ TEST_CASE("lsh presets: what each of the three does") {
   CHECK(fast.chunk_length == 32);
 }
 
-TEST_CASE("lsh attention: with buckets held, later positions change no bit of earlier results") {
+TEST_CASE("lsh attention: with fixed buckets, later positions do not change earlier results") {
   for (const Wrap wrap : {Wrap::none, Wrap::global}) {
     LshOptions options{.rounds = 3, .chunk_length = 6, .wrap = wrap, .across_buckets = true, .causal = true};
     const Tensor q = normal({1, 50, 2, 5}, 1), v = normal({1, 50, 2, 3}, 2);
@@ -358,7 +361,7 @@ TEST_CASE("lsh attention: with buckets held, later positions change no bit of ea
   }
 }
 
-TEST_CASE("lsh buckets: more rounds find more of a query's nearest keys") {
+TEST_CASE("lsh buckets: more rounds find more of the nearest keys of a query") {
   constexpr int64_t kLength = 512, kDim = 16, kNearest = 8;
   const Tensor q = normal({1, kLength, 1, kDim}, 1);
   const LshOptions options{.rounds = 8, .chunk_length = 32};
@@ -390,7 +393,7 @@ TEST_CASE("lsh buckets: more rounds find more of a query's nearest keys") {
   CHECK(found[0] > 3 * kLength * kNearest / 32);
 }
 
-TEST_CASE("lsh attention: lengths of nothing") {
+TEST_CASE("lsh attention: empty sequences and batches are valid") {
   const LshOptions options{.chunk_length = 5};
   for (const Shape& shape : {Shape{2, 0, 1, 3}, Shape{0, 9, 1, 3}}) {
     const Tensor q = require_grad(normal(shape, 1)), v = require_grad(normal(shape, 2));

@@ -33,7 +33,7 @@ double error_of_gradients(const LshCase& c, DType dtype = DType::float64) {
 
 }  // namespace
 
-TEST_CASE("lsh attention: random options, values and gradients equal those of one softmax over the union") {
+TEST_CASE("lsh attention: values and gradients equal one softmax over all rounds, for random options") {
   double worst = 0;
   for (uint64_t salt = 0; salt < 300; ++salt) {
     const LshCase c = random_lsh_case(salt);
@@ -46,7 +46,8 @@ TEST_CASE("lsh attention: random options, values and gradients equal those of on
   MESSAGE("worst difference ", worst);
 }
 
-TEST_CASE("lsh attention: every wrap, duplicates, mask and combination over many chunks and segments") {
+TEST_CASE(
+    "lsh attention: every wrap, duplicates, mask and combination is correct over many chunks and segments") {
   for (const auto wrap : {LshOptions::Wrap::none, LshOptions::Wrap::round, LshOptions::Wrap::global})
     for (const auto duplicates : {LshOptions::Duplicates::none, LshOptions::Duplicates::exact})
       for (const auto combine : {LshOptions::Combine::logsumexp, LshOptions::Combine::mean})
@@ -70,7 +71,7 @@ TEST_CASE("lsh attention: every wrap, duplicates, mask and combination over many
           }
 }
 
-TEST_CASE("lsh attention: chunks of many sizes, as wide as a block of queries and wider") {
+TEST_CASE("lsh attention: chunks can be smaller, as large as and larger than a block of queries") {
   for (const int64_t chunk : {6, 16, 29, 37, 64, 97, 200})
     for (const bool across : {false, true}) {
       LshCase c;
@@ -83,7 +84,7 @@ TEST_CASE("lsh attention: chunks of many sizes, as wide as a block of queries an
     }
 }
 
-TEST_CASE("lsh attention: gradients pass the check against differences, buckets held") {
+TEST_CASE("lsh attention: gradients pass the gradient check with fixed buckets") {
   for (const auto combine : {LshOptions::Combine::logsumexp, LshOptions::Combine::mean}) {
     const LshOptions options{.rounds = 3, .chunk_length = 4, .combine = combine, .causal = true};
     const Tensor buckets = random_buckets(2, 2, 3, 13, 5, 1);
@@ -95,7 +96,8 @@ TEST_CASE("lsh attention: gradients pass the check against differences, buckets 
   }
 }
 
-TEST_CASE("lsh attention: no gradient reaches a later position, and some reaches an earlier one") {
+TEST_CASE(
+    "lsh attention: causal results have gradients for earlier positions, and none for later positions") {
   for (const auto wrap : {LshOptions::Wrap::none, LshOptions::Wrap::round, LshOptions::Wrap::global})
     for (const bool across : {false, true}) {
       const LshOptions options{
@@ -118,14 +120,15 @@ TEST_CASE("lsh attention: no gradient reaches a later position, and some reaches
     }
 }
 
-TEST_CASE("lsh attention: nothing is NaN where nothing counts, or where all scores are extreme") {
+TEST_CASE("lsh attention: results are not NaN if all positions are masked or all scores are extreme") {
   const LshOptions options{
       .rounds = 2, .chunk_length = 4, .causal = true, .key_lengths = Tensor::from<int64_t>({0, 7}, {2})};
   const Tensor buckets = random_buckets(2, 1, 2, 21, 4, 1);
   for (const double size : {0.0, 1.0, 1e4, 1e15}) {
     const Tensor q = normal({2, 21, 1, 3}, 1, DType::float32), v = normal({2, 21, 1, 2}, 2, DType::float32);
     for (int64_t i = 0; i < q.numel(); ++i) q.data<float>()[i] *= static_cast<float>(size);
-    for (int64_t i = 0; i < 21 * 3; ++i) q.data<float>()[i] = NAN;  // an example with all positions masked
+    for (int64_t i = 0; i < 21 * 3; ++i)
+      q.data<float>()[i] = NAN;  // all positions of this example are masked
     for (int64_t i = 28 * 2; i < 42 * 2; ++i) v.data<float>()[i] = INFINITY;
     require_grad(q);
     require_grad(v);

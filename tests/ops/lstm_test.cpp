@@ -75,7 +75,7 @@ const std::vector<int64_t> kCounts = {5, 0, 7, 1, 5};
 
 }  // namespace
 
-TEST_CASE("the LSTM is its composition of small ops, in value and gradient") {
+TEST_CASE("the LSTM equals its composition of small ops, in value and gradient") {
   for (const int64_t count : {1, 2})
     for (const int64_t hidden : {1, 3, 17}) {
       CAPTURE(hidden);
@@ -100,7 +100,7 @@ TEST_CASE("the LSTM is its composition of small ops, in value and gradient") {
 }
 
 // Input products are computed for blocks of 48 or 64 frames.
-TEST_CASE("lengths around the edges of blocks of frames change nothing in the LSTM") {
+TEST_CASE("the LSTM is correct for lengths near multiples of a block of frames") {
   const std::vector<int64_t> counts = {48, 100, 0, 47, 96, 49, 1, 63, 64, 65};
   const auto weights = random_weights(2, 3, 5);
   const Tensor x = normal({10, 100, 3}, 1);
@@ -108,7 +108,7 @@ TEST_CASE("lengths around the edges of blocks of frames change nothing in the LS
   CHECK(max_difference(lstm(x, lengths(counts), directions), plain_lstm(x, counts, directions)) < 1e-12);
 }
 
-TEST_CASE("gradients of the LSTM pass the check") {
+TEST_CASE("gradients of the LSTM pass the gradient check") {
   for (const int64_t count : {1, 2}) {
     std::vector<Tensor> inputs = {normal({5, 7, 2}, 1)};
     for (const Tensor& w : random_weights(count, 2, 3)) inputs.push_back(w);
@@ -121,7 +121,7 @@ TEST_CASE("gradients of the LSTM pass the check") {
   }
 }
 
-TEST_CASE("the LSTM does not read frames beyond a length, and gives them zeros") {
+TEST_CASE("the LSTM does not read frames beyond a length, and their results are zero") {
   const Tensor x = require_grad(normal({5, 7, 4}, 1, DType::float32));
   for (size_t b = 0; b < kCounts.size(); ++b)
     for (int64_t i = kCounts[b] * 4; i < 28; ++i)
@@ -191,7 +191,7 @@ TEST_CASE("gradients of LSTM weights are sums over all blocks of frames, with an
   }
 }
 
-TEST_CASE("without lengths the LSTM takes all frames; no frames and no sequences are legal") {
+TEST_CASE("the LSTM without lengths uses all frames, and accepts empty sequences and batches") {
   const auto weights = random_weights(2, 4, 3);
   const Tensor x = normal({2, 6, 4});
   CHECK(max_difference(lstm(x, {}, directions_of(weights)),
@@ -200,7 +200,7 @@ TEST_CASE("without lengths the LSTM takes all frames; no frames and no sequences
   CHECK(lstm(normal({2, 0, 4}), {}, directions_of(weights)).shape() == Shape{2, 0, 6});
 }
 
-TEST_CASE("wrong arguments of the LSTM say what was expected") {
+TEST_CASE("errors about arguments of the LSTM contain the expected value") {
   const auto weights = random_weights(1, 4, 3);
   const Tensor x = normal({2, 6, 4});
   CHECK_THROWS_WITH_AS(lstm(normal({6, 4}), {}, directions_of(weights)),
@@ -213,7 +213,7 @@ TEST_CASE("wrong arguments of the LSTM say what was expected") {
                     "lstm: length 7 of sequence 1 is not in [0, 6]");
   CHECK_THROWS_WITH(lstm(x, lengths({6}), directions_of(weights)),
                     "lstm: lengths (1,) of int64 must be (2,) of int64");
-  CHECK_THROWS_WITH(lstm(x, {}, {}), "lstm: 0 directions; there is one, or there are two");
+  CHECK_THROWS_WITH(lstm(x, {}, {}), "lstm: expected 1 or 2 directions, not 0");
   CHECK_THROWS_WITH(lstm(x.to(DType::float32), {}, directions_of(weights)),
                     "lstm: weights of float64 for input of float32");
   auto wrong = weights;

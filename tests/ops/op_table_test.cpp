@@ -54,7 +54,7 @@ TEST_CASE("float32 results follow float64") {
   }
 }
 
-TEST_CASE("results and gradients repeat to the bit") {
+TEST_CASE("results and gradients are bit-identical in every run") {
   for (const OpCase& op : op_table()) {
     CAPTURE(op.name);
     CHECK(joined(outcome_of(op, kCpu, DType::float64)) == joined(outcome_of(op, kCpu, DType::float64)));
@@ -62,7 +62,7 @@ TEST_CASE("results and gradients repeat to the bit") {
 }
 
 // Compares every op on the CPU with a device.
-TEST_CASE("cuda: every op gives the results and gradients of the CPU, and repeats to the bit") {
+TEST_CASE("cuda: every op gives the results and gradients of the CPU and is bit-identical in every run") {
   if (other_devices().empty()) MESSAGE("skipped: " << why_no_device());
   for (const Device device : other_devices())
     for (const OpCase& op : op_table()) {
@@ -73,7 +73,7 @@ TEST_CASE("cuda: every op gives the results and gradients of the CPU, and repeat
                                   found = outcome_of(op, device, dtype);
         REQUIRE(found.size() == expected.size());
         for (size_t i = 0; i < found.size(); ++i) {
-          CAPTURE(i);  // 0: the result; then the gradients of the inputs
+          CAPTURE(i);  // 0 is the result, and the other indices are gradients of inputs
           CHECK(found[i].dtype() == dtype);
           CHECK(max_difference(found[i], expected[i]) <
                 (dtype == DType::float64 ? 1e-12 : op.roundings * 32 * 1.2e-7) * largest(expected[i]));

@@ -52,7 +52,7 @@ TEST_CASE("gradients pass through operators") {
   }
 }
 
-TEST_CASE("a += b gives a a new tensor") {
+TEST_CASE("a += b makes `a` a handle on a new tensor") {
   Tensor total = Tensor::from<float>({1, 2}, {2});
   const Tensor before = total;
   const Tensor x = require_grad(Tensor::from<float>({3, 4}, {2}));
@@ -78,7 +78,7 @@ TEST_CASE("a += b throws for a leaf that requires a gradient, and for an undefin
   CHECK_THROWS_AS(1 / none, ShapeError);
 }
 
-TEST_CASE("losses: values by their formulas, large logits, wrong shapes") {
+TEST_CASE("mse_loss and binary_cross_entropy_with_logits: values, large logits and mismatched shapes") {
   const Tensor x = Tensor::from<double>({0.5, -2, 3}, {3}), t = Tensor::from<double>({1, 0, 0.25}, {3});
   CHECK(mse_loss(x, t).item() == doctest::Approx((0.25 + 4 + 2.75 * 2.75) / 3));
   double expected = 0;
@@ -96,7 +96,7 @@ TEST_CASE("losses: values by their formulas, large logits, wrong shapes") {
 
   CHECK_THROWS_WITH_AS(
       mse_loss(x, Tensor::zeros({3, 1}, DType::float64)),
-      "mse_loss: the prediction (3,) float64 and target (3, 1) float64 must agree in shape and "
+      "mse_loss: the prediction (3,) float64 and target (3, 1) float64 must be equal in shape and "
       "dtype",
       ShapeError);
   CHECK_THROWS_AS(binary_cross_entropy_with_logits(x, t.to(DType::float32)), ShapeError);

@@ -87,7 +87,7 @@ double pair_error(cpu::Left left, bool from_transpose, int64_t columns, int64_t 
 
 }  // namespace
 
-TEST_CASE("tiles of BFloat16 equal the plain sum at all sizes, and padding adds nothing") {
+TEST_CASE("tile products of BFloat16 equal plain sums for all sizes, and padding has no effect") {
   for (const int64_t columns : {1, 7, 16, 31, 32, 33, 64, 70})
     for (const int64_t depth : {1, 2, 7, 16, 31, 32, 33, 64, 67})
       for (const bool from_transpose : {false, true})
@@ -99,7 +99,7 @@ TEST_CASE("tiles of BFloat16 equal the plain sum at all sizes, and padding adds 
         }
 }
 
-TEST_CASE("products in cache blocks equal the plain sum at all sizes") {
+TEST_CASE("products in cache blocks equal plain sums for all sizes") {
   const int64_t block = cpu::kBlockRows, part = cpu::kPartDepth;
   for (const int64_t rows : {int64_t{1}, int64_t{5}, int64_t{6}, int64_t{7}, block, block + 1})
     for (const int64_t columns : {1, 8, 15, 16, 33})

@@ -16,7 +16,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Computes the definition as a reference.
+// Computes softmax attention by its definition, as a reference.
 Tensor by_definition(const std::vector<Tensor>& in, const SoftmaxAttentionOptions& options = {}) {
   const Tensor &q = in[0], &k = in[1], &v = in[2];
   const int64_t queries = q.size(1), keys = k.size(1), heads = q.size(2);
@@ -50,7 +50,7 @@ Tensor by_definition(const std::vector<Tensor>& in, const SoftmaxAttentionOption
   return out;
 }
 
-// Tiles are 6 by 16 (8 for float64), blocks 96 queries by 240 keys.
+// Sizes near tiles of 6 by 16 (8 for float64) and blocks of 96 queries by 240 keys.
 const std::vector<AttentionSizes> kGradientSizes = {
     {2, 0, 0, 3, 4, 4},       {2, 0, 5, 1, 4, 4},        {2, 5, 0, 1, 4, 3},       {1, 1, 1, 1, 1, 1},
     {2, 5, 5, 3, 3, 1},       {1, 1, 300, 2, 3, 2},      {1, 95, 95, 1, 32, 32},   {1, 97, 241, 1, 31, 33},
@@ -59,7 +59,7 @@ const std::vector<AttentionSizes> kGradientSizes = {
 
 }  // namespace
 
-TEST_CASE("softmax attention: blockwise = plain = definition") {
+TEST_CASE("softmax attention: the blockwise and the plain form equal the definition") {
   for (const AttentionSizes& size : kGradientSizes)
     for (const bool causal : {false, true}) {
       CAPTURE(describe(size));
@@ -75,7 +75,7 @@ TEST_CASE("softmax attention: blockwise = plain = definition") {
     }
 }
 
-TEST_CASE("softmax attention: gradients") {
+TEST_CASE("softmax attention: gradients pass the gradient check") {
   const auto error = [](const AttentionSizes& size, const SoftmaxAttentionOptions& options) {
     return gradient_error(softmax_attention, size, options);
   };
@@ -92,7 +92,8 @@ TEST_CASE("softmax attention: gradients") {
 }
 
 TEST_CASE(
-    "softmax attention: gradients over many blocks equal those of the plain form, all or some of them") {
+    "softmax attention: gradients over many blocks equal the plain form, for all inputs or some of "
+    "them") {
   for (const AttentionSizes& size :
        {AttentionSizes{2, 300, 300, 2, 33, 20}, {1, 100, 500, 1, 16, 16}, {1, 500, 100, 1, 8, 40}})
     for (const bool causal : {true, false})
@@ -111,7 +112,7 @@ TEST_CASE(
       }
 }
 
-TEST_CASE("softmax attention: dropout draws the elements of its stream") {
+TEST_CASE("softmax attention: dropout uses the documented elements of its stream") {
   const std::vector<Tensor> in = attention_inputs({2, 100, 251, 2, 4, 3}).list();
   const SoftmaxAttentionOptions options{.dropout = 0.3, .dropout_stream = RandomStream(11, "weights", 2)};
   const Tensor exact = by_definition(in, options);
@@ -141,7 +142,7 @@ TEST_CASE("softmax attention: strided inputs are read in place") {
   CHECK(result.relative_error < 1e-6);
 }
 
-TEST_CASE("softmax attention: keys beyond the length do not count, whatever they hold") {
+TEST_CASE("softmax attention: keys beyond the length have no effect, even if they are huge") {
   const std::vector<Tensor> in = attention_inputs({4, 120, 300, 1, 5, 3}).list();
   const Tensor lengths = Tensor::from<int64_t>({0, 1, 241, 300}, {4});
   for (const bool causal : {false, true}) {
@@ -165,7 +166,7 @@ TEST_CASE("softmax attention: keys beyond the length do not count, whatever they
   }
 }
 
-TEST_CASE("softmax attention: large scores neither overflow nor lose a NaN") {
+TEST_CASE("softmax attention: large scores do not overflow, and NaN propagates") {
   for (const double size : {1e2, 1e4, 1e18}) {
     const Tensor q = Tensor::full({1, 3, 1, 2}, size),
                  k = Tensor::from<float>({1, 1, 2, 2, -3, -3}, {1, 3, 1, 2});
@@ -207,7 +208,7 @@ TEST_CASE("softmax attention: the step with a cache equals the parallel form") {
   }
 }
 
-TEST_CASE("softmax attention: wrong arguments say what was expected") {
+TEST_CASE("softmax attention: errors about arguments contain the expected value") {
   const std::vector<Tensor> in = attention_inputs({2, 3, 3, 2, 4, 5}).list();
   CHECK_THROWS_WITH_AS(softmax_attention(in[0], normal({2, 2, 2, 4}), in[2]),
                        doctest::Contains("not (2, 3, 2, 4), (2, 2, 2, 4) and (2, 3, 2, 5)"), ShapeError);
@@ -219,11 +220,13 @@ TEST_CASE("softmax attention: wrong arguments say what was expected") {
   KeyValueCache cache{normal({2, 7, 2, 4}), normal({2, 7, 2, 4})};
   CHECK_THROWS_WITH_AS(softmax_attention_step(normal({2, 2, 4}), normal({2, 2, 4}), normal({2, 2, 5}), cache,
                                               normal({2, 2, 5})),
-                       doctest::Contains("cache float64 (2, 7, 2, 4) and (2, 7, 2, 4) does not fit"),
+                       doctest::Contains("cache float64 (2, 7, 2, 4) and (2, 7, 2, 4) does not match"),
                        ShapeError);
 }
 
-TEST_CASE("softmax attention: same bits for any number of threads, and memory in proportion to the length") {
+TEST_CASE(
+    "softmax attention: results are bit-identical for any number of threads, and memory is linear in the "
+    "length") {
   const int before = threads();
   const std::vector<Tensor> in = attention_inputs({3, 200, 200, 5, 16, 17}).list();
   auto run = [&](int count) {

@@ -60,7 +60,8 @@ const std::vector<Folder>& folders() {
   return *list;
 }
 
-// Returns the folders that an entry for a parent folder does not allow: "ops/" does not allow "ops/cpu/".
+// Returns the subfolders that are not allowed by an entry for their parent folder: "ops/" does not allow
+// "ops/cpu/".
 const Names& closed_folders() {
   static const auto* const list = new Names{
       "ops/kernels/",       "ops/cpu/",         "ops/cuda/",        "train/config/", "train/checkpoint/",

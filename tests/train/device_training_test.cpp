@@ -85,7 +85,7 @@ void check_precisions(const std::string& device) {
     const char* attention;
     bool reversible = false, recompute = false;
     int64_t chunks = 1;
-    double bfloat16_tolerance = 0.02, tf32_tolerance = 2e-3;  // relative
+    double bfloat16_tolerance = 0.02, tf32_tolerance = 2e-3;  // relative differences
   };
   // Rounding moves queries of LSH attention to other buckets.
   constexpr double kLsh = 0.1;
@@ -147,7 +147,7 @@ TEST_CASE("cuda: 20 steps of training have the same losses as on the CPU") {
                               found = outcome_on(device_name(), config).losses;
     REQUIRE(expected.size() == kSteps + 1);
     REQUIRE(found.size() == expected.size());
-    CHECK(std::abs(expected.front() - expected[kSteps - 1]) > 0.01);  // the weights change
+    CHECK(std::abs(expected.front() - expected[kSteps - 1]) > 0.01);  // negative control: the weights change
     for (size_t i = 0; i < found.size(); ++i) {
       CAPTURE(i);
       CHECK(std::abs(found[i] - expected[i]) < 1e-4 * expected[i]);
@@ -189,8 +189,8 @@ TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit
       CHECK(expected.losses.size() > kSteps);
       CHECK(found.losses == expected.losses);
       CHECK(expected.replayed == 0);
-      CHECK(found.replayed ==
-            kSteps - (is_first_kind ? 2 : 1));  // the first step of each layout is not a replay
+      // The first step of each layout is not a replay.
+      CHECK(found.replayed == kSteps - (is_first_kind ? 2 : 1));
     }
 }
 
@@ -270,7 +270,7 @@ TEST_CASE("cuda: the error about a loss that is not finite has the same step and
     for (const auto& [name, entry] : kept.entries())
       for (const double value : kept.read(name).to_vector()) REQUIRE(std::isfinite(value));
   }
-  // The sign of NaN may differ.
+  // Removes the loss, because the sign of NaN may differ.
   for (std::string& message : messages) message.erase(0, message.find(" at step"));
   CHECK(messages[0].starts_with(" at step 1, training examples "));
   CHECK(messages[0] == messages[1]);
@@ -319,7 +319,7 @@ TEST_CASE("cuda: speech models have the same losses and phone error rates as on 
     const Outcome expected = outcome_on("cpu", config), found = outcome_on(device_name(), config);
     REQUIRE(expected.losses.size() > 12);
     REQUIRE(found.losses.size() == expected.losses.size());
-    CHECK(expected.losses.front() - expected.losses.back() > 0.1);  // the weights change
+    CHECK(expected.losses.front() - expected.losses.back() > 0.1);  // negative control: the weights change
     for (size_t i = 0; i < found.losses.size(); ++i) {
       CAPTURE(i);
       CHECK(std::abs(found.losses[i] - expected.losses[i]) < 1e-3 * expected.losses[i]);

@@ -11,12 +11,12 @@ using namespace tapeformer;
 using namespace tapeformer::test;
 
 TEST_CASE(
-    "RAdam follows its definition: five momentum steps, then rectified ones, eps beside the uncorrected "
-    "root") {
+    "RAdam follows its definition: five steps of SGD with momentum, then rectified steps, with eps outside "
+    "of the uncorrected root") {
   OptimizerConfig config;
   config.lr = 0.1;
   config.weight_decay = 0.01;
-  config.eps = 1e-3;  // large enough to show where it is added
+  config.eps = 1e-3;  // a large eps shows where it is added
   const Tensor parameter = require_grad(Tensor::from<double>({0.7}, {1}));
   Optimizer optimizer(config, {{"p", parameter}});
   double p = 0.7, m = 0, v = 0;

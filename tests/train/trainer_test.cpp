@@ -141,7 +141,7 @@ TEST_CASE("resuming with other settings than the checkpoint names every key") {
   CHECK(contains(text, "model.layers = 3, but the checkpoint has 2"));
   CHECK(contains(text, "optimizer.lr = 0.5, but the checkpoint has 0.001"));
   CHECK_FALSE(contains(text, "train.steps"));
-  CHECK_FALSE(contains(text, "--"));  // options are added by the command
+  CHECK_FALSE(contains(text, "--"));  // the message contains no options; commands add them
   // A new run needs an empty folder.
   CHECK_THROWS_AS(train(tiny_config(5), dir.path() / "run"), RunDirectoryError);
 }

@@ -12,10 +12,10 @@ namespace tapeformer {
 namespace {
 
 // Operations and bytes of one causal forward and backward pass over all sequences.
-// - Operations: the products of the forward pass, and as many again for the gradient of each operand.
+// - Operations: the products of the forward pass, and the same number for the gradient of each operand.
 // - Bytes, a lower bound: forward reads q, k and v and writes the result. Backward reads these four tensors
 //   and the gradient of the result, and writes three gradients.
-// With shared queries and keys, q and k are one tensor.
+// If queries and keys are shared, q and k are one tensor.
 Work attention_work(const AttentionKind& kind, const OptionValues& options, const AttentionLengths& sizes,
                     int64_t length) {
   const double tensors = kind.capabilities.shared_query_key ? 3 + 4 + 2 : 4 + 5 + 3;

@@ -31,8 +31,8 @@ struct Benchmark {
   std::string name, summary;
   std::vector<OptionSpec> options;
   Report (*run)(const BenchmarkArguments& arguments);
-  bool on_devices = false;         // whether it measures the device of --device
-  bool several_processes = false;  // whether mpirun may start several processes of it
+  bool on_devices = false;         // whether the benchmark measures the device of --device
+  bool several_processes = false;  // whether mpirun may start several processes of the benchmark
 
   bool has_option(const std::string& option) const;
 };

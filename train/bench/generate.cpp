@@ -37,8 +37,8 @@ uint32_t read_weights(const NamedTensors& weights, double share) {
   return total;
 }
 
-// Returns the seconds of one pass over the weights, which are float32 here, in the dtype that decoding
-// stores: bfloat16 weights have half of the bytes.
+// Returns the seconds that one pass over the weights takes in the dtype `stored`. The weights are float32.
+// For bfloat16, only half of their bytes are read.
 double read_seconds(const NamedTensors& weights, DType stored) {
   constexpr int kPasses = 20;
   const double share = static_cast<double>(size_of(stored)) / sizeof(float);
@@ -98,7 +98,8 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
       rates.back().bytes_per_second = copy->bytes_per_second();
       continue;
     }
-    // The weights of a small model stay in the last-level cache, which is faster than memory.
+    // Measures the read time of these weights, because small weights stay in the last-level cache, which is
+    // faster than memory.
     reads.push_back(read_seconds(weights, stored));
     ratios.push_back(times.back() / reads.back());
     rates.back().bytes_per_second =

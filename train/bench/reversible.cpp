@@ -20,7 +20,7 @@ constexpr const char* kFormNames[] = {"stored", "recompute", "reversible"};
 struct Sample {
   double seconds = 0;   // median of a forward and backward pass
   double relative = 1;  // median ratio of the time to the time of the first model in the same repeat
-  int64_t peak = 0;     // peak bytes besides parameters and their gradients
+  int64_t peak = 0;     // peak bytes without parameters and their gradients
 };
 
 // Training step of a model on a fixed batch.

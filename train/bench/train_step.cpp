@@ -14,7 +14,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kWarmUp = 2;  // later steps allocate no memory
+constexpr int64_t kWarmUp = 2;  // number of first steps that are not measured; later steps allocate no memory
 
 // Training step of a model on a fixed batch, replayed as a CUDA graph if the config allows it.
 class TrainingStep {

@@ -152,7 +152,7 @@ void SafetensorsFile::check_names_and_forms(
     if (!names.count(entry.first)) extra.push_back(entry.first);
   const std::string problems =
       list_text("missing", missing) + list_text("not expected", extra) + list_text("of another form", other);
-  if (!problems.empty()) throw CheckpointError(path() + ": the tensors do not fit:" + problems);
+  if (!problems.empty()) throw CheckpointError(path() + ": the tensors do not match:" + problems);
 }
 
 void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>>& expected,

@@ -122,7 +122,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   bool number_float(double, const std::string&) override { unexpected("a fractional or huge number"); }
   bool binary(nlohmann::json::binary_t&) override { unexpected("binary data"); }
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
-    fail("the header is no JSON at byte ", position);
+    fail("the header is not valid JSON at byte ", position);
   }
 
  private:

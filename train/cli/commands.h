@@ -12,7 +12,7 @@
 namespace tapeformer {
 
 struct Command {
-  std::string name, usage, summary;  // usage: the arguments, for the list of commands
+  std::string name, usage, summary;  // `usage` lists the arguments
   int (*run)(const Arguments& arguments);
   bool several_processes = false;  // whether mpirun or srun may start several processes of the command
 };

@@ -28,7 +28,7 @@ struct Positional {
   std::string name;  // for example "RUN"
   std::string help;
   bool required = true;
-  bool repeated = false;  // takes all remaining words; only the last positional may be repeated
+  bool repeated = false;  // accepts all remaining words; only the last positional may be repeated
 };
 
 struct CommandSpec {
@@ -39,7 +39,7 @@ struct CommandSpec {
   // of strings may be repeated.
   std::vector<OptionSpec> options;
   std::string details = {};  // help text below the options
-  bool uses_config = false;  // whether the command takes --set
+  bool uses_config = false;  // whether the command accepts --set
   // Returns the text of "--help TOPIC". Throws ConfigError for an unknown topic. If it is empty, --help takes
   // no topic.
   std::function<std::string(const std::string& topic)> help_on = {};
@@ -47,7 +47,7 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
-  int64_t threads = 0;  // 0: all processors
+  int64_t threads = 0;  // number of threads; 0: all processors
   std::optional<int64_t> seed;
   std::string data_dir;  // empty: the default folders of data/sets/directory.h
   std::vector<std::string> sets;

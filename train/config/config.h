@@ -17,21 +17,21 @@
 namespace tapeformer {
 
 struct RunConfig {
-  std::string name;  // default: the stem of the config file
+  std::string name;  // name of the run; default: the stem of the config file
   int64_t seed = 1;
-  std::string device = "auto";        // auto | cpu | cuda | cuda:N
-  std::string precision = "float32";  // float32 | bfloat16
-  bool tf32 = false;                  // round operands of float32 products to TF32 (CUDA only)
-  bool cuda_graphs = true;            // capture and replay the steps of training and decoding (CUDA only)
-  int64_t threads = 0;                // 0: all cores
+  std::string device = "auto";        // device: auto | cpu | cuda | cuda:N
+  std::string precision = "float32";  // precision of products: float32 | bfloat16
+  bool tf32 = false;                  // rounds operands of float32 products to TF32 (CUDA only)
+  bool cuda_graphs = true;            // captures and replays the steps of training and decoding (CUDA only)
+  int64_t threads = 0;                // number of threads; 0: all cores
 };
 
 struct DataConfig {
   std::string dataset = "mnist";
   int64_t batch_size = 10;
   bool shuffle = true;
-  int64_t limit = 0;         // 0: all training examples
-  int64_t eval_limit = 0;    // 0: all evaluation examples
+  int64_t limit = 0;         // maximum number of training examples; 0: all
+  int64_t eval_limit = 0;    // maximum number of evaluation examples; 0: all
   int64_t downscale = 1;     // averages blocks of k x k pixels
   int64_t validation = 0;    // examples held out from the end of the training split
   int64_t max_length = 128;  // for the data sets copy and duplication
@@ -45,18 +45,18 @@ struct DataConfig {
   int64_t vocabulary = 2000;             // tokens of a trained SentencePiece model
   int64_t sequence_length = 256;
   int64_t eval_context = 0;
-  // Speech. batch_size is the largest number of utterances in a batch. limit and validation are numbers of
-  // utterances.
   // Texts: file, folder or pattern. Pictures and speech: folder. Empty: the folder in the data directories.
   std::string path = {};
+  // Data sets of speech. batch_size is the largest number of utterances in a batch. limit and validation are
+  // numbers of utterances.
   int64_t max_frames = 20000;  // largest number of frames in a batch, including padding
   // Folders of the parts of a corpus; empty: the default names.
   std::string train_part = {}, valid_part = {}, test_part = {};
   std::string lexicon = {};              // file with the phones of words; empty: the default of the data set
   std::string unknown_words = "refuse";  // utterances with words that are not in the lexicon: refuse | drop
-  std::string bad_utterances = "drop";   // drop | refuse
+  std::string bad_utterances = "drop";   // utterances without usable sound or labels: drop | refuse
   std::string phone_set = "timit48";     // phones of training on TIMIT; scores use 39 phones
-  int64_t sample_rate = 0;               // 0: the rate of the data set
+  int64_t sample_rate = 0;               // samples per second; 0: the rate of the data set
   bool resample = false;
   int64_t channel = -1;       // channel to read, from 0; -1: recordings with several channels are refused
   double max_seconds = 3600;  // longest recording or segment; 0: no limit
@@ -68,7 +68,7 @@ struct DataConfig {
   bool spec_augment = false;
   int64_t frequency_masks = 2, frequency_width = 10, time_masks = 2, time_width = 40;
   double time_share = 0.2;
-  std::string feature_cache = {};  // folder; empty: features stay in memory
+  std::string feature_cache = {};  // folder of the cache; empty: features stay in memory
   // The data set "images".
   int64_t image_size = 32;
   std::string color = "rgb";        // rgb | gray
@@ -87,7 +87,7 @@ struct ModelConfig {
   double dropout = 0.1;
   double attention_dropout = 0.0;
   int64_t mixtures = 10;
-  int64_t value_dim = 0;  // 0: half of the width
+  int64_t value_dim = 0;  // width of value embeddings; 0: half of the width of the model
   std::string norm = "post";
   std::string activation = "relu";
   std::string positions = "sinusoidal";
@@ -99,13 +99,13 @@ struct ModelConfig {
   bool tied_embeddings = false;
   double label_smoothing = 0, z_loss = 0;
   std::string init = {};  // a run or checkpoint whose weights a new run starts from; empty: random weights
-  // Speech.
-  std::string encoder = "transformer";  // transformer | lstm
+  // Speech models.
+  std::string encoder = "transformer";  // type of the encoder: transformer | lstm
   int64_t hidden = 320;                 // cells of an LSTM layer per direction
   bool bidirectional = true;
   bool causal = false;
   int64_t subsampling = 1;
-  std::string subsampling_kind = "stack";  // stack | conv
+  std::string subsampling_kind = "stack";  // method of subsampling: stack | conv
   int64_t max_frames = 2400;               // longest utterance that a Transformer processes
   std::string ctc_mean = "utterance";
 };
@@ -117,7 +117,7 @@ struct OptimizerConfig {
   double eps = 1e-8;
   double weight_decay = 0;
   double momentum = 0.9;
-  double clip_norm = 0;  // 0: no clipping
+  double clip_norm = 0;  // maximum norm of the gradient; 0: no clipping
   std::string clip = "global";
   double clip_value = 0;  // 0: no clipping
   // Adafactor.
@@ -129,7 +129,7 @@ struct OptimizerConfig {
 struct ScheduleConfig {
   std::string kind = "constant";
   int64_t warmup_steps = 0;
-  std::vector<int64_t> step_at;  // increasing
+  std::vector<int64_t> step_at;  // steps in increasing order
   double factor = 0.1;
   double final_lr_ratio = 0;
   int64_t patience = 10;
@@ -141,13 +141,13 @@ struct TrainConfig {
   int64_t steps = 0;
   double epochs = 0;
   int64_t accumulate = 1;
-  int64_t eval_every = 0;        // 0: only at the end
-  int64_t eval_epochs = 0;       // 0: no evaluation by epoch
-  int64_t checkpoint_every = 0;  // 0: only at the end
+  int64_t eval_every = 0;        // number of steps; 0: only at the end
+  int64_t eval_epochs = 0;       // number of epochs; 0: no evaluation by epoch
+  int64_t checkpoint_every = 0;  // number of steps; 0: only at the end
   int64_t log_every = 10;
   int64_t keep_last = 3;
-  double time_limit_minutes = 0;         // 0: no limit
-  int64_t eval_batch_size = 0;           // 0: data.batch_size
+  double time_limit_minutes = 0;         // maximum training time; 0: no limit
+  int64_t eval_batch_size = 0;           // batch size of evaluations; 0: data.batch_size
   int64_t dropout_steps = 0;             // number of steps with dropout; 0: all steps
   std::string reduce_dtype = "float32";  // of gradients between processes: float32 | bfloat16
 };
@@ -159,7 +159,7 @@ struct Config {
   RunConfig run;
   DataConfig data;
   ModelConfig model;
-  AttentionTables attention;  // complete for every kind in model.attention
+  AttentionTables attention;  // all options of each kind in model.attention
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   TrainConfig train;
@@ -171,7 +171,8 @@ struct KeyProblem {
   std::string problem;
 };
 
-// The facts about models that configs need. `options` is called only with elements of `names`.
+// Facts about attention kinds and models that the config code needs. `options` is called only with elements
+// of `names`.
 struct AttentionCatalogue {
   std::vector<std::string> names;
   std::function<std::vector<OptionSpec>(const std::string&)> options;
@@ -194,7 +195,7 @@ enum class ConfigUse {
 // Treatment of keys without effect. If they are not errors, the Config holds their defaults.
 enum class UnusedKeys {
   refuse,          // errors in the file and in --set
-  ignore_in_file,  // errors in --set only; for files written by the program
+  ignore_in_file,  // errors only in --set, for files that the program wrote
   ignore,          // no errors, for --set options that several configs share
 };
 

@@ -13,8 +13,8 @@
 namespace tapeformer {
 
 struct ConfigFiles {
-  std::vector<std::string> paths;   // in the order of reading
-  std::vector<ConfigLayer> layers;  // base files first
+  std::vector<std::string> paths;   // paths of the files, in the order of reading
+  std::vector<ConfigLayer> layers;  // layers of the files, base files first
 };
 
 // Reads a config file and the files that it extends. Appends problems, such as a cycle of files, to

@@ -20,13 +20,13 @@ struct SchemaKey {
   KeyScope scope;  // configs in which the key has an effect
   KeyRole role = KeyRole::training;
   bool in_benchmarks = false;  // whether benchmarks use the key
-  bool changeable = false;     // true if a resumed run may change the value
+  bool changeable = false;     // whether a resumed run may change the value
   std::function<OptionValue(const Config&)> get;
   std::function<void(Config&, const OptionValue&)> set;
   bool integers_only = false;  // whether the elements of a list must be integers
   size_t count = 0;            // length of a list; 0: any length
   bool scalar = false;         // whether a single string stands for a list of one string
-  // If not empty: returns the problem with a value, or "" for a valid value.
+  // Optional function that returns the problem with a value, or "" for a valid value.
   std::function<std::string(const OptionValue&)> problem;
 
   std::string name() const { return table + "." + spec.name; }
@@ -38,7 +38,7 @@ struct SchemaKey {
 
   SchemaKey& range(double min, double max);
   SchemaKey& at_least(double min);
-  SchemaKey& below_one();  // 0 <= x < 1
+  SchemaKey& below_one();  // restricts the value x to 0 <= x < 1
   SchemaKey& one_of(std::vector<std::string> choices);
   SchemaKey& one_of_integers(std::vector<int64_t> choices);
   SchemaKey& may_change_on_resume();

@@ -22,10 +22,10 @@ using KeyScope = std::vector<KeyCondition>;
 
 // Subject of a key. Commands that use a trained model ignore the keys of some roles.
 enum class KeyRole {
-  process,   // device, threads and seed of the process
-  model,     // model and its input
-  features,  // features of speech
-  data,      // data set
+  process,   // keys about the process: device, threads and seed
+  model,     // keys about the model and its input
+  features,  // keys about features of speech
+  data,      // keys about the data set
   training,
 };
 
@@ -45,9 +45,9 @@ KeyScope shared_splits();  // data sets whose validation and test splits are sha
 KeyScope sentencepiece();
 KeyScope trained_sentencepiece();
 KeyScope speech();
-KeyScope recordings();  // speech whose features are computed from audio
-KeyScope parts();       // speech with one folder per part
-KeyScope lexicon();     // speech whose labels are words with phones in a lexicon
+KeyScope recordings();  // data sets of speech whose features are computed from audio
+KeyScope parts();       // data sets of speech with one folder per part
+KeyScope lexicon();     // data sets of speech whose labels are words with phones in a lexicon
 KeyScope unknown_words();
 KeyScope timit();
 KeyScope normalised_features();

@@ -11,7 +11,7 @@
 
 namespace tapeformer {
 
-inline constexpr double kLargestSize = 1 << 20;  // products of sizes do not overflow
+inline constexpr double kLargestSize = 1 << 20;  // maximum of sizes, so that their products do not overflow
 
 template <class T>
 OptionValue to_option(const T& value) {

@@ -26,7 +26,7 @@ struct RunChoice {
 struct FoundRun {
   std::filesystem::path checkpoint;
   Config config;   // config with the settings in RunChoice::sets
-  Config trained;  // config of the training
+  Config trained;  // config of the training run
   Device device = kCpu;
 
   bool is_speech() const { return config.model.type == "speech"; }

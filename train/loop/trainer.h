@@ -28,10 +28,10 @@ namespace tapeformer {
 struct TrainerOptions {
   std::filesystem::path run_dir;
   std::string data_dir;
-  bool resume = false;          // continue from the last checkpoint of run_dir, if there is one
-  bool quiet = false;           // no progress
-  bool allow_commands = false;  // run the shell commands of wav.scp
-  Processes processes = {};     // processes that train together
+  bool resume = false;          // continues from the last checkpoint of run_dir, if there is one
+  bool quiet = false;           // prints no progress
+  bool allow_commands = false;  // runs the shell commands in wav.scp
+  Processes processes = {};     // the processes that train together
 };
 
 struct TrainResult {

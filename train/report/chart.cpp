@@ -18,10 +18,10 @@ namespace {
 
 constexpr double kFont = 7.5, kTitleFont = 8.5, kTickFont = 6.5;
 constexpr double kLeft = 40, kRightMargin = 8, kTop = 20;
-constexpr double kPlotHeight = 0.62;  // relative to the width of the chart
+constexpr double kPlotHeight = 0.62;  // height of the plot relative to the width of the chart
 constexpr double kBelowPlot = 32, kLegendRow = 11, kLegendSample = 24;
-constexpr double kMarker = 2.4;     // radius
-constexpr size_t kMaxMarkers = 12;  // per curve
+constexpr double kMarker = 2.4;     // radius of markers in points
+constexpr size_t kMaxMarkers = 12;  // maximum number of markers per curve
 constexpr double kMaxLineWidth = 1.9, kMinLineWidth = 0.9;
 // Eight colours that people with the common kinds of colour blindness can tell apart (Okabe and Ito 2008).
 // Yellow is the last colour, because it is hard to see on paper.

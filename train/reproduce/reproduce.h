@@ -29,7 +29,7 @@ struct ReproductionOptions {
   int64_t jobs = 1;                    // trainings at the same time
   Device device = kCpu;                // device of all trainings, evaluations and measurements
   DataAccess data = {""};
-  bool quiet = false;  // no progress
+  bool quiet = false;  // prints no progress
   // Overrides of all configs. read_settings() moves measure.* from `sets` to `measure`.
   ConfigOverrides overrides = {};
   std::vector<std::string> given_sets = {};  // all settings of the command line, for the files of the table

@@ -34,7 +34,7 @@ struct TaskEvaluation {
 
 struct BatchLoss {
   Tensor loss;         // scalar, recorded on the tape
-  int64_t tokens = 0;  // predictions or frames, for the speed in the progress line
+  int64_t tokens = 0;  // number of predictions or frames, for the speed in the progress line
 };
 
 // The part of a batch that this process computes: the whole batch in a run with one process.

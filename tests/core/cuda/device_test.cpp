@@ -19,7 +19,7 @@ void on_other_devices(F&& f) {
 
 }  // namespace
 
-TEST_CASE("cuda: tensors go to the device and come back") {
+TEST_CASE("cuda: tensors are unchanged after copies to the device and back") {
   on_other_devices([](Device device) {
     const Tensor x = normal({3, 5, 7});
     const Tensor there = x.to(device);
@@ -46,7 +46,7 @@ TEST_CASE("cuda: copies follow strides and convert every dtype as the CPU does")
         const Tensor here = x.to(from);
         CHECK(here.to(device).to(to).to_vector() == here.to(to).to_vector());
         const Tensor target = Tensor::zeros({6, 4, 5}, to, device);
-        target.copy_from(here.view(shape, strides));  // to another device, layout and dtype
+        target.copy_from(here.view(shape, strides));  // converts device, layout and dtype
         CHECK(target.to_vector() == here.view(shape, strides).to(to).to_vector());
       }
     const Tensor columns = Tensor::zeros({4, 5, 6}, DType::float64, device);
@@ -59,7 +59,7 @@ TEST_CASE("cuda: copies follow strides and convert every dtype as the CPU does")
   });
 }
 
-TEST_CASE("cuda: memory may change as soon as it was copied to the device, whatever its size") {
+TEST_CASE("cuda: host memory of any size may change immediately after its copy to the device") {
   on_other_devices([](Device device) {
     for (const int64_t n : {int64_t{1}, int64_t{1} << 20, (int64_t{9} << 20) / 4 + 1}) {
       CAPTURE(n);
@@ -74,19 +74,18 @@ TEST_CASE("cuda: memory may change as soon as it was copied to the device, whate
   });
 }
 
-TEST_CASE("cuda: code of one machine that asks for a tensor of the other is told so") {
+TEST_CASE("cuda: access to a tensor on another device than current_device is an error") {
   on_other_devices([](Device device) {
     const Tensor there = Tensor::zeros({2, 3}, DType::float32, device);
-    CHECK_THROWS_WITH_AS(there.data<float>(),
-                         "tensor of shape (2, 3) is on cuda:0, where code of cpu cannot reach it; bring it "
-                         "over with to(device)",
-                         ShapeError);
+    CHECK_THROWS_WITH_AS(
+        there.data<float>(),
+        "tensor of shape (2, 3) is on cuda:0, but the op runs on cpu; copy it with to(device)", ShapeError);
     const DeviceScope scope(device);
     CHECK_THROWS_AS(Tensor::zeros({2}).data<float>(), ShapeError);
   });
 }
 
-TEST_CASE("cuda: the allocator reuses blocks, counts them, and says what to lower") {
+TEST_CASE("cuda: the allocator reuses and counts blocks, and its errors contain a remedy") {
   on_other_devices([](Device device) {
     CachingAllocator& pool = device_allocator(device);
     pool.trim();

@@ -42,7 +42,7 @@ __global__ void shuffle(int* out) {
   mine[5] = __any_sync(kAllLanes, lane == 31) + 2 * __all_sync(kAllLanes, lane < 32);
 }
 
-// Returns from odd lanes. Even lanes continue with another mask.
+// Odd lanes return. Even lanes continue with a mask of even lanes.
 __global__ void half_warp(int* out) {
   if (threadIdx.x % 2) return;
   const auto lane = static_cast<int>(threadIdx.x);
@@ -126,7 +126,7 @@ TEST_CASE("emulation: shuffles and votes") {
   for (int lane = 0; lane < 32; ++lane) CHECK(half[static_cast<size_t>(lane)] == (lane % 2 ? -1 : lane ^ 2));
 }
 
-TEST_CASE("emulation: atomics see every thread of every block") {
+TEST_CASE("emulation: atomic operations include every thread of every block") {
   const DeviceScope scope(kDevice);
   int total = 0, largest = 0;
   float sum = 0;
@@ -136,7 +136,7 @@ TEST_CASE("emulation: atomics see every thread of every block") {
   CHECK(largest == 19 * 10 + 9);
 }
 
-TEST_CASE("block reductions give every thread the sum and the largest value") {
+TEST_CASE("block reductions give every thread the sum and the maximum") {
   const DeviceScope scope(kDevice);
   constexpr unsigned kThreadsPerBlock = 96;
   std::vector<double> x(2 * kThreadsPerBlock), sums(x.size()), maxima(x.size());
@@ -149,7 +149,7 @@ TEST_CASE("block reductions give every thread the sum and the largest value") {
   }
 }
 
-TEST_CASE("emulation: a shape that no device launches is an error") {
+TEST_CASE("emulation: a launch beyond the limits of devices is an error") {
   const DeviceScope scope(kDevice);
   const char* const message = "threads is more than a device has";
   CHECK_THROWS_WITH_AS(launch(do_nothing, {dim3(1, 65536), dim3(1)}), doctest::Contains(message), ShapeError);
@@ -160,7 +160,9 @@ TEST_CASE("emulation: a shape that no device launches is an error") {
   launch(do_nothing, {dim3(1, 65535), dim3(32, 32)});
 }
 
-TEST_CASE("emulation: a kernel that first runs in a graph is an error: a device might have to load it") {
+TEST_CASE(
+    "emulation: a kernel that runs for the first time in a graph is an error, because a device would load "
+    "it") {
   const auto record = [] {
     Graph graph(kDevice, 1, [] {
       const DeviceScope scope(kDevice, "late");
@@ -176,21 +178,21 @@ TEST_CASE("emulation: a kernel that first runs in a graph is an error: a device 
   record();
 }
 
-TEST_CASE("emulation: what a device leaves undefined is an error or not a number") {
+TEST_CASE("emulation: undefined behaviour of a device is an error or gives NaN") {
   const DeviceScope scope(kDevice);
   CHECK_THROWS_WITH_AS(launch(leave_before_barrier, {dim3(2), dim3(40)}),
                        "kernel: of 40 threads of block 0, 1 have ended and the others wait for them",
                        std::logic_error);
   std::vector<int> out(32);
   CHECK_THROWS_WITH_AS(launch(read_absent_lane, {dim3(1), dim3(32)}, out.data()),
-                       doctest::Contains("reads lane 3, which takes no part in the shuffle"),
+                       doctest::Contains("reads lane 3, which does not participate in the shuffle"),
                        std::logic_error);
   std::vector<double> unwritten(8);
   launch(read_unwritten, {dim3(1), dim3(8), 64}, unwritten.data());
   for (const double value : unwritten) CHECK(std::isnan(value));
 }
 
-TEST_CASE("emulation: a warp multiplies matrices of bfloat16 as its tensor cores do") {
+TEST_CASE("emulation: a warp multiplies bfloat16 matrices as tensor cores do") {
   const DeviceScope scope(kDevice);
   std::vector<float> a(16 * 16), b(16 * 8), c(16 * 8);
   for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i % 37) - 18;
@@ -206,7 +208,9 @@ TEST_CASE("emulation: a warp multiplies matrices of bfloat16 as its tensor cores
     }
 }
 
-TEST_CASE("emulation: a missing barrier shows in the next launch, where threads run in the other order") {
+TEST_CASE(
+    "emulation: a missing barrier changes results, because every other launch runs threads in reverse "
+    "order") {
   const DeviceScope scope(kDevice);
   std::vector<int> first(64), second(64);
   launch(read_neighbour, {dim3(1), dim3(64), 64 * sizeof(int)}, first.data());

@@ -39,7 +39,7 @@ TEST_CASE("replace_file does not write through a link in place of its temporary 
   CHECK(read_file(dir / "file") == "new");
 }
 
-TEST_CASE("replace_file leaves links and pipes what they are") {
+TEST_CASE("replace_file keeps links and pipes") {
   const TempDir dir;
   replace_file((dir / "file").string(), "old");
   std::filesystem::create_symlink("file", dir / "link");
@@ -56,7 +56,7 @@ TEST_CASE("replace_file leaves links and pipes what they are") {
   CHECK(std::filesystem::is_fifo(pipe));
 }
 
-TEST_CASE("a folder is locked once, until the lock goes") {
+TEST_CASE("a folder has one lock at a time, until the lock is destroyed") {
   const TempDir dir;
   const std::string path = dir.path().string();
   {

@@ -101,7 +101,7 @@ TEST_CASE("the number of frames depends on snip_edges") {
   }
   CHECK(centred.frames(79) == 0);
   CHECK(centred.frames(80) == 1);
-  CHECK(centred.compute(noise(80)).shape() == Shape({1, 40}));  // mirrored several times
+  CHECK(centred.compute(noise(80)).shape() == Shape({1, 40}));  // a short signal is mirrored several times
 }
 
 TEST_CASE("features of silence are the floor, not minus infinity") {
@@ -151,14 +151,14 @@ TEST_CASE("filterbanks are at least 200 times faster than real time") {
 #endif
 }
 
-TEST_CASE("filters without a line of the spectrum are errors with the maximum number of filters") {
+TEST_CASE("filters without an FFT bin are errors with the maximum number of filters") {
   const std::string message = options_error({.rate = 8000, .bins = 200});
   CHECK(contains(message, "200 mel bins"));
   const int64_t most = std::stoll(message.substr(message.rfind(' ') + 1));
   CHECK(most >= 40);
   CHECK(options_error({.rate = 8000, .bins = most + 1}) != "");
   const Tensor features = Filterbank({.rate = 8000, .bins = most}).compute(recording());
-  // All bins are above the floor.
+  // The maximum of each bin is above the floor.
   for (int64_t bin = 0; bin < most; ++bin) {
     float highest = -100;
     for (int64_t t = 0; t < features.size(0); ++t)

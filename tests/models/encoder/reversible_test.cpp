@@ -206,7 +206,7 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
     const ReplayContext context(kTraining);
     auto blocks = reversible_blocks(encoder.layers, 1, 7, {}, context);
     if (!replays_draws) {
-      // The second call of each branch draws the random numbers of another step.
+      // The second call of each branch uses the random numbers of another step.
       const ForwardContext other{.training = true, .seed = 5, .step = 3};
       const auto others = reversible_blocks(encoder.layers, 1, 7, {}, ReplayContext(other));
       for (size_t i = 0; i < blocks.size(); ++i) {
@@ -251,7 +251,7 @@ TEST_CASE("backward reconstructs the inputs of a stack at every depth") {
       CHECK(max_difference(inputs[0], x2) == 0);
       const double error = max_difference(inputs[1], x2);
       MESSAGE("depth " << layers << ", " << std::string(name_of(dtype)) << ": inversion error " << error);
-      CHECK(error > 0);  // reconstructed, not stored
+      CHECK(error > 0);  // the input of backward() is reconstructed, not stored
       CHECK(error < (dtype == DType::float64 ? 1e-10 : 1e-3));
       const int64_t width = shape[1];
       CHECK(max_difference(slice(y, 1, width, 2 * width), x2) > 1e-2);
@@ -322,7 +322,7 @@ TEST_CASE("errors for invalid options of reversible encoders") {
 }
 
 TEST_CASE(
-    "a reversible model has the ordinary model's parameters, and a norm and a predictor of both halves") {
+    "a reversible model has the parameters of other models, with a norm and a predictor of both halves") {
   AutoregressiveOptions options = small_options("linear");
   options.encoder.pre_norm = true;
   const NamedTensors ordinary = AutoregressiveModel(options).parameters();

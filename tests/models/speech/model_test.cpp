@@ -201,8 +201,8 @@ TEST_CASE("the paper's models have the paper's sizes") {
   CHECK(parameter_count(*model.encoder) == 9 * (4 * (192 * 192 + 192) + 2 * 192 * 768 + 960 + 768) + 384);
   SpeechModelOptions recurrent;
   recurrent.kind = SpeechEncoder::lstm;
-  CHECK(parameter_count(*SpeechModel(recurrent).lstm) ==
-        5852160);  // torch.nn.LSTM(40, 320, 3, bidirectional=True)
+  // torch.nn.LSTM(40, 320, 3, bidirectional=True) has this number of parameters.
+  CHECK(parameter_count(*SpeechModel(recurrent).lstm) == 5852160);
 }
 
 TEST_CASE("a stream of frames gives the logits of the causal model, in constant memory") {

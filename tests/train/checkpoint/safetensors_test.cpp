@@ -177,9 +177,9 @@ TEST_CASE("malformed headers are errors") {
   const std::string a = entry("a", "F32", "[2]", "[0,8]");
   CHECK(has(header_error("", 0), "does not start"));
   CHECK(has(header_error("[]", 0), "does not start"));
-  CHECK(has(header_error(concat_text("{", a), 8), "no JSON at byte"));
-  CHECK(has(header_error(concat_text(braced(a), " x"), 8), "no JSON at byte"));
-  CHECK(has(header_error("{\"\xff\":{}}", 0), "no JSON at byte"));
+  CHECK(has(header_error(concat_text("{", a), 8), "not valid JSON at byte"));
+  CHECK(has(header_error(concat_text(braced(a), " x"), 8), "not valid JSON at byte"));
+  CHECK(has(header_error("{\"\xff\":{}}", 0), "not valid JSON at byte"));
   CHECK(has(header_error(braced(concat_text(a, ",", a)), 8), "two entries named \"a\""));
   CHECK(has(header_error("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 0), "two fields named \"dtype\""));
   CHECK(
@@ -220,7 +220,7 @@ TEST_CASE("one error names all missing, unexpected and wrong tensors, and no ten
                                        {"shape", Tensor::zeros({3, 2})},
                                        {"kind", Tensor::zeros({2})},
                                        {"less", Tensor::zeros({1})}}),
-                       (path + ": the tensors do not fit:\n"
+                       (path + ": the tensors do not match:\n"
                                "  1 missing: less\n"
                                "  1 not expected: more\n"
                                "  2 of another form: shape (expected (3, 2) float32, found (2, 3) float32), "

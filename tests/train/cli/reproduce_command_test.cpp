@@ -1,4 +1,4 @@
-// Tests of reproduce with very small models: files, rows and continuation. Test of generate with LSH
+// Tests of reproduce with very small models: files, rows and continuation. Also tests generate with LSH
 // attention.
 #include <doctest/doctest.h>
 

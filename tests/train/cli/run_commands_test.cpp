@@ -88,7 +88,7 @@ TEST_CASE("a run is found by its folder, its checkpoints folder and a checkpoint
   Config config = tiny_sequence_config();
   write_run(run, config, 1);
   mark_best_checkpoint(run.string(), 1);
-  config.run.seed = 4;  // other weights
+  config.run.seed = 4;  // initialises different weights
   write_run(run, config, 2);
   const auto bits = [](const Words& words) {
     const auto result = run_program(joined({"eval"}, joined(words, {"--limit", "8", "--json"})));
@@ -151,7 +151,7 @@ TEST_CASE("--out accepted names of other picture formats") {
   const std::string run = (dir / "nowhere").string();
   for (const std::string command : {"generate", "complete"}) {
     const auto result = run_program({command, run, "--out", (dir / "x.jpg").string()});
-    CHECK(result.code == 2);  // also without a run: the name is checked first
+    CHECK(result.code == 2);  // the file name is checked first, so the error is the same without a run
     CHECK(contains(result.err, "x.jpg: expected a file name that ends in .png"));
   }
 }
@@ -297,7 +297,7 @@ TEST_CASE("complete shows the given part and a grey rest") {
   const auto figures = json_of(result);
   CHECK(figures["index"] == nlohmann::json({4, 0}));
   const auto kept = figures["kept_dims"].get<size_t>();
-  CHECK(kept == 29);  // 0.6 * 49
+  CHECK(kept == 29);  // 60 % of 49 pixels
   const Tensor grid = read_png(dir / "grid.png");
   REQUIRE(grid.shape() == Shape{2 * 30 + 2, 4 * 30 + 2, 1});
   for (const auto& [row, index] : {std::pair{0, 4}, {1, 0}}) {
@@ -337,7 +337,7 @@ TEST_CASE("generate continues sequences from their given parts") {
   CHECK(report["batch"] == 1);
   REQUIRE(report["sequences"].size() == 3);
   for (const auto& row : report["sequences"]) {
-    CHECK(row["given"].back() == 0);  // the separator
+    CHECK(row["given"].back() == 0);  // the last given token is the separator
     CHECK(row["drawn"].size() == row["expected"].size());
     CHECK(row["given"].size() + row["drawn"].size() == 17);
     for (size_t i = 0; i + 1 < row["given"].size(); ++i) CHECK(row["expected"][i] == row["given"][i]);

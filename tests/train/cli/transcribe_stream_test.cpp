@@ -32,7 +32,8 @@ std::string trained_on_tones(const fs::path& dir, int64_t epochs = 15,
   return (dir / "run").string();
 }
 
-// Returns interleaved channels as 16-bit samples without a header.
+// Returns the samples as interleaved 16-bit samples of `channels` channels without a header. The channels
+// other than `heard` contain constants.
 std::string words_of(const std::vector<float>& samples, int channels = 1, int heard = 0) {
   std::string bytes;
   for (const float sample : samples)

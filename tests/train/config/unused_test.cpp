@@ -326,7 +326,7 @@ TEST_CASE("model.dropout was accepted without effect for an LSTM of one layer") 
 }
 
 TEST_CASE(
-    "only training takes data.feature_cache from a file: a config from elsewhere chose where eval writes") {
+    "an untrusted config chose an output folder of eval: only training reads data.feature_cache from files") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", "[data]\nfeature_cache = \"/cache\"\n" + kSpeech.substr(7));
   const ConfigReading checkpoint{.unused = UnusedKeys::ignore_in_file, .use = ConfigUse::evaluation};

@@ -127,9 +127,9 @@ TEST_CASE("speech: each epoch has each utterance once, also if epochs differ in 
   CHECK(again.at(step - 1) == plan.at(step - 1));  // a new plan does not need the earlier steps
 }
 
-TEST_CASE("speech: held-out utterances are those of whole speakers and in no other part") {
+TEST_CASE("speech: all utterances of a speaker are held out together and are in no other part") {
   const TempDir dir;
-  write_tiny_an4(dir / "an4", 36, 9);  // 12 speakers
+  write_tiny_an4(dir / "an4", 36, 9);  // 12 training speakers
   Config config = tiny_speech_config(dir / "an4");
   config.data.validation = 4;
   const auto train_part = read_speech_part(config, "train", ""),
@@ -174,7 +174,7 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
 
   Config brief = config;
   brief.model.encoder = "transformer";
-  brief.model.max_frames = 12;  // frames of two phones
+  brief.model.max_frames = 12;  // the number of frames of two phones
   const SpeechPart shorter = make_speech_part(brief, "train", "", nullptr);
   CHECK(!shorter.too_long.empty());
   CHECK(shorter.usable.size() + shorter.too_long.size() == 11);
@@ -215,7 +215,7 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
   write_tiny_an4(dir / "an4", 12, 9);
   write_file(dir / "an4/etc/an4.dic",
              read_file(dir / "an4/etc/an4.dic") + "LONG A B C A B C A B C\nUNSEEN A X\nSHORT A B C A B C\n");
-  add_test_utterance(dir / "an4", "LONG", mfc_bytes("ABCABCABC", 1));  // 54 frames
+  add_test_utterance(dir / "an4", "LONG", mfc_bytes("ABCABCABC", 1));  // nine phones of 6 frames, 54 frames
   add_test_utterance(dir / "an4", "UNSEEN", mfc_bytes("AB", 2));
   Bytes three_frames = mfc_bytes("A", 3);
   three_frames.resize(4 + 3 * 13 * 4);
