@@ -75,8 +75,8 @@ std::vector<OptionProblem> option_problems(const AutoregressiveOptions& options)
   }
   if (options.tied_embeddings && options.value_width() != options.encoder.output_width())
     problems.push_back(
-        {"tied_embeddings", concat_text("embeddings have ", options.value_width(), " features and the predictor ",
-                                        options.encoder.output_width(),
+        {"tied_embeddings", concat_text("embeddings have ", options.value_width(),
+                                        " features and the predictor ", options.encoder.output_width(),
                                         ": use axial, rotary or no positions and no reversible layers")});
   return problems;
 }
@@ -135,7 +135,8 @@ Tensor AutoregressiveModel::chunked_loss(const Rows& rows) const {
     return mul(row_loss(outputs, chunk_targets, chunk_weights, rows.loss), share);
   };
   const auto multiply = [](const Tensor& x, const Tensor& factor) { return mul(x, factor); };
-  return chunked_sum(chunk_loss, rows.encoded, options_.loss_chunks, {predictor.weight, predictor.bias}, multiply);
+  return chunked_sum(chunk_loss, rows.encoded, options_.loss_chunks, {predictor.weight, predictor.bias},
+                     multiply);
 }
 
 AutoregressiveModel::Rows AutoregressiveModel::rows_of_batch(const Batch& batch,

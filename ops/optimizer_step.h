@@ -25,7 +25,8 @@ void set_rule(const Tensor& memory, const StepRule& rule);
 Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rule,
                       const Clipping& clipping = {});
 
-// Returns the scales that Clipping gives to gradients, (count,) float64, and their norm; see optimizer_step().
+// Returns the scales that Clipping gives to gradients, (count,) float64, and their norm; see
+// optimizer_step().
 struct GradientScales {
   Tensor scales, norm;
 };

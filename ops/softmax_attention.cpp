@@ -113,7 +113,7 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
             cache.keys.dtype() == q.dtype() && cache.values.dtype() == q.dtype() &&
             cache.keys.is_contiguous() && cache.values.is_contiguous(),
         kStep, "cache ", name_of(cache.keys.dtype()), " ", cache.keys.shape(), " and ", cache.values.shape(),
-        " does not fit k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
+        " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
   check(cache.length < capacity || capacity >= cache.window.span(), kStep, "the cache is full: capacity ",
         capacity, ", length ", cache.length);
   ++cache.length;

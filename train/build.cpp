@@ -72,7 +72,7 @@ bool splits_by_share(const std::string& name) {
   return set.type == DatasetType::text || set.format == DatasetFormat::image_folder;
 }
 
-// Returns whether a data set of images, text or symbols has a validation split.
+// Returns whether a data set of images or text has a validation split.
 bool holds_out_examples(const DataConfig& data) {
   if (splits_by_share(data.dataset)) return data.valid_share > 0 || !data.valid_path.empty();
   return data.validation > 0;
@@ -117,6 +117,8 @@ AutoregressiveOptions options_without_data(const Config& config) {
   options.positions = positions_of(config.model.positions);
   options.axial = {config.model.axial_shape, config.model.axial_dims};
   options.loss_chunks = config.model.loss_chunks;
+  options.tied_embeddings = config.model.tied_embeddings;
+  options.training_loss = {config.model.label_smoothing, config.model.z_loss};
   return options;
 }
 
@@ -197,7 +199,8 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
 }
 
 std::string evaluation_split(const Config& config) {
-  return config.model.type != "speech" && holds_out_examples(config.data) ? "valid" : "test";
+  const bool can_hold_out = config.model.type == "image" || is_text(config);
+  return can_hold_out && holds_out_examples(config.data) ? "valid" : "test";
 }
 
 AutoregressiveOptions model_options(const Config& config, const DatasetInfo& data) {

@@ -97,8 +97,8 @@ Tensor Optimizer::apply(double gradient_scale) {
     slots.push_back({parameter, gradients.back(), first_[i], second_[i]});
   }
   const Clipping clipping = clipping_of(config_, gradient_scale);
-  const Tensor norm = adafactor_ ? apply_adafactor(indices, gradients, clipping)
-                                 : optimizer_step(slots, rule_, clipping);
+  const Tensor norm =
+      adafactor_ ? apply_adafactor(indices, gradients, clipping) : optimizer_step(slots, rule_, clipping);
   for (size_t i = 0; i < averages_.size(); ++i) average_into(averages_[i], parameters_[i].second, rule_);
   for (const auto& [name, parameter] : parameters_) set_gradient(parameter, {});
   return norm;
@@ -134,7 +134,8 @@ Optimizer::Named Optimizer::state() const {
     const std::string& name = parameters_[i].first;
     if (first_[i].defined()) state.emplace_back("first." + name, first_[i]);
     if (adafactor_)
-      for (const auto& [moment, tensor] : adafactor_->state(i)) state.emplace_back(moment + "." + name, tensor);
+      for (const auto& [moment, tensor] : adafactor_->state(i))
+        state.emplace_back(moment + "." + name, tensor);
     if (second_[i].defined()) state.emplace_back("second." + name, second_[i]);
     if (has_average()) state.emplace_back("average." + name, averages_[i]);
   }

@@ -46,7 +46,8 @@ class Optimizer {
   bool has_average() const { return !averages_.empty(); }
 
   // Returns the state for a checkpoint: "first.NAME", "second.NAME", "row.NAME", "column.NAME" and
-  // "average.NAME" for each parameter NAME, as far as the optimizer has them. The tensors share storage with the optimizer, so that a checkpoint can be loaded into them.
+  // "average.NAME" for each parameter NAME, as far as the optimizer has them. The tensors share storage with
+  // the optimizer, so that a checkpoint can be loaded into them.
   Named state() const;
   void set_steps(int64_t steps) { steps_ = steps; }
 
@@ -58,7 +59,7 @@ class Optimizer {
 
   std::vector<Tensor> first_, second_, averages_;
   std::unique_ptr<Adafactor> adafactor_;  // null for other kinds
-  Tensor rule_;  // coefficients of the step, on the device of the parameters
+  Tensor rule_;                           // coefficients of the step, on the device of the parameters
   int64_t steps_ = 0;
 };
 

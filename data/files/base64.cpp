@@ -5,7 +5,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 }  // namespace
 
@@ -15,7 +15,8 @@ std::string to_base64(std::string_view data) {
     uint32_t bits = 0;
     for (size_t i = 0; i < 3; ++i)
       bits = bits << 8 | (at + i < data.size() ? static_cast<uint8_t>(data[at + i]) : 0U);
-    for (size_t i = 0; i < 4; ++i) text += at + i <= data.size() ? kDigits[bits >> (18 - 6 * i) & 63] : '=';
+    for (size_t i = 0; i < 4; ++i)
+      text += at + i <= data.size() ? kBase64Digits[bits >> (18 - 6 * i) & 63] : '=';
   }
   return text;
 }
@@ -30,7 +31,7 @@ std::optional<std::string> from_base64(std::string_view text) {
   std::string data;
   uint32_t bits = 0, count = 0;
   for (const char c : text) {
-    const size_t digit = kDigits.find(c);
+    const size_t digit = kBase64Digits.find(c);
     if (digit == std::string_view::npos) return std::nullopt;
     bits = bits << 6 | static_cast<uint32_t>(digit);
     count += 6;

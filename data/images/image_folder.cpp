@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kName = "images";
+constexpr const char* kSetName = "images";
 
 // Walks a folder and its subfolders. `parents` are the real paths of the folders that contain the current
 // one.
@@ -241,14 +241,14 @@ ImageSet load_image_folder(const std::string& split, const ImageFolderOptions& o
   report_faults(faults, folder, options.refuse_bad);
   const int64_t count = decoded.pixels.size(0);
   if (count == 0) throw DataError(folder + ": no picture of the split \"" + split + "\" can be used");
-  log_info(kName, ": ", count, " pictures of ", split, ", ", options.size, " x ", options.size, " x ",
+  log_info(kSetName, ": ", count, " pictures of ", split, ", ", options.size, " x ", options.size, " x ",
            options.channels, ", from ", folder);
   return {decoded.pixels,
           Tensor::zeros({count}, DType::int64),
           options.size,
           options.size,
           options.channels,
-          kName,
+          kSetName,
           split};
 }
 

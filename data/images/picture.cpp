@@ -16,7 +16,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
+constexpr int64_t kMaxPictureBytes = int64_t{1} << 30;
 constexpr std::string_view kPngStart = "\x89PNG\r\n\x1a\n", kJpegStart = "\xff\xd8\xff";
 
 // First bytes of formats that are recognised and refused.
@@ -87,7 +87,7 @@ bool is_picture_name(const std::filesystem::path& path) {
 }
 
 Tensor read_picture(const std::filesystem::path& path) {
-  const Bytes bytes = read_bytes(path, kMaxFileBytes);
+  const Bytes bytes = read_bytes(path, kMaxPictureBytes);
   const std::string_view text = as_text(bytes, bytes.size());
   const std::string name = path.string();
   if (text.starts_with(kPngStart)) {

@@ -105,13 +105,13 @@ namespace {
 // comment.
 std::string trn_word(const std::string& phone) {
   constexpr std::string_view kMarks = "@{}/()<>;*%=&\"\\";
-  constexpr std::string_view kDigits = "0123456789abcdef";
+  constexpr std::string_view kHexDigits = "0123456789abcdef";
   std::string word;
   for (const char c : phone)
     if (kMarks.find(c) == std::string_view::npos)
       word += c;
     else
-      word += {'=', kDigits[static_cast<size_t>(c) / 16], kDigits[static_cast<size_t>(c) % 16]};
+      word += {'=', kHexDigits[static_cast<size_t>(c) / 16], kHexDigits[static_cast<size_t>(c) % 16]};
   return word;
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "models/attention/shared_softmax.h"
 #include "models/layers/option_error.h"
 
 namespace tapeformer {

@@ -170,6 +170,7 @@ std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, doubl
 AttentionKind linear_attention_kind();
 AttentionKind local_attention_kind();
 AttentionKind lsh_attention_kind();
+AttentionKind shared_softmax_attention_kind();
 AttentionKind softmax_attention_kind();
 
 }  // namespace tapeformer

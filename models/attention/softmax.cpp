@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "models/attention/attention.h"
-#include "models/attention/shared_softmax.h"
 #include "ops/softmax_attention.h"
 
 namespace tapeformer {
@@ -23,7 +22,7 @@ class SoftmaxState final : public AttentionState {
 };
 
 // Scaled dot-product attention (Vaswani et al. 2017) to the keys in a window.
-class SoftmaxKind final : public Attention {
+class SoftmaxKind : public Attention {
  public:
   SoftmaxKind(const KeyWindow& window, double dropout) : window_(window), dropout_(dropout) {}
 
@@ -52,14 +51,23 @@ class SoftmaxKind final : public Attention {
   double dropout_;
 };
 
+// Softmax attention whose queries are also the keys.
+class SharedSoftmaxKind final : public SoftmaxKind {
+ public:
+  explicit SharedSoftmaxKind(double dropout) : SoftmaxKind({}, dropout) {}
+
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
+                 const ForwardContext& context, const std::string& name) const override {
+    check(k.shape() == q.shape(), "shared softmax attention",
+          "queries are used as keys, but the shapes of q ", q.shape(), " and k ", k.shape(), " differ");
+    return SoftmaxKind::forward(q, k, v, mask, context, name);
+  }
+};
+
 // Returns the multiply-adds of a causal pass. A query attends to half of the keys on average.
-double multiply_adds(const OptionValues&, const AttentionSize& size) {
+double softmax_multiply_adds(const OptionValues&, const AttentionSize& size) {
   const auto length = static_cast<double>(size.length);
   return 2 * static_cast<double>(size.dim) * 0.5 * length * length;
-}
-
-std::unique_ptr<Attention> make(const OptionValues&, double dropout) {
-  return make_softmax_attention({}, dropout);
 }
 
 }  // namespace
@@ -78,8 +86,8 @@ AttentionKind softmax_attention_kind() {
                            .weight_dropout = true,
                            .bfloat16 = true},
           .options = {},
-          .make = make,
-          .multiply_adds = multiply_adds};
+          .make = [](const OptionValues&, double dropout) { return make_softmax_attention({}, dropout); },
+          .multiply_adds = softmax_multiply_adds};
 }
 
 AttentionKind shared_softmax_attention_kind() {
@@ -95,8 +103,10 @@ AttentionKind shared_softmax_attention_kind() {
                            .bfloat16 = true,
                            .shared_query_key = true},
           .options = {},
-          .make = make,
-          .multiply_adds = multiply_adds};
+          .make = [](const OptionValues&, double dropout) -> std::unique_ptr<Attention> {
+            return std::make_unique<SharedSoftmaxKind>(dropout);
+          },
+          .multiply_adds = softmax_multiply_adds};
 }
 
 }  // namespace tapeformer

@@ -120,8 +120,7 @@ void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRo
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread * groups / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      StepGroup<T>(s, i / groups, i % groups * group, group, q, key, value, k, v, capacity, out)
-          .run();
+      StepGroup<T>(s, i / groups, i % groups * group, group, q, key, value, k, v, capacity, out).run();
   });
 }
 

@@ -145,7 +145,8 @@ __global__ void update_kernel(const StepRule* step_rule, List<T> list, const dou
     for (int64_t i = chunk.begin + threadIdx.x * kPack; i < done; i += blockDim.x * kPack)
       step_group<kPack>(rule, arrays, scale, limit, i);
   }
-  for (int64_t i = done + threadIdx.x; i < chunk.end; i += blockDim.x) step_group<1>(rule, arrays, scale, limit, i);
+  for (int64_t i = done + threadIdx.x; i < chunk.end; i += blockDim.x)
+    step_group<1>(rule, arrays, scale, limit, i);
 }
 
 template <class T>

@@ -172,7 +172,8 @@ struct CrossEntropyBackward {
     const int64_t target = targets[number];
     const bool inside = target >= 0 && target < classes;
     const T by = inside || scale[number] == 0 ? scale[number] : static_cast<T>(NAN), shift = lse[number];
-    const T of_softmax = z_loss > 0 ? by * (1 + 2 * z_loss * shift) : by, uniform = by * smoothing / static_cast<T>(classes);
+    const T of_softmax = z_loss > 0 ? by * (1 + 2 * z_loss * shift) : by,
+            uniform = by * smoothing / static_cast<T>(classes);
     const T of_target = by * (1 - smoothing);
     row.store(gx + number * classes, [=](T value, int64_t column) {
       if (by == 0) return T{0};

@@ -8,8 +8,9 @@
 namespace tapeformer {
 
 struct CrossEntropyOptions {
-  double label_smoothing = 0;  // share of the uniform distribution in the target (Szegedy et al. 2016), below 1
-  double z_loss = 0;           // factor of the squared log-sum-exp (Chowdhery et al. 2022, "PaLM")
+  double label_smoothing =
+      0;              // share of the uniform distribution in the target (Szegedy et al. 2016), below 1
+  double z_loss = 0;  // factor of the squared log-sum-exp (Chowdhery et al. 2022, "PaLM")
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
@@ -28,13 +29,13 @@ TAPEFORMER_FOR_EACH_BACKEND(
     void row_log_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes);
     // Computes the losses (rows,) of cross_entropy() and the log-sum-exp of each row. If a target is out of
     // range, which can occur only on CUDA, the loss and its gradient are NaN.
-    template <class T> void cross_entropy_forward(Backend, const CrossEntropyOptions& options, const T* x,
-                                                  const int64_t* targets, T* lse, T* losses, int64_t rows,
-                                                  int64_t classes);
+    template <class T>
+    void cross_entropy_forward(Backend, const CrossEntropyOptions& options, const T* x,
+                               const int64_t* targets, T* lse, T* losses, int64_t rows, int64_t classes);
     // Computes the gradient gx of the sum of losses[row] * scale[row]. Rows with scale 0 get zeros.
-    template <class T> void cross_entropy_backward(Backend, const CrossEntropyOptions& options, const T* x,
-                                                   const T* lse, const int64_t* targets, const T* scale,
-                                                   T* gx, int64_t rows, int64_t classes);
+    template <class T>
+    void cross_entropy_backward(Backend, const CrossEntropyOptions& options, const T* x, const T* lse,
+                                const int64_t* targets, const T* scale, T* gx, int64_t rows, int64_t classes);
 
 )
 

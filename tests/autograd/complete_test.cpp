@@ -43,7 +43,8 @@ class Completed {
 
 TEST_CASE("backward() completes a leaf after the first op that uses it") {
   const Tensor a = leaf(2), b = leaf(3), c = leaf(5);
-  const Tensor y = times(times(a, b), times(c, b));  // the first op uses a and b
+  const Tensor ab = times(a, b), cb = times(c, b);  // the first op uses a and b
+  const Tensor y = times(ab, cb);
   CHECK(Completed({{"a", a}, {"b", b}, {"c", c}}).order(y) == "cba");
   CHECK(gradient(b).item() == 2 * 2 * 3 * 5);
 }

@@ -114,8 +114,7 @@ TEST_CASE("the state of linear attention has a fixed size, and steps after the m
   CHECK(decoder.state_bytes() == 2 * 2 * 2 * (4 * 4 + 4) * 4);
   const Tensor tokens = Tensor::zeros({2}, DType::uint8);
   for (int i = 0; i < 11; ++i) decoder.step(tokens);
-  CHECK_THROWS_WITH_AS(decoder.step(tokens), "embed_into: position 11 is beyond the longest sequence, 11",
-                       ShapeError);
+  CHECK_THROWS_WITH_AS(decoder.step(tokens), "Decoder: position 11 is beyond the capacity", ShapeError);
 }
 
 TEST_CASE("both modes of generation draw the same images, and batches have no effect") {

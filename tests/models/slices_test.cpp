@@ -12,7 +12,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-constexpr int64_t kBatch = 6;
+constexpr int64_t kWholeBatch = 6;
 
 ForwardContext training_from(int64_t first_example) {
   return {.training = true, .seed = 5, .step = 2, .first_example = first_example};
@@ -41,9 +41,10 @@ double encoder_error(const EncoderOptions& options) {
   Encoder encoder(options);
   encoder.initialize(3);
   encoder.convert(DType::float64);
-  return slice_error(normal({kBatch, 11, options.width()}, 4), [&](const Tensor& x, const ForwardContext& c) {
-    return encoder.forward(x, {.causal = true, .key_lengths = {}}, c);
-  });
+  return slice_error(normal({kWholeBatch, 11, options.width()}, 4),
+                     [&](const Tensor& x, const ForwardContext& c) {
+                       return encoder.forward(x, {.causal = true, .key_lengths = {}}, c);
+                     });
 }
 
 }  // namespace
@@ -74,7 +75,7 @@ TEST_CASE("slices of a batch draw the random numbers of the whole batch, between
   LstmStack stack({.in = 4, .hidden = 3, .layers = 3, .bidirectional = true, .dropout = 0.4});
   stack.initialize(3);
   stack.convert(DType::float64);
-  CHECK(slice_error(normal({kBatch, 5, 4}, 4), [&](const Tensor& x, const ForwardContext& c) {
+  CHECK(slice_error(normal({kWholeBatch, 5, 4}, 4), [&](const Tensor& x, const ForwardContext& c) {
           return stack.forward(x, Tensor::full({x.size(0)}, 5, DType::int64), c);
         }) < 1e-12);
 }
@@ -86,8 +87,9 @@ TEST_CASE("control: slices that start at example 0 draw other numbers") {
     Encoder encoder(options);
     encoder.initialize(3);
     encoder.convert(DType::float64);
-    CHECK(slice_error(normal({kBatch, 11, options.width()}, 4), [&](const Tensor& x, const ForwardContext&) {
-            return encoder.forward(x, {.causal = true, .key_lengths = {}}, training_from(0));
-          }) > 1e-3);
+    CHECK(slice_error(normal({kWholeBatch, 11, options.width()}, 4),
+                      [&](const Tensor& x, const ForwardContext&) {
+                        return encoder.forward(x, {.causal = true, .key_lengths = {}}, training_from(0));
+                      }) > 1e-3);
   }
 }

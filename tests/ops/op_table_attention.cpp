@@ -71,16 +71,15 @@ void add_windows(std::vector<OpCase>& table) {
                                {.block = 5, .before = 10, .after = 5},
                                {.block = 33, .before = 33, .after = 33},
                                {.block = 1, .before = KeyWindow::kUnlimited, .after = 2}};
-  const AttentionSizes sizes[] = {{2, 7, 7, 2, 3, 2}, {1, 193, 193, 1, 9, 5}, {2, 300, 300, 1, 3, 4}};
+  const AttentionSizes sizes[] = {{2, 7, 7, 2, 3, 2}, {2, 193, 193, 1, 9, 5}};
   for (const KeyWindow& window : windows)
     for (const AttentionSizes& size : sizes)
       for (const bool causal : {false, true})
         for (const bool has_lengths : {false, true}) {
+          if (size.key_length > 100 && causal == has_lengths) continue;
           Inputs inputs = attention_inputs(size).list();
           if (has_lengths)
-            inputs.push_back(size.batch == 1
-                                 ? Tensor::from<int64_t>({size.key_length - 2}, {1})
-                                 : Tensor::from<int64_t>({size.key_length - 3, size.key_length / 2}, {2}));
+            inputs.push_back(Tensor::from<int64_t>({size.key_length - 3, size.key_length / 2}, {2}));
           const double dropout = has_lengths ? 0.2 : 0;
           table.push_back({concat_text("attention, softmax, window ", window.before, ", ", window.block, ", ",
                                        window.after, causal ? ", causal, " : ", ",
@@ -149,30 +148,47 @@ void add_rotary(std::vector<OpCase>& table) {
                    {normal({2, 3, 7, 4})}});
 }
 
+void add_lsh_case(std::vector<OpCase>& table, const char* name, const AttentionSizes& size,
+                  LshOptions options, bool with_lengths = false) {
+  const Tensor q = normal({size.batch, size.query_length, size.heads, size.dim}, 1);
+  const Tensor v = normal({size.batch, size.key_length, size.heads, size.value_dim}, 2);
+  Inputs inputs{q, v};
+  if (with_lengths) {
+    inputs.push_back(Tensor::from<int64_t>({size.key_length - 2, 0, size.key_length / 2 + 1}, {size.batch}));
+    options.key_lengths = inputs[2];
+  }
+  inputs.push_back(lsh_buckets(q, options, RandomStream(7, "rotations")));
+  options.key_lengths = {};
+  table.push_back({concat_text("attention, LSH, ", name, ", ", describe(size)),
+                   [options, with_lengths](const Inputs& in) {
+                     LshOptions own = options;
+                     if (with_lengths) own.key_lengths = in[2];
+                     return lsh_attention(in[0], in[1], in.back(), own);
+                   },
+                   inputs, is_large(size)});
+}
+
+void add_lsh_dropout(std::vector<OpCase>& table) {
+  const AttentionSizes size{2, 13, 13, 2, 3, 2};
+  for (const bool causal : {false, true}) {
+    LshOptions options{.rounds = 3, .chunk_length = 4, .buckets = 4, .dropout = 0.3};
+    options.dropout_stream = RandomStream(5, "weights");
+    options.causal = causal;
+    add_lsh_case(table, causal ? "causal, dropout" : "dropout", size, options);
+    options.wrap = LshOptions::Wrap::global;
+    options.across_buckets = true;
+    options.combine = LshOptions::Combine::mean;
+    options.duplicates = LshOptions::Duplicates::none;
+    add_lsh_case(table, causal ? "causal, mean, dropout" : "mean, dropout", size, options);
+  }
+}
+
 void add_lsh_attention(std::vector<OpCase>& table) {
   using Wrap = LshOptions::Wrap;
   using Duplicates = LshOptions::Duplicates;
   using Combine = LshOptions::Combine;
-  auto add = [&](const char* name, const AttentionSizes& size, LshOptions options,
-                 bool with_lengths = false) {
-    const Tensor q = normal({size.batch, size.query_length, size.heads, size.dim}, 1);
-    const Tensor v = normal({size.batch, size.key_length, size.heads, size.value_dim}, 2);
-    Inputs inputs{q, v};
-    if (with_lengths) {
-      inputs.push_back(
-          Tensor::from<int64_t>({size.key_length - 2, 0, size.key_length / 2 + 1}, {size.batch}));
-      options.key_lengths = inputs[2];
-    }
-    inputs.push_back(lsh_buckets(q, options, RandomStream(7, "rotations")));
-    options.key_lengths = {};
-    table.push_back({concat_text("attention, LSH, ", name, ", ", describe(size)),
-                     [options, with_lengths](const Inputs& in) {
-                       LshOptions own = options;
-                       if (with_lengths) own.key_lengths = in[2];
-                       return lsh_attention(in[0], in[1], in.back(), own);
-                     },
-                     inputs, is_large(size)});
-  };
+  const auto add = [&](const char* name, const AttentionSizes& size, const LshOptions& options,
+                       bool with_lengths = false) { add_lsh_case(table, name, size, options, with_lengths); };
   LshOptions options{.rounds = 3, .chunk_length = 4, .buckets = 4};
   const AttentionSizes small{2, 13, 13, 2, 3, 2};
   add("one chunk", {2, 5, 5, 2, 3, 2}, {.rounds = 2});
@@ -197,15 +213,6 @@ void add_lsh_attention(std::vector<OpCase>& table) {
     add(causal ? "causal, mean, lengths" : "mean, lengths", {3, 13, 13, 1, 3, 2}, options, true);
     options.across_buckets = false;
     add(causal ? "causal, mean in buckets" : "mean in buckets", small, options);
-    options = {.rounds = 3, .chunk_length = 4, .buckets = 4, .dropout = 0.3};
-    options.dropout_stream = RandomStream(5, "weights");
-    options.causal = causal;
-    add(causal ? "causal, dropout" : "dropout", small, options);
-    options.wrap = Wrap::global;
-    options.across_buckets = true;
-    options.combine = Combine::mean;
-    options.duplicates = Duplicates::none;
-    add(causal ? "causal, mean, dropout" : "mean, dropout", small, options);
     options = {.rounds = 2, .chunk_length = 40, .buckets = 6};
     options.causal = causal;
     options.wrap = causal ? Wrap::none : Wrap::global;
@@ -223,6 +230,7 @@ void add_attention(std::vector<OpCase>& table) {
   add_softmax_attention(table);
   add_rotary(table);
   add_lsh_attention(table);
+  add_lsh_dropout(table);
 }
 
 }  // namespace tapeformer::test

@@ -76,7 +76,7 @@ Report run_attention(const BenchmarkArguments& arguments) {
   const bool has_config = !arguments.options.get<std::string>("config").empty();
   if (!has_config && !arguments.overrides.sets.empty()) throw ConfigError("--set needs --config");
   const std::vector<MeasuredKind> measured = has_config
-                                                 ? std::vector{configured_kind(arguments, lengths)}
+                                                 ? configured_kinds(arguments, lengths)
                                                  : default_kinds(arguments.options.get<std::string>("kind"));
   RunConfig run;
   run.precision = name_of(lengths.dtype);

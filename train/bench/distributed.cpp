@@ -118,7 +118,7 @@ Report run_distributed(const BenchmarkArguments& arguments) {
   Report report;
   report.add("processes", processes.size())
       .add("threads_per_process", own_threads)
-      .add("attention", choice.model.encoder.attention)
+      .add("attention", kinds_text(choice.model.encoder.attention))
       .add("parameters", parameter_count(replica.model()))
       .add("batch", choice.batch)
       .add("reduce_dtype", bfloat16 ? "bfloat16" : "float32")

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 
 #include "core/errors.h"
 #include "core/system/log.h"
@@ -39,7 +40,10 @@ Plan plan_of(const CommandLine& line, const LoadedRun& run) {
 // Returns the first bytes of the test images in turn, (count, 1), or zeros if the data set is not available.
 Tensor first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& line) {
   const Tensor bytes = Tensor::zeros({plan.count, 1}, DType::uint8);
-  if (!locate_set(known_set(run.config.data.dataset), line.common.data_dir)) {
+  const KnownSet& set = known_set(run.config.data.dataset);
+  const bool exists = set.needs_path ? std::filesystem::is_directory(run.config.data.path)
+                                     : locate_set(set, line.common.data_dir).has_value();
+  if (!exists) {
     log_info("data set ", run.config.data.dataset, " was not found, so images begin with the byte 0");
     return bytes;
   }

@@ -26,7 +26,7 @@ namespace {
 
 // Time that a process with an error waits for the other processes before it ends them.
 constexpr double kFarewellSeconds = 5, kForever = 1e12;
-constexpr int kFailed = 1;  // exit status
+constexpr int kAbortStatus = 1;  // exit status
 
 ProcessPlace this_place() {
   ProcessPlace place{.host = {}, .pid = getpid(), .processors = {}};
@@ -187,7 +187,7 @@ int leave_processes(int code, const std::string& error, PrintError print) {
   std::string lost;
   if (!processes.all_reduce_within(ends, error.empty() ? kForever : kFarewellSeconds, lost)) {
     if (!error.empty()) print(own);
-    processes.abort(code == 0 ? kFailed : code);
+    processes.abort(code == 0 ? kAbortStatus : code);
   }
   if (!error.empty() && (rank == 0 || errors[rank] != errors[0])) print(rank == 0 ? error : own);
   mpi_communicator = nullptr;

@@ -8,8 +8,6 @@
 namespace tapeformer {
 namespace {
 
-constexpr int kFailed = 1;
-
 std::string replaced(std::string text, const std::string& name, const std::string& value) {
   for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += value.size())
     text.replace(at, name.size(), value);

@@ -34,6 +34,8 @@ Job training_job(const ReproductionOptions& options, const CommandPlace& place, 
 Measured run_measurement(const Measurement& measurement, const ReproductionOptions& options,
                          const CommandPlace& place, const Case& one, const StopSignals& signals);
 
+inline constexpr int kFailed = 1;  // exit status of a command that failed while running
+
 class CommandFailed : public std::runtime_error {
  public:
   CommandFailed(const std::string& problem, int exit_status)

@@ -1,5 +1,7 @@
 #include "train/reproduce/provenance.h"
 
+#include <tapeformer_commit.h>
+
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -8,7 +10,6 @@
 
 #include "core/system/machine.h"
 #include "core/threads.h"
-#include "tapeformer_commit.h"
 
 namespace tapeformer {
 namespace {

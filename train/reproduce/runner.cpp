@@ -5,6 +5,7 @@
 #include "core/errors.h"
 #include "core/stopwatch.h"
 #include "core/system/log.h"
+#include "train/reproduce/commands.h"
 #include "train/reproduce/provenance.h"
 #include "train/reproduce/render.h"
 #include "train/reproduce/store.h"
@@ -14,7 +15,6 @@ namespace tapeformer {
 namespace {
 
 constexpr char kTraining[] = "training";
-constexpr int kFailed = 1;
 
 // A row with one seed that the call trains or measures.
 struct Task {

@@ -17,7 +17,8 @@ TEST_CASE("every row of the table of data sets is complete") {
   for (const KnownSet& set : known_sets()) {
     CAPTURE(set.name);
     CHECK(names.insert(set.name).second);
-    const bool images = set.type == DatasetType::images, speech = set.type == DatasetType::speech;
+    const bool images = set.type == DatasetType::images && !set.needs_path,
+               speech = set.type == DatasetType::speech;
     CHECK((set.height > 0 && set.width > 0 && (set.channels == 1 || set.channels == 3)) == images);
     const bool published = images || (set.type == DatasetType::text && !set.needs_path);
     CHECK(set.has_checksums() == published);
@@ -35,7 +36,7 @@ TEST_CASE("known_set and set_names return selected rows") {
   const auto speech = [](const KnownSet& set) { return set.type == DatasetType::speech; };
   CHECK(set_names().size() == known_sets().size());
   CHECK(set_names([](const KnownSet& set) { return set.type == DatasetType::images; }) ==
-        std::vector<std::string>{"mnist", "fashion-mnist", "cifar10"});
+        std::vector<std::string>{"mnist", "fashion-mnist", "cifar10", "images"});
   CHECK(known_set("timit", speech).format == DatasetFormat::timit);
   CHECK(find_set("timmit") == nullptr);
   CHECK(message_of<ConfigError>([&] {

@@ -266,7 +266,7 @@ TEST_CASE("SentencePiece models travel with the checkpoint") {
   }
   TextRun run("linear", "bytes");
   run.config.data.tokenizer = "sentencepiece";
-  run.config.data.vocabulary = 270;
+  run.config.data.vocabulary = 275;
   train(run.config, run.dir / "pieces");
   fs::remove(run.text_path());
   const ProgramResult result =

@@ -41,7 +41,8 @@ const std::set<std::string> kNeutral = {"run.name",
                                         "train.log_every",
                                         "train.keep_last",
                                         "train.eval_batch_size",
-                                        "train.time_limit_minutes"};
+                                        "train.time_limit_minutes",
+                                        "train.reduce_dtype"};
 
 // Keys that determine the scopes of other keys.
 const std::set<std::string> kDeciding = {"data.dataset", "model.type", "model.encoder"};

@@ -38,7 +38,7 @@ ProgramResult faulty(const std::string& fault) {
 TEST_CASE("if a process is killed, the others end within 30 seconds with a message that names it") {
   if (without_mpirun()) return;
   const TempDir dir;
-  Job job(3, train_words(dir, write_config(dir, 1000000)));
+  Job job(4, train_words(dir, write_config(dir, 1000000)));
   REQUIRE(Job::wait_for(dir / "run/metrics.jsonl", "\"step\":3,"));
   const double killed = job.seconds();
   kill(job.pid_of(1), SIGKILL);
@@ -88,7 +88,7 @@ TEST_CASE("different configs and data are refused before the first step, with th
           .result();
   CAPTURE(config.err);
   CHECK(config.code == 2);
-  CHECK(contains(config.err, "process 1: optimizer.lr = 0.5, but process 0 has 0.0001"));
+  CHECK(contains(config.err, "process 1: optimizer.lr = 0.5, but process 0 has 1e-04"));
   CHECK_FALSE(fs::exists(dir / "run"));
 
   write_tiny_an4(dir / "corpus", 6, 2);

@@ -26,8 +26,8 @@ struct Case {
 };
 
 void set_attention(Config& config, const std::string& kind) {
-  config.model.attention = kind;
-  config.attention = attention_kind(kind).values(attention_kind(kind).short_options);
+  config.model.attention = {kind};
+  config.attention = {{kind, attention_kind(kind).values(attention_kind(kind).short_options)}};
 }
 
 std::vector<Case> cases(const std::string& corpus, bool with_images) {

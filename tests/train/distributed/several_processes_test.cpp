@@ -44,7 +44,7 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return largest;
 }
 
-std::string write_config(const TempDir& dir, int64_t steps, int64_t checkpoint_every = 0) {
+std::string config_file(const TempDir& dir, int64_t steps, int64_t checkpoint_every = 0) {
   Config config = tiny_sequence_config();
   config.data.batch_size = 8;
   config.data.eval_limit = 20;
@@ -85,7 +85,7 @@ TEST_CASE(
     "a checkpoint of 2 processes resumes with 1 and with 4, and evaluations do not depend on the number") {
   if (without_mpirun()) return;
   const TempDir dir;
-  const std::string config = write_config(dir, 20, 10);
+  const std::string config = config_file(dir, 20, 10);
   REQUIRE(Job(1, train_words(dir, config, "whole")).wait() == 0);
   const auto whole = read_contents(dir / "whole");
   for (const int processes : {1, 4}) {
@@ -154,7 +154,7 @@ TEST_CASE("several processes score speech as one process") {
 TEST_CASE("several processes train on an emulated CUDA device") {
   if (without_mpirun()) return;
   const TempDir dir;
-  const std::string config = write_config(dir, 3);
+  const std::string config = config_file(dir, 3);
   auto words = train_words(dir, config, "run");
   words.insert(words.end(), {"--device", "cuda-emulated"});
   const ProgramResult result = Job(2, words).result();
@@ -177,7 +177,7 @@ TEST_CASE("processes that mpirun starts say how many threads they have, and proc
   if (without_mpirun()) return;
   const TempDir dir;
   const ProgramResult result =
-      Job(2, {PROGRAM, "train", write_config(dir, 2), "--run-dir", (dir / "run").string()}).result();
+      Job(2, {PROGRAM, "train", config_file(dir, 2), "--run-dir", (dir / "run").string()}).result();
   CHECK(result.code == 0);
   CAPTURE(result.err);
   const std::string line = "2 processes, threads of process 0: ";

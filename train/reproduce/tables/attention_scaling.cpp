@@ -31,7 +31,7 @@ std::vector<Row> rows_of() {
     for (const AttentionVariant& variant : variants) {
       std::vector<std::string> settings = {"model.attention=" + kind.name};
       for (const auto& [key, value] : variant.options)
-        settings.push_back("attention." + key + "=" + option_text(value, false));
+        settings.push_back("attention." + key + "=" + option_text(value));
       rows.push_back(row_of(variant.name, settings));
     }
   }

@@ -7,17 +7,17 @@ namespace {
 
 // A quarter of the length and half of the width in the paper. The number of LSH chunks is four, as in the
 // paper.
-const std::vector<std::string> kQuarter = {
+const std::vector<std::string> kQuarterSize = {
     "data.max_length=32",    "data.batch_size=32", "data.eval_limit=200",
     "model.head_dim=16",     "model.dropout=0",    "model.attention_dropout=0",
     "model.feedforward=512", "train.log_every=20", "schedule.step_at=[2000]",
     "train.keep_last=1",     "train.steps=3000",   "attention.chunk_length=8",
     "attention.buckets=16"};
 const std::vector<std::string> kSmoke = {"train.steps=40", "schedule.step_at=[30]"};
-const std::vector<std::string> kFull = {"train.keep_last=1", "data.eval_limit=1000"};
+const std::vector<std::string> kFullSize = {"train.keep_last=1", "data.eval_limit=1000"};
 
 Table copy_convergence(const ReproductionOptions& options) {
-  std::vector<std::string> settings = options.by_scale(kQuarter, kFull, kFull);
+  std::vector<std::string> settings = options.by_scale(kQuarterSize, kFullSize, kFullSize);
   if (options.scale == TableScale::smoke) settings.insert(settings.end(), kSmoke.begin(), kSmoke.end());
   Table table{
       .title = "Copy task",

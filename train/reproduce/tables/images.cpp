@@ -7,7 +7,7 @@
 namespace tapeformer {
 namespace {
 
-struct PublishedRow {
+struct PublishedImages {
   const char* name;
   NamedValues paper;
 };
@@ -15,56 +15,56 @@ struct PublishedRow {
 // Images per second of tables 1, 2 and 4, and seconds per image at batch 1 of table 5. The paper measures LSH
 // attention and softmax attention by recomputation, linear attention in its recurrent form, and softmax
 // attention with a cache of keys and values ("stateful softmax").
-const std::vector<PublishedRow> kMnist = {{"softmax",
-                                           {{"bits_per_dim", 0.621},
-                                            {"recompute_images_per_second", 0.45},
-                                            {"recurrent_images_per_second", 7.56},
-                                            {"recompute_cpu_seconds", 72.6},
-                                            {"recurrent_cpu_seconds", 7.4},
-                                            {"recompute_device_seconds", 10.2},
-                                            {"recurrent_device_seconds", 10.4}}},
-                                          {"lsh-1",
-                                           {{"bits_per_dim", 0.745},
-                                            {"recompute_images_per_second", 0.68},
-                                            {"recompute_cpu_seconds", 46.0},
-                                            {"recompute_device_seconds", 19.2}}},
-                                          {"lsh-4",
-                                           {{"bits_per_dim", 0.676},
-                                            {"recompute_images_per_second", 0.27},
-                                            {"recompute_cpu_seconds", 112.0},
-                                            {"recompute_device_seconds", 55.8}}},
-                                          {"linear",
-                                           {{"bits_per_dim", 0.644},
-                                            {"recurrent_images_per_second", 142.8},
-                                            {"recurrent_cpu_seconds", 5.5},
-                                            {"recurrent_device_seconds", 7.3}}}};
-const std::vector<PublishedRow> kCifar10 = {{"softmax",
-                                             {{"bits_per_dim", 3.47},
-                                              {"recompute_images_per_second", 0.004},
-                                              {"recurrent_images_per_second", 0.32},
-                                              {"recompute_cpu_seconds", 8651.4},
-                                              {"recurrent_cpu_seconds", 71.9},
-                                              {"recompute_device_seconds", 300.1},
-                                              {"recurrent_device_seconds", 70.4}}},
-                                            {"lsh-1",
-                                             {{"bits_per_dim", 3.39},
-                                              {"recompute_images_per_second", 0.015},
-                                              {"recompute_cpu_seconds", 2318.9},
-                                              {"recompute_device_seconds", 221.6}}},
-                                            {"lsh-4",
-                                             {{"bits_per_dim", 3.51},
-                                              {"recompute_images_per_second", 0.005},
-                                              {"recompute_cpu_seconds", 5263.7},
-                                              {"recompute_device_seconds", 683.9}}},
-                                            {"linear",
-                                             {{"bits_per_dim", 3.40},
-                                              {"recurrent_images_per_second", 17.85},
-                                              {"recurrent_cpu_seconds", 45.1},
-                                              {"recurrent_device_seconds", 61.3}}}};
+const std::vector<PublishedImages> kMnist = {{"softmax",
+                                              {{"bits_per_dim", 0.621},
+                                               {"recompute_images_per_second", 0.45},
+                                               {"recurrent_images_per_second", 7.56},
+                                               {"recompute_cpu_seconds", 72.6},
+                                               {"recurrent_cpu_seconds", 7.4},
+                                               {"recompute_device_seconds", 10.2},
+                                               {"recurrent_device_seconds", 10.4}}},
+                                             {"lsh-1",
+                                              {{"bits_per_dim", 0.745},
+                                               {"recompute_images_per_second", 0.68},
+                                               {"recompute_cpu_seconds", 46.0},
+                                               {"recompute_device_seconds", 19.2}}},
+                                             {"lsh-4",
+                                              {{"bits_per_dim", 0.676},
+                                               {"recompute_images_per_second", 0.27},
+                                               {"recompute_cpu_seconds", 112.0},
+                                               {"recompute_device_seconds", 55.8}}},
+                                             {"linear",
+                                              {{"bits_per_dim", 0.644},
+                                               {"recurrent_images_per_second", 142.8},
+                                               {"recurrent_cpu_seconds", 5.5},
+                                               {"recurrent_device_seconds", 7.3}}}};
+const std::vector<PublishedImages> kCifar10 = {{"softmax",
+                                                {{"bits_per_dim", 3.47},
+                                                 {"recompute_images_per_second", 0.004},
+                                                 {"recurrent_images_per_second", 0.32},
+                                                 {"recompute_cpu_seconds", 8651.4},
+                                                 {"recurrent_cpu_seconds", 71.9},
+                                                 {"recompute_device_seconds", 300.1},
+                                                 {"recurrent_device_seconds", 70.4}}},
+                                               {"lsh-1",
+                                                {{"bits_per_dim", 3.39},
+                                                 {"recompute_images_per_second", 0.015},
+                                                 {"recompute_cpu_seconds", 2318.9},
+                                                 {"recompute_device_seconds", 221.6}}},
+                                               {"lsh-4",
+                                                {{"bits_per_dim", 3.51},
+                                                 {"recompute_images_per_second", 0.005},
+                                                 {"recompute_cpu_seconds", 5263.7},
+                                                 {"recompute_device_seconds", 683.9}}},
+                                               {"linear",
+                                                {{"bits_per_dim", 3.40},
+                                                 {"recurrent_images_per_second", 17.85},
+                                                 {"recurrent_cpu_seconds", 45.1},
+                                                 {"recurrent_device_seconds", 61.3}}}};
 
 struct ImageSet {
   const char *name, *folder, *title;
-  const std::vector<PublishedRow>& published;
+  const std::vector<PublishedImages>& published;
   int64_t chunk;      // LSH chunk of the paper
   int64_t downscale;  // of the smoke scale
   int64_t smoke_chunk;
@@ -81,7 +81,7 @@ std::vector<std::string> kind_settings(const std::string& row, int64_t chunk) {
 
 // The small scale trains mnist/small.toml and cifar10/small.toml with each kind, and the smoke scale smaller
 // images for a few steps.
-Row row_of(const ImageSet& set, const PublishedRow& published, TableScale scale) {
+Row row_of(const ImageSet& set, const PublishedImages& published, TableScale scale) {
   Row row{.name = published.name, .paper = published.paper};
   const std::string folder = set.folder + std::string("/");
   row.config = folder + (scale == TableScale::paper ? row.name : "small") + ".toml";
@@ -165,7 +165,7 @@ Table image_table(const ImageSet& set, const ReproductionOptions& options) {
          .latency = true,
          .rows = recomputed});
   }
-  for (const PublishedRow& row : set.published) table.rows.push_back(row_of(set, row, options.scale));
+  for (const PublishedImages& row : set.published) table.rows.push_back(row_of(set, row, options.scale));
   return table;
 }
 
@@ -195,7 +195,7 @@ Table sample_table(const ImageSet& set, const ReproductionOptions& options) {
                                 .read = pictures("completions"),
                                 .first_seed_only = true}},
               .figures = {}};
-  for (const PublishedRow& row : set.published) table.rows.push_back(row_of(set, row, options.scale));
+  for (const PublishedImages& row : set.published) table.rows.push_back(row_of(set, row, options.scale));
   return table;
 }
 

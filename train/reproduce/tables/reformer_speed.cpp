@@ -7,17 +7,17 @@ namespace tapeformer {
 namespace {
 
 // Values at 1,024 and at 32,768 tokens, read from the figure.
-struct PublishedRow {
+struct PublishedSpeeds {
   const char* name;
   std::vector<std::string> settings;
   double at_1024, at_32768;
 };
 
-const std::vector<PublishedRow> kRows = {{"full", {"model.attention=softmax"}, 0.17, 3.6},
-                                         {"lsh-8", {"attention.rounds=8"}, 0.32, 0.43},
-                                         {"lsh-4", {"attention.rounds=4"}, 0.20, 0.23},
-                                         {"lsh-2", {"attention.rounds=2"}, 0.15, 0.13},
-                                         {"lsh-1", {"attention.rounds=1"}, 0.10, 0.075}};
+const std::vector<PublishedSpeeds> kSpeedRows = {{"full", {"model.attention=softmax"}, 0.17, 3.6},
+                                                 {"lsh-8", {"attention.rounds=8"}, 0.32, 0.43},
+                                                 {"lsh-4", {"attention.rounds=4"}, 0.20, 0.23},
+                                                 {"lsh-2", {"attention.rounds=2"}, 0.15, 0.13},
+                                                 {"lsh-1", {"attention.rounds=1"}, 0.10, 0.075}};
 
 std::string column_at(int64_t length) {
   return concat_text("seconds_", length);
@@ -63,7 +63,7 @@ Table reformer_speed(const ReproductionOptions& options) {
   }
   steps.columns.push_back({"exponent", "exponent", 2});
   table.measurements = {steps};
-  for (const PublishedRow& row : kRows)
+  for (const PublishedSpeeds& row : kSpeedRows)
     table.rows.push_back({.name = row.name,
                           .config = "reformer/duplication.toml",
                           .fixed = row.settings,

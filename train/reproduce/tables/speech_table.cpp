@@ -13,12 +13,12 @@
 namespace tapeformer {
 namespace {
 
-struct PublishedRow {
+struct PublishedRates {
   const char* name;
   double paper_per, paper_seconds;  // validation PER in percent and seconds per epoch, on WSJ
 };
 
-constexpr std::array<PublishedRow, 4> kRows = {
+constexpr std::array<PublishedRates, 4> kSpeechRows = {
     {{"bilstm", 10.94, 1047}, {"softmax", 5.12, 2711}, {"lsh-4", 9.33, 2250}, {"linear", 8.08, 824}}};
 
 // Settings for two CPU cores. All models have the same optimizer, schedule and batches.
@@ -108,7 +108,7 @@ Table speech_table(const ReproductionOptions& options) {
                        const Case& one) { return learning_curve(one.run_dir, one.row.name); }}},
       .figures = {{"epochs", "Phone error rate", {"epoch"}, per},
                   {"time", "Phone error rate", {"processor seconds of training"}, per}}};
-  for (const PublishedRow& row : kRows)
+  for (const PublishedRates& row : kSpeechRows)
     table.rows.push_back({.name = row.name,
                           .config = config_file(options, row.name),
                           .defaults = speech_settings(row.name, options.scale),
