@@ -78,6 +78,7 @@ struct StateShape {
   int64_t capacity;  // maximum number of tokens between resets
   DType dtype;
   Device device;
+  std::string name = {};  // full name of the layer, as in Attention::forward()
 };
 
 struct KeyWindow;  // ops/softmax_attention.h
@@ -170,6 +171,7 @@ std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, doubl
 AttentionKind linear_attention_kind();
 AttentionKind local_attention_kind();
 AttentionKind lsh_attention_kind();
+AttentionKind performer_attention_kind();
 AttentionKind shared_softmax_attention_kind();
 AttentionKind softmax_attention_kind();
 

@@ -12,8 +12,11 @@ EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity
           unsupported_text(o.attention, "recurrent form", &AttentionCapabilities::recurrent);
       !text.empty())
     throw std::invalid_argument(text);
-  const StateShape shape{batch, o.heads, o.head_dim, o.head_dim, capacity, like.dtype(), like.device()};
-  for (const auto& layer : encoder.layers) layers_.push_back(make_layer(*layer, shape));
+  StateShape shape{batch, o.heads, o.head_dim, o.head_dim, capacity, like.dtype(), like.device()};
+  for (const auto& layer : encoder.layers) {
+    shape.name = layer->name();
+    layers_.push_back(make_layer(*layer, shape));
+  }
   const auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
   for (Tensor* t : {&x_, &normalized_, &change_}) *t = buffer({batch, o.width()});
   result_ = buffer({batch, o.output_width()});

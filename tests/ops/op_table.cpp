@@ -310,6 +310,7 @@ std::vector<OpCase> op_table() {
   add_mixtures(table);
   add_lstm(table);
   add_attention(table);
+  add_random_features(table);
   return table;
 }
 

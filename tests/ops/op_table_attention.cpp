@@ -1,5 +1,6 @@
 #include "ops/linear_attention.h"
 #include "ops/lsh_attention.h"
+#include "ops/random_features.h"
 #include "ops/rotary.h"
 #include "ops/softmax_attention.h"
 #include "ops/view.h"
@@ -183,6 +184,14 @@ void add_lsh_dropout(std::vector<OpCase>& table) {
   }
 }
 
+// Returns a projection with the dtype and device of x, undefined if x is undefined.
+Tensor projection_for(const Tensor& x, int64_t features) {
+  if (!x.defined()) return {};
+  return random_projection(x.size(-1), {.features = features}, RandomStream(7, "projection"))
+      .to(x.dtype())
+      .to(x.device());
+}
+
 void add_lsh_attention(std::vector<OpCase>& table) {
   using Wrap = LshOptions::Wrap;
   using Duplicates = LshOptions::Duplicates;
@@ -231,6 +240,35 @@ void add_attention(std::vector<OpCase>& table) {
   add_rotary(table);
   add_lsh_attention(table);
   add_lsh_dropout(table);
+}
+
+void add_random_features(std::vector<OpCase>& table) {
+  for (const int64_t features : {1, 7, 33, 300})
+    for (const RandomFeatureMap map : {RandomFeatureMap::softmax_key, RandomFeatureMap::relu})
+      table.push_back({concat_text("random features, map ", static_cast<int>(map), ", ", features),
+                       [map, features](const Inputs& in) {
+                         return random_features(in[0], projection_for(in[0], features), map, 1e-3);
+                       },
+                       {normal({2, 3, 2, 5})},
+                       features > 33});
+  // Only attention has the complete gradient of the features of queries.
+  for (const bool causal : {false, true})
+    for (const int64_t length : {0, 5, 130})
+      table.push_back({concat_text("attention, random features, ", causal ? "causal, " : "", length),
+                       [causal](const Inputs& in) {
+                         const Tensor w = projection_for(in[0], 12);
+                         return linear_attention(
+                             random_features(in[0], w, RandomFeatureMap::softmax_query),
+                             random_features(in[1], w, RandomFeatureMap::softmax_key), in[2],
+                             {.causal = causal, .feature_map = FeatureMap::relu, .eps = 1e-30});
+                       },
+                       attention_inputs({2, length, length, 2, 6, 3}).list(), length > 5});
+  table.push_back({"random features, strides",
+                   [](const Inputs& in) {
+                     return random_features(permute(in[0], {0, 2, 1, 3}), projection_for(in[0], 9),
+                                            RandomFeatureMap::softmax_key);
+                   },
+                   {normal({2, 3, 7, 4})}});
 }
 
 }  // namespace tapeformer::test

@@ -26,6 +26,8 @@ struct OpCase {
 std::vector<OpCase> op_table();
 // Adds the cases of the attention ops.
 void add_attention(std::vector<OpCase>& table);
+// Adds the cases of random features, which take no bfloat16.
+void add_random_features(std::vector<OpCase>& table);
 
 // Returns the result of an op on a device and the gradients of its floating inputs, copied to the CPU.
 std::vector<Tensor> outcome_of(const OpCase& op, Device device, DType dtype);

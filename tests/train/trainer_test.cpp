@@ -104,6 +104,12 @@ TEST_CASE("a run that was killed after a checkpoint continues from it") {
   const TempDir dir;
   Config config = tiny_config(20);
   SUBCASE("an ordinary model") {}
+  SUBCASE("a Performer that draws new features between checkpoints") {
+    config.model.attention = {"performer"};
+    config.attention = {
+        {"performer",
+         attention_kind("performer").values({{"features", int64_t{16}}, {"redraw_steps", int64_t{7}}})}};
+  }
   SUBCASE("a reversible model with axial positions and chunks") {
     config.model.norm = "pre";
     config.model.reversible = true;

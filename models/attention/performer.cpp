@@ -1,0 +1,186 @@
+#include <map>
+
+#include "models/attention/attention.h"
+#include "models/layers/option_error.h"
+#include "ops/linear_attention.h"
+#include "ops/random_features.h"
+
+namespace tapeformer {
+namespace {
+
+struct PerformerOptions {
+  RandomProjectionOptions projection;
+  bool relu = false;
+  int64_t redraw_steps = 0;
+  uint64_t seed = 0;
+  double relu_offset = 0, eps = 0;
+
+  RandomFeatureMap query_map() const {
+    return relu ? RandomFeatureMap::relu : RandomFeatureMap::softmax_query;
+  }
+  RandomFeatureMap key_map() const { return relu ? RandomFeatureMap::relu : RandomFeatureMap::softmax_key; }
+  // Returns options for features that are already computed. They are not negative, so that relu keeps them.
+  LinearAttentionOptions linear() const { return {.feature_map = FeatureMap::relu, .eps = eps}; }
+};
+
+struct PerformerState final : public AttentionState {
+  PerformerState(const StateShape& s, const Tensor& random_projection)
+      : projection(random_projection),
+        query_features(Tensor::empty({s.batch, s.heads, projection.size(0)}, s.dtype, s.device)),
+        key_features(Tensor::empty_like(query_features)),
+        sums(make_linear_attention_state(s.batch, s.heads, projection.size(0), s.value_dim, s.dtype,
+                                         s.device)) {}
+  void reset() override {
+    sums.kv.fill(0);
+    sums.key_sum.fill(0);
+  }
+  int64_t bytes() const override {
+    return sums.kv.bytes() + sums.key_sum.bytes() + query_features.bytes() + key_features.bytes();
+  }
+
+  Tensor projection, query_features, key_features;
+  LinearAttentionState sums;
+};
+
+// FAVOR+ of "Rethinking Attention with Performers" (Choromanski et al. 2020).
+class PerformerKind final : public Attention {
+ public:
+  explicit PerformerKind(const PerformerOptions& options) : options_(options) {}
+
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
+                 const ForwardContext& context, const std::string& name) const override {
+    const Tensor projection = projection_of(name, context, q);
+    LinearAttentionOptions linear = options_.linear();
+    linear.causal = mask.causal;
+    linear.key_lengths = mask.key_lengths;
+    return linear_attention(random_features(q, projection, options_.query_map(), options_.relu_offset),
+                            random_features(k, projection, options_.key_map(), options_.relu_offset), v,
+                            linear);
+  }
+  std::unique_ptr<AttentionState> make_state(const StateShape& shape) const override {
+    const Tensor like = Tensor::empty({shape.dim}, shape.dtype, shape.device);
+    return std::make_unique<PerformerState>(shape, draw(shape.name, 0, like));
+  }
+  void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
+            const Tensor& out) const override {
+    const auto& s = static_cast<PerformerState&>(state);
+    random_features_into(q, s.projection, options_.query_map(), options_.relu_offset, s.query_features);
+    random_features_into(k, s.projection, options_.key_map(), options_.relu_offset, s.key_features);
+    linear_attention_step(s.query_features, s.key_features, v, s.sums, out, options_.linear());
+  }
+
+ private:
+  struct Drawn {
+    uint64_t draw = 0;
+    Tensor projection;
+  };
+
+  // Returns the number of the draw. Evaluation and decoding use draw 0.
+  uint64_t draw_of(const ForwardContext& context) const {
+    return redraws(context) ? context.step / static_cast<uint64_t>(options_.redraw_steps) : 0;
+  }
+  bool redraws(const ForwardContext& context) const { return context.training && options_.redraw_steps > 0; }
+
+  // Returns a projection with the dtype and device of x (…, dim).
+  Tensor draw(const std::string& name, uint64_t number, const Tensor& x) const {
+    const RandomStream stream(options_.seed, name + ".random_features", number);
+    return random_projection(x.size(-1), options_.projection, stream).to(x.dtype()).to(x.device());
+  }
+
+  // Returns the projection of a layer, which is kept until another draw is needed. A CUDA graph would replay
+  // a kept projection forever. A redrawn projection is therefore copied to the device in each step, which
+  // throws a DeviceError in a captured step.
+  Tensor projection_of(const std::string& name, const ForwardContext& context, const Tensor& x) const {
+    const uint64_t number = draw_of(context);
+    if (redraws(context) && !x.device().is_cpu()) return draw(name, number, x);
+    auto& [kept_number, kept] = drawn_[name];
+    if (!kept.defined() || kept_number != number || kept.dtype() != x.dtype() ||
+        kept.device() != x.device() || kept.size(1) != x.size(-1)) {
+      kept_number = number;
+      kept = draw(name, number, x);
+    }
+    return kept;
+  }
+
+  PerformerOptions options_;
+  mutable std::map<std::string, Drawn> drawn_;  // by the name of the layer
+};
+
+PerformerOptions performer_options(const OptionValues& values) {
+  PerformerOptions options;
+  options.projection.features = values.get<int64_t>("features");
+  options.projection.orthogonal = values.get<bool>("orthogonal");
+  options.projection.antithetic = values.get<bool>("antithetic");
+  options.relu = values.get<std::string>("kernel") == "relu";
+  options.redraw_steps = values.get<int64_t>("redraw_steps");
+  options.seed = static_cast<uint64_t>(values.get<int64_t>("feature_seed"));
+  options.relu_offset = values.get<double>("relu_offset");
+  options.eps = values.get<double>("eps");
+  if (options.projection.antithetic && options.projection.features % 2 != 0)
+    throw OptionError("features",
+                      concat_text("antithetic features come in pairs: expected an even number, got ",
+                                  options.projection.features));
+  return options;
+}
+
+std::vector<OptionSpec> performer_option_specs() {
+  return {
+      {.name = "features",
+       .default_value = int64_t{256},
+       .help = "number of random features; the error is proportional to 1 / √features",
+       .min = 1,
+       .max = 1 << 16},
+      {.name = "kernel",
+       .default_value = std::string("softmax"),
+       .help = "softmax: positive features that approximate softmax attention; relu: max(w · x, 0)",
+       .choices = {"softmax", "relu"}},
+      {.name = "orthogonal",
+       .default_value = true,
+       .help = "orthogonal random directions, which reduce the variance"},
+      {.name = "antithetic",
+       .default_value = false,
+       .help = "directions in pairs w and -w, features exp(w · x) and exp(-w · x)"},
+      {.name = "redraw_steps",
+       .default_value = int64_t{0},
+       .help = "training steps between draws of the features; 0: the features are fixed",
+       .min = 0,
+       .max = 1e12},
+      {.name = "feature_seed",
+       .default_value = int64_t{0},
+       .help = "seed of the features in training, evaluation and decoding",
+       .min = 0},
+      {.name = "relu_offset", .default_value = 1e-3, .help = "added to relu features", .min = 0, .max = 1},
+      {.name = "eps",
+       .default_value = 1e-30,
+       .help = "added to the denominator, which is a sum of features of keys below 1",
+       .min = 1e-30,
+       .max = 1}};
+}
+
+}  // namespace
+
+AttentionKind performer_attention_kind() {
+  return {
+      .name = "performer",
+      .help = "FAVOR+ of Performer, linear attention of random features that approximates softmax attention",
+      .capabilities = {.causal = true,
+                       .length_masks = true,
+                       .cross_lengths = true,
+                       .recurrent = true,
+                       .weight_dropout = unsupported("it computes no attention weights"),
+                       .bfloat16 = unsupported("exponents of its features need float32"),
+                       .constant_state = true},
+      .options = performer_option_specs(),
+      .make = [](const OptionValues& values,
+                 double) { return std::make_unique<PerformerKind>(performer_options(values)); },
+      // Each token projects a query and a key, updates a (features, dim) state and multiplies one vector by
+      // it.
+      .multiply_adds =
+          [](const OptionValues& values, const AttentionSize& size) {
+            const auto features = static_cast<double>(values.get<int64_t>("features"));
+            return 4 * features * static_cast<double>(size.dim) * static_cast<double>(size.length);
+          },
+      .short_options = {{"features", int64_t{6}}}};
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,40 @@
+// Random features of attention: FAVOR+ of "Rethinking Attention with Performers" (Choromanski et al. 2020,
+// section 2). For rows w of a random projection with w ~ N(0, I), the features
+//   phi(x)_i = exp(w_i . x' - |x'|^2 / 2) / sqrt(features), x' = x / dim^(1/4),
+// satisfy E[phi(q) . phi(k)] = exp(q . k / sqrt(dim)). linear_attention() of these features approximates
+// softmax attention.
+#pragma once
+
+#include "autograd/tape.h"
+#include "core/rng.h"
+#include "ops/kernels/random_features.h"
+
+namespace tapeformer {
+
+struct RandomProjectionOptions {
+  int64_t features = 256;
+  bool orthogonal = true;  // orthogonal directions within each group of `dim` rows (section 2.4)
+  bool antithetic =
+      false;  // the second half of the rows is the negative of the first half (lemma 1, SM^hyp+)
+};
+
+// Returns a random projection (features, dim), float64 on the CPU. Each row is distributed as N(0, I). The
+// result depends only on the arguments. Throws ShapeError if an antithetic projection has an odd number of
+// features.
+Tensor random_projection(int64_t dim, const RandomProjectionOptions& options, const RandomStream& stream);
+
+// Returns the features (batch, length, heads, features) of x (batch, length, heads, dim) for a projection
+// (features, dim). Both are float32 or float64.
+//   softmax_query, softmax_key: the features above without the factor 1 / sqrt(features), which cancels in
+//     attention. Features of a query are also divided by their maximum, which cancels, too, and is a constant
+//     in backward(). Features of a key depend only on that key, so no query depends on later keys.
+//   relu: max(w_i . x', 0) / sqrt(features) + offset (section 2.2, generalised attention).
+// Throws ShapeError for mismatched shapes and dtypes.
+Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset = 0);
+
+// Computes the features of one token: x (batch, heads, dim) and out (batch, heads, features), contiguous. The
+// call is not recorded and allocates no memory. Throws ShapeError.
+void random_features_into(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset,
+                          const Tensor& out);
+
+}  // namespace tapeformer
